@@ -105,7 +105,12 @@ pub const COMPONENTS: &[Component] = &[
         file: Some(Settings {
             kind: "KubeProxyConfiguration",
             upstream_fields: include_str!("upstream/kube-proxy.fields"),
-            honoured: || net_proxy::honoured_fields().iter().map(|path| (*path).to_owned()).collect(),
+            honoured: || {
+                net_proxy::honoured_fields()
+                    .iter()
+                    .map(|path| (*path).to_owned())
+                    .collect()
+            },
             unsupported: net_proxy::UPSTREAM_FIELDS,
         }),
     },
@@ -114,9 +119,18 @@ pub const COMPONENTS: &[Component] = &[
 /// Returns the treatment of one of upstream's flags. `command` is the component's command line.
 pub fn flag_standing(component: &Component, command: &Command, flag: &str) -> Standing {
     let implemented = command.get_arguments().any(|argument| {
-        argument.get_long() == Some(flag) || argument.get_all_aliases().is_some_and(|names| names.contains(&flag))
+        argument.get_long() == Some(flag)
+            || argument
+                .get_all_aliases()
+                .is_some_and(|names| names.contains(&flag))
     });
-    match (implemented, component.unsupported_flags.iter().find(|row| row.name == flag)) {
+    match (
+        implemented,
+        component
+            .unsupported_flags
+            .iter()
+            .find(|row| row.name == flag),
+    ) {
         (true, _) => Standing::Honoured,
         (false, Some(row)) => Standing::Unsupported(row),
         // clap implements these two itself.
@@ -125,9 +139,14 @@ pub fn flag_standing(component: &Component, command: &Command, flag: &str) -> St
     }
 }
 
-/// Returns the treatment of one of upstream's fields. A row or an implemented path covers the fields below it.
+/// Returns the treatment of one of upstream's fields. A row or an implemented path covers the
+/// fields below it.
 pub fn field_standing(settings: &Settings, honoured: &[String], field: &str) -> Standing {
-    match settings.unsupported.iter().find(|row| covers(row.name, field)) {
+    match settings
+        .unsupported
+        .iter()
+        .find(|row| covers(row.name, field))
+    {
         Some(row) => Standing::Unsupported(row),
         None if honoured.iter().any(|path| covers(path, field)) => Standing::Honoured,
         None => Standing::Unknown,
@@ -135,7 +154,9 @@ pub fn field_standing(settings: &Settings, honoured: &[String], field: &str) -> 
 }
 
 fn covers(path: &str, field: &str) -> bool {
-    field.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    field
+        .strip_prefix(path)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 impl Standing {
@@ -147,10 +168,16 @@ impl Standing {
             Self::Unsupported(row) => match row.treatment {
                 Treatment::NoEffect => format!("accepted without effect: {}", row.reason),
                 Treatment::Refused { except } => {
-                    let except: Vec<String> =
-                        except.iter().filter(|value| !value.is_empty()).map(|value| format!("`{value}`")).collect();
-                    let unless =
-                        if except.is_empty() { String::new() } else { format!(" except {}", except.join(", ")) };
+                    let except: Vec<String> = except
+                        .iter()
+                        .filter(|value| !value.is_empty())
+                        .map(|value| format!("`{value}`"))
+                        .collect();
+                    let unless = if except.is_empty() {
+                        String::new()
+                    } else {
+                        format!(" except {}", except.join(", "))
+                    };
                     format!("refused{unless}: {}", row.reason)
                 }
             },

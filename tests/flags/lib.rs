@@ -1,4 +1,5 @@
-//! Compares upstream's flags and configuration fields with the tables of the binaries, and writes `docs/flags.md`.
+//! Compares upstream's flags and configuration fields with the tables of the binaries, and writes
+//! `docs/flags.md`.
 
 mod component;
 mod page;

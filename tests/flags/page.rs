@@ -26,8 +26,10 @@ pub fn render_page() -> String {
 
 fn render_component(component: &Component) -> String {
     let command = (component.command)();
-    let mut text =
-        format!("\n## {}\n\nCompared with {}.\n\n| flag | |\n|---|---|\n", component.name, component.upstream);
+    let mut text = format!(
+        "\n## {}\n\nCompared with {}.\n\n| flag | |\n|---|---|\n",
+        component.name, component.upstream
+    );
     for flag in component.upstream_flags.lines() {
         let standing = flag_standing(component, &command, flag).describe();
         text.push_str(&format!("| `--{flag}` | {} |\n", escape(&standing)));
@@ -40,7 +42,10 @@ fn render_component(component: &Component) -> String {
         .map(|long| format!("`--{long}`"))
         .collect();
     if !own.is_empty() {
-        text.push_str(&format!("\nFlags that the stock component does not have: {}.\n", own.join(", ")));
+        text.push_str(&format!(
+            "\nFlags that the stock component does not have: {}.\n",
+            own.join(", ")
+        ));
     }
     if let Some(settings) = &component.file {
         text.push_str(&render_fields(settings));

@@ -53,10 +53,12 @@ async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
     let mut upstreams = cli.upstream;
     if upstreams.is_empty() {
         let path = cli.resolv_conf.display();
-        let text = std::fs::read_to_string(&cli.resolv_conf).with_context(|| format!("can't read {path}"))?;
+        let text = std::fs::read_to_string(&cli.resolv_conf)
+            .with_context(|| format!("can't read {path}"))?;
         upstreams = net_dns::upstreams_of(&text);
     }
-    let config = Config::from_kubeconfig_or_in_cluster(cli.kubeconfig.as_deref())?.user_agent("cluster-dns");
+    let config =
+        Config::from_kubeconfig_or_in_cluster(cli.kubeconfig.as_deref())?.user_agent("cluster-dns");
     let settings = Settings {
         listen: cli.listen,
         domain: cli.domain,

@@ -13,9 +13,16 @@ use crate::args::{Cli, Command, Down, Output, Status, Up};
 /// Executes the command.
 pub async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
     match cli.command {
-        Command::Supervise(folder) => Ok(operator_cluster::supervise(&folder.data_dir, shutdown).await?),
+        Command::Supervise(folder) => {
+            Ok(operator_cluster::supervise(&folder.data_dir, shutdown).await?)
+        }
         Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "ironclad", &mut std::io::stdout());
+            clap_complete::generate(
+                shell,
+                &mut Cli::command(),
+                "ironclad",
+                &mut std::io::stdout(),
+            );
             Ok(())
         }
         Command::Man { folder } => manual(&folder),
@@ -69,12 +76,18 @@ async fn up(options: Up) -> anyhow::Result<()> {
 }
 
 async fn down(options: Down) -> anyhow::Result<()> {
-    let wanted =
-        operator_cluster::Down { data_dir: std::path::absolute(options.folder.data_dir)?, purge: options.purge };
+    let wanted = operator_cluster::Down {
+        data_dir: std::path::absolute(options.folder.data_dir)?,
+        purge: options.purge,
+    };
     if !operator_cluster::down(&wanted, &say).await? {
         return Ok(());
     }
-    say(if options.purge { "removed" } else { "stopped; `ironclad up` starts it again" });
+    say(if options.purge {
+        "removed"
+    } else {
+        "stopped; `ironclad up` starts it again"
+    });
     Ok(())
 }
 
@@ -86,13 +99,19 @@ async fn status(options: Status) -> anyhow::Result<()> {
     };
     writeln!(std::io::stdout(), "{}", text.trim_end())?;
     if !report.healthy() {
-        bail!("not everything runs; `ironclad up --data-dir={}` repairs it", report.data_dir);
+        bail!(
+            "not everything runs; `ironclad up --data-dir={}` repairs it",
+            report.data_dir
+        );
     }
     Ok(())
 }
 
 fn table(report: &Report) -> String {
-    let mut text = format!("{:<26}{:<10}{:<9}{:<10}LOG\n", "COMPONENT", "STATE", "PID", "RESTARTS");
+    let mut text = format!(
+        "{:<26}{:<10}{:<9}{:<10}LOG\n",
+        "COMPONENT", "STATE", "PID", "RESTARTS"
+    );
     for component in &report.components {
         let state = match (component.running, component.ready) {
             (true, true) => "ready",
@@ -100,13 +119,24 @@ fn table(report: &Report) -> String {
             _ => "down",
         };
         let pid = component.pid.map_or("-".to_owned(), |pid| pid.to_string());
-        text += &format!("{:<26}{state:<10}{pid:<9}{:<10}{}\n", component.name, component.restarts, component.log);
+        text += &format!(
+            "{:<26}{state:<10}{pid:<9}{:<10}{}\n",
+            component.name, component.restarts, component.log
+        );
     }
-    let keeper = if report.supervised { "running" } else { "not running" };
-    text + &format!("\nserver {}, supervisor {keeper}, kubeconfig {}\n", report.server, report.kubeconfig)
+    let keeper = if report.supervised {
+        "running"
+    } else {
+        "not running"
+    };
+    text + &format!(
+        "\nserver {}, supervisor {keeper}, kubeconfig {}\n",
+        report.server, report.kubeconfig
+    )
 }
 
 fn manual(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
-    clap_mangen::generate_to(Cli::command(), folder).with_context(|| format!("can't write to {}", folder.display()))
+    clap_mangen::generate_to(Cli::command(), folder)
+        .with_context(|| format!("can't write to {}", folder.display()))
 }

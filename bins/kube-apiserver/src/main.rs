@@ -7,5 +7,10 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    base_cli::run("kube-apiserver", UPSTREAM_FLAGS, |options: &ServerOptions| options.logs.clone(), run)
+    base_cli::run(
+        "kube-apiserver",
+        UPSTREAM_FLAGS,
+        |options: &ServerOptions| options.logs.clone(),
+        run,
+    )
 }

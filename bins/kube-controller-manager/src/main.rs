@@ -5,5 +5,10 @@ use std::process::ExitCode;
 use controllers_manager::{Options, UPSTREAM_FLAGS, run};
 
 fn main() -> ExitCode {
-    base_cli::run("kube-controller-manager", UPSTREAM_FLAGS, |o: &Options| o.logs.clone(), run)
+    base_cli::run(
+        "kube-controller-manager",
+        UPSTREAM_FLAGS,
+        |o: &Options| o.logs.clone(),
+        run,
+    )
 }

@@ -10,7 +10,12 @@ use client::{Client, Config};
 use net_proxy::{Args, UPSTREAM_FLAGS};
 
 fn main() -> ExitCode {
-    base_cli::run("kube-proxy", UPSTREAM_FLAGS, |args: &Args| args.logs.clone(), run)
+    base_cli::run(
+        "kube-proxy",
+        UPSTREAM_FLAGS,
+        |args: &Args| args.logs.clone(),
+        run,
+    )
 }
 
 async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -24,8 +29,11 @@ async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
         // nothing to prepare.
         return net_proxy::check().await.context("rules can't be installed");
     }
-    let mut config = Config::from_kubeconfig_or_in_cluster(kubeconfig.as_deref())?.user_agent("kube-proxy");
-    config.server = master.filter(|url| !url.is_empty()).unwrap_or(config.server);
+    let mut config =
+        Config::from_kubeconfig_or_in_cluster(kubeconfig.as_deref())?.user_agent("kube-proxy");
+    config.server = master
+        .filter(|url| !url.is_empty())
+        .unwrap_or(config.server);
     let tasks = Tasks::new(shutdown);
     let ran = net_proxy::run(Client::new(config), settings, tasks.clone()).await;
     let finished = tasks.finish(Duration::from_secs(5)).await;

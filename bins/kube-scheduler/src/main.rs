@@ -5,5 +5,10 @@ use std::process::ExitCode;
 use scheduler_core::{Flags, UPSTREAM_FLAGS, run};
 
 fn main() -> ExitCode {
-    base_cli::run("kube-scheduler", UPSTREAM_FLAGS, |flags: &Flags| flags.logs.clone(), run)
+    base_cli::run(
+        "kube-scheduler",
+        UPSTREAM_FLAGS,
+        |flags: &Flags| flags.logs.clone(),
+        run,
+    )
 }

@@ -1,4 +1,5 @@
-//! kill -9 in the middle of a write load: everything that was acknowledged is there, at the revision it was given.
+//! kill -9 in the middle of a write load: everything that was acknowledged is there, at the
+//! revision it was given.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 use proto_etcd::etcdserverpb::kv_client::KvClient;
@@ -38,10 +39,16 @@ impl Server {
             if let Ok(port) = std::fs::read_to_string(&port_file) {
                 break port.trim().to_owned();
             }
-            assert!(begin.elapsed() < Duration::from_secs(20), "the server does not get ready");
+            assert!(
+                begin.elapsed() < Duration::from_secs(20),
+                "the server does not get ready"
+            );
             std::thread::sleep(Duration::from_millis(10));
         };
-        Server { child, url: format!("http://127.0.0.1:{port}") }
+        Server {
+            child,
+            url: format!("http://127.0.0.1:{port}"),
+        }
     }
 
     async fn client(&self) -> KvClient<Channel> {
@@ -69,16 +76,25 @@ type Promised = Arc<Mutex<BTreeMap<String, i64>>>;
 async fn write(mut client: KvClient<Channel>, prefix: String, promised: Promised) {
     for number in 0.. {
         let key = format!("{prefix}/{number:06}");
-        let request =
-            PutRequest { key: key.clone().into(), value: format!("value of {key}").into(), ..PutRequest::default() };
-        let Ok(answer) = client.put(request).await else { return };
+        let request = PutRequest {
+            key: key.clone().into(),
+            value: format!("value of {key}").into(),
+            ..PutRequest::default()
+        };
+        let Ok(answer) = client.put(request).await else {
+            return;
+        };
         let revision = answer.into_inner().header.unwrap().revision;
         promised.lock().unwrap().insert(key, revision);
     }
 }
 
 async fn verify(server: &Server, promised: &BTreeMap<String, i64>) {
-    let request = RangeRequest { key: "round".into(), range_end: "rounf".into(), ..RangeRequest::default() };
+    let request = RangeRequest {
+        key: "round".into(),
+        range_end: "rounf".into(),
+        ..RangeRequest::default()
+    };
     let mut client = server.client().await.max_decoding_message_size(usize::MAX);
     let answer = client.range(request).await.unwrap().into_inner();
     let found: BTreeMap<String, i64> = answer
@@ -86,7 +102,11 @@ async fn verify(server: &Server, promised: &BTreeMap<String, i64>) {
         .iter()
         .map(|kv| {
             let key = String::from_utf8(kv.key.to_vec()).unwrap();
-            assert_eq!(kv.value, format!("value of {key}"), "a value that nobody wrote");
+            assert_eq!(
+                kv.value,
+                format!("value of {key}"),
+                "a value that nobody wrote"
+            );
             (key, kv.mod_revision)
         })
         .collect();
@@ -118,7 +138,10 @@ async fn acknowledged_writes_survive_kill_9() {
             }
             server = Server::start(folder.path());
             let promised = promised.lock().unwrap().clone();
-            assert!(promised.len() > (round + 1) * WRITERS, "hardly anything was written");
+            assert!(
+                promised.len() > (round + 1) * WRITERS,
+                "hardly anything was written"
+            );
             verify(&server, &promised).await;
         }
     };

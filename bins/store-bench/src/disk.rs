@@ -24,6 +24,14 @@ pub fn sync_latency(folder: &Path, written_before: bool) -> Result<[f64; 3]> {
         took.push(begin.elapsed().as_secs_f64() * 1e3);
     }
     took.sort_by(f64::total_cmp);
-    let at = |share: f64| took.get((took.len() as f64 * share) as usize).copied().unwrap_or_default();
-    Ok([at(0.5), took.iter().sum::<f64>() / took.len() as f64, at(0.99)])
+    let at = |share: f64| {
+        took.get((took.len() as f64 * share) as usize)
+            .copied()
+            .unwrap_or_default()
+    };
+    Ok([
+        at(0.5),
+        took.iter().sum::<f64>() / took.len() as f64,
+        at(0.99),
+    ])
 }

@@ -75,7 +75,8 @@ impl Calls {
     /// Records a call that ends now.
     pub fn ended(&mut self, begin: Instant, now: Instant) {
         let took = now - begin;
-        self.latencies.push(u32::try_from(took.as_micros()).unwrap_or(u32::MAX));
+        self.latencies
+            .push(u32::try_from(took.as_micros()).unwrap_or(u32::MAX));
         if took > LONG {
             self.long.push((begin, now));
         }
@@ -84,7 +85,10 @@ impl Calls {
 
 impl From<Vec<u32>> for Calls {
     fn from(latencies: Vec<u32>) -> Self {
-        Calls { latencies, long: Vec::new() }
+        Calls {
+            latencies,
+            long: Vec::new(),
+        }
     }
 }
 
@@ -116,8 +120,11 @@ impl Seen {
     /// Returns the latency that this share of the calls did not exceed, in milliseconds.
     pub fn at(&mut self, share: f64) -> f64 {
         self.latencies.sort_unstable();
-        let index = ((self.latencies.len() as f64 * share) as usize).min(self.latencies.len().saturating_sub(1));
-        self.latencies.get(index).map_or(0.0, |latency| f64::from(*latency) / 1e3)
+        let index = ((self.latencies.len() as f64 * share) as usize)
+            .min(self.latencies.len().saturating_sub(1));
+        self.latencies
+            .get(index)
+            .map_or(0.0, |latency| f64::from(*latency) / 1e3)
     }
 
     /// Returns the longest call without machine stops, in milliseconds, if it exceeds [`LONG`].

@@ -37,11 +37,20 @@ struct Stream {
 impl Stream {
     async fn open(address: &str) -> Result<Stream> {
         let wire = Wire::connect(address, KEEP_ALIVE).await?;
-        Ok(Stream { wire, stream: None, messages: Messages::default(), heard: Vec::new() })
+        Ok(Stream {
+            wire,
+            stream: None,
+            messages: Messages::default(),
+            heard: Vec::new(),
+        })
     }
 
     /// Renews these leases and appends the latency of each, in microseconds.
-    async fn renew(&mut self, ids: impl Iterator<Item = i64>, latencies: &mut Vec<u32>) -> Result<()> {
+    async fn renew(
+        &mut self,
+        ids: impl Iterator<Item = i64>,
+        latencies: &mut Vec<u32>,
+    ) -> Result<()> {
         let begin = Instant::now();
         let mut left = 0;
         for id in ids {
@@ -103,7 +112,12 @@ pub async fn keep_alive(cluster: &Cluster, clients: usize, duration: Duration) -
 }
 
 /// Grants leases and renews each three times per TTL, in separate tasks, until `end`.
-pub async fn keep_many(address: &str, count: i64, begin: Instant, end: Instant) -> Result<JoinSet<Result<Vec<u32>>>> {
+pub async fn keep_many(
+    address: &str,
+    count: i64,
+    begin: Instant,
+    end: Instant,
+) -> Result<JoinSet<Result<Vec<u32>>>> {
     let mut tasks = JoinSet::new();
     for lane in 0..LANES {
         let ids = lane * count / LANES + 1..(lane + 1) * count / LANES + 1;
@@ -115,15 +129,24 @@ pub async fn keep_many(address: &str, count: i64, begin: Instant, end: Instant) 
 
 /// Returns the number of leases on the server.
 pub async fn count(address: &str) -> Result<usize> {
-    let answer: pb::LeaseLeasesResponse = ask::ask(address, LEASES, &pb::LeaseLeasesRequest {}).await?;
+    let answer: pb::LeaseLeasesResponse =
+        ask::ask(address, LEASES, &pb::LeaseLeasesRequest {}).await?;
     Ok(answer.leases.len())
 }
 
 async fn keep(address: String, ids: Range<i64>, from: Instant, end: Instant) -> Result<Vec<u32>> {
     let mut wire = Wire::connect(&address, GRANT).await?;
-    wire.all(GRANTS, ids.clone().map(|id| pb::LeaseGrantRequest { ttl: TTL, id })).await?;
+    wire.all(
+        GRANTS,
+        ids.clone().map(|id| pb::LeaseGrantRequest { ttl: TTL, id }),
+    )
+    .await?;
     if Instant::now() > from {
-        bail!("{} leases were not granted in {} s", ids.count(), GRANTED.as_secs());
+        bail!(
+            "{} leases were not granted in {} s",
+            ids.count(),
+            GRANTED.as_secs()
+        );
     }
     let mut stream = Stream::open(&address).await?;
     let mut ticks = interval(Duration::from_secs_f64(TTL as f64 / 3.0 / PARTS as f64));
@@ -133,7 +156,9 @@ async fn keep(address: String, ids: Range<i64>, from: Instant, end: Instant) -> 
         if Instant::now() < from {
             latencies.clear();
         }
-        stream.renew(ids.clone().skip(part).step_by(PARTS), &mut latencies).await?;
+        stream
+            .renew(ids.clone().skip(part).step_by(PARTS), &mut latencies)
+            .await?;
         part = (part + 1) % PARTS;
     }
     Ok(latencies)

@@ -72,11 +72,23 @@ impl Work {
             Work::Put => wire.call(&put(key.into(), VALUE), true),
             Work::Txn => wire.call(&guarded_put(key), true),
             Work::Read => wire.call(&range(key), true),
-            Work::Serializable => wire.call(&pb::RangeRequest { serializable: true, ..range(key) }, true),
+            Work::Serializable => wire.call(
+                &pb::RangeRequest {
+                    serializable: true,
+                    ..range(key)
+                },
+                true,
+            ),
             Work::Range => {
                 let first = random % (KEYS - 10_000);
                 let range_end = format!("{:08}", first + 10_000).into();
-                wire.call(&pb::RangeRequest { range_end, ..range(format!("{first:08}")) }, true)
+                wire.call(
+                    &pb::RangeRequest {
+                        range_end,
+                        ..range(format!("{first:08}"))
+                    },
+                    true,
+                )
             }
         }
     }
@@ -84,15 +96,24 @@ impl Work {
 
 fn put(key: Bytes, size: usize) -> pb::PutRequest {
     static VALUES: [u8; REQUEST] = [b'v'; REQUEST];
-    pb::PutRequest { key, value: VALUES.get(..size).unwrap_or_default().into(), ..Default::default() }
+    pb::PutRequest {
+        key,
+        value: VALUES.get(..size).unwrap_or_default().into(),
+        ..Default::default()
+    }
 }
 
 fn range(key: String) -> pb::RangeRequest {
-    pb::RangeRequest { key: key.into(), ..Default::default() }
+    pb::RangeRequest {
+        key: key.into(),
+        ..Default::default()
+    }
 }
 
 fn op(request: Op) -> pb::RequestOp {
-    pb::RequestOp { request: Some(request) }
+    pb::RequestOp {
+        request: Some(request),
+    }
 }
 
 fn guarded_put(key: String) -> pb::TxnRequest {
@@ -112,7 +133,12 @@ fn guarded_put(key: String) -> pb::TxnRequest {
 
 /// Puts numbered keys over several connections, a hundred per transaction or as many as fit into a
 /// request.
-pub async fn fill(cluster: &Cluster, count: u64, key: fn(u64) -> String, size: usize) -> Result<()> {
+pub async fn fill(
+    cluster: &Cluster,
+    count: u64,
+    key: fn(u64) -> String,
+    size: usize,
+) -> Result<()> {
     const LANES: u64 = 8;
     let each = (REQUEST / (size + 1)).clamp(1, 100) as u64;
     let addresses = cluster.addresses();
@@ -123,8 +149,12 @@ pub async fn fill(cluster: &Cluster, count: u64, key: fn(u64) -> String, size: u
             let mut wire = Wire::connect(&address, TXN).await?;
             let mut from = lane * each;
             while from < count {
-                let puts = (from..(from + each).min(count)).map(|n| op(Op::RequestPut(put(key(n).into(), size))));
-                let request = pb::TxnRequest { success: puts.collect(), ..Default::default() };
+                let puts = (from..(from + each).min(count))
+                    .map(|n| op(Op::RequestPut(put(key(n).into(), size))));
+                let request = pb::TxnRequest {
+                    success: puts.collect(),
+                    ..Default::default()
+                };
                 wire.ask::<pb::TxnResponse>(&request).await?;
                 from += LANES * each;
             }
@@ -145,21 +175,34 @@ async fn lead(cluster: &Cluster) -> Result<()> {
     }
     let begin = Instant::now();
     while begin.elapsed() < TRANSFER {
-        let asked = ask::<pb::StatusResponse>(&cluster.first()?, STATUS, &pb::StatusRequest {}).await;
-        if let Ok(pb::StatusResponse { header: Some(header), leader, .. }) = asked {
+        let asked =
+            ask::<pb::StatusResponse>(&cluster.first()?, STATUS, &pb::StatusRequest {}).await;
+        if let Ok(pb::StatusResponse {
+            header: Some(header),
+            leader,
+            ..
+        }) = asked
+        {
             let first = header.member_id;
             if leader == first {
                 return Ok(());
             }
             for address in cluster.addresses() {
                 // Only the leader executes this.
-                let _ =
-                    ask::<pb::MoveLeaderResponse>(&address, MOVE, &pb::MoveLeaderRequest { target_id: first }).await;
+                let _ = ask::<pb::MoveLeaderResponse>(
+                    &address,
+                    MOVE,
+                    &pb::MoveLeaderRequest { target_id: first },
+                )
+                .await;
             }
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    bail!("{}: the first member does not become the leader", cluster.name)
+    bail!(
+        "{}: the first member does not become the leader",
+        cluster.name
+    )
 }
 
 /// Sends a few puts with pauses, so that a server finishes its earlier work. etcd 3.4, for
@@ -168,19 +211,28 @@ pub async fn settle(cluster: &Cluster) -> Result<()> {
     lead(cluster).await?;
     let mut wire = Wire::connect(&cluster.first()?, Work::Put.path()).await?;
     for _ in 0..4 {
-        wire.ask::<pb::PutResponse>(&put("settle".into(), 1)).await?;
+        wire.ask::<pb::PutResponse>(&put("settle".into(), 1))
+            .await?;
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     Ok(())
 }
 
 /// Runs one round of a workload.
-pub async fn measure(cluster: &Cluster, work: Work, clients: usize, duration: Duration) -> Result<Seen> {
+pub async fn measure(
+    cluster: &Cluster,
+    work: Work,
+    clients: usize,
+    duration: Duration,
+) -> Result<Seen> {
     let addresses = cluster.addresses();
     let connections = clients.min(MOST_CONNECTIONS);
     let mut wires = Vec::new();
     for number in 0..connections {
-        let address = addresses.get(number % addresses.len().max(1)).cloned().unwrap_or_default();
+        let address = addresses
+            .get(number % addresses.len().max(1))
+            .cloned()
+            .unwrap_or_default();
         wires.push(Wire::connect(&address, work.path()).await?);
     }
     let end = Instant::now() + duration;
@@ -193,7 +245,10 @@ pub async fn measure(cluster: &Cluster, work: Work, clients: usize, duration: Du
 }
 
 /// Waits for tasks and sums up their calls.
-pub async fn together<C: Into<Calls> + 'static>(cluster: &Cluster, mut tasks: JoinSet<Result<C>>) -> Result<Seen> {
+pub async fn together<C: Into<Calls> + 'static>(
+    cluster: &Cluster,
+    mut tasks: JoinSet<Result<C>>,
+) -> Result<Seen> {
     let (server_cpu, client_cpu, begin) = (cluster.cpu(), own_cpu(), Instant::now());
     let mut seen = Seen::default();
     while let Some(done) = tasks.join_next().await {
@@ -207,7 +262,13 @@ pub async fn together<C: Into<Calls> + 'static>(cluster: &Cluster, mut tasks: Jo
 }
 
 /// Runs the clients of a connection.
-async fn drive(mut wire: Wire, work: Work, clients: usize, seed: u64, end: Instant) -> Result<Calls> {
+async fn drive(
+    mut wire: Wire,
+    work: Work,
+    clients: usize,
+    seed: u64,
+    end: Instant,
+) -> Result<Calls> {
     let mut random = Random::new(seed);
     let mut calls = Calls::default();
     // Stream, start time, and whether a message was received.
@@ -226,7 +287,9 @@ async fn drive(mut wire: Wire, work: Work, clients: usize, seed: u64, end: Insta
                     }
                 }
                 Heard::End(stream) => {
-                    let Some(at) = open.iter().position(|call| call.0 == stream) else { continue };
+                    let Some(at) = open.iter().position(|call| call.0 == stream) else {
+                        continue;
+                    };
                     let (_, begin, said) = open.swap_remove(at);
                     if !said {
                         bail!("the server refuses a {}", work.title());

@@ -98,8 +98,19 @@ async fn main() -> ExitCode {
 async fn run(flags: Flags) -> Result<()> {
     match flags.verify {
         Some(operations) => {
-            let Flags { endpoints: addresses, rate, seed, .. } = flags;
-            verify::run(verify::Plan { addresses, operations, rate, seed }).await
+            let Flags {
+                endpoints: addresses,
+                rate,
+                seed,
+                ..
+            } = flags;
+            verify::run(verify::Plan {
+                addresses,
+                operations,
+                rate,
+                seed,
+            })
+            .await
         }
         None => plan::run(flags).await,
     }

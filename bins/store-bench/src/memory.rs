@@ -16,20 +16,37 @@ fn key(number: u64) -> String {
 }
 
 /// Measures a new server of each kind: idle, full, and after a restart.
-pub async fn measure(kinds: &[(&str, PathBuf)], below: &Path, rounds: usize) -> Result<Vec<Quantity>> {
+pub async fn measure(
+    kinds: &[(&str, PathBuf)],
+    below: &Path,
+    rounds: usize,
+) -> Result<Vec<Quantity>> {
     let mut found = Vec::new();
     for (name, binary) in kinds {
         let mut cluster = Cluster::start(name, binary, 1, below, &[]).await?;
         let mut note = |what: &str, value, unit| {
-            found.push(Quantity { server: (*name).to_owned(), what: what.to_owned(), value, unit })
+            found.push(Quantity {
+                server: (*name).to_owned(),
+                what: what.to_owned(),
+                value,
+                unit,
+            })
         };
         sleep(Duration::from_secs(3)).await;
         note("RSS idle", cluster.memory(), "MiB");
         let begin = std::time::Instant::now();
         load::fill(&cluster, MILLION, key, 64).await?;
-        note("1 million keys put, 100 a transaction", begin.elapsed().as_secs_f64(), "s");
+        note(
+            "1 million keys put, 100 a transaction",
+            begin.elapsed().as_secs_f64(),
+            "s",
+        );
         sleep(Duration::from_secs(3)).await;
-        note("RSS with 1 million keys of 64 + 64 bytes", cluster.memory(), "MiB");
+        note(
+            "RSS with 1 million keys of 64 + 64 bytes",
+            cluster.memory(),
+            "MiB",
+        );
         let mut best = f64::MAX;
         for _ in 0..rounds {
             best = best.min(cluster.restart().await?.as_secs_f64());

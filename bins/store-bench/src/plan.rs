@@ -44,7 +44,9 @@ impl Task {
             Task::Calls(work, clients) => load::measure(cluster, work, clients, duration).await,
             Task::Watch => {
                 let watchers = Watchers::open(cluster, Shape::ONE_KEY).await?;
-                watchers.measure(cluster, duration.max(WATCHED), false).await
+                watchers
+                    .measure(cluster, duration.max(WATCHED), false)
+                    .await
             }
             Task::KeepAlive(clients) => leases::keep_alive(cluster, clients, duration).await,
         }
@@ -52,9 +54,17 @@ impl Task {
 }
 
 fn tasks(flags: &Flags) -> Vec<Task> {
-    let mut tasks: Vec<Task> = flags.clients.iter().map(|clients| Task::Calls(Work::Put, *clients)).collect();
+    let mut tasks: Vec<Task> = flags
+        .clients
+        .iter()
+        .map(|clients| Task::Calls(Work::Put, *clients))
+        .collect();
     tasks.extend([Work::Txn, Work::Read, Work::Serializable].map(|work| Task::Calls(work, 100)));
-    tasks.extend([Task::Calls(Work::Range, 4), Task::Watch, Task::KeepAlive(100)]);
+    tasks.extend([
+        Task::Calls(Work::Range, 4),
+        Task::Watch,
+        Task::KeepAlive(100),
+    ]);
     tasks
 }
 
@@ -64,13 +74,19 @@ pub async fn run(flags: Flags) -> Result<()> {
         Some(folder) => folder.clone(),
         None => std::env::current_dir()?,
     };
-    let chosen: Vec<Task> = tasks(&flags).into_iter().filter(|task| flags.chosen(task.title())).collect();
+    let chosen: Vec<Task> = tasks(&flags)
+        .into_iter()
+        .filter(|task| flags.chosen(task.title()))
+        .collect();
     let Some(kvstore) = flags.kvstore.clone() else {
         let cluster = Cluster::running(&flags.endpoints).await?;
         return report::table(&measure(&flags, vec![cluster], &chosen).await?);
     };
     let mut kinds = vec![("kvstore", kvstore)];
-    match std::process::Command::new(&flags.etcd).arg("--version").output() {
+    match std::process::Command::new(&flags.etcd)
+        .arg("--version")
+        .output()
+    {
         Ok(_) => kinds.push(("etcd", flags.etcd.clone())),
         Err(e) => report::note(&format!("etcd is not measured: {e}\n"))?,
     }
@@ -120,7 +136,13 @@ async fn side_by_side(
 
 async fn measure(flags: &Flags, clusters: Vec<Cluster>, tasks: &[Task]) -> Result<Vec<Figure>> {
     for cluster in &clusters {
-        load::fill(cluster, load::KEYS, |number| format!("{number:08}"), load::VALUE).await?;
+        load::fill(
+            cluster,
+            load::KEYS,
+            |number| format!("{number:08}"),
+            load::VALUE,
+        )
+        .await?;
     }
     let duration = Duration::from_secs_f64(flags.seconds);
     let mut figures = Vec::new();

@@ -19,6 +19,9 @@ impl Random {
 
     /// Returns a number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.step() >> 11).unwrap_or_default().checked_rem(end).unwrap_or_default()
+        usize::try_from(self.step() >> 11)
+            .unwrap_or_default()
+            .checked_rem(end)
+            .unwrap_or_default()
     }
 }

@@ -13,7 +13,10 @@ pub fn note(line: &str) -> Result<()> {
 /// Prints the latency of the disk.
 pub fn disk(latencies: &[[f64; 3]]) -> Result<()> {
     note("| fdatasync on this disk | p50 ms | mean ms | p99 ms |\n|---|---|---|---|")?;
-    for (what, [p50, mean, p99]) in ["file that grows", "blocks written before"].iter().zip(latencies) {
+    for (what, [p50, mean, p99]) in ["file that grows", "blocks written before"]
+        .iter()
+        .zip(latencies)
+    {
         note(&format!("| {what} | {p50:.2} | {mean:.2} | {p99:.2} |"))?;
     }
     note("")
@@ -44,7 +47,15 @@ pub fn table(figures: &[Figure]) -> Result<()> {
             ),
             _ => String::new(),
         };
-        let Figure { server, members, work, clients, p50_ms, p99_ms, .. } = figure;
+        let Figure {
+            server,
+            members,
+            work,
+            clients,
+            p50_ms,
+            p99_ms,
+            ..
+        } = figure;
         note(&format!(
             "| {work} | {members} | {clients} | {server} | {:.0} | {p50_ms:.2} | {p99_ms:.2} | {:.1} | {:.1} | {ratio} |",
             figure.rate(),
@@ -59,7 +70,10 @@ pub fn table(figures: &[Figure]) -> Result<()> {
 pub fn quantities(found: &[Quantity]) -> Result<()> {
     let mut servers: Vec<&str> = Vec::new();
     let mut whats: Vec<(&str, &str)> = Vec::new();
-    for Quantity { server, what, unit, .. } in found {
+    for Quantity {
+        server, what, unit, ..
+    } in found
+    {
         if !servers.contains(&server.as_str()) {
             servers.push(server);
         }
@@ -70,19 +84,36 @@ pub fn quantities(found: &[Quantity]) -> Result<()> {
     if servers.is_empty() {
         return Ok(());
     }
-    note(&format!("| what | {} |\n|---|{}", servers.join(" | "), "---|".repeat(servers.len())))?;
+    note(&format!(
+        "| what | {} |\n|---|{}",
+        servers.join(" | "),
+        "---|".repeat(servers.len())
+    ))?;
     for (what, unit) in whats {
-        let cell = |server: &&str| match found.iter().find(|found| found.server == **server && found.what == what) {
+        let cell = |server: &&str| match found
+            .iter()
+            .find(|found| found.server == **server && found.what == what)
+        {
             Some(found) => format!("{:.1} {unit}", found.value),
             None => String::new(),
         };
-        note(&format!("| {what} | {} |", servers.iter().map(cell).collect::<Vec<_>>().join(" | ")))?;
+        note(&format!(
+            "| {what} | {} |",
+            servers.iter().map(cell).collect::<Vec<_>>().join(" | ")
+        ))?;
     }
     note("")
 }
 
 /// Writes the figures as JSON.
-pub fn json(path: &Path, disks: &[[f64; 3]], figures: &[Figure], quantities: &[Quantity]) -> Result<()> {
-    let all = serde_json::json!({ "fdatasync_ms": disks, "figures": figures, "quantities": quantities });
-    std::fs::write(path, serde_json::to_string_pretty(&all)?).with_context(|| path.display().to_string())
+pub fn json(
+    path: &Path,
+    disks: &[[f64; 3]],
+    figures: &[Figure],
+    quantities: &[Quantity],
+) -> Result<()> {
+    let all =
+        serde_json::json!({ "fdatasync_ms": disks, "figures": figures, "quantities": quantities });
+    std::fs::write(path, serde_json::to_string_pretty(&all)?)
+        .with_context(|| path.display().to_string())
 }

@@ -42,9 +42,16 @@ pub async fn run(kinds: &[(&str, PathBuf)], below: &Path, scales: &[Scale]) -> R
     for scale in scales {
         let mut found = Vec::new();
         for (name, binary) in kinds {
-            let more: &[&str] = if matches!(scale, Scale::History) { &[QUOTA] } else { &[] };
+            let more: &[&str] = if matches!(scale, Scale::History) {
+                &[QUOTA]
+            } else {
+                &[]
+            };
             let cluster = Cluster::start(name, binary, 1, below, more).await?;
-            let mut notes = Notes { server: (*name).to_owned(), found: &mut found };
+            let mut notes = Notes {
+                server: (*name).to_owned(),
+                found: &mut found,
+            };
             match scale {
                 Scale::Watchers => watchers(&cluster, &mut notes).await,
                 Scale::Leases => leases(&cluster, &mut notes).await,
@@ -65,7 +72,12 @@ struct Notes<'a> {
 
 impl Notes<'_> {
     fn note(&mut self, what: impl Into<String>, value: f64, unit: &'static str) {
-        self.found.push(Quantity { server: self.server.clone(), what: what.into(), value, unit });
+        self.found.push(Quantity {
+            server: self.server.clone(),
+            what: what.into(),
+            value,
+            unit,
+        });
     }
 
     fn latencies(&mut self, what: &str, seen: &mut Seen, shares: &[(&str, f64)]) {
@@ -78,7 +90,11 @@ impl Notes<'_> {
 async fn watchers(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
     notes.note("RSS idle", cluster.memory(), "MiB");
     let watchers = Watchers::open(cluster, Shape::MANY).await?;
-    notes.note(format!("RSS with {} watchers", Shape::MANY.total()), cluster.memory(), "MiB");
+    notes.note(
+        format!("RSS with {} watchers", Shape::MANY.total()),
+        cluster.memory(),
+        "MiB",
+    );
     let mut stalled = None;
     for (what, beside, stall) in [
         ("puts that 100 of them see", false, false),
@@ -91,7 +107,11 @@ async fn watchers(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
         }
         let mut seen = watchers.measure(cluster, WATCHED, beside).await?;
         notes.latencies(what, &mut seen, &[("delivery p50", 0.5), ("p99", 0.99)]);
-        notes.note(format!("{what}: CPU"), 100.0 * seen.server_cpu / seen.seconds, "%");
+        notes.note(
+            format!("{what}: CPU"),
+            100.0 * seen.server_cpu / seen.seconds,
+            "%",
+        );
         notes.note(format!("{what}: RSS"), cluster.memory(), "MiB");
     }
     drop(stalled);
@@ -105,10 +125,22 @@ async fn leases(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
     let tasks = leases::keep_many(&address, LEASES, begin, begin + leases::GRANTED + KEPT).await?;
     let syncs = cluster.metric(SYNCS).await?;
     let mut seen = together(cluster, tasks).await?;
-    notes.note("syncs of the log in a minute of renewals", cluster.metric(SYNCS).await? - syncs, "");
+    notes.note(
+        "syncs of the log in a minute of renewals",
+        cluster.metric(SYNCS).await? - syncs,
+        "",
+    );
     notes.note("leases after it", leases::count(&address).await? as f64, "");
-    notes.note("renewals a second", seen.latencies.len() as f64 / seen.seconds, "");
-    notes.latencies("renewal", &mut seen, &[("p50", 0.5), ("p99", 0.99), ("longest", 1.0)]);
+    notes.note(
+        "renewals a second",
+        seen.latencies.len() as f64 / seen.seconds,
+        "",
+    );
+    notes.latencies(
+        "renewal",
+        &mut seen,
+        &[("p50", 0.5), ("p99", 0.99), ("longest", 1.0)],
+    );
     notes.note("CPU", 100.0 * seen.server_cpu / seen.seconds, "%");
     notes.note("RSS", cluster.memory(), "MiB");
     Ok(())
@@ -117,19 +149,36 @@ async fn leases(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
 async fn history(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
     let address = cluster.first()?;
     let begin = Instant::now();
-    load::fill(cluster, VERSIONS, |number| format!("{:08}", number % 1_000), VALUE).await?;
+    load::fill(
+        cluster,
+        VERSIONS,
+        |number| format!("{:08}", number % 1_000),
+        VALUE,
+    )
+    .await?;
     notes.note("2 GB put", begin.elapsed().as_secs_f64(), "s");
     sleep(BEFORE).await;
     notes.note("on disk", cluster.disk(), "MiB");
     notes.note("RSS", cluster.memory(), "MiB");
     longest(cluster, notes, "before", BEFORE, async { Ok(()) }).await?;
-    let request = pb::CompactionRequest { revision: ask::revision(&address).await?, physical: false };
-    let compact = async { ask::ask::<pb::CompactionResponse>(&address, load::COMPACT, &request).await.map(drop) };
+    let request = pb::CompactionRequest {
+        revision: ask::revision(&address).await?,
+        physical: false,
+    };
+    let compact = async {
+        ask::ask::<pb::CompactionResponse>(&address, load::COMPACT, &request)
+            .await
+            .map(drop)
+    };
     let took = longest(cluster, notes, "compaction", COMPACTION, compact).await?;
     notes.note("compaction: answered after", took.as_secs_f64() * 1e3, "ms");
     notes.note("on disk 30 s after compaction began", cluster.disk(), "MiB");
     let request = pb::DefragmentRequest {};
-    let defragment = async { ask::ask::<pb::DefragmentResponse>(&address, DEFRAGMENT, &request).await.map(drop) };
+    let defragment = async {
+        ask::ask::<pb::DefragmentResponse>(&address, DEFRAGMENT, &request)
+            .await
+            .map(drop)
+    };
     let took = longest(cluster, notes, "Defragment", BEFORE, defragment).await?;
     notes.note("Defragment: answered after", took.as_secs_f64() * 1e3, "ms");
     notes.note("on disk after Defragment", cluster.disk(), "MiB");
@@ -161,15 +210,30 @@ async fn longest(
     let shares = [("p99", 0.99), ("longest", 1.0)];
     for (name, calls) in [("put", &mut puts), ("read", &mut reads)] {
         notes.latencies(&format!("{phase}: {name}"), calls, &shares);
-        if let Some(longest) = stops.as_ref().and_then(|stops| calls.longest_besides(stops)) {
-            notes.note(format!("{phase}: {name}: longest but for stops of the machine"), longest, "ms");
+        if let Some(longest) = stops
+            .as_ref()
+            .and_then(|stops| calls.longest_besides(stops))
+        {
+            notes.note(
+                format!("{phase}: {name}: longest but for stops of the machine"),
+                longest,
+                "ms",
+            );
         }
     }
     if let Some(stops) = stops {
         let lengths = stops.iter().map(|(from, to)| *to - *from);
-        notes.note(format!("{phase}: the machine stood"), lengths.clone().sum::<Duration>().as_secs_f64() * 1e3, "ms");
+        notes.note(
+            format!("{phase}: the machine stood"),
+            lengths.clone().sum::<Duration>().as_secs_f64() * 1e3,
+            "ms",
+        );
         let longest = lengths.max().unwrap_or_default();
-        notes.note(format!("{phase}: the machine stood longest for"), longest.as_secs_f64() * 1e3, "ms");
+        notes.note(
+            format!("{phase}: the machine stood longest for"),
+            longest.as_secs_f64() * 1e3,
+            "ms",
+        );
     }
     Ok(took)
 }

@@ -36,7 +36,13 @@ fn free_port() -> Result<u16> {
 fn process_cpu(id: &str) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     let after = stat.rsplit(')').next().unwrap_or_default();
-    let ticks = |at: usize| after.split(' ').nth(at).and_then(|n| n.parse::<f64>().ok()).unwrap_or_default();
+    let ticks = |at: usize| {
+        after
+            .split(' ')
+            .nth(at)
+            .and_then(|n| n.parse::<f64>().ok())
+            .unwrap_or_default()
+    };
     (ticks(12) + ticks(13)) / 100.0
 }
 
@@ -47,15 +53,29 @@ pub fn own_cpu() -> f64 {
 
 impl Cluster {
     /// Starts members with etcd's flags and `more`, and waits until they serve.
-    pub async fn start(name: &str, binary: &Path, size: usize, below: &Path, more: &[&str]) -> Result<Cluster> {
+    pub async fn start(
+        name: &str,
+        binary: &Path,
+        size: usize,
+        below: &Path,
+        more: &[&str],
+    ) -> Result<Cluster> {
         let folder = tempfile::tempdir_in(below)?;
         let mut ports = Vec::new();
         for _ in 0..size {
             ports.push((free_port()?, free_port()?));
         }
-        let peers: Vec<String> =
-            ports.iter().enumerate().map(|(n, (_, peer))| format!("m{n}=http://127.0.0.1:{peer}")).collect();
-        let mut cluster = Cluster { name: name.to_owned(), binary: binary.to_owned(), members: Vec::new(), folder };
+        let peers: Vec<String> = ports
+            .iter()
+            .enumerate()
+            .map(|(n, (_, peer))| format!("m{n}=http://127.0.0.1:{peer}"))
+            .collect();
+        let mut cluster = Cluster {
+            name: name.to_owned(),
+            binary: binary.to_owned(),
+            members: Vec::new(),
+            folder,
+        };
         for (number, (client, peer)) in ports.iter().enumerate() {
             let data = cluster.folder.path().join(format!("m{number}"));
             let mut flags = vec![
@@ -69,7 +89,11 @@ impl Cluster {
             ];
             flags.extend(more.iter().map(|flag| (*flag).to_owned()));
             let child = cluster.spawn(&flags)?;
-            cluster.members.push(Member { child: Some(child), flags, address: format!("127.0.0.1:{client}") });
+            cluster.members.push(Member {
+                child: Some(child),
+                flags,
+                address: format!("127.0.0.1:{client}"),
+            });
         }
         cluster.wait().await?;
         Ok(cluster)
@@ -77,7 +101,11 @@ impl Cluster {
 
     /// Uses running servers; `addresses` are `host:port`.
     pub async fn running(addresses: &[String]) -> Result<Cluster> {
-        let member = |address: &String| Member { child: None, flags: Vec::new(), address: address.clone() };
+        let member = |address: &String| Member {
+            child: None,
+            flags: Vec::new(),
+            address: address.clone(),
+        };
         let cluster = Cluster {
             name: "running".to_owned(),
             binary: PathBuf::from("the server"),
@@ -115,13 +143,24 @@ impl Cluster {
 
     /// Stops all members with SIGTERM and starts them again. Returns the time until they serve.
     pub async fn restart(&mut self) -> Result<Duration> {
-        for child in self.members.iter_mut().filter_map(|member| member.child.as_mut()) {
-            rustix::process::kill_process(rustix::process::Pid::from_child(child), rustix::process::Signal::TERM)?;
+        for child in self
+            .members
+            .iter_mut()
+            .filter_map(|member| member.child.as_mut())
+        {
+            rustix::process::kill_process(
+                rustix::process::Pid::from_child(child),
+                rustix::process::Signal::TERM,
+            )?;
             child.wait()?;
         }
         let begin = Instant::now();
         for number in 0..self.members.len() {
-            let flags = self.members.get(number).map(|member| member.flags.clone()).unwrap_or_default();
+            let flags = self
+                .members
+                .get(number)
+                .map(|member| member.flags.clone())
+                .unwrap_or_default();
             let child = self.spawn(&flags)?;
             if let Some(member) = self.members.get_mut(number) {
                 member.child = Some(child);
@@ -133,22 +172,32 @@ impl Cluster {
 
     /// Returns the client addresses of all members.
     pub fn addresses(&self) -> Vec<String> {
-        self.members.iter().map(|member| member.address.clone()).collect()
+        self.members
+            .iter()
+            .map(|member| member.address.clone())
+            .collect()
     }
 
     /// Returns the client address of the first member.
     pub fn first(&self) -> Result<String> {
-        self.addresses().first().cloned().context("a cluster without members")
+        self.addresses()
+            .first()
+            .cloned()
+            .context("a cluster without members")
     }
 
     /// Returns a metric of the first member.
     pub async fn metric(&self, name: &str) -> Result<f64> {
         let mut connection = TcpStream::connect(self.first()?).await?;
-        connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
+        connection
+            .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
+            .await?;
         let mut page = String::new();
         connection.read_to_string(&mut page).await?;
-        let line =
-            page.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no metric {name}"))?;
+        let line = page
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .with_context(|| format!("no metric {name}"))?;
         Ok(line.trim().parse()?)
     }
 
@@ -163,12 +212,16 @@ impl Cluster {
     }
 
     fn children(&self) -> impl Iterator<Item = &Child> {
-        self.members.iter().filter_map(|member| member.child.as_ref())
+        self.members
+            .iter()
+            .filter_map(|member| member.child.as_ref())
     }
 
     /// Returns the processor time of all members so far, in seconds.
     pub fn cpu(&self) -> f64 {
-        self.children().map(|child| process_cpu(&child.id().to_string())).sum()
+        self.children()
+            .map(|child| process_cpu(&child.id().to_string()))
+            .sum()
     }
 
     /// Returns the disk space of the first member's files, in MiB.
@@ -190,16 +243,27 @@ impl Cluster {
 
     /// Returns the resident memory of the first member, in MiB.
     pub fn memory(&self) -> f64 {
-        let Some(child) = self.children().next() else { return 0.0 };
-        let statm = std::fs::read_to_string(format!("/proc/{}/statm", child.id())).unwrap_or_default();
-        let pages = statm.split(' ').nth(1).and_then(|n| n.parse::<f64>().ok()).unwrap_or_default();
+        let Some(child) = self.children().next() else {
+            return 0.0;
+        };
+        let statm =
+            std::fs::read_to_string(format!("/proc/{}/statm", child.id())).unwrap_or_default();
+        let pages = statm
+            .split(' ')
+            .nth(1)
+            .and_then(|n| n.parse::<f64>().ok())
+            .unwrap_or_default();
         pages * 4096.0 / f64::from(1 << 20)
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for child in self.members.iter_mut().filter_map(|member| member.child.as_mut()) {
+        for child in self
+            .members
+            .iter_mut()
+            .filter_map(|member| member.child.as_mut())
+        {
             // Fails if the process has exited already.
             let _ = child.kill();
             let _ = child.wait();

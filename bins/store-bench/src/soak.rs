@@ -31,7 +31,9 @@ struct Window {
 
 /// Overwrites the keys of a new server of each kind, and prints one line per minute.
 pub async fn run(kinds: &[(&str, PathBuf)], below: &Path, duration: Duration) -> Result<()> {
-    note("| server | minutes | puts | worst p99 of 5 s, ms | RSS, MiB | on disk, MiB | on disk / live data |")?;
+    note(
+        "| server | minutes | puts | worst p99 of 5 s, ms | RSS, MiB | on disk, MiB | on disk / live data |",
+    )?;
     note("|---|---|---|---|---|---|---|")?;
     for (name, binary) in kinds {
         let cluster = Cluster::start(name, binary, 1, below, &[]).await?;
@@ -40,7 +42,9 @@ pub async fn run(kinds: &[(&str, PathBuf)], below: &Path, duration: Duration) ->
         let mut lines = 0;
         let mut window = Window::default();
         while begin.elapsed() < duration {
-            let seen = load::measure(&cluster, Work::Put, CLIENTS, STEP).await?.figure(name, 1, "put", CLIENTS);
+            let seen = load::measure(&cluster, Work::Put, CLIENTS, STEP)
+                .await?
+                .figure(name, 1, "put", CLIENTS);
             compact(&cluster).await?;
             window.puts += seen.count as usize;
             window.worst_p99 = window.worst_p99.max(seen.p99_ms);
@@ -56,14 +60,29 @@ pub async fn run(kinds: &[(&str, PathBuf)], below: &Path, duration: Duration) ->
 }
 
 fn line(name: &str, elapsed: Duration, window: &Window) -> Result<()> {
-    let Window { puts, worst_p99, memory, disk } = window;
-    let (minutes, ratio) = (elapsed.as_secs_f64() / 60.0, disk * f64::from(1 << 20) / LIVE);
-    note(&format!("| {name} | {minutes:.0} | {puts} | {worst_p99:.1} | {memory:.0} | {disk:.0} | {ratio:.1} |"))
+    let Window {
+        puts,
+        worst_p99,
+        memory,
+        disk,
+    } = window;
+    let (minutes, ratio) = (
+        elapsed.as_secs_f64() / 60.0,
+        disk * f64::from(1 << 20) / LIVE,
+    );
+    note(&format!(
+        "| {name} | {minutes:.0} | {puts} | {worst_p99:.1} | {memory:.0} | {disk:.0} | {ratio:.1} |"
+    ))
 }
 
 async fn compact(cluster: &Cluster) -> Result<()> {
     let address = cluster.first()?;
     let present = ask::revision(&address).await?;
-    let request = pb::CompactionRequest { revision: present - KEPT, physical: false };
-    ask::ask::<pb::CompactionResponse>(&address, load::COMPACT, &request).await.map(drop)
+    let request = pb::CompactionRequest {
+        revision: present - KEPT,
+        physical: false,
+    };
+    ask::ask::<pb::CompactionResponse>(&address, load::COMPACT, &request)
+        .await
+        .map(drop)
 }

@@ -74,13 +74,18 @@ fn look(processor: usize, looking: &AtomicBool) -> Option<Vec<Span>> {
 
 /// Returns the intersections of two sets of spans.
 fn both(one: &[Span], other: &[Span]) -> Vec<Span> {
-    let overlaps = one.iter().flat_map(|a| other.iter().map(|b| (a.0.max(b.0), a.1.min(b.1))));
+    let overlaps = one
+        .iter()
+        .flat_map(|a| other.iter().map(|b| (a.0.max(b.0), a.1.min(b.1))));
     overlaps.filter(|(from, to)| to > from).collect()
 }
 
 /// Returns the duration of a call without the stops.
 pub fn besides(call: Span, stops: &[Span]) -> Duration {
-    let stood: Duration = both(&[call], stops).iter().map(|(from, to)| *to - *from).sum();
+    let stood: Duration = both(&[call], stops)
+        .iter()
+        .map(|(from, to)| *to - *from)
+        .sum();
     (call.1 - call.0).saturating_sub(stood)
 }
 
@@ -93,7 +98,10 @@ mod tests {
     fn a_stop_is_what_all_processors_have_in_common_and_is_taken_from_the_calls_that_it_meets() {
         let begin = Instant::now();
         let at = |millis: u64| begin + Duration::from_millis(millis);
-        let stops = both(&[(at(10), at(30)), (at(50), at(60))], &[(at(20), at(55)), (at(70), at(80))]);
+        let stops = both(
+            &[(at(10), at(30)), (at(50), at(60))],
+            &[(at(20), at(55)), (at(70), at(80))],
+        );
         assert_eq!(stops, [(at(20), at(30)), (at(50), at(55))]);
         assert_eq!(besides((at(0), at(40)), &stops), Duration::from_millis(30));
         assert_eq!(besides((at(22), at(52)), &stops), Duration::from_millis(20));

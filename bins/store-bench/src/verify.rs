@@ -66,17 +66,53 @@ struct Run {
 /// Runs the load, then reads everything back through every member.
 pub async fn run(plan: Plan) -> Result<()> {
     let begin = Instant::now();
-    let counts = Counts { begun: 0, puts: 0, reads: 0, read_back: 0, failed: 0, unknown: 0, answered: begin };
+    let counts = Counts {
+        begun: 0,
+        puts: 0,
+        reads: 0,
+        read_back: 0,
+        failed: 0,
+        unknown: 0,
+        answered: begin,
+    };
     let mut ledger = Ledger::default();
     let active = (0..CLIENTS * SLOTS).map(|_| ledger.open()).collect();
-    say(&format!("seed {}: {} operations on {}", plan.seed, plan.operations, plan.addresses.join(", ")));
-    let prefix = format!("verify/{}", SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis());
-    let run = Arc::new(Run { plan, prefix, begin, state: Mutex::new(State { ledger, active, counts }) });
+    say(&format!(
+        "seed {}: {} operations on {}",
+        plan.seed,
+        plan.operations,
+        plan.addresses.join(", ")
+    ));
+    let prefix = format!(
+        "verify/{}",
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_millis()
+    );
+    let run = Arc::new(Run {
+        plan,
+        prefix,
+        begin,
+        state: Mutex::new(State {
+            ledger,
+            active,
+            counts,
+        }),
+    });
     let outcome = tokio::select! {
         outcome = everything(&run) => outcome,
         silence = watched(&run) => silence,
     };
-    say(&format!("{}: {}", if outcome.is_ok() { "all is well" } else { "ended" }, run.told()));
+    say(&format!(
+        "{}: {}",
+        if outcome.is_ok() {
+            "all is well"
+        } else {
+            "ended"
+        },
+        run.told()
+    ));
     outcome
 }
 
@@ -131,7 +167,14 @@ impl Run {
 
     fn told(&self) -> String {
         let state = self.state();
-        let Counts { puts, reads, read_back, failed, unknown, .. } = state.counts;
+        let Counts {
+            puts,
+            reads,
+            read_back,
+            failed,
+            unknown,
+            ..
+        } = state.counts;
         format!(
             "{} operations ({puts} puts, {reads} reads), {read_back} read back of {} keys, {failed} failed, {unknown} puts of \
              unknown outcome, {:.0} s",
@@ -152,7 +195,9 @@ impl Run {
             return None;
         }
         counts.begun += 1;
-        let wait = (counts.begun * 1_000_000).checked_div(self.plan.rate).map(Duration::from_micros);
+        let wait = (counts.begun * 1_000_000)
+            .checked_div(self.plan.rate)
+            .map(Duration::from_micros);
         Some(self.begin + wait.unwrap_or_default())
     }
 
@@ -162,18 +207,29 @@ impl Run {
                 self.state().counts.answered = Instant::now();
                 Ok(())
             }
-            Err(violation) => bail!("{} through {}: {violation}", self.name(key), member.address()),
+            Err(violation) => bail!(
+                "{} through {}: {violation}",
+                self.name(key),
+                member.address()
+            ),
         }
     }
 }
 
 async fn work(run: Arc<Run>, number: usize) -> Result<()> {
-    let mut random = Random::new(run.plan.seed.wrapping_mul(1_000).wrapping_add(number as u64 + 1));
+    let mut random = Random::new(
+        run.plan
+            .seed
+            .wrapping_mul(1_000)
+            .wrapping_add(number as u64 + 1),
+    );
     let mut members = client::members(&run.plan.addresses);
     while let Some(begin) = run.ticket() {
         sleep_until(begin).await;
         let at = client::choose(&members, &mut random).await;
-        let Some(member) = members.get_mut(at) else { bail!("there are no endpoints") };
+        let Some(member) = members.get_mut(at) else {
+            bail!("there are no endpoints")
+        };
         if random.below(2) == 0 {
             put(&run, number * SLOTS + random.below(SLOTS), member).await?;
         } else {
@@ -187,7 +243,11 @@ async fn work(run: Arc<Run>, number: usize) -> Result<()> {
 /// Chooses a key that is currently written or, equally often, any key.
 fn chosen(state: &State, random: &mut Random) -> Key {
     match random.below(2) {
-        0 => state.active.get(random.below(state.active.len())).copied().unwrap_or_default(),
+        0 => state
+            .active
+            .get(random.below(state.active.len()))
+            .copied()
+            .unwrap_or_default(),
         _ => random.below(state.ledger.keys()),
     }
 }

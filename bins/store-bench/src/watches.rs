@@ -40,9 +40,21 @@ pub struct Shape {
 
 impl Shape {
     /// All watchers watch the same key.
-    pub const ONE_KEY: Shape = Shape { connections: 10, streams: 1, watchers: 100, keys: 1, puts: 20 };
+    pub const ONE_KEY: Shape = Shape {
+        connections: 10,
+        streams: 1,
+        watchers: 100,
+        keys: 1,
+        puts: 20,
+    };
     /// As many watchers as in a large cluster.
-    pub const MANY: Shape = Shape { connections: 20, streams: 50, watchers: 10, keys: 100, puts: 100 };
+    pub const MANY: Shape = Shape {
+        connections: 20,
+        streams: 50,
+        watchers: 10,
+        keys: 100,
+        puts: 100,
+    };
 
     fn on_a_connection(self) -> usize {
         self.streams * self.watchers
@@ -79,17 +91,30 @@ fn watched(key: usize) -> String {
 }
 
 fn create(key: String, range_end: String) -> pb::WatchRequest {
-    let create = pb::WatchCreateRequest { key: key.into(), range_end: range_end.into(), ..Default::default() };
-    pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }
+    let create = pb::WatchCreateRequest {
+        key: key.into(),
+        range_end: range_end.into(),
+        ..Default::default()
+    };
+    pb::WatchRequest {
+        request_union: Some(RequestUnion::CreateRequest(create)),
+    }
 }
 
 impl Lane {
     /// Opens one stream for each list of requests, with a watcher for each request.
     async fn open(address: &str, requests: &[Vec<pb::WatchRequest>]) -> Result<Lane> {
-        let mut lane = Lane { wire: Wire::connect(address, WATCH).await?, streams: HashMap::new(), heard: Vec::new() };
+        let mut lane = Lane {
+            wire: Wire::connect(address, WATCH).await?,
+            streams: HashMap::new(),
+            heard: Vec::new(),
+        };
         for requests in requests {
             let mut requests = requests.iter();
-            let stream = lane.wire.call(requests.next().context("a stream without a watcher")?, false);
+            let stream = lane.wire.call(
+                requests.next().context("a stream without a watcher")?,
+                false,
+            );
             for request in requests {
                 lane.wire.message(stream, request, false);
             }
@@ -97,7 +122,8 @@ impl Lane {
         }
         let mut left: usize = requests.iter().map(Vec::len).sum();
         while left > 0 {
-            lane.hear(|answer| left -= usize::from(answer.created)).await?;
+            lane.hear(|answer| left -= usize::from(answer.created))
+                .await?;
         }
         Ok(lane)
     }
@@ -106,8 +132,13 @@ impl Lane {
     async fn hear(&mut self, mut each: impl FnMut(pb::WatchResponse)) -> Result<()> {
         self.wire.turn(&mut self.heard).await?;
         for heard in self.heard.drain(..) {
-            let Heard::Data(stream, data) = heard else { bail!("the server ends a stream of watchers") };
-            let messages = self.streams.get_mut(&stream).context("an answer on no stream")?;
+            let Heard::Data(stream, data) = heard else {
+                bail!("the server ends a stream of watchers")
+            };
+            let messages = self
+                .streams
+                .get_mut(&stream)
+                .context("an answer on no stream")?;
             messages.push(&data);
             while let Some(answer) = messages.next::<pb::WatchResponse>()? {
                 if answer.canceled {
@@ -126,7 +157,9 @@ impl Lane {
             self.hear(|answer| {
                 let now = start.elapsed().as_micros();
                 for kv in answer.events.into_iter().filter_map(|event| event.kv) {
-                    let put: Option<u128> = std::str::from_utf8(&kv.value).ok().and_then(|value| value.parse().ok());
+                    let put: Option<u128> = std::str::from_utf8(&kv.value)
+                        .ok()
+                        .and_then(|value| value.parse().ok());
                     let latency = now.saturating_sub(put.unwrap_or_default());
                     latencies.push(u32::try_from(latency).unwrap_or(u32::MAX));
                 }
@@ -142,18 +175,32 @@ impl Watchers {
     pub async fn open(cluster: &Cluster, shape: Shape) -> Result<Watchers> {
         let address = cluster.first()?;
         let request = |number: usize| create(watched(number % shape.keys), String::new());
-        let of_stream = |stream: usize| (stream * shape.watchers..(stream + 1) * shape.watchers).map(request).collect();
+        let of_stream = |stream: usize| {
+            (stream * shape.watchers..(stream + 1) * shape.watchers)
+                .map(request)
+                .collect()
+        };
         let requests: Vec<Vec<_>> = (0..shape.streams).map(of_stream).collect();
         let mut lanes = Vec::new();
         for _ in 0..shape.connections {
             lanes.push(Arc::new(Mutex::new(Lane::open(&address, &requests).await?)));
         }
-        Ok(Watchers { shape, address, lanes, start: Instant::now() })
+        Ok(Watchers {
+            shape,
+            address,
+            lanes,
+            start: Instant::now(),
+        })
     }
 
     /// Measures the latency of puts until each watcher has received them. `beside` adds large puts
     /// that none of them watches.
-    pub async fn measure(&self, cluster: &Cluster, duration: Duration, beside: bool) -> Result<Seen> {
+    pub async fn measure(
+        &self,
+        cluster: &Cluster,
+        duration: Duration,
+        beside: bool,
+    ) -> Result<Seen> {
         let puts = (duration.as_secs_f64() * f64::from(self.shape.puts)) as usize;
         let deliveries = puts * self.shape.on_a_connection() / self.shape.keys;
         let mut tasks = JoinSet::new();
@@ -161,7 +208,12 @@ impl Watchers {
             let start = self.start;
             tasks.spawn(async move { lane.lock().await.follow(start, deliveries).await });
         }
-        tasks.spawn(put_times(self.address.clone(), self.shape, self.start, puts));
+        tasks.spawn(put_times(
+            self.address.clone(),
+            self.shape,
+            self.start,
+            puts,
+        ));
         if beside {
             tasks.spawn(put_large(self.address.clone(), duration));
         }
@@ -173,18 +225,32 @@ impl Watchers {
     /// Opens a watcher of the large values, on its own connection, that never reads.
     pub async fn stalled(&self) -> Result<Stalled> {
         let requests = [vec![create(large(0), large(LARGE_KEYS))]];
-        Ok(Stalled { _held: Lane::open(&self.address, &requests).await? })
+        Ok(Stalled {
+            _held: Lane::open(&self.address, &requests).await?,
+        })
     }
 }
 
 /// Puts values that contain their start time, in microseconds since `start`.
-async fn put_times(address: String, shape: Shape, start: Instant, count: usize) -> Result<Vec<u32>> {
+async fn put_times(
+    address: String,
+    shape: Shape,
+    start: Instant,
+    count: usize,
+) -> Result<Vec<u32>> {
     let mut wire = Wire::connect(&address, load::PUT).await?;
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / shape.puts);
     for number in 0..count {
         ticks.tick().await;
-        let (key, value) = (watched(number % shape.keys), start.elapsed().as_micros().to_string());
-        let request = pb::PutRequest { key: key.into(), value: value.into(), ..Default::default() };
+        let (key, value) = (
+            watched(number % shape.keys),
+            start.elapsed().as_micros().to_string(),
+        );
+        let request = pb::PutRequest {
+            key: key.into(),
+            value: value.into(),
+            ..Default::default()
+        };
         wire.ask::<pb::PutResponse>(&request).await?;
     }
     Ok(Vec::new())
@@ -200,8 +266,12 @@ async fn put_large(address: String, duration: Duration) -> Result<Vec<u32>> {
     for number in 0..LARGE_PUTS * duration.as_secs() as u32 {
         ticks.tick().await;
         let key = large(number % LARGE_KEYS).into();
-        wire.ask::<pb::PutResponse>(&pb::PutRequest { key, value: vec![b'v'; LARGE].into(), ..Default::default() })
-            .await?;
+        wire.ask::<pb::PutResponse>(&pb::PutRequest {
+            key,
+            value: vec![b'v'; LARGE].into(),
+            ..Default::default()
+        })
+        .await?;
     }
     Ok(Vec::new())
 }

@@ -48,7 +48,9 @@ pub struct Wire {
 impl Wire {
     /// Connects to `address` (`host:port`).
     pub async fn connect(address: &str, path: &'static str) -> Result<Wire> {
-        let io = TcpStream::connect(address).await.with_context(|| address.to_owned())?;
+        let io = TcpStream::connect(address)
+            .await
+            .with_context(|| address.to_owned())?;
         io.set_nodelay(true)?;
         let mut out = BytesMut::with_capacity(16 << 10);
         out.put_slice(PREFACE);
@@ -59,7 +61,15 @@ impl Wire {
         frame(&mut out, WINDOW_UPDATE, 0, 0, 4);
         out.put_u32(WINDOW);
         let input = BytesMut::with_capacity(64 << 10);
-        Ok(Wire { io, out, input, path, authority: address.to_owned(), next: 1, taken: 0 })
+        Ok(Wire {
+            io,
+            out,
+            input,
+            path,
+            authority: address.to_owned(),
+            next: 1,
+            taken: 0,
+        })
     }
 
     /// Starts a call with a message; `last` marks its only one. Returns the stream.
@@ -125,7 +135,10 @@ impl Wire {
 
     /// Sends a unary request and returns its response. No other call may be in progress on the
     /// connection.
-    pub async fn ask<M: prost::Message + Default>(&mut self, request: &impl prost::Message) -> Result<M> {
+    pub async fn ask<M: prost::Message + Default>(
+        &mut self,
+        request: &impl prost::Message,
+    ) -> Result<M> {
         let stream = self.call(request, true);
         let mut messages = Messages::default();
         let mut heard = Vec::new();
@@ -135,7 +148,9 @@ impl Wire {
                 match heard {
                     Heard::Data(_, data) => messages.push(&data),
                     Heard::End(ended) if ended == stream => {
-                        return messages.next()?.with_context(|| format!("the server refuses {}", self.path));
+                        return messages
+                            .next()?
+                            .with_context(|| format!("the server refuses {}", self.path));
                     }
                     Heard::End(_) => {}
                 }
@@ -144,7 +159,11 @@ impl Wire {
     }
 
     /// Sends all requests with `at_once` calls in progress. Their responses are ignored.
-    pub async fn all<M: prost::Message>(&mut self, at_once: usize, requests: impl Iterator<Item = M>) -> Result<()> {
+    pub async fn all<M: prost::Message>(
+        &mut self,
+        at_once: usize,
+        requests: impl Iterator<Item = M>,
+    ) -> Result<()> {
         let mut requests = requests.fuse();
         let (mut open, mut answered, mut heard) = (0, 0, Vec::new());
         loop {
@@ -167,7 +186,8 @@ impl Wire {
     }
 
     fn parse(&mut self, heard: &mut Vec<Heard>) -> Result<()> {
-        while let Some(&[a, b, c, kind, flags, s, t, u, v]) = self.input.first_chunk::<FRAME_HEAD>() {
+        while let Some(&[a, b, c, kind, flags, s, t, u, v]) = self.input.first_chunk::<FRAME_HEAD>()
+        {
             let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
             if self.input.len() < FRAME_HEAD + length {
                 self.input.reserve(FRAME_HEAD + length);
@@ -197,7 +217,10 @@ impl Wire {
                     self.path,
                     body.last().copied().unwrap_or_default()
                 ),
-                GO_AWAY => bail!("the server ends the connection: {}", String::from_utf8_lossy(&body)),
+                GO_AWAY => bail!(
+                    "the server ends the connection: {}",
+                    String::from_utf8_lossy(&body)
+                ),
                 _ => {}
             }
         }
@@ -242,7 +265,9 @@ impl Messages {
 
     /// Returns the next complete message.
     pub fn next<M: prost::Message + Default>(&mut self) -> Result<Option<M>> {
-        let Some(&[_, a, b, c, d]) = self.0.first_chunk::<5>() else { return Ok(None) };
+        let Some(&[_, a, b, c, d]) = self.0.first_chunk::<5>() else {
+            return Ok(None);
+        };
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
         if self.0.len() < 5 + length {
             return Ok(None);
@@ -261,9 +286,17 @@ mod tests {
     fn messages_come_whole() {
         let mut messages = Messages::default();
         messages.push(&[0, 0, 0, 0, 2, 8]);
-        assert!(messages.next::<proto_etcd::etcdserverpb::LeaseStatus>().unwrap().is_none());
+        assert!(
+            messages
+                .next::<proto_etcd::etcdserverpb::LeaseStatus>()
+                .unwrap()
+                .is_none()
+        );
         messages.push(&[7, 0]);
-        let found = messages.next::<proto_etcd::etcdserverpb::LeaseStatus>().unwrap().unwrap();
+        let found = messages
+            .next::<proto_etcd::etcdserverpb::LeaseStatus>()
+            .unwrap()
+            .unwrap();
         assert_eq!(found.id, 7);
     }
 }

@@ -27,7 +27,8 @@ fn main() {
     }
     lines.sort();
     lines.dedup();
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("descriptions.gz");
+    let out =
+        PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("descriptions.gz");
     let written = fs::File::create(&out).and_then(|file| {
         let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::best());
         encoder.write_all(lines.join("\n").as_bytes())?;
@@ -46,21 +47,33 @@ fn sources() -> Option<PathBuf> {
 }
 
 fn unpacked() -> Option<PathBuf> {
-    let lock =
-        fs::read_to_string(Path::new(&std::env::var_os("CARGO_MANIFEST_DIR")?).join("../../../Cargo.lock")).ok()?;
+    let lock = fs::read_to_string(
+        Path::new(&std::env::var_os("CARGO_MANIFEST_DIR")?).join("../../../Cargo.lock"),
+    )
+    .ok()?;
     let (_, rest) = lock.split_once("name = \"k8s-openapi\"")?;
     let folder = format!("k8s-openapi-{}/src/v1_36", rest.split('"').nth(1)?);
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))?;
     let registries = fs::read_dir(home.join("registry/src")).ok()?;
-    registries.flatten().map(|registry| registry.path().join(&folder)).find(|path| path.is_dir())
+    registries
+        .flatten()
+        .map(|registry| registry.path().join(&folder))
+        .find(|path| path.is_dir())
 }
 
 fn described() -> Option<PathBuf> {
     let manifest = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
     let mut command = cargo_metadata::MetadataCommand::new();
-    let metadata = command.manifest_path(manifest).other_options(["--offline".to_owned()]).exec().ok()?;
-    let package = metadata.packages.iter().find(|package| package.name.as_str() == "k8s-openapi")?;
+    let metadata = command
+        .manifest_path(manifest)
+        .other_options(["--offline".to_owned()])
+        .exec()
+        .ok()?;
+    let package = metadata
+        .packages
+        .iter()
+        .find(|package| package.name.as_str() == "k8s-openapi")?;
     let folder = package.manifest_path.parent()?.join("src/v1_36");
     folder.is_dir().then(|| folder.into_std_path_buf())
 }
@@ -80,17 +93,25 @@ fn collect(folder: &Path, lines: &mut Vec<String>) {
 /// by depth. A line of the result is `TYPE<tab>TEXT` or `TYPE.FIELD<tab>TEXT`, with escapes
 /// unchanged.
 fn read_schema(text: &str, lines: &mut Vec<String>) {
-    let Some((_, text)) = text.split_once("fn schema_name()") else { return };
-    let Some(name) = text.split('"').nth(1) else { return };
+    let Some((_, text)) = text.split_once("fn schema_name()") else {
+        return;
+    };
+    let Some(name) = text.split('"').nth(1) else {
+        return;
+    };
     let mut field = String::new();
     for line in text.lines() {
         let body = line.trim_start();
         let depth = (line.len() - body.len()) / 4;
-        let key = body.strip_prefix('"').and_then(|rest| rest.split_once("\": "));
+        let key = body
+            .strip_prefix('"')
+            .and_then(|rest| rest.split_once("\": "));
         match (depth, key) {
             (3, Some(("description", value))) => lines.push(format!("{name}\t{}", literal(value))),
             (4, Some((key, _))) => key.clone_into(&mut field),
-            (5, Some(("description", value))) => lines.push(format!("{name}.{field}\t{}", literal(value))),
+            (5, Some(("description", value))) => {
+                lines.push(format!("{name}.{field}\t{}", literal(value)))
+            }
             (5, None) => {
                 if let Some((_, value)) = body.split_once("insert(\"description\".into(), ") {
                     lines.push(format!("{name}.{field}\t{}", literal(value)));

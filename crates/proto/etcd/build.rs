@@ -7,7 +7,8 @@ fn main() {
     // Relative to the package, which is the working directory of the script. An absolute path would
     // be another clone's if both share a target directory.
     let folder = Path::new("../../../proto/etcd");
-    let files = ["kv", "auth", "rpc", "lock", "election"].map(|name| folder.join(format!("{name}.proto")));
+    let files =
+        ["kv", "auth", "rpc", "lock", "election"].map(|name| folder.join(format!("{name}.proto")));
     println!("cargo::rerun-if-changed={}", folder.display());
     let descriptors = protox::compile(&files, [folder]).expect("the proto files are valid");
     tonic_prost_build::configure()

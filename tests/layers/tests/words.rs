@@ -1,4 +1,5 @@
-//! Comments, documents and commit subjects use the project's terms: `words.toml` lists the words that they do not use.
+//! Comments, documents and commit subjects use the project's terms: `words.toml` lists the words
+//! that they do not use.
 //!
 //! Files that are still to be done are on its `allow` list, which may only shrink.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -24,7 +25,8 @@ struct Word {
     comments_only: bool,
 }
 
-/// The part of a file in which a phrase may span lines: a block of comment lines, or a whole document.
+/// The part of a file in which a phrase may span lines: a block of comment lines, or a whole
+/// document.
 struct Block {
     line: usize,
     text: String,
@@ -38,7 +40,10 @@ fn root() -> PathBuf {
 }
 
 fn list() -> toml::Table {
-    std::fs::read_to_string(root().join(LIST)).unwrap().parse().expect("words.toml is TOML")
+    std::fs::read_to_string(root().join(LIST))
+        .unwrap()
+        .parse()
+        .expect("words.toml is TOML")
 }
 
 fn compile(find: &str) -> Regex {
@@ -47,12 +52,20 @@ fn compile(find: &str) -> Regex {
         None => ("\\b", find),
     };
     let pattern = format!("{start}(?:{})\\b", body.replace(' ', "\\s+"));
-    RegexBuilder::new(&pattern).case_insensitive(true).build().unwrap_or_else(|error| panic!("{find}: {error}"))
+    RegexBuilder::new(&pattern)
+        .case_insensitive(true)
+        .build()
+        .unwrap_or_else(|error| panic!("{find}: {error}"))
 }
 
 fn words(list: &toml::Table) -> Vec<Word> {
     let rows = list["word"].as_array().expect("[[word]] rows");
-    let text = |row: &toml::Value, key: &str| row.get(key).and_then(toml::Value::as_str).unwrap_or_default().to_owned();
+    let text = |row: &toml::Value, key: &str| {
+        row.get(key)
+            .and_then(toml::Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let word = |row: &toml::Value| Word {
         find: compile(&text(row, "find")),
         instead: text(row, "use"),
@@ -63,10 +76,14 @@ fn words(list: &toml::Table) -> Vec<Word> {
 
 fn allowed(list: &toml::Table) -> Vec<String> {
     let files = list["allow"]["files"].as_array().expect("a list of files");
-    files.iter().map(|file| file.as_str().expect("a path").to_owned()).collect()
+    files
+        .iter()
+        .map(|file| file.as_str().expect("a path").to_owned())
+        .collect()
 }
 
-/// Replaces code blocks and code spans by spaces, so that identifiers are not searched and lines keep their numbers.
+/// Replaces code blocks and code spans by spaces, so that identifiers are not searched and lines
+/// keep their numbers.
 fn without_code(text: &str) -> String {
     static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new("(?s)```.*?```|`[^`]*`").unwrap());
     let blank = |found: &regex::Captures<'_>| found[0].replace(|c| c != '\n', " ");
@@ -79,7 +96,10 @@ fn comment_blocks(source: &str) -> Vec<Block> {
     let mut open = "";
     for (number, line) in source.lines().enumerate() {
         let line = line.trim_start();
-        let Some(mark) = ["///", "//!", "//"].into_iter().find(|mark| line.starts_with(mark)) else {
+        let Some(mark) = ["///", "//!", "//"]
+            .into_iter()
+            .find(|mark| line.starts_with(mark))
+        else {
             open = "";
             continue;
         };
@@ -89,7 +109,11 @@ fn comment_blocks(source: &str) -> Vec<Block> {
                 block.text.push('\n');
                 block.text.push_str(text);
             }
-            _ => blocks.push(Block { line: number + 1, text: text.to_owned(), is_comment: true }),
+            _ => blocks.push(Block {
+                line: number + 1,
+                text: text.to_owned(),
+                is_comment: true,
+            }),
         }
         open = mark;
     }
@@ -101,10 +125,17 @@ fn search(blocks: Vec<Block>, words: &[Word]) -> Vec<String> {
     let mut found = Vec::new();
     for block in blocks {
         let text = without_code(&block.text);
-        for word in words.iter().filter(|word| block.is_comment || !word.comments_only) {
+        for word in words
+            .iter()
+            .filter(|word| block.is_comment || !word.comments_only)
+        {
             found.extend(word.find.find_iter(&text).map(|phrase| {
                 let line = block.line + text[..phrase.start()].matches('\n').count();
-                let phrase = phrase.as_str().split_whitespace().collect::<Vec<_>>().join(" ");
+                let phrase = phrase
+                    .as_str()
+                    .split_whitespace()
+                    .collect::<Vec<_>>()
+                    .join(" ");
                 format!("{line}: {phrase:?} -> {}", word.instead)
             }));
         }
@@ -116,7 +147,11 @@ fn blocks(path: &str, text: String) -> Vec<Block> {
     if path.ends_with(".rs") {
         comment_blocks(&text)
     } else if path.starts_with("docs/") && path.ends_with(".md") && path != GLOSSARY {
-        vec![Block { line: 1, text, is_comment: false }]
+        vec![Block {
+            line: 1,
+            text,
+            is_comment: false,
+        }]
     } else {
         Vec::new()
     }
@@ -143,12 +178,20 @@ fn comments_and_documents_use_the_terms_of_the_glossary() {
     let (root, list) = (root(), list());
     let (words, allowed) = (words(&list), allowed(&list));
     let mut files = Vec::new();
-    FOLDERS.iter().for_each(|folder| collect(&root.join(folder), &mut files));
+    FOLDERS
+        .iter()
+        .for_each(|folder| collect(&root.join(folder), &mut files));
     files.sort();
     let (mut wrong, mut pending) = (Vec::new(), Vec::new());
     for file in files {
-        let path = file.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
-        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+        let path = file
+            .strip_prefix(&root)
+            .unwrap()
+            .to_string_lossy()
+            .into_owned();
+        let Ok(text) = std::fs::read_to_string(&file) else {
+            continue;
+        };
         let found = search(blocks(&path, text), &words);
         if !found.is_empty() && allowed.contains(&path) {
             pending.push(path);
@@ -156,19 +199,32 @@ fn comments_and_documents_use_the_terms_of_the_glossary() {
             wrong.extend(found.iter().map(|found| format!("{path}:{found}")));
         }
     }
-    let done: Vec<&String> = allowed.iter().filter(|path| !pending.contains(path)).collect();
+    let done: Vec<&String> = allowed
+        .iter()
+        .filter(|path| !pending.contains(path))
+        .collect();
     if std::env::var_os("UPDATE_WORDS").is_some() {
         shrink(&root.join(LIST), &done);
     } else {
-        wrong.extend(done.iter().map(|path| format!("{LIST}: {path} is done: remove it from [allow]")));
+        wrong.extend(
+            done.iter()
+                .map(|path| format!("{LIST}: {path} is done: remove it from [allow]")),
+        );
     }
-    assert!(wrong.is_empty(), "{}\nThe terms: {GLOSSARY}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{}\nThe terms: {GLOSSARY}",
+        wrong.join("\n")
+    );
 }
 
 /// Removes entries from the allow list, which has one entry per line.
 fn shrink(list: &Path, done: &[&String]) {
     let text = std::fs::read_to_string(list).unwrap();
-    let is_done = |line: &&str| done.iter().any(|path| line.trim() == format!("\"{path}\","));
+    let is_done = |line: &&str| {
+        done.iter()
+            .any(|path| line.trim() == format!("\"{path}\","))
+    };
     let kept: Vec<&str> = text.lines().filter(|line| !is_done(line)).collect();
     std::fs::write(list, kept.join("\n") + "\n").unwrap();
 }
@@ -176,10 +232,21 @@ fn shrink(list: &Path, done: &[&String]) {
 /// Returns what is wrong with a commit's subject.
 fn subject_problem(subject: &str) -> Option<&'static str> {
     let form = Regex::new(r"^[\w./-]+(, [\w./-]+)*: \S").unwrap();
-    let verb = subject.split_once(": ").and_then(|(_, summary)| summary.split(' ').next()).unwrap_or_default();
-    let inflected =
-        ["adds", "added", "changes", "changed", "fixes", "fixed", "makes", "made", "moves", "moved", "removes"];
-    let inflected = [&inflected[..], &["removed", "renames", "renamed", "updates", "updated", "uses", "used"]].concat();
+    let verb = subject
+        .split_once(": ")
+        .and_then(|(_, summary)| summary.split(' ').next())
+        .unwrap_or_default();
+    let inflected = [
+        "adds", "added", "changes", "changed", "fixes", "fixed", "makes", "made", "moves", "moved",
+        "removes",
+    ];
+    let inflected = [
+        &inflected[..],
+        &[
+            "removed", "renames", "renamed", "updates", "updated", "uses", "used",
+        ],
+    ]
+    .concat();
     if subject.chars().count() > SUBJECT {
         Some("is longer than 72 characters")
     } else if !form.is_match(subject) {
@@ -194,23 +261,48 @@ fn subject_problem(subject: &str) -> Option<&'static str> {
 }
 
 fn git(args: &[&str]) -> Option<String> {
-    let output = Command::new("git").arg("-C").arg(root()).args(args).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(root())
+        .args(args)
+        .output()
+        .ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Returns hash and subject of the commits to check: those after the commit that added the list, and after the newest tag.
+/// Returns hash and subject of the commits to check: those after the commit that added the list,
+/// and after the newest tag.
 fn commits() -> Result<Vec<(String, String)>, &'static str> {
     git(&["rev-parse", "HEAD"]).ok_or("there is no git repository")?;
     let added = git(&["log", "--diff-filter=A", "--format=%H %ct", "--", LIST]).unwrap_or_default();
-    let (first, time) =
-        added.lines().last().and_then(|line| line.split_once(' ')).ok_or("the list is not committed")?;
+    let (first, time) = added
+        .lines()
+        .last()
+        .and_then(|line| line.split_once(' '))
+        .ok_or("the list is not committed")?;
     // Parallel branches have earlier commits that the first one does not contain.
     let (since, before) = (format!("--since={time}"), format!("^{first}"));
     let tag = git(&["describe", "--tags", "--abbrev=0"]).map(|tag| format!("^{tag}"));
-    let mut args = vec!["log", "--no-merges", "--format=%h %s", "-n", COMMITS, &since, "HEAD", &before];
+    let mut args = vec![
+        "log",
+        "--no-merges",
+        "--format=%h %s",
+        "-n",
+        COMMITS,
+        &since,
+        "HEAD",
+        &before,
+    ];
     args.extend(tag.as_deref());
     let log = git(&args).ok_or("git log failed")?;
-    Ok(log.lines().filter_map(|line| line.split_once(' ')).map(|(h, s)| (h.to_owned(), s.to_owned())).collect())
+    Ok(log
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(h, s)| (h.to_owned(), s.to_owned()))
+        .collect())
 }
 
 #[test]
@@ -222,9 +314,19 @@ fn commit_subjects_are_short_and_use_the_terms_of_the_glossary() {
     let words = words(&list());
     let mut wrong = Vec::new();
     for (hash, subject) in commits {
-        wrong.extend(subject_problem(&subject).map(|problem| format!("{hash}: {subject:?} {problem}")));
-        let block = Block { line: 1, text: subject.clone(), is_comment: false };
-        wrong.extend(search(vec![block], &words).iter().map(|found| format!("{hash}: {subject:?}:{found}")));
+        wrong.extend(
+            subject_problem(&subject).map(|problem| format!("{hash}: {subject:?} {problem}")),
+        );
+        let block = Block {
+            line: 1,
+            text: subject.clone(),
+            is_comment: false,
+        };
+        wrong.extend(
+            search(vec![block], &words)
+                .iter()
+                .map(|found| format!("{hash}: {subject:?}:{found}")),
+        );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -232,19 +334,47 @@ fn commit_subjects_are_short_and_use_the_terms_of_the_glossary() {
 #[test]
 fn search_names_line_phrase_and_replacement() {
     let words = [
-        Word { find: compile("goes? on"), instead: "continue".to_owned(), comments_only: false },
-        Word { find: compile("\\Awhat"), instead: "a verb".to_owned(), comments_only: true },
+        Word {
+            find: compile("goes? on"),
+            instead: "continue".to_owned(),
+            comments_only: false,
+        },
+        Word {
+            find: compile("\\Awhat"),
+            instead: "a verb".to_owned(),
+            comments_only: true,
+        },
     ];
     for (path, text, expect) in [
-        ("a.rs", "/// Runs, and goes\n    /// on.\n", &["1: \"goes on\" -> continue"][..]),
-        ("a.rs", "let a = 1;\n\n// It `goes on`.\n// Going on.\n", &[]),
+        (
+            "a.rs",
+            "/// Runs, and goes\n    /// on.\n",
+            &["1: \"goes on\" -> continue"][..],
+        ),
+        (
+            "a.rs",
+            "let a = 1;\n\n// It `goes on`.\n// Going on.\n",
+            &[],
+        ),
         ("a.rs", "fn goes_on() {} // goes on\n", &[]),
-        ("a.rs", "//! What it is.\n//!\n//! Not what.\n//!\n//! What.\n", &["1: \"What\" -> a verb"]),
-        ("docs/a.md", "What\n\n```\ngoes on\n```\ngoes  on\n", &["6: \"goes on\" -> continue"]),
+        (
+            "a.rs",
+            "//! What it is.\n//!\n//! Not what.\n//!\n//! What.\n",
+            &["1: \"What\" -> a verb"],
+        ),
+        (
+            "docs/a.md",
+            "What\n\n```\ngoes on\n```\ngoes  on\n",
+            &["6: \"goes on\" -> continue"],
+        ),
         (GLOSSARY, "goes on", &[]),
         ("README.md", "goes on", &[]),
     ] {
-        assert_eq!(search(blocks(path, text.to_owned()), &words), expect, "{path} {text:?}");
+        assert_eq!(
+            search(blocks(path, text.to_owned()), &words),
+            expect,
+            "{path} {text:?}"
+        );
     }
 }
 
@@ -257,7 +387,10 @@ fn subject_problem_accepts_only_area_and_imperative() {
         ("kv-raft: fixes a race", false),
         ("kv-raft: fixing a race", false),
         ("kv-raft: fix a race.", false),
-        ("kv-raft: fix a race between the elections of a member and the removal of that one", false),
+        (
+            "kv-raft: fix a race between the elections of a member and the removal of that one",
+            false,
+        ),
     ] {
         assert_eq!(subject_problem(subject).is_none(), good, "{subject}");
     }
@@ -267,7 +400,16 @@ fn subject_problem_accepts_only_area_and_imperative() {
 fn replacements_are_not_in_the_list_themselves() {
     let words = words(&list());
     for word in &words {
-        let block = Block { line: 1, text: word.instead.clone(), is_comment: false };
-        assert_eq!(search(vec![block], &words), [] as [String; 0], "{}", word.instead);
+        let block = Block {
+            line: 1,
+            text: word.instead.clone(),
+            is_comment: false,
+        };
+        assert_eq!(
+            search(vec![block], &words),
+            [] as [String; 0],
+            "{}",
+            word.instead
+        );
     }
 }

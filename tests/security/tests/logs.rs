@@ -1,4 +1,5 @@
-//! No credential or secret appears in a log, at any verbosity. This is a separate test binary, because logging is per process.
+//! No credential or secret appears in a log, at any verbosity. This is a separate test binary,
+//! because logging is per process.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -29,7 +30,8 @@ const SECRET: &str = "the-value-of-a-secret";
 const PATCHED: &str = "the-patched-value-of-a-secret";
 const WRONG_TOKEN: &str = "a-token-that-is-not-accepted";
 
-/// CVE-2019-11250, CVE-2020-8563 to 8566: tokens, authorization headers, Secrets and keys stay out of the logs.
+/// CVE-2019-11250, CVE-2020-8563 to 8566: tokens, authorization headers, Secrets and keys stay out
+/// of the logs.
 #[tokio::test(flavor = "multi_thread")]
 async fn highest_verbosity_logs_no_credential_and_no_secret() {
     let log = Log::default();
@@ -44,17 +46,36 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
     let tokens = folder.path().join("tokens.csv");
     std::fs::write(&tokens, format!("{STATIC_TOKEN},robot,1\n")).unwrap();
     let api_server = vec![format!("--token-auth-file={}", tokens.display())];
-    let plane = ControlPlane::start_with(Options { api_server, nodes: vec!["n1".into()], ..Options::default() }).await;
+    let plane = ControlPlane::start_with(Options {
+        api_server,
+        nodes: vec!["n1".into()],
+        ..Options::default()
+    })
+    .await;
     plane.start_controllers("*");
     plane.start_kubelet("n1", &[]).await.unwrap();
     let admin = plane.admin();
 
-    plane.bearer(STATIC_TOKEN).get("/api/v1/namespaces").await.expect_status(403);
-    plane.bearer(WRONG_TOKEN).get("/api/v1/namespaces").await.expect_status(401);
+    plane
+        .bearer(STATIC_TOKEN)
+        .get("/api/v1/namespaces")
+        .await
+        .expect_status(403);
+    plane
+        .bearer(WRONG_TOKEN)
+        .get("/api/v1/namespaces")
+        .await
+        .expect_status(401);
     let secrets = "/api/v1/namespaces/default/secrets";
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": SECRET}});
     admin.post(secrets, &secret).await.expect_success();
-    admin.merge_patch(&format!("{secrets}/s"), &json!({"stringData": {"k": PATCHED}})).await.expect_success();
+    admin
+        .merge_patch(
+            &format!("{secrets}/s"),
+            &json!({"stringData": {"k": PATCHED}}),
+        )
+        .await
+        .expect_success();
     // Rejected writes are logged.
     admin.post(secrets, &secret).await.expect_status(409);
     let bad = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "BAD"}, "stringData": {"k": SECRET}});
@@ -63,35 +84,74 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
     let account = "/api/v1/namespaces/default/serviceaccounts/default";
     await_success(&admin, account).await;
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}});
-    let token = admin.post(&format!("{account}/token"), &request).await.expect_success().json();
+    let token = admin
+        .post(&format!("{account}/token"), &request)
+        .await
+        .expect_success()
+        .json();
     let token = token["status"]["token"].as_str().unwrap().to_owned();
-    plane.bearer(&token).get("/api/v1/namespaces").await.expect_status(403);
-    let review =
-        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token.clone()}});
-    let reviewed = admin.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.expect_success().json();
+    plane
+        .bearer(&token)
+        .get("/api/v1/namespaces")
+        .await
+        .expect_status(403);
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token.clone()}});
+    let reviewed = admin
+        .post("/apis/authentication.k8s.io/v1/tokenreviews", &review)
+        .await
+        .expect_success()
+        .json();
     assert_eq!(reviewed["status"]["authenticated"], true, "{reviewed}");
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"nodeName": "n1",
         "containers": [{"name": "c", "image": "example.com/c:1",
             "env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}]}});
-    admin.post("/api/v1/namespaces/default/pods", &pod).await.expect_success();
+    admin
+        .post("/api/v1/namespaces/default/pods", &pod)
+        .await
+        .expect_success();
     await_running(&admin, "/api/v1/namespaces/default/pods/p").await;
 
     // Escape sequences of a terminal, in a path, a header and an object.
-    plane.anonymous().with_header("user-agent", "a%1b[31m").get("/%1b[31mred").await;
+    plane
+        .anonymous()
+        .with_header("user-agent", "a%1b[31m")
+        .get("/%1b[31mred")
+        .await;
     let escape = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "\u{1b}[31m"}});
     admin.post(secrets, &escape).await.expect_status(422);
-    admin.get("/api/v1/namespaces/%1b[31m/secrets/%1b[31m").await.expect_status(404);
+    admin
+        .get("/api/v1/namespaces/%1b[31m/secrets/%1b[31m")
+        .await
+        .expect_status(404);
 
     let logged = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
-    assert!(logged.contains("serving HTTPS"), "the log is empty: {} bytes", logged.len());
-    assert!(!logged.contains('\u{1b}'), "an escape character was logged raw");
-    assert!(logged.lines().any(|line| line.contains("DEBUG")), "the verbosity had no effect");
-    // The header of every token of the service account issuer: `{"alg":`. Controllers and the kubelet use such tokens.
+    assert!(
+        logged.contains("serving HTTPS"),
+        "the log is empty: {} bytes",
+        logged.len()
+    );
+    assert!(
+        !logged.contains('\u{1b}'),
+        "an escape character was logged raw"
+    );
+    assert!(
+        logged.lines().any(|line| line.contains("DEBUG")),
+        "the verbosity had no effect"
+    );
+    // The header of every token of the service account issuer: `{"alg":`. Controllers and the
+    // kubelet use such tokens.
     let token_line = logged.lines().find(|line| line.contains("eyJhbGciOi"));
     assert!(token_line.is_none(), "a token was logged: {token_line:?}");
     let key = std::fs::read_to_string(plane.key("sa")).unwrap();
     let key_line = key.lines().nth(1).unwrap();
-    for secret in [STATIC_TOKEN, WRONG_TOKEN, SECRET, PATCHED, token.as_str(), key_line] {
+    for secret in [
+        STATIC_TOKEN,
+        WRONG_TOKEN,
+        SECRET,
+        PATCHED,
+        token.as_str(),
+        key_line,
+    ] {
         for form in [secret.to_owned(), STANDARD.encode(secret)] {
             let line = logged.lines().find(|line| line.contains(&form));
             assert!(line.is_none(), "{form:?} was logged: {line:?}");
@@ -119,8 +179,15 @@ async fn await_running(caller: &testkit_control_plane::Caller, path: &str) {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     let events = caller.get("/api/v1/namespaces/default/events").await.json();
-    let events: Vec<String> =
-        events["items"].as_array().unwrap().iter().map(|e| format!("{}: {}", e["reason"], e["message"])).collect();
+    let events: Vec<String> = events["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| format!("{}: {}", e["reason"], e["message"]))
+        .collect();
     let events = format!("{events:#?}");
-    panic!("{path} was not Running within 10 s: {} {events}", last["status"]["containerStatuses"]);
+    panic!(
+        "{path} was not Running within 10 s: {} {events}",
+        last["status"]["containerStatuses"]
+    );
 }

@@ -30,9 +30,18 @@ HYEj4D05
 
 async fn create_namespace(admin: &Caller, name: &str, labels: Value) {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
-    admin.post("/api/v1/namespaces", &namespace).await.expect_success();
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    admin.post(&format!("/api/v1/namespaces/{name}/serviceaccounts"), &account).await;
+    admin
+        .post("/api/v1/namespaces", &namespace)
+        .await
+        .expect_success();
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    admin
+        .post(
+            &format!("/api/v1/namespaces/{name}/serviceaccounts"),
+            &account,
+        )
+        .await;
 }
 
 fn signing_request(name: &str, signer: &str, pem: &str) -> Value {
@@ -46,17 +55,26 @@ async fn json_patch_cannot_nest_an_object_without_bound() {
     let plane = ControlPlane::start().await;
     let admin = plane.admin();
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}});
-    admin.post("/api/v1/namespaces/default/configmaps", &object).await.expect_success();
+    admin
+        .post("/api/v1/namespaces/default/configmaps", &object)
+        .await
+        .expect_success();
     let nested = (0..100).fold(json!(1), |value, _| json!({"a": value}));
     let mut patch = vec![json!({"op": "add", "path": "/x", "value": nested})];
-    patch.extend((0..14).map(|n| json!({"op": "copy", "from": "/x", "path": format!("/x{}", "/a".repeat(100 << n))})));
+    patch.extend((0..14).map(
+        |n| json!({"op": "copy", "from": "/x", "path": format!("/x{}", "/a".repeat(100 << n))}),
+    ));
     let path = "/api/v1/namespaces/default/configmaps/c?dryRun=All";
     let reply = admin.json_patch(path, &json!(patch)).await;
     assert_eq!(reply.status, 413, "{}", reply.text());
-    admin.get("/api/v1/namespaces/default/configmaps/c").await.expect_success();
+    admin
+        .get("/api/v1/namespaces/default/configmaps/c")
+        .await
+        .expect_success();
 }
 
-/// A user who may label ClusterRoles must not be able to aggregate a role's rules into roles of other users.
+/// A user who may label ClusterRoles must not be able to aggregate a role's rules into roles of
+/// other users.
 #[tokio::test(flavor = "multi_thread")]
 async fn aggregation_label_cannot_widen_another_role() {
     let plane = ControlPlane::start().await;
@@ -65,30 +83,54 @@ async fn aggregation_label_cannot_widen_another_role() {
     plane.grant("mallory", "", rules).await;
     let mallory = plane.user("mallory", None);
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin";
-    let label = json!({"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}});
+    let label =
+        json!({"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}});
     mallory.merge_patch(path, &label).await.expect_status(403);
     let finalizer = json!({"metadata": {"finalizers": ["example.com/hold"]}});
     mallory.merge_patch(path, &finalizer).await.expect_success();
 }
 
-/// The class of CVE-2020-8555: endpoints must not point to loopback or to the metadata service, in any spelling.
+/// The class of CVE-2020-8555: endpoints must not point to loopback or to the metadata service, in
+/// any spelling.
 #[tokio::test(flavor = "multi_thread")]
 async fn mapped_addresses_do_not_pass_the_address_filters() {
     let plane = ControlPlane::start().await;
     let admin = plane.admin();
-    for (n, address) in
-        ["::ffff:127.0.0.1", "::ffff:169.254.169.254", "127.0.0.1", "169.254.169.254"].iter().enumerate()
+    for (n, address) in [
+        "::ffff:127.0.0.1",
+        "::ffff:169.254.169.254",
+        "127.0.0.1",
+        "169.254.169.254",
+    ]
+    .iter()
+    .enumerate()
     {
         let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": format!("e{n}")},
             "subsets": [{"addresses": [{"ip": address}], "ports": [{"port": 2379}]}]});
-        admin.post("/api/v1/namespaces/default/endpoints", &endpoints).await.expect_status(422);
-        let family = if address.contains(':') { "IPv6" } else { "IPv4" };
+        admin
+            .post("/api/v1/namespaces/default/endpoints", &endpoints)
+            .await
+            .expect_status(422);
+        let family = if address.contains(':') {
+            "IPv6"
+        } else {
+            "IPv4"
+        };
         let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {"name": format!("s{n}")}, "addressType": family, "endpoints": [{"addresses": [address]}]});
-        admin.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await.expect_status(422);
+        admin
+            .post(
+                "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+                &slice,
+            )
+            .await
+            .expect_status(422);
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": format!("s{n}")},
             "spec": {"ports": [{"port": 80}], "externalIPs": [address]}});
-        admin.post("/api/v1/namespaces/default/services", &service).await.expect_status(422);
+        admin
+            .post("/api/v1/namespaces/default/services", &service)
+            .await
+            .expect_status(422);
     }
 }
 
@@ -105,10 +147,19 @@ async fn signing_request_with_a_hidden_block_is_refused() {
         async move { admin.post(path, &request).await.status }
     };
     assert_eq!(create("plain", CLIENT, HARMLESS).await, 201);
-    assert_eq!(create("hidden", CLIENT, &format!(" {MASTERS}{HARMLESS}")).await, 422);
-    assert_eq!(create("behind", CLIENT, &format!("{HARMLESS}{MASTERS}")).await, 422);
+    assert_eq!(
+        create("hidden", CLIENT, &format!(" {MASTERS}{HARMLESS}")).await,
+        422
+    );
+    assert_eq!(
+        create("behind", CLIENT, &format!("{HARMLESS}{MASTERS}")).await,
+        422
+    );
     assert_eq!(create("masters", CLIENT, MASTERS).await, 403);
-    assert_eq!(create("legacy", "kubernetes.io/legacy-unknown", MASTERS).await, 422);
+    assert_eq!(
+        create("legacy", "kubernetes.io/legacy-unknown", MASTERS).await,
+        422
+    );
     assert_eq!(create("a\u{1b}[2J", CLIENT, HARMLESS).await, 422);
 }
 
@@ -117,17 +168,38 @@ async fn signing_request_with_a_hidden_block_is_refused() {
 async fn unmasked_proc_does_not_pass_pod_security() {
     let plane = ControlPlane::start().await;
     let admin = plane.admin();
-    create_namespace(&admin, "guarded", json!({"pod-security.kubernetes.io/enforce": "baseline"})).await;
+    create_namespace(
+        &admin,
+        "guarded",
+        json!({"pod-security.kubernetes.io/enforce": "baseline"}),
+    )
+    .await;
     create_namespace(&admin, "open", json!({})).await;
     let pod = |host_users: bool| {
         let container = json!({"name": "c", "image": "example.com/c:1", "securityContext": {"procMount": "Unmasked"}});
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
             "spec": {"hostUsers": host_users, "containers": [container]}})
     };
-    admin.post("/api/v1/namespaces/guarded/pods", &pod(false)).await.expect_status(403);
-    admin.post("/api/v1/namespaces/open/pods", &pod(true)).await.expect_status(422);
-    let reply = admin.post("/api/v1/namespaces/open/pods", &pod(false)).await.expect_success();
-    assert!(reply.warnings().iter().any(|warning| warning.contains("hostUsers")), "{:?}", reply.warnings());
+    admin
+        .post("/api/v1/namespaces/guarded/pods", &pod(false))
+        .await
+        .expect_status(403);
+    admin
+        .post("/api/v1/namespaces/open/pods", &pod(true))
+        .await
+        .expect_status(422);
+    let reply = admin
+        .post("/api/v1/namespaces/open/pods", &pod(false))
+        .await
+        .expect_success();
+    assert!(
+        reply
+            .warnings()
+            .iter()
+            .any(|warning| warning.contains("hostUsers")),
+        "{:?}",
+        reply.warnings()
+    );
 }
 
 /// A user who installs a policy gets a warning that nothing enforces it.
@@ -139,15 +211,30 @@ async fn objects_that_nothing_enforces_are_answered_with_a_warning() {
         "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}});
     let path = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
     let reply = admin.post(path, &policy).await.expect_success();
-    assert!(reply.warnings().iter().any(|warning| warning.contains("not enforced")), "{:?}", reply.warnings());
+    assert!(
+        reply
+            .warnings()
+            .iter()
+            .any(|warning| warning.contains("not enforced")),
+        "{:?}",
+        reply.warnings()
+    );
     let hooks = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "guard"}, "webhooks": []});
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     let reply = admin.post(path, &hooks).await.expect_success();
-    assert!(reply.warnings().iter().any(|warning| warning.contains("not enforced")), "{:?}", reply.warnings());
+    assert!(
+        reply
+            .warnings()
+            .iter()
+            .any(|warning| warning.contains("not enforced")),
+        "{:?}",
+        reply.warnings()
+    );
 }
 
-/// CVE-2025-4563 and its kind: a node must not grant itself access, nor change objects of other nodes.
+/// CVE-2025-4563 and its kind: a node must not grant itself access, nor change objects of other
+/// nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn node_stays_within_what_is_its_own() {
     let plane = ControlPlane::start().await;
@@ -159,33 +246,52 @@ async fn node_stays_within_what_is_its_own() {
         let slice = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": node},
             "spec": {"driver": "d.example.com", "nodeName": node,
                 "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}}});
-        admin.post("/apis/resource.k8s.io/v1/resourceslices", &slice).await.expect_success();
+        admin
+            .post("/apis/resource.k8s.io/v1/resourceslices", &slice)
+            .await
+            .expect_success();
     }
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "finalizers": ["example.com/hold"]},
         "spec": {"nodeName": "one", "containers": [{"name": "c", "image": "example.com/c:1"}],
             "tolerations": [{"operator": "Exists"}]}});
-    let pod = admin.post("/api/v1/namespaces/tenant/pods", &pod).await.expect_success().json();
+    let pod = admin
+        .post("/api/v1/namespaces/tenant/pods", &pod)
+        .await
+        .expect_success()
+        .json();
     let one = plane.kubelet("one");
 
     let slices = "/apis/resource.k8s.io/v1/resourceslices";
     one.delete(slices).await.expect_status(403);
-    one.delete(&format!("{slices}/two")).await.expect_status(403);
-    one.delete(&format!("{slices}?fieldSelector=spec.nodeName=two")).await.expect_status(403);
-    one.delete(&format!("{slices}?fieldSelector=spec.nodeName=one")).await.expect_success();
+    one.delete(&format!("{slices}/two"))
+        .await
+        .expect_status(403);
+    one.delete(&format!("{slices}?fieldSelector=spec.nodeName=two"))
+        .await
+        .expect_status(403);
+    one.delete(&format!("{slices}?fieldSelector=spec.nodeName=one"))
+        .await
+        .expect_success();
     admin.get(&format!("{slices}/two")).await.expect_success();
     admin.get(&format!("{slices}/one")).await.expect_status(404);
 
     let status = "/api/v1/namespaces/tenant/pods/p/status";
     let claims = json!({"status": {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "secret"}]}});
     one.merge_patch(status, &claims).await.expect_status(403);
-    one.merge_patch(status, &json!({"metadata": {"finalizers": null}})).await.expect_status(403);
-    one.merge_patch(status, &json!({"status": {"phase": "Running"}})).await.expect_success();
+    one.merge_patch(status, &json!({"metadata": {"finalizers": null}}))
+        .await
+        .expect_status(403);
+    one.merge_patch(status, &json!({"status": {"phase": "Running"}}))
+        .await
+        .expect_success();
 
     let token = |audiences: Value| {
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": audiences,
             "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": pod["metadata"]["uid"]}}})
     };
     let path = "/api/v1/namespaces/tenant/serviceaccounts/default/token";
-    one.post(path, &token(json!(["vault.example.com"]))).await.expect_status(403);
+    one.post(path, &token(json!(["vault.example.com"])))
+        .await
+        .expect_status(403);
     one.post(path, &token(json!([]))).await.expect_success();
 }

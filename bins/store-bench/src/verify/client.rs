@@ -35,8 +35,12 @@ pub struct Member {
 
 /// Returns a member for each address.
 pub fn members(addresses: &[String]) -> Vec<Member> {
-    let member =
-        |address: &String| Member { address: address.clone(), puts: None, reads: None, rests_until: Instant::now() };
+    let member = |address: &String| Member {
+        address: address.clone(),
+        puts: None,
+        reads: None,
+        rests_until: Instant::now(),
+    };
     addresses.iter().map(member).collect()
 }
 
@@ -44,8 +48,9 @@ pub fn members(addresses: &[String]) -> Vec<Member> {
 pub async fn choose(members: &[Member], random: &mut Random) -> usize {
     loop {
         let now = Instant::now();
-        let fit: Vec<usize> =
-            (0..members.len()).filter(|at| members.get(*at).is_some_and(|m| m.rests_until <= now)).collect();
+        let fit: Vec<usize> = (0..members.len())
+            .filter(|at| members.get(*at).is_some_and(|m| m.rests_until <= now))
+            .collect();
         match fit.get(random.below(fit.len())) {
             Some(at) => return *at,
             None => sleep(PAUSE / 5).await,
@@ -66,8 +71,11 @@ impl Member {
 
     /// Puts a number. Returns its revision.
     pub async fn put(&mut self, key: &str, number: u64) -> Result<i64, Failure> {
-        let request =
-            pb::PutRequest { key: key.to_owned().into(), value: number.to_string().into(), ..Default::default() };
+        let request = pb::PutRequest {
+            key: key.to_owned().into(),
+            value: number.to_string().into(),
+            ..Default::default()
+        };
         let answer = call::<pb::PutResponse>(&mut self.puts, &self.address, PUT, &request).await;
         let answer = answer.and_then(|answer| answer.header.ok_or(Failure::Unknown));
         self.rest_after(answer).map(|header| header.revision)
@@ -75,8 +83,12 @@ impl Member {
 
     /// Reads a number, linearizable.
     pub async fn read(&mut self, key: &str) -> Result<Found, Failure> {
-        let request = pb::RangeRequest { key: key.to_owned().into(), ..Default::default() };
-        let answer = call::<pb::RangeResponse>(&mut self.reads, &self.address, RANGE, &request).await;
+        let request = pb::RangeRequest {
+            key: key.to_owned().into(),
+            ..Default::default()
+        };
+        let answer =
+            call::<pb::RangeResponse>(&mut self.reads, &self.address, RANGE, &request).await;
         let answer = answer.and_then(|answer| found(&answer).map_err(|_| Failure::Unknown));
         self.rest_after(answer)
     }
@@ -90,9 +102,16 @@ impl Member {
 }
 
 fn found(answer: &pb::RangeResponse) -> Result<Found> {
-    let header = answer.header.as_ref().context("an answer without a header")?.revision;
+    let header = answer
+        .header
+        .as_ref()
+        .context("an answer without a header")?
+        .revision;
     Ok(match answer.kvs.first() {
-        None => Found { header, ..Found::default() },
+        None => Found {
+            header,
+            ..Found::default()
+        },
         Some(kv) => Found {
             value: std::str::from_utf8(&kv.value)?.parse()?,
             version: kv.version,

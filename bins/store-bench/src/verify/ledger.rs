@@ -57,17 +57,35 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Violation::Behind { value, known } => {
-                write!(f, "the value is {value} although {known} was acknowledged or read before this began")
+                write!(
+                    f,
+                    "the value is {value} although {known} was acknowledged or read before this began"
+                )
             }
             Violation::Invented { value, tried } => {
-                write!(f, "the value is {value} although {tried} was the last one tried")
+                write!(
+                    f,
+                    "the value is {value} although {tried} was the last one tried"
+                )
             }
-            Violation::Another { found: Found { value, version, modified, .. }, revision } => write!(
+            Violation::Another {
+                found:
+                    Found {
+                        value,
+                        version,
+                        modified,
+                        ..
+                    },
+                revision,
+            } => write!(
                 f,
                 "{value} was put once, at revision {revision} (0: not known), and has version {version} and revision {modified}"
             ),
             Violation::Revision { header, known } => {
-                write!(f, "the header's revision is {header} although {known} was seen before this began")
+                write!(
+                    f,
+                    "the header's revision is {header} although {known} was seen before this began"
+                )
             }
         }
     }
@@ -98,7 +116,10 @@ impl Ledger {
 
     /// Returns the state to record before a call.
     pub fn before(&self, key: Key) -> Before {
-        Before { known: self.record(key).known, revision: self.revision }
+        Before {
+            known: self.record(key).known,
+            revision: self.revision,
+        }
     }
 
     /// Returns the number that the key's writer puts next.
@@ -122,43 +143,98 @@ impl Ledger {
 
     /// Records that the last put was acknowledged at this revision, which must be newer than all
     /// before.
-    pub fn acknowledged(&mut self, key: Key, before: Before, revision: i64) -> Result<(), Violation> {
+    pub fn acknowledged(
+        &mut self,
+        key: Key,
+        before: Before,
+        revision: i64,
+    ) -> Result<(), Violation> {
         if revision <= before.revision {
-            return Err(Violation::Revision { header: revision, known: before.revision });
+            return Err(Violation::Revision {
+                header: revision,
+                known: before.revision,
+            });
         }
-        let Record { known, revision: shown, tried } = self.record(key);
+        let Record {
+            known,
+            revision: shown,
+            tried,
+        } = self.record(key);
         if known == tried && shown != revision {
-            let found = Found { value: tried, version: 0, modified: shown, header: revision };
+            let found = Found {
+                value: tried,
+                version: 0,
+                modified: shown,
+                header: revision,
+            };
             return Err(Violation::Another { found, revision });
         }
-        self.know(key, Record { known: tried, revision, tried }, revision);
+        self.know(
+            key,
+            Record {
+                known: tried,
+                revision,
+                tried,
+            },
+            revision,
+        );
         Ok(())
     }
 
     /// Verifies the result of a linearizable read that started with `before`.
     pub fn read(&mut self, key: Key, before: Before, found: Found) -> Result<(), Violation> {
         let record = self.record(key);
-        let Found { value, version, modified, header } = found;
+        let Found {
+            value,
+            version,
+            modified,
+            header,
+        } = found;
         if value < before.known {
-            return Err(Violation::Behind { value, known: before.known });
+            return Err(Violation::Behind {
+                value,
+                known: before.known,
+            });
         }
         if value > record.tried {
-            return Err(Violation::Invented { value, tried: record.tried });
+            return Err(Violation::Invented {
+                value,
+                tried: record.tried,
+            });
         }
-        let revision = if value == record.known { record.revision } else { 0 };
+        let revision = if value == record.known {
+            record.revision
+        } else {
+            0
+        };
         if u64::try_from(version) != Ok(value) || (revision != 0 && modified != revision) {
             return Err(Violation::Another { found, revision });
         }
         if header < before.revision {
-            return Err(Violation::Revision { header, known: before.revision });
+            return Err(Violation::Revision {
+                header,
+                known: before.revision,
+            });
         }
-        self.know(key, Record { known: value, revision: modified, ..record }, header);
+        self.know(
+            key,
+            Record {
+                known: value,
+                revision: modified,
+                ..record
+            },
+            header,
+        );
         Ok(())
     }
 
     fn know(&mut self, key: Key, now: Record, header: i64) {
         self.revision = self.revision.max(header);
-        if let Some(record) = self.records.get_mut(key).filter(|record| record.known <= now.known) {
+        if let Some(record) = self
+            .records
+            .get_mut(key)
+            .filter(|record| record.known <= now.known)
+        {
             *record = now;
         }
     }
@@ -182,7 +258,12 @@ mod tests {
     }
 
     fn found(value: u64, modified: i64, header: i64) -> Found {
-        Found { value, version: value as i64, modified, header }
+        Found {
+            value,
+            version: value as i64,
+            modified,
+            header,
+        }
     }
 
     #[test]
@@ -197,14 +278,20 @@ mod tests {
     fn a_stale_read_is_told() {
         let (mut ledger, key) = written(&[2, 3]);
         let before = ledger.before(key);
-        assert_eq!(ledger.read(key, before, found(1, 2, 3)), Err(Violation::Behind { value: 1, known: 2 }));
+        assert_eq!(
+            ledger.read(key, before, found(1, 2, 3)),
+            Err(Violation::Behind { value: 1, known: 2 })
+        );
     }
 
     #[test]
     fn a_lost_write_is_told() {
         let (mut ledger, key) = written(&[2]);
         let before = ledger.before(key);
-        assert_eq!(ledger.read(key, before, found(0, 0, 2)), Err(Violation::Behind { value: 0, known: 1 }));
+        assert_eq!(
+            ledger.read(key, before, found(0, 0, 2)),
+            Err(Violation::Behind { value: 0, known: 1 })
+        );
     }
 
     #[test]
@@ -224,24 +311,45 @@ mod tests {
         assert_eq!(ledger.read(key, before, found(1, 2, 2)), Ok(()));
         assert_eq!(ledger.read(key, before, found(2, 3, 3)), Ok(()));
         let before = ledger.before(key);
-        assert_eq!(ledger.read(key, before, found(1, 2, 3)), Err(Violation::Behind { value: 1, known: 2 }));
+        assert_eq!(
+            ledger.read(key, before, found(1, 2, 3)),
+            Err(Violation::Behind { value: 1, known: 2 })
+        );
     }
 
     #[test]
     fn a_value_that_nobody_put_is_told() {
         let (mut ledger, key) = written(&[2]);
         let before = ledger.before(key);
-        assert_eq!(ledger.read(key, before, found(2, 3, 3)), Err(Violation::Invented { value: 2, tried: 1 }));
+        assert_eq!(
+            ledger.read(key, before, found(2, 3, 3)),
+            Err(Violation::Invented { value: 2, tried: 1 })
+        );
     }
 
     #[test]
     fn a_put_that_was_carried_out_twice_is_told() {
         let (mut ledger, key) = written(&[2]);
         let before = ledger.before(key);
-        let twice = Found { version: 2, ..found(1, 3, 3) };
-        assert_eq!(ledger.read(key, before, twice), Err(Violation::Another { found: twice, revision: 2 }));
+        let twice = Found {
+            version: 2,
+            ..found(1, 3, 3)
+        };
+        assert_eq!(
+            ledger.read(key, before, twice),
+            Err(Violation::Another {
+                found: twice,
+                revision: 2
+            })
+        );
         let elsewhere = found(1, 3, 3);
-        assert_eq!(ledger.read(key, before, elsewhere), Err(Violation::Another { found: elsewhere, revision: 2 }));
+        assert_eq!(
+            ledger.read(key, before, elsewhere),
+            Err(Violation::Another {
+                found: elsewhere,
+                revision: 2
+            })
+        );
     }
 
     #[test]
@@ -250,8 +358,20 @@ mod tests {
         let other = ledger.open();
         let before = ledger.before(other);
         ledger.tried(other);
-        assert_eq!(ledger.acknowledged(other, before, 2), Err(Violation::Revision { header: 2, known: 2 }));
+        assert_eq!(
+            ledger.acknowledged(other, before, 2),
+            Err(Violation::Revision {
+                header: 2,
+                known: 2
+            })
+        );
         let before = ledger.before(key);
-        assert_eq!(ledger.read(key, before, found(1, 2, 1)), Err(Violation::Revision { header: 1, known: 2 }));
+        assert_eq!(
+            ledger.read(key, before, found(1, 2, 1)),
+            Err(Violation::Revision {
+                header: 1,
+                known: 2
+            })
+        );
     }
 }

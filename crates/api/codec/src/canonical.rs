@@ -46,7 +46,9 @@ pub(crate) fn fill(message: &'static Message, map: &mut Map<String, Value>) {
 pub(crate) fn zero(ty: &Type) -> Option<Value> {
     match ty {
         Type::Bool => Some(Value::Bool(false)),
-        Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 | Type::Double => Some(Value::from(0)),
+        Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 | Type::Double => {
+            Some(Value::from(0))
+        }
         Type::String => Some(Value::String(String::new())),
         Type::Bytes | Type::List(_) | Type::Map(_) => None,
         Type::Message(_) => ty.message().and_then(zero_message),

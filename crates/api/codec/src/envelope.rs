@@ -24,12 +24,19 @@ pub struct Unknown<'a> {
 /// Wraps an encoded message in an envelope.
 pub fn wrap(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 24);
-    wrap_with(api_version, kind, &mut out, |out| out.extend_from_slice(raw));
+    wrap_with(api_version, kind, &mut out, |out| {
+        out.extend_from_slice(raw)
+    });
     out
 }
 
 /// Appends an envelope to `out`, with the content that `body` writes.
-pub(crate) fn wrap_with(api_version: &str, kind: &str, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn wrap_with(
+    api_version: &str,
+    kind: &str,
+    out: &mut Vec<u8>,
+    body: impl FnOnce(&mut Vec<u8>),
+) {
     out.extend_from_slice(&MAGIC);
     write_nested(1, out, |out| {
         write_bytes(1, api_version.as_bytes(), out);
@@ -42,9 +49,9 @@ pub(crate) fn wrap_with(api_version: &str, kind: &str, out: &mut Vec<u8>, body: 
 
 /// Parses an envelope.
 pub fn unwrap(bytes: &[u8]) -> Result<Unknown<'_>, DecodeError> {
-    let body = bytes
-        .strip_prefix(&MAGIC)
-        .ok_or_else(|| DecodeError::Syntax("provided data does not appear to be a protobuf message".to_owned()))?;
+    let body = bytes.strip_prefix(&MAGIC).ok_or_else(|| {
+        DecodeError::Syntax("provided data does not appear to be a protobuf message".to_owned())
+    })?;
     let mut unknown = Unknown::default();
     let mut reader = Reader::new(body);
     while let Some((number, wire)) = reader.field()? {
@@ -74,5 +81,6 @@ fn type_meta(bytes: &[u8]) -> Result<(&str, &str), DecodeError> {
 }
 
 fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
-    std::str::from_utf8(bytes).map_err(|_| DecodeError::Syntax("proto: invalid UTF-8 in the frame".to_owned()))
+    std::str::from_utf8(bytes)
+        .map_err(|_| DecodeError::Syntax("proto: invalid UTF-8 in the frame".to_owned()))
 }

@@ -37,7 +37,10 @@ pub fn parse(bytes: &[u8]) -> Result<Value, DecodeError> {
 }
 
 /// Checks a tree against the type and makes it canonical. Reports unknown fields.
-pub fn check(message: &'static Message, value: Value) -> Result<(Value, Vec<Problem>), DecodeError> {
+pub fn check(
+    message: &'static Message,
+    value: Value,
+) -> Result<(Value, Vec<Problem>), DecodeError> {
     decode::decode(message, value, Strictness::Strict)
 }
 

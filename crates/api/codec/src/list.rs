@@ -86,7 +86,12 @@ fn after_text(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// Joins items (messages without an envelope) into a protobuf list with an envelope.
-pub fn proto<'a>(api_version: &str, kind: &str, meta: &ListMeta, items: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+pub fn proto<'a>(
+    api_version: &str,
+    kind: &str,
+    meta: &ListMeta,
+    items: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(4096);
     envelope::wrap_with(api_version, kind, &mut out, |out| {
         write_nested(1, out, |out| {
@@ -111,15 +116,23 @@ mod tests {
 
     #[test]
     fn lists_join_items() {
-        let meta = ListMeta { resource_version: "7".to_owned(), remaining_item_count: Some(3), ..ListMeta::default() };
-        let items: [&[u8]; 2] =
-            [br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}"#, br#"{"kind":"Pod","apiVersion":"v1"}"#];
+        let meta = ListMeta {
+            resource_version: "7".to_owned(),
+            remaining_item_count: Some(3),
+            ..ListMeta::default()
+        };
+        let items: [&[u8]; 2] = [
+            br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}"#,
+            br#"{"kind":"Pod","apiVersion":"v1"}"#,
+        ];
         assert_eq!(
             String::from_utf8(json("v1", "PodList", &meta, items, true)).unwrap(),
             r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","remainingItemCount":3},"items":[{"metadata":{"name":"a"}},{}]}"#
         );
         let bytes = proto("v1", "PodList", &meta, [&b"\x0a\x00"[..]]);
-        let schema = api_schema::schema().message("k8s.io.api.core.v1.PodList").unwrap();
+        let schema = api_schema::schema()
+            .message("k8s.io.api.core.v1.PodList")
+            .unwrap();
         let list = crate::proto::decode_object(schema, &bytes).unwrap();
         assert_eq!(list["metadata"]["resourceVersion"], "7");
         assert_eq!(list["items"].as_array().unwrap().len(), 1);

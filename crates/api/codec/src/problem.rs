@@ -42,7 +42,9 @@ impl fmt::Display for Problem {
         match self {
             Self::Unknown(path) => write!(f, "unknown field \"{path}\""),
             Self::Duplicate(path) => write!(f, "duplicate field \"{path}\""),
-            Self::YamlDuplicate { line, key } => write!(f, "line {line}: key \"{key}\" already set in map"),
+            Self::YamlDuplicate { line, key } => {
+                write!(f, "line {line}: key \"{key}\" already set in map")
+            }
         }
     }
 }

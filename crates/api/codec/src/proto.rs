@@ -47,6 +47,8 @@ pub fn decode_object(message: &'static Message, bytes: &[u8]) -> Result<Value, D
 pub fn encode_object(message: &'static Message, value: &Value) -> Vec<u8> {
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
     let mut out = Vec::with_capacity(1024);
-    envelope::wrap_with(text("apiVersion"), text("kind"), &mut out, |out| encode_to(message, value, out));
+    envelope::wrap_with(text("apiVersion"), text("kind"), &mut out, |out| {
+        encode_to(message, value, out)
+    });
     out
 }

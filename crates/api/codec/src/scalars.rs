@@ -31,9 +31,9 @@ fn instant(text: &str) -> Result<Option<Timestamp>, String> {
     let looks_right = text.as_bytes().get(10) == Some(&b'T') && text.len() >= 20 && text.is_ascii();
     match time::parse(text).filter(|_| looks_right) {
         Some(at) => Ok(Some(at)),
-        None => {
-            Err(format!("parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\""))
-        }
+        None => Err(format!(
+            "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\""
+        )),
     }
 }
 
@@ -50,7 +50,11 @@ pub(crate) fn unix(text: &str) -> Option<(i64, i32)> {
 /// after the year 9999.
 pub(crate) fn from_unix(seconds: i64, nanos: i32, micro: bool) -> Option<String> {
     let at = Timestamp::new(seconds, nanos).ok()?;
-    Some(if micro { time::format_micro(at) } else { time::format(at) })
+    Some(if micro {
+        time::format_micro(at)
+    } else {
+        time::format(at)
+    })
 }
 
 /// Decodes base64 text, which may contain line breaks.
@@ -62,7 +66,8 @@ pub(crate) fn base64_decode(text: &str) -> Result<Vec<u8>, String> {
     };
     decoded.map_err(|error| {
         let at = match error {
-            base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+            base64::DecodeError::InvalidByte(at, _)
+            | base64::DecodeError::InvalidLastSymbol(at, _) => at,
             _ => text.len() / 4 * 4,
         };
         format!("illegal base64 data at input byte {at}")
@@ -102,13 +107,19 @@ fn parse_duration(text: &str) -> Option<i64> {
     while !rest.is_empty() {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, tail) = rest.split_at(end);
-        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let unit_end = tail
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
         let factor = UNITS.iter().find(|(name, _)| *name == unit)?.1;
         total = total.checked_add(scaled(number, factor)?)?;
         rest = tail;
     }
-    let total = if text.len() > usize::from(text.starts_with(['-', '+'])) { total } else { return None };
+    let total = if text.len() > usize::from(text.starts_with(['-', '+'])) {
+        total
+    } else {
+        return None;
+    };
     i64::try_from(if negative { -total } else { total }).ok()
 }
 
@@ -117,7 +128,12 @@ fn scaled(number: &str, factor: i128) -> Option<i128> {
     if whole.len() + fraction.len() == 0 || whole.len() > 19 {
         return None;
     }
-    let mut total = if whole.is_empty() { 0 } else { whole.parse::<i128>().ok()? }.checked_mul(factor)?;
+    let mut total = if whole.is_empty() {
+        0
+    } else {
+        whole.parse::<i128>().ok()?
+    }
+    .checked_mul(factor)?;
     let mut unit = factor;
     for digit in fraction.bytes().take(18) {
         unit /= 10;
@@ -164,8 +180,13 @@ mod tests {
 
     #[test]
     fn durations() {
-        let check =
-            |text: &str, back: &str| assert_eq!(duration(text).map(format_duration).as_deref(), Ok(back), "{text}");
+        let check = |text: &str, back: &str| {
+            assert_eq!(
+                duration(text).map(format_duration).as_deref(),
+                Ok(back),
+                "{text}"
+            )
+        };
         check("1h", "1h0m0s");
         check("90s", "1m30s");
         check("1.5s", "1.5s");
@@ -180,11 +201,15 @@ mod tests {
 
     #[test]
     fn times() {
-        let check = |text: &str, back: &str| assert_eq!(time(text), Ok(Some(back.to_owned())), "{text}");
+        let check =
+            |text: &str, back: &str| assert_eq!(time(text), Ok(Some(back.to_owned())), "{text}");
         check("2024-02-03T04:05:06Z", "2024-02-03T04:05:06Z");
         check("2024-02-03T04:05:06.789+02:00", "2024-02-03T02:05:06Z");
         assert_eq!(time("0001-01-01T00:00:00Z"), Ok(None));
         assert!(time("2024-02-03 04:05:06Z").is_err());
-        assert_eq!(micro_time("2024-02-03T04:05:06Z"), Ok(Some("2024-02-03T04:05:06.000000Z".to_owned())));
+        assert_eq!(
+            micro_time("2024-02-03T04:05:06Z"),
+            Ok(Some("2024-02-03T04:05:06.000000Z".to_owned()))
+        );
     }
 }

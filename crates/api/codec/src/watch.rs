@@ -20,7 +20,9 @@ pub fn proto_frame(event: &str, object: &[u8]) -> Vec<u8> {
     out.extend_from_slice(&[0; 4]);
     write_bytes(1, event.as_bytes(), &mut out);
     write_nested(2, &mut out, |out| write_bytes(1, object, out));
-    let length = u32::try_from(out.len() - 4).unwrap_or(u32::MAX).to_be_bytes();
+    let length = u32::try_from(out.len() - 4)
+        .unwrap_or(u32::MAX)
+        .to_be_bytes();
     if let Some(head) = out.get_mut(..4) {
         head.copy_from_slice(&length);
     }
@@ -33,7 +35,13 @@ mod tests {
 
     #[test]
     fn frames() {
-        assert_eq!(json_frame("ADDED", b"{}\n"), b"{\"type\":\"ADDED\",\"object\":{}}\n");
-        assert_eq!(proto_frame("ADDED", b"ab"), b"\0\0\0\x0d\x0a\x05ADDED\x12\x04\x0a\x02ab");
+        assert_eq!(
+            json_frame("ADDED", b"{}\n"),
+            b"{\"type\":\"ADDED\",\"object\":{}}\n"
+        );
+        assert_eq!(
+            proto_frame("ADDED", b"ab"),
+            b"\0\0\0\x0d\x0a\x05ADDED\x12\x04\x0a\x02ab"
+        );
     }
 }

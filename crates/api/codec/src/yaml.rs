@@ -52,9 +52,13 @@ pub fn parse(bytes: &[u8]) -> Result<(Value, Vec<Problem>), DecodeError> {
     }
     let text = String::from_utf8_lossy(bytes);
     let keys = RefCell::new(Vec::new());
-    let value = Node { text: &text, duplicates: &keys, stop_at: None }
-        .deserialize(serde_yaml::Deserializer::from_str(&text))
-        .map_err(syntax)?;
+    let value = Node {
+        text: &text,
+        duplicates: &keys,
+        stop_at: None,
+    }
+    .deserialize(serde_yaml::Deserializer::from_str(&text))
+    .map_err(syntax)?;
     let keys = keys.into_inner();
     let problems = locate(&text, keys);
     Ok((value, problems))
@@ -69,7 +73,12 @@ fn parse_json(bytes: &[u8]) -> Option<Result<Value, DecodeError>> {
     }
     let keys = RefCell::new(Vec::new());
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let read = Node { text: "", duplicates: &keys, stop_at: None }.deserialize(&mut reader);
+    let read = Node {
+        text: "",
+        duplicates: &keys,
+        stop_at: None,
+    }
+    .deserialize(&mut reader);
     match read.and_then(|value| reader.end().map(|()| value)) {
         Ok(value) => keys.borrow().is_empty().then_some(Ok(value)),
         Err(e) if e.to_string().contains("recursion limit") => {
@@ -81,19 +90,33 @@ fn parse_json(bytes: &[u8]) -> Option<Result<Value, DecodeError>> {
 
 /// Returns the number of opening brackets, an upper bound of the nesting.
 fn brackets(bytes: &[u8]) -> usize {
-    bytes.iter().filter(|byte| matches!(byte, b'{' | b'[')).count()
+    bytes
+        .iter()
+        .filter(|byte| matches!(byte, b'{' | b'['))
+        .count()
 }
 
 /// Adds line numbers to duplicate keys. The parser reports lines only with errors, so a key without
 /// an offset in the text costs another pass. Only the first one is located, because otherwise a
 /// client could have a document parsed many times.
 fn locate(text: &str, keys: Vec<Duplicate>) -> Vec<Problem> {
-    let line_of = |offset: usize| 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
+    let line_of = |offset: usize| {
+        1 + text
+            .bytes()
+            .take(offset)
+            .filter(|byte| *byte == b'\n')
+            .count()
+    };
     let again = keys.iter().position(|duplicate| duplicate.offset.is_none());
     let line = again.map_or(0, |index| line_of_duplicate(text, index));
     let located = keys.into_iter().enumerate().map(|(index, duplicate)| {
-        let line = duplicate.offset.map_or(if again == Some(index) { line } else { 0 }, line_of);
-        Problem::YamlDuplicate { line, key: duplicate.key }
+        let line = duplicate
+            .offset
+            .map_or(if again == Some(index) { line } else { 0 }, line_of);
+        Problem::YamlDuplicate {
+            line,
+            key: duplicate.key,
+        }
     });
     located.collect()
 }
@@ -101,9 +124,17 @@ fn locate(text: &str, keys: Vec<Duplicate>) -> Vec<Problem> {
 /// Parses again up to the duplicate with that index and returns its line.
 fn line_of_duplicate(text: &str, index: usize) -> usize {
     let keys = RefCell::new(Vec::new());
-    let seed = Node { text, duplicates: &keys, stop_at: Some(index) };
-    let error = seed.deserialize(serde_yaml::Deserializer::from_str(text)).err();
-    error.and_then(|error| error.location()).map_or(0, |location| location.line())
+    let seed = Node {
+        text,
+        duplicates: &keys,
+        stop_at: Some(index),
+    };
+    let error = seed
+        .deserialize(serde_yaml::Deserializer::from_str(text))
+        .err();
+    error
+        .and_then(|error| error.location())
+        .map_or(0, |location| location.line())
 }
 
 /// A key that its map already has.
@@ -169,7 +200,9 @@ impl<'de> Visitor<'de> for Node<'_> {
         if value.fract() == 0.0 && value.abs() < 9e15 {
             return Ok(Value::from(value as i64));
         }
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number is not finite"))
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("number is not finite"))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -194,7 +227,10 @@ impl<'de> Visitor<'de> for Node<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut out = Map::new();
-        while let Some(key) = map.next_key_seed(Key { node: self, map: &out })? {
+        while let Some(key) = map.next_key_seed(Key {
+            node: self,
+            map: &out,
+        })? {
             let value = map.next_value_seed(self)?;
             out.insert(key, value);
         }
@@ -220,7 +256,10 @@ impl Key<'_> {
                 return Err(E::custom("duplicate"));
             }
             if duplicates.len() < MAX_DUPLICATES {
-                duplicates.push(Duplicate { key: key.clone(), offset });
+                duplicates.push(Duplicate {
+                    key: key.clone(),
+                    offset,
+                });
             }
         }
         Ok(key)
@@ -287,10 +326,22 @@ mod tests {
         let (value, problems) = parse(b"a: 1\nb:\n  c: 1\n  c: 2\na: 3\n").unwrap();
         assert_eq!(value, serde_json::json!({"a": 3, "b": {"c": 2}}));
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        assert_eq!(texts, ["line 4: key \"c\" already set in map", "line 5: key \"a\" already set in map"]);
+        assert_eq!(
+            texts,
+            [
+                "line 4: key \"c\" already set in map",
+                "line 5: key \"a\" already set in map"
+            ]
+        );
         let (_, problems) = parse(b"1: 1\n1: 2\n'a': 1\n'a': 2\n").unwrap();
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        assert_eq!(texts, ["line 2: key \"1\" already set in map", "line 4: key \"a\" already set in map"]);
+        assert_eq!(
+            texts,
+            [
+                "line 2: key \"1\" already set in map",
+                "line 4: key \"a\" already set in map"
+            ]
+        );
     }
 
     #[test]
@@ -299,24 +350,42 @@ mod tests {
         let want = serde_json::json!({"a": true, "b": "yes", "c": "off", "d": [false, true, "nope"], "e": 420, "f": "0644",
             "g": "on\n", "true": "x", "y": "z", "h": "08"});
         assert_eq!(value, want);
-        assert_eq!(parse(b"{\"a\": \"yes\"}").unwrap().0, serde_json::json!({"a": "yes"}));
-        assert_eq!(parse(b"{\"a\": \"yes\", b: yes}").unwrap().0, serde_json::json!({"a": "yes", "b": true}));
+        assert_eq!(
+            parse(b"{\"a\": \"yes\"}").unwrap().0,
+            serde_json::json!({"a": "yes"})
+        );
+        assert_eq!(
+            parse(b"{\"a\": \"yes\", b: yes}").unwrap().0,
+            serde_json::json!({"a": "yes", "b": true})
+        );
     }
 
     #[test]
     fn bombs_are_refused() {
         let mut bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n".to_owned();
         for (before, here) in ('a'..'i').zip('b'..) {
-            bomb += &format!("{here}: &{here} [{}]\n", vec![format!("*{before}"); 9].join(","));
+            bomb += &format!(
+                "{here}: &{here} [{}]\n",
+                vec![format!("*{before}"); 9].join(",")
+            );
         }
         assert!(parse(bomb.as_bytes()).is_err());
-        assert!(parse(format!("m: {}{}", "{a: ".repeat(20_000), "}".repeat(20_000)).as_bytes()).is_err());
+        assert!(
+            parse(format!("m: {}{}", "{a: ".repeat(20_000), "}".repeat(20_000)).as_bytes())
+                .is_err()
+        );
         for nested in ["{\"a\":", "{a: ", "["] {
             let began = std::time::Instant::now();
             assert!(parse(nested.repeat(500_000).as_bytes()).is_err());
-            assert!(began.elapsed() < std::time::Duration::from_secs(5), "{nested}");
+            assert!(
+                began.elapsed() < std::time::Duration::from_secs(5),
+                "{nested}"
+            );
         }
-        assert_eq!(parse(b" {\"a\": [1, \"x\", null, 2.0]}\n").unwrap().0, serde_json::json!({"a": [1, "x", null, 2]}));
+        assert_eq!(
+            parse(b" {\"a\": [1, \"x\", null, 2.0]}\n").unwrap().0,
+            serde_json::json!({"a": [1, "x", null, 2]})
+        );
         assert_eq!(parse(b"{\"a\": 1, \"a\": 2}").unwrap().1.len(), 1);
         assert!(parse(b"metadata: {name: x\n").is_err());
         assert!(parse(b"a: [").is_err());

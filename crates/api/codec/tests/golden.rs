@@ -1,5 +1,10 @@
 //! Converts every recorded object to each of its other encodings, byte for byte.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    missing_docs
+)]
 
 use std::path::PathBuf;
 
@@ -8,8 +13,10 @@ use api_schema::{Message, schema};
 use serde_json::Value;
 
 fn folder() -> Option<PathBuf> {
-    let shared = std::env::var_os("IRONCLAD_SHARED")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../../shared"), PathBuf::from);
+    let shared = std::env::var_os("IRONCLAD_SHARED").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../../shared"),
+        PathBuf::from,
+    );
     let folder = shared.join("golden/objects");
     folder.is_dir().then_some(folder)
 }
@@ -21,7 +28,11 @@ fn compact(text: &str) -> String {
         if inside || !c.is_whitespace() {
             out.push(c);
         }
-        inside = if c == '"' && !escaped { !inside } else { inside };
+        inside = if c == '"' && !escaped {
+            !inside
+        } else {
+            inside
+        };
         escaped = inside && c == '\\' && !escaped;
     }
     out
@@ -53,15 +64,26 @@ fn golden_objects_round_trip() {
     let (mut count, mut failures) = (0, Vec::new());
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "json") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
             count += 1;
             if let Err(text) = round_trip(&path) {
-                failures.push(format!("{}: {text}", path.file_stem().unwrap().to_string_lossy()));
+                failures.push(format!(
+                    "{}: {text}",
+                    path.file_stem().unwrap().to_string_lossy()
+                ));
             }
         }
     }
     failures.sort();
-    assert!(failures.is_empty(), "{} of {count} fail:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {count} fail:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
     assert!(count >= 189, "only {count} objects");
 }
 
@@ -71,15 +93,28 @@ fn round_trip(path: &std::path::Path) -> Result<(), String> {
     let recorded_proto = std::fs::read(path.with_extension("pb")).unwrap();
     let message = message(&path.file_stem().unwrap().to_string_lossy()).ok_or("no schema")?;
 
-    let (tree, problems) =
-        json::decode(message, text.as_bytes(), Strictness::Strict).map_err(|error| error.to_string())?;
+    let (tree, problems) = json::decode(message, text.as_bytes(), Strictness::Strict)
+        .map_err(|error| error.to_string())?;
     if !problems.is_empty() {
         return Err(format!("{problems:?}"));
     }
-    same_text("JSON from JSON", &String::from_utf8(json::encode(message, &tree)).unwrap(), &recorded_json)?;
-    same_bytes("protobuf from JSON", &proto::encode_object(message, &tree), &recorded_proto)?;
-    let from_proto = proto::decode_object(message, &recorded_proto).map_err(|error| error.to_string())?;
-    same_text("JSON from protobuf", &String::from_utf8(json::encode(message, &from_proto)).unwrap(), &recorded_json)?;
+    same_text(
+        "JSON from JSON",
+        &String::from_utf8(json::encode(message, &tree)).unwrap(),
+        &recorded_json,
+    )?;
+    same_bytes(
+        "protobuf from JSON",
+        &proto::encode_object(message, &tree),
+        &recorded_proto,
+    )?;
+    let from_proto =
+        proto::decode_object(message, &recorded_proto).map_err(|error| error.to_string())?;
+    same_text(
+        "JSON from protobuf",
+        &String::from_utf8(json::encode(message, &from_proto)).unwrap(),
+        &recorded_json,
+    )?;
     same_tree("protobuf", &from_proto, &tree)?;
     let yaml_text = std::fs::read(path.with_extension("yaml")).unwrap();
     let (from_yaml, problems) =
@@ -88,12 +123,17 @@ fn round_trip(path: &std::path::Path) -> Result<(), String> {
         return Err(format!("{problems:?}"));
     }
     same_tree("YAML", &from_yaml, &tree)?;
-    let (again, _) = yaml::parse(yaml::encode(&tree).as_bytes()).map_err(|error| error.to_string())?;
+    let (again, _) =
+        yaml::parse(yaml::encode(&tree).as_bytes()).map_err(|error| error.to_string())?;
     same_tree("YAML written", &again, &tree)
 }
 
 fn same_tree(what: &str, got: &Value, want: &Value) -> Result<(), String> {
-    if got == want { Ok(()) } else { same_text(what, &got.to_string(), &want.to_string()) }
+    if got == want {
+        Ok(())
+    } else {
+        same_text(what, &got.to_string(), &want.to_string())
+    }
 }
 
 fn same_text(what: &str, got: &str, want: &str) -> Result<(), String> {
@@ -104,9 +144,19 @@ fn same_bytes(what: &str, got: &[u8], want: &[u8]) -> Result<(), String> {
     if got == want {
         return Ok(());
     }
-    let at = got.iter().zip(want).position(|(a, b)| a != b).unwrap_or(got.len().min(want.len()));
+    let at = got
+        .iter()
+        .zip(want)
+        .position(|(a, b)| a != b)
+        .unwrap_or(got.len().min(want.len()));
     let around = |bytes: &[u8]| {
-        String::from_utf8_lossy(&bytes[at.saturating_sub(40)..bytes.len().min(at + 60)]).escape_debug().to_string()
+        String::from_utf8_lossy(&bytes[at.saturating_sub(40)..bytes.len().min(at + 60)])
+            .escape_debug()
+            .to_string()
     };
-    Err(format!("{what} differs at {at}: {} / {}", around(got), around(want)))
+    Err(format!(
+        "{what} differs at {at}: {} / {}",
+        around(got),
+        around(want)
+    ))
 }

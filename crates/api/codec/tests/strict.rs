@@ -27,9 +27,16 @@ fn unknown_and_duplicate_fields_in_the_order_of_the_document() {
     let (value, found) = json::decode(config_map(), body, Strictness::Strict).unwrap();
     assert_eq!(
         problems(found),
-        ["unknown field \"metadata.lables\"", "duplicate field \"data.a\"", "unknown field \"bogus\""]
+        [
+            "unknown field \"metadata.lables\"",
+            "duplicate field \"data.a\"",
+            "unknown field \"bogus\""
+        ]
     );
-    assert_eq!(value, tree!({"metadata": {"name": "x"}, "data": {"a": "2"}, "immutable": false}));
+    assert_eq!(
+        value,
+        tree!({"metadata": {"name": "x"}, "data": {"a": "2"}, "immutable": false})
+    );
     let (_, found) = json::decode(config_map(), body, Strictness::Ignore).unwrap();
     assert!(found.is_empty());
 }
@@ -76,23 +83,48 @@ fn wrong_types_in_the_words_of_go() {
         r#"{"spec":{"replicas":1.5}}"#,
         "json: cannot unmarshal number 1.5 into Go struct field DeploymentSpec.spec.replicas of type int32",
     );
-    check(config_map(), r#"["metadata"]"#, "json: cannot unmarshal array into Go value of type v1.ConfigMap");
+    check(
+        config_map(),
+        r#"["metadata"]"#,
+        "json: cannot unmarshal array into Go value of type v1.ConfigMap",
+    );
     check(config_map(), "{", "unexpected end of JSON input");
     check(config_map(), "", "unexpected end of JSON input");
 }
 
 #[test]
 fn hostile_bodies_are_refused() {
-    let deep = format!("{{\"data\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!(
+        "{{\"data\":{}{}}}",
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
     let refused = |body: &[u8]| json::decode(config_map(), body, Strictness::Strict).unwrap_err();
-    assert!(matches!(refused(deep.as_bytes()), DecodeError::Type(_) | DecodeError::TooDeep(_)));
-    let deep = format!("{{\"bogus\":{}1{}}}", "{\"a\":".repeat(50_000), "}".repeat(50_000));
+    assert!(matches!(
+        refused(deep.as_bytes()),
+        DecodeError::Type(_) | DecodeError::TooDeep(_)
+    ));
+    let deep = format!(
+        "{{\"bogus\":{}1{}}}",
+        "{\"a\":".repeat(50_000),
+        "}".repeat(50_000)
+    );
     let _ = json::decode(config_map(), deep.as_bytes(), Strictness::Strict);
     refused(br#"{"metadata":{"name":"x","generation":1e999}}"#);
     refused(br#"{"metadata":{"name":"x"}} trailing"#);
-    let (value, _) = json::decode(config_map(), b"{\"metadata\":{\"name\":\"\xff\"}}", Strictness::Strict).unwrap();
+    let (value, _) = json::decode(
+        config_map(),
+        b"{\"metadata\":{\"name\":\"\xff\"}}",
+        Strictness::Strict,
+    )
+    .unwrap();
     assert_eq!(value["metadata"]["name"], "\u{fffd}");
-    for bytes in [&b"\xff\xff\xff"[..], b"\x0a\xff", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", b"\x0b\x0b\x0b"] {
+    for bytes in [
+        &b"\xff\xff\xff"[..],
+        b"\x0a\xff",
+        b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+        b"\x0b\x0b\x0b",
+    ] {
         assert!(proto::decode(config_map(), bytes).is_err(), "{bytes:?}");
     }
     assert!(proto::decode_object(config_map(), b"{}").is_err());
@@ -110,14 +142,20 @@ fn hostile_bodies_are_refused() {
         outer.extend_from_slice(&nested);
         nested = outer;
     }
-    assert!(matches!(proto::decode(crd, &nested), Err(DecodeError::TooDeep(_) | DecodeError::Type(_))));
+    assert!(matches!(
+        proto::decode(crd, &nested),
+        Err(DecodeError::TooDeep(_) | DecodeError::Type(_))
+    ));
 }
 
 #[test]
 fn nulls_and_empty_values_are_not_kept() {
     let body = br#"{"metadata":{"name":"x","labels":null,"creationTimestamp":null,"ownerReferences":[]},"data":null,"binaryData":{},"immutable":null}"#;
     let (value, found) = json::decode(config_map(), body, Strictness::Strict).unwrap();
-    assert_eq!((value, found), (tree!({"metadata": {"name": "x"}}), Vec::new()));
+    assert_eq!(
+        (value, found),
+        (tree!({"metadata": {"name": "x"}}), Vec::new())
+    );
     let body = br#"{"spec":{"replicas":0,"template":{"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"1000m","memory":1024}}}]}},"strategy":null}}"#;
     let (value, _) = json::decode(deployment(), body, Strictness::Strict).unwrap();
     assert_eq!(

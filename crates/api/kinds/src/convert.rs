@@ -10,7 +10,11 @@ use crate::Resource;
 
 /// Converts an object to another version (`apps/v1`) and sets `apiVersion`.
 pub fn convert(resource: &Resource, object: &mut Value, target: &str) {
-    let source = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let source = object
+        .get("apiVersion")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     let Value::Object(map) = object else { return };
     match (resource.kind, source.as_str(), target) {
         _ if source == target => return,
@@ -57,7 +61,10 @@ fn take(map: &mut Map<String, Value>, outer: &str, name: &str) -> Option<Value> 
 }
 
 fn put(map: &mut Map<String, Value>, outer: &str, name: &str, value: Value) {
-    if let Value::Object(inner) = map.entry(outer).or_insert_with(|| Value::Object(Map::new())) {
+    if let Value::Object(inner) = map
+        .entry(outer)
+        .or_insert_with(|| Value::Object(Map::new()))
+    {
         inner.insert(name.to_owned(), value);
     }
 }
@@ -74,8 +81,16 @@ fn annotation(map: &mut Map<String, Value>, name: &str) -> Option<Value> {
 }
 
 fn annotate(map: &mut Map<String, Value>, name: &str, value: &Value) {
-    if let Value::Object(metadata) = map.entry("metadata").or_insert_with(|| Value::Object(Map::new())) {
-        put(metadata, "annotations", name, Value::from(value.to_string()));
+    if let Value::Object(metadata) = map
+        .entry("metadata")
+        .or_insert_with(|| Value::Object(Map::new()))
+    {
+        put(
+            metadata,
+            "annotations",
+            name,
+            Value::from(value.to_string()),
+        );
     }
 }
 
@@ -95,7 +110,10 @@ fn to_v2(map: &mut Map<String, Value>) {
     if !metrics.is_empty() {
         put(map, "spec", "metrics", Value::Array(metrics));
     }
-    for (name, outer, member) in [(BEHAVIOR, "spec", "behavior"), (CONDITIONS, "status", "conditions")] {
+    for (name, outer, member) in [
+        (BEHAVIOR, "spec", "behavior"),
+        (CONDITIONS, "status", "conditions"),
+    ] {
         if let Some(value) = annotation(map, name) {
             put(map, outer, member, value);
         }
@@ -117,12 +135,17 @@ fn to_v2(map: &mut Map<String, Value>) {
 }
 
 fn to_v1(map: &mut Map<String, Value>) {
-    let (cpu, rest) = split_cpu(take(map, "spec", "metrics"), "/resource/target/averageUtilization");
+    let (cpu, rest) = split_cpu(
+        take(map, "spec", "metrics"),
+        "/resource/target/averageUtilization",
+    );
     if let Some(percent) = cpu {
         put(map, "spec", "targetCPUUtilizationPercentage", percent);
     }
-    let (current, current_rest) =
-        split_cpu(take(map, "status", "currentMetrics"), "/resource/current/averageUtilization");
+    let (current, current_rest) = split_cpu(
+        take(map, "status", "currentMetrics"),
+        "/resource/current/averageUtilization",
+    );
     if let Some(percent) = current {
         put(map, "status", "currentCPUUtilizationPercentage", percent);
     }
@@ -131,7 +154,10 @@ fn to_v1(map: &mut Map<String, Value>) {
             annotate(map, name, &Value::Array(list));
         }
     }
-    for (name, outer, member) in [(BEHAVIOR, "spec", "behavior"), (CONDITIONS, "status", "conditions")] {
+    for (name, outer, member) in [
+        (BEHAVIOR, "spec", "behavior"),
+        (CONDITIONS, "status", "conditions"),
+    ] {
         if let Some(value) = take(map, outer, member) {
             annotate(map, name, &value);
         }
@@ -140,9 +166,12 @@ fn to_v1(map: &mut Map<String, Value>) {
 
 /// Splits a list of metrics into the first CPU utilisation and the others.
 fn split_cpu(metrics: Option<Value>, pointer: &str) -> (Option<Value>, Vec<Value>) {
-    let Some(Value::Array(mut list)) = metrics else { return (None, Vec::new()) };
+    let Some(Value::Array(mut list)) = metrics else {
+        return (None, Vec::new());
+    };
     let is_cpu = |metric: &Value| {
-        metric.pointer("/resource/name").and_then(Value::as_str) == Some("cpu") && metric.pointer(pointer).is_some()
+        metric.pointer("/resource/name").and_then(Value::as_str) == Some("cpu")
+            && metric.pointer(pointer).is_some()
     };
     match list.iter().position(is_cpu) {
         Some(at) => (list.remove(at).pointer(pointer).cloned(), list),
@@ -177,7 +206,10 @@ mod tests {
             "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 80}});
         let mut object = old.clone();
         convert(resource, &mut object, "autoscaling/v2");
-        assert_eq!(object.pointer("/spec/metrics/0/resource/target/averageUtilization"), Some(&json!(80)));
+        assert_eq!(
+            object.pointer("/spec/metrics/0/resource/target/averageUtilization"),
+            Some(&json!(80))
+        );
         convert(resource, &mut object, "autoscaling/v1");
         assert_eq!(object, old);
         let mut object = json!({"apiVersion": "autoscaling/v2", "metadata": {"name": "h"}, "spec": {"maxReplicas": 3,

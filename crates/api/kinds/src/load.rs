@@ -24,17 +24,28 @@ struct Table {
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    let mut table =
-        Table { resources: Vec::new(), groups: Vec::new(), by_plural: HashMap::new(), by_kind: HashMap::new() };
+    let mut table = Table {
+        resources: Vec::new(),
+        groups: Vec::new(),
+        by_plural: HashMap::new(),
+        by_kind: HashMap::new(),
+    };
     for line in DATA.lines() {
         table.line(line);
     }
     for (index, resource) in table.resources.iter().enumerate() {
-        table.by_plural.insert((resource.group, resource.version, resource.plural), index);
-        table.by_kind.insert((resource.group, resource.version, resource.kind), index);
+        table
+            .by_plural
+            .insert((resource.group, resource.version, resource.plural), index);
+        table
+            .by_kind
+            .insert((resource.group, resource.version, resource.kind), index);
     }
     table.resources.iter().for_each(|resource| {
-        if let Some(group) = table.groups.iter_mut().find(|group| group.name == resource.group)
+        if let Some(group) = table
+            .groups
+            .iter_mut()
+            .find(|group| group.name == resource.group)
             && resource.served
             && !group.versions.contains(&resource.version)
         {
@@ -48,14 +59,19 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
 impl Table {
     fn line(&mut self, line: &'static str) {
         if let Some(rest) = line.strip_prefix(' ') {
-            if let (Some(resource), Some(subresource)) = (self.resources.last_mut(), subresource(rest)) {
+            if let (Some(resource), Some(subresource)) =
+                (self.resources.last_mut(), subresource(rest))
+            {
                 resource.subresources.push(subresource);
             }
         } else if let Some(rest) = line.strip_prefix("resource ") {
             self.resources.extend(resource(rest));
         } else if let Some(rest) = line.strip_prefix("group ") {
             let name = rest.split(' ').next().unwrap_or_default();
-            self.groups.push(Group { name: undash(name), versions: Vec::new() });
+            self.groups.push(Group {
+                name: undash(name),
+                versions: Vec::new(),
+            });
         }
     }
 }
@@ -66,9 +82,29 @@ fn undash(word: &'static str) -> &'static str {
 
 fn resource(line: &'static str) -> Option<Resource> {
     let words: Vec<&'static str> = line.split(' ').collect();
-    let [group, version, kind, plural, singular, scope, message, options @ ..] = words.as_slice() else { return None };
-    let option = |name: &str| options.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-    let list = |name: &str| option(name).map(|text| text.split(',').collect::<Vec<_>>()).unwrap_or_default();
+    let [
+        group,
+        version,
+        kind,
+        plural,
+        singular,
+        scope,
+        message,
+        options @ ..,
+    ] = words.as_slice()
+    else {
+        return None;
+    };
+    let option = |name: &str| {
+        options
+            .iter()
+            .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    };
+    let list = |name: &str| {
+        option(name)
+            .map(|text| text.split(',').collect::<Vec<_>>())
+            .unwrap_or_default()
+    };
     let message = message_of(message)?;
     Some(Resource {
         group: undash(group),
@@ -84,11 +120,13 @@ fn resource(line: &'static str) -> Option<Resource> {
         message,
         subresources: Vec::new(),
         selectable_fields: list("fields"),
-        storage: option("store").zip(option("prefix")).map(|(api_version, prefix)| Storage {
-            prefix,
-            api_version,
-            message: stored(undash(group), kind, api_version).unwrap_or(message),
-        }),
+        storage: option("store")
+            .zip(option("prefix"))
+            .map(|(api_version, prefix)| Storage {
+                prefix,
+                api_version,
+                message: stored(undash(group), kind, api_version).unwrap_or(message),
+            }),
         served: is_stable(version),
     })
 }
@@ -96,7 +134,9 @@ fn resource(line: &'static str) -> Option<Resource> {
 /// Returns whether a version is stable. Beta versions are disabled by default since v1.24, and none
 /// of the older ones is left.
 fn is_stable(version: &str) -> bool {
-    version.strip_prefix('v').is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
+    version
+        .strip_prefix('v')
+        .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Returns the message of the stored version, which is in the same proto package except for the
@@ -113,13 +153,21 @@ fn stored(group: &str, kind: &str, api_version: &str) -> Option<&'static Message
 
 /// Returns a message by its name without the common prefix of the proto packages.
 fn message_of(short: &str) -> Option<&'static Message> {
-    let prefixes = ["k8s.io.api.", "k8s.io.apiextensions_apiserver.pkg.apis.", "k8s.io.kube_aggregator.pkg.apis."];
-    prefixes.iter().find_map(|prefix| schema().message(&format!("{prefix}{short}")))
+    let prefixes = [
+        "k8s.io.api.",
+        "k8s.io.apiextensions_apiserver.pkg.apis.",
+        "k8s.io.kube_aggregator.pkg.apis.",
+    ];
+    prefixes
+        .iter()
+        .find_map(|prefix| schema().message(&format!("{prefix}{short}")))
 }
 
 fn subresource(line: &'static str) -> Option<Subresource> {
     let words: Vec<&'static str> = line.split(' ').collect();
-    let [name, group, version, kind, message, verbs] = words.as_slice() else { return None };
+    let [name, group, version, kind, message, verbs] = words.as_slice() else {
+        return None;
+    };
     Some(Subresource {
         name,
         group: undash(group),
@@ -171,25 +219,66 @@ mod tests {
 
     #[test]
     fn every_line_makes_a_row() {
-        let lines = DATA.lines().filter(|line| line.starts_with("resource ")).count();
+        let lines = DATA
+            .lines()
+            .filter(|line| line.starts_with("resource "))
+            .count();
         assert_eq!(resources().len(), lines);
         let subresources = DATA.lines().filter(|line| line.starts_with(' ')).count();
-        assert_eq!(resources().iter().map(|resource| resource.subresources.len()).sum::<usize>(), subresources);
+        assert_eq!(
+            resources()
+                .iter()
+                .map(|resource| resource.subresources.len())
+                .sum::<usize>(),
+            subresources
+        );
     }
 
     #[test]
     fn rows() {
         let pods = find("", "v1", "pods").unwrap();
-        assert_eq!((pods.kind, pods.list_kind, pods.namespaced), ("Pod", "PodList", true));
+        assert_eq!(
+            (pods.kind, pods.list_kind, pods.namespaced),
+            ("Pod", "PodList", true)
+        );
         assert_eq!(pods.subresource("eviction").unwrap().group, "policy");
-        assert_eq!(find("", "v1", "services").unwrap().storage.as_ref().unwrap().prefix, "/services/specs");
+        assert_eq!(
+            find("", "v1", "services")
+                .unwrap()
+                .storage
+                .as_ref()
+                .unwrap()
+                .prefix,
+            "/services/specs"
+        );
         let hpa = find_kind("autoscaling", "v1", "HorizontalPodAutoscaler").unwrap();
-        assert_eq!(hpa.storage.as_ref().unwrap().message.name, "k8s.io.api.autoscaling.v2.HorizontalPodAutoscaler");
-        let event = find("events.k8s.io", "v1", "events").unwrap().storage.as_ref().unwrap();
-        assert_eq!((event.prefix, event.message.name), ("/events", "k8s.io.api.core.v1.Event"));
+        assert_eq!(
+            hpa.storage.as_ref().unwrap().message.name,
+            "k8s.io.api.autoscaling.v2.HorizontalPodAutoscaler"
+        );
+        let event = find("events.k8s.io", "v1", "events")
+            .unwrap()
+            .storage
+            .as_ref()
+            .unwrap();
+        assert_eq!(
+            (event.prefix, event.message.name),
+            ("/events", "k8s.io.api.core.v1.Event")
+        );
         assert!(find("", "v1", "nothing").is_none());
-        assert!(!find("networking.k8s.io", "v1beta1", "ipaddresses").unwrap().served);
+        assert!(
+            !find("networking.k8s.io", "v1beta1", "ipaddresses")
+                .unwrap()
+                .served
+        );
         assert_eq!(groups().first().unwrap().name, "");
-        assert_eq!(groups().iter().find(|group| group.name == "autoscaling").unwrap().versions, ["v2", "v1"]);
+        assert_eq!(
+            groups()
+                .iter()
+                .find(|group| group.name == "autoscaling")
+                .unwrap()
+                .versions,
+            ["v2", "v1"]
+        );
     }
 }

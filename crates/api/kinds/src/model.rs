@@ -40,12 +40,20 @@ pub struct Resource {
 impl Resource {
     /// Returns `group/version`, or the version alone for core.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// Returns `plural.group`, or the plural alone for core, like upstream's `GroupResource`.
     pub fn group_resource(&self) -> String {
-        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
+        if self.group.is_empty() {
+            self.plural.to_owned()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
     }
 
     /// Returns whether the resource supports a verb.
@@ -55,7 +63,9 @@ impl Resource {
 
     /// Returns the subresource with that name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
-        self.subresources.iter().find(|subresource| subresource.name == name)
+        self.subresources
+            .iter()
+            .find(|subresource| subresource.name == name)
     }
 }
 

@@ -10,21 +10,34 @@ use crate::Resource;
 /// (`""`, `false`, `0`).
 pub fn selectable_value<'a>(resource: &Resource, object: &'a Value, field: &str) -> Cow<'a, str> {
     match (resource.kind, field) {
-        ("Event", "source") => at(object, "source.component").unwrap_or_else(|| text(object, "reportingComponent")),
+        ("Event", "source") => {
+            at(object, "source.component").unwrap_or_else(|| text(object, "reportingComponent"))
+        }
         ("Event", "reportingComponent" | "reportingController") => reporter(object),
         ("Event", _) if field.starts_with("involvedObject.") || field.starts_with("regarding.") => {
             let member = field.rsplit('.').next().unwrap_or_default();
-            let outer = if object.get("regarding").is_some() { "regarding" } else { "involvedObject" };
+            let outer = if object.get("regarding").is_some() {
+                "regarding"
+            } else {
+                "involvedObject"
+            };
             member_text(object.get(outer), member)
         }
-        ("Job", "status.successful") => at(object, "status.succeeded").unwrap_or(Cow::Borrowed("0")),
+        ("Job", "status.successful") => {
+            at(object, "status.succeeded").unwrap_or(Cow::Borrowed("0"))
+        }
         ("Node", "spec.unschedulable") | ("Pod", "spec.hostNetwork") => {
             at(object, field).unwrap_or(Cow::Borrowed("false"))
         }
-        ("ReplicationController", "status.replicas") => at(object, field).unwrap_or(Cow::Borrowed("0")),
+        ("ReplicationController", "status.replicas") => {
+            at(object, field).unwrap_or(Cow::Borrowed("0"))
+        }
         ("Pod", "status.podIPs") => {
             let list = object.pointer("/status/podIPs").and_then(Value::as_array);
-            let ips = list.into_iter().flatten().filter_map(|ip| ip.get("ip")?.as_str());
+            let ips = list
+                .into_iter()
+                .flatten()
+                .filter_map(|ip| ip.get("ip")?.as_str());
             Cow::Owned(ips.collect::<Vec<_>>().join(","))
         }
         _ => text(object, field),
@@ -32,11 +45,16 @@ pub fn selectable_value<'a>(resource: &Resource, object: &'a Value, field: &str)
 }
 
 fn reporter(object: &Value) -> Cow<'_, str> {
-    ["reportingComponent", "reportingController"].iter().find_map(|name| at(object, name)).unwrap_or_default()
+    ["reportingComponent", "reportingController"]
+        .iter()
+        .find_map(|name| at(object, name))
+        .unwrap_or_default()
 }
 
 fn member_text<'a>(object: Option<&'a Value>, member: &str) -> Cow<'a, str> {
-    object.and_then(|object| scalar(object.get(member)?)).unwrap_or_default()
+    object
+        .and_then(|object| scalar(object.get(member)?))
+        .unwrap_or_default()
 }
 
 fn text<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
@@ -44,7 +62,11 @@ fn text<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
 }
 
 fn at<'a>(object: &'a Value, path: &str) -> Option<Cow<'a, str>> {
-    scalar(path.split('.').try_fold(object, |value, name| value.get(name))?).filter(|text| !text.is_empty())
+    scalar(
+        path.split('.')
+            .try_fold(object, |value, name| value.get(name))?,
+    )
+    .filter(|text| !text.is_empty())
 }
 
 fn scalar(value: &Value) -> Option<Cow<'_, str>> {
@@ -57,16 +79,23 @@ fn scalar(value: &Value) -> Option<Cow<'_, str>> {
 
 /// Returns upstream's error for a field that is not selectable; `None` if it is.
 pub fn unsupported_field(resource: &Resource, field: &str) -> Option<String> {
-    if resource.selectable_fields.contains(&field) || (field == "spec.host" && resource.kind == "Pod") {
+    if resource.selectable_fields.contains(&field)
+        || (field == "spec.host" && resource.kind == "Pod")
+    {
         return None;
     }
     Some(match (resource.group, resource.kind) {
         ("batch", "Job") => format!("field label \"{field}\" not supported for Job"),
         ("resource.k8s.io", "ResourceSlice") => {
-            format!("field label not supported for {}, Kind=ResourceSlice: {field}", resource.api_version())
+            format!(
+                "field label not supported for {}, Kind=ResourceSlice: {field}",
+                resource.api_version()
+            )
         }
         _ if resource.selectable_fields == ["metadata.name", "metadata.namespace"] => {
-            format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            format!(
+                "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+            )
         }
         _ => format!("field label not supported: {field}"),
     })
@@ -82,24 +111,70 @@ mod tests {
     #[test]
     fn values() {
         let check = |group: &str, plural: &str, object: Value, field: &str, want: &str| {
-            assert_eq!(selectable_value(find(group, "v1", plural).unwrap(), &object, field), want, "{field}");
+            assert_eq!(
+                selectable_value(find(group, "v1", plural).unwrap(), &object, field),
+                want,
+                "{field}"
+            );
         };
-        check("", "pods", json!({"spec": {"nodeName": "n"}}), "spec.nodeName", "n");
+        check(
+            "",
+            "pods",
+            json!({"spec": {"nodeName": "n"}}),
+            "spec.nodeName",
+            "n",
+        );
         check("", "pods", json!({}), "spec.nodeName", "");
         check("", "nodes", json!({}), "spec.unschedulable", "false");
-        check("", "nodes", json!({"spec": {"unschedulable": true}}), "spec.unschedulable", "true");
-        check("batch", "jobs", json!({"status": {"succeeded": 2}}), "status.successful", "2");
-        check("", "events", json!({"involvedObject": {"name": "p"}}), "involvedObject.name", "p");
-        check("events.k8s.io", "events", json!({"regarding": {"name": "p"}}), "regarding.name", "p");
-        check("", "events", json!({"source": {"component": "kubelet"}}), "source", "kubelet");
+        check(
+            "",
+            "nodes",
+            json!({"spec": {"unschedulable": true}}),
+            "spec.unschedulable",
+            "true",
+        );
+        check(
+            "batch",
+            "jobs",
+            json!({"status": {"succeeded": 2}}),
+            "status.successful",
+            "2",
+        );
+        check(
+            "",
+            "events",
+            json!({"involvedObject": {"name": "p"}}),
+            "involvedObject.name",
+            "p",
+        );
+        check(
+            "events.k8s.io",
+            "events",
+            json!({"regarding": {"name": "p"}}),
+            "regarding.name",
+            "p",
+        );
+        check(
+            "",
+            "events",
+            json!({"source": {"component": "kubelet"}}),
+            "source",
+            "kubelet",
+        );
     }
 
     #[test]
     fn refusals() {
-        let refusal =
-            |group: &str, plural: &str| unsupported_field(find(group, "v1", plural).unwrap(), "spec.bogus").unwrap();
+        let refusal = |group: &str, plural: &str| {
+            unsupported_field(find(group, "v1", plural).unwrap(), "spec.bogus").unwrap()
+        };
         assert_eq!(refusal("", "pods"), "field label not supported: spec.bogus");
-        assert!(refusal("", "configmaps").ends_with("only \"metadata.name\", \"metadata.namespace\""));
-        assert_eq!(refusal("batch", "jobs"), "field label \"spec.bogus\" not supported for Job");
+        assert!(
+            refusal("", "configmaps").ends_with("only \"metadata.name\", \"metadata.namespace\"")
+        );
+        assert_eq!(
+            refusal("batch", "jobs"),
+            "field label \"spec.bogus\" not supported for Job"
+        );
     }
 }

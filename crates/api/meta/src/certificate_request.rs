@@ -99,7 +99,8 @@ impl CertificateRequest {
     /// # Errors
     /// The bytes are not exactly one request, or it is ambiguous.
     pub fn from_der(der: Vec<u8>) -> Result<Self, RequestError> {
-        let (rest, parsed) = X509CertificationRequest::from_der(&der).map_err(|_| RequestError::Malformed)?;
+        let (rest, parsed) =
+            X509CertificationRequest::from_der(&der).map_err(|_| RequestError::Malformed)?;
         if !rest.is_empty() {
             return Err(RequestError::TrailingData);
         }
@@ -134,7 +135,8 @@ impl CertificateRequest {
     /// [`RequestError::Signature`] if it was not, [`RequestError::SignatureAlgorithm`] if the
     /// algorithm is unknown.
     pub fn verify_signature(&self) -> Result<(), RequestError> {
-        let (_, parsed) = X509CertificationRequest::from_der(&self.der).map_err(|_| RequestError::Malformed)?;
+        let (_, parsed) =
+            X509CertificationRequest::from_der(&self.der).map_err(|_| RequestError::Malformed)?;
         parsed.verify_signature().map_err(|error| match error {
             X509Error::SignatureUnsupportedAlgorithm => RequestError::SignatureAlgorithm,
             _ => RequestError::Signature,
@@ -144,8 +146,10 @@ impl CertificateRequest {
     fn read_subject(&mut self, name: &X509Name<'_>) -> Result<(), RequestError> {
         for attribute in name.iter_attributes() {
             let value = attribute.attr_value();
-            let known = matches!(value.tag(), Tag::Utf8String | Tag::PrintableString | Tag::Ia5String)
-                || value.tag() == Tag::NumericString;
+            let known = matches!(
+                value.tag(),
+                Tag::Utf8String | Tag::PrintableString | Tag::Ia5String
+            ) || value.tag() == Tag::NumericString;
             if value.class() != Class::Universal || !known {
                 return Err(RequestError::SubjectValue);
             }
@@ -155,29 +159,44 @@ impl CertificateRequest {
             } else if *attribute.attr_type() == OID_X509_ORGANIZATION_NAME {
                 self.organizations.push(text.to_owned());
             }
-            self.subject.push((attribute.attr_type().to_id_string(), text.to_owned()));
+            self.subject
+                .push((attribute.attr_type().to_id_string(), text.to_owned()));
         }
         Ok(())
     }
 
-    fn read_extensions(&mut self, parsed: &X509CertificationRequest<'_>) -> Result<(), RequestError> {
-        let mut requests = parsed.certification_request_info.iter_attributes().filter_map(|attribute| match attribute
-            .parsed_attribute()
-        {
-            ParsedCriAttribute::ExtensionRequest(request) => Some(request),
-            _ => None,
-        });
-        let Some(request) = requests.next() else { return Ok(()) };
+    fn read_extensions(
+        &mut self,
+        parsed: &X509CertificationRequest<'_>,
+    ) -> Result<(), RequestError> {
+        let mut requests = parsed
+            .certification_request_info
+            .iter_attributes()
+            .filter_map(|attribute| match attribute.parsed_attribute() {
+                ParsedCriAttribute::ExtensionRequest(request) => Some(request),
+                _ => None,
+            });
+        let Some(request) = requests.next() else {
+            return Ok(());
+        };
         if requests.next().is_some() {
             return Err(RequestError::DuplicateExtensions);
         }
         for (i, extension) in request.extensions.iter().enumerate() {
-            if request.extensions.iter().take(i).any(|other| other.oid == extension.oid) {
+            if request
+                .extensions
+                .iter()
+                .take(i)
+                .any(|other| other.oid == extension.oid)
+            {
                 return Err(RequestError::DuplicateExtensions);
             }
             match extension.parsed_extension() {
                 ParsedExtension::SubjectAlternativeName(names) => {
-                    names.general_names.iter().try_for_each(|name| self.read_name(name))?;
+                    names
+                        .general_names
+                        .iter()
+                        .try_for_each(|name| self.read_name(name))?;
                 }
                 ParsedExtension::ParseError { .. } => return Err(RequestError::Malformed),
                 _ => {}
@@ -201,16 +220,24 @@ impl CertificateRequest {
 
 fn read_address(bytes: &[u8]) -> Result<IpAddr, RequestError> {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| RequestError::SubjectAltName)
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
+        .map_err(|_| RequestError::SubjectAltName)
 }
 
 /// Decodes the only block of `pem`. Line lengths and line ends are arbitrary.
 fn decode_block(pem: &[u8]) -> Result<Vec<u8>, RequestError> {
     let text = std::str::from_utf8(pem).map_err(|_| RequestError::Block)?;
     let Some(body) = text.strip_prefix(BEGIN) else {
-        return Err(if text.contains(BEGIN) { RequestError::Block } else { RequestError::BlockType });
+        return Err(if text.contains(BEGIN) {
+            RequestError::Block
+        } else {
+            RequestError::BlockType
+        });
     };
-    let body = body.trim_end_matches(|c: char| c.is_ascii_whitespace()).strip_suffix(END).ok_or(RequestError::Block)?;
+    let body = body
+        .trim_end_matches(|c: char| c.is_ascii_whitespace())
+        .strip_suffix(END)
+        .ok_or(RequestError::Block)?;
     if !body.starts_with(['\n', '\r']) || !body.ends_with('\n') {
         return Err(RequestError::Block);
     }

@@ -26,7 +26,11 @@ impl FieldSelector {
     /// Parses the query string's form; `\\`, `\,` and `\=` are escapes.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let parts = split(text);
-        let terms = parts.iter().filter(|p| !p.is_empty()).map(|p| term(p, text)).collect::<Result<_, _>>()?;
+        let terms = parts
+            .iter()
+            .filter(|p| !p.is_empty())
+            .map(|p| term(p, text))
+            .collect::<Result<_, _>>()?;
         Ok(FieldSelector { terms })
     }
 
@@ -38,12 +42,17 @@ impl FieldSelector {
     /// Returns whether the fields match all terms. `get` returns a field's value; an absent field
     /// has its zero value.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<std::borrow::Cow<'a, str>>) -> bool {
-        self.terms.iter().all(|t| (get(&t.field).unwrap_or_default() == t.value.as_str()) != t.negated)
+        self.terms
+            .iter()
+            .all(|t| (get(&t.field).unwrap_or_default() == t.value.as_str()) != t.negated)
     }
 
     /// Returns the value that `field` must equal, if there is such a term.
     pub fn exact(&self, field: &str) -> Option<&str> {
-        self.terms.iter().find(|t| t.field == field && !t.negated).map(|t| t.value.as_str())
+        self.terms
+            .iter()
+            .find(|t| t.field == field && !t.negated)
+            .map(|t| t.value.as_str())
     }
 }
 
@@ -62,7 +71,11 @@ fn split(text: &str) -> Vec<String> {
 }
 
 fn term(part: &str, whole: &str) -> Result<Term, SelectorError> {
-    let invalid = || SelectorError(format!("invalid selector: '{whole}'; can't understand '{part}'"));
+    let invalid = || {
+        SelectorError(format!(
+            "invalid selector: '{whole}'; can't understand '{part}'"
+        ))
+    };
     let mut escaped = false;
     for (i, c) in part.char_indices() {
         if !escaped && (c == '=' || c == '!') {
@@ -77,7 +90,11 @@ fn term(part: &str, whole: &str) -> Result<Term, SelectorError> {
                 return Err(invalid());
             };
             let value = unescape(&rest[operator.len()..])?;
-            return Ok(Term { field: part[..i].trim().to_owned(), value, negated });
+            return Ok(Term {
+                field: part[..i].trim().to_owned(),
+                value,
+                negated,
+            });
         }
         escaped = c == '\\' && !escaped;
     }
@@ -92,7 +109,9 @@ fn unescape(value: &str) -> Result<String, SelectorError> {
             '\\' => match chars.next() {
                 Some(e @ ('\\' | ',' | '=')) => out.push(e),
                 Some(e) => {
-                    return Err(SelectorError(format!("invalid field selector: invalid escape sequence: \\{e}")));
+                    return Err(SelectorError(format!(
+                        "invalid field selector: invalid escape sequence: \\{e}"
+                    )));
                 }
                 None => {
                     return Err(SelectorError(format!(
@@ -101,7 +120,9 @@ fn unescape(value: &str) -> Result<String, SelectorError> {
                 }
             },
             ',' | '=' => {
-                return Err(SelectorError(format!("invalid field selector: unescaped character in value: {c}")));
+                return Err(SelectorError(format!(
+                    "invalid field selector: unescaped character in value: {c}"
+                )));
             }
             c => out.push(c),
         }
@@ -120,7 +141,11 @@ mod tests {
         assert_eq!(s.exact("metadata.name"), Some("a"));
         assert_eq!(s.exact("spec.nodeName"), None);
         assert_eq!(s.exact("x"), Some("a,b"));
-        let get = |f: &str| (f == "metadata.name").then_some("a".into()).or((f == "x").then_some("a,b".into()));
+        let get = |f: &str| {
+            (f == "metadata.name")
+                .then_some("a".into())
+                .or((f == "x").then_some("a,b".into()))
+        };
         assert!(s.matches(get));
         for bad in ["a", "a!b", "a=b=c", "a=\\x"] {
             assert!(FieldSelector::parse(bad).is_err(), "{bad}");

@@ -88,13 +88,29 @@ impl Selector {
     /// Converts a `metav1.LabelSelector`. `None` or null matches nothing, like upstream's
     /// `LabelSelectorAsSelector`.
     pub fn from_label_selector(selector: &Value) -> Result<Option<Self>, SelectorError> {
-        let Some(map) = selector.as_object() else { return Ok(None) };
+        let Some(map) = selector.as_object() else {
+            return Ok(None);
+        };
         let mut requirements = Vec::new();
-        for (key, value) in map.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
+        for (key, value) in map
+            .get("matchLabels")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
             let values = vec![value.as_str().unwrap_or_default().to_owned()];
-            requirements.push(Requirement { key: key.clone(), operator: Operator::In, values });
+            requirements.push(Requirement {
+                key: key.clone(),
+                operator: Operator::In,
+                values,
+            });
         }
-        for e in map.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+        for e in map
+            .get("matchExpressions")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
             requirements.push(expression(e)?);
         }
         Ok(Some(Selector { requirements }))
@@ -102,23 +118,50 @@ impl Selector {
 }
 
 fn expression(e: &Value) -> Result<Requirement, SelectorError> {
-    let operator = match e.get("operator").and_then(Value::as_str).unwrap_or_default() {
+    let operator = match e
+        .get("operator")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+    {
         "In" => Operator::In,
         "NotIn" => Operator::NotIn,
         "Exists" => Operator::Exists,
         "DoesNotExist" => Operator::DoesNotExist,
-        other => return Err(SelectorError(format!("{other:?} is not a valid label selector operator"))),
+        other => {
+            return Err(SelectorError(format!(
+                "{other:?} is not a valid label selector operator"
+            )));
+        }
     };
-    let values = e.get("values").and_then(Value::as_array).into_iter().flatten();
-    let mut values: Vec<String> = values.filter_map(Value::as_str).map(str::to_owned).collect();
+    let values = e
+        .get("values")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let mut values: Vec<String> = values
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
     values.sort();
-    let key = e.get("key").and_then(Value::as_str).unwrap_or_default().to_owned();
-    Ok(Requirement { key, operator, values })
+    let key = e
+        .get("key")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    Ok(Requirement {
+        key,
+        operator,
+        values,
+    })
 }
 
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Requirement { key, operator, values } = self;
+        let Requirement {
+            key,
+            operator,
+            values,
+        } = self;
         let all = values.join(",");
         match (operator, values.len()) {
             (Operator::In, 1) => write!(f, "{key}={all}"),
@@ -172,7 +215,9 @@ mod parse {
                 rest = &rest[symbol.len()..];
                 continue;
             }
-            let end = rest.find(|c: char| c.is_ascii_whitespace() || "!=(),<>".contains(c)).unwrap_or(rest.len());
+            let end = rest
+                .find(|c: char| c.is_ascii_whitespace() || "!=(),<>".contains(c))
+                .unwrap_or(rest.len());
             out.push(Token::Word(rest[..end].to_owned()));
             rest = &rest[end..];
         }
@@ -184,8 +229,13 @@ mod parse {
     }
 
     pub fn parse(text: &str) -> Result<Selector, SelectorError> {
-        let mut parser = Parser { tokens: tokens(text), at: 0 };
-        Ok(Selector { requirements: parser.requirements()? })
+        let mut parser = Parser {
+            tokens: tokens(text),
+            at: 0,
+        };
+        Ok(Selector {
+            requirements: parser.requirements()?,
+        })
     }
 
     impl Parser {
@@ -215,7 +265,11 @@ mod parse {
                     return Err(expected(self.peek(), "!, identifier, or 'end of string'"));
                 }
                 let requirement = self.requirement();
-                all.push(requirement.map_err(|e| SelectorError(format!("unable to parse requirement: {}", e.0)))?);
+                all.push(
+                    requirement.map_err(|e| {
+                        SelectorError(format!("unable to parse requirement: {}", e.0))
+                    })?,
+                );
                 match self.next() {
                     None => return Ok(all),
                     Some(Token::Symbol(",")) => match self.peek() {
@@ -235,11 +289,19 @@ mod parse {
             };
             checked(names::qualified_name(&key), "<nil>", &key)?;
             if absent {
-                return Ok(Requirement { key, operator: Operator::DoesNotExist, values: Vec::new() });
+                return Ok(Requirement {
+                    key,
+                    operator: Operator::DoesNotExist,
+                    values: Vec::new(),
+                });
             }
             let operator = match self.peek() {
                 None | Some(Token::Symbol(",")) => {
-                    return Ok(Requirement { key, operator: Operator::Exists, values: Vec::new() });
+                    return Ok(Requirement {
+                        key,
+                        operator: Operator::Exists,
+                        values: Vec::new(),
+                    });
                 }
                 Some(token) => operator_of(token)?,
             };
@@ -251,12 +313,20 @@ mod parse {
                         SelectorError(format!("values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer"))
                     })?;
                 } else {
-                    checked(names::label_value(value), &format!("values[0][{key}]"), value)?;
+                    checked(
+                        names::label_value(value),
+                        &format!("values[0][{key}]"),
+                        value,
+                    )?;
                 }
             }
             values.sort();
             values.dedup();
-            Ok(Requirement { key, operator, values })
+            Ok(Requirement {
+                key,
+                operator,
+                values,
+            })
         }
 
         fn value(&mut self) -> String {
@@ -272,7 +342,9 @@ mod parse {
 
         fn set(&mut self) -> Result<Vec<String>, SelectorError> {
             if !self.take("(") {
-                let found = expected(self.peek(), "'('").0.replace("', expected", "' expected");
+                let found = expected(self.peek(), "'('")
+                    .0
+                    .replace("', expected", "' expected");
                 return Err(SelectorError(found));
             }
             let mut values = Vec::new();
@@ -281,7 +353,9 @@ mod parse {
                     Some(Token::Word(word)) => {
                         values.push(word);
                         match self.next() {
-                            Some(Token::Symbol(",")) if matches!(self.peek(), Some(Token::Symbol(")"))) => {
+                            Some(Token::Symbol(","))
+                                if matches!(self.peek(), Some(Token::Symbol(")"))) =>
+                            {
                                 values.push(String::new());
                             }
                             Some(Token::Symbol(",")) => {}
@@ -333,7 +407,10 @@ mod parse {
         if problems.is_empty() {
             return Ok(());
         }
-        Err(SelectorError(format!("{field}: Invalid value: {value:?}: {}", problems.join("; "))))
+        Err(SelectorError(format!(
+            "{field}: Invalid value: {value:?}: {}",
+            problems.join("; ")
+        )))
     }
 }
 

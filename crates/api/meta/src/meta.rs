@@ -35,8 +35,12 @@ pub trait Meta {
     }
     /// Returns `metadata.finalizers`.
     fn finalizers(&self) -> Vec<&str> {
-        let list = self.metadata().and_then(|m| m.get("finalizers")).and_then(Value::as_array);
-        list.map(|l| l.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
+        let list = self
+            .metadata()
+            .and_then(|m| m.get("finalizers"))
+            .and_then(Value::as_array);
+        list.map(|l| l.iter().filter_map(Value::as_str).collect())
+            .unwrap_or_default()
     }
     /// Returns `metadata.labels[key]`.
     fn label(&self, key: &str) -> Option<&str> {
@@ -63,7 +67,10 @@ pub trait Meta {
 
 impl Meta for Value {
     fn meta_str(&self, field: &str) -> &str {
-        self.metadata().and_then(|m| m.get(field)).and_then(Value::as_str).unwrap_or_default()
+        self.metadata()
+            .and_then(|m| m.get(field))
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 
     fn metadata(&self) -> Option<&Map<String, Value>> {
@@ -77,7 +84,11 @@ impl Meta for Value {
 
 /// Returns the object under `key`, creating it if it is missing or not an object.
 pub fn object_at<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
-    as_object(as_object(value).entry(key.to_owned()).or_insert_with(|| Value::Object(Map::new())))
+    as_object(
+        as_object(value)
+            .entry(key.to_owned())
+            .or_insert_with(|| Value::Object(Map::new())),
+    )
 }
 
 fn as_object(value: &mut Value) -> &mut Map<String, Value> {

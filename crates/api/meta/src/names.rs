@@ -23,7 +23,9 @@ fn is_dns_label(s: &str) -> bool {
 
 fn is_qualified_part(s: &str) -> bool {
     let bytes = s.as_bytes();
-    let inside = bytes.iter().all(|&b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+    let inside = bytes
+        .iter()
+        .all(|&b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
     inside
         && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
         && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
@@ -60,7 +62,11 @@ pub fn qualified_name(s: &str) -> Vec<String> {
             if prefix.is_empty() {
                 errors.push("prefix part must be non-empty".to_owned());
             } else {
-                errors.extend(dns1123_subdomain(prefix).into_iter().map(|m| format!("prefix part {m}")));
+                errors.extend(
+                    dns1123_subdomain(prefix)
+                        .into_iter()
+                        .map(|m| format!("prefix part {m}")),
+                );
             }
             *name
         }
@@ -86,7 +92,11 @@ pub fn path_segment(s: &str) -> Vec<String> {
     if s == "." || s == ".." {
         return vec![format!("may not be '{s}'")];
     }
-    ['/', '%'].iter().filter(|c| s.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
+    ['/', '%']
+        .iter()
+        .filter(|c| s.contains(**c))
+        .map(|c| format!("may not contain '{c}'"))
+        .collect()
 }
 
 fn check(s: &str, max: usize, good: bool, text: &str) -> Vec<String> {
@@ -128,7 +138,9 @@ mod tests {
             (qualified_name, "a/b/c"),
             (path_segment, "a/b"),
         ];
-        good.iter().for_each(|(f, s)| assert!(f(s).is_empty(), "{s}: {:?}", f(s)));
-        bad.iter().for_each(|(f, s)| assert!(!f(s).is_empty(), "{s}"));
+        good.iter()
+            .for_each(|(f, s)| assert!(f(s).is_empty(), "{s}: {:?}", f(s)));
+        bad.iter()
+            .for_each(|(f, s)| assert!(!f(s).is_empty(), "{s}"));
     }
 }

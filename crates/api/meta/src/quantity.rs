@@ -33,25 +33,53 @@ pub struct Quantity {
 
 /// The text is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+#[error(
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)]
 pub struct ParseError;
 
-const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
-const DECIMAL: [(&str, i32); 10] =
-    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+const BINARY: [(&str, u32); 6] = [
+    ("Ki", 10),
+    ("Mi", 20),
+    ("Gi", 30),
+    ("Ti", 40),
+    ("Pi", 50),
+    ("Ei", 60),
+];
+const DECIMAL: [(&str, i32); 10] = [
+    ("n", -9),
+    ("u", -6),
+    ("m", -3),
+    ("", 0),
+    ("k", 3),
+    ("M", 6),
+    ("G", 9),
+    ("T", 12),
+    ("P", 15),
+    ("E", 18),
+];
 
 impl Quantity {
     /// Zero, decimal.
-    pub const ZERO: Quantity = Quantity { nanos: 0, format: Format::DecimalSi };
+    pub const ZERO: Quantity = Quantity {
+        nanos: 0,
+        format: Format::DecimalSi,
+    };
 
     /// Creates a quantity from a whole number.
     pub fn from_units(units: i64, format: Format) -> Self {
-        Quantity { nanos: i128::from(units) * NANO, format }
+        Quantity {
+            nanos: i128::from(units) * NANO,
+            format,
+        }
     }
 
     /// Creates a quantity from thousandths, as for CPU.
     pub fn from_millis(millis: i64) -> Self {
-        Quantity { nanos: i128::from(millis) * (NANO / 1000), format: Format::DecimalSi }
+        Quantity {
+            nanos: i128::from(millis) * (NANO / 1000),
+            format: Format::DecimalSi,
+        }
     }
 
     /// Returns whole units, rounded up (away from zero), like upstream's `Value()`.
@@ -82,14 +110,24 @@ impl Quantity {
     /// Returns the sum. Its format is that of `self`, unless `self` is zero.
     #[must_use]
     pub fn plus(self, other: Quantity) -> Quantity {
-        let format = if self.is_zero() { other.format } else { self.format };
-        Quantity { nanos: (self.nanos + other.nanos).clamp(-MAX, MAX), format }
+        let format = if self.is_zero() {
+            other.format
+        } else {
+            self.format
+        };
+        Quantity {
+            nanos: (self.nanos + other.nanos).clamp(-MAX, MAX),
+            format,
+        }
     }
 
     /// Returns the difference.
     #[must_use]
     pub fn minus(self, other: Quantity) -> Quantity {
-        self.plus(Quantity { nanos: -other.nanos, format: other.format })
+        self.plus(Quantity {
+            nanos: -other.nanos,
+            format: other.format,
+        })
     }
 }
 
@@ -115,7 +153,11 @@ impl Ord for Quantity {
 
 fn round_up(n: i128, unit: i128) -> i128 {
     let (quotient, rest) = (n / unit, n % unit);
-    if rest == 0 { quotient } else { quotient + n.signum() }
+    if rest == 0 {
+        quotient
+    } else {
+        quotient + n.signum()
+    }
 }
 
 fn clamp(n: i128) -> i64 {
@@ -132,7 +174,9 @@ impl FromStr for Quantity {
             Some(_) => (false, text),
             None => return Err(ParseError),
         };
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
         let (number, suffix) = rest.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
@@ -143,7 +187,10 @@ impl FromStr for Quantity {
             Scale::Binary(bits) => scaled(whole, fraction, 0, 1_i128 << bits),
             Scale::Decimal(exponent) => scaled(whole, fraction, exponent, 1),
         };
-        Ok(Quantity { nanos: if negative { -nanos } else { nanos }, format })
+        Ok(Quantity {
+            nanos: if negative { -nanos } else { nanos },
+            format,
+        })
     }
 }
 
@@ -183,8 +230,12 @@ fn scaled(whole: &str, fraction: &str, exponent: i32, factor: i128) -> i128 {
         kept = &kept[..30];
         shift = shift.saturating_add(i32::try_from(cut).unwrap_or(i32::MAX));
     }
-    let Ok(mut n) = kept.parse::<i128>() else { return MAX };
-    let Some(product) = n.checked_mul(factor) else { return if shift >= -20 { MAX } else { 1 } };
+    let Ok(mut n) = kept.parse::<i128>() else {
+        return MAX;
+    };
+    let Some(product) = n.checked_mul(factor) else {
+        return if shift >= -20 { MAX } else { 1 };
+    };
     n = product;
     for _ in 0..shift.clamp(0, 60) {
         n = match n.checked_mul(10) {
@@ -205,11 +256,23 @@ impl fmt::Display for Quantity {
             return f.write_str("0");
         }
         match self.format {
-            Format::BinarySi if self.nanos.abs() >= 1024 * NANO && self.nanos % NANO == 0 => self.write_binary(f),
+            Format::BinarySi if self.nanos.abs() >= 1024 * NANO && self.nanos % NANO == 0 => {
+                self.write_binary(f)
+            }
             Format::BinarySi | Format::DecimalSi => self.write_decimal(f, |e| {
-                DECIMAL.iter().find(|(_, x)| *x == e).map(|(s, _)| (*s).to_owned()).unwrap_or_default()
+                DECIMAL
+                    .iter()
+                    .find(|(_, x)| *x == e)
+                    .map(|(s, _)| (*s).to_owned())
+                    .unwrap_or_default()
             }),
-            Format::DecimalExponent => self.write_decimal(f, |e| if e == 0 { String::new() } else { format!("e{e}") }),
+            Format::DecimalExponent => self.write_decimal(f, |e| {
+                if e == 0 {
+                    String::new()
+                } else {
+                    format!("e{e}")
+                }
+            }),
         }
     }
 }
@@ -228,7 +291,11 @@ impl Quantity {
         write!(f, "{n}{suffix}")
     }
 
-    fn write_decimal(&self, f: &mut fmt::Formatter<'_>, suffix: impl Fn(i32) -> String) -> fmt::Result {
+    fn write_decimal(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        suffix: impl Fn(i32) -> String,
+    ) -> fmt::Result {
         let mut n = self.nanos;
         let mut exponent = -9;
         while exponent < 18 && n % 1000 == 0 {
@@ -246,7 +313,9 @@ mod tests {
 
     #[test]
     fn canonical_forms() {
-        let check = |from: &str, to: &str| assert_eq!(from.parse::<Quantity>().unwrap().to_string(), to, "{from}");
+        let check = |from: &str, to: &str| {
+            assert_eq!(from.parse::<Quantity>().unwrap().to_string(), to, "{from}")
+        };
         check("0", "0");
         check("0.5", "500m");
         check("1000m", "1");

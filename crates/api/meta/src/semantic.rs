@@ -6,17 +6,27 @@ use serde_json::Value;
 pub fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(_), Value::Object(_)) => equal_except(a, b, &[]),
-        (Value::Array(x), Value::Array(y)) => x.len() == y.len() && x.iter().zip(y).all(|(a, b)| equal(a, b)),
+        (Value::Array(x), Value::Array(y)) => {
+            x.len() == y.len() && x.iter().zip(y).all(|(a, b)| equal(a, b))
+        }
         _ => a == b || (is_empty(a) && is_empty(b)),
     }
 }
 
 /// Compares two objects like [`equal`], without the named fields.
 pub fn equal_except(a: &Value, b: &Value, except: &[&str]) -> bool {
-    let fields = [a, b].into_iter().filter_map(Value::as_object).flat_map(|map| map.keys());
+    let fields = [a, b]
+        .into_iter()
+        .filter_map(Value::as_object)
+        .flat_map(|map| map.keys());
     fields
         .filter(|field| !except.contains(&field.as_str()))
-        .all(|field| equal(a.get(field).unwrap_or(&Value::Null), b.get(field).unwrap_or(&Value::Null)))
+        .all(|field| {
+            equal(
+                a.get(field).unwrap_or(&Value::Null),
+                b.get(field).unwrap_or(&Value::Null),
+            )
+        })
 }
 
 fn is_empty(v: &Value) -> bool {
@@ -36,7 +46,11 @@ mod tests {
     #[test]
     fn absent_and_empty_are_the_same() {
         for (a, b, expect) in [
-            (json!({"a": 1}), json!({"a": 1, "b": null, "c": {}, "d": [], "e": {"f": null}}), true),
+            (
+                json!({"a": 1}),
+                json!({"a": 1, "b": null, "c": {}, "d": [], "e": {"f": null}}),
+                true,
+            ),
             (json!({"a": [{}]}), json!({}), false),
             (json!({"a": ""}), json!({}), false),
             (json!({"a": {"b": 1}}), json!({"a": {"b": 2}}), false),
@@ -45,7 +59,11 @@ mod tests {
             assert_eq!(equal(&a, &b), expect, "{a} {b}");
             assert_eq!(equal(&b, &a), expect, "{b} {a}");
         }
-        assert!(equal_except(&json!({"a": 1, "b": 2}), &json!({"a": 1}), &["b"]));
+        assert!(equal_except(
+            &json!({"a": 1, "b": 2}),
+            &json!({"a": 1}),
+            &["b"]
+        ));
         assert!(!equal_except(&json!({"a": 1}), &json!({}), &["b"]));
     }
 }

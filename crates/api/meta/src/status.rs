@@ -199,7 +199,12 @@ pub struct ApiError {
 impl ApiError {
     /// Creates an error without details.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        ApiError { reason, message: message.into(), details: None, continue_token: String::new() }
+        ApiError {
+            reason,
+            message: message.into(),
+            details: None,
+            continue_token: String::new(),
+        }
     }
 
     /// Adds details.
@@ -225,8 +230,11 @@ impl ApiError {
 
     /// Returns a 404 for a path that no API serves.
     pub fn no_such_path() -> Self {
-        ApiError::new(Reason::NotFound, "the server could not find the requested resource")
-            .with_details(Details::default())
+        ApiError::new(
+            Reason::NotFound,
+            "the server could not find the requested resource",
+        )
+        .with_details(Details::default())
     }
 
     /// Returns a 409: `pods "x" already exists`.
@@ -237,7 +245,10 @@ impl ApiError {
 
     /// Returns a 409: `Operation cannot be fulfilled on pods "x": why`.
     pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(resource, group));
+        let message = format!(
+            "Operation cannot be fulfilled on {} {name:?}: {why}",
+            qualified(resource, group)
+        );
         Self::about(Reason::Conflict, group, resource, name, message)
     }
 
@@ -254,14 +265,20 @@ impl ApiError {
         } else if name.is_empty() {
             format!("{} is forbidden: {why}", qualified(resource, group))
         } else {
-            format!("{} {name:?} is forbidden: {why}", qualified(resource, group))
+            format!(
+                "{} {name:?} is forbidden: {why}",
+                qualified(resource, group)
+            )
         };
         Self::about(Reason::Forbidden, group, resource, name, message)
     }
 
     /// Returns a 422 with one cause per field error. `kind` is the object's kind.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
-        let parts: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let parts: Vec<String> = causes
+            .iter()
+            .map(|c| format!("{}: {}", c.field, c.message))
+            .collect();
         let why = match parts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -289,15 +306,25 @@ impl ApiError {
     /// Returns a 500. `message` is shown to the client: it says what failed, without secrets or
     /// file contents.
     pub fn internal(message: impl std::fmt::Display) -> Self {
-        ApiError::new(Reason::InternalError, format!("Internal error occurred: {message}")).with_details(Details {
-            causes: vec![Cause { message: message.to_string(), ..Cause::default() }],
+        ApiError::new(
+            Reason::InternalError,
+            format!("Internal error occurred: {message}"),
+        )
+        .with_details(Details {
+            causes: vec![Cause {
+                message: message.to_string(),
+                ..Cause::default()
+            }],
             ..Details::default()
         })
     }
 
     /// Returns a 429 with Retry-After.
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: i32) -> Self {
-        Self::new(Reason::TooManyRequests, message).with_details(Details { retry_after_seconds, ..Details::default() })
+        Self::new(Reason::TooManyRequests, message).with_details(Details {
+            retry_after_seconds,
+            ..Details::default()
+        })
     }
 
     /// Returns a 503.
@@ -331,7 +358,11 @@ impl ApiError {
 
 /// Returns `pods` or `deployments.apps`, like upstream's `GroupResource.String()`.
 pub fn qualified(resource: &str, group: &str) -> String {
-    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+    if group.is_empty() {
+        resource.to_owned()
+    } else {
+        format!("{resource}.{group}")
+    }
 }
 
 #[cfg(test)]
@@ -344,12 +375,31 @@ mod tests {
         let check = |e: ApiError, code: u16, text: &str| {
             assert_eq!((e.code(), e.message.as_str()), (code, text));
         };
-        check(ApiError::not_found("", "pods", "x"), 404, "pods \"x\" not found");
-        check(ApiError::already_exists("apps", "deployments", "x"), 409, "deployments.apps \"x\" already exists");
-        check(ApiError::forbidden("", "pods", "", "no"), 403, "pods is forbidden: no");
-        let cause =
-            Cause { reason: "FieldValueRequired".into(), message: "Required value".into(), field: "spec".into() };
-        check(ApiError::invalid("", "Pod", "x", vec![cause]), 422, "Pod \"x\" is invalid: spec: Required value");
+        check(
+            ApiError::not_found("", "pods", "x"),
+            404,
+            "pods \"x\" not found",
+        );
+        check(
+            ApiError::already_exists("apps", "deployments", "x"),
+            409,
+            "deployments.apps \"x\" already exists",
+        );
+        check(
+            ApiError::forbidden("", "pods", "", "no"),
+            403,
+            "pods is forbidden: no",
+        );
+        let cause = Cause {
+            reason: "FieldValueRequired".into(),
+            message: "Required value".into(),
+            field: "spec".into(),
+        };
+        check(
+            ApiError::invalid("", "Pod", "x", vec![cause]),
+            422,
+            "Pod \"x\" is invalid: spec: Required value",
+        );
     }
 
     #[test]

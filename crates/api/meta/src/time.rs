@@ -42,7 +42,11 @@ pub fn human_duration(seconds: i64) -> String {
 }
 
 fn pair(large: i64, large_unit: &str, small: i64, small_unit: &str) -> String {
-    if small == 0 { format!("{large}{large_unit}") } else { format!("{large}{large_unit}{small}{small_unit}") }
+    if small == 0 {
+        format!("{large}{large_unit}")
+    } else {
+        format!("{large}{large_unit}{small}{small_unit}")
+    }
 }
 
 #[cfg(test)]

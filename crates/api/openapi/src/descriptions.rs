@@ -18,7 +18,10 @@ pub(crate) struct Descriptions {
 impl Descriptions {
     pub(crate) fn load() -> Self {
         let mut text = String::new();
-        if flate2::read::GzDecoder::new(PACKED).read_to_string(&mut text).is_err() {
+        if flate2::read::GzDecoder::new(PACKED)
+            .read_to_string(&mut text)
+            .is_err()
+        {
             text.clear();
         }
         let mut index = HashMap::new();
@@ -37,7 +40,9 @@ impl Descriptions {
 
     fn get(&self, key: &str) -> Option<String> {
         let (from, to) = self.index.get(&hash(key))?;
-        let raw = self.text.get(usize::try_from(*from).ok()?..usize::try_from(*to).ok()?)?;
+        let raw = self
+            .text
+            .get(usize::try_from(*from).ok()?..usize::try_from(*to).ok()?)?;
         Some(unescape(raw).into_owned())
     }
 
@@ -93,9 +98,13 @@ mod tests {
     #[test]
     fn sentences_are_found() {
         let descriptions = Descriptions::load();
-        let text = descriptions.of_field("io.k8s.api.core.v1.ContainerPort", "protocol").unwrap_or_default();
+        let text = descriptions
+            .of_field("io.k8s.api.core.v1.ContainerPort", "protocol")
+            .unwrap_or_default();
         assert!(text.contains("Defaults to \"TCP\""), "{text}");
-        let text = descriptions.of_field("io.k8s.api.apps.v1.DeploymentSpec", "strategy").unwrap_or_default();
+        let text = descriptions
+            .of_field("io.k8s.api.apps.v1.DeploymentSpec", "strategy")
+            .unwrap_or_default();
         assert!(text.contains("strategy"), "{text}");
         assert!(descriptions.of_type("io.k8s.api.core.v1.Pod").is_some());
     }

@@ -16,14 +16,19 @@ pub fn api_versions(server_address: &str) -> Value {
 
 /// Returns the document of `/apis`.
 pub fn api_groups() -> Value {
-    let groups: Vec<Value> =
-        api_kinds::groups().iter().filter(|group| !group.name.is_empty()).map(group_entry).collect();
+    let groups: Vec<Value> = api_kinds::groups()
+        .iter()
+        .filter(|group| !group.name.is_empty())
+        .map(group_entry)
+        .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// Returns the document of `/apis/GROUP`; `None` for core and for groups that are not served.
 pub fn api_group(name: &str) -> Option<Value> {
-    let group = api_kinds::groups().iter().find(|group| group.name == name && !name.is_empty())?;
+    let group = api_kinds::groups()
+        .iter()
+        .find(|group| group.name == name && !name.is_empty())?;
     let mut entry = group_entry(group);
     if let Value::Object(map) = &mut entry {
         map.insert("kind".to_owned(), Value::from("APIGroup"));
@@ -46,13 +51,22 @@ pub fn api_resources(group: &str, version: &str) -> Option<Value> {
     let first = *served.first()?;
     for resource in served {
         list.push(resource_entry(resource));
-        list.extend(resource.subresources.iter().map(|subresource| subresource_entry(resource, subresource)));
+        list.extend(
+            resource
+                .subresources
+                .iter()
+                .map(|subresource| subresource_entry(resource, subresource)),
+        );
     }
-    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": first.api_version(), "resources": list}))
+    Some(
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": first.api_version(), "resources": list}),
+    )
 }
 
 fn sorted(group: &str, version: &str) -> Vec<&'static Resource> {
-    api_kinds::served().filter(|resource| resource.group == group && resource.version == version).collect()
+    api_kinds::served()
+        .filter(|resource| resource.group == group && resource.version == version)
+        .collect()
 }
 
 fn resource_entry(resource: &Resource) -> Value {
@@ -73,7 +87,10 @@ fn resource_entry(resource: &Resource) -> Value {
 
 fn put_names(resource: &Resource, entry: &mut Value) {
     let Value::Object(map) = entry else { return };
-    for (name, list) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
+    for (name, list) in [
+        ("shortNames", &resource.short_names),
+        ("categories", &resource.categories),
+    ] {
         if !list.is_empty() {
             map.insert(name.to_owned(), json!(list));
         }
@@ -111,7 +128,9 @@ fn is_foreign(resource: &Resource, subresource: &Subresource) -> bool {
 /// Returns the `APIGroupDiscoveryList` of `/api` (core) or `/apis` (all other groups). `version` is
 /// `v2` or `v2beta1`.
 pub fn aggregated(core: bool, version: &str) -> Value {
-    let groups = api_kinds::groups().iter().filter(|group| group.name.is_empty() == core);
+    let groups = api_kinds::groups()
+        .iter()
+        .filter(|group| group.name.is_empty() == core);
     let items: Vec<Value> = groups.map(aggregated_group).collect();
     json!({
         "kind": "APIGroupDiscoveryList",
@@ -122,7 +141,11 @@ pub fn aggregated(core: bool, version: &str) -> Value {
 }
 
 fn aggregated_group(group: &api_kinds::Group) -> Value {
-    let versions: Vec<Value> = group.versions.iter().map(|version| aggregated_version(group.name, version)).collect();
+    let versions: Vec<Value> = group
+        .versions
+        .iter()
+        .map(|version| aggregated_version(group.name, version))
+        .collect();
     let mut metadata = Map::new();
     if !group.name.is_empty() {
         metadata.insert("name".to_owned(), Value::from(group.name));
@@ -149,15 +172,21 @@ fn aggregated_resource(resource: &'static Resource) -> Value {
     if let Value::Object(map) = &mut entry
         && !resource.subresources.is_empty()
     {
-        let list = resource.subresources.iter().map(|subresource| aggregated_subresource(resource, subresource));
+        let list = resource
+            .subresources
+            .iter()
+            .map(|subresource| aggregated_subresource(resource, subresource));
         map.insert("subresources".to_owned(), list.collect());
     }
     entry
 }
 
 fn aggregated_subresource(resource: &Resource, subresource: &Subresource) -> Value {
-    let (group, version) =
-        if is_foreign(resource, subresource) { (subresource.group, subresource.version) } else { ("", "") };
+    let (group, version) = if is_foreign(resource, subresource) {
+        (subresource.group, subresource.version)
+    } else {
+        ("", "")
+    };
     json!({
         "subresource": subresource.name,
         "responseKind": {"group": group, "version": version, "kind": subresource.kind},
@@ -172,7 +201,10 @@ pub fn entity_tag(bytes: &[u8]) -> String {
 
 /// Returns a document's hash in upper-case hexadecimal digits.
 pub fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02X}"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -182,17 +214,30 @@ mod tests {
 
     #[test]
     fn documents() {
-        assert_eq!(storage_version_hash("apps/v1", "ControllerRevision"), "85nkx63pcBU=");
-        assert_eq!(api_group("autoscaling").unwrap()["preferredVersion"]["version"], "v2");
+        assert_eq!(
+            storage_version_hash("apps/v1", "ControllerRevision"),
+            "85nkx63pcBU="
+        );
+        assert_eq!(
+            api_group("autoscaling").unwrap()["preferredVersion"]["version"],
+            "v2"
+        );
         assert!(api_group("").is_none());
         let pods = api_resources("", "v1").unwrap();
         assert_eq!(pods["groupVersion"], "v1");
-        let names: Vec<&str> =
-            pods["resources"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
+        let names: Vec<&str> = pods["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|r| r["name"].as_str().unwrap())
+            .collect();
         assert!(names.contains(&"pods/eviction") && names.contains(&"bindings"));
         assert!(api_resources("apps", "v9").is_none());
         let apps = aggregated(false, "v2");
-        assert_eq!(apps["items"].as_array().unwrap().first().unwrap()["metadata"]["name"], "apiregistration.k8s.io");
+        assert_eq!(
+            apps["items"].as_array().unwrap().first().unwrap()["metadata"]["name"],
+            "apiregistration.k8s.io"
+        );
         assert_eq!(aggregated(true, "v2")["items"].as_array().unwrap().len(), 1);
     }
 }

@@ -57,7 +57,11 @@ enum Part {
 
 /// Returns the message of a map from names to values.
 const fn map(values: Part) -> Message {
-    Message { fields: &[], extensions: 0, others: Some((1, values)) }
+    Message {
+        fields: &[],
+        extensions: 0,
+        others: Some((1, values)),
+    }
 }
 
 fn write_message(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
@@ -68,7 +72,10 @@ fn write_message(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
             write_part(*number, *part, value, out);
         }
     }
-    for (key, value) in object.iter().filter(|(key, _)| !message.fields.iter().any(|(known, ..)| known == key)) {
+    for (key, value) in object
+        .iter()
+        .filter(|(key, _)| !message.fields.iter().any(|(known, ..)| known == key))
+    {
         if message.extensions != 0 && key.starts_with("x-") {
             write_named(message.extensions, Part::Any, key, value, out);
         } else if let Some((number, part)) = message.others {
@@ -92,7 +99,9 @@ fn write_part(number: u32, part: Part, value: &Value, out: &mut Vec<u8>) {
         // Two's complement, as protobuf requires.
         Part::Int => write_int(number, value.as_i64().unwrap_or_default() as u64, out),
         Part::Double => write_double(number, value, out),
-        Part::Any => write_nested(number, out, |out| write_bytes(2, value.to_string().as_bytes(), out)),
+        Part::Any => write_nested(number, out, |out| {
+            write_bytes(2, value.to_string().as_bytes(), out)
+        }),
         Part::Scalar => write_scalar(number, value, out),
         Part::One(message) => write_nested(number, out, |out| write_message(message, value, out)),
         Part::Each(part) => {
@@ -102,7 +111,9 @@ fn write_part(number: u32, part: Part, value: &Value, out: &mut Vec<u8>) {
         }
         Part::In([], part) => write_part(number, *part, value, out),
         Part::In([first, rest @ ..], part) => {
-            write_nested(number, out, |out| write_part(*first, Part::In(rest, part), value, out));
+            write_nested(number, out, |out| {
+                write_part(*first, Part::In(rest, part), value, out)
+            });
         }
         Part::Choice(choose) => {
             let (path, message) = choose(value);
@@ -114,7 +125,9 @@ fn write_part(number: u32, part: Part, value: &Value, out: &mut Vec<u8>) {
 fn write_chosen(path: &'static [u32], message: &'static Message, value: &Value, out: &mut Vec<u8>) {
     match path {
         [] => write_message(message, value, out),
-        [first, rest @ ..] => write_nested(*first, out, |out| write_chosen(rest, message, value, out)),
+        [first, rest @ ..] => {
+            write_nested(*first, out, |out| write_chosen(rest, message, value, out))
+        }
     }
 }
 
@@ -135,7 +148,9 @@ fn write_scalar(number: u32, value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Number(_) => write_nested(number, out, |out| write_double(1, value, out)),
         Value::Bool(bool) => write_nested(number, out, |out| write_int(2, u64::from(*bool), out)),
-        Value::String(text) => write_nested(number, out, |out| write_bytes(3, text.as_bytes(), out)),
+        Value::String(text) => {
+            write_nested(number, out, |out| write_bytes(3, text.as_bytes(), out))
+        }
         _ => {}
     }
 }
@@ -153,8 +168,15 @@ mod tests {
         let schema = b"\xb2\x01\x08\x0a\x06object\xfa\x01\x0a\x0a\x03x-a\x12\x03\x12\x011";
         let named = [b"\x0a\x01A\x12", &[schema.len() as u8][..], schema].concat();
         let definitions = [b"\x0a", &[named.len() as u8][..], &named].concat();
-        assert_eq!(bytes, [b"\x4a", &[definitions.len() as u8][..], &definitions].concat());
-        let bytes = version3(&json!({"openapi": "3.0.0", "paths": {"/a": {"get": {"operationId": "x"}}}}));
-        assert_eq!(bytes, b"\x0a\x053.0.0\x22\x0d\x0a\x0b\x0a\x02/a\x12\x05\x22\x03\x2a\x01x");
+        assert_eq!(
+            bytes,
+            [b"\x4a", &[definitions.len() as u8][..], &definitions].concat()
+        );
+        let bytes =
+            version3(&json!({"openapi": "3.0.0", "paths": {"/a": {"get": {"operationId": "x"}}}}));
+        assert_eq!(
+            bytes,
+            b"\x0a\x053.0.0\x22\x0d\x0a\x0b\x0a\x02/a\x12\x05\x22\x03\x2a\x01x"
+        );
     }
 }

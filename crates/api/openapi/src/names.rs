@@ -30,7 +30,10 @@ pub(crate) fn group_name(group: &str) -> String {
 /// Capitalises the first letter.
 pub(crate) fn capital(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map(|first| first.to_ascii_uppercase().to_string() + chars.as_str()).unwrap_or_default()
+    chars
+        .next()
+        .map(|first| first.to_ascii_uppercase().to_string() + chars.as_str())
+        .unwrap_or_default()
 }
 
 /// Returns group and version in the form `CoreV1`.
@@ -40,7 +43,11 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
 
 /// Returns the path of a group and version without the leading slash: `api/v1`, `apis/apps/v1`.
 pub(crate) fn root(group: &str, version: &str) -> String {
-    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+    if group.is_empty() {
+        format!("api/{version}")
+    } else {
+        format!("apis/{group}/{version}")
+    }
 }
 
 /// Returns group and version of a proto package's types, from the kinds in it.
@@ -50,7 +57,8 @@ pub(crate) fn gvk(message: &Message) -> Option<(&'static str, &'static str)> {
         return Some(("", "v1"));
     }
     let of = |resource: &'static Resource| {
-        (package == self::package(resource.message.name)).then_some((resource.group, resource.version))
+        (package == self::package(resource.message.name))
+            .then_some((resource.group, resource.version))
     };
     api_kinds::resources().iter().find_map(of)
 }

@@ -9,8 +9,15 @@ use crate::parameters::{self, path, query};
 use crate::schemas::{PATCH, PREFIX};
 
 /// Media types of bodies; CBOR is not supported.
-const FORMATS: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
-const STREAMS: &[&str] = &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const FORMATS: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+];
+const STREAMS: &[&str] = &[
+    "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
+];
 const PATCHES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -31,9 +38,16 @@ pub(crate) struct Operations {
 impl Operations {
     /// Collects all paths of a served version.
     pub(crate) fn of(group: &'static str, version: &'static str) -> Self {
-        let mut operations = Self { group, version, paths: Map::new(), messages: Vec::new() };
+        let mut operations = Self {
+            group,
+            version,
+            paths: Map::new(),
+            messages: Vec::new(),
+        };
         operations.add_root();
-        for resource in api_kinds::served().filter(|resource| resource.group == group && resource.version == version) {
+        for resource in api_kinds::served()
+            .filter(|resource| resource.group == group && resource.version == version)
+        {
             operations.add_resource(resource);
             for subresource in &resource.subresources {
                 operations.add_subresource(resource, subresource);
@@ -50,11 +64,19 @@ impl Operations {
         format!("{verb}{}{rest}", group_version(self.group, self.version))
     }
 
-    fn insert(&mut self, path: String, parameters: Vec<Value>, operations: Vec<(&'static str, Value)>) {
+    fn insert(
+        &mut self,
+        path: String,
+        parameters: Vec<Value>,
+        operations: Vec<(&'static str, Value)>,
+    ) {
         if operations.is_empty() {
             return;
         }
-        let mut item: Map<String, Value> = operations.into_iter().map(|(method, op)| (method.to_owned(), op)).collect();
+        let mut item: Map<String, Value> = operations
+            .into_iter()
+            .map(|(method, op)| (method.to_owned(), op))
+            .collect();
         if !parameters.is_empty() {
             item.insert("parameters".to_owned(), Value::Array(parameters));
         }
@@ -69,22 +91,42 @@ impl Operations {
             "responses": responses(&["200"], FORMATS, &reference(&list)),
             "tags": [self.tag()],
         });
-        self.insert(format!("{}/", root(self.group, self.version)), Vec::new(), vec![("get", operation)]);
+        self.insert(
+            format!("{}/", root(self.group, self.version)),
+            Vec::new(),
+            vec![("get", operation)],
+        );
     }
 
     fn add_resource(&mut self, resource: &'static Resource) {
         self.messages.push(resource.message);
         let base = root(self.group, self.version);
-        let scope = if resource.namespaced { "Namespaced" } else { "" };
-        let folder = if resource.namespaced { "namespaces/{namespace}/" } else { "" };
+        let scope = if resource.namespaced {
+            "Namespaced"
+        } else {
+            ""
+        };
+        let folder = if resource.namespaced {
+            "namespaces/{namespace}/"
+        } else {
+            ""
+        };
         let mut collection_parameters = scope_parameters(resource);
         let collection = self.collection(resource, scope, &mut collection_parameters);
-        self.insert(format!("{base}/{folder}{}", resource.plural), collection_parameters, collection);
+        self.insert(
+            format!("{base}/{folder}{}", resource.plural),
+            collection_parameters,
+            collection,
+        );
         let mut parameters = vec![name_parameter(resource.kind)];
         parameters.extend(scope_parameters(resource));
         parameters.extend(query(&["pretty"]));
         let named = self.named(resource, scope);
-        self.insert(format!("{base}/{folder}{}/{{name}}", resource.plural), parameters, named);
+        self.insert(
+            format!("{base}/{folder}{}/{{name}}", resource.plural),
+            parameters,
+            named,
+        );
         self.add_across(resource, &base);
         self.add_watches(resource, &base, scope, folder);
     }
@@ -96,7 +138,11 @@ impl Operations {
         }
         let id = self.id("list", &format!("{}ForAllNamespaces", resource.kind));
         let operation = self.list(resource, id, &[]);
-        self.insert(format!("{base}/{}", resource.plural), across_parameters(), vec![("get", operation)]);
+        self.insert(
+            format!("{base}/{}", resource.plural),
+            across_parameters(),
+            vec![("get", operation)],
+        );
     }
 
     fn add_watches(&mut self, resource: &'static Resource, base: &str, scope: &str, folder: &str) {
@@ -104,20 +150,22 @@ impl Operations {
             return;
         }
         let event = format!("{META}WatchEvent");
-        let mut watch = |path: String, rest: String, action: &str, text: &str, parameters: Vec<Value>| {
-            let formats: Vec<&str> = FORMATS.iter().chain(STREAMS).copied().collect();
-            let operation = json!({
-                "description": text,
-                "operationId": self.id("watch", &rest),
-                "responses": responses(&["200"], &formats, &reference(&event)),
-                "tags": [self.tag()],
-                "x-kubernetes-action": action,
-                "x-kubernetes-group-version-kind": kind_of(resource),
-            });
-            self.insert(path, parameters, vec![("get", operation)]);
-        };
+        let mut watch =
+            |path: String, rest: String, action: &str, text: &str, parameters: Vec<Value>| {
+                let formats: Vec<&str> = FORMATS.iter().chain(STREAMS).copied().collect();
+                let operation = json!({
+                    "description": text,
+                    "operationId": self.id("watch", &rest),
+                    "responses": responses(&["200"], &formats, &reference(&event)),
+                    "tags": [self.tag()],
+                    "x-kubernetes-action": action,
+                    "x-kubernetes-group-version-kind": kind_of(resource),
+                });
+                self.insert(path, parameters, vec![("get", operation)]);
+            };
         let all = "watch individual changes to a list of objects; the watch parameter of a list does the same";
-        let one = "watch changes to an object; a list with watch and a field selector does the same";
+        let one =
+            "watch changes to an object; a list with watch and a field selector does the same";
         let kind = resource.kind;
         let with_scope = || {
             let mut parameters = scope_parameters(resource);
@@ -125,21 +173,47 @@ impl Operations {
             parameters
         };
         let path = format!("{base}/watch/{folder}{}", resource.plural);
-        watch(path.clone(), format!("{scope}{kind}List"), "watchlist", all, with_scope());
+        watch(
+            path.clone(),
+            format!("{scope}{kind}List"),
+            "watchlist",
+            all,
+            with_scope(),
+        );
         let mut parameters = with_scope();
         parameters.push(name_parameter(kind));
-        watch(format!("{path}/{{name}}"), format!("{scope}{kind}"), "watch", one, parameters);
+        watch(
+            format!("{path}/{{name}}"),
+            format!("{scope}{kind}"),
+            "watch",
+            one,
+            parameters,
+        );
         if resource.namespaced {
             let path = format!("{base}/watch/{}", resource.plural);
-            watch(path, format!("{kind}ListForAllNamespaces"), "watchlist", all, across_parameters());
+            watch(
+                path,
+                format!("{kind}ListForAllNamespaces"),
+                "watchlist",
+                all,
+                across_parameters(),
+            );
         }
     }
 
     fn list(&mut self, resource: &'static Resource, id: String, parameters: &[&str]) -> Value {
-        let formats: Vec<&str> =
-            FORMATS.iter().chain(if resource.has_verb("watch") { STREAMS } else { &[] }).copied().collect();
+        let formats: Vec<&str> = FORMATS
+            .iter()
+            .chain(if resource.has_verb("watch") {
+                STREAMS
+            } else {
+                &[]
+            })
+            .copied()
+            .collect();
         let list = type_name(resource.message) + "List";
-        self.messages.extend(api_schema::schema().message(&format!("{}List", resource.message.name)));
+        self.messages
+            .extend(api_schema::schema().message(&format!("{}List", resource.message.name)));
         let mut operation = json!({
             "description": format!("list or watch objects of kind {}", resource.kind),
             "operationId": id,
@@ -170,18 +244,35 @@ impl Operations {
             let own = if list { parameters::WRITE } else { &[] };
             let id = self.id("create", &format!("{scope}{kind}"));
             let text = format!("create a {kind}");
-            operations
-                .push(("post", self.write("post", id, text, own, &type_name(resource.message), &kind_of(resource))));
+            operations.push((
+                "post",
+                self.write(
+                    "post",
+                    id,
+                    text,
+                    own,
+                    &type_name(resource.message),
+                    &kind_of(resource),
+                ),
+            ));
         }
         if resource.has_verb("deletecollection") {
             let id = self.id("delete", &format!("Collection{scope}{kind}"));
             let own = parameters::DELETE_COLLECTION;
-            let operation =
-                self.delete("deletecollection", id, format!("delete collection of {kind}"), own, resource, &["200"]);
+            let operation = self.delete(
+                "deletecollection",
+                id,
+                format!("delete collection of {kind}"),
+                own,
+                resource,
+                &["200"],
+            );
             operations.push(("delete", operation));
         }
         match (list, create) {
-            (false, _) => parameters.splice(0..0, query(parameters::WRITE)).for_each(drop),
+            (false, _) => parameters
+                .splice(0..0, query(parameters::WRITE))
+                .for_each(drop),
             (true, false) => parameters.extend(query(parameters::LIST)),
             _ => {}
         }
@@ -192,12 +283,25 @@ impl Operations {
     fn named(&mut self, resource: &'static Resource, scope: &str) -> Vec<(&'static str, Value)> {
         let kind = resource.kind;
         let (name, gvk) = (type_name(resource.message), kind_of(resource));
-        let mut operations =
-            self.read_and_write(&resource.verbs, &format!("{scope}{kind}"), "the specified", kind, &name, &gvk);
+        let mut operations = self.read_and_write(
+            &resource.verbs,
+            &format!("{scope}{kind}"),
+            "the specified",
+            kind,
+            &name,
+            &gvk,
+        );
         if resource.has_verb("delete") {
             let id = self.id("delete", &format!("{scope}{kind}"));
             let codes: &[&str] = &["200", "202"];
-            let operation = self.delete("delete", id, format!("delete a {kind}"), parameters::DELETE, resource, codes);
+            let operation = self.delete(
+                "delete",
+                id,
+                format!("delete a {kind}"),
+                parameters::DELETE,
+                resource,
+                codes,
+            );
             operations.push(("delete", operation));
         }
         operations
@@ -228,17 +332,38 @@ impl Operations {
         }
         if verbs.contains(&"update") {
             let (id, text) = (self.id("replace", rest), format!("replace {of} {kind}"));
-            operations.push(("put", self.write("put", id, text, parameters::WRITE, name, gvk)));
+            operations.push((
+                "put",
+                self.write("put", id, text, parameters::WRITE, name, gvk),
+            ));
         }
         if verbs.contains(&"patch") {
-            let (id, text) = (self.id("patch", rest), format!("partially update {of} {kind}"));
-            operations.push(("patch", self.write("patch", id, text, parameters::PATCH, name, gvk)));
+            let (id, text) = (
+                self.id("patch", rest),
+                format!("partially update {of} {kind}"),
+            );
+            operations.push((
+                "patch",
+                self.write("patch", id, text, parameters::PATCH, name, gvk),
+            ));
         }
         operations
     }
 
-    fn write(&self, method: &str, id: String, text: String, parameters: &[&str], name: &str, gvk: &Value) -> Value {
-        let codes: &[&str] = if method == "post" { &["200", "201", "202"] } else { &["200", "201"] };
+    fn write(
+        &self,
+        method: &str,
+        id: String,
+        text: String,
+        parameters: &[&str],
+        name: &str,
+        gvk: &Value,
+    ) -> Value {
+        let codes: &[&str] = if method == "post" {
+            &["200", "201", "202"]
+        } else {
+            &["200", "201"]
+        };
         let body = match method {
             "patch" => body(PATCHES, PATCH),
             _ => body(&["*/*"], name),
@@ -282,7 +407,11 @@ impl Operations {
                     | "VolumeAttachment"
                     | "VolumeAttributesClass"
             );
-        let name = if returns_object { type_name(resource.message) } else { format!("{META}Status") };
+        let name = if returns_object {
+            type_name(resource.message)
+        } else {
+            format!("{META}Status")
+        };
         let mut options = body(&["*/*"], &format!("{META}DeleteOptions"));
         if let Value::Object(map) = &mut options {
             map.remove("required");
@@ -301,10 +430,22 @@ impl Operations {
     }
 
     fn add_subresource(&mut self, resource: &'static Resource, subresource: &'static Subresource) {
-        let scope = if resource.namespaced { "Namespaced" } else { "" };
-        let folder = if resource.namespaced { "namespaces/{namespace}/" } else { "" };
-        let path =
-            format!("{}/{folder}{}/{{name}}/{}", root(self.group, self.version), resource.plural, subresource.name);
+        let scope = if resource.namespaced {
+            "Namespaced"
+        } else {
+            ""
+        };
+        let folder = if resource.namespaced {
+            "namespaces/{namespace}/"
+        } else {
+            ""
+        };
+        let path = format!(
+            "{}/{folder}{}/{{name}}/{}",
+            root(self.group, self.version),
+            resource.plural,
+            subresource.name
+        );
         let rest = format!("{scope}{}{}", resource.kind, sub_name(subresource.name));
         let gvk = json!({"group": subresource.group, "version": subresource.version, "kind": subresource.kind});
         let mut parameters = vec![name_parameter(subresource.kind)];
@@ -313,7 +454,10 @@ impl Operations {
             parameters.extend(query(parameters::connection("log", resource.plural)));
             let operation = self.log(&rest, resource.kind, &gvk);
             self.insert(path, parameters, vec![("get", operation)]);
-        } else if matches!(subresource.name, "exec" | "attach" | "portforward" | "proxy") {
+        } else if matches!(
+            subresource.name,
+            "exec" | "attach" | "portforward" | "proxy"
+        ) {
             self.add_connection(resource, subresource, path, &rest, &gvk, parameters);
         } else {
             self.add_object_subresource(resource, subresource, path, &rest, &gvk, parameters);
@@ -341,10 +485,16 @@ impl Operations {
         gvk: &Value,
         mut parameters: Vec<Value>,
     ) {
-        let Some(message) = subresource.message else { return };
+        let Some(message) = subresource.message else {
+            return;
+        };
         self.messages.push(message);
-        let (name, of) = (type_name(message), format!("{} of the specified", subresource.name));
-        let mut operations = self.read_and_write(&subresource.verbs, rest, &of, resource.kind, &name, gvk);
+        let (name, of) = (
+            type_name(message),
+            format!("{} of the specified", subresource.name),
+        );
+        let mut operations =
+            self.read_and_write(&subresource.verbs, rest, &of, resource.kind, &name, gvk);
         if subresource.verbs.contains(&"create") {
             let text = format!("create {} of a {}", subresource.name, resource.kind);
             let id = self.id("create", rest);
@@ -372,9 +522,17 @@ impl Operations {
         };
         let operations = |suffix: &str| -> Vec<(&'static str, Value)> {
             let operation = |method: &&'static str| {
-                let id = format!("connect{}{}{rest}{suffix}", group_version(self.group, self.version), capital(method));
-                let text =
-                    format!("connect {} requests to {} of {}", method.to_uppercase(), subresource.name, resource.kind);
+                let id = format!(
+                    "connect{}{}{rest}{suffix}",
+                    group_version(self.group, self.version),
+                    capital(method)
+                );
+                let text = format!(
+                    "connect {} requests to {} of {}",
+                    method.to_uppercase(),
+                    subresource.name,
+                    resource.kind
+                );
                 (
                     *method,
                     json!({
@@ -391,10 +549,16 @@ impl Operations {
         };
         let plain = operations("");
         let with_path = (subresource.name == "proxy").then(|| operations("WithPath"));
-        parameters.extend(query(parameters::connection(subresource.name, resource.plural)));
+        parameters.extend(query(parameters::connection(
+            subresource.name,
+            resource.plural,
+        )));
         self.insert(path.clone(), parameters.clone(), plain);
         if let Some(with_path) = with_path {
-            parameters.push(crate::parameters::path("path", "path to the resource".to_owned()));
+            parameters.push(crate::parameters::path(
+                "path",
+                "path to the resource".to_owned(),
+            ));
             self.insert(format!("{path}/{{path}}"), parameters, with_path);
         }
     }
@@ -417,7 +581,11 @@ fn name_parameter(kind: &str) -> Value {
 }
 
 fn scope_parameters(resource: &Resource) -> Vec<Value> {
-    if resource.namespaced { vec![path("namespace", NAMESPACE.to_owned())] } else { Vec::new() }
+    if resource.namespaced {
+        vec![path("namespace", NAMESPACE.to_owned())]
+    } else {
+        Vec::new()
+    }
 }
 
 /// Returns the parameters of lists and watches that belong to the path itself.
@@ -438,7 +606,11 @@ fn reference(name: &str) -> Value {
 }
 
 fn content(formats: &[&str], schema: &Value) -> Value {
-    formats.iter().map(|format| ((*format).to_owned(), json!({"schema": schema}))).collect::<Map<_, _>>().into()
+    formats
+        .iter()
+        .map(|format| ((*format).to_owned(), json!({"schema": schema})))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 fn body(formats: &[&str], name: &str) -> Value {
@@ -453,7 +625,10 @@ fn responses(codes: &[&str], formats: &[&str], schema: &Value) -> Value {
             "202" => "Accepted",
             _ => "OK",
         };
-        all.insert((*code).to_owned(), json!({"description": text, "content": content(formats, schema)}));
+        all.insert(
+            (*code).to_owned(),
+            json!({"description": text, "content": content(formats, schema)}),
+        );
     }
     all.insert("401".to_owned(), json!({"description": "Unauthorized"}));
     Value::Object(all)

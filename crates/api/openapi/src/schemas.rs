@@ -50,17 +50,25 @@ fn referred(message: &'static Message) -> Vec<&'static Message> {
     found
 }
 
-fn schema(message: &'static Message, groups: &[(&'static str, &'static str)], descriptions: &Descriptions) -> Value {
+fn schema(
+    message: &'static Message,
+    groups: &[(&'static str, &'static str)],
+    descriptions: &Descriptions,
+) -> Value {
     let name = type_name(message);
     let mut schema = match message.shape {
         Shape::Struct => object(message, &name, descriptions),
         Shape::Time | Shape::MicroTime => json!({"type": "string", "format": "date-time"}),
         Shape::Duration => json!({"type": "string"}),
         Shape::Quantity => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
-        Shape::IntOrString => json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}),
+        Shape::IntOrString => {
+            json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
+        }
         Shape::RawExtension | Shape::FieldsV1 => json!({"type": "object"}),
         Shape::Items => json!({"type": "array", "items": {"type": "string"}}),
-        Shape::Json | Shape::SchemaOrBool | Shape::SchemaOrArray | Shape::SchemaOrStringArray => json!({}),
+        Shape::Json | Shape::SchemaOrBool | Shape::SchemaOrArray | Shape::SchemaOrStringArray => {
+            json!({})
+        }
     };
     if let Value::Object(map) = &mut schema {
         if let Some(text) = descriptions.of_type(&name) {
@@ -71,7 +79,10 @@ fn schema(message: &'static Message, groups: &[(&'static str, &'static str)], de
         }
         let kinds = kinds(message, groups);
         if !kinds.is_empty() {
-            map.insert("x-kubernetes-group-version-kind".to_owned(), Value::Array(kinds));
+            map.insert(
+                "x-kubernetes-group-version-kind".to_owned(),
+                Value::Array(kinds),
+            );
         }
     }
     schema
@@ -80,7 +91,8 @@ fn schema(message: &'static Message, groups: &[(&'static str, &'static str)], de
 /// Returns the kinds of a type.
 fn kinds(message: &'static Message, groups: &[(&'static str, &'static str)]) -> Vec<Value> {
     let short = message.short_name();
-    let is_shared = matches!(short, "DeleteOptions" | "WatchEvent") && message.name.starts_with(META);
+    let is_shared =
+        matches!(short, "DeleteOptions" | "WatchEvent") && message.name.starts_with(META);
     if !message.has_type_meta() && !is_shared {
         return Vec::new();
     }
@@ -120,8 +132,9 @@ fn members(
             members(inner, name, descriptions, properties, required);
             continue;
         }
-        let description =
-            descriptions.of_field(name, field.json).or_else(|| descriptions.of_field(&type_name(message), field.json));
+        let description = descriptions
+            .of_field(name, field.json)
+            .or_else(|| descriptions.of_field(&type_name(message), field.json));
         properties.insert(field.json.to_owned(), property(field, description));
         if field.required {
             required.push(field.json);
@@ -131,7 +144,9 @@ fn members(
 
 fn property(field: &'static Field, description: Option<String>) -> Value {
     let mut schema = type_schema(&field.ty);
-    let Value::Object(map) = &mut schema else { return schema };
+    let Value::Object(map) = &mut schema else {
+        return schema;
+    };
     if let Some(default) = default(field) {
         map.insert("default".to_owned(), default);
     }
@@ -140,7 +155,8 @@ fn property(field: &'static Field, description: Option<String>) -> Value {
         map.insert("enum".to_owned(), json!(values.values));
     }
     merge_markers(field, map);
-    let description = description.map(|text| values.map_or(text.clone(), |values| described(&text, values)));
+    let description =
+        description.map(|text| values.map_or(text.clone(), |values| described(&text, values)));
     if let Some(text) = description {
         map.insert("description".to_owned(), Value::from(text));
     }
@@ -166,7 +182,9 @@ fn type_schema(ty: &'static Type) -> Value {
         Type::List(inner) => json!({"type": "array", "items": type_schema(inner)}),
         Type::Map(inner) => json!({"type": "object", "additionalProperties": type_schema(inner)}),
         Type::Message(_) => match ty.message() {
-            Some(message) if message.shape == Shape::Items => json!({"type": "array", "items": {"type": "string"}}),
+            Some(message) if message.shape == Shape::Items => {
+                json!({"type": "array", "items": {"type": "string"}})
+            }
             Some(message) => json!({"$ref": format!("{PREFIX}{}", type_name(message))}),
             None => json!({}),
         },
@@ -182,7 +200,11 @@ fn default(field: &'static Field) -> Option<Value> {
         return None;
     }
     match &field.ty {
-        Type::Message(_) => field.ty.message().filter(|message| message.shape == Shape::Struct).map(|_| json!({})),
+        Type::Message(_) => field
+            .ty
+            .message()
+            .filter(|message| message.shape == Shape::Struct)
+            .map(|_| json!({})),
         _ if field.omit != Omit::Never => None,
         Type::Bool => Some(json!(false)),
         Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 | Type::Double => Some(json!(0)),
@@ -194,7 +216,8 @@ fn default(field: &'static Field) -> Option<Value> {
 fn merge_markers(field: &'static Field, map: &mut Map<String, Value>) {
     let mut put = |name: &str, value: Value| map.insert(format!("x-kubernetes-{name}"), value);
     let is_list = matches!(field.ty, Type::List(_) | Type::Bytes);
-    let says_type = field.ty.message().is_some_and(|message| message.atomic) && matches!(field.ty, Type::Message(_));
+    let says_type = field.ty.message().is_some_and(|message| message.atomic)
+        && matches!(field.ty, Type::Message(_));
     match field.list {
         ListKind::Default => None,
         ListKind::Atomic if is_list => put("list-type", json!("atomic")),
@@ -207,11 +230,14 @@ fn merge_markers(field: &'static Field, map: &mut Map<String, Value>) {
             put("list-type", json!("map"))
         }
     };
-    let strategies: Vec<&str> =
-        [(field.patch_merge, "merge"), (field.patch_replace, "replace"), (field.patch_retain_keys, "retainKeys")]
-            .into_iter()
-            .filter_map(|(is, name)| is.then_some(name))
-            .collect();
+    let strategies: Vec<&str> = [
+        (field.patch_merge, "merge"),
+        (field.patch_replace, "replace"),
+        (field.patch_retain_keys, "retainKeys"),
+    ]
+    .into_iter()
+    .filter_map(|(is, name)| is.then_some(name))
+    .collect();
     if !strategies.is_empty() {
         put("patch-strategy", json!(strategies.join(",")));
     }

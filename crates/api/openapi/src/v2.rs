@@ -19,7 +19,11 @@ pub fn document() -> Value {
                 .map(|(name, schema)| (name, definition(schema))),
         );
         let of_version = std::mem::take(&mut operations.paths);
-        paths.extend(of_version.into_iter().map(|(path, item)| (path, path_item(item))));
+        paths.extend(
+            of_version
+                .into_iter()
+                .map(|(path, item)| (path, path_item(item))),
+        );
     }
     json!({
         "swagger": "2.0",
@@ -36,20 +40,30 @@ pub fn document() -> Value {
 /// Converts a schema: version 2 has no `allOf` around references and no `oneOf`; text represents
 /// numbers or strings.
 fn definition(schema: Value) -> Value {
-    let Value::Object(map) = schema else { return schema };
+    let Value::Object(map) = schema else {
+        return schema;
+    };
     let mut out = Map::new();
     for (key, value) in map {
         match (key.as_str(), value) {
             ("allOf", Value::Array(list)) => {
                 if let Some(Value::Object(reference)) = list.into_iter().next() {
-                    out.extend(reference.into_iter().map(|(key, value)| (key, pointed(value))));
+                    out.extend(
+                        reference
+                            .into_iter()
+                            .map(|(key, value)| (key, pointed(value))),
+                    );
                 }
             }
-            ("oneOf", Value::Array(_)) => drop(out.insert("type".to_owned(), Value::from("string"))),
+            ("oneOf", Value::Array(_)) => {
+                drop(out.insert("type".to_owned(), Value::from("string")))
+            }
             ("$ref", value) => drop(out.insert(key, pointed(value))),
             ("properties", Value::Object(members)) => {
-                let members: Map<String, Value> =
-                    members.into_iter().map(|(name, schema)| (name, definition(schema))).collect();
+                let members: Map<String, Value> = members
+                    .into_iter()
+                    .map(|(name, schema)| (name, definition(schema)))
+                    .collect();
                 out.insert(key, Value::Object(members));
             }
             ("items" | "additionalProperties", value) => drop(out.insert(key, definition(value))),
@@ -67,9 +81,14 @@ fn pointed(reference: Value) -> Value {
 }
 
 fn path_item(item: Value) -> Value {
-    let Value::Object(map) = item else { return item };
+    let Value::Object(map) = item else {
+        return item;
+    };
     let convert = |(method, value): (String, Value)| match (method.as_str(), value) {
-        ("parameters", Value::Array(list)) => (method, Value::Array(list.into_iter().map(parameter).collect())),
+        ("parameters", Value::Array(list)) => (
+            method,
+            Value::Array(list.into_iter().map(parameter).collect()),
+        ),
         (_, value) => (method, operation(value)),
     };
     map.into_iter().map(convert).collect::<Map<_, _>>().into()
@@ -77,7 +96,9 @@ fn path_item(item: Value) -> Value {
 
 /// Converts a parameter: version 2 has no separate schema in it.
 fn parameter(parameter: Value) -> Value {
-    let Value::Object(mut map) = parameter else { return parameter };
+    let Value::Object(mut map) = parameter else {
+        return parameter;
+    };
     if let Some(Value::Object(schema)) = map.remove("schema") {
         map.extend(schema);
     }
@@ -85,7 +106,9 @@ fn parameter(parameter: Value) -> Value {
 }
 
 fn operation(operation: Value) -> Value {
-    let Value::Object(mut map) = operation else { return operation };
+    let Value::Object(mut map) = operation else {
+        return operation;
+    };
     let mut parameters: Vec<Value> = match map.remove("parameters") {
         Some(Value::Array(list)) => list.into_iter().map(parameter).collect(),
         _ => Vec::new(),
@@ -120,11 +143,20 @@ fn operation(operation: Value) -> Value {
 }
 
 fn formats(body: &Value) -> Vec<String> {
-    body.get("content").and_then(Value::as_object).into_iter().flat_map(|content| content.keys().cloned()).collect()
+    body.get("content")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(|content| content.keys().cloned())
+        .collect()
 }
 
 fn first_schema(body: &Value) -> Option<Value> {
-    body.get("content")?.as_object()?.values().next()?.get("schema").cloned()
+    body.get("content")?
+        .as_object()?
+        .values()
+        .next()?
+        .get("schema")
+        .cloned()
 }
 
 fn response(response: &Value) -> Value {

@@ -33,11 +33,20 @@ pub fn hash(path: &str) -> String {
     hasher.update(include_str!("../../schema/data/v1.36.txt"));
     hasher.update(include_str!("../../kinds/data/v1.36.txt"));
     hasher.update(path);
-    hasher.finalize().iter().map(|byte| format!("{byte:02X}")).collect()
+    hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02X}"))
+        .collect()
 }
 
 pub(crate) fn versions() -> impl Iterator<Item = (&'static str, &'static str)> {
-    api_kinds::groups().iter().flat_map(|group| group.versions.iter().map(move |version| (group.name, *version)))
+    api_kinds::groups().iter().flat_map(|group| {
+        group
+            .versions
+            .iter()
+            .map(move |version| (group.name, *version))
+    })
 }
 
 /// Returns the document of a path such as `api/v1` or `apis/apps/v1`; `None` if nothing is served
@@ -64,8 +73,14 @@ pub(crate) fn components(
     groups: &[(&'static str, &'static str)],
     descriptions: &Descriptions,
 ) -> Map<String, Value> {
-    let shared = SHARED.iter().filter_map(|name| schema().message(&format!("{META}{name}")));
-    let mut schemas = closure(operations.messages.iter().copied().chain(shared), groups, descriptions);
+    let shared = SHARED
+        .iter()
+        .filter_map(|name| schema().message(&format!("{META}{name}")));
+    let mut schemas = closure(
+        operations.messages.iter().copied().chain(shared),
+        groups,
+        descriptions,
+    );
     schemas.insert(
         PATCH.to_owned(),
         json!({

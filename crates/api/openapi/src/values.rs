@@ -10,16 +10,25 @@ const DATA: &str = include_str!("../data/values.txt");
 
 /// Appends the values to the description of a field.
 pub(crate) fn described(text: &str, values: &Enum) -> String {
-    let mut lines: Vec<String> =
-        values.values.iter().map(|value| format!(" - `\"{value}\"` {}", sentence(values.name, value))).collect();
+    let mut lines: Vec<String> = values
+        .values
+        .iter()
+        .map(|value| format!(" - `\"{value}\"` {}", sentence(values.name, value)))
+        .collect();
     lines.sort();
     // Upstream's generator trims white space at the end, and separates the values by an empty line.
-    format!("{text}\n\nPossible enum values:\n{}", lines.join("\n")).trim_end().to_owned()
+    format!("{text}\n\nPossible enum values:\n{}", lines.join("\n"))
+        .trim_end()
+        .to_owned()
 }
 
 fn sentence(name: &str, value: &str) -> &'static str {
     DATA.lines()
-        .filter_map(|line| line.strip_prefix(name)?.strip_prefix('\t')?.split_once('\t'))
+        .filter_map(|line| {
+            line.strip_prefix(name)?
+                .strip_prefix('\t')?
+                .split_once('\t')
+        })
         .find(|(key, _)| *key == value)
         .map_or("", |(_, sentence)| sentence)
 }
@@ -31,7 +40,9 @@ mod tests {
 
     #[test]
     fn values_are_described() {
-        let port = api_schema::schema().message("k8s.io.api.core.v1.ServicePort").unwrap();
+        let port = api_schema::schema()
+            .message("k8s.io.api.core.v1.ServicePort")
+            .unwrap();
         let text = described("Which.", port.field("protocol").unwrap().values.unwrap());
         let want = "Which.\n\nPossible enum values:\n - `\"SCTP\"` is the SCTP protocol.\n - `\"TCP\"` is the TCP protocol.\n \
                     - `\"UDP\"` is the UDP protocol.";

@@ -7,8 +7,10 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 fn golden(name: &str) -> Option<Value> {
-    let shared = std::env::var_os("IRONCLAD_SHARED")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../../shared"), PathBuf::from);
+    let shared = std::env::var_os("IRONCLAD_SHARED").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../../shared"),
+        PathBuf::from,
+    );
     let text = std::fs::read_to_string(shared.join("golden/openapi").join(name)).ok()?;
     serde_json::from_str(&text).ok()
 }
@@ -36,20 +38,41 @@ fn version_3_equals_the_recorded_documents() {
         };
         let got = api_openapi::v3::document(path).unwrap();
         compare_paths(path, &want["paths"], &got["paths"], &mut problems);
-        compare_schemas(path, &want["components"]["schemas"], &got["components"]["schemas"], &mut problems);
+        compare_schemas(
+            path,
+            &want["components"]["schemas"],
+            &got["components"]["schemas"],
+            &mut problems,
+        );
     }
     let count = problems.len();
     problems.truncate(60);
-    assert!(problems.is_empty(), "{count} differences:\n{}", problems.join("\n"));
+    assert!(
+        problems.is_empty(),
+        "{count} differences:\n{}",
+        problems.join("\n")
+    );
 }
 
 fn compare_paths(document: &str, want: &Value, got: &Value, problems: &mut Vec<String>) {
     for (path, item) in want.as_object().unwrap() {
-        for (method, operation) in item.as_object().unwrap().iter().filter(|(_, operation)| operation.is_object()) {
-            for member in ["operationId", "x-kubernetes-action", "x-kubernetes-group-version-kind"] {
+        for (method, operation) in item
+            .as_object()
+            .unwrap()
+            .iter()
+            .filter(|(_, operation)| operation.is_object())
+        {
+            for member in [
+                "operationId",
+                "x-kubernetes-action",
+                "x-kubernetes-group-version-kind",
+            ] {
                 if got[path][method][member] != operation[member] {
                     let got = &got[path][method][member];
-                    problems.push(format!("{document} {path} {method} {member}: {got} for {}", operation[member]));
+                    problems.push(format!(
+                        "{document} {path} {method} {member}: {got} for {}",
+                        operation[member]
+                    ));
                 }
             }
         }
@@ -62,10 +85,17 @@ fn compare_schemas(document: &str, want: &Value, got: &Value, problems: &mut Vec
             problems.push(format!("{document} {name} is missing"));
             continue;
         };
-        let names =
-            |schema: &Value| schema["properties"].as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());
+        let names = |schema: &Value| {
+            schema["properties"]
+                .as_object()
+                .map(|map| map.keys().cloned().collect::<Vec<_>>())
+        };
         if names(found) != names(schema) {
-            problems.push(format!("{document} {name} properties: {:?} for {:?}", names(found), names(schema)));
+            problems.push(format!(
+                "{document} {name} properties: {:?} for {:?}",
+                names(found),
+                names(schema)
+            ));
         }
         let required = |schema: &Value| {
             let mut list = schema["required"].as_array().cloned().unwrap_or_default();
@@ -73,13 +103,20 @@ fn compare_schemas(document: &str, want: &Value, got: &Value, problems: &mut Vec
             list
         };
         if required(found) != required(schema) {
-            problems.push(format!("{document} {name} required: {:?} for {:?}", required(found), required(schema)));
+            problems.push(format!(
+                "{document} {name} required: {:?} for {:?}",
+                required(found),
+                required(schema)
+            ));
         }
         for (property, detail) in schema["properties"].as_object().into_iter().flatten() {
             for marker in MARKERS {
                 if found["properties"][property][marker] != detail[marker] {
                     let got = &found["properties"][property][marker];
-                    problems.push(format!("{document} {name}.{property} {marker}: {got} for {}", detail[marker]));
+                    problems.push(format!(
+                        "{document} {name}.{property} {marker}: {got} for {}",
+                        detail[marker]
+                    ));
                 }
             }
         }
@@ -93,11 +130,19 @@ fn version_2_has_every_definition() {
         return;
     };
     let got = api_openapi::v2::document();
-    let is_stable =
-        |name: &&String| name.starts_with("io.k8s.api.") && !name.contains("alpha") && !name.contains("beta");
-    for name in want["definitions"].as_object().unwrap().keys().filter(is_stable) {
+    let is_stable = |name: &&String| {
+        name.starts_with("io.k8s.api.") && !name.contains("alpha") && !name.contains("beta")
+    };
+    for name in want["definitions"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .filter(is_stable)
+    {
         let names = |document: &Value| {
-            document["definitions"][name]["properties"].as_object().map(|map| map.keys().cloned().collect::<Vec<_>>())
+            document["definitions"][name]["properties"]
+                .as_object()
+                .map(|map| map.keys().cloned().collect::<Vec<_>>())
         };
         assert_eq!(names(&got), names(&want), "{name}");
     }

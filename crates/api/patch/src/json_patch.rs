@@ -31,7 +31,11 @@ pub fn json_patch(original: Value, patch: &[u8]) -> Result<Value, PatchError> {
             operations.len()
         )));
     }
-    let mut document = Document { root: original, copied: 0, work: 0 };
+    let mut document = Document {
+        root: original,
+        copied: 0,
+        work: 0,
+    };
     for operation in &operations {
         document.apply(operation)?;
     }
@@ -51,7 +55,9 @@ fn inapplicable<T>(text: String) -> Result<T, PatchError> {
 impl Document {
     fn apply(&mut self, operation: &Value) -> Result<(), PatchError> {
         let text = |name: &str| operation.get(name).and_then(Value::as_str);
-        let missing = |name: &str| PatchError::Inapplicable(format!("operation missing {name} field: missing value"));
+        let missing = |name: &str| {
+            PatchError::Inapplicable(format!("operation missing {name} field: missing value"))
+        };
         let kind = text("op").unwrap_or("unknown");
         let path = || text("path").ok_or_else(|| missing("path"));
         let from = || text("from").ok_or_else(|| missing("from"));
@@ -94,9 +100,14 @@ impl Document {
     /// Rejects `value` below `path` if the result would be nested too deeply.
     fn check_depth(&mut self, path: &str, value: &Value) -> Result<(), PatchError> {
         let above = path.bytes().filter(|byte| *byte == b'/').count();
-        match MAX_DEPTH.checked_sub(above).and_then(|levels| count_values(value, levels)) {
+        match MAX_DEPTH
+            .checked_sub(above)
+            .and_then(|levels| count_values(value, levels))
+        {
             Some(visited) => self.spend(visited),
-            None => Err(PatchError::TooLarge(format!("The patched object exceeds the maximum depth of {MAX_DEPTH}"))),
+            None => Err(PatchError::TooLarge(format!(
+                "The patched object exceeds the maximum depth of {MAX_DEPTH}"
+            ))),
         }
     }
 
@@ -105,32 +116,40 @@ impl Document {
         if self.work <= MAX_WORK {
             return Ok(());
         }
-        Err(PatchError::TooLarge("The operations of the JSON patch need too much work".into()))
+        Err(PatchError::TooLarge(
+            "The operations of the JSON patch need too much work".into(),
+        ))
     }
 
     fn get(&self, path: &str) -> Option<&Value> {
-        segments(path).iter().try_fold(&self.root, |value, key| match value {
-            Value::Object(map) => map.get(key),
-            Value::Array(list) => list.get(index(key, list.len())?),
-            _ => None,
-        })
+        segments(path)
+            .iter()
+            .try_fold(&self.root, |value, key| match value {
+                Value::Object(map) => map.get(key),
+                Value::Array(list) => list.get(index(key, list.len())?),
+                _ => None,
+            })
     }
 
     /// Returns the container of a path's last segment, and that segment.
     fn container(&mut self, path: &str, kind: &str) -> Result<(&mut Value, String), PatchError> {
         let mut keys = segments(path);
         let last = keys.pop().unwrap_or_default();
-        let container = keys.iter().try_fold(&mut self.root, |value, key| match value {
-            Value::Object(map) => map.get_mut(key),
-            Value::Array(list) => {
-                let at = index(key, list.len())?;
-                list.get_mut(at)
-            }
-            _ => None,
-        });
+        let container = keys
+            .iter()
+            .try_fold(&mut self.root, |value, key| match value {
+                Value::Object(map) => map.get_mut(key),
+                Value::Array(list) => {
+                    let at = index(key, list.len())?;
+                    list.get_mut(at)
+                }
+                _ => None,
+            });
         match container {
             Some(container @ (Value::Object(_) | Value::Array(_))) => Ok((container, last)),
-            _ => inapplicable(format!("{kind} operation does not apply: doc is missing path: {path:?}: missing value")),
+            _ => inapplicable(format!(
+                "{kind} operation does not apply: doc is missing path: {path:?}: missing value"
+            )),
         }
     }
 
@@ -174,9 +193,9 @@ impl Document {
                     *slot = value;
                     Ok(())
                 }
-                None => {
-                    inapplicable(format!("replace operation does not apply: doc is missing key: {path}: missing value"))
-                }
+                None => inapplicable(format!(
+                    "replace operation does not apply: doc is missing key: {path}: missing value"
+                )),
             },
             _ => bad_index("replace", path, &key),
         }
@@ -219,7 +238,10 @@ fn bad_index<T>(kind: &str, path: &str, key: &str) -> Result<T, PatchError> {
 }
 
 fn segments(path: &str) -> Vec<String> {
-    path.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).collect()
+    path.split('/')
+        .skip(1)
+        .map(|part| part.replace("~1", "/").replace("~0", "~"))
+        .collect()
 }
 
 fn index(key: &str, length: usize) -> Option<usize> {
@@ -233,9 +255,13 @@ fn index(key: &str, length: usize) -> Option<usize> {
 fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
+        }
         (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
+            a.len() == b.len()
+                && a.iter()
+                    .all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
         }
         _ => a == b,
     }
@@ -267,7 +293,12 @@ fn size(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() + 2,
         Value::Array(list) => 2 + list.iter().map(|item| size(item) + 1).sum::<usize>(),
-        Value::Object(map) => 2 + map.iter().map(|(key, item)| key.len() + 4 + size(item)).sum::<usize>(),
+        Value::Object(map) => {
+            2 + map
+                .iter()
+                .map(|(key, item)| key.len() + 4 + size(item))
+                .sum::<usize>()
+        }
         _ => 5,
     }
 }
@@ -281,7 +312,10 @@ mod tests {
     #[test]
     fn operations() {
         let check = |patch: Value, want: Option<Value>| {
-            let got = json_patch(json!({"data": {"a": "1"}, "list": [1, 2]}), patch.to_string().as_bytes());
+            let got = json_patch(
+                json!({"data": {"a": "1"}, "list": [1, 2]}),
+                patch.to_string().as_bytes(),
+            );
             assert_eq!(got.as_ref().ok(), want.as_ref(), "{patch} {got:?}");
         };
         let whole = |data: Value, list: Value| Some(json!({"data": data, "list": list}));
@@ -297,12 +331,30 @@ mod tests {
             json!([{"op": "move", "from": "/data/a", "path": "/data/z~1y"}]),
             whole(json!({"z/y": "1"}), json!([1, 2])),
         );
-        check(json!([{"op": "add", "path": "/list/-", "value": 3}]), whole(json!({"a": "1"}), json!([1, 2, 3])));
-        check(json!([{"op": "add", "path": "/list/0", "value": 0}]), whole(json!({"a": "1"}), json!([0, 1, 2])));
-        check(json!([{"op": "remove", "path": "/list/-1"}]), whole(json!({"a": "1"}), json!([1])));
-        check(json!([{"op": "test", "path": "/data/none", "value": null}]), whole(json!({"a": "1"}), json!([1, 2])));
-        check(json!([{"op": "test", "path": "/data/a", "value": "2"}]), None);
-        check(json!([{"op": "add", "path": "/none/a", "value": "2"}]), None);
+        check(
+            json!([{"op": "add", "path": "/list/-", "value": 3}]),
+            whole(json!({"a": "1"}), json!([1, 2, 3])),
+        );
+        check(
+            json!([{"op": "add", "path": "/list/0", "value": 0}]),
+            whole(json!({"a": "1"}), json!([0, 1, 2])),
+        );
+        check(
+            json!([{"op": "remove", "path": "/list/-1"}]),
+            whole(json!({"a": "1"}), json!([1])),
+        );
+        check(
+            json!([{"op": "test", "path": "/data/none", "value": null}]),
+            whole(json!({"a": "1"}), json!([1, 2])),
+        );
+        check(
+            json!([{"op": "test", "path": "/data/a", "value": "2"}]),
+            None,
+        );
+        check(
+            json!([{"op": "add", "path": "/none/a", "value": "2"}]),
+            None,
+        );
         check(json!([{"op": "remove", "path": "/data/none"}]), None);
         check(json!([{"op": "add", "path": "/list/9", "value": 1}]), None);
         check(json!([{"op": "bogus", "path": "/data/a"}]), None);
@@ -311,13 +363,26 @@ mod tests {
 
     #[test]
     fn bounds() {
-        let many = json!(vec![json!({"op": "test", "path": "/a", "value": null}); MAX_OPERATIONS + 1]);
-        assert!(matches!(json_patch(json!({}), many.to_string().as_bytes()), Err(PatchError::TooLarge(_))));
-        let copies: Vec<Value> =
-            (0..60).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/a{n}")})).collect();
-        let outcome = json_patch(json!({"data": {"a": "1"}}), json!(copies).to_string().as_bytes());
+        let many = json!(vec![
+            json!({"op": "test", "path": "/a", "value": null});
+            MAX_OPERATIONS + 1
+        ]);
+        assert!(matches!(
+            json_patch(json!({}), many.to_string().as_bytes()),
+            Err(PatchError::TooLarge(_))
+        ));
+        let copies: Vec<Value> = (0..60)
+            .map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/a{n}")}))
+            .collect();
+        let outcome = json_patch(
+            json!({"data": {"a": "1"}}),
+            json!(copies).to_string().as_bytes(),
+        );
         assert!(matches!(outcome, Err(PatchError::Inapplicable(_))));
-        assert!(matches!(json_patch(json!({}), b"{}"), Err(PatchError::Malformed(_))));
+        assert!(matches!(
+            json_patch(json!({}), b"{}"),
+            Err(PatchError::Malformed(_))
+        ));
     }
 
     fn nested(levels: usize) -> Value {
@@ -336,19 +401,30 @@ mod tests {
     #[test]
     fn depth_is_bounded_like_that_of_a_body() {
         let apply = |op: &str, levels: usize| {
-            let patch = json!([{"op": op, "path": "/x/y/z/w", "value": nested(levels)}]).to_string();
+            let patch =
+                json!([{"op": op, "path": "/x/y/z/w", "value": nested(levels)}]).to_string();
             json_patch(json!({"x": {"y": {"z": {"w": 1}}}}), patch.as_bytes())
         };
         for op in ["add", "replace"] {
             assert!(apply(op, MAX_DEPTH - 4).is_ok(), "{op}");
-            assert!(matches!(apply(op, MAX_DEPTH - 3), Err(PatchError::TooLarge(_))), "{op}");
+            assert!(
+                matches!(apply(op, MAX_DEPTH - 3), Err(PatchError::TooLarge(_))),
+                "{op}"
+            );
         }
     }
 
     #[test]
     fn inserts_at_the_front_of_a_long_array_are_bounded() {
         let long = json!({"list": vec![0; 500_000]});
-        let inserts = json!(vec![json!({"op": "add", "path": "/list/0", "value": 1}); 100]).to_string();
-        assert!(matches!(json_patch(long, inserts.as_bytes()), Err(PatchError::TooLarge(_))));
+        let inserts = json!(vec![
+            json!({"op": "add", "path": "/list/0", "value": 1});
+            100
+        ])
+        .to_string();
+        assert!(matches!(
+            json_patch(long, inserts.as_bytes()),
+            Err(PatchError::TooLarge(_))
+        ));
     }
 }

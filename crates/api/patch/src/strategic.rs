@@ -19,9 +19,15 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const SET_ORDER: &str = "$setElementOrder/";
 
 /// Applies a strategic merge patch to an object of the type.
-pub fn strategic_merge(message: &'static Message, original: Value, patch: &Value) -> Result<Value, PatchError> {
+pub fn strategic_merge(
+    message: &'static Message,
+    original: Value,
+    patch: &Value,
+) -> Result<Value, PatchError> {
     let Value::Object(patch) = patch else {
-        return Err(PatchError::Malformed("the patch must be an object".to_owned()));
+        return Err(PatchError::Malformed(
+            "the patch must be an object".to_owned(),
+        ));
     };
     let original = match original {
         Value::Object(map) => map,
@@ -70,8 +76,13 @@ fn bad<T>(text: String) -> Result<T, PatchError> {
 }
 
 fn unknown_type<T>(directive: &Value, map: &Object) -> Result<T, PatchError> {
-    let name = directive.as_str().map_or_else(|| directive.to_string(), str::to_owned);
-    bad(format!("unknown patch type: {name} in map: {}", Value::Object(map.clone())))
+    let name = directive
+        .as_str()
+        .map_or_else(|| directive.to_string(), str::to_owned);
+    bad(format!(
+        "unknown patch type: {name} in map: {}",
+        Value::Object(map.clone())
+    ))
 }
 
 fn merge_map(mut original: Object, mut patch: Object, at: At) -> Result<Object, PatchError> {
@@ -98,15 +109,26 @@ fn merge_map(mut original: Object, mut patch: Object, at: At) -> Result<Object, 
     Ok(original)
 }
 
-fn merge_member(before: Option<Value>, change: Value, key: &str, at: At) -> Result<Value, PatchError> {
+fn merge_member(
+    before: Option<Value>,
+    change: Value,
+    key: &str,
+    at: At,
+) -> Result<Value, PatchError> {
     let (field, below) = at.below(key);
     match (before, change) {
-        (Some(Value::Object(_)), change @ Value::Object(_)) if field.is_some_and(|field| field.patch_replace) => {
+        (Some(Value::Object(_)), change @ Value::Object(_))
+            if field.is_some_and(|field| field.patch_replace) =>
+        {
             Ok(change)
         }
-        (Some(Value::Object(before)), Value::Object(change)) => merge_map(before, change, below).map(Value::Object),
+        (Some(Value::Object(before)), Value::Object(change)) => {
+            merge_map(before, change, below).map(Value::Object)
+        }
         (Some(Value::Array(before)), Value::Array(change)) => match field {
-            Some(field) if field.patch_merge => merge_list(before, change, field.patch_key, below).map(Value::Array),
+            Some(field) if field.patch_merge => {
+                merge_list(before, change, field.patch_key, below).map(Value::Array)
+            }
             _ => Ok(Value::Array(change)),
         },
         (_, change) => Ok(settled(change)),
@@ -119,7 +141,12 @@ fn settled(value: Value) -> Value {
         Value::Object(map) => Value::Object(without_directives(map)),
         Value::Array(list) => {
             let is_directive = |item: &Value| item.get(PATCH).is_some();
-            Value::Array(list.into_iter().filter(|item| !is_directive(item)).map(settled).collect())
+            Value::Array(
+                list.into_iter()
+                    .filter(|item| !is_directive(item))
+                    .map(settled)
+                    .collect(),
+            )
         }
         value => value,
     }
@@ -127,23 +154,33 @@ fn settled(value: Value) -> Value {
 
 fn without_directives(map: Object) -> Object {
     let keeps = |key: &str, value: &Value| {
-        let directive =
-            key == PATCH || key == RETAIN_KEYS || key.starts_with(DELETE_FROM) || key.starts_with(SET_ORDER);
+        let directive = key == PATCH
+            || key == RETAIN_KEYS
+            || key.starts_with(DELETE_FROM)
+            || key.starts_with(SET_ORDER);
         !directive && !value.is_null()
     };
-    map.into_iter().filter(|(key, value)| keeps(key, value)).map(|(key, value)| (key, settled(value))).collect()
+    map.into_iter()
+        .filter(|(key, value)| keeps(key, value))
+        .map(|(key, value)| (key, settled(value)))
+        .collect()
 }
 
 /// Executes `$retainKeys`: removes members that it does not name. The patch must not set others.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchError> {
-    let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
+    let Some(directive) = patch.remove(RETAIN_KEYS) else {
+        return Ok(());
+    };
     let Value::Array(list) = &directive else {
         return bad("invalid patch format of retainKeys".to_owned());
     };
     let names: HashSet<&str> = list.iter().filter_map(Value::as_str).collect();
     let named = |key: &str| names.contains(key);
     let exempt = |key: &str| key.starts_with(DELETE_FROM) || key.starts_with(SET_ORDER);
-    if patch.iter().any(|(key, value)| !value.is_null() && !exempt(key) && !named(key)) {
+    if patch
+        .iter()
+        .any(|(key, value)| !value.is_null() && !exempt(key) && !named(key))
+    {
         return bad("invalid patch format of retainKeys".to_owned());
     }
     original.retain(|key, _| named(key));
@@ -151,7 +188,9 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchErr
 }
 
 fn delete_from_list(original: &mut Object, name: &str, gone: &Value) -> Result<(), PatchError> {
-    let Value::Array(gone) = gone else { return bad(format!("{DELETE_FROM}{name} is no list")) };
+    let Value::Array(gone) = gone else {
+        return bad(format!("{DELETE_FROM}{name} is no list"));
+    };
     if let Some(Value::Array(list)) = original.get_mut(name) {
         let gone: HashSet<&Value> = gone.iter().collect();
         list.retain(|item| !gone.contains(item));
@@ -161,10 +200,19 @@ fn delete_from_list(original: &mut Object, name: &str, gone: &Value) -> Result<(
 
 /// Executes `$setElementOrder`: merges the list and sorts it in that order. Elements that only the
 /// server has keep their relative position.
-fn merge_ordered_lists(original: &mut Object, patch: &mut Object, at: At) -> Result<(), PatchError> {
-    let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect();
+fn merge_ordered_lists(
+    original: &mut Object,
+    patch: &mut Object,
+    at: At,
+) -> Result<(), PatchError> {
+    let directives: Vec<String> = patch
+        .keys()
+        .filter(|key| key.starts_with(SET_ORDER))
+        .cloned()
+        .collect();
     for directive in directives {
-        let (Some(Value::Array(order)), Some(name)) = (patch.remove(&directive), directive.strip_prefix(SET_ORDER))
+        let (Some(Value::Array(order)), Some(name)) =
+            (patch.remove(&directive), directive.strip_prefix(SET_ORDER))
         else {
             return bad(format!("{directive} is no list"));
         };
@@ -176,7 +224,9 @@ fn merge_ordered_lists(original: &mut Object, patch: &mut Object, at: At) -> Res
         let merged = match (before, change) {
             (None, None) => continue,
             (Some(before), None) => before,
-            (None, Some(change)) => as_list(Some(settled(Value::Array(change)))).unwrap_or_default(),
+            (None, Some(change)) => {
+                as_list(Some(settled(Value::Array(change)))).unwrap_or_default()
+            }
             (Some(before), Some(change)) if field.is_some_and(|field| field.patch_merge) => {
                 check_order(&change, &order, key)?;
                 merge_list(before, change, key, below)?
@@ -184,7 +234,10 @@ fn merge_ordered_lists(original: &mut Object, patch: &mut Object, at: At) -> Res
             (Some(_), Some(change)) => change,
         };
         let (in_patch, server_only) = partition(merged, &order, key);
-        original.insert(name.to_owned(), Value::Array(in_order(in_patch, server_only, &order, &server_order, key)));
+        original.insert(
+            name.to_owned(),
+            Value::Array(in_order(in_patch, server_only, &order, &server_order, key)),
+        );
     }
     Ok(())
 }
@@ -200,7 +253,11 @@ fn as_list(value: Option<Value>) -> Option<Vec<Value>> {
 fn check_order(change: &[Value], order: &[Value], key: &str) -> Result<(), PatchError> {
     let is_kept = |item: &&Value| item.get(PATCH).is_none();
     let positions = Positions::read(order, key);
-    match change.iter().filter(is_kept).find(|item| positions.find(item).is_none()) {
+    match change
+        .iter()
+        .filter(is_kept)
+        .find(|item| positions.find(item).is_none())
+    {
         Some(item) => bad(format!(
             "The order in patch list:\n{}\n doesn't match {SET_ORDER} list:\n{}\n: {item} is missing",
             Value::from(change.to_vec()),
@@ -210,7 +267,12 @@ fn check_order(change: &[Value], order: &[Value], key: &str) -> Result<(), Patch
     }
 }
 
-fn merge_list(original: Vec<Value>, patch: Vec<Value>, key: &str, at: At) -> Result<Vec<Value>, PatchError> {
+fn merge_list(
+    original: Vec<Value>,
+    patch: Vec<Value>,
+    key: &str,
+    at: At,
+) -> Result<Vec<Value>, PatchError> {
     let objects = original.iter().chain(&patch).any(Value::is_object);
     if !objects {
         let order = original.clone();
@@ -231,23 +293,36 @@ fn merge_list(original: Vec<Value>, patch: Vec<Value>, key: &str, at: At) -> Res
     merge_objects(original, patch, key, at)
 }
 
-fn merge_objects(mut original: Vec<Value>, patch: Vec<Value>, key: &str, at: At) -> Result<Vec<Value>, PatchError> {
+fn merge_objects(
+    mut original: Vec<Value>,
+    patch: Vec<Value>,
+    key: &str,
+    at: At,
+) -> Result<Vec<Value>, PatchError> {
     let (mut changes, mut replace) = (Vec::with_capacity(patch.len()), false);
     let mut deleted = HashSet::new();
     for item in patch {
-        let Value::Object(map) = item else { return bad("list element is no object".to_owned()) };
+        let Value::Object(map) = item else {
+            return bad("list element is no object".to_owned());
+        };
         match map.get(PATCH).map(Value::as_str) {
             None => changes.push(map),
             Some(Some("replace")) => replace = true,
             Some(Some("delete")) => {
                 deleted.insert(merge_value(&map, key)?.clone());
             }
-            Some(Some("merge")) => return bad("merging lists cannot yet be specified in the patch".to_owned()),
+            Some(Some("merge")) => {
+                return bad("merging lists cannot yet be specified in the patch".to_owned());
+            }
             Some(_) => return unknown_type(map.get(PATCH).unwrap_or(&Value::Null), &map),
         }
     }
     if replace {
-        return Ok(changes.into_iter().map(without_directives).map(Value::Object).collect());
+        return Ok(changes
+            .into_iter()
+            .map(without_directives)
+            .map(Value::Object)
+            .collect());
     }
     if !deleted.is_empty() {
         original.retain(|item| item.get(key).is_none_or(|value| !deleted.contains(value)));
@@ -274,13 +349,22 @@ fn merge_objects(mut original: Vec<Value>, patch: Vec<Value>, key: &str, at: At)
         }
     }
     let (in_patch, server_only) = partition(original, &patch_order, key);
-    Ok(in_order(in_patch, server_only, &patch_order, &server_order, key))
+    Ok(in_order(
+        in_patch,
+        server_only,
+        &patch_order,
+        &server_order,
+        key,
+    ))
 }
 
 fn merge_value<'a>(map: &'a Object, key: &str) -> Result<&'a Value, PatchError> {
     match map.get(key) {
         Some(value) => Ok(value),
-        None => bad(format!("map: {} does not contain declared merge key: {key}", Value::Object(map.clone()))),
+        None => bad(format!(
+            "map: {} does not contain declared merge key: {key}",
+            Value::Object(map.clone())
+        )),
     }
 }
 

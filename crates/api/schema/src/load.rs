@@ -28,19 +28,28 @@ struct Loader {
 
 impl Loader {
     fn load(mut self, data: &'static str) -> Schema {
-        let names = data.lines().filter_map(|line| line.strip_prefix("message "));
+        let names = data
+            .lines()
+            .filter_map(|line| line.strip_prefix("message "));
         for (index, line) in names.enumerate() {
             let short = line.split(' ').next().unwrap_or(line);
-            self.ids.insert(short, MessageId(u16::try_from(index).unwrap_or(u16::MAX)));
+            self.ids
+                .insert(short, MessageId(u16::try_from(index).unwrap_or(u16::MAX)));
         }
         for line in data.lines() {
             self.line(line);
         }
         inherit_atomic(&mut self.messages);
         index_by_json(&mut self.messages);
-        let by_name =
-            (0..).map(MessageId).zip(&self.messages).map(|(id, message)| (message.name, id)).collect::<HashMap<_, _>>();
-        Schema { messages: self.messages, by_name }
+        let by_name = (0..)
+            .map(MessageId)
+            .zip(&self.messages)
+            .map(|(id, message)| (message.name, id))
+            .collect::<HashMap<_, _>>();
+        Schema {
+            messages: self.messages,
+            by_name,
+        }
     }
 
     fn line(&mut self, line: &'static str) {
@@ -48,11 +57,18 @@ impl Loader {
             self.field(field);
         } else if let Some(rest) = line.strip_prefix("message ") {
             self.message(rest);
-        } else if let Some((short, proto)) = line.strip_prefix("package ").and_then(|rest| rest.split_once(' ')) {
+        } else if let Some((short, proto)) = line
+            .strip_prefix("package ")
+            .and_then(|rest| rest.split_once(' '))
+        {
             self.packages.insert(short, proto);
-        } else if let Some((name, values)) = line.strip_prefix("enum ").and_then(|rest| rest.split_once(' ')) {
+        } else if let Some((name, values)) = line
+            .strip_prefix("enum ")
+            .and_then(|rest| rest.split_once(' '))
+        {
             let values: Vec<&str> = values.split('"').skip(1).step_by(2).collect();
-            self.enums.insert(name, Box::leak(Box::new(Enum { name, values })));
+            self.enums
+                .insert(name, Box::leak(Box::new(Enum { name, values })));
         }
     }
 
@@ -72,7 +88,10 @@ impl Loader {
 
     fn field(&mut self, line: &'static str) {
         let mut words = line.split(' ');
-        let (Some(json), Some(number), Some(ty)) = (words.next(), words.next(), words.next()) else { return };
+        let (Some(json), Some(number), Some(ty)) = (words.next(), words.next(), words.next())
+        else {
+            return;
+        };
         let mut field = Field {
             json: if json == "-" { "" } else { json },
             number: number.parse().unwrap_or(0),
@@ -90,10 +109,14 @@ impl Loader {
             values: None,
         };
         words.for_each(|word| self.word(&mut field, word));
-        let Some(message) = self.messages.last_mut() else { return };
+        let Some(message) = self.messages.last_mut() else {
+            return;
+        };
         let index = u16::try_from(message.fields.len()).unwrap_or(u16::MAX);
         if field.number != 0 {
-            let at = message.by_number.partition_point(|i| message.fields[usize::from(*i)].number < field.number);
+            let at = message
+                .by_number
+                .partition_point(|i| message.fields[usize::from(*i)].number < field.number);
             message.by_number.insert(at, index);
         }
         message.fields.push(field);
@@ -178,15 +201,25 @@ fn index_by_json(messages: &mut [Message]) {
         collect(messages, index, 0, &mut found);
         found.sort_by_key(|(name, depth, ..)| (*name, *depth));
         found.dedup_by_key(|(name, ..)| *name);
-        messages[index].by_json = found.into_iter().map(|(name, _, owner, field)| (name, owner, field)).collect();
+        messages[index].by_json = found
+            .into_iter()
+            .map(|(name, _, owner, field)| (name, owner, field))
+            .collect();
     }
 }
 
-fn collect(messages: &[Message], index: usize, depth: u8, found: &mut Vec<(&'static str, u8, MessageId, u16)>) {
+fn collect(
+    messages: &[Message],
+    index: usize,
+    depth: u8,
+    found: &mut Vec<(&'static str, u8, MessageId, u16)>,
+) {
     let owner = MessageId(u16::try_from(index).unwrap_or(u16::MAX));
     for (position, field) in (0..).zip(&messages[index].fields) {
         match (&field.ty, field.inline) {
-            (Type::Message(inner), true) => collect(messages, usize::from(inner.0), depth + 1, found),
+            (Type::Message(inner), true) => {
+                collect(messages, usize::from(inner.0), depth + 1, found)
+            }
             (_, true) => {}
             _ => found.push((field.json, depth, owner, position)),
         }
@@ -202,17 +235,33 @@ mod tests {
     fn every_line_is_understood() {
         for line in DATA.lines().filter(|line| line.starts_with(' ')) {
             let words: Vec<&str> = line[1..].split(' ').collect();
-            assert!(words.len() >= 3 && words[1].parse::<u32>().is_ok(), "{line}");
+            assert!(
+                words.len() >= 3 && words[1].parse::<u32>().is_ok(),
+                "{line}"
+            );
         }
         assert!(schema().messages().len() > 1000);
-        let names: std::collections::HashSet<_> = schema().messages().iter().map(|message| message.name).collect();
+        let names: std::collections::HashSet<_> = schema()
+            .messages()
+            .iter()
+            .map(|message| message.name)
+            .collect();
         assert_eq!(names.len(), schema().messages().len());
     }
 
     #[test]
     fn inline_members_are_found_from_the_outside() {
         let volume = schema().message("k8s.io.api.core.v1.Volume").unwrap();
-        assert_eq!(volume.field("emptyDir").unwrap().ty.message().unwrap().short_name(), "EmptyDirVolumeSource");
+        assert_eq!(
+            volume
+                .field("emptyDir")
+                .unwrap()
+                .ty
+                .message()
+                .unwrap()
+                .short_name(),
+            "EmptyDirVolumeSource"
+        );
         assert_eq!(volume.field("name").unwrap().number, 1);
         assert!(volume.field("volumeSource").is_none());
         let pod = schema().message("k8s.io.api.core.v1.Pod").unwrap();

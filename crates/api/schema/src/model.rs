@@ -54,28 +54,39 @@ pub struct Message {
 impl Message {
     /// Returns the field with a JSON name, which may be a member of an inline field.
     pub fn field(&'static self, json: &str) -> Option<&'static Field> {
-        let at = self.by_json.binary_search_by(|entry| entry.0.cmp(json)).ok()?;
+        let at = self
+            .by_json
+            .binary_search_by(|entry| entry.0.cmp(json))
+            .ok()?;
         let (_, owner, index) = self.by_json.get(at)?;
         crate::schema().get(*owner).fields.get(usize::from(*index))
     }
 
     /// Returns the fields with a protobuf number, in ascending order.
     pub fn fields_by_number(&'static self) -> impl DoubleEndedIterator<Item = &'static Field> {
-        self.by_number.iter().filter_map(|index| self.fields.get(usize::from(*index)))
+        self.by_number
+            .iter()
+            .filter_map(|index| self.fields.get(usize::from(*index)))
     }
 
     /// Returns the field with a protobuf number.
     pub fn field_by_number(&'static self, number: u32) -> Option<&'static Field> {
         let at = self
             .by_number
-            .binary_search_by_key(&number, |index| self.fields.get(usize::from(*index)).map_or(0, |field| field.number))
+            .binary_search_by_key(&number, |index| {
+                self.fields
+                    .get(usize::from(*index))
+                    .map_or(0, |field| field.number)
+            })
             .ok()?;
         self.fields.get(usize::from(*self.by_number.get(at)?))
     }
 
     /// Returns whether objects of this type have `kind` and `apiVersion`.
     pub fn has_type_meta(&'static self) -> bool {
-        self.fields.first().is_some_and(|field| field.json == "kind" && field.number == 0)
+        self.fields
+            .first()
+            .is_some_and(|field| field.json == "kind" && field.number == 0)
     }
 
     /// Returns the Kubernetes name after the last dot: `Pod`.

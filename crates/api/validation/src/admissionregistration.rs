@@ -12,11 +12,19 @@ use api_meta::names;
 use serde_json::Value;
 
 /// Rules of validating and mutating webhook configurations.
-pub const WEBHOOKS: Rules =
-    Rules { name: NameRule::Subdomain, create: webhooks, update: |new, _, e| webhooks(new, e), sub: no_sub };
+pub const WEBHOOKS: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: webhooks,
+    update: |new, _, e| webhooks(new, e),
+    sub: no_sub,
+};
 /// Rules of policy bindings.
-pub const BINDING: Rules =
-    Rules { name: NameRule::Subdomain, create: binding, update: |new, _, e| binding(new, e), sub: no_sub };
+pub const BINDING: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: binding,
+    update: |new, _, e| binding(new, e),
+    sub: no_sub,
+};
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
@@ -48,20 +56,44 @@ fn webhook(hook: &Value, path: &Path<'_>, errors: &mut Errors) {
     rules::one_of(hook, "failurePolicy", &["Fail", "Ignore"], path, errors);
     rules::one_of(hook, "matchPolicy", &["Equivalent", "Exact"], path, errors);
     match text(hook, "sideEffects") {
-        "" => errors.required(&path.child("sideEffects"), "must specify one of None, NoneOnDryRun"),
+        "" => errors.required(
+            &path.child("sideEffects"),
+            "must specify one of None, NoneOnDryRun",
+        ),
         "None" | "NoneOnDryRun" => {}
         other => errors.not_supported(&path.child("sideEffects"), other, &["None", "NoneOnDryRun"]),
     }
     if let Some(n) = int(hook, "timeoutSeconds").filter(|n| !(1..=30).contains(n)) {
-        errors.invalid(&path.child("timeoutSeconds"), n, "the timeout value must be between 1 and 30 seconds");
+        errors.invalid(
+            &path.child("timeoutSeconds"),
+            n,
+            "the timeout value must be between 1 and 30 seconds",
+        );
     }
     for field in ["namespaceSelector", "objectSelector"] {
         selector::validate(get(hook, field), &path.child(field), errors);
     }
-    rules::one_of(hook, "reinvocationPolicy", &["IfNeeded", "Never"], path, errors);
+    rules::one_of(
+        hook,
+        "reinvocationPolicy",
+        &["IfNeeded", "Never"],
+        path,
+        errors,
+    );
     versions(hook, &path.child("admissionReviewVersions"), errors);
-    cel::each(hook, "matchConditions", "expression", &VARIABLES, path, errors);
-    client(get(hook, "clientConfig"), &path.child("clientConfig"), errors);
+    cel::each(
+        hook,
+        "matchConditions",
+        "expression",
+        &VARIABLES,
+        path,
+        errors,
+    );
+    client(
+        get(hook, "clientConfig"),
+        &path.child("clientConfig"),
+        errors,
+    );
 }
 
 fn versions(hook: &Value, path: &Path<'_>, errors: &mut Errors) {
@@ -69,7 +101,11 @@ fn versions(hook: &Value, path: &Path<'_>, errors: &mut Errors) {
     if all.is_empty() {
         errors.required(path, "must specify one of v1, v1beta1");
     } else if !all.iter().any(|v| ["v1", "v1beta1"].contains(v)) {
-        errors.invalid(path, all.clone(), "must include at least one of v1, v1beta1");
+        errors.invalid(
+            path,
+            all.clone(),
+            "must include at least one of v1, v1beta1",
+        );
     }
     for (i, version) in all.iter().enumerate() {
         errors.invalid_each(&path.index(i), version, names::dns1035_label(version));
@@ -92,7 +128,11 @@ fn client(config: &Value, path: &Path<'_>, errors: &mut Errors) {
             if let Some(n) = int(service, "port")
                 && let Some(problem) = rules::port_number(n)
             {
-                errors.invalid(&at.child("port"), n, format!("port is not valid: {problem}"));
+                errors.invalid(
+                    &at.child("port"),
+                    n,
+                    format!("port is not valid: {problem}"),
+                );
             }
             let target = text(service, "path");
             if !target.is_empty() && !target.starts_with('/') {
@@ -105,23 +145,42 @@ fn client(config: &Value, path: &Path<'_>, errors: &mut Errors) {
 fn url(value: &str, path: &Path<'_>, errors: &mut Errors) {
     let form = "url must have the form https://host[:port]/path";
     let Ok(parsed) = url::Url::parse(value) else {
-        errors.required(path, format!("url must be a valid URL: {value}; desired format: https://host[:port]/path"));
+        errors.required(
+            path,
+            format!("url must be a valid URL: {value}; desired format: https://host[:port]/path"),
+        );
         return;
     };
     if parsed.scheme() != "https" {
-        errors.invalid(path, parsed.scheme(), format!("'https' is the only allowed URL scheme; {form}"));
+        errors.invalid(
+            path,
+            parsed.scheme(),
+            format!("'https' is the only allowed URL scheme; {form}"),
+        );
     }
     if parsed.host_str().unwrap_or_default().is_empty() {
         errors.invalid(path, "", format!("host must be specified; {form}"));
     }
     if !parsed.username().is_empty() {
-        errors.invalid(path, parsed.username(), "user information is not permitted in the URL");
+        errors.invalid(
+            path,
+            parsed.username(),
+            "user information is not permitted in the URL",
+        );
     }
     if parsed.fragment().is_some() {
-        errors.invalid(path, parsed.fragment().unwrap_or_default(), "fragments are not permitted in the URL");
+        errors.invalid(
+            path,
+            parsed.fragment().unwrap_or_default(),
+            "fragments are not permitted in the URL",
+        );
     }
     if parsed.query().is_some() {
-        errors.invalid(path, parsed.query().unwrap_or_default(), "query parameters are not permitted in the URL");
+        errors.invalid(
+            path,
+            parsed.query().unwrap_or_default(),
+            "query parameters are not permitted in the URL",
+        );
     }
 }
 
@@ -133,9 +192,17 @@ fn validate_rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.required(&at, "");
         }
         if all.len() > 1 && all.contains(&"*") {
-            errors.invalid(&at, all.clone(), format!("if '*' is present, must not specify other API {what}"));
+            errors.invalid(
+                &at,
+                all.clone(),
+                format!("if '*' is present, must not specify other API {what}"),
+            );
         }
-        for (i, _) in all.iter().enumerate().filter(|(_, v)| v.is_empty() && field == "apiVersions") {
+        for (i, _) in all
+            .iter()
+            .enumerate()
+            .filter(|(_, v)| v.is_empty() && field == "apiVersions")
+        {
             errors.required(&at.index(i), "");
         }
     }
@@ -145,9 +212,17 @@ fn validate_rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
         errors.required(&at, "");
     }
     if operations.len() > 1 && operations.contains(&"*") {
-        errors.invalid(&at, operations.clone(), "if '*' is present, must not specify other operations");
+        errors.invalid(
+            &at,
+            operations.clone(),
+            "if '*' is present, must not specify other operations",
+        );
     }
-    for (i, operation) in operations.iter().enumerate().filter(|(_, o)| !OPERATIONS.contains(o)) {
+    for (i, operation) in operations
+        .iter()
+        .enumerate()
+        .filter(|(_, o)| !OPERATIONS.contains(o))
+    {
         errors.not_supported(&at.index(i), *operation, &OPERATIONS);
     }
     resources(rule, &path.child("resources"), errors);
@@ -161,10 +236,18 @@ fn resources(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     let plain: Vec<&&str> = all.iter().filter(|r| !r.contains('/')).collect();
     if plain.len() > 1 && all.contains(&"*") {
-        errors.invalid(path, all.clone(), "if '*' is present, must not specify other resources without subresources");
+        errors.invalid(
+            path,
+            all.clone(),
+            "if '*' is present, must not specify other resources without subresources",
+        );
     }
     if all.len() > 1 && all.contains(&"*/*") {
-        errors.invalid(path, all.clone(), "if '*/*' is present, must not specify other resources");
+        errors.invalid(
+            path,
+            all.clone(),
+            "if '*/*' is present, must not specify other resources",
+        );
     }
     for (i, _) in all.iter().enumerate().filter(|(_, r)| r.is_empty()) {
         errors.required(&path.index(i), "");
@@ -177,12 +260,21 @@ fn binding(object: &Value, errors: &mut Errors) {
     if name.is_empty() {
         errors.required(&path.child("policyName"), "");
     } else {
-        errors.invalid_each(&path.child("policyName"), name, names::dns1123_subdomain(name));
+        errors.invalid_each(
+            &path.child("policyName"),
+            name,
+            names::dns1123_subdomain(name),
+        );
     }
     parameters(spec, &path, errors);
     if has(spec, "matchResources") {
         let mutating = text(object, "kind").starts_with("Mutating");
-        match_resources(get(spec, "matchResources"), mutating, &path.child("matchResources"), errors);
+        match_resources(
+            get(spec, "matchResources"),
+            mutating,
+            &path.child("matchResources"),
+            errors,
+        );
     }
 }
 
@@ -217,8 +309,12 @@ fn validating_binding(object: &Value, errors: &mut Errors) {
 }
 
 /// Rules of admission policies without their expressions.
-pub const POLICY: Rules =
-    Rules { name: NameRule::Subdomain, create: policy, update: |new, _, e| policy(new, e), sub: no_sub };
+pub const POLICY: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: policy,
+    update: |new, _, e| policy(new, e),
+    sub: no_sub,
+};
 
 fn policy(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
@@ -226,14 +322,26 @@ fn policy(object: &Value, errors: &mut Errors) {
     let at = path.child("variables");
     for (i, variable) in list(spec, "variables").iter().enumerate() {
         let name = text(variable, "name");
-        let first = name.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+        let first = name
+            .chars()
+            .next()
+            .is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
         if !first || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            errors.invalid(&at.index(i).child("name"), name, "name is not a valid CEL identifier");
+            errors.invalid(
+                &at.index(i).child("name"),
+                name,
+                "name is not a valid CEL identifier",
+            );
         }
     }
     kind_of_parameters(spec, &path, errors);
     expressions(spec, &path, errors);
-    let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
+    let reasons = [
+        "Forbidden",
+        "Invalid",
+        "RequestEntityTooLarge",
+        "Unauthorized",
+    ];
     let at = path.child("validations");
     for (i, validation) in list(spec, "validations").iter().enumerate() {
         rules::one_of(validation, "reason", &reasons, &at.index(i), errors);
@@ -241,9 +349,21 @@ fn policy(object: &Value, errors: &mut Errors) {
     let mutating = has(spec, "mutations");
     let at = path.child("mutations");
     for (i, mutation) in list(spec, "mutations").iter().enumerate() {
-        rules::one_of(mutation, "patchType", &["ApplyConfiguration", "JSONPatch"], &at.index(i), errors);
+        rules::one_of(
+            mutation,
+            "patchType",
+            &["ApplyConfiguration", "JSONPatch"],
+            &at.index(i),
+            errors,
+        );
     }
-    rules::one_of(spec, "reinvocationPolicy", &["IfNeeded", "Never"], &path, errors);
+    rules::one_of(
+        spec,
+        "reinvocationPolicy",
+        &["IfNeeded", "Never"],
+        &path,
+        errors,
+    );
     if !has(spec, "matchConstraints") {
         errors.required(&path.child("matchConstraints"), "");
         return;
@@ -273,7 +393,14 @@ fn kind_of_parameters(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn expressions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut known = VARIABLES.to_vec();
-    cel::each(spec, "matchConditions", "expression", &matching(spec, &known), path, errors);
+    cel::each(
+        spec,
+        "matchConditions",
+        "expression",
+        &matching(spec, &known),
+        path,
+        errors,
+    );
     known.push("namespaceObject");
     known.push("variables");
     let known = matching(spec, &known);
@@ -281,7 +408,14 @@ fn expressions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["expression", "messageExpression"] {
         cel::each(spec, "validations", field, &known, path, errors);
     }
-    cel::each(spec, "auditAnnotations", "valueExpression", &known, path, errors);
+    cel::each(
+        spec,
+        "auditAnnotations",
+        "valueExpression",
+        &known,
+        path,
+        errors,
+    );
 }
 
 /// Returns the known names, with `params` if the policy has parameters.
@@ -294,7 +428,13 @@ fn matching<'a>(spec: &Value, known: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn match_resources(resources: &Value, mutating: bool, path: &Path<'_>, errors: &mut Errors) {
-    rules::one_of(resources, "matchPolicy", &["Equivalent", "Exact"], path, errors);
+    rules::one_of(
+        resources,
+        "matchPolicy",
+        &["Equivalent", "Exact"],
+        path,
+        errors,
+    );
     for field in ["namespaceSelector", "objectSelector"] {
         selector::validate(get(resources, field), &path.child(field), errors);
     }
@@ -304,7 +444,10 @@ fn match_resources(resources: &Value, mutating: bool, path: &Path<'_>, errors: &
             validate_rule(rule, &at.index(i), errors);
             if mutating && field == "resourceRules" {
                 let known = ["*", "CONNECT", "CREATE", "UPDATE"];
-                for operation in texts(rule, "operations").into_iter().filter(|o| !known.contains(o)) {
+                for operation in texts(rule, "operations")
+                    .into_iter()
+                    .filter(|o| !known.contains(o))
+                {
                     errors.not_supported(&at.child("operations"), operation, &known);
                 }
             }
@@ -320,8 +463,14 @@ fn parameters(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (name, selector_) = (text(reference, "name"), get(reference, "selector"));
     match (name.is_empty(), selector_.is_null()) {
         (false, false) => {
-            errors.forbidden(&at.child("name"), "name and selector are mutually exclusive");
-            errors.forbidden(&at.child("selector"), "name and selector are mutually exclusive");
+            errors.forbidden(
+                &at.child("name"),
+                "name and selector are mutually exclusive",
+            );
+            errors.forbidden(
+                &at.child("selector"),
+                "name and selector are mutually exclusive",
+            );
         }
         (true, true) => errors.required(&at, "one of name or selector must be specified"),
         _ => {}
@@ -330,6 +479,10 @@ fn parameters(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     match text(reference, "parameterNotFoundAction") {
         "" => errors.required(&at.child("parameterNotFoundAction"), ""),
         "Allow" | "Deny" => {}
-        other => errors.not_supported(&at.child("parameterNotFoundAction"), other, &["Allow", "Deny"]),
+        other => errors.not_supported(
+            &at.child("parameterNotFoundAction"),
+            other,
+            &["Allow", "Deny"],
+        ),
     }
 }

@@ -10,15 +10,23 @@ use crate::tree::{flag, get, has, list, text};
 use api_meta::names;
 use serde_json::Value;
 
-pub const DEFINITION: Rules =
-    Rules { name: NameRule::Subdomain, create: new_definition, update: update_definition, sub: no_sub };
+pub const DEFINITION: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: new_definition,
+    update: update_definition,
+    sub: no_sub,
+};
 
 fn new_definition(object: &Value, errors: &mut Errors) {
     let spec = get(object, "spec");
     let (group, plural) = (text(spec, "group"), text(get(spec, "names"), "plural"));
     let name = text(get(object, "metadata"), "name");
     if name != format!("{plural}.{group}") {
-        errors.invalid(&Path::ROOT.child("metadata").child("name"), name, "must be spec.names.plural+\".\"+spec.group");
+        errors.invalid(
+            &Path::ROOT.child("metadata").child("name"),
+            name,
+            "must be spec.names.plural+\".\"+spec.group",
+        );
     }
     definition(object, errors);
 }
@@ -29,7 +37,11 @@ fn definition(object: &Value, errors: &mut Errors) {
     if group.is_empty() {
         errors.required(&path.child("group"), "");
     } else {
-        errors.invalid_each(&path.child("group"), group, rules::qualified_domain(group, 2));
+        errors.invalid_each(
+            &path.child("group"),
+            group,
+            rules::qualified_domain(group, 2),
+        );
     }
     rules::required_one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
     versions(spec, &path.child("versions"), errors);
@@ -39,21 +51,32 @@ fn definition(object: &Value, errors: &mut Errors) {
     let stored = list(get(object, "status"), "storedVersions");
     if stored.is_empty() {
         let at = Path::ROOT.child("status");
-        errors.invalid(&at.child("storedVersions"), stored.to_vec(), "must have at least one stored version");
+        errors.invalid(
+            &at.child("storedVersions"),
+            stored.to_vec(),
+            "must have at least one stored version",
+        );
     }
 }
 
 fn versions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = list(spec, "versions");
     if all.iter().filter(|v| flag(v, "storage")).count() != 1 {
-        errors.invalid(path, all.to_vec(), "must have exactly one version marked as storage version");
+        errors.invalid(
+            path,
+            all.to_vec(),
+            "must have exactly one version marked as storage version",
+        );
     }
     for (i, version) in all.iter().enumerate() {
         let at = path.index(i);
         let name = text(version, "name");
         errors.invalid_each(&at.child("name"), name, names::dns1035_label(name));
         if !has(get(version, "schema"), "openAPIV3Schema") {
-            errors.required(&at.child("schema").child("openAPIV3Schema"), "schemas are required");
+            errors.required(
+                &at.child("schema").child("openAPIV3Schema"),
+                "schemas are required",
+            );
         }
     }
 }
@@ -63,13 +86,23 @@ fn versions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 fn schemas(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = list(spec, "versions");
     let schema = |version: &Value| get(get(version, "schema"), "openAPIV3Schema").clone();
-    let Some(first) = all.first().map(schema) else { return };
+    let Some(first) = all.first().map(schema) else {
+        return;
+    };
     if all.iter().all(|version| schema(version) == first) {
-        return structural::check(&first, &path.child("validation").child("openAPIV3Schema"), errors);
+        return structural::check(
+            &first,
+            &path.child("validation").child("openAPIV3Schema"),
+            errors,
+        );
     }
     let at = path.child("versions");
     for (i, version) in all.iter().enumerate() {
-        structural::check(&schema(version), &at.index(i).child("schema").child("openAPIV3Schema"), errors);
+        structural::check(
+            &schema(version),
+            &at.index(i).child("schema").child("openAPIV3Schema"),
+            errors,
+        );
     }
 }
 
@@ -79,11 +112,19 @@ fn names_of(all: &Value, path: &Path<'_>, errors: &mut Errors) {
         if name.is_empty() {
             errors.required(&path.child(field), "");
         } else {
-            errors.invalid_each(&path.child(field), name, names::dns1035_label(&name.to_ascii_lowercase()));
+            errors.invalid_each(
+                &path.child(field),
+                name,
+                names::dns1035_label(&name.to_ascii_lowercase()),
+            );
         }
     }
     if !text(all, "kind").is_empty() && text(all, "kind") == text(all, "listKind") {
-        errors.invalid(&path.child("listKind"), text(all, "listKind"), "kind and listKind may not be the same");
+        errors.invalid(
+            &path.child("listKind"),
+            text(all, "listKind"),
+            "kind and listKind may not be the same",
+        );
     }
 }
 
@@ -93,7 +134,10 @@ fn conversion(conversion: &Value, path: &Path<'_>, errors: &mut Errors) {
         "Webhook" => {
             let hook = get(conversion, "webhook");
             if !has(hook, "clientConfig") {
-                errors.required(&path.child("webhookClientConfig"), "required when strategy is set to Webhook");
+                errors.required(
+                    &path.child("webhookClientConfig"),
+                    "required when strategy is set to Webhook",
+                );
             }
             if list(hook, "conversionReviewVersions").is_empty() {
                 errors.required(&path.child("conversionReviewVersions"), "");
@@ -111,8 +155,20 @@ fn update_definition(new: &Value, old: &Value, errors: &mut Errors) {
         .any(|c| text(c, "type") == "Established" && text(c, "status") == "True");
     if established {
         rules::immutable(n, o, "scope", &path, errors);
-        rules::immutable(get(n, "names"), get(o, "names"), "kind", &path.child("names"), errors);
+        rules::immutable(
+            get(n, "names"),
+            get(o, "names"),
+            "kind",
+            &path.child("names"),
+            errors,
+        );
     }
     rules::immutable(n, o, "group", &path, errors);
-    rules::immutable(get(n, "names"), get(o, "names"), "plural", &path.child("names"), errors);
+    rules::immutable(
+        get(n, "names"),
+        get(o, "names"),
+        "plural",
+        &path.child("names"),
+        errors,
+    );
 }

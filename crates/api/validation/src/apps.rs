@@ -10,7 +10,12 @@ use crate::tree::{equal, get, has, int, same, text};
 use serde_json::{Value, json};
 
 const fn workload(create: crate::dispatch::Create, update: crate::dispatch::Update) -> Rules {
-    Rules { name: NameRule::Subdomain, create, update, sub: status }
+    Rules {
+        name: NameRule::Subdomain,
+        create,
+        update,
+        sub: status,
+    }
 }
 
 pub const DEPLOYMENT: Rules = workload(deployment, |new, old, errors| {
@@ -25,12 +30,21 @@ pub const DAEMON_SET: Rules = workload(daemon_set, |new, old, errors| {
     daemon_set(new, errors);
     immutable_selector(new, old, errors);
 });
-pub const STATEFUL_SET: Rules =
-    Rules { name: NameRule::Label, create: stateful_set, update: update_stateful_set, sub: status };
-pub const REPLICATION_CONTROLLER: Rules =
-    workload(replication_controller, |new, _, errors| replication_controller(new, errors));
-pub const CONTROLLER_REVISION: Rules =
-    Rules { name: NameRule::Subdomain, create: revision, update: update_revision, sub: no_sub };
+pub const STATEFUL_SET: Rules = Rules {
+    name: NameRule::Label,
+    create: stateful_set,
+    update: update_stateful_set,
+    sub: status,
+};
+pub const REPLICATION_CONTROLLER: Rules = workload(replication_controller, |new, _, errors| {
+    replication_controller(new, errors)
+});
+pub const CONTROLLER_REVISION: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: revision,
+    update: update_revision,
+    sub: no_sub,
+};
 
 fn status(_: &str, new: &Value, _: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("status");
@@ -53,7 +67,13 @@ fn status(_: &str, new: &Value, _: &Value, errors: &mut Errors) {
 }
 
 fn immutable_selector(new: &Value, old: &Value, errors: &mut Errors) {
-    rules::immutable(get(new, "spec"), get(old, "spec"), "selector", &Path::ROOT.child("spec"), errors);
+    rules::immutable(
+        get(new, "spec"),
+        get(old, "spec"),
+        "selector",
+        &Path::ROOT.child("spec"),
+        errors,
+    );
 }
 
 /// Checks that the selector exists and is not empty, then that the template matches it.
@@ -65,7 +85,11 @@ fn selected(spec: &Value, what: &str, path: &Path<'_>, errors: &mut Errors) {
     } else {
         selector::validate(labels, &at, errors);
         if selector::is_empty(labels) {
-            errors.invalid(&at, json!({}), format!("empty selector is invalid for {what}"));
+            errors.invalid(
+                &at,
+                json!({}),
+                format!("empty selector is invalid for {what}"),
+            );
         }
         if what != "daemonset" && selector::compile(labels).is_err() {
             errors.invalid(&at, labels.clone(), "invalid label selector");
@@ -76,7 +100,12 @@ fn selected(spec: &Value, what: &str, path: &Path<'_>, errors: &mut Errors) {
 /// Validates the template, unless the selector is invalid: then only that is reported.
 fn readable_template(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if selector::compile(get(spec, "selector")).is_ok() {
-        pod::for_replicas(get(spec, "template"), get(spec, "selector"), &path.child("template"), errors);
+        pod::for_replicas(
+            get(spec, "template"),
+            get(spec, "selector"),
+            &path.child("template"),
+            errors,
+        );
     }
 }
 
@@ -91,7 +120,11 @@ fn deployment(object: &Value, errors: &mut Errors) {
     if let Some(deadline) = int(spec, "progressDeadlineSeconds") {
         rules::non_negative(spec, "progressDeadlineSeconds", &path, errors);
         if deadline <= int(spec, "minReadySeconds").unwrap_or(0) {
-            errors.invalid(&path.child("progressDeadlineSeconds"), deadline, "must be greater than minReadySeconds");
+            errors.invalid(
+                &path.child("progressDeadlineSeconds"),
+                deadline,
+                "must be greater than minReadySeconds",
+            );
         }
     }
 }
@@ -101,7 +134,10 @@ fn strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rolling = path.child("rollingUpdate");
     match text(strategy, "type") {
         "Recreate" if has(strategy, "rollingUpdate") => {
-            errors.forbidden(&rolling, "may not be specified when strategy `type` is 'Recreate'");
+            errors.forbidden(
+                &rolling,
+                "may not be specified when strategy `type` is 'Recreate'",
+            );
         }
         "Recreate" => {}
         "RollingUpdate" if !has(strategy, "rollingUpdate") => {
@@ -119,7 +155,11 @@ fn rolling_update(rolling: &Value, path: &Path<'_>, errors: &mut Errors) {
     rules::non_negative_or_percent(surge, &path.child("maxSurge"), errors);
     let good = |v: &Value| v.is_i64() || v.as_str().is_some_and(|s| s.ends_with('%'));
     if good(unavailable) && good(surge) && whole(unavailable) == 0 && whole(surge) == 0 {
-        errors.invalid(&at, unavailable.clone(), "may not be 0 when `maxSurge` is 0");
+        errors.invalid(
+            &at,
+            unavailable.clone(),
+            "may not be 0 when `maxSurge` is 0",
+        );
     }
     rules::at_most_100_percent(unavailable, &at, errors);
 }
@@ -142,7 +182,12 @@ fn replication_controller(object: &Value, errors: &mut Errors) {
     rules::non_negative(spec, "replicas", &path, errors);
     if has(spec, "template") {
         let as_selector = json!({"matchLabels": labels});
-        pod::for_replicas(get(spec, "template"), &as_selector, &path.child("template"), errors);
+        pod::for_replicas(
+            get(spec, "template"),
+            &as_selector,
+            &path.child("template"),
+            errors,
+        );
     } else {
         errors.required(&path.child("template"), "");
     }
@@ -151,9 +196,18 @@ fn replication_controller(object: &Value, errors: &mut Errors) {
 fn daemon_set(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     selected(spec, "daemonset", &path, errors);
-    pod::for_replicas(get(spec, "template"), get(spec, "selector"), &path.child("template"), errors);
+    pod::for_replicas(
+        get(spec, "template"),
+        get(spec, "selector"),
+        &path.child("template"),
+        errors,
+    );
     rules::non_negative(spec, "minReadySeconds", &path, errors);
-    daemon_strategy(get(spec, "updateStrategy"), &path.child("updateStrategy"), errors);
+    daemon_strategy(
+        get(spec, "updateStrategy"),
+        &path.child("updateStrategy"),
+        errors,
+    );
     rules::non_negative(spec, "revisionHistoryLimit", &path, errors);
 }
 
@@ -175,7 +229,10 @@ fn daemon_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
                         "may not be set when maxUnavailable is non-zero",
                     );
                 }
-                (0, 0) => errors.required(&at.child("maxUnavailable"), "cannot be 0 when maxSurge is 0"),
+                (0, 0) => errors.required(
+                    &at.child("maxUnavailable"),
+                    "cannot be 0 when maxSurge is 0",
+                ),
                 _ => {}
             }
             rules::at_most_100_percent(unavailable, &at.child("maxUnavailable"), errors);
@@ -195,7 +252,11 @@ fn stateful_set(object: &Value, errors: &mut Errors) {
             errors.invalid(&path.child("podManagementPolicy"), other, detail);
         }
     }
-    set_strategy(get(spec, "updateStrategy"), &path.child("updateStrategy"), errors);
+    set_strategy(
+        get(spec, "updateStrategy"),
+        &path.child("updateStrategy"),
+        errors,
+    );
     let policy = get(spec, "persistentVolumeClaimRetentionPolicy");
     for field in ["whenDeleted", "whenScaled"] {
         let at = path.child("persistentVolumeClaimRetentionPolicy");
@@ -203,10 +264,19 @@ fn stateful_set(object: &Value, errors: &mut Errors) {
     }
     rules::non_negative(spec, "replicas", &path, errors);
     rules::non_negative(spec, "minReadySeconds", &path, errors);
-    rules::non_negative(get(spec, "ordinals"), "start", &path.child("ordinals"), errors);
+    rules::non_negative(
+        get(spec, "ordinals"),
+        "start",
+        &path.child("ordinals"),
+        errors,
+    );
     let service = text(spec, "serviceName");
     if !service.is_empty() {
-        errors.invalid_each(&path.child("serviceName"), service, api_meta::names::dns1123_subdomain(service));
+        errors.invalid_each(
+            &path.child("serviceName"),
+            service,
+            api_meta::names::dns1123_subdomain(service),
+        );
     }
     selected(spec, "statefulset", &path, errors);
     if selector::compile(get(spec, "selector")).is_ok() {
@@ -216,15 +286,24 @@ fn stateful_set(object: &Value, errors: &mut Errors) {
         let at = at.child("spec");
         let pod = get(get(spec, "template"), "spec");
         if text(pod, "restartPolicy") != "Always" {
-            errors.not_supported(&at.child("restartPolicy"), text(pod, "restartPolicy"), &["Always"]);
+            errors.not_supported(
+                &at.child("restartPolicy"),
+                text(pod, "restartPolicy"),
+                &["Always"],
+            );
         }
         if has(pod, "activeDeadlineSeconds") {
-            errors
-                .forbidden(&at.child("activeDeadlineSeconds"), "activeDeadlineSeconds in StatefulSet is not Supported");
+            errors.forbidden(
+                &at.child("activeDeadlineSeconds"),
+                "activeDeadlineSeconds in StatefulSet is not Supported",
+            );
         }
     }
     let at = path.child("volumeClaimTemplates");
-    for (i, claim) in crate::tree::list(spec, "volumeClaimTemplates").iter().enumerate() {
+    for (i, claim) in crate::tree::list(spec, "volumeClaimTemplates")
+        .iter()
+        .enumerate()
+    {
         crate::storage::claim_template(get(claim, "spec"), &at.index(i).child("spec"), errors);
     }
 }
@@ -236,14 +315,22 @@ fn set_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
         "OnDelete" => {
             if has(strategy, "rollingUpdate") {
                 let shown = get(strategy, "rollingUpdate").clone();
-                errors.invalid(&at, shown, "only allowed for updateStrategy 'RollingUpdate'");
+                errors.invalid(
+                    &at,
+                    shown,
+                    "only allowed for updateStrategy 'RollingUpdate'",
+                );
             }
         }
         "RollingUpdate" => {
             let rolling = get(strategy, "rollingUpdate");
             rules::non_negative(rolling, "partition", &at, errors);
         }
-        other => errors.invalid(path, json!({"type": other}), "must be 'RollingUpdate' or 'OnDelete'"),
+        other => errors.invalid(
+            path,
+            json!({"type": other}),
+            "must be 'RollingUpdate' or 'OnDelete'",
+        ),
     }
 }
 
@@ -274,7 +361,11 @@ fn update_stateful_set(new: &Value, old: &Value, errors: &mut Errors) {
 
 fn revision(object: &Value, errors: &mut Errors) {
     if int(object, "revision").unwrap_or(0) < 0 {
-        errors.invalid(&Path::ROOT.child("revision"), get(object, "revision").clone(), rules::NEGATIVE);
+        errors.invalid(
+            &Path::ROOT.child("revision"),
+            get(object, "revision").clone(),
+            rules::NEGATIVE,
+        );
     }
     if !has(object, "data") {
         errors.required(&Path::ROOT.child("data"), "data is mandatory");
@@ -284,6 +375,10 @@ fn revision(object: &Value, errors: &mut Errors) {
 fn update_revision(new: &Value, old: &Value, errors: &mut Errors) {
     revision(new, errors);
     if !same(new, old, "data") {
-        errors.invalid(&Path::ROOT.child("data"), get(new, "data").clone(), rules::IMMUTABLE);
+        errors.invalid(
+            &Path::ROOT.child("data"),
+            get(new, "data").clone(),
+            rules::IMMUTABLE,
+        );
     }
 }

@@ -8,8 +8,12 @@ use crate::tree::{get, has, int, list, text};
 use api_meta::names;
 use serde_json::Value;
 
-pub const AUTOSCALER: Rules =
-    Rules { name: NameRule::Subdomain, create: autoscaler, update: |new, _, e| autoscaler(new, e), sub: no_sub };
+pub const AUTOSCALER: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: autoscaler,
+    update: |new, _, e| autoscaler(new, e),
+    sub: no_sub,
+};
 
 /// Sources of metrics and the field of each.
 const SOURCES: [(&str, &str); 5] = [
@@ -21,14 +25,24 @@ const SOURCES: [(&str, &str); 5] = [
 ];
 
 /// Sources in the order of evaluation; only the content of the first one is validated.
-const IN_ORDER: [&str; 5] = ["object", "external", "pods", "resource", "containerResource"];
+const IN_ORDER: [&str; 5] = [
+    "object",
+    "external",
+    "pods",
+    "resource",
+    "containerResource",
+];
 
 fn autoscaler(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let min = int(spec, "minReplicas");
     let max = int(spec, "maxReplicas").unwrap_or(0);
     if let Some(min) = min.filter(|m| *m < 1) {
-        errors.invalid(&path.child("minReplicas"), min, "must be greater than or equal to 1");
+        errors.invalid(
+            &path.child("minReplicas"),
+            min,
+            "must be greater than or equal to 1",
+        );
     }
     if max == 0 {
         errors.required(&path.child("maxReplicas"), "");
@@ -36,9 +50,17 @@ fn autoscaler(object: &Value, errors: &mut Errors) {
         errors.invalid(&path.child("maxReplicas"), max, rules::NOT_POSITIVE);
     }
     if min.is_some_and(|m| max < m) {
-        errors.invalid(&path.child("maxReplicas"), max, "must be greater than or equal to `minReplicas`");
+        errors.invalid(
+            &path.child("maxReplicas"),
+            max,
+            "must be greater than or equal to `minReplicas`",
+        );
     }
-    target(get(spec, "scaleTargetRef"), &path.child("scaleTargetRef"), errors);
+    target(
+        get(spec, "scaleTargetRef"),
+        &path.child("scaleTargetRef"),
+        errors,
+    );
     metrics(spec, min, &path.child("metrics"), errors);
     let at = path.child("behavior");
     for field in ["scaleUp", "scaleDown"] {
@@ -47,7 +69,11 @@ fn autoscaler(object: &Value, errors: &mut Errors) {
         }
     }
     if let Some(n) = int(spec, "targetCPUUtilizationPercentage").filter(|n| *n < 1) {
-        errors.invalid(&path.child("targetCPUUtilizationPercentage"), n, rules::NOT_POSITIVE);
+        errors.invalid(
+            &path.child("targetCPUUtilizationPercentage"),
+            n,
+            rules::NOT_POSITIVE,
+        );
     }
 }
 
@@ -81,17 +107,26 @@ fn metrics(spec: &Value, min: Option<i64>, path: &Path<'_>, errors: &mut Errors)
             errors.required(&at.child("type"), "must specify a metric source type");
             continue;
         }
-        let expected = SOURCES.iter().find(|(k, _)| *k == kind).map(|(_, field)| *field);
+        let expected = SOURCES
+            .iter()
+            .find(|(k, _)| *k == kind)
+            .map(|(_, field)| *field);
         let present: Vec<&str> = IN_ORDER.into_iter().filter(|f| has(metric, f)).collect();
         if let Some(first) = present.first() {
             metric_source(get(metric, first), &at.child(first), errors);
         }
         for extra in present.iter().filter(|f| Some(**f) != expected) {
-            errors.forbidden(&at.child(extra), "must populate the given metric source only");
+            errors.forbidden(
+                &at.child(extra),
+                "must populate the given metric source only",
+            );
         }
         match expected {
             Some(field) if !present.contains(&field) => {
-                errors.required(&at.child(field), format!("must populate the given metric source for type {kind}"));
+                errors.required(
+                    &at.child(field),
+                    format!("must populate the given metric source for type {kind}"),
+                );
             }
             Some(_) => {}
             None => {
@@ -101,7 +136,9 @@ fn metrics(spec: &Value, min: Option<i64>, path: &Path<'_>, errors: &mut Errors)
             }
         }
     }
-    let waking = all.iter().any(|m| matches!(text(m, "type"), "Object" | "External"));
+    let waking = all
+        .iter()
+        .any(|m| matches!(text(m, "type"), "Object" | "External"));
     if min == Some(0) && !waking {
         errors
             .forbidden(path, "must specify at least one Object or External metric to support scaling to zero replicas");
@@ -113,14 +150,22 @@ fn metric_source(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     match text(target, "type") {
         "" => errors.required(&at.child("type"), "must specify a metric target type"),
         "AverageValue" | "Utilization" | "Value" => {}
-        other => errors.invalid(&at.child("type"), other, "must be either Utilization, Value, or AverageValue"),
+        other => errors.invalid(
+            &at.child("type"),
+            other,
+            "must be either Utilization, Value, or AverageValue",
+        ),
     }
     if let Some(n) = int(target, "averageUtilization").filter(|n| *n < 1) {
         errors.invalid(&at.child("averageUtilization"), n, rules::NOT_POSITIVE);
     }
     for field in ["value", "averageValue"] {
         if rules::amount(target, field).is_some_and(|q| q.is_negative() || q.is_zero()) {
-            errors.invalid(&at.child(field), get(target, field).clone(), "must be positive");
+            errors.invalid(
+                &at.child(field),
+                get(target, field).clone(),
+                "must be positive",
+            );
         }
     }
     let resource = path.to_string().to_ascii_lowercase().ends_with("resource");
@@ -128,9 +173,14 @@ fn metric_source(source: &Value, path: &Path<'_>, errors: &mut Errors) {
         if text(source, "name").is_empty() {
             errors.required(&path.child("name"), "must specify a resource name");
         }
-        match (has(target, "averageUtilization"), has(target, "averageValue")) {
-            (true, true) => errors
-                .forbidden(&at.child("averageValue"), "may not set both a target raw value and a target utilization"),
+        match (
+            has(target, "averageUtilization"),
+            has(target, "averageValue"),
+        ) {
+            (true, true) => errors.forbidden(
+                &at.child("averageValue"),
+                "may not set both a target raw value and a target utilization",
+            ),
             (false, false) => errors.required(
                 &at.child("averageUtilization"),
                 "must set either a target raw value or a target utilization",
@@ -149,7 +199,13 @@ fn behavior(rules_: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&at, n, "must be less than or equal to 3600");
         }
     }
-    rules::one_of(rules_, "selectPolicy", &["Disabled", "Max", "Min"], path, errors);
+    rules::one_of(
+        rules_,
+        "selectPolicy",
+        &["Disabled", "Max", "Min"],
+        path,
+        errors,
+    );
     let at = path.child("policies");
     let policies = list(rules_, "policies");
     if policies.is_empty() {
@@ -158,7 +214,11 @@ fn behavior(rules_: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, policy) in policies.iter().enumerate() {
         let at = at.index(i);
         if !["Percent", "Pods"].contains(&text(policy, "type")) {
-            errors.not_supported(&at.child("type"), text(policy, "type"), &["Percent", "Pods"]);
+            errors.not_supported(
+                &at.child("type"),
+                text(policy, "type"),
+                &["Percent", "Pods"],
+            );
         }
         for field in ["value", "periodSeconds"] {
             let n = int(policy, field).unwrap_or(0);

@@ -11,7 +11,12 @@ use crate::selector;
 use crate::tree::{equal, flag, get, has, int, list, opt_text, same, text};
 use serde_json::{Value, json};
 
-pub const JOB: Rules = Rules { name: NameRule::Subdomain, create: job, update: update_job, sub: |_, _, _, _| {} };
+pub const JOB: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: job,
+    update: update_job,
+    sub: |_, _, _, _| {},
+};
 pub const CRON_JOB: Rules = Rules {
     name: NameRule::Subdomain,
     create: cron_job,
@@ -47,7 +52,11 @@ fn job_spec(spec: &Value, errors: &mut Errors) {
         if !compiled.matches_map(labels.and_then(Value::as_object)) {
             let at = path.child("template");
             let shown = labels.cloned().unwrap_or(json!({}));
-            errors.invalid(&at.child("metadata").child("labels"), shown, "`selector` does not match template `labels`");
+            errors.invalid(
+                &at.child("metadata").child("labels"),
+                shown,
+                "`selector` does not match template `labels`",
+            );
         }
     }
 }
@@ -59,7 +68,9 @@ fn own_labels(object: &Value, errors: &mut Errors) {
         return;
     }
     let uid = text(get(object, "metadata"), "uid");
-    let labels = spec.pointer("/selector/matchLabels").and_then(Value::as_object);
+    let labels = spec
+        .pointer("/selector/matchLabels")
+        .and_then(Value::as_object);
     let own = labels.is_some_and(|m| {
         m.len() == 1
             && ["batch.kubernetes.io/controller-uid", "controller-uid"]
@@ -68,7 +79,11 @@ fn own_labels(object: &Value, errors: &mut Errors) {
     });
     if !own && !uid.is_empty() {
         let at = Path::ROOT.child("spec");
-        errors.invalid(&at.child("selector"), get(spec, "selector").clone(), "`selector` not auto-generated");
+        errors.invalid(
+            &at.child("selector"),
+            get(spec, "selector").clone(),
+            "`selector` not auto-generated",
+        );
     }
 }
 
@@ -83,14 +98,26 @@ fn template_part(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     failure_policy(spec, &path.child("podFailurePolicy"), errors);
     success_policy(spec, &path.child("successPolicy"), errors);
-    rules::one_of(spec, "podReplacementPolicy", &["Failed", "TerminatingOrFailed"], path, errors);
+    rules::one_of(
+        spec,
+        "podReplacementPolicy",
+        &["Failed", "TerminatingOrFailed"],
+        path,
+        errors,
+    );
     let at = path.child("template");
     pod::pod_template(get(spec, "template"), &at, errors);
     let at = at.child("spec");
-    let policy = spec.pointer("/template/spec/restartPolicy").and_then(Value::as_str).unwrap_or_default();
+    let policy = spec
+        .pointer("/template/spec/restartPolicy")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     match policy {
         "" | "Always" => {
-            errors.required(&at.child("restartPolicy"), "valid values: \"OnFailure\", \"Never\"");
+            errors.required(
+                &at.child("restartPolicy"),
+                "valid values: \"OnFailure\", \"Never\"",
+            );
         }
         "OnFailure" if has(spec, "podFailurePolicy") => {
             errors.invalid(
@@ -106,9 +133,18 @@ fn template_part(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn completion(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let indexed = text(spec, "completionMode") == "Indexed";
-    rules::one_of(spec, "completionMode", &["NonIndexed", "Indexed"], path, errors);
+    rules::one_of(
+        spec,
+        "completionMode",
+        &["NonIndexed", "Indexed"],
+        path,
+        errors,
+    );
     if indexed && !has(spec, "completions") {
-        errors.required(&path.child("completions"), "when completion mode is Indexed");
+        errors.required(
+            &path.child("completions"),
+            "when completion mode is Indexed",
+        );
     }
     if matches!(text(spec, "completionMode"), "NonIndexed" | "") {
         for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
@@ -119,7 +155,10 @@ fn completion(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
     }
     if has(spec, "maxFailedIndexes") && !has(spec, "backoffLimitPerIndex") {
-        errors.required(&path.child("backoffLimitPerIndex"), "when maxFailedIndexes is specified");
+        errors.required(
+            &path.child("backoffLimitPerIndex"),
+            "when maxFailedIndexes is specified",
+        );
     }
 }
 
@@ -133,24 +172,52 @@ fn failure_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, rule) in rules_.iter().enumerate() {
         let at = at.index(i);
         match text(rule, "action") {
-            "" => {
-                errors.required(&at.child("action"), "valid values: \"Count\", \"FailIndex\", \"FailJob\", \"Ignore\"")
-            }
+            "" => errors.required(
+                &at.child("action"),
+                "valid values: \"Count\", \"FailIndex\", \"FailJob\", \"Ignore\"",
+            ),
             "FailIndex" if !has(spec, "backoffLimitPerIndex") => {
-                errors.invalid(&at.child("action"), "FailIndex", "requires the backoffLimitPerIndex to be set");
+                errors.invalid(
+                    &at.child("action"),
+                    "FailIndex",
+                    "requires the backoffLimitPerIndex to be set",
+                );
             }
-            action if !known.contains(&action) => errors.not_supported(&at.child("action"), action, &known),
+            action if !known.contains(&action) => {
+                errors.not_supported(&at.child("action"), action, &known)
+            }
             _ => {}
         }
-        match (has(rule, "onExitCodes"), list(rule, "onPodConditions").is_empty()) {
+        match (
+            has(rule, "onExitCodes"),
+            list(rule, "onPodConditions").is_empty(),
+        ) {
             (true, false) => {
-                exit_codes(get(rule, "onExitCodes"), spec, &at.child("onExitCodes"), errors);
+                exit_codes(
+                    get(rule, "onExitCodes"),
+                    spec,
+                    &at.child("onExitCodes"),
+                    errors,
+                );
                 conditions(rule, &at.child("onPodConditions"), errors);
-                errors.invalid(&at, rule.clone(), "specifying both OnExitCodes and OnPodConditions is not supported");
+                errors.invalid(
+                    &at,
+                    rule.clone(),
+                    "specifying both OnExitCodes and OnPodConditions is not supported",
+                );
             }
-            (true, true) => exit_codes(get(rule, "onExitCodes"), spec, &at.child("onExitCodes"), errors),
+            (true, true) => exit_codes(
+                get(rule, "onExitCodes"),
+                spec,
+                &at.child("onExitCodes"),
+                errors,
+            ),
             (false, true) => {
-                errors.invalid(&at, rule.clone(), "specifying one of OnExitCodes and OnPodConditions is required");
+                errors.invalid(
+                    &at,
+                    rule.clone(),
+                    "specifying one of OnExitCodes and OnPodConditions is required",
+                );
             }
             (false, false) => conditions(rule, &at.child("onPodConditions"), errors),
         }
@@ -161,9 +228,15 @@ fn exit_codes(codes: &Value, spec: &Value, path: &Path<'_>, errors: &mut Errors)
     let operator = text(codes, "operator");
     rules::required_one_of(codes, "operator", &["In", "NotIn"], path, errors);
     if let Some(name) = opt_text(codes, "containerName") {
-        let named = |field: &str| spec.pointer(&format!("/template/spec/{field}")).and_then(Value::as_array);
-        let known =
-            ["containers", "initContainers"].iter().filter_map(|f| named(f)).flatten().any(|c| text(c, "name") == name);
+        let named = |field: &str| {
+            spec.pointer(&format!("/template/spec/{field}"))
+                .and_then(Value::as_array)
+        };
+        let known = ["containers", "initContainers"]
+            .iter()
+            .filter_map(|f| named(f))
+            .flatten()
+            .any(|c| text(c, "name") == name);
         if !known {
             errors.invalid(
                 &path.child("containerName"),
@@ -175,7 +248,11 @@ fn exit_codes(codes: &Value, spec: &Value, path: &Path<'_>, errors: &mut Errors)
     let values = list(codes, "values");
     let at = path.child("values");
     if values.is_empty() {
-        errors.invalid(&at, Value::Array(Vec::new()), "at least one value is required");
+        errors.invalid(
+            &at,
+            Value::Array(Vec::new()),
+            "at least one value is required",
+        );
     } else if values.len() > 255 {
         errors.too_many(&at, values.len(), 255);
     }
@@ -201,8 +278,18 @@ fn conditions(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, condition) in list(rule, "onPodConditions").iter().enumerate() {
         let at = path.index(i);
         let kind = text(condition, "type");
-        errors.invalid_each(&at.child("type"), kind, api_meta::names::qualified_name(kind));
-        rules::required_one_of(condition, "status", &["False", "True", "Unknown"], &at, errors);
+        errors.invalid_each(
+            &at.child("type"),
+            kind,
+            api_meta::names::qualified_name(kind),
+        );
+        rules::required_one_of(
+            condition,
+            "status",
+            &["False", "True", "Unknown"],
+            &at,
+            errors,
+        );
     }
 }
 
@@ -218,19 +305,31 @@ fn success_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rules_ = list(policy, "rules");
     let at = path.child("rules");
     if rules_.is_empty() {
-        errors.required(&at, "at least one rules must be specified when the successPolicy is specified");
+        errors.required(
+            &at,
+            "at least one rules must be specified when the successPolicy is specified",
+        );
     } else if rules_.len() > 20 {
         errors.too_many(&at, rules_.len(), 20);
     }
     for (i, rule) in rules_.iter().enumerate() {
         if !has(rule, "succeededCount") && !has(rule, "succeededIndexes") {
-            errors.required(&at.index(i), "at least one of succeededCount or succeededIndexes must be specified");
+            errors.required(
+                &at.index(i),
+                "at least one of succeededCount or succeededIndexes must be specified",
+            );
         }
         rules::positive(rule, "succeededCount", &at.index(i), errors);
     }
 }
 
-const FIXED: [&str; 5] = ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"];
+const FIXED: [&str; 5] = [
+    "completionMode",
+    "podFailurePolicy",
+    "backoffLimitPerIndex",
+    "managedBy",
+    "successPolicy",
+];
 
 fn update_job(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
@@ -290,7 +389,11 @@ fn template(new: &Value, old: &Value, old_job: &Value, path: &Path<'_>, errors: 
         return;
     }
     if !equal(get(&munged, "spec"), get(before, "spec")) {
-        errors.invalid(&at.child("spec"), get(&munged, "spec").clone(), rules::IMMUTABLE);
+        errors.invalid(
+            &at.child("spec"),
+            get(&munged, "spec").clone(),
+            rules::IMMUTABLE,
+        );
     }
 }
 
@@ -300,11 +403,21 @@ fn cron_job(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let name = text(get(object, "metadata"), "name");
     if name.len() > LONGEST_NAME {
-        errors.invalid(&Path::ROOT.child("metadata").child("name"), name, "must be no more than 52 bytes");
+        errors.invalid(
+            &Path::ROOT.child("metadata").child("name"),
+            name,
+            "must be no more than 52 bytes",
+        );
     }
     cron::schedule(spec, &path, errors);
     rules::non_negative(spec, "startingDeadlineSeconds", &path, errors);
-    rules::required_one_of(spec, "concurrencyPolicy", &["Allow", "Forbid", "Replace"], &path, errors);
+    rules::required_one_of(
+        spec,
+        "concurrencyPolicy",
+        &["Allow", "Forbid", "Replace"],
+        &path,
+        errors,
+    );
     for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         rules::non_negative(spec, field, &path, errors);
     }
@@ -318,7 +431,11 @@ fn cron_job(object: &Value, errors: &mut Errors) {
         );
     }
     if flag(job, "manualSelector") {
-        errors.not_supported(&at.child("spec").child("manualSelector"), true, &["nil", "false"]);
+        errors.not_supported(
+            &at.child("spec").child("manualSelector"),
+            true,
+            &["nil", "false"],
+        );
     }
     template_part(job, &at.child("spec"), errors);
 }

@@ -50,13 +50,23 @@ const NAMESPACES: [&str; 14] = [
 ];
 
 /// Validates `item.expression` (or another field) of each element of a list.
-pub fn each(parent: &Value, list_field: &str, field: &str, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub fn each(
+    parent: &Value,
+    list_field: &str,
+    field: &str,
+    known: &[&str],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let at = path.child(list_field);
     for (i, item) in list(parent, list_field).iter().enumerate() {
         let expression = text(item, field);
         let verdict = list_field != "variables" && numeric(expression);
-        let problem =
-            if verdict { Some("must evaluate to bool or string".to_owned()) } else { problem(expression, known) };
+        let problem = if verdict {
+            Some("must evaluate to bool or string".to_owned())
+        } else {
+            problem(expression, known)
+        };
         if let Some(problem) = problem.filter(|_| !expression.is_empty()) {
             errors.invalid(&at.index(i).child(field), expression, problem);
         }
@@ -85,7 +95,9 @@ pub fn problem(expression: &str, known: &[&str]) -> Option<String> {
                     _ => '{',
                 };
                 if open.pop() != Some(pair) {
-                    return Some(format!("compilation failed: ERROR: <input>: Syntax error: mismatched '{c}'"));
+                    return Some(format!(
+                        "compilation failed: ERROR: <input>: Syntax error: mismatched '{c}'"
+                    ));
                 }
             }
             Token::Name(name) => {
@@ -97,10 +109,14 @@ pub fn problem(expression: &str, known: &[&str]) -> Option<String> {
                 }
                 let earlier = i.checked_sub(2).and_then(|j| tokens.get(j));
                 let selected = before == Some(&Token::Symbol('.'))
-                    || (before == Some(&Token::Symbol('?')) && earlier == Some(&Token::Symbol('.')));
+                    || (before == Some(&Token::Symbol('?'))
+                        && earlier == Some(&Token::Symbol('.')));
                 let free = !selected && !matches!(next, Some(Token::Symbol('(' | ':' | '{')));
                 let namespace = NAMESPACES.contains(name) && next == Some(&Token::Symbol('.'));
-                let declared = BUILT_IN.contains(name) || known.contains(name) || bound.contains(name) || namespace;
+                let declared = BUILT_IN.contains(name)
+                    || known.contains(name)
+                    || bound.contains(name)
+                    || namespace;
                 if free && !declared {
                     return Some(format!(
                         "compilation failed: ERROR: <input>: undeclared reference to '{name}' (in container '')"
@@ -110,8 +126,15 @@ pub fn problem(expression: &str, known: &[&str]) -> Option<String> {
             _ => {}
         }
     }
-    if !open.is_empty() || matches!(tokens.last(), Some(Token::Symbol('.' | '+' | '*' | '&' | '|'))) {
-        return Some("compilation failed: ERROR: <input>: Syntax error: mismatched input '<EOF>'".into());
+    if !open.is_empty()
+        || matches!(
+            tokens.last(),
+            Some(Token::Symbol('.' | '+' | '*' | '&' | '|'))
+        )
+    {
+        return Some(
+            "compilation failed: ERROR: <input>: Syntax error: mismatched input '<EOF>'".into(),
+        );
     }
     None
 }
@@ -120,7 +143,9 @@ pub fn problem(expression: &str, known: &[&str]) -> Option<String> {
 fn macro_variables<'a>(tokens: &[Token<'a>], start: usize) -> Vec<&'a str> {
     let mut out = Vec::new();
     let mut at = start;
-    while let (Some(Token::Name(name)), Some(Token::Symbol(','))) = (tokens.get(at), tokens.get(at + 1)) {
+    while let (Some(Token::Name(name)), Some(Token::Symbol(','))) =
+        (tokens.get(at), tokens.get(at + 1))
+    {
         out.push(*name);
         at += 2;
     }
@@ -151,10 +176,13 @@ fn tokens(expression: &str) -> Vec<Token<'_>> {
             '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
             c if c.is_ascii_digit() => {
                 out.push(Token::Literal);
-                rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.').unwrap_or(rest.len())
+                rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.')
+                    .unwrap_or(rest.len())
             }
             c if c.is_alphabetic() || c == '_' => {
-                let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+                let end = rest
+                    .find(|c: char| !c.is_alphanumeric() && c != '_')
+                    .unwrap_or(rest.len());
                 let (name, after) = rest.split_at(end);
                 let prefix = name.len() <= 2 && name.chars().all(|c| "rRbB".contains(c));
                 match after.chars().next() {
@@ -185,7 +213,9 @@ fn tokens(expression: &str) -> Vec<Token<'_>> {
 fn quoted(text: &str, quote: char, raw: bool) -> usize {
     let triple: String = std::iter::repeat_n(quote, 3).collect();
     if let Some(inner) = text.strip_prefix(triple.as_str()) {
-        return inner.find(triple.as_str()).map_or(text.len(), |end| end + 6);
+        return inner
+            .find(triple.as_str())
+            .map_or(text.len(), |end| end + 6);
     }
     let mut escaped = false;
     for (i, c) in text.char_indices().skip(1) {
@@ -223,7 +253,13 @@ mod tests {
         ] {
             assert_eq!(problem(good, &known), None, "{good}");
         }
-        for bad in ["object.spec.(", "nothing.here", "(object", "object.x)", "object."] {
+        for bad in [
+            "object.spec.(",
+            "nothing.here",
+            "(object",
+            "object.x)",
+            "object.",
+        ] {
             assert!(problem(bad, &known).is_some(), "{bad}");
         }
     }

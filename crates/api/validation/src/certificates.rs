@@ -11,8 +11,12 @@ use serde_json::Value;
 
 /// Rules of CertificateSigningRequests. Upstream accepts any name that is valid in a path. Control
 /// characters are rejected here, because names are printed to terminals.
-pub const SIGNING_REQUEST: Rules =
-    Rules { name: NameRule::PrintablePathSegment, create: request, update: |_, _, _| {}, sub };
+pub const SIGNING_REQUEST: Rules = Rules {
+    name: NameRule::PrintablePathSegment,
+    create: request,
+    update: |_, _, _| {},
+    sub,
+};
 
 /// Signer of v1beta1 that signs any subject.
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
@@ -46,7 +50,11 @@ const USAGES: [&str; 23] = [
 fn request(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     if let Err(error) = check_request(text(spec, "request")) {
-        errors.invalid(&path.child("request"), get(spec, "request").clone(), error.to_string());
+        errors.invalid(
+            &path.child("request"),
+            get(spec, "request").clone(),
+            error.to_string(),
+        );
     }
     let usages = texts(spec, "usages");
     let at = path.child("usages");
@@ -77,10 +85,14 @@ fn sub(_: &str, new: &Value, old: &Value, errors: &mut Errors) {
     let (status, at) = (get(new, "status"), Path::ROOT.child("status"));
     let path = at.child("conditions");
     let conditions = list(status, "conditions");
-    let said = |all: &[Value], kind: &str| all.iter().any(|condition| text(condition, "type") == kind);
+    let said =
+        |all: &[Value], kind: &str| all.iter().any(|condition| text(condition, "type") == kind);
     for kind in ["Approved", "Denied", "Failed"] {
         if said(list(get(old, "status"), "conditions"), kind) && !said(conditions, kind) {
-            errors.forbidden(&path, format!("updates may not remove a condition of type {kind:?}"));
+            errors.forbidden(
+                &path,
+                format!("updates may not remove a condition of type {kind:?}"),
+            );
         }
     }
     for (i, condition) in conditions.iter().enumerate() {
@@ -96,15 +108,25 @@ fn sub(_: &str, new: &Value, old: &Value, errors: &mut Errors) {
         } else if matches!(kind, "Approved" | "Denied" | "Failed") && value != "True" {
             errors.not_supported(&at.child("status"), value, &["True"]);
         }
-        if conditions.iter().take(i).any(|other| text(other, "type") == kind) {
+        if conditions
+            .iter()
+            .take(i)
+            .any(|other| text(other, "type") == kind)
+        {
             errors.duplicate(&at.child("type"), kind);
         }
     }
     if said(conditions, "Approved") && said(conditions, "Denied") {
-        errors.invalid(&path, "Denied", "Approved and Denied conditions are mutually exclusive");
+        errors.invalid(
+            &path,
+            "Denied",
+            "Approved and Denied conditions are mutually exclusive",
+        );
     }
     let certificate = text(status, "certificate");
-    if !certificate.is_empty() && certificate != text(get(old, "status"), "certificate") && !is_certificate(certificate)
+    if !certificate.is_empty()
+        && certificate != text(get(old, "status"), "certificate")
+        && !is_certificate(certificate)
     {
         errors.invalid(
             &at.child("certificate"),
@@ -115,14 +137,20 @@ fn sub(_: &str, new: &Value, old: &Value, errors: &mut Errors) {
 }
 
 fn is_certificate(text: &str) -> bool {
-    let Ok(pem) = base64::engine::general_purpose::STANDARD.decode(text) else { return false };
+    let Ok(pem) = base64::engine::general_purpose::STANDARD.decode(text) else {
+        return false;
+    };
     let mut blocks = x509_parser::pem::Pem::iter_from_buffer(&pem).peekable();
     blocks.peek().is_some()
-        && blocks.all(|block| block.is_ok_and(|block| block.label == "CERTIFICATE" && block.parse_x509().is_ok()))
+        && blocks.all(|block| {
+            block.is_ok_and(|block| block.label == "CERTIFICATE" && block.parse_x509().is_ok())
+        })
 }
 
 fn check_request(text: &str) -> Result<(), RequestError> {
-    let pem = base64::engine::general_purpose::STANDARD.decode(text).map_err(|_| RequestError::Block)?;
+    let pem = base64::engine::general_purpose::STANDARD
+        .decode(text)
+        .map_err(|_| RequestError::Block)?;
     match CertificateRequest::from_pem(&pem)?.verify_signature() {
         // Signers of other domains may support algorithms that this library does not.
         Err(RequestError::SignatureAlgorithm) => Ok(()),
@@ -136,11 +164,19 @@ fn signer(name: &str, path: &Path<'_>, errors: &mut Errors) {
         return;
     }
     if name == LEGACY_SIGNER {
-        errors.invalid(path, name, "the legacy signerName is not allowed via this API version");
+        errors.invalid(
+            path,
+            name,
+            "the legacy signerName is not allowed via this API version",
+        );
         return;
     }
     let Some((domain, rest)) = name.split_once('/') else {
-        errors.invalid(path, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'");
+        errors.invalid(
+            path,
+            name,
+            "must be a fully qualified domain and path of the form 'example.com/signer-name'",
+        );
         return;
     };
     let mut problems = names::dns1123_subdomain(domain);
@@ -179,7 +215,10 @@ HYEj4D05
 
     #[test]
     fn request_with_a_hidden_block_is_refused() {
-        assert_eq!(problems(REQUEST, "example.com/signer"), Vec::<String>::new());
+        assert_eq!(
+            problems(REQUEST, "example.com/signer"),
+            Vec::<String>::new()
+        );
         let hidden = format!(" {REQUEST}{REQUEST}");
         assert_eq!(problems(&hidden, "example.com/signer"), ["spec.request"]);
     }

@@ -16,14 +16,31 @@ use crate::tree::{entries, get, has, list, same, text};
 use api_meta::names;
 use serde_json::Value;
 
-pub const NAMESPACE: Rules =
-    Rules { name: NameRule::Label, create: namespace, update: |_, _, _| {}, sub: |_, new, _, e| namespace(new, e) };
-pub const NODE: Rules = Rules { name: NameRule::Subdomain, create: node, update: update_node, sub: no_sub };
-pub const ENDPOINTS: Rules =
-    Rules { name: NameRule::Subdomain, create: endpoints, update: |new, _, e| endpoints(new, e), sub: no_sub };
+pub const NAMESPACE: Rules = Rules {
+    name: NameRule::Label,
+    create: namespace,
+    update: |_, _, _| {},
+    sub: |_, new, _, e| namespace(new, e),
+};
+pub const NODE: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: node,
+    update: update_node,
+    sub: no_sub,
+};
+pub const ENDPOINTS: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: endpoints,
+    update: |new, _, e| endpoints(new, e),
+    sub: no_sub,
+};
 /// Rules of events of the core group.
-pub const EVENT: Rules =
-    Rules { name: NameRule::Subdomain, create: event, update: |new, _, e| event(new, e), sub: no_sub };
+pub const EVENT: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: event,
+    update: |new, _, e| event(new, e),
+    sub: no_sub,
+};
 
 fn namespace(object: &Value, errors: &mut Errors) {
     let at = Path::ROOT.child("spec");
@@ -31,8 +48,14 @@ fn namespace(object: &Value, errors: &mut Errors) {
     for finalizer in list(get(object, "spec"), "finalizers") {
         let finalizer = finalizer.as_str().unwrap_or_default();
         errors.invalid_each(&path, finalizer, names::qualified_name(finalizer));
-        if !finalizer.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer) {
-            errors.invalid(&path, finalizer, "name is neither a standard finalizer name nor is it fully qualified");
+        if !finalizer.contains('/')
+            && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer)
+        {
+            errors.invalid(
+                &path,
+                finalizer,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            );
         }
     }
 }
@@ -40,7 +63,11 @@ fn namespace(object: &Value, errors: &mut Errors) {
 fn node(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     // Upstream reports taints below metadata.
-    pod::taints(list(spec, "taints"), &Path::ROOT.child("metadata").child("taints"), errors);
+    pod::taints(
+        list(spec, "taints"),
+        &Path::ROOT.child("metadata").child("taints"),
+        errors,
+    );
     let blocks = list(spec, "podCIDRs");
     let at = path.child("podCIDRs");
     let mut families: Vec<bool> = Vec::new();
@@ -51,11 +78,18 @@ fn node(object: &Value, errors: &mut Errors) {
     }
     let mixed = families.contains(&true) && families.contains(&false);
     if blocks.len() > 2 || (blocks.len() == 2 && !mixed) {
-        errors.invalid(&at, blocks.to_vec(), "may specify no more than one CIDR for each IP family");
+        errors.invalid(
+            &at,
+            blocks.to_vec(),
+            "may specify no more than one CIDR for each IP family",
+        );
     }
     let features = Path::ROOT.child("status");
     let features = features.child("declaredFeatures");
-    for (i, feature) in list(get(object, "status"), "declaredFeatures").iter().enumerate() {
+    for (i, feature) in list(get(object, "status"), "declaredFeatures")
+        .iter()
+        .enumerate()
+    {
         let feature = feature.as_str().unwrap_or_default();
         if !feature.starts_with(|c: char| c.is_ascii_uppercase()) {
             errors.invalid(&features.index(i), feature, "must be the name of a feature");
@@ -74,12 +108,22 @@ fn node(object: &Value, errors: &mut Errors) {
 
 fn update_node(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
-    pod::taints(list(n, "taints"), &Path::ROOT.child("metadata").child("taints"), errors);
+    pod::taints(
+        list(n, "taints"),
+        &Path::ROOT.child("metadata").child("taints"),
+        errors,
+    );
     if !list(o, "podCIDRs").is_empty() && !same(n, o, "podCIDRs") {
-        errors.forbidden(&path.child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid");
+        errors.forbidden(
+            &path.child("podCIDRs"),
+            "node updates may not change podCIDR except from \"\" to valid",
+        );
     }
     if !text(o, "providerID").is_empty() && !same(n, o, "providerID") {
-        errors.forbidden(&path.child("providerID"), "node updates may not change providerID except from \"\" to valid");
+        errors.forbidden(
+            &path.child("providerID"),
+            "node updates may not change providerID except from \"\" to valid",
+        );
     }
 }
 
@@ -106,7 +150,11 @@ fn endpoints(object: &Value, errors: &mut Errors) {
                 }
                 let node = text(address, "nodeName");
                 if !node.is_empty() {
-                    errors.invalid_each(&at.child("nodeName"), node, names::dns1123_subdomain(node));
+                    errors.invalid_each(
+                        &at.child("nodeName"),
+                        node,
+                        names::dns1123_subdomain(node),
+                    );
                 }
             }
         }
@@ -142,7 +190,10 @@ fn event(object: &Value, errors: &mut Errors) {
     }
     let involved = text(get(object, "involvedObject"), "namespace");
     let own = text(get(object, "metadata"), "namespace");
-    let at = Path::ROOT.child("involvedObject").child("namespace").to_string();
+    let at = Path::ROOT
+        .child("involvedObject")
+        .child("namespace")
+        .to_string();
     let path = Path::ROOT.child(&at);
     if involved.is_empty() {
         if own != "default" && own != "kube-system" {
@@ -155,7 +206,11 @@ fn event(object: &Value, errors: &mut Errors) {
 
 /// Validates events of the newer form, which require reporter, action and reason.
 fn series_event(object: &Value, errors: &mut Errors) {
-    let controller = if has(object, "reportingComponent") { "reportingComponent" } else { "reportingController" };
+    let controller = if has(object, "reportingComponent") {
+        "reportingComponent"
+    } else {
+        "reportingController"
+    };
     for field in [controller, "reportingInstance", "action", "reason"] {
         if text(object, field).is_empty() {
             errors.required(&Path::ROOT.child(field), "");
@@ -163,13 +218,21 @@ fn series_event(object: &Value, errors: &mut Errors) {
     }
     let name = text(object, controller);
     if !name.is_empty() {
-        errors.invalid_each(&Path::ROOT.child(controller), name, names::qualified_name(name));
+        errors.invalid_each(
+            &Path::ROOT.child(controller),
+            name,
+            names::qualified_name(name),
+        );
     }
 }
 
 /// Rules of events of the group `events.k8s.io`.
-pub const SERIES_EVENT: Rules =
-    Rules { name: NameRule::Subdomain, create: new_series_event, update: |_, _, _| {}, sub: no_sub };
+pub const SERIES_EVENT: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: new_series_event,
+    update: |_, _, _| {},
+    sub: no_sub,
+};
 
 fn new_series_event(object: &Value, errors: &mut Errors) {
     if !has(object, "eventTime") {

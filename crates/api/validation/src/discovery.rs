@@ -9,7 +9,12 @@ use crate::tree::{has, int, list, text};
 use api_meta::names;
 use serde_json::Value;
 
-pub const ENDPOINT_SLICE: Rules = Rules { name: NameRule::Subdomain, create: slice, update: update_slice, sub: no_sub };
+pub const ENDPOINT_SLICE: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: slice,
+    update: update_slice,
+    sub: no_sub,
+};
 
 const TYPES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];
 const MOST: usize = 1000;
@@ -43,9 +48,16 @@ fn slice(object: &Value, errors: &mut Errors) {
         }
         let hints = at.child("hints");
         let hints = hints.child("forNodes");
-        for (j, hint) in list(crate::tree::get(endpoint, "hints"), "forNodes").iter().enumerate() {
+        for (j, hint) in list(crate::tree::get(endpoint, "hints"), "forNodes")
+            .iter()
+            .enumerate()
+        {
             let name = text(hint, "name");
-            errors.invalid_each(&hints.index(j).child("name"), name, names::dns1123_subdomain(name));
+            errors.invalid_each(
+                &hints.index(j).child("name"),
+                name,
+                names::dns1123_subdomain(name),
+            );
         }
         metadata::labels(endpoint, "deprecatedTopology", &at, errors);
     }
@@ -69,7 +81,11 @@ fn addresses(endpoint: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors)
                 if family == Some(kind) {
                     reachable(address, &at, errors);
                 } else if family.is_some() {
-                    let what = if kind == "IPv4" { "must be an IPv4 address" } else { "must be an IPv6 address" };
+                    let what = if kind == "IPv4" {
+                        "must be an IPv4 address"
+                    } else {
+                        "must be an IPv6 address"
+                    };
                     errors.invalid(path, address, what);
                 } else {
                     errors.invalid_each(&at, address, rules::ip(address));
@@ -106,7 +122,11 @@ fn ports(object: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         if has(port, "appProtocol") {
             let protocol = text(port, "appProtocol");
-            errors.invalid_each(&at.child("appProtocol"), protocol, names::qualified_name(protocol));
+            errors.invalid_each(
+                &at.child("appProtocol"),
+                protocol,
+                names::qualified_name(protocol),
+            );
         }
     }
 }

@@ -3,8 +3,9 @@
 use crate::field::{Errors, FieldError, Path};
 use crate::metadata::{self, NameRule};
 use crate::{
-    admissionregistration, apiextensions, apps, autoscaling, batch, certificates, coordination, core, discovery,
-    flowcontrol, networking, node, pod, policy, rbac, resource, scheduling, service, storage,
+    admissionregistration, apiextensions, apps, autoscaling, batch, certificates, coordination,
+    core, discovery, flowcontrol, networking, node, pod, policy, rbac, resource, scheduling,
+    service, storage,
 };
 use serde_json::Value;
 
@@ -44,24 +45,47 @@ pub(crate) fn no_sub(_: &str, _: &Value, _: &Value, _: &mut Errors) {}
 
 impl Rules {
     /// Rules of kinds with metadata rules only.
-    pub const PLAIN: Rules = Rules { name: NameRule::Subdomain, create: nothing, update: nothing_changed, sub: no_sub };
+    pub const PLAIN: Rules = Rules {
+        name: NameRule::Subdomain,
+        create: nothing,
+        update: nothing_changed,
+        sub: no_sub,
+    };
 }
 
 /// Validates a new object. Returns no errors for a valid one.
 pub fn validate_create(kind: Kind<'_>, object: &Value) -> Vec<FieldError> {
     let rules = rules(kind);
     let mut errors = Errors::default();
-    metadata::create(object, kind, rules.name, &Path::ROOT.child("metadata"), &mut errors);
+    metadata::create(
+        object,
+        kind,
+        rules.name,
+        &Path::ROOT.child("metadata"),
+        &mut errors,
+    );
     (rules.create)(object, &mut errors);
     errors.0
 }
 
 /// Validates a changed object. `subresource` is empty for the object itself, else `status`,
 /// `scale`, `ephemeralcontainers`, ...
-pub fn validate_update(kind: Kind<'_>, subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
+pub fn validate_update(
+    kind: Kind<'_>,
+    subresource: &str,
+    new: &Value,
+    old: &Value,
+) -> Vec<FieldError> {
     let rules = rules(kind);
     let mut errors = Errors::default();
-    metadata::update(new, old, kind, rules.name, &Path::ROOT.child("metadata"), &mut errors);
+    metadata::update(
+        new,
+        old,
+        kind,
+        rules.name,
+        &Path::ROOT.child("metadata"),
+        &mut errors,
+    );
     if subresource.is_empty() {
         (rules.update)(new, old, &mut errors);
     } else {
@@ -99,7 +123,9 @@ fn rules(kind: Kind<'_>) -> Rules {
         ("certificates.k8s.io", "CertificateSigningRequest") => certificates::SIGNING_REQUEST,
         ("storage.k8s.io", name) => storage_rules(name),
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flowcontrol::FLOW_SCHEMA,
-        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => flowcontrol::PRIORITY_LEVEL,
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
+            flowcontrol::PRIORITY_LEVEL
+        }
         ("admissionregistration.k8s.io", name) => admission_rules(name),
         ("resource.k8s.io", "ResourceSlice") => resource::SLICE,
         ("resource.k8s.io", "DeviceClass") => resource::DEVICE_CLASS,
@@ -144,7 +170,9 @@ fn storage_rules(name: &str) -> Rules {
 
 fn admission_rules(name: &str) -> Rules {
     match name {
-        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => admissionregistration::WEBHOOKS,
+        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
+            admissionregistration::WEBHOOKS
+        }
         "ValidatingAdmissionPolicyBinding" => admissionregistration::VALIDATING_BINDING,
         "MutatingAdmissionPolicyBinding" => admissionregistration::BINDING,
         "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy" => admissionregistration::POLICY,

@@ -24,21 +24,33 @@ enum Segment<'a> {
 
 impl<'a> Path<'a> {
     /// Path of the object itself.
-    pub const ROOT: Path<'static> = Path { parent: None, segment: Segment::Empty };
+    pub const ROOT: Path<'static> = Path {
+        parent: None,
+        segment: Segment::Empty,
+    };
 
     /// Returns the path of a field. A name with dots adds several fields.
     pub fn child(&'a self, name: &'a str) -> Path<'a> {
-        Path { parent: Some(self), segment: Segment::Name(name) }
+        Path {
+            parent: Some(self),
+            segment: Segment::Name(name),
+        }
     }
 
     /// Returns the path of an element of the list at this path.
     pub fn index(&'a self, index: usize) -> Path<'a> {
-        Path { parent: Some(self), segment: Segment::Index(index) }
+        Path {
+            parent: Some(self),
+            segment: Segment::Index(index),
+        }
     }
 
     /// Returns the path of an entry of the map at this path.
     pub fn key(&'a self, key: &'a str) -> Path<'a> {
-        Path { parent: Some(self), segment: Segment::Key(key) }
+        Path {
+            parent: Some(self),
+            segment: Segment::Key(key),
+        }
     }
 }
 
@@ -149,7 +161,11 @@ impl FieldError {
 
     /// Converts the error to a cause of a Status.
     pub fn cause(&self) -> Cause {
-        Cause { reason: self.kind.reason().into(), message: self.body(), field: self.field.clone() }
+        Cause {
+            reason: self.kind.reason().into(),
+            message: self.body(),
+            field: self.field.clone(),
+        }
     }
 }
 
@@ -160,7 +176,11 @@ impl fmt::Display for FieldError {
 }
 
 /// Converts the errors of the object `name` to a 422 Status.
-pub fn to_api_error(kind: crate::dispatch::Kind<'_>, name: &str, errors: Vec<FieldError>) -> ApiError {
+pub fn to_api_error(
+    kind: crate::dispatch::Kind<'_>,
+    name: &str,
+    errors: Vec<FieldError>,
+) -> ApiError {
     let mut causes: Vec<Cause> = Vec::with_capacity(errors.len());
     causes.extend(errors.iter().map(FieldError::cause));
     ApiError::invalid(kind.group, kind.kind, name, causes)
@@ -190,8 +210,19 @@ pub fn go_quote(text: &str) -> String {
 pub struct Errors(pub Vec<FieldError>);
 
 impl Errors {
-    fn add(&mut self, kind: Kind, path: &Path<'_>, value: Option<Value>, detail: impl Into<String>) {
-        self.0.push(FieldError { kind, field: path.to_string(), value, detail: detail.into() });
+    fn add(
+        &mut self,
+        kind: Kind,
+        path: &Path<'_>,
+        value: Option<Value>,
+        detail: impl Into<String>,
+    ) {
+        self.0.push(FieldError {
+            kind,
+            field: path.to_string(),
+            value,
+            detail: detail.into(),
+        });
     }
 
     /// Returns the number of errors so far.
@@ -220,7 +251,12 @@ impl Errors {
     pub fn not_supported(&mut self, path: &Path<'_>, value: impl Into<Value>, known: &[&str]) {
         let mut quoted: Vec<String> = known.iter().map(|k| go_quote(k)).collect();
         quoted.sort();
-        self.add(Kind::NotSupported, path, Some(value.into()), format!("supported values: {}", quoted.join(", ")));
+        self.add(
+            Kind::NotSupported,
+            path,
+            Some(value.into()),
+            format!("supported values: {}", quoted.join(", ")),
+        );
     }
 
     /// Adds an error for a value that exists already.
@@ -235,7 +271,12 @@ impl Errors {
 
     /// Adds an error for a text above its limit.
     pub fn too_long(&mut self, path: &Path<'_>, max: usize) {
-        self.add(Kind::TooLong, path, None, format!("may not be more than {max} bytes"));
+        self.add(
+            Kind::TooLong,
+            path,
+            None,
+            format!("may not be more than {max} bytes"),
+        );
     }
 
     /// Adds an error for a list above its limit.
@@ -246,7 +287,12 @@ impl Errors {
 
     /// Adds an error for a value of the wrong type.
     pub fn wrong_type(&mut self, path: &Path<'_>, value: impl Into<Value>, wanted: &str) {
-        self.add(Kind::TypeInvalid, path, Some(value.into()), format!("must be of type {wanted}"));
+        self.add(
+            Kind::TypeInvalid,
+            path,
+            Some(value.into()),
+            format!("must be of type {wanted}"),
+        );
     }
 
     /// Adds an error for a reference to a missing object.

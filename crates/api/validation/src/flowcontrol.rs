@@ -7,10 +7,18 @@ use crate::rules;
 use crate::tree::{get, has, int, list, text};
 use serde_json::{Value, json};
 
-pub const FLOW_SCHEMA: Rules =
-    Rules { name: NameRule::Subdomain, create: schema, update: |new, _, e| schema(new, e), sub: no_sub };
-pub const PRIORITY_LEVEL: Rules =
-    Rules { name: NameRule::Subdomain, create: level, update: |new, _, e| level(new, e), sub: no_sub };
+pub const FLOW_SCHEMA: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: schema,
+    update: |new, _, e| schema(new, e),
+    sub: no_sub,
+};
+pub const PRIORITY_LEVEL: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: level,
+    update: |new, _, e| level(new, e),
+    sub: no_sub,
+};
 
 /// Returns the immutable specs of the catch-all flow schemas and priority levels.
 fn fixed(kind: &str, name: &str) -> Option<Value> {
@@ -20,13 +28,15 @@ fn fixed(kind: &str, name: &str) -> Option<Value> {
     };
     let group = |name: &str| json!({"kind": "Group", "group": {"name": name}});
     match (kind, name) {
-        ("FlowSchema", "exempt") => {
-            Some(json!({"priorityLevelConfiguration": {"name": "exempt"}, "matchingPrecedence": 1,
-            "rules": everything(json!([group("system:masters")]))}))
-        }
-        ("FlowSchema", "catch-all") => Some(json!({"priorityLevelConfiguration": {"name": "catch-all"},
+        ("FlowSchema", "exempt") => Some(
+            json!({"priorityLevelConfiguration": {"name": "exempt"}, "matchingPrecedence": 1,
+            "rules": everything(json!([group("system:masters")]))}),
+        ),
+        ("FlowSchema", "catch-all") => {
+            Some(json!({"priorityLevelConfiguration": {"name": "catch-all"},
             "matchingPrecedence": 10_000, "distinguisherMethod": {"type": "ByUser"},
-            "rules": everything(json!([group("system:unauthenticated"), group("system:authenticated")]))})),
+            "rules": everything(json!([group("system:unauthenticated"), group("system:authenticated")]))}))
+        }
         ("PriorityLevelConfiguration", "catch-all") => Some(json!({"type": "Limited", "limited":
             {"nominalConcurrencyShares": 5, "lendablePercent": 0, "limitResponse": {"type": "Reject"}}})),
         _ => None,
@@ -37,7 +47,11 @@ fn mandatory(kind: &str, object: &Value, errors: &mut Errors) {
     let name = text(get(object, "metadata"), "name");
     if fixed(kind, name).is_some_and(|fixed| fixed != *get(object, "spec")) {
         let detail = format!("spec of '{name}' must equal the fixed value");
-        errors.invalid(&Path::ROOT.child("spec"), get(object, "spec").clone(), detail);
+        errors.invalid(
+            &Path::ROOT.child("spec"),
+            get(object, "spec").clone(),
+            detail,
+        );
     }
 }
 
@@ -46,43 +60,86 @@ fn schema(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let precedence = int(spec, "matchingPrecedence").unwrap_or(0);
     if precedence <= 0 {
-        errors.invalid(&path.child("matchingPrecedence"), precedence, "must be a positive value");
+        errors.invalid(
+            &path.child("matchingPrecedence"),
+            precedence,
+            "must be a positive value",
+        );
     } else if precedence > 10_000 {
-        errors.invalid(&path.child("matchingPrecedence"), precedence, "must not be greater than 10000");
+        errors.invalid(
+            &path.child("matchingPrecedence"),
+            precedence,
+            "must not be greater than 10000",
+        );
     }
     if text(get(spec, "priorityLevelConfiguration"), "name").is_empty() {
-        errors.required(&path.child("priorityLevelConfiguration").child("name"), "must reference a priority level");
+        errors.required(
+            &path.child("priorityLevelConfiguration").child("name"),
+            "must reference a priority level",
+        );
     }
     let level = text(get(spec, "priorityLevelConfiguration"), "name");
     if !level.is_empty() {
         let at = path.child("priorityLevelConfiguration");
-        errors.invalid_each(&at.child("name"), level, api_meta::names::dns1123_subdomain(level));
+        errors.invalid_each(
+            &at.child("name"),
+            level,
+            api_meta::names::dns1123_subdomain(level),
+        );
     }
     let method = get(spec, "distinguisherMethod");
-    rules::one_of(method, "type", &["ByNamespace", "ByUser"], &path.child("distinguisherMethod"), errors);
+    rules::one_of(
+        method,
+        "type",
+        &["ByNamespace", "ByUser"],
+        &path.child("distinguisherMethod"),
+        errors,
+    );
     let at = path.child("rules");
     for (i, rule) in list(spec, "rules").iter().enumerate() {
         let at = at.index(i);
         if list(rule, "subjects").is_empty() {
-            errors.required(&at.child("subjects"), "subjects must contain at least one value");
+            errors.required(
+                &at.child("subjects"),
+                "subjects must contain at least one value",
+            );
         }
         if list(rule, "resourceRules").is_empty() && list(rule, "nonResourceRules").is_empty() {
-            errors.required(&at, "at least one of resourceRules and nonResourceRules has to be non-empty");
+            errors.required(
+                &at,
+                "at least one of resourceRules and nonResourceRules has to be non-empty",
+            );
         }
         rule_parts(rule, &at, errors);
         let subjects = at.child("subjects");
         for (j, subject) in list(rule, "subjects").iter().enumerate() {
             let kind = text(subject, "kind");
             if !["Group", "ServiceAccount", "User"].contains(&kind) {
-                errors.not_supported(&subjects.index(j).child("kind"), kind, &["Group", "ServiceAccount", "User"]);
+                errors.not_supported(
+                    &subjects.index(j).child("kind"),
+                    kind,
+                    &["Group", "ServiceAccount", "User"],
+                );
             }
         }
     }
 }
 
-const VERBS: [&str; 10] =
-    ["*", "create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
-const METHODS: [&str; 8] = ["*", "delete", "get", "head", "options", "patch", "post", "put"];
+const VERBS: [&str; 10] = [
+    "*",
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "proxy",
+    "update",
+    "watch",
+];
+const METHODS: [&str; 8] = [
+    "*", "delete", "get", "head", "options", "patch", "post", "put",
+];
 
 fn rule_parts(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("resourceRules");
@@ -93,7 +150,11 @@ fn rule_parts(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
         for (j, namespace) in list(one, "namespaces").iter().enumerate() {
             let namespace = namespace.as_str().unwrap_or_default();
             if namespace != "*" {
-                errors.invalid_each(&spaces.index(j), namespace, api_meta::names::dns1123_label(namespace));
+                errors.invalid_each(
+                    &spaces.index(j),
+                    namespace,
+                    api_meta::names::dns1123_label(namespace),
+                );
             }
         }
     }
@@ -124,12 +185,19 @@ fn level(object: &Value, errors: &mut Errors) {
     let kind = text(spec, "type");
     let exempt = text(get(object, "metadata"), "name") == "exempt";
     if exempt != (kind == "Exempt") && ["Exempt", "Limited"].contains(&kind) {
-        errors.invalid(&path.child("type"), kind, "type must be 'Exempt' if and only if name is 'exempt'");
+        errors.invalid(
+            &path.child("type"),
+            kind,
+            "type must be 'Exempt' if and only if name is 'exempt'",
+        );
     }
     match kind {
         "Exempt" => {
             if has(spec, "limited") {
-                errors.forbidden(&path.child("limited"), "must be nil if the type is not Limited");
+                errors.forbidden(
+                    &path.child("limited"),
+                    "must be nil if the type is not Limited",
+                );
             }
         }
         "Limited" => {
@@ -152,15 +220,26 @@ fn limited(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (response, at) = (get(limited, "limitResponse"), at.child("limitResponse"));
     match text(response, "type") {
         "Reject" if has(response, "queuing") => {
-            errors.forbidden(&at.child("queuing"), "must be nil if limited.limitResponse.type is not Limited");
+            errors.forbidden(
+                &at.child("queuing"),
+                "must be nil if limited.limitResponse.type is not Limited",
+            );
         }
         "Reject" => {}
         "Queue" if !has(response, "queuing") => {
-            errors.required(&at.child("queuing"), "must not be empty if limited.limitResponse.type is Limited");
+            errors.required(
+                &at.child("queuing"),
+                "must not be empty if limited.limitResponse.type is Limited",
+            );
         }
         "Queue" => {
             for field in ["handSize", "queues", "queueLengthLimit"] {
-                rules::positive(get(response, "queuing"), field, &at.child("queuing"), errors);
+                rules::positive(
+                    get(response, "queuing"),
+                    field,
+                    &at.child("queuing"),
+                    errors,
+                );
             }
         }
         other => errors.not_supported(&at.child("type"), other, &["Queue", "Reject"]),

@@ -40,14 +40,17 @@ impl NameRule {
         match self {
             NameRule::Subdomain => names::dns1123_subdomain(&masked),
             NameRule::Label => names::dns1123_label(&masked),
-            NameRule::PathSegment if prefix => {
-                names::path_segment(name).into_iter().filter(|p| p.contains("may not contain")).collect()
-            }
+            NameRule::PathSegment if prefix => names::path_segment(name)
+                .into_iter()
+                .filter(|p| p.contains("may not contain"))
+                .collect(),
             NameRule::PathSegment => names::path_segment(name),
             NameRule::PrintablePathSegment => {
                 let mut problems = NameRule::PathSegment.problems(name, prefix);
-                problems
-                    .extend(name.contains(char::is_control).then(|| "may not contain control characters".to_owned()));
+                problems.extend(
+                    name.contains(char::is_control)
+                        .then(|| "may not contain control characters".to_owned()),
+                );
                 problems
             }
             NameRule::Own => Vec::new(),
@@ -56,16 +59,30 @@ impl NameRule {
 }
 
 /// Validates a new object's metadata.
-pub fn create(object: &Value, kind: Kind<'_>, rule: NameRule, path: &Path<'_>, errors: &mut Errors) {
+pub fn create(
+    object: &Value,
+    kind: Kind<'_>,
+    rule: NameRule,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let meta = get(object, "metadata");
     let generate = text(meta, "generateName");
     if !generate.is_empty() {
-        errors.invalid_each(&path.child("generateName"), generate, rule.problems(generate, true));
+        errors.invalid_each(
+            &path.child("generateName"),
+            generate,
+            rule.problems(generate, true),
+        );
     }
     name(text(meta, "name"), rule, path, errors);
     namespace(text(meta, "namespace"), kind.namespaced, path, errors);
     if int(meta, "generation").is_some_and(|g| g < 0) {
-        errors.invalid(&path.child("generation"), get(meta, "generation").clone(), rules::NEGATIVE);
+        errors.invalid(
+            &path.child("generation"),
+            get(meta, "generation").clone(),
+            rules::NEGATIVE,
+        );
     }
     common(meta, path, errors);
 }
@@ -92,7 +109,11 @@ fn namespace(namespace: &str, namespaced: bool, path: &Path<'_>, errors: &mut Er
 fn common(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     labels(meta, "labels", path, errors);
     annotations(meta, path, errors);
-    owners(list(meta, "ownerReferences"), &path.child("ownerReferences"), errors);
+    owners(
+        list(meta, "ownerReferences"),
+        &path.child("ownerReferences"),
+        errors,
+    );
     finalizers(meta, &path.child("finalizers"), errors);
 }
 
@@ -124,7 +145,11 @@ fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
     for owner in owners {
         let version = text(owner, "apiVersion");
         if version.rsplit('/').next().unwrap_or_default().is_empty() {
-            errors.invalid(&path.child("apiVersion"), version, "version must not be empty");
+            errors.invalid(
+                &path.child("apiVersion"),
+                version,
+                "version must not be empty",
+            );
         }
         for field in ["kind", "name", "uid"] {
             if text(owner, field).is_empty() {
@@ -132,7 +157,11 @@ fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
             }
         }
         if (version, text(owner, "kind")) == ("v1", "Event") {
-            errors.invalid(path, owner.clone(), "/v1, Kind=Event is disallowed from being an owner");
+            errors.invalid(
+                path,
+                owner.clone(),
+                "/v1, Kind=Event is disallowed from being an owner",
+            );
         }
         if flag(owner, "controller") {
             let this = format!("{}/{}", text(owner, "kind"), text(owner, "name"));
@@ -153,16 +182,31 @@ fn finalizers(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     for finalizer in &all {
         errors.invalid_each(path, finalizer, names::qualified_name(finalizer));
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
-            errors.invalid(path, *finalizer, "name is neither a standard finalizer name nor is it fully qualified");
+            errors.invalid(
+                path,
+                *finalizer,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            );
         }
     }
     if all.contains(&"orphan") && all.contains(&"foregroundDeletion") {
-        errors.invalid(path, all, "finalizer orphan and foregroundDeletion cannot be both set");
+        errors.invalid(
+            path,
+            all,
+            "finalizer orphan and foregroundDeletion cannot be both set",
+        );
     }
 }
 
 /// Validates a changed object's metadata.
-pub fn update(new: &Value, old: &Value, _kind: Kind<'_>, _rule: NameRule, path: &Path<'_>, errors: &mut Errors) {
+pub fn update(
+    new: &Value,
+    old: &Value,
+    _kind: Kind<'_>,
+    _rule: NameRule,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let (new, old) = (get(new, "metadata"), get(old, "metadata"));
     no_new_finalizers(new, old, &path.child("finalizers"), errors);
     if let (Some(n), Some(o)) = (int(new, "generation"), int(old, "generation"))
@@ -170,7 +214,14 @@ pub fn update(new: &Value, old: &Value, _kind: Kind<'_>, _rule: NameRule, path: 
     {
         errors.invalid(&path.child("generation"), n, "must not be decremented");
     }
-    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ] {
         if get(new, field) != get(old, field) {
             errors.invalid(&path.child(field), get(new, field).clone(), IMMUTABLE);
         }
@@ -183,8 +234,11 @@ fn no_new_finalizers(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Err
         return;
     }
     let before = texts(old, "finalizers");
-    let mut added: Vec<String> =
-        texts(new, "finalizers").iter().filter(|f| !before.contains(f)).map(|f| format!("{f:?}")).collect();
+    let mut added: Vec<String> = texts(new, "finalizers")
+        .iter()
+        .filter(|f| !before.contains(f))
+        .map(|f| format!("{f:?}"))
+        .collect();
     if !added.is_empty() {
         added.sort();
         let detail = format!(

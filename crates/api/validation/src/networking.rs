@@ -9,30 +9,64 @@ use crate::tree::{equal, get, has, int, list, same, text, texts};
 use api_meta::names;
 use serde_json::Value;
 
-pub const INGRESS: Rules =
-    Rules { name: NameRule::Subdomain, create: ingress, update: |new, _, e| ingress(new, e), sub: no_sub };
-pub const INGRESS_CLASS: Rules = Rules { name: NameRule::Subdomain, create: class, update: update_class, sub: no_sub };
-pub const NETWORK_POLICY: Rules =
-    Rules { name: NameRule::Subdomain, create: policy, update: |new, _, e| policy(new, e), sub: no_sub };
-pub const SERVICE_CIDR: Rules =
-    Rules { name: NameRule::Subdomain, create: service_cidr, update: update_cidr, sub: no_sub };
-pub const IP_ADDRESS: Rules = Rules { name: NameRule::Own, create: address, update: update_address, sub: no_sub };
+pub const INGRESS: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: ingress,
+    update: |new, _, e| ingress(new, e),
+    sub: no_sub,
+};
+pub const INGRESS_CLASS: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: class,
+    update: update_class,
+    sub: no_sub,
+};
+pub const NETWORK_POLICY: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: policy,
+    update: |new, _, e| policy(new, e),
+    sub: no_sub,
+};
+pub const SERVICE_CIDR: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: service_cidr,
+    update: update_cidr,
+    sub: no_sub,
+};
+pub const IP_ADDRESS: Rules = Rules {
+    name: NameRule::Own,
+    create: address,
+    update: update_address,
+    sub: no_sub,
+};
 
 fn ingress(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let rules_ = list(spec, "rules");
     if rules_.is_empty() && !has(spec, "defaultBackend") {
-        errors.invalid(&path, rules_.to_vec(), "either `defaultBackend` or `rules` must be specified");
+        errors.invalid(
+            &path,
+            rules_.to_vec(),
+            "either `defaultBackend` or `rules` must be specified",
+        );
     }
     if has(spec, "defaultBackend") {
-        backend(get(spec, "defaultBackend"), &path.child("defaultBackend"), errors);
+        backend(
+            get(spec, "defaultBackend"),
+            &path.child("defaultBackend"),
+            errors,
+        );
     }
     let at = path.child("rules");
     for (i, rule) in rules_.iter().enumerate() {
         let at = at.index(i);
         host(text(rule, "host"), &at.child("host"), errors);
         if has(rule, "http") {
-            paths(get(rule, "http"), &at.child("http").child("paths").to_string(), errors);
+            paths(
+                get(rule, "http"),
+                &at.child("http").child("paths").to_string(),
+                errors,
+            );
         }
     }
     let at = path.child("tls");
@@ -44,12 +78,20 @@ fn ingress(object: &Value, errors: &mut Errors) {
         }
         let secret = text(tls, "secretName");
         if !secret.is_empty() {
-            errors.invalid_each(&at.child("secretName"), secret, names::dns1123_subdomain(secret));
+            errors.invalid_each(
+                &at.child("secretName"),
+                secret,
+                names::dns1123_subdomain(secret),
+            );
         }
     }
     let class = text(spec, "ingressClassName");
     if has(spec, "ingressClassName") {
-        errors.invalid_each(&path.child("ingressClassName"), class, names::dns1123_subdomain(class));
+        errors.invalid_each(
+            &path.child("ingressClassName"),
+            class,
+            names::dns1123_subdomain(class),
+        );
     }
 }
 
@@ -90,8 +132,15 @@ fn paths(http: &Value, path: &str, errors: &mut Errors) {
                 if !value.starts_with('/') {
                     errors.invalid(&at.child("path"), value, "must be an absolute path");
                 }
-                for bad in ["//", "/./", "/../", "%2f", "%2F"].into_iter().filter(|b| value.contains(b)) {
-                    errors.invalid(&at.child("path"), value, format!("must not contain '{bad}'"));
+                for bad in ["//", "/./", "/../", "%2f", "%2F"]
+                    .into_iter()
+                    .filter(|b| value.contains(b))
+                {
+                    errors.invalid(
+                        &at.child("path"),
+                        value,
+                        format!("must not contain '{bad}'"),
+                    );
                 }
                 for bad in ["/..", "/."].into_iter().filter(|b| value.ends_with(b)) {
                     errors.invalid(&at.child("path"), value, format!("cannot end with '{bad}'"));
@@ -102,7 +151,11 @@ fn paths(http: &Value, path: &str, errors: &mut Errors) {
                     errors.invalid(&at.child("path"), value, "must be an absolute path");
                 }
             }
-            other => errors.not_supported(&at.child("pathType"), other, &["Exact", "ImplementationSpecific", "Prefix"]),
+            other => errors.not_supported(
+                &at.child("pathType"),
+                other,
+                &["Exact", "ImplementationSpecific", "Prefix"],
+            ),
         }
         backend(get(one, "backend"), &at.child("backend"), errors);
     }
@@ -137,7 +190,9 @@ fn backend(backend: &Value, path: &Path<'_>, errors: &mut Errors) {
                         errors.invalid(&at.child("number"), n, problem);
                     }
                 }
-                (_, n) if n != 0 => errors.invalid(path, "", "cannot set both port name & port number"),
+                (_, n) if n != 0 => {
+                    errors.invalid(path, "", "cannot set both port name & port number")
+                }
                 (name, _) => errors.invalid_each(&at.child("name"), name, rules::port_name(name)),
             }
         }
@@ -162,24 +217,36 @@ fn class(object: &Value, errors: &mut Errors) {
     }
     let group = text(parameters, "apiGroup");
     if !group.is_empty() {
-        errors.invalid_each(&at.child("apiGroup"), group, names::dns1123_subdomain(group));
+        errors.invalid_each(
+            &at.child("apiGroup"),
+            group,
+            names::dns1123_subdomain(group),
+        );
     }
     let namespace = text(parameters, "namespace");
     match text(parameters, "scope") {
         "" => errors.required(&at.child("scope"), ""),
-        "Namespace" if namespace.is_empty() => {
-            errors.required(&at.child("namespace"), "`parameters.scope` is set to 'Namespace'")
-        }
-        "Cluster" if has(parameters, "namespace") => {
-            errors.forbidden(&at.child("namespace"), "`parameters.scope` is set to 'Cluster'")
-        }
+        "Namespace" if namespace.is_empty() => errors.required(
+            &at.child("namespace"),
+            "`parameters.scope` is set to 'Namespace'",
+        ),
+        "Cluster" if has(parameters, "namespace") => errors.forbidden(
+            &at.child("namespace"),
+            "`parameters.scope` is set to 'Cluster'",
+        ),
         "Namespace" | "Cluster" => {}
         other => errors.not_supported(&at.child("scope"), other, &["Cluster", "Namespace"]),
     }
 }
 
 fn update_class(new: &Value, old: &Value, errors: &mut Errors) {
-    rules::immutable(get(new, "spec"), get(old, "spec"), "controller", &Path::ROOT.child("spec"), errors);
+    rules::immutable(
+        get(new, "spec"),
+        get(old, "spec"),
+        "controller",
+        &Path::ROOT.child("spec"),
+        errors,
+    );
     class(new, errors);
 }
 
@@ -203,7 +270,11 @@ fn policy(object: &Value, errors: &mut Errors) {
     let at = path.child("policyTypes");
     let types = texts(spec, "policyTypes");
     if types.len() > 2 {
-        errors.invalid(&at, types.clone(), "may not specify more than two policyTypes");
+        errors.invalid(
+            &at,
+            types.clone(),
+            "may not specify more than two policyTypes",
+        );
         return;
     }
     for (i, kind) in types.iter().enumerate() {
@@ -223,7 +294,9 @@ fn policy_port(port: &Value, path: &Path<'_>, errors: &mut Errors) {
         if let Some(end) = end {
             match number.as_i64() {
                 None => errors.invalid(&at, end, "may not be specified when `port` is non-numeric"),
-                Some(start) if end < start => errors.invalid(&at, end, "must be greater than or equal to `port`"),
+                Some(start) if end < start => {
+                    errors.invalid(&at, end, "must be greater than or equal to `port`")
+                }
                 Some(_) => {
                     if let Some(problem) = rules::port_number(end) {
                         errors.invalid(&at, end, problem);
@@ -232,7 +305,11 @@ fn policy_port(port: &Value, path: &Path<'_>, errors: &mut Errors) {
             }
         }
     } else if let Some(end) = end {
-        errors.invalid(&at, end, "may not be specified when `port` is not specified");
+        errors.invalid(
+            &at,
+            end,
+            "may not be specified when `port` is not specified",
+        );
     }
 }
 
@@ -266,7 +343,9 @@ fn block(block: &Value, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid_each(&path.child("cidr"), cidr, problems);
         return;
     }
-    let Ok(outer) = cidr.parse::<ipnet::IpNet>() else { return };
+    let Ok(outer) = cidr.parse::<ipnet::IpNet>() else {
+        return;
+    };
     let at = path.child("except");
     for (i, except) in list(block, "except").iter().enumerate() {
         let except = except.as_str().unwrap_or_default();
@@ -298,7 +377,11 @@ fn service_cidr(object: &Value, errors: &mut Errors) {
         match cidr.parse::<ipnet::IpNet>() {
             Err(_) => errors.invalid_each(&path.index(i), cidr, rules::cidr(cidr)),
             Ok(net) if net.addr() != net.network() => {
-                errors.invalid(&path.index(i), *cidr, "must not have bits set beyond the prefix length");
+                errors.invalid(
+                    &path.index(i),
+                    *cidr,
+                    "must not have bits set beyond the prefix length",
+                );
             }
             Ok(_) => {}
         }
@@ -308,10 +391,17 @@ fn service_cidr(object: &Value, errors: &mut Errors) {
 fn update_cidr(new: &Value, old: &Value, errors: &mut Errors) {
     let at = Path::ROOT.child("spec");
     let path = at.child("cidrs");
-    let (after, before) = (list(get(new, "spec"), "cidrs"), list(get(old, "spec"), "cidrs"));
+    let (after, before) = (
+        list(get(new, "spec"), "cidrs"),
+        list(get(old, "spec"), "cidrs"),
+    );
     for (i, cidr) in before.iter().enumerate() {
         if after.get(i) != Some(cidr) {
-            errors.invalid(&path.index(i), after.get(i).cloned().unwrap_or_default(), rules::IMMUTABLE);
+            errors.invalid(
+                &path.index(i),
+                after.get(i).cloned().unwrap_or_default(),
+                rules::IMMUTABLE,
+            );
         }
     }
     if after.len() > before.len() {
@@ -346,7 +436,15 @@ fn address(object: &Value, errors: &mut Errors) {
 
 fn update_address(new: &Value, old: &Value, errors: &mut Errors) {
     address(new, errors);
-    if !equal(get(new, "spec"), get(old, "spec")) && !same(get(new, "spec"), get(old, "spec"), "parentRef") {
-        rules::immutable(get(new, "spec"), get(old, "spec"), "parentRef", &Path::ROOT.child("spec"), errors);
+    if !equal(get(new, "spec"), get(old, "spec"))
+        && !same(get(new, "spec"), get(old, "spec"), "parentRef")
+    {
+        rules::immutable(
+            get(new, "spec"),
+            get(old, "spec"),
+            "parentRef",
+            &Path::ROOT.child("spec"),
+            errors,
+        );
     }
 }

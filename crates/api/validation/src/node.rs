@@ -8,11 +8,20 @@ use crate::rules;
 use crate::tree::{get, has, list, text};
 use serde_json::{Value, json};
 
-pub const RUNTIME_CLASS: Rules = Rules { name: NameRule::Subdomain, create: class, update: update_class, sub: no_sub };
+pub const RUNTIME_CLASS: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: class,
+    update: update_class,
+    sub: no_sub,
+};
 
 fn class(object: &Value, errors: &mut Errors) {
     let handler = text(object, "handler");
-    errors.invalid_each(&Path::ROOT.child("handler"), handler, api_meta::names::dns1123_label(handler));
+    errors.invalid_each(
+        &Path::ROOT.child("handler"),
+        handler,
+        api_meta::names::dns1123_label(handler),
+    );
     if has(object, "overhead") {
         let limits = json!({"limits": get(get(object, "overhead"), "podFixed")});
         pod::resource_list(&limits, "limits", &Path::ROOT.child("overhead"), errors);
@@ -20,7 +29,11 @@ fn class(object: &Value, errors: &mut Errors) {
     if has(object, "scheduling") {
         let (scheduling, path) = (get(object, "scheduling"), Path::ROOT.child("scheduling"));
         metadata::labels(scheduling, "nodeSelector", &path, errors);
-        pod::tolerations(list(scheduling, "tolerations"), &path.child("tolerations"), errors);
+        pod::tolerations(
+            list(scheduling, "tolerations"),
+            &path.child("tolerations"),
+            errors,
+        );
     }
 }
 

@@ -11,17 +11,25 @@ use serde_json::Value;
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 const fn path_named(create: crate::dispatch::Create, update: crate::dispatch::Update) -> Rules {
-    Rules { name: NameRule::PathSegment, create, update, sub: no_sub }
+    Rules {
+        name: NameRule::PathSegment,
+        create,
+        update,
+        sub: no_sub,
+    }
 }
 
 pub const ROLE: Rules = path_named(|o, e| role(o, true, e), |new, _, e| role(new, true, e));
-pub const CLUSTER_ROLE: Rules = path_named(|o, e| role(o, false, e), |new, _, e| role(new, false, e));
+pub const CLUSTER_ROLE: Rules =
+    path_named(|o, e| role(o, false, e), |new, _, e| role(new, false, e));
 pub const ROLE_BINDING: Rules = path_named(
     |o, e| binding(o, &["ClusterRole", "Role"], e),
     |new, old, e| update_binding(new, old, &["ClusterRole", "Role"], e),
 );
-pub const CLUSTER_ROLE_BINDING: Rules =
-    path_named(|o, e| binding(o, &["ClusterRole"], e), |new, old, e| update_binding(new, old, &["ClusterRole"], e));
+pub const CLUSTER_ROLE_BINDING: Rules = path_named(
+    |o, e| binding(o, &["ClusterRole"], e),
+    |new, old, e| update_binding(new, old, &["ClusterRole"], e),
+);
 
 fn role(object: &Value, namespaced: bool, errors: &mut Errors) {
     let path = Path::ROOT.child("rules");
@@ -35,7 +43,10 @@ fn role(object: &Value, namespaced: bool, errors: &mut Errors) {
     let at = at.child("clusterRoleSelectors");
     let selectors = list(get(object, "aggregationRule"), "clusterRoleSelectors");
     if selectors.is_empty() {
-        errors.required(&at, "at least one clusterRoleSelector required if aggregationRule is non-nil");
+        errors.required(
+            &at,
+            "at least one clusterRoleSelector required if aggregationRule is non-nil",
+        );
     }
     for (i, one) in selectors.iter().enumerate() {
         selector::validate(one, &at.index(i), errors);
@@ -47,25 +58,42 @@ fn role(object: &Value, namespaced: bool, errors: &mut Errors) {
 
 fn policy_rule(rule: &Value, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
     if list(rule, "verbs").is_empty() {
-        errors.required(&path.child("verbs"), "verbs must contain at least one value");
+        errors.required(
+            &path.child("verbs"),
+            "verbs must contain at least one value",
+        );
     }
     let urls = list(rule, "nonResourceURLs");
     let (groups, resources) = (list(rule, "apiGroups"), list(rule, "resources"));
     if !urls.is_empty() {
         let at = path.child("nonResourceURLs");
         if namespaced {
-            errors.invalid(&at, urls.to_vec(), "namespaced rules cannot apply to non-resource URLs");
+            errors.invalid(
+                &at,
+                urls.to_vec(),
+                "namespaced rules cannot apply to non-resource URLs",
+            );
         }
         if !groups.is_empty() || !resources.is_empty() || !list(rule, "resourceNames").is_empty() {
-            errors.invalid(&at, urls.to_vec(), "rules cannot apply to both regular resources and non-resource URLs");
+            errors.invalid(
+                &at,
+                urls.to_vec(),
+                "rules cannot apply to both regular resources and non-resource URLs",
+            );
         }
         return;
     }
     if groups.is_empty() {
-        errors.required(&path.child("apiGroups"), "resource rules must supply at least one api group");
+        errors.required(
+            &path.child("apiGroups"),
+            "resource rules must supply at least one api group",
+        );
     }
     if resources.is_empty() {
-        errors.required(&path.child("resources"), "resource rules must supply at least one resource");
+        errors.required(
+            &path.child("resources"),
+            "resource rules must supply at least one resource",
+        );
     }
 }
 
@@ -114,13 +142,21 @@ fn validate_subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: 
                 errors.not_supported(&path.child("apiGroup"), group, &[GROUP]);
             }
         }
-        other => errors.not_supported(&path.child("kind"), other, &["ServiceAccount", "User", "Group"]),
+        other => errors.not_supported(
+            &path.child("kind"),
+            other,
+            &["ServiceAccount", "User", "Group"],
+        ),
     }
 }
 
 fn update_binding(new: &Value, old: &Value, kinds: &[&str], errors: &mut Errors) {
     binding(new, kinds, errors);
     if !same(new, old, "roleRef") {
-        errors.invalid(&Path::ROOT.child("roleRef"), get(new, "roleRef").clone(), "cannot change roleRef");
+        errors.invalid(
+            &Path::ROOT.child("roleRef"),
+            get(new, "roleRef").clone(),
+            "cannot change roleRef",
+        );
     }
 }

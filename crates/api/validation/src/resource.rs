@@ -13,8 +13,18 @@ use crate::tree::{get, has, list, text};
 use api_meta::names;
 use serde_json::Value;
 
-pub const CLAIM: Rules = Rules { name: NameRule::Subdomain, create: claim, update: update_claim, sub: no_sub };
-pub const TEMPLATE: Rules = Rules { name: NameRule::Subdomain, create: template, update: update_claim, sub: no_sub };
+pub const CLAIM: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: claim,
+    update: update_claim,
+    sub: no_sub,
+};
+pub const TEMPLATE: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: template,
+    update: update_claim,
+    sub: no_sub,
+};
 
 fn claim(object: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
@@ -44,9 +54,13 @@ fn devices(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.duplicate(&at.child("name"), name);
         }
         seen.push(name);
-        let choices = usize::from(has(request, "exactly")) + usize::from(!list(request, "firstAvailable").is_empty());
+        let choices = usize::from(has(request, "exactly"))
+            + usize::from(!list(request, "firstAvailable").is_empty());
         if choices == 0 {
-            errors.required(&at, "exactly one of `exactly` or `firstAvailable` is required");
+            errors.required(
+                &at,
+                "exactly one of `exactly` or `firstAvailable` is required",
+            );
         } else if choices > 1 {
             errors.invalid(
                 &at,
@@ -69,7 +83,12 @@ fn devices(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         let at = at.index(i);
         let at = at.child("requests");
         for (j, name) in list(config, "requests").iter().enumerate() {
-            request_name(name.as_str().unwrap_or_default(), &seen, &at.index(j), errors);
+            request_name(
+                name.as_str().unwrap_or_default(),
+                &seen,
+                &at.index(j),
+                errors,
+            );
         }
     }
 }
@@ -86,15 +105,23 @@ fn selectors(parent: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub const DEVICE_CLASS: Rules =
-    Rules { name: NameRule::Subdomain, create: class, update: |new, _, e| class(new, e), sub: no_sub };
+pub const DEVICE_CLASS: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: class,
+    update: |new, _, e| class(new, e),
+    sub: no_sub,
+};
 
 fn class(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     selectors(spec, &path, errors);
     let name = text(spec, "extendedResourceName");
     if has(spec, "extendedResourceName") && !crate::pod::is_extended(name) {
-        errors.invalid(&path.child("extendedResourceName"), name, "must be a valid extended resource name");
+        errors.invalid(
+            &path.child("extendedResourceName"),
+            name,
+            "must be a valid extended resource name",
+        );
     }
 }
 
@@ -140,7 +167,12 @@ pub fn validate_admin_access(kind: Kind<'_>, object: &Value) -> Vec<FieldError> 
 
 /// Rejects metadata of a template that only the server sets.
 fn template_metadata(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for (field, value) in meta.as_object().into_iter().flatten().filter(|(_, v)| !v.is_null()) {
+    for (field, value) in meta
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(_, v)| !v.is_null())
+    {
         let spelled = match field.as_str() {
             "labels" | "annotations" => continue,
             "uid" => "uID",
@@ -163,7 +195,11 @@ fn constraints(devices: &Value, requests: &[&str], path: &Path<'_>, errors: &mut
         }
         let attribute = text(constraint, "matchAttribute");
         if !attribute.is_empty() && !attribute.contains('/') {
-            errors.invalid(&at.child("matchAttribute"), attribute, "must include a domain");
+            errors.invalid(
+                &at.child("matchAttribute"),
+                attribute,
+                "must include a domain",
+            );
         }
     }
 }
@@ -179,17 +215,37 @@ mod tests {
 
     #[test]
     fn requests_for_administrative_access_are_found() {
-        let kind = |kind| Kind { group: "resource.k8s.io", version: "v1", kind, namespaced: true };
+        let kind = |kind| Kind {
+            group: "resource.k8s.io",
+            version: "v1",
+            kind,
+            namespaced: true,
+        };
         let request = |admin: bool| json!({"name": "r", "exactly": {"adminAccess": admin}});
         let spec = json!({"devices": {"requests": [request(false), request(true)]}});
         for (name, object, expect) in [
-            ("ResourceClaim", json!({"spec": spec}), &["spec.devices.requests[1].adminAccess"][..]),
-            ("ResourceClaimTemplate", json!({"spec": {"spec": spec}}), &["spec.devices.requests[1].adminAccess"]),
+            (
+                "ResourceClaim",
+                json!({"spec": spec}),
+                &["spec.devices.requests[1].adminAccess"][..],
+            ),
+            (
+                "ResourceClaimTemplate",
+                json!({"spec": {"spec": spec}}),
+                &["spec.devices.requests[1].adminAccess"],
+            ),
             ("ResourceClaim", json!({"spec": {}}), &[]),
             ("DeviceClass", json!({"spec": spec}), &[]),
         ] {
             let found = validate_admin_access(kind(name), &object);
-            assert_eq!(found.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), expect, "{name}");
+            assert_eq!(
+                found
+                    .iter()
+                    .map(|error| error.field.as_str())
+                    .collect::<Vec<_>>(),
+                expect,
+                "{name}"
+            );
         }
     }
 }

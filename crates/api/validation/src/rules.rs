@@ -43,7 +43,13 @@ pub fn one_of(parent: &Value, field: &str, known: &[&str], path: &Path<'_>, erro
 }
 
 /// Validates a required string that must be in `known`.
-pub fn required_one_of(parent: &Value, field: &str, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub fn required_one_of(
+    parent: &Value,
+    field: &str,
+    known: &[&str],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     match get(parent, field).as_str().unwrap_or_default() {
         "" => errors.required(&path.child(field), ""),
         value if !known.contains(&value) => errors.not_supported(&path.child(field), value, known),
@@ -94,8 +100,14 @@ pub fn port_name(text: &str) -> Vec<String> {
     if text.len() > 15 {
         out.push("must be no more than 15 bytes".to_owned());
     }
-    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
-        out.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+    if text.is_empty()
+        || !text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    {
+        out.push(
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned(),
+        );
     }
     if !text.bytes().any(|b| b.is_ascii_lowercase()) {
         out.push("must contain at least one letter (a-z)".to_owned());
@@ -128,7 +140,11 @@ pub fn config_key(text: &str) -> Vec<String> {
     if text.len() > 253 {
         out.push("must be no more than 253 bytes".to_owned());
     }
-    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')) {
+    if text.is_empty()
+        || !text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    {
         out.push("a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".to_owned());
     }
     match text {
@@ -142,18 +158,33 @@ pub fn config_key(text: &str) -> Vec<String> {
 /// Validates a qualified name with a domain: `example.com/thing`.
 pub fn domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut Errors) {
     let Some((domain, rest)) = text.split_once('/') else {
-        errors.invalid(path, text, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+        errors.invalid(
+            path,
+            text,
+            "must be a domain-prefixed path (such as \"acme.io/foo\")",
+        );
         return;
     };
     if domain.is_empty() || rest.is_empty() {
-        errors.invalid(path, text, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+        errors.invalid(
+            path,
+            text,
+            "must be a domain-prefixed path (such as \"acme.io/foo\")",
+        );
         return;
     }
     for problem in names::dns1123_subdomain(domain) {
         errors.invalid(path, domain, problem);
     }
-    if !rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:%@".contains(&b)) {
-        errors.invalid(path, rest, "must consist of alphanumeric characters and '/', '-', '.', '_', '~'");
+    if !rest
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:%@".contains(&b))
+    {
+        errors.invalid(
+            path,
+            rest,
+            "must consist of alphanumeric characters and '/', '-', '.', '_', '~'",
+        );
     }
 }
 
@@ -161,7 +192,10 @@ pub fn domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut Errors) {
 pub fn qualified_domain(text: &str, min: usize) -> Vec<String> {
     let mut out = names::dns1123_subdomain(text);
     if out.is_empty() && text.split('.').count() < min {
-        out.push(format!("should be a domain with at least {} segments separated by dots", number(min)));
+        out.push(format!(
+            "should be a domain with at least {} segments separated by dots",
+            number(min)
+        ));
     }
     out
 }
@@ -196,7 +230,8 @@ pub fn percentage(value: &Value, path: &Path<'_>, errors: &mut Errors) {
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
 fn is_percent(text: &str) -> bool {
-    text.strip_suffix('%').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    text.strip_suffix('%')
+        .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Validates a non-negative number or a percentage.

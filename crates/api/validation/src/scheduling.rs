@@ -7,11 +7,18 @@ use crate::rules;
 use crate::tree::{get, int, same, text};
 use serde_json::Value;
 
-pub const PRIORITY_CLASS: Rules = Rules { name: NameRule::Subdomain, create: class, update: update_class, sub: no_sub };
+pub const PRIORITY_CLASS: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: class,
+    update: update_class,
+    sub: no_sub,
+};
 
 const HIGHEST: i64 = 1_000_000_000;
-const SYSTEM: [(&str, i64); 2] =
-    [("system-cluster-critical", 2 * HIGHEST), ("system-node-critical", 2 * HIGHEST + 1000)];
+const SYSTEM: [(&str, i64); 2] = [
+    ("system-cluster-critical", 2 * HIGHEST),
+    ("system-node-critical", 2 * HIGHEST + 1000),
+];
 
 fn class(object: &Value, errors: &mut Errors) {
     let name = text(get(object, "metadata"), "name");
@@ -29,12 +36,21 @@ fn class(object: &Value, errors: &mut Errors) {
             format!("maximum allowed value of a user defined priority is {HIGHEST}"),
         );
     }
-    rules::one_of(object, "preemptionPolicy", &["Never", "PreemptLowerPriority"], &Path::ROOT, errors);
+    rules::one_of(
+        object,
+        "preemptionPolicy",
+        &["Never", "PreemptLowerPriority"],
+        &Path::ROOT,
+        errors,
+    );
 }
 
 fn update_class(new: &Value, old: &Value, errors: &mut Errors) {
     if int(new, "value") != int(old, "value") {
-        errors.forbidden(&Path::ROOT.child("value"), "may not be changed in an update.");
+        errors.forbidden(
+            &Path::ROOT.child("value"),
+            "may not be changed in an update.",
+        );
     }
     if !same(new, old, "preemptionPolicy") {
         rules::immutable(new, old, "preemptionPolicy", &Path::ROOT, errors);

@@ -26,10 +26,17 @@ fn requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.required(&at, "must be specified when `operator` is 'In' or 'NotIn'");
         }
         "Exists" | "DoesNotExist" if !values.is_empty() => {
-            errors.forbidden(&at, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+            errors.forbidden(
+                &at,
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            );
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-        other => errors.invalid(&path.child("operator"), other, "not a valid selector operator"),
+        other => errors.invalid(
+            &path.child("operator"),
+            other,
+            "not a valid selector operator",
+        ),
     }
     let key = text(expression, "key");
     errors.invalid_each(&path.child("key"), key, names::qualified_name(key));
@@ -41,13 +48,17 @@ fn requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 /// Returns whether a selector has no requirements.
 pub fn is_empty(selector: &Value) -> bool {
-    let labels = selector.get("matchLabels").and_then(Value::as_object).is_none_or(|m| m.is_empty());
+    let labels = selector
+        .get("matchLabels")
+        .and_then(Value::as_object)
+        .is_none_or(|m| m.is_empty());
     labels && list(selector, "matchExpressions").is_empty()
 }
 
 /// Compiles a selector. `None` matches nothing; an error means that it is invalid.
 pub fn compile(selector: &Value) -> Result<Option<Selector>, ()> {
-    let bad_set = |e: &Value| matches!(text(e, "operator"), "In" | "NotIn") && list(e, "values").is_empty();
+    let bad_set =
+        |e: &Value| matches!(text(e, "operator"), "In" | "NotIn") && list(e, "values").is_empty();
     if list(selector, "matchExpressions").iter().any(bad_set) {
         return Err(());
     }

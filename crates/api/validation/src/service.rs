@@ -9,8 +9,12 @@ use api_meta::names;
 use serde_json::Value;
 use std::net::IpAddr;
 
-pub const SERVICE: Rules =
-    Rules { name: NameRule::Label, create: service, update: update_service, sub: |_, _, _, _| {} };
+pub const SERVICE: Rules = Rules {
+    name: NameRule::Label,
+    create: service,
+    update: update_service,
+    sub: |_, _, _, _| {},
+};
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
@@ -21,12 +25,17 @@ fn service(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let (one, all) = (text(spec, "clusterIP"), list(spec, "clusterIPs"));
     if !one.is_empty() && all.first().is_some_and(|first| first != one) {
-        errors.invalid(&path.child("clusterIPs"), all.to_vec(), "first value must match `clusterIP`");
+        errors.invalid(
+            &path.child("clusterIPs"),
+            all.to_vec(),
+            "first value must match `clusterIP`",
+        );
         return families(spec, text(spec, "type"), &path, errors);
     }
     let kind = text(spec, "type");
     rules::required_one_of(spec, "type", &TYPES, &path, errors);
-    if list(spec, "ports").is_empty() && text(spec, "clusterIP") != "None" && kind != "ExternalName" {
+    if list(spec, "ports").is_empty() && text(spec, "clusterIP") != "None" && kind != "ExternalName"
+    {
         errors.required(&path.child("ports"), "");
     }
     by_type(spec, kind, &path, errors);
@@ -55,7 +64,10 @@ fn by_type(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
             for field in ["clusterIP", "clusterIPs"] {
                 let set = has(spec, field) && !text(spec, "clusterIP").is_empty();
                 if set && field == "clusterIPs" {
-                    errors.forbidden(&path.child(field), "may not be set when `type` is 'ExternalName'");
+                    errors.forbidden(
+                        &path.child(field),
+                        "may not be set when `type` is 'ExternalName'",
+                    );
                 }
             }
             let name = text(spec, "externalName");
@@ -63,7 +75,11 @@ fn by_type(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
                 errors.required(&path.child("externalName"), "");
             } else {
                 let name = name.strip_suffix('.').unwrap_or(name);
-                errors.invalid_each(&path.child("externalName"), name, names::dns1123_subdomain(name));
+                errors.invalid_each(
+                    &path.child("externalName"),
+                    name,
+                    names::dns1123_subdomain(name),
+                );
             }
         }
         _ => {}
@@ -81,7 +97,10 @@ fn ports(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
         port_rules(port, all.len() > 1, headless, &mut seen_names, &at, errors);
         let node_port = int(port, "nodePort").unwrap_or(0);
         if kind == "ClusterIP" && node_port != 0 {
-            errors.forbidden(&at.child("nodePort"), "may not be used when `type` is 'ClusterIP'");
+            errors.forbidden(
+                &at.child("nodePort"),
+                "may not be used when `type` is 'ClusterIP'",
+            );
         }
         let protocol = text(port, "protocol");
         if node_port != 0 && matches!(kind, "NodePort" | "LoadBalancer") {
@@ -126,7 +145,11 @@ fn port_rules<'a>(
         rules::port_number_or_name(get(port, "targetPort"), &path.child("targetPort"), errors);
     }
     if let Some(protocol) = opt_text(port, "appProtocol") {
-        errors.invalid_each(&path.child("appProtocol"), protocol, names::qualified_name(protocol));
+        errors.invalid_each(
+            &path.child("appProtocol"),
+            protocol,
+            names::qualified_name(protocol),
+        );
     }
 }
 
@@ -139,7 +162,11 @@ fn affinity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             let at = at.child("clientIP");
             let seconds = int(get(config, "clientIP"), "timeoutSeconds");
             if let Some(n) = seconds.filter(|n| !(1..=DAY).contains(n)) {
-                errors.invalid(&at.child("timeoutSeconds"), n, format!("must be greater than 0 and less than {DAY}"));
+                errors.invalid(
+                    &at.child("timeoutSeconds"),
+                    n,
+                    format!("must be greater than 0 and less than {DAY}"),
+                );
             }
         }
         "None" if !config.is_null() => {
@@ -153,7 +180,9 @@ fn affinity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 /// is treated as the IPv4 address that a connection to it reaches.
 pub fn reachable(address: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_each(path, address, rules::ip(address));
-    let Some(ip) = rules::parse_ip(address).map(|ip| ip.to_canonical()) else { return };
+    let Some(ip) = rules::parse_ip(address).map(|ip| ip.to_canonical()) else {
+        return;
+    };
     let link_local = match ip {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xffc0 == 0xfe80),
@@ -166,13 +195,25 @@ pub fn reachable(address: &str, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid(path, address, format!("may not be unspecified ({address})"));
     }
     if ip.is_loopback() {
-        errors.invalid(path, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)");
+        errors.invalid(
+            path,
+            address,
+            "may not be in the loopback range (127.0.0.0/8, ::1/128)",
+        );
     }
     if link_local {
-        errors.invalid(path, address, "may not be in the link-local range (169.254.0.0/16, fe80::/10)");
+        errors.invalid(
+            path,
+            address,
+            "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
+        );
     }
     if link_local_multicast {
-        errors.invalid(path, address, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
+        errors.invalid(
+            path,
+            address,
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
+        );
     }
 }
 
@@ -197,23 +238,30 @@ fn source_ranges(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors)
 }
 
 fn policies(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
-    let external =
-        matches!(kind, "NodePort" | "LoadBalancer") || (kind == "ClusterIP" && !list(spec, "externalIPs").is_empty());
+    let external = matches!(kind, "NodePort" | "LoadBalancer")
+        || (kind == "ClusterIP" && !list(spec, "externalIPs").is_empty());
     let policy = text(spec, "externalTrafficPolicy");
     let at = path.child("externalTrafficPolicy");
     match (external, policy) {
         (false, "") => {}
         (false, set) => {
-            errors.invalid(&at, set, "may only be set for externally-accessible services");
+            errors.invalid(
+                &at,
+                set,
+                "may only be set for externally-accessible services",
+            );
         }
         (true, "") => errors.required(&at, ""),
-        (true, set) if !["Cluster", "Local"].contains(&set) => errors.not_supported(&at, set, &["Cluster", "Local"]),
+        (true, set) if !["Cluster", "Local"].contains(&set) => {
+            errors.not_supported(&at, set, &["Cluster", "Local"])
+        }
         _ => {}
     }
     let check = int(spec, "healthCheckNodePort").unwrap_or(0);
     let needs = kind == "LoadBalancer" && policy == "Local";
     if check != 0 && !needs {
-        let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+        let detail =
+            "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
         errors.invalid(&path.child("healthCheckNodePort"), check, detail);
     }
     let internal = text(spec, "internalTrafficPolicy");
@@ -224,7 +272,10 @@ fn policies(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     let class = text(spec, "loadBalancerClass");
     if kind != "LoadBalancer" {
         if has(spec, "loadBalancerClass") {
-            errors.forbidden(&path.child("loadBalancerClass"), "may only be used when `type` is 'LoadBalancer'");
+            errors.forbidden(
+                &path.child("loadBalancerClass"),
+                "may only be used when `type` is 'LoadBalancer'",
+            );
         }
         if has(spec, "allocateLoadBalancerNodePorts") {
             errors.forbidden(
@@ -233,7 +284,11 @@ fn policies(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
             );
         }
     } else if has(spec, "loadBalancerClass") {
-        errors.invalid_each(&path.child("loadBalancerClass"), class, names::qualified_name(class));
+        errors.invalid_each(
+            &path.child("loadBalancerClass"),
+            class,
+            names::qualified_name(class),
+        );
     }
 }
 
@@ -241,7 +296,10 @@ fn families(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     if kind == "ExternalName" {
         for field in ["ipFamilies", "ipFamilyPolicy"] {
             if has(spec, field) {
-                errors.forbidden(&path.child(field), "may not be set when `type` is 'ExternalName'");
+                errors.forbidden(
+                    &path.child(field),
+                    "may not be set when `type` is 'ExternalName'",
+                );
             }
         }
         return;
@@ -266,7 +324,11 @@ fn families(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
         let ip = ip.as_str().unwrap_or_default();
         if ip == "None" {
             if i > 0 || addresses.len() > 1 {
-                errors.invalid(&at.index(i), ip, "must be empty, a valid IP address, or 'None'");
+                errors.invalid(
+                    &at.index(i),
+                    ip,
+                    "must be empty, a valid IP address, or 'None'",
+                );
             }
         } else if !ip.is_empty() {
             errors.invalid_each(&at.index(i), ip, rules::ip(ip));
@@ -281,16 +343,27 @@ fn families(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
 fn update_service(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
     // A service that keeps a cluster IP must not change it.
-    let kept = |spec: &Value| text(spec, "type") != "ExternalName" && !text(spec, "clusterIP").is_empty();
+    let kept =
+        |spec: &Value| text(spec, "type") != "ExternalName" && !text(spec, "clusterIP").is_empty();
     if kept(n) && kept(o) && text(n, "clusterIP") != text(o, "clusterIP") {
         let at = path.child("clusterIPs");
-        errors.invalid(&at.index(0), list(n, "clusterIPs").to_vec(), "may not change once set");
+        errors.invalid(
+            &at.index(0),
+            list(n, "clusterIPs").to_vec(),
+            "may not change once set",
+        );
     }
-    let class = |spec: &Value| (text(spec, "type") == "LoadBalancer").then(|| get(spec, "loadBalancerClass").clone());
+    let class = |spec: &Value| {
+        (text(spec, "type") == "LoadBalancer").then(|| get(spec, "loadBalancerClass").clone())
+    };
     if let (Some(a), Some(b)) = (class(n), class(o))
         && a != b
     {
-        errors.invalid(&path.child("loadBalancerClass"), a, "may not change once set");
+        errors.invalid(
+            &path.child("loadBalancerClass"),
+            a,
+            "may not change once set",
+        );
     }
     service(new, errors);
 }

@@ -2,7 +2,9 @@
 
 mod csi;
 
-pub use csi::{CSI_DRIVER, CSI_NODE, CSI_STORAGE_CAPACITY, VOLUME_ATTACHMENT, VOLUME_ATTRIBUTES_CLASS};
+pub use csi::{
+    CSI_DRIVER, CSI_NODE, CSI_STORAGE_CAPACITY, VOLUME_ATTACHMENT, VOLUME_ATTRIBUTES_CLASS,
+};
 
 use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
@@ -14,11 +16,31 @@ use crate::tree::{entries, equal, get, has, list, opt_text, remove, same, set, t
 use api_meta::names;
 use serde_json::Value;
 
-pub const VOLUME: Rules = Rules { name: NameRule::Subdomain, create: volume, update: update_volume, sub: no_sub };
-pub const CLAIM: Rules = Rules { name: NameRule::Subdomain, create: claim, update: update_claim, sub: no_sub };
-pub const STORAGE_CLASS: Rules = Rules { name: NameRule::Subdomain, create: class, update: update_class, sub: no_sub };
+pub const VOLUME: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: volume,
+    update: update_volume,
+    sub: no_sub,
+};
+pub const CLAIM: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: claim,
+    update: update_claim,
+    sub: no_sub,
+};
+pub const STORAGE_CLASS: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: class,
+    update: update_class,
+    sub: no_sub,
+};
 
-const ACCESS: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+const ACCESS: [&str; 4] = [
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOnce",
+    "ReadWriteOncePod",
+];
 const MODES: [&str; 2] = ["Block", "Filesystem"];
 const RECLAIM: [&str; 3] = ["Delete", "Recycle", "Retain"];
 
@@ -41,13 +63,26 @@ fn volume(object: &Value, errors: &mut Errors) {
     access_modes(spec, &path, errors);
     capacity(spec, &path.child("capacity"), errors);
     let policy = text(spec, "persistentVolumeReclaimPolicy");
-    rules::one_of(spec, "persistentVolumeReclaimPolicy", &RECLAIM, &path, errors);
+    rules::one_of(
+        spec,
+        "persistentVolumeReclaimPolicy",
+        &RECLAIM,
+        &path,
+        errors,
+    );
     if has(spec, "nodeAffinity") {
         let at = path.child("nodeAffinity");
         if has(get(spec, "nodeAffinity"), "required") {
-            pod::node_selector(get(get(spec, "nodeAffinity"), "required"), &at.child("required"), errors);
+            pod::node_selector(
+                get(get(spec, "nodeAffinity"), "required"),
+                &at.child("required"),
+                errors,
+            );
         } else {
-            errors.required(&at.child("required"), "must specify required node constraints");
+            errors.required(
+                &at.child("required"),
+                "must specify required node constraints",
+            );
         }
     }
     source(spec, &path, errors);
@@ -59,7 +94,11 @@ fn volume(object: &Value, errors: &mut Errors) {
     }
     let class = text(spec, "storageClassName");
     if !class.is_empty() {
-        errors.invalid_each(&path.child("storageClassName"), class, names::dns1123_subdomain(class));
+        errors.invalid_each(
+            &path.child("storageClassName"),
+            class,
+            names::dns1123_subdomain(class),
+        );
     }
     rules::one_of(spec, "volumeMode", &MODES, &path, errors);
     attributes_class(spec, &path, errors);
@@ -68,7 +107,11 @@ fn volume(object: &Value, errors: &mut Errors) {
 fn attributes_class(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let class = text(spec, "volumeAttributesClassName");
     if !class.is_empty() {
-        errors.invalid_each(&path.child("volumeAttributesClassName"), class, names::dns1123_subdomain(class));
+        errors.invalid_each(
+            &path.child("volumeAttributesClassName"),
+            class,
+            names::dns1123_subdomain(class),
+        );
     }
 }
 
@@ -101,7 +144,10 @@ fn source(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
                 errors.required(&at.child("path"), "");
             }
             if !has(spec, "nodeAffinity") {
-                errors.required(&path.child("nodeAffinity"), "Local volume requires node affinity");
+                errors.required(
+                    &path.child("nodeAffinity"),
+                    "Local volume requires node affinity",
+                );
             }
         }
         "csi" => {
@@ -149,7 +195,11 @@ fn update_volume(new: &Value, old: &Value, errors: &mut Errors) {
         );
     }
     if !same(n, o, "volumeMode") {
-        errors.invalid(&Path::ROOT.child("volumeMode"), get(n, "volumeMode").clone(), rules::IMMUTABLE);
+        errors.invalid(
+            &Path::ROOT.child("volumeMode"),
+            get(n, "volumeMode").clone(),
+            rules::IMMUTABLE,
+        );
     }
     if has(o, "nodeAffinity") && !same(n, o, "nodeAffinity") {
         let shown = get(n, "nodeAffinity").clone();
@@ -185,7 +235,11 @@ pub fn claim_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         Some(_) => {}
     }
     if let Some(class) = opt_text(spec, "storageClassName").filter(|c| !c.is_empty()) {
-        errors.invalid_each(&path.child("storageClassName"), class, names::dns1123_subdomain(class));
+        errors.invalid_each(
+            &path.child("storageClassName"),
+            class,
+            names::dns1123_subdomain(class),
+        );
     }
     rules::one_of(spec, "volumeMode", &MODES, path, errors);
     attributes_class(spec, path, errors);
@@ -197,7 +251,9 @@ pub fn claim_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
                     errors.required(&at.child(part), "");
                 }
             }
-            if text(reference, "apiGroup").is_empty() && text(reference, "kind") != "PersistentVolumeClaim" {
+            if text(reference, "apiGroup").is_empty()
+                && text(reference, "kind") != "PersistentVolumeClaim"
+            {
                 errors.invalid(
                     &at,
                     text(reference, "kind"),
@@ -215,10 +271,18 @@ pub fn claim_template(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         let (reference, at) = (get(spec, field), path.child(field));
         let (group, namespace) = (text(reference, "apiGroup"), text(reference, "namespace"));
         if !group.is_empty() {
-            errors.invalid_each(&at.child("apiGroup"), group, names::dns1123_subdomain(group));
+            errors.invalid_each(
+                &at.child("apiGroup"),
+                group,
+                names::dns1123_subdomain(group),
+            );
         }
         if !namespace.is_empty() {
-            errors.invalid_each(&at.child("namespace"), namespace, names::dns1123_label(namespace));
+            errors.invalid_each(
+                &at.child("namespace"),
+                namespace,
+                names::dns1123_label(namespace),
+            );
         }
     }
     let (source, reference) = (get(spec, "dataSource"), get(spec, "dataSourceRef"));
@@ -227,8 +291,7 @@ pub fn claim_template(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-const CLAIM_UPDATE: &str =
-    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+const CLAIM_UPDATE: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
 
 fn update_claim(new: &Value, old: &Value, errors: &mut Errors) {
     claim(new, errors);
@@ -242,7 +305,11 @@ fn update_claim(new: &Value, old: &Value, errors: &mut Errors) {
     let bound = text(get(old, "status"), "phase") == "Bound";
     if bound {
         set(&mut munged, "resources", get(o, "resources").clone());
-        set(&mut munged, "volumeAttributesClassName", get(o, "volumeAttributesClassName").clone());
+        set(
+            &mut munged,
+            "volumeAttributesClassName",
+            get(o, "volumeAttributesClassName").clone(),
+        );
     }
     if !has(o, "storageClassName") {
         remove(&mut munged, "storageClassName");
@@ -256,7 +323,10 @@ fn update_claim(new: &Value, old: &Value, errors: &mut Errors) {
     {
         let at = path.child("resources");
         let at = at.child("requests");
-        errors.forbidden(&at.child("storage"), "field can not be less than previous value");
+        errors.forbidden(
+            &at.child("storage"),
+            "field can not be less than previous value",
+        );
     }
 }
 
@@ -267,7 +337,11 @@ fn class(object: &Value, errors: &mut Errors) {
         errors.required(&root.child("provisioner"), "");
     } else {
         let lower = provisioner.to_ascii_lowercase();
-        errors.invalid_each(&root.child("provisioner"), provisioner, names::qualified_name(&lower));
+        errors.invalid_each(
+            &root.child("provisioner"),
+            provisioner,
+            names::qualified_name(&lower),
+        );
     }
     let at = root.child("parameters");
     let mut size = 0;
@@ -283,8 +357,20 @@ fn class(object: &Value, errors: &mut Errors) {
     if size > 256 * 1024 {
         errors.too_long(&at, 256 * 1024);
     }
-    rules::one_of(object, "reclaimPolicy", &["Delete", "Retain"], &root, errors);
-    rules::one_of(object, "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"], &root, errors);
+    rules::one_of(
+        object,
+        "reclaimPolicy",
+        &["Delete", "Retain"],
+        &root,
+        errors,
+    );
+    rules::one_of(
+        object,
+        "volumeBindingMode",
+        &["Immediate", "WaitForFirstConsumer"],
+        &root,
+        errors,
+    );
     let at = root.child("allowedTopologies");
     for (i, term) in list(object, "allowedTopologies").iter().enumerate() {
         let at = at.index(i);
@@ -301,7 +387,12 @@ fn class(object: &Value, errors: &mut Errors) {
 }
 
 fn update_class(new: &Value, old: &Value, errors: &mut Errors) {
-    for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+    for field in [
+        "parameters",
+        "provisioner",
+        "reclaimPolicy",
+        "volumeBindingMode",
+    ] {
         rules::immutable(new, old, field, &Path::ROOT, errors);
     }
     class(new, errors);

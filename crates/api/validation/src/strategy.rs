@@ -53,14 +53,18 @@ enum Status {
 fn generation(kind: Kind<'_>) -> Generation {
     match (kind.group, kind.kind) {
         ("apps", "ControllerRevision") => Generation::None,
-        ("apps" | "batch" | "flowcontrol.apiserver.k8s.io" | "policy", _) => Generation::Field("spec"),
+        ("apps" | "batch" | "flowcontrol.apiserver.k8s.io" | "policy", _) => {
+            Generation::Field("spec")
+        }
         ("", "Pod" | "ReplicationController") => Generation::Field("spec"),
         ("", "PodTemplate") => Generation::Field("template"),
         ("admissionregistration.k8s.io", name) if name.ends_with("WebhookConfiguration") => {
             Generation::Field("webhooks")
         }
         ("admissionregistration.k8s.io", _) => Generation::Field("spec"),
-        ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy") => Generation::Field("spec"),
+        ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy") => {
+            Generation::Field("spec")
+        }
         ("resource.k8s.io", "DeviceClass" | "ResourceSlice") => Generation::Field("spec"),
         ("apiextensions.k8s.io", _) => Generation::Field("spec"),
         ("scheduling.k8s.io", "PriorityClass") => Generation::Fixed,

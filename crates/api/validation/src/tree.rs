@@ -26,7 +26,10 @@ pub fn flag(v: &Value, key: &str) -> bool {
 
 /// Returns a list field; empty if absent.
 pub fn list<'a>(v: &'a Value, key: &str) -> &'a [Value] {
-    v.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    v.get(key)
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 /// Returns the strings of a list field.
@@ -101,7 +104,10 @@ pub fn at_mut<'a>(v: &'a mut Value, key: &str) -> Option<&'a mut Value> {
 
 /// Returns an object field for modification, creating it if absent.
 pub fn make<'a>(v: &'a mut Value, key: &str) -> Option<&'a mut Value> {
-    let entry = v.as_object_mut()?.entry(key.to_owned()).or_insert(Value::Null);
+    let entry = v
+        .as_object_mut()?
+        .entry(key.to_owned())
+        .or_insert(Value::Null);
     if entry.is_null() {
         *entry = Value::Object(Map::new());
     }
@@ -110,5 +116,8 @@ pub fn make<'a>(v: &'a mut Value, key: &str) -> Option<&'a mut Value> {
 
 /// Returns the elements of a list field for modification.
 pub fn each_mut<'a>(v: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
-    v.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
+    v.get_mut(key)
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
 }

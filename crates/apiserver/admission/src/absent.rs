@@ -3,12 +3,15 @@
 /// Reason for rejecting a plugin that would restrict requests.
 const UNRESTRICTED: &str = "it is not implemented, so that what it forbids would be allowed";
 /// Reason for rejecting a plugin that would change objects.
-const UNCHANGED: &str = "it is not implemented, so that objects would not be changed as it promises";
+const UNCHANGED: &str =
+    "it is not implemented, so that objects would not be changed as it promises";
 
 enum Treatment {
-    /// Upstream enables the plugin by default and installers list it: only a log line states the consequence.
+    /// Upstream enables the plugin by default and installers list it: only a log line states the
+    /// consequence.
     Warned(&'static str),
-    /// The plugin is off by default upstream, so naming it is deliberate, and the server fails to start.
+    /// The plugin is off by default upstream, so naming it is deliberate, and the server fails to
+    /// start.
     Refused(&'static str),
     /// Requests are admitted in the same way without the plugin.
     Harmless,
@@ -16,22 +19,40 @@ enum Treatment {
 use Treatment::{Harmless, Refused, Warned};
 
 const ABSENT: [(&str, Treatment); 25] = [
-    ("MutatingAdmissionWebhook", Warned("MutatingWebhookConfigurations are stored, but their webhooks are not called")),
+    (
+        "MutatingAdmissionWebhook",
+        Warned("MutatingWebhookConfigurations are stored, but their webhooks are not called"),
+    ),
     (
         "ValidatingAdmissionWebhook",
         Warned("ValidatingWebhookConfigurations are stored, but their webhooks are not called"),
     ),
-    ("MutatingAdmissionPolicy", Warned("MutatingAdmissionPolicies are stored, but not evaluated")),
-    ("ValidatingAdmissionPolicy", Warned("ValidatingAdmissionPolicies are stored, but not evaluated")),
+    (
+        "MutatingAdmissionPolicy",
+        Warned("MutatingAdmissionPolicies are stored, but not evaluated"),
+    ),
+    (
+        "ValidatingAdmissionPolicy",
+        Warned("ValidatingAdmissionPolicies are stored, but not evaluated"),
+    ),
     ("ClusterTrustBundleAttest", Harmless),
-    ("PodTopologyLabels", Warned("pods do not get their node's topology labels")),
-    ("NodeDeclaredFeatureValidator", Warned("updates of pods are not checked against the features of their node")),
+    (
+        "PodTopologyLabels",
+        Warned("pods do not get their node's topology labels"),
+    ),
+    (
+        "NodeDeclaredFeatureValidator",
+        Warned("updates of pods are not checked against the features of their node"),
+    ),
     ("PodGroupProtection", Harmless),
     ("PodGroupWorkloadExists", Harmless),
     ("PodResizeValidator", Harmless),
     ("JobValidation", Harmless),
     ("AlwaysAdmit", Harmless),
-    ("OwnerReferencesPermissionEnforcement", Refused(UNRESTRICTED)),
+    (
+        "OwnerReferencesPermissionEnforcement",
+        Refused(UNRESTRICTED),
+    ),
     ("AlwaysDeny", Refused(UNRESTRICTED)),
     ("EventRateLimit", Refused(UNRESTRICTED)),
     ("ImagePolicyWebhook", Refused(UNRESTRICTED)),
@@ -53,16 +74,20 @@ pub fn is_absent(name: &str) -> bool {
 
 /// Returns why a plugin must not be enabled; None if it may.
 pub fn refusal(name: &str) -> Option<&'static str> {
-    ABSENT.iter().find_map(|(absent, treatment)| match treatment {
-        Refused(why) if *absent == name => Some(*why),
-        _ => None,
-    })
+    ABSENT
+        .iter()
+        .find_map(|(absent, treatment)| match treatment {
+            Refused(why) if *absent == name => Some(*why),
+            _ => None,
+        })
 }
 
 /// Returns the consequence of a missing plugin that was enabled by name.
 pub fn consequence(name: &str) -> Option<&'static str> {
-    ABSENT.iter().find_map(|(absent, treatment)| match treatment {
-        Warned(what) if *absent == name => Some(*what),
-        _ => None,
-    })
+    ABSENT
+        .iter()
+        .find_map(|(absent, treatment)| match treatment {
+            Warned(what) if *absent == name => Some(*what),
+            _ => None,
+        })
 }

@@ -1,5 +1,5 @@
-//! Certificate signing requests: records the requester, authorizes approvers and signers, and rejects forbidden
-//! subjects.
+//! Certificate signing requests: records the requester, authorizes approvers and signers, and
+//! rejects forbidden subjects.
 
 use crate::context::{Context, forbidden, text};
 use api_meta::ApiError;
@@ -18,7 +18,8 @@ fn is_request(request: &AdmissionRequest<'_>, subresource: &str, operation: Oper
         && request.operation == operation
 }
 
-/// Parses the certificate request of a CertificateSigningRequest with the same parser as the signer.
+/// Parses the certificate request of a CertificateSigningRequest with the same parser as the
+/// signer.
 pub fn read(object: &Value) -> Result<CertificateRequest, RequestError> {
     let pem = base64::engine::general_purpose::STANDARD.decode(text(object, "/spec/request"));
     CertificateRequest::from_pem(&pem.map_err(|_| RequestError::Block)?)
@@ -54,7 +55,10 @@ impl Admission for Requester {
 
 impl Context {
     fn may_for_signer(&self, request: &AdmissionRequest<'_>, verb: &str, signer: &str) -> bool {
-        let wildcard = signer.split_once('/').map(|(domain, _)| format!("{domain}/*")).unwrap_or_default();
+        let wildcard = signer
+            .split_once('/')
+            .map(|(domain, _)| format!("{domain}/*"))
+            .unwrap_or_default();
         [signer, wildcard.as_str()].iter().any(|name| {
             let attributes = Attributes {
                 user: request.user.clone(),
@@ -88,7 +92,10 @@ impl Admission for CertificateApproval {
         if self.0.may_for_signer(request, "approve", signer) {
             return Ok(());
         }
-        Err(forbidden(request, format!("user not permitted to approve requests with signerName {signer:?}")))
+        Err(forbidden(
+            request,
+            format!("user not permitted to approve requests with signerName {signer:?}"),
+        ))
     }
 }
 
@@ -114,7 +121,10 @@ impl Admission for CertificateSigning {
         if self.0.may_for_signer(request, "sign", signer) {
             return Ok(());
         }
-        Err(forbidden(request, format!("user not permitted to sign requests with signerName {signer:?}")))
+        Err(forbidden(
+            request,
+            format!("user not permitted to sign requests with signerName {signer:?}"),
+        ))
     }
 }
 
@@ -129,10 +139,13 @@ impl Admission for SubjectRestriction {
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-        if !is_request(request, "", Operation::Create) || text(&request.object, "/spec/signerName") != SIGNER {
+        if !is_request(request, "", Operation::Create)
+            || text(&request.object, "/spec/signerName") != SIGNER
+        {
             return Ok(());
         }
-        // An unreadable request can't be checked, so it is rejected; otherwise an unknown subject could pass.
+        // An unreadable request can't be checked, so it is rejected; otherwise an unknown subject
+        // could pass.
         let read = read(&request.object).map_err(|error| {
             let cause = Cause {
                 reason: "FieldValueInvalid".into(),
@@ -141,8 +154,15 @@ impl Admission for SubjectRestriction {
             };
             ApiError::invalid(GROUP, request.kind, request.name, vec![cause])
         })?;
-        if read.organizations.iter().any(|group| group == "system:masters") {
-            return Err(forbidden(request, format!("use of {SIGNER} signer with system:masters group is not allowed")));
+        if read
+            .organizations
+            .iter()
+            .any(|group| group == "system:masters")
+        {
+            return Err(forbidden(
+                request,
+                format!("use of {SIGNER} signer with system:masters group is not allowed"),
+            ));
         }
         Ok(())
     }

@@ -30,19 +30,36 @@ impl Context {
         if let Some(object) = self.objects.cached(&resource, namespace, name) {
             return Ok(Some(object));
         }
-        Ok(self.objects.live(&resource, namespace, name).await?.map(Arc::new))
+        Ok(self
+            .objects
+            .live(&resource, namespace, name)
+            .await?
+            .map(Arc::new))
     }
 
     /// Lists the cached objects of a resource in a namespace (empty: in all).
     pub fn list(&self, group: &str, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
-        self.objects.cached_list(&GroupResource::new(group, resource), (!namespace.is_empty()).then_some(namespace))
+        self.objects.cached_list(
+            &GroupResource::new(group, resource),
+            (!namespace.is_empty()).then_some(namespace),
+        )
     }
 }
 
 /// Builds a 403 with the message `pods "x" is forbidden: why`.
 pub fn forbidden(request: &AdmissionRequest<'_>, why: impl AsRef<str>) -> ApiError {
-    let generated = || request.object.pointer("/metadata/generateName").and_then(Value::as_str).unwrap_or_default();
-    let name = if request.name.is_empty() { generated() } else { request.name };
+    let generated = || {
+        request
+            .object
+            .pointer("/metadata/generateName")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let name = if request.name.is_empty() {
+        generated()
+    } else {
+        request.name
+    };
     ApiError::forbidden(request.group, request.resource, name, why.as_ref())
 }
 
@@ -53,12 +70,19 @@ pub fn is_for(request: &AdmissionRequest<'_>, group: &str, resource: &str) -> bo
 
 /// Returns the string at a JSON pointer, empty if absent.
 pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// Returns the elements of the list at a JSON pointer.
 pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    value
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 /// Appends to a list field, creating it if absent.

@@ -16,7 +16,9 @@ fn newest(classes: Vec<Arc<Value>>, marks: &[&str]) -> Option<String> {
     let marked = |c: &Arc<Value>| marks.iter().any(|m| c.annotation(m) == Some("true"));
     let mut found: Vec<Arc<Value>> = classes.into_iter().filter(marked).collect();
     found.sort_by(|a, b| {
-        let newer = b.meta_str("creationTimestamp").cmp(a.meta_str("creationTimestamp"));
+        let newer = b
+            .meta_str("creationTimestamp")
+            .cmp(a.meta_str("creationTimestamp"));
         newer.then_with(|| a.name().cmp(b.name()))
     });
     found.first().map(|c| c.name().to_owned())
@@ -29,14 +31,26 @@ impl Admission for DefaultStorageClass {
     }
 
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
-        if !is_for(request, "", "persistentvolumeclaims") || request.operation != Operation::Create {
+        if !is_for(request, "", "persistentvolumeclaims") || request.operation != Operation::Create
+        {
             return Ok(());
         }
-        let said = request.object.pointer("/spec/storageClassName").is_some_and(|c| !c.is_null());
-        if said || request.object.annotation("volume.beta.kubernetes.io/storage-class").is_some() {
+        let said = request
+            .object
+            .pointer("/spec/storageClassName")
+            .is_some_and(|c| !c.is_null());
+        if said
+            || request
+                .object
+                .annotation("volume.beta.kubernetes.io/storage-class")
+                .is_some()
+        {
             return Ok(());
         }
-        let marks = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+        let marks = [
+            "storageclass.kubernetes.io/is-default-class",
+            "storageclass.beta.kubernetes.io/is-default-class",
+        ];
         if let Some(class) = newest(self.0.list("storage.k8s.io", "storageclasses", ""), &marks) {
             request.object["spec"]["storageClassName"] = class.into();
         }
@@ -51,15 +65,25 @@ impl Admission for DefaultIngressClass {
     }
 
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
-        if !is_for(request, "networking.k8s.io", "ingresses") || request.operation != Operation::Create {
+        if !is_for(request, "networking.k8s.io", "ingresses")
+            || request.operation != Operation::Create
+        {
             return Ok(());
         }
         let said = !text(&request.object, "/spec/ingressClassName").is_empty();
-        if said || request.object.annotation("kubernetes.io/ingress.class").is_some() {
+        if said
+            || request
+                .object
+                .annotation("kubernetes.io/ingress.class")
+                .is_some()
+        {
             return Ok(());
         }
         let marks = ["ingressclass.kubernetes.io/is-default-class"];
-        if let Some(class) = newest(self.0.list("networking.k8s.io", "ingressclasses", ""), &marks) {
+        if let Some(class) = newest(
+            self.0.list("networking.k8s.io", "ingressclasses", ""),
+            &marks,
+        ) {
             request.object["spec"]["ingressClassName"] = class.into();
         }
         Ok(())

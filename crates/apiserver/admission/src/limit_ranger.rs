@@ -34,7 +34,9 @@ impl Admission for LimitRanger {
         let pod = match request.operation {
             Operation::Create => is_for(request, "", "pods"),
             // Resize is the only update that can change a pod's resources.
-            Operation::Update => (request.group, request.resource, request.subresource) == ("", "pods", "resize"),
+            Operation::Update => {
+                (request.group, request.resource, request.subresource) == ("", "pods", "resize")
+            }
             _ => false,
         };
         if !claim && !pod {
@@ -68,7 +70,10 @@ impl LimitRanger {
 /// Returns the container defaults of a range: (requests, limits).
 fn defaults(range: &Value) -> (Amounts, Amounts) {
     let (mut requests, mut limits) = (Amounts::new(), Amounts::new());
-    for limit in list(range, "/spec/limits").iter().filter(|l| text(l, "/type") == "Container") {
+    for limit in list(range, "/spec/limits")
+        .iter()
+        .filter(|l| text(l, "/type") == "Container")
+    {
         requests.extend(amounts(limit.get("defaultRequest")));
         limits.extend(amounts(limit.get("default")));
     }
@@ -78,10 +83,21 @@ fn defaults(range: &Value) -> (Amounts, Amounts) {
 fn fill_pod(pod: &mut Value, range: &Value) {
     let (requests, limits) = defaults(range);
     let mut said = Vec::new();
-    for (field, what) in [("containers", "container"), ("initContainers", "init container")] {
-        for container in pod["spec"].get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
+    for (field, what) in [
+        ("containers", "container"),
+        ("initContainers", "init container"),
+    ] {
+        for container in pod["spec"]
+            .get_mut(field)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             let name = text(container, "/name").to_owned();
-            for (part, defaults, word) in [("requests", &requests, "request"), ("limits", &limits, "limit")] {
+            for (part, defaults, word) in [
+                ("requests", &requests, "request"),
+                ("limits", &limits, "limit"),
+            ] {
                 let set = fill(container, part, defaults);
                 if !set.is_empty() {
                     said.push(format!("{} {word} for {what} {name}", set.join(", ")));
@@ -90,7 +106,8 @@ fn fill_pod(pod: &mut Value, range: &Value) {
         }
     }
     if !said.is_empty() {
-        pod["metadata"]["annotations"][ANNOTATION] = format!("LimitRanger plugin set: {}", said.join("; ")).into();
+        pod["metadata"]["annotations"][ANNOTATION] =
+            format!("LimitRanger plugin set: {}", said.join("; ")).into();
     }
 }
 
@@ -98,7 +115,10 @@ fn fill_pod(pod: &mut Value, range: &Value) {
 fn fill(container: &mut Value, part: &str, defaults: &Amounts) -> Vec<String> {
     let mut set = Vec::new();
     for (name, amount) in defaults {
-        if container.pointer(&format!("/resources/{part}")).is_none_or(|r| r.get(name).is_none()) {
+        if container
+            .pointer(&format!("/resources/{part}"))
+            .is_none_or(|r| r.get(name).is_none())
+        {
             container["resources"][part][name.as_str()] = amount.to_string().into();
             set.push(name.clone());
         }
@@ -112,7 +132,13 @@ fn check_claim(claim: &Value, limit: &Value, problems: &mut Vec<String>) {
     }
     let requests = amounts(claim.pointer("/spec/resources/requests"));
     for (name, bound) in amounts(limit.get("min")) {
-        problems.extend(minimum("PersistentVolumeClaim", &name, bound, &requests, &Amounts::new()));
+        problems.extend(minimum(
+            "PersistentVolumeClaim",
+            &name,
+            bound,
+            &requests,
+            &Amounts::new(),
+        ));
     }
     for (name, bound) in amounts(limit.get("max")) {
         problems.extend(match requests.get(&name) {
@@ -130,18 +156,33 @@ fn check_claim(claim: &Value, limit: &Value, problems: &mut Vec<String>) {
 fn check_pod(pod: &Value, limit: &Value, problems: &mut Vec<String>) {
     match text(limit, "/type") {
         "Container" => {
-            for container in ["/spec/containers", "/spec/initContainers"].iter().flat_map(|l| list(pod, l)) {
+            for container in ["/spec/containers", "/spec/initContainers"]
+                .iter()
+                .flat_map(|l| list(pod, l))
+            {
                 let requests = amounts(container.pointer("/resources/requests"));
                 let limits = amounts(container.pointer("/resources/limits"));
                 check("Container", limit, &requests, &limits, problems);
             }
         }
-        "Pod" => check("Pod", limit, &of_pod(pod, "requests"), &of_pod(pod, "limits"), problems),
+        "Pod" => check(
+            "Pod",
+            limit,
+            &of_pod(pod, "requests"),
+            &of_pod(pod, "limits"),
+            problems,
+        ),
         _ => {}
     }
 }
 
-fn check(kind: &str, limit: &Value, requests: &Amounts, limits: &Amounts, problems: &mut Vec<String>) {
+fn check(
+    kind: &str,
+    limit: &Value,
+    requests: &Amounts,
+    limits: &Amounts,
+    problems: &mut Vec<String>,
+) {
     for (name, bound) in amounts(limit.get("min")) {
         problems.extend(minimum(kind, &name, bound, requests, limits));
     }
@@ -153,7 +194,13 @@ fn check(kind: &str, limit: &Value, requests: &Amounts, limits: &Amounts, proble
     }
 }
 
-fn minimum(kind: &str, name: &str, bound: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+fn minimum(
+    kind: &str,
+    name: &str,
+    bound: Quantity,
+    requests: &Amounts,
+    limits: &Amounts,
+) -> Option<String> {
     let start = format!("minimum {name} usage per {kind} is {bound}");
     match (requests.get(name), limits.get(name)) {
         (None, _) => Some(format!("{start}.  No request is specified")),
@@ -163,7 +210,13 @@ fn minimum(kind: &str, name: &str, bound: Quantity, requests: &Amounts, limits: 
     }
 }
 
-fn maximum(kind: &str, name: &str, bound: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+fn maximum(
+    kind: &str,
+    name: &str,
+    bound: Quantity,
+    requests: &Amounts,
+    limits: &Amounts,
+) -> Option<String> {
     let start = format!("maximum {name} usage per {kind} is {bound}");
     match (limits.get(name), requests.get(name)) {
         (None, _) => Some(format!("{start}.  No limit is specified")),
@@ -173,13 +226,23 @@ fn maximum(kind: &str, name: &str, bound: Quantity, requests: &Amounts, limits: 
     }
 }
 
-fn ratio(kind: &str, name: &str, bound: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+fn ratio(
+    kind: &str,
+    name: &str,
+    bound: Quantity,
+    requests: &Amounts,
+    limits: &Amounts,
+) -> Option<String> {
     let start = format!("{name} max limit to request ratio per {kind} is {bound}");
     let of = |a: &Amounts| a.get(name).copied().filter(|q| !q.is_zero());
     let Some(request) = of(requests) else {
-        return Some(format!("{start}, but no request is specified or request is 0"));
+        return Some(format!(
+            "{start}, but no request is specified or request is 0"
+        ));
     };
-    let Some(limit) = of(limits) else { return Some(format!("{start}, but no limit is specified or limit is 0")) };
+    let Some(limit) = of(limits) else {
+        return Some(format!("{start}, but no limit is specified or limit is 0"));
+    };
     let provided = limit.milli_value() as f64 / request.milli_value() as f64;
     let allowed = bound.milli_value() as f64 / 1000.0;
     (provided > allowed).then(|| format!("{start}, but provided ratio is {provided:.6}"))
@@ -209,14 +272,19 @@ mod tests {
         let check = |resources: Value, text: &str| {
             let pod = json!({"spec": {"containers": [{"name": "c", "resources": resources}]}});
             let mut problems = Vec::new();
-            list(&range, "/spec/limits").iter().for_each(|l| check_pod(&pod, l, &mut problems));
+            list(&range, "/spec/limits")
+                .iter()
+                .for_each(|l| check_pod(&pod, l, &mut problems));
             assert!(problems.iter().any(|p| p == text), "{problems:?}");
         };
         check(
             json!({"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}),
             "maximum cpu usage per Container is 1, but limit is 2",
         );
-        check(json!({"requests": {"cpu": "10m"}}), "minimum cpu usage per Container is 50m, but request is 10m");
+        check(
+            json!({"requests": {"cpu": "10m"}}),
+            "minimum cpu usage per Container is 50m, but request is 10m",
+        );
         check(
             json!({"limits": {"cpu": "1"}, "requests": {"cpu": "50m"}}),
             "cpu max limit to request ratio per Container is 10, but provided ratio is 20.000000",

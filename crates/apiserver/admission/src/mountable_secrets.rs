@@ -1,5 +1,5 @@
-//! The annotation `kubernetes.io/enforce-mountable-secrets`: limits a ServiceAccount's pods to the Secrets that it
-//! lists.
+//! The annotation `kubernetes.io/enforce-mountable-secrets`: limits a ServiceAccount's pods to the
+//! Secrets that it lists.
 
 use crate::context::{list, text};
 use api_meta::Meta;
@@ -12,10 +12,24 @@ pub fn find_forbidden(pod: &Value, account: &Value) -> Option<String> {
     if !is_true(account.annotation(ANNOTATION).unwrap_or_default()) {
         return None;
     }
-    let named = |field: &str, name: &str| list(account, field).iter().any(|secret| text(secret, "/name") == name);
-    let refused = references(pod).into_iter().find(|(_, name)| !named("/secrets", name));
-    let pull = || list(pod, "/spec/imagePullSecrets").iter().map(|secret| text(secret, "/name"));
-    let refused_pull = || pull().find(|name| !named("/imagePullSecrets", name)).map(|name| ("imagePullSecrets", name));
+    let named = |field: &str, name: &str| {
+        list(account, field)
+            .iter()
+            .any(|secret| text(secret, "/name") == name)
+    };
+    let refused = references(pod)
+        .into_iter()
+        .find(|(_, name)| !named("/secrets", name));
+    let pull = || {
+        list(pod, "/spec/imagePullSecrets")
+            .iter()
+            .map(|secret| text(secret, "/name"))
+    };
+    let refused_pull = || {
+        pull()
+            .find(|name| !named("/imagePullSecrets", name))
+            .map(|name| ("imagePullSecrets", name))
+    };
     let (what, name) = refused.or_else(refused_pull)?;
     let account = account.name();
     Some(format!(
@@ -28,19 +42,31 @@ fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-/// Returns the Secrets that volumes and containers of every kind name. Upstream leaves out projected volumes, which
-/// makes the limit easy to bypass.
+/// Returns the Secrets that volumes and containers of every kind name. Upstream leaves out
+/// projected volumes, which makes the limit easy to bypass.
 fn references(pod: &Value) -> Vec<(&'static str, &str)> {
     let mut found = Vec::new();
     for volume in list(pod, "/spec/volumes") {
         found.push(("volume", text(volume, "/secret/secretName")));
         let sources = list(volume, "/projected/sources");
-        found.extend(sources.iter().map(|source| ("projected volume", text(source, "/secret/name"))));
+        found.extend(
+            sources
+                .iter()
+                .map(|source| ("projected volume", text(source, "/secret/name"))),
+        );
     }
-    for field in ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"] {
+    for field in [
+        "/spec/initContainers",
+        "/spec/containers",
+        "/spec/ephemeralContainers",
+    ] {
         for container in list(pod, field) {
-            let env = list(container, "/env").iter().map(|env| ("env", text(env, "/valueFrom/secretKeyRef/name")));
-            let all = list(container, "/envFrom").iter().map(|from| ("envFrom", text(from, "/secretRef/name")));
+            let env = list(container, "/env")
+                .iter()
+                .map(|env| ("env", text(env, "/valueFrom/secretKeyRef/name")));
+            let all = list(container, "/envFrom")
+                .iter()
+                .map(|from| ("envFrom", text(from, "/secretRef/name")));
             found.extend(env.chain(all));
         }
     }
@@ -62,9 +88,18 @@ mod tests {
         let env = |name: &str| json!([{"env": [{"valueFrom": {"secretKeyRef": {"name": name}}}]}]);
         let from = |name: &str| json!([{"envFrom": [{"secretRef": {"name": name}}]}]);
         for (spec, expect) in [
-            (json!({"volumes": [{"secret": {"secretName": "mine"}}], "containers": env("mine")}), false),
-            (json!({"volumes": [{"secret": {"secretName": "other"}}]}), true),
-            (json!({"volumes": [{"projected": {"sources": [{"secret": {"name": "other"}}]}}]}), true),
+            (
+                json!({"volumes": [{"secret": {"secretName": "mine"}}], "containers": env("mine")}),
+                false,
+            ),
+            (
+                json!({"volumes": [{"secret": {"secretName": "other"}}]}),
+                true,
+            ),
+            (
+                json!({"volumes": [{"projected": {"sources": [{"secret": {"name": "other"}}]}}]}),
+                true,
+            ),
             (json!({"initContainers": env("other")}), true),
             (json!({"containers": from("other")}), true),
             (json!({"ephemeralContainers": env("other")}), true),
@@ -72,7 +107,11 @@ mod tests {
             (json!({"imagePullSecrets": [{"name": "mine"}]}), true),
         ] {
             let pod = json!({"spec": spec});
-            assert_eq!(find_forbidden(&pod, &account("true")).is_some(), expect, "{pod}");
+            assert_eq!(
+                find_forbidden(&pod, &account("true")).is_some(),
+                expect,
+                "{pod}"
+            );
             assert_eq!(find_forbidden(&pod, &account("false")), None, "{pod}");
         }
     }

@@ -1,4 +1,5 @@
-//! Rejects creates in namespaces that do not exist or are being deleted, and the deletion of three system namespaces.
+//! Rejects creates in namespaces that do not exist or are being deleted, and the deletion of three
+//! system namespaces.
 
 use crate::context::{Context, forbidden, text};
 use api_meta::status::Cause;
@@ -21,7 +22,11 @@ impl Admission for NamespaceLifecycle {
     }
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
-        if request.operation == Operation::Delete { self.check(request).await } else { Ok(()) }
+        if request.operation == Operation::Delete {
+            self.check(request).await
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -34,7 +39,8 @@ impl NamespaceLifecycle {
             }
             return Ok(());
         }
-        let review = request.group == "authorization.k8s.io" && request.resource == "localsubjectaccessreviews";
+        let review = request.group == "authorization.k8s.io"
+            && request.resource == "localsubjectaccessreviews";
         if request.namespace.is_empty() || request.operation == Operation::Delete || review {
             return Ok(());
         }
@@ -45,7 +51,12 @@ impl NamespaceLifecycle {
         let namespaces = GroupResource::new("", "namespaces");
         let mut found = self.0.objects.cached(&namespaces, "", request.namespace);
         if found.is_none() {
-            found = self.0.objects.live(&namespaces, "", request.namespace).await?.map(std::sync::Arc::new);
+            found = self
+                .0
+                .objects
+                .live(&namespaces, "", request.namespace)
+                .await?
+                .map(std::sync::Arc::new);
         }
         let Some(namespace) = found else {
             return Err(ApiError::not_found("", "namespaces", request.namespace));
@@ -64,7 +75,9 @@ fn terminating(request: &AdmissionRequest<'_>) -> ApiError {
     let namespace = request.namespace;
     let mut error = forbidden(
         request,
-        format!("unable to create new content in namespace {namespace} because it is being terminated"),
+        format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        ),
     );
     if let Some(details) = &mut error.details {
         details.causes.push(Cause {

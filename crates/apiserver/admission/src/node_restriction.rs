@@ -1,5 +1,5 @@
-//! Limits a kubelet to its own Node, Lease and CSINode, the status of pods bound to its node, its own mirror pods,
-//! and tokens for pods that run there, whatever its role allows.
+//! Limits a kubelet to its own Node, Lease and CSINode, the status of pods bound to its node, its
+//! own mirror pods, and tokens for pods that run there, whatever its role allows.
 
 mod labels;
 mod pods;
@@ -32,7 +32,9 @@ impl Admission for NodeRestriction {
 
 impl NodeRestriction {
     async fn check(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
-        let Some(node) = node_name(request.user) else { return Ok(()) };
+        let Some(node) = node_name(request.user) else {
+            return Ok(());
+        };
         if node.is_empty() {
             let why = format!("could not determine node from user {:?}", request.user.name);
             return Err(forbidden(request, why));
@@ -52,37 +54,70 @@ impl NodeRestriction {
 }
 
 fn own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
-    let name = if request.name.is_empty() { request.object.name() } else { request.name };
+    let name = if request.name.is_empty() {
+        request.object.name()
+    } else {
+        request.name
+    };
     if name != node {
-        return Err(forbidden(request, format!("node {node:?} is not allowed to modify node {name:?}")));
+        return Err(forbidden(
+            request,
+            format!("node {node:?} is not allowed to modify node {name:?}"),
+        ));
     }
     // spec.configSource could make a node read any ConfigMap.
     const CONFIG_SOURCE: &str = "/spec/configSource";
-    let given = |object: &Value| object.pointer(CONFIG_SOURCE).is_some_and(|source| !source.is_null());
+    let given = |object: &Value| {
+        object
+            .pointer(CONFIG_SOURCE)
+            .is_some_and(|source| !source.is_null())
+    };
     match (request.operation, &request.old) {
         (Operation::Create, _) => {
             if given(&request.object) {
-                return Err(forbidden(request, format!("node {node:?} is not allowed to set configSource")));
+                return Err(forbidden(
+                    request,
+                    format!("node {node:?} is not allowed to set configSource"),
+                ));
             }
             let set = labels::forbidden_changes(&request.object, &Value::Null);
             if !set.is_empty() {
-                let why = format!("node {node:?} is not allowed to set the following labels: {}", set.join(", "));
+                let why = format!(
+                    "node {node:?} is not allowed to set the following labels: {}",
+                    set.join(", ")
+                );
                 return Err(forbidden(request, why));
             }
         }
         (Operation::Update, Some(old)) => {
             let changed = labels::forbidden_changes(&request.object, old);
             if !changed.is_empty() {
-                return Err(forbidden(request, format!("is not allowed to modify labels: {}", changed.join(", "))));
+                return Err(forbidden(
+                    request,
+                    format!("is not allowed to modify labels: {}", changed.join(", ")),
+                ));
             }
             if list(&request.object, "/spec/taints") != list(old, "/spec/taints") {
-                return Err(forbidden(request, format!("node {node:?} is not allowed to modify taints")));
+                return Err(forbidden(
+                    request,
+                    format!("node {node:?} is not allowed to modify taints"),
+                ));
             }
-            if given(&request.object) && request.object.pointer(CONFIG_SOURCE) != old.pointer(CONFIG_SOURCE) {
-                return Err(forbidden(request, format!("node {node:?} is not allowed to modify configSource")));
+            if given(&request.object)
+                && request.object.pointer(CONFIG_SOURCE) != old.pointer(CONFIG_SOURCE)
+            {
+                return Err(forbidden(
+                    request,
+                    format!("node {node:?} is not allowed to modify configSource"),
+                ));
             }
-            if list(&request.object, "/metadata/ownerReferences") != list(old, "/metadata/ownerReferences") {
-                return Err(forbidden(request, format!("node {node:?} is not allowed to modify ownerReferences")));
+            if list(&request.object, "/metadata/ownerReferences")
+                != list(old, "/metadata/ownerReferences")
+            {
+                return Err(forbidden(
+                    request,
+                    format!("node {node:?} is not allowed to modify ownerReferences"),
+                ));
             }
         }
         _ => {}
@@ -92,23 +127,38 @@ fn own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> 
 
 fn claim(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
     if request.subresource != "status" || request.operation != Operation::Update {
-        return Err(forbidden(request, format!("node {node:?} may only update PVC status")));
+        return Err(forbidden(
+            request,
+            format!("node {node:?} may only update PVC status"),
+        ));
     }
     let old = request.old.as_ref().unwrap_or(&Value::Null);
     let new = &request.object;
-    // resourceVersion may be absent (an unconditional update), and the server writes managedFields: ignore both.
-    let metadata = semantic::equal_except(&old["metadata"], &new["metadata"], &["resourceVersion", "managedFields"]);
-    let kubelet = ["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"];
+    // resourceVersion may be absent (an unconditional update), and the server writes managedFields:
+    // ignore both.
+    let metadata = semantic::equal_except(
+        &old["metadata"],
+        &new["metadata"],
+        &["resourceVersion", "managedFields"],
+    );
+    let kubelet = [
+        "capacity",
+        "conditions",
+        "allocatedResources",
+        "allocatedResourceStatuses",
+    ];
     let status = semantic::equal_except(&old["status"], &new["status"], &kubelet);
     if metadata && status && semantic::equal_except(old, new, &["metadata", "status"]) {
         return Ok(());
     }
-    let why = format!("node {node:?} is not allowed to update fields other than status.capacity and status.conditions");
+    let why = format!(
+        "node {node:?} is not allowed to update fields other than status.capacity and status.conditions"
+    );
     Err(forbidden(request, why))
 }
 
-/// Checks that a node creates and deletes only its own slices; the Node authorizer can't see the content of new
-/// slices or of collections.
+/// Checks that a node creates and deletes only its own slices; the Node authorizer can't see the
+/// content of new slices or of collections.
 fn slice(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
     let slice = match request.operation {
         Operation::Delete => request.old.as_ref().unwrap_or(&Value::Null),
@@ -125,31 +175,54 @@ fn slice(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
 
 fn lease(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
     if request.namespace != "kube-node-lease" {
-        return Err(forbidden(request, "can only access leases in the \"kube-node-lease\" system namespace"));
+        return Err(forbidden(
+            request,
+            "can only access leases in the \"kube-node-lease\" system namespace",
+        ));
     }
-    let name = if request.operation == Operation::Create { request.object.name() } else { request.name };
+    let name = if request.operation == Operation::Create {
+        request.object.name()
+    } else {
+        request.name
+    };
     if name != node {
-        return Err(forbidden(request, "can only access node lease with the same name as the requesting node"));
+        return Err(forbidden(
+            request,
+            "can only access node lease with the same name as the requesting node",
+        ));
     }
     Ok(())
 }
 
 fn csi_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
-    let name = if request.operation == Operation::Create { request.object.name() } else { request.name };
+    let name = if request.operation == Operation::Create {
+        request.object.name()
+    } else {
+        request.name
+    };
     if name != node {
-        return Err(forbidden(request, "can only access CSINode with the same name as the requesting node"));
+        return Err(forbidden(
+            request,
+            "can only access CSINode with the same name as the requesting node",
+        ));
     }
     Ok(())
 }
 
 fn certificate(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
     let signer = text(&request.object, "/spec/signerName");
-    let for_nodes = matches!(signer, "kubernetes.io/kubelet-serving" | "kubernetes.io/kube-apiserver-client-kubelet");
+    let for_nodes = matches!(
+        signer,
+        "kubernetes.io/kubelet-serving" | "kubernetes.io/kube-apiserver-client-kubelet"
+    );
     if request.operation != Operation::Create || !for_nodes {
         return Ok(());
     }
     match certificates::read(&request.object) {
         Ok(read) if read.common_name == request.user.name => Ok(()),
-        _ => Err(forbidden(request, format!("can only create a node CSR with CN={}", request.user.name))),
+        _ => Err(forbidden(
+            request,
+            format!("can only create a node CSR with CN={}", request.user.name),
+        )),
     }
 }

@@ -1,7 +1,8 @@
-//! Pod Security Standards by namespace labels: `enforce` rejects pods, `warn` adds warnings about pods and workloads.
+//! Pod Security Standards by namespace labels: `enforce` rejects pods, `warn` adds warnings about
+//! pods and workloads.
 //!
-//! Warnings are added in the mutating half (the validating one can't change the request); later plugins change no
-//! field that a check reads.
+//! Warnings are added in the mutating half (the validating one can't change the request); later
+//! plugins change no field that a check reads.
 
 mod baseline;
 mod level;
@@ -34,7 +35,11 @@ pub struct Finding {
 
 /// Returns all violations of a policy: `reason (detail), ...`; empty if the pod is allowed.
 pub fn violations(policy: Policy, metadata: &Value, spec: &Value) -> String {
-    let view = View { metadata, spec, version: policy.version };
+    let view = View {
+        metadata,
+        spec,
+        version: policy.version,
+    };
     let findings = match policy.level {
         Level::Privileged => Vec::new(),
         Level::Baseline => baseline::check(&view, false),
@@ -42,7 +47,13 @@ pub fn violations(policy: Policy, metadata: &Value, spec: &Value) -> String {
     };
     let texts: Vec<String> = findings
         .iter()
-        .map(|f| if f.detail.is_empty() { f.reason.clone() } else { format!("{} ({})", f.reason, f.detail) })
+        .map(|f| {
+            if f.detail.is_empty() {
+                f.reason.clone()
+            } else {
+                format!("{} ({})", f.reason, f.detail)
+            }
+        })
         .collect();
     texts.join(", ")
 }
@@ -81,12 +92,16 @@ impl PodSecurity {
 
     fn warn_about_pods(&self, request: &mut AdmissionRequest<'_>) {
         let Some(old) = &request.old else { return };
-        let (before, after) = (Policy::of(old, "enforce"), Policy::of(&request.object, "enforce"));
+        let (before, after) = (
+            Policy::of(old, "enforce"),
+            Policy::of(&request.object, "enforce"),
+        );
         if before == after || after.level == Level::Privileged {
             return;
         }
         let pods = self.0.list("", "pods", request.name);
-        let mut found: std::collections::BTreeMap<String, Vec<String>> = std::collections::BTreeMap::new();
+        let mut found: std::collections::BTreeMap<String, Vec<String>> =
+            std::collections::BTreeMap::new();
         for pod in pods.iter().take(LOOKED_AT) {
             let problems = violations(after, &pod["metadata"], &pod["spec"]);
             if !problems.is_empty() {
@@ -115,7 +130,8 @@ impl PodSecurity {
     }
 }
 
-/// Returns whether an update of a pod could change the result: another image, more ephemeral containers.
+/// Returns whether an update of a pod could change the result: another image, more ephemeral
+/// containers.
 fn significant(request: &AdmissionRequest<'_>) -> bool {
     let Some(old) = &request.old else { return true };
     if request.subresource == "ephemeralcontainers" {
@@ -123,7 +139,11 @@ fn significant(request: &AdmissionRequest<'_>) -> bool {
     }
     let images = |pod: &Value| -> Vec<String> {
         let lists = ["/spec/containers", "/spec/initContainers"];
-        lists.iter().flat_map(|l| crate::context::list(pod, l)).map(|c| text(c, "/image").to_owned()).collect()
+        lists
+            .iter()
+            .flat_map(|l| crate::context::list(pod, l))
+            .map(|c| text(c, "/image").to_owned())
+            .collect()
     };
     images(old) != images(&request.object)
 }
@@ -143,7 +163,12 @@ impl Admission for PodSecurity {
             Some((pod, _)) => {
                 let policy = self.policy(request.namespace, "warn").await?;
                 let found = violations(policy, &pod["metadata"], &pod["spec"]);
-                (!found.is_empty()).then(|| format!("would violate PodSecurity {:?}: {found}", policy.to_string()))
+                (!found.is_empty()).then(|| {
+                    format!(
+                        "would violate PodSecurity {:?}: {found}",
+                        policy.to_string()
+                    )
+                })
             }
             None => None,
         };
@@ -155,37 +180,59 @@ impl Admission for PodSecurity {
         if is_namespace(request) {
             return labels(&request.object, request.old.as_ref());
         }
-        let Some((pod, true)) = self.subject(request) else { return Ok(()) };
+        let Some((pod, true)) = self.subject(request) else {
+            return Ok(());
+        };
         let policy = self.policy(request.namespace, "enforce").await?;
         let found = violations(policy, &pod["metadata"], &pod["spec"]);
         if found.is_empty() {
             return Ok(());
         }
-        Err(forbidden(request, format!("violates PodSecurity {:?}: {found}", policy.to_string())))
+        Err(forbidden(
+            request,
+            format!("violates PodSecurity {:?}: {found}", policy.to_string()),
+        ))
     }
 }
 
 fn is_namespace(request: &AdmissionRequest<'_>) -> bool {
     let write = matches!(request.operation, Operation::Create | Operation::Update);
-    write && request.group.is_empty() && request.resource == "namespaces" && request.subresource.is_empty()
+    write
+        && request.group.is_empty()
+        && request.resource == "namespaces"
+        && request.subresource.is_empty()
 }
 
-/// Validates a namespace's labels: levels and versions must be known. Invalid labels that do not change are ignored,
-/// so that other changes stay possible.
+/// Validates a namespace's labels: levels and versions must be known. Invalid labels that do not
+/// change are ignored, so that other changes stay possible.
 fn labels(namespace: &Value, old: Option<&Value>) -> Result<(), ApiError> {
     let mut causes = Vec::new();
     let is_new = |label: &str, value: &str| old.is_none_or(|old| old.label(label) != Some(value));
     for mode in MODES {
         let level = format!("{PREFIX}{mode}");
-        if let Some(value) = namespace.label(&level).filter(|v| Level::parse(v).is_none() && is_new(&level, v)) {
-            causes.push(bad(&level, value, "must be one of privileged, baseline, restricted"));
+        if let Some(value) = namespace
+            .label(&level)
+            .filter(|v| Level::parse(v).is_none() && is_new(&level, v))
+        {
+            causes.push(bad(
+                &level,
+                value,
+                "must be one of privileged, baseline, restricted",
+            ));
         }
         let version = format!("{PREFIX}{mode}-version");
-        if let Some(value) = namespace.label(&version).filter(|v| Version::parse(v).is_none() && is_new(&version, v)) {
+        if let Some(value) = namespace
+            .label(&version)
+            .filter(|v| Version::parse(v).is_none() && is_new(&version, v))
+        {
             causes.push(bad(&version, value, "must be \"latest\" or \"v1.x\""));
         }
     }
-    if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid("", "Namespace", namespace.name(), causes)) }
+    if causes.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::invalid("", "Namespace", namespace.name(), causes))
+    }
 }
 
 fn bad(label: &str, value: &str, why: &str) -> Cause {
@@ -203,13 +250,21 @@ mod tests {
 
     fn check(spec: Value, baseline: &str, restricted: &str) {
         for (level, expect) in [(Level::Baseline, baseline), (Level::Restricted, restricted)] {
-            let found = violations(Policy { level, version: Version::Latest }, &json!({}), &spec);
+            let found = violations(
+                Policy {
+                    level,
+                    version: Version::Latest,
+                },
+                &json!({}),
+                &spec,
+            );
             assert_eq!(found, expect, "{spec}");
         }
     }
 
     fn safe(container: Value) -> Value {
-        let mut context = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+        let mut context =
+            json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
         for (key, value) in container.as_object().into_iter().flatten() {
             context[key.as_str()] = value.clone();
         }
@@ -237,15 +292,19 @@ mod tests {
         );
         let mut unmasked = safe(json!({"procMount": "Unmasked"}));
         unmasked["hostUsers"] = json!(false);
-        let finding = "procMount (container \"c\" must not set securityContext.procMount to \"Unmasked\")";
+        let finding =
+            "procMount (container \"c\" must not set securityContext.procMount to \"Unmasked\")";
         check(unmasked, finding, finding);
-        check(safe(json!({"runAsUser": 0})), "", "runAsUser=0 (container \"c\" must not set runAsUser=0)");
+        check(
+            safe(json!({"runAsUser": 0})),
+            "",
+            "runAsUser=0 (container \"c\" must not set runAsUser=0)",
+        );
     }
 
     #[test]
     fn labels_are_checked() {
-        let namespace =
-            |key: &str, value: &str| json!({"metadata": {"name": "n", "labels": {format!("{PREFIX}{key}"): value}}});
+        let namespace = |key: &str, value: &str| json!({"metadata": {"name": "n", "labels": {format!("{PREFIX}{key}"): value}}});
         for (key, value, good) in [
             ("enforce", "baseline", true),
             ("enforce", "strict", false),
@@ -256,9 +315,15 @@ mod tests {
         ] {
             let namespace = namespace(key, value);
             assert_eq!(labels(&namespace, None).is_ok(), good, "{key}={value}");
-            assert!(labels(&namespace, Some(&namespace)).is_ok(), "{key}={value} stays");
+            assert!(
+                labels(&namespace, Some(&namespace)).is_ok(),
+                "{key}={value} stays"
+            );
         }
-        let (old, new) = (namespace("enforce", "strict"), namespace("enforce", "stricter"));
+        let (old, new) = (
+            namespace("enforce", "strict"),
+            namespace("enforce", "stricter"),
+        );
         assert!(labels(&new, Some(&old)).is_err());
     }
 }

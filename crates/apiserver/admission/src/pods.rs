@@ -5,11 +5,15 @@ use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::{Value, json};
 
-/// Adds tolerations: pods stay for five minutes on unreachable or not ready nodes, unless they say otherwise.
+/// Adds tolerations: pods stay for five minutes on unreachable or not ready nodes, unless they say
+/// otherwise.
 pub struct DefaultTolerationSeconds;
 
 const SECONDS: i64 = 300;
-const NODE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+const NODE_TAINTS: [&str; 2] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+];
 
 fn tolerates(toleration: &Value, taint: &str) -> bool {
     let key = text(toleration, "/key");
@@ -28,9 +32,11 @@ impl Admission for DefaultTolerationSeconds {
             return Ok(());
         }
         for taint in NODE_TAINTS {
-            if !list(&request.object, "/spec/tolerations").iter().any(|t| tolerates(t, taint)) {
-                let one =
-                    json!({"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS});
+            if !list(&request.object, "/spec/tolerations")
+                .iter()
+                .any(|t| tolerates(t, taint))
+            {
+                let one = json!({"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS});
                 push(&mut request.object["spec"], "tolerations", one);
             }
         }
@@ -52,7 +58,9 @@ impl Admission for TaintNodesByCondition {
             return Ok(());
         }
         let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
-        let same = |t: &Value| text(t, "/key") == "node.kubernetes.io/not-ready" && text(t, "/effect") == "NoSchedule";
+        let same = |t: &Value| {
+            text(t, "/key") == "node.kubernetes.io/not-ready" && text(t, "/effect") == "NoSchedule"
+        };
         if !list(&request.object, "/spec/taints").iter().any(same) {
             push(&mut request.object["spec"], "taints", taint);
         }
@@ -71,13 +79,22 @@ impl Admission for AlwaysPullImages {
 
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
         let pods = request.group.is_empty() && request.resource == "pods";
-        let containers = request.subresource.is_empty() || request.subresource == "ephemeralcontainers";
-        if !pods || !containers || !matches!(request.operation, Operation::Create | Operation::Update) {
+        let containers =
+            request.subresource.is_empty() || request.subresource == "ephemeralcontainers";
+        if !pods
+            || !containers
+            || !matches!(request.operation, Operation::Create | Operation::Update)
+        {
             return Ok(());
         }
         for field in ["containers", "initContainers", "ephemeralContainers"] {
             let spec = request.object.get_mut("spec");
-            for container in spec.and_then(|s| s.get_mut(field)).and_then(Value::as_array_mut).into_iter().flatten() {
+            for container in spec
+                .and_then(|s| s.get_mut(field))
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
                 container["imagePullPolicy"] = "Always".into();
             }
         }
@@ -95,12 +112,24 @@ impl Admission for DenyServiceExternalIps {
     }
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
-        if !is_for(request, "", "services") || !matches!(request.operation, Operation::Create | Operation::Update) {
+        if !is_for(request, "", "services")
+            || !matches!(request.operation, Operation::Create | Operation::Update)
+        {
             return Ok(());
         }
-        let before = request.old.as_ref().map(|o| list(o, "/spec/externalIPs")).unwrap_or_default();
-        if list(&request.object, "/spec/externalIPs").iter().any(|ip| !before.contains(ip)) {
-            return Err(forbidden(request, "Use of external IPs is denied by admission control"));
+        let before = request
+            .old
+            .as_ref()
+            .map(|o| list(o, "/spec/externalIPs"))
+            .unwrap_or_default();
+        if list(&request.object, "/spec/externalIPs")
+            .iter()
+            .any(|ip| !before.contains(ip))
+        {
+            return Err(forbidden(
+                request,
+                "Use of external IPs is denied by admission control",
+            ));
         }
         Ok(())
     }

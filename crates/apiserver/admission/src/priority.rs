@@ -6,7 +6,10 @@ use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
 
 const GROUP: &str = "scheduling.k8s.io";
-const SYSTEM: [(&str, i64); 2] = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+const SYSTEM: [(&str, i64); 2] = [
+    ("system-cluster-critical", 2_000_000_000),
+    ("system-node-critical", 2_000_001_000),
+];
 
 /// Resolves priority classes.
 pub struct Priority(pub Context);
@@ -22,8 +25,15 @@ impl Class {
         let policy = text(object, "/preemptionPolicy");
         Class {
             name: object.name().to_owned(),
-            value: object.get("value").and_then(Value::as_i64).unwrap_or_default(),
-            policy: if policy.is_empty() { "PreemptLowerPriority".into() } else { policy.into() },
+            value: object
+                .get("value")
+                .and_then(Value::as_i64)
+                .unwrap_or_default(),
+            policy: if policy.is_empty() {
+                "PreemptLowerPriority".into()
+            } else {
+                policy.into()
+            },
         }
     }
 }
@@ -56,11 +66,17 @@ impl Admission for Priority {
         {
             return Ok(());
         }
-        let other = self.defaults().into_iter().find(|c| c.name != request.object.name());
+        let other = self
+            .defaults()
+            .into_iter()
+            .find(|c| c.name != request.object.name());
         match other {
             Some(class) => Err(forbidden(
                 request,
-                format!("PriorityClass {} is already marked as default. Only one default can exist", class.name),
+                format!(
+                    "PriorityClass {} is already marked as default. Only one default can exist",
+                    class.name
+                ),
             )),
             None => Ok(()),
         }
@@ -72,7 +88,10 @@ fn keep(request: &mut AdmissionRequest<'_>) {
     let Some(old) = &request.old else { return };
     for field in ["priority", "preemptionPolicy"] {
         let before = old["spec"].get(field).cloned();
-        if let (Some(before), true) = (before, request.object["spec"].get(field).is_none_or(Value::is_null)) {
+        if let (Some(before), true) = (
+            before,
+            request.object["spec"].get(field).is_none_or(Value::is_null),
+        ) {
             request.object["spec"][field] = before;
         }
     }
@@ -81,18 +100,28 @@ fn keep(request: &mut AdmissionRequest<'_>) {
 impl Priority {
     fn defaults(&self) -> Vec<Class> {
         let all = self.0.list(GROUP, "priorityclasses", "");
-        all.iter().filter(|c| c.get("globalDefault") == Some(&Value::Bool(true))).map(|c| Class::of(c)).collect()
+        all.iter()
+            .filter(|c| c.get("globalDefault") == Some(&Value::Bool(true)))
+            .map(|c| Class::of(c))
+            .collect()
     }
 
     async fn pod(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
         let name = text(&request.object, "/spec/priorityClassName").to_owned();
         let class = if name.is_empty() {
             let lowest = self.defaults().into_iter().min_by_key(|c| c.value);
-            lowest.unwrap_or(Class { name: String::new(), value: 0, policy: "PreemptLowerPriority".into() })
+            lowest.unwrap_or(Class {
+                name: String::new(),
+                value: 0,
+                policy: "PreemptLowerPriority".into(),
+            })
         } else {
-            self.class(&name)
-                .await?
-                .ok_or_else(|| forbidden(request, format!("no PriorityClass with name {name} was found")))?
+            self.class(&name).await?.ok_or_else(|| {
+                forbidden(
+                    request,
+                    format!("no PriorityClass with name {name} was found"),
+                )
+            })?
         };
         apply(request, &class)
     }

@@ -1,8 +1,8 @@
 //! ResourceQuotas: usage is charged with the write that causes it.
 //!
-//! Invariant: a charge is a compare-and-swap on the quota's status that repeats the check on the fresh object, so
-//! that two writers (on two servers) can't both take the last unit. If the write fails later, the quota controller
-//! corrects the charge.
+//! Invariant: a charge is a compare-and-swap on the quota's status that repeats the check on the
+//! fresh object, so that two writers (on two servers) can't both take the last unit. If the write
+//! fails later, the quota controller corrects the charge.
 
 mod scope;
 mod usage;
@@ -20,12 +20,14 @@ pub type Change<'a> = &'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sy
 /// Writes quota usage.
 #[async_trait::async_trait]
 pub trait QuotaStore: Send + Sync {
-    /// Changes the status of a quota; `change` is called again with the fresh object after a conflict.
-    async fn change(&self, namespace: &str, name: &str, change: Change<'_>) -> Result<(), ApiError>;
+    /// Changes the status of a quota; `change` is called again with the fresh object after a
+    /// conflict.
+    async fn change(&self, namespace: &str, name: &str, change: Change<'_>)
+    -> Result<(), ApiError>;
 }
 
-/// A store that is set after the plugins were created, because the registry needs the plugins first. Until then usage
-/// is not written.
+/// A store that is set after the plugins were created, because the registry needs the plugins
+/// first. Until then usage is not written.
 #[derive(Default)]
 pub struct QuotaSlot(OnceLock<Arc<dyn QuotaStore>>);
 
@@ -38,7 +40,12 @@ impl QuotaSlot {
 
 #[async_trait::async_trait]
 impl QuotaStore for QuotaSlot {
-    async fn change(&self, namespace: &str, name: &str, change: Change<'_>) -> Result<(), ApiError> {
+    async fn change(
+        &self,
+        namespace: &str,
+        name: &str,
+        change: Change<'_>,
+    ) -> Result<(), ApiError> {
         match self.0.get() {
             Some(store) => store.change(namespace, name, change).await,
             None => Ok(()),
@@ -65,7 +72,8 @@ impl Admission for ResourceQuota {
     }
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
-        let counted = request.subresource.is_empty() || (request.resource, request.subresource) == ("pods", "resize");
+        let counted = request.subresource.is_empty()
+            || (request.resource, request.subresource) == ("pods", "resize");
         let write = matches!(request.operation, Operation::Create | Operation::Update);
         if request.namespace.is_empty() || !counted || !write {
             return Ok(());
@@ -110,12 +118,21 @@ fn delta(request: &AdmissionRequest<'_>) -> Amounts {
 
 impl ResourceQuota {
     /// Charges one quota; returns false if the quota does not apply to the write.
-    async fn charge(&self, request: &AdmissionRequest<'_>, quota: &Value, delta: &Amounts) -> Result<bool, ApiError> {
+    async fn charge(
+        &self,
+        request: &AdmissionRequest<'_>,
+        quota: &Value,
+        delta: &Amounts,
+    ) -> Result<bool, ApiError> {
         let hard = amounts(quota.pointer("/status/hard"));
         if request.resource == "pods" && request.operation == Operation::Create {
             let missing = usage::unspecified(&request.object, &hard);
             if !missing.is_empty() {
-                let why = format!("failed quota: {}: must specify {}", quota.name(), missing.join("; "));
+                let why = format!(
+                    "failed quota: {}: must specify {}",
+                    quota.name(),
+                    missing.join("; ")
+                );
                 return Err(forbidden(request, why));
             }
         }
@@ -126,7 +143,10 @@ impl ResourceQuota {
         if request.dry_run {
             change(quota)?;
         } else {
-            self.context.quotas.change(request.namespace, quota.name(), &change).await?;
+            self.context
+                .quotas
+                .change(request.namespace, quota.name(), &change)
+                .await?;
         }
         Ok(true)
     }
@@ -135,28 +155,54 @@ impl ResourceQuota {
         let change = |fresh: &Value| Ok(returned(fresh, delta));
         for name in quotas.iter().filter(|_| !request.dry_run) {
             // If this fails, the quota controller corrects the usage.
-            let _ = self.context.quotas.change(request.namespace, name, &change).await;
+            let _ = self
+                .context
+                .quotas
+                .change(request.namespace, name, &change)
+                .await;
         }
     }
 }
 
 fn shown(amounts: &Amounts, names: &[&String]) -> String {
-    let parts: Vec<String> =
-        names.iter().map(|n| format!("{n}={}", amounts.get(*n).copied().unwrap_or(api_meta::Quantity::ZERO))).collect();
+    let parts: Vec<String> = names
+        .iter()
+        .map(|n| {
+            format!(
+                "{n}={}",
+                amounts.get(*n).copied().unwrap_or(api_meta::Quantity::ZERO)
+            )
+        })
+        .collect();
     parts.join(",")
 }
 
 fn charged(quota: &Value, delta: &Amounts) -> Result<Value, String> {
     let hard = amounts(quota.pointer("/status/hard"));
     let used = amounts(quota.pointer("/status/used"));
-    let relevant: Amounts = delta.iter().filter(|(n, _)| hard.contains_key(*n)).map(|(n, a)| (n.clone(), *a)).collect();
-    let unknown: Vec<&str> = relevant.keys().filter(|n| !used.contains_key(*n)).map(String::as_str).collect();
+    let relevant: Amounts = delta
+        .iter()
+        .filter(|(n, _)| hard.contains_key(*n))
+        .map(|(n, a)| (n.clone(), *a))
+        .collect();
+    let unknown: Vec<&str> = relevant
+        .keys()
+        .filter(|n| !used.contains_key(*n))
+        .map(String::as_str)
+        .collect();
     if !unknown.is_empty() {
-        return Err(format!("status unknown for quota: {}, resources: {}", quota.name(), unknown.join(",")));
+        return Err(format!(
+            "status unknown for quota: {}, resources: {}",
+            quota.name(),
+            unknown.join(",")
+        ));
     }
     let mut total = used.clone();
     add(&mut total, &relevant);
-    let over: Vec<&String> = relevant.keys().filter(|n| total.get(*n) > hard.get(*n)).collect();
+    let over: Vec<&String> = relevant
+        .keys()
+        .filter(|n| total.get(*n) > hard.get(*n))
+        .collect();
     if !over.is_empty() {
         return Err(format!(
             "exceeded quota: {}, requested: {}, used: {}, limited: {}",
@@ -181,7 +227,10 @@ fn returned(quota: &Value, delta: &Amounts) -> Value {
 
 fn with_used(quota: &Value, used: &Amounts) -> Value {
     let mut quota = quota.clone();
-    let text: serde_json::Map<String, Value> = used.iter().map(|(n, a)| (n.clone(), json!(a.to_string()))).collect();
+    let text: serde_json::Map<String, Value> = used
+        .iter()
+        .map(|(n, a)| (n.clone(), json!(a.to_string())))
+        .collect();
     quota["status"]["used"] = Value::Object(text);
     quota
 }
@@ -193,9 +242,16 @@ mod tests {
     #[test]
     fn the_limit_is_exact() {
         let quota = json!({"metadata": {"name": "q"}, "status": {"hard": {"requests.cpu": "1", "pods": "2"}, "used": {"requests.cpu": "700m", "pods": "1"}}});
-        let delta = |cpu: &str| amounts(Some(&json!({"requests.cpu": cpu, "pods": "1", "memory": "1"})));
+        let delta = |cpu: &str| {
+            amounts(Some(
+                &json!({"requests.cpu": cpu, "pods": "1", "memory": "1"}),
+            ))
+        };
         let done = charged(&quota, &delta("300m"));
-        assert_eq!(done.map(|q| q["status"]["used"].clone()), Ok(json!({"requests.cpu": "1", "pods": "2"})));
+        assert_eq!(
+            done.map(|q| q["status"]["used"].clone()),
+            Ok(json!({"requests.cpu": "1", "pods": "2"}))
+        );
         assert_eq!(
             charged(&quota, &delta("400m")),
             Err("exceeded quota: q, requested: requests.cpu=400m, used: requests.cpu=700m, limited: requests.cpu=1"

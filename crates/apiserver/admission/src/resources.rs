@@ -20,7 +20,9 @@ pub fn quantity(value: &Value) -> Option<Quantity> {
 /// Parses a resource list.
 pub fn amounts(value: Option<&Value>) -> Amounts {
     let entries = value.and_then(Value::as_object).into_iter().flatten();
-    entries.filter_map(|(k, v)| Some((k.clone(), quantity(v)?))).collect()
+    entries
+        .filter_map(|(k, v)| Some((k.clone(), quantity(v)?)))
+        .collect()
 }
 
 /// Adds `more` to `sum`.
@@ -39,12 +41,14 @@ fn raise(sum: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// Returns the requests or limits of a pod: the sum of containers and sidecars, or the largest init step, plus
-/// overhead. `field` is `requests` or `limits`.
+/// Returns the requests or limits of a pod: the sum of containers and sidecars, or the largest init
+/// step, plus overhead. `field` is `requests` or `limits`.
 pub fn of_pod(pod: &Value, field: &str) -> Amounts {
     let of = |c: &Value| amounts(c.get("resources").and_then(|r| r.get(field)));
     let mut sum = Amounts::new();
-    list(pod, "/spec/containers").iter().for_each(|c| add(&mut sum, &of(c)));
+    list(pod, "/spec/containers")
+        .iter()
+        .for_each(|c| add(&mut sum, &of(c)));
     let mut sidecars = Amounts::new();
     let mut start = Amounts::new();
     for container in list(pod, "/spec/initContainers") {

@@ -19,9 +19,13 @@ impl Admission for RuntimeClass {
         if !is_for(request, "", "pods") || request.operation != Operation::Create {
             return Ok(());
         }
-        let Some(class) = self.class(request).await? else { return Ok(()) };
+        let Some(class) = self.class(request).await? else {
+            return Ok(());
+        };
         if let Some(overhead) = class.pointer("/overhead/podFixed").filter(|o| !o.is_null()) {
-            let said = request.object["spec"].get("overhead").filter(|o| !o.is_null());
+            let said = request.object["spec"]
+                .get("overhead")
+                .filter(|o| !o.is_null());
             if said.is_some_and(|s| s != overhead) {
                 return Err(forbidden(
                     request,
@@ -38,8 +42,15 @@ impl Admission for RuntimeClass {
             return Ok(());
         }
         let class = self.class(request).await?;
-        let has = class.is_some_and(|c| c.pointer("/overhead/podFixed").is_some_and(|o| !o.is_null()));
-        if request.object["spec"].get("overhead").is_some_and(|o| !o.is_null()) && !has {
+        let has = class.is_some_and(|c| {
+            c.pointer("/overhead/podFixed")
+                .is_some_and(|o| !o.is_null())
+        });
+        if request.object["spec"]
+            .get("overhead")
+            .is_some_and(|o| !o.is_null())
+            && !has
+        {
             let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
             return Err(forbidden(request, why));
         }
@@ -53,15 +64,27 @@ impl RuntimeClass {
         if name.is_empty() {
             return Ok(None);
         }
-        match self.0.find("node.k8s.io", "runtimeclasses", "", name).await? {
+        match self
+            .0
+            .find("node.k8s.io", "runtimeclasses", "", name)
+            .await?
+        {
             Some(class) => Ok(Some(class)),
-            None => Err(forbidden(request, format!("pod rejected: RuntimeClass {name:?} not found"))),
+            None => Err(forbidden(
+                request,
+                format!("pod rejected: RuntimeClass {name:?} not found"),
+            )),
         }
     }
 }
 
 fn scheduling(request: &mut AdmissionRequest<'_>, class: &Value) -> Result<(), ApiError> {
-    for (key, value) in class.pointer("/scheduling/nodeSelector").and_then(Value::as_object).into_iter().flatten() {
+    for (key, value) in class
+        .pointer("/scheduling/nodeSelector")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
         let said = request.object["spec"]["nodeSelector"].get(key);
         if let Some(other) = said.filter(|s| *s != value) {
             let shown = |v: &Value| v.as_str().unwrap_or_default().to_owned();
@@ -76,7 +99,11 @@ fn scheduling(request: &mut AdmissionRequest<'_>, class: &Value) -> Result<(), A
     }
     for toleration in list(class, "/scheduling/tolerations") {
         if !list(&request.object, "/spec/tolerations").contains(toleration) {
-            push(&mut request.object["spec"], "tolerations", toleration.clone());
+            push(
+                &mut request.object["spec"],
+                "tolerations",
+                toleration.clone(),
+            );
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Sets a pod's ServiceAccount (the default one if none is given) and mounts its token unless opted out.
+//! Sets a pod's ServiceAccount (the default one if none is given) and mounts its token unless opted
+//! out.
 
 use crate::context::{Context, forbidden, is_for, list, push, text};
 use crate::mountable_secrets;
@@ -29,16 +30,29 @@ impl Admission for ServiceAccount {
         if !is_for(request, "", "pods") || request.operation != Operation::Create {
             return Ok(());
         }
-        if request.object.annotation("kubernetes.io/config.mirror").is_some() {
+        if request
+            .object
+            .annotation("kubernetes.io/config.mirror")
+            .is_some()
+        {
             return mirror(request);
         }
         if text(&request.object, "/spec/serviceAccountName").is_empty() {
             request.object["spec"]["serviceAccountName"] = "default".into();
         }
         let name = text(&request.object, "/spec/serviceAccountName").to_owned();
-        let account = self.account(request.namespace, &name).await.map_err(|why| {
-            forbidden(request, format!("error looking up service account {}/{name}: {why}", request.namespace))
-        })?;
+        let account = self
+            .account(request.namespace, &name)
+            .await
+            .map_err(|why| {
+                forbidden(
+                    request,
+                    format!(
+                        "error looking up service account {}/{name}: {why}",
+                        request.namespace
+                    ),
+                )
+            })?;
         request.object["spec"]["serviceAccount"] = name.into();
         if automount(&account, &request.object) {
             mount(&mut request.object["spec"]);
@@ -59,8 +73,13 @@ impl Admission for ServiceAccount {
         if !request.group.is_empty() || request.resource != "pods" || !counts || name.is_empty() {
             return Ok(());
         }
-        let account = self.0.find("", "serviceaccounts", request.namespace, name).await?;
-        match account.and_then(|account| mountable_secrets::find_forbidden(&request.object, &account)) {
+        let account = self
+            .0
+            .find("", "serviceaccounts", request.namespace, name)
+            .await?;
+        match account
+            .and_then(|account| mountable_secrets::find_forbidden(&request.object, &account))
+        {
             Some(why) => Err(forbidden(request, why)),
             None => Ok(()),
         }
@@ -71,7 +90,10 @@ impl ServiceAccount {
     async fn account(&self, namespace: &str, name: &str) -> Result<Arc<Value>, String> {
         let problems = names::path_segment(name);
         if !problems.is_empty() {
-            return Err(format!("invalid resource name {name:?}: [{}]", problems.join(", ")));
+            return Err(format!(
+                "invalid resource name {name:?}: [{}]",
+                problems.join(", ")
+            ));
         }
         let attempts = if name == "default" { ATTEMPTS } else { 1 };
         for attempt in 0..attempts {
@@ -90,15 +112,28 @@ impl ServiceAccount {
 /// Checks mirror pods: like static pods, they may not use API objects.
 fn mirror(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
     if !text(&request.object, "/spec/serviceAccountName").is_empty() {
-        return Err(forbidden(request, "a mirror pod may not reference service accounts"));
+        return Err(forbidden(
+            request,
+            "a mirror pod may not reference service accounts",
+        ));
     }
     let volumes = list(&request.object, "/spec/volumes");
-    if volumes.iter().any(|v| v.get("secret").is_some_and(|s| !s.is_null())) {
+    if volumes
+        .iter()
+        .any(|v| v.get("secret").is_some_and(|s| !s.is_null()))
+    {
         return Err(forbidden(request, "a mirror pod may not reference secrets"));
     }
-    let token = |v: &Value| list(v, "/projected/sources").iter().any(|s| s.get("serviceAccountToken").is_some());
+    let token = |v: &Value| {
+        list(v, "/projected/sources")
+            .iter()
+            .any(|s| s.get("serviceAccountToken").is_some())
+    };
     if volumes.iter().any(token) {
-        return Err(forbidden(request, "a mirror pod may not use ServiceAccountToken volume projections"));
+        return Err(forbidden(
+            request,
+            "a mirror pod may not use ServiceAccountToken volume projections",
+        ));
     }
     Ok(())
 }
@@ -111,15 +146,26 @@ fn automount(account: &Value, pod: &Value) -> bool {
 }
 
 fn mount(spec: &mut Value) {
-    let existing = list(spec, "/volumes").iter().map(|v| text(v, "/name")).find(|n| n.starts_with(VOLUME_PREFIX));
+    let existing = list(spec, "/volumes")
+        .iter()
+        .map(|v| text(v, "/name"))
+        .find(|n| n.starts_with(VOLUME_PREFIX));
     let (volume, found) = match existing {
         Some(name) => (name.to_owned(), true),
         None => (format!("{VOLUME_PREFIX}{}", suffix()), false),
     };
     let mut needed = false;
     for field in ["initContainers", "containers"] {
-        for container in spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
-            if list(container, "/volumeMounts").iter().any(|m| text(m, "/mountPath") == MOUNT_PATH) {
+        for container in spec
+            .get_mut(field)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            if list(container, "/volumeMounts")
+                .iter()
+                .any(|m| text(m, "/mountPath") == MOUNT_PATH)
+            {
                 continue;
             }
             let one = json!({"name": volume, "readOnly": true, "mountPath": MOUNT_PATH});
@@ -128,7 +174,11 @@ fn mount(spec: &mut Value) {
         }
     }
     if needed && !found {
-        push(spec, "volumes", json!({"name": volume, "projected": token_source()}));
+        push(
+            spec,
+            "volumes",
+            json!({"name": volume, "projected": token_source()}),
+        );
     }
 }
 
@@ -142,7 +192,10 @@ fn token_source() -> Value {
 fn suffix() -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut rng = rand::rng();
-    (0..5).filter_map(|_| ALPHABET.get(rng.random_range(0..ALPHABET.len()))).map(|b| char::from(*b)).collect()
+    (0..5)
+        .filter_map(|_| ALPHABET.get(rng.random_range(0..ALPHABET.len())))
+        .map(|b| char::from(*b))
+        .collect()
 }
 
 #[cfg(test)]
@@ -155,7 +208,10 @@ mod tests {
             "initContainers": [{"name": "i"}]});
         mount(&mut spec);
         let name = text(&spec, "/volumes/0/name").to_owned();
-        assert!(name.starts_with(VOLUME_PREFIX) && name.len() == VOLUME_PREFIX.len() + 5, "{name}");
+        assert!(
+            name.starts_with(VOLUME_PREFIX) && name.len() == VOLUME_PREFIX.len() + 5,
+            "{name}"
+        );
         assert_eq!(text(&spec, "/containers/0/volumeMounts/0/name"), name);
         assert_eq!(list(&spec, "/containers/1/volumeMounts").len(), 1);
         assert_eq!(text(&spec, "/initContainers/0/volumeMounts/0/name"), name);

@@ -25,8 +25,15 @@ impl Admission for InUseProtection {
             ("storage.k8s.io", "volumeattributesclasses") => "kubernetes.io/vac-protection",
             _ => return Ok(()),
         };
-        if !list(&request.object, "/metadata/finalizers").iter().any(|f| f == finalizer) {
-            push(&mut request.object["metadata"], "finalizers", finalizer.into());
+        if !list(&request.object, "/metadata/finalizers")
+            .iter()
+            .any(|f| f == finalizer)
+        {
+            push(
+                &mut request.object["metadata"],
+                "finalizers",
+                finalizer.into(),
+            );
         }
         Ok(())
     }
@@ -42,20 +49,34 @@ impl Admission for ClaimResize {
     }
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
-        if !is_for(request, "", "persistentvolumeclaims") || request.operation != Operation::Update {
+        if !is_for(request, "", "persistentvolumeclaims") || request.operation != Operation::Update
+        {
             return Ok(());
         }
-        let Some(old) = &request.old else { return Ok(()) };
-        let size = |v: &Value| v.pointer("/spec/resources/requests/storage").and_then(quantity);
-        let (Some(before), Some(after)) = (size(old), size(&request.object)) else { return Ok(()) };
+        let Some(old) = &request.old else {
+            return Ok(());
+        };
+        let size = |v: &Value| {
+            v.pointer("/spec/resources/requests/storage")
+                .and_then(quantity)
+        };
+        let (Some(before), Some(after)) = (size(old), size(&request.object)) else {
+            return Ok(());
+        };
         if after <= before {
             return Ok(());
         }
         if text(old, "/status/phase") != "Bound" {
-            return Err(forbidden(request, "Only bound persistent volume claims can be expanded"));
+            return Err(forbidden(
+                request,
+                "Only bound persistent volume claims can be expanded",
+            ));
         }
         let class = text(&request.object, "/spec/storageClassName");
-        let class = self.0.find("storage.k8s.io", "storageclasses", "", class).await?;
+        let class = self
+            .0
+            .find("storage.k8s.io", "storageclasses", "", class)
+            .await?;
         if class.is_some_and(|c| c.get("allowVolumeExpansion") == Some(&Value::Bool(true))) {
             return Ok(());
         }

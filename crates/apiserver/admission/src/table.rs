@@ -2,8 +2,8 @@
 
 use crate::context::Context;
 use crate::{
-    absent, certificates, default_classes, limit_ranger, namespace_lifecycle, node_restriction, pod_security, pods,
-    priority, quota, runtime_class, service_account, storage, unenforced,
+    absent, certificates, default_classes, limit_ranger, namespace_lifecycle, node_restriction,
+    pod_security, pods, priority, quota, runtime_class, service_account, storage, unenforced,
 };
 use apiserver_request::Admission;
 use std::sync::Arc;
@@ -41,25 +41,63 @@ const fn row(name: &'static str, on: bool, make: Make) -> Row {
 }
 
 const TABLE: [Row; 19] = [
-    row("NamespaceLifecycle", true, |c| Arc::new(namespace_lifecycle::NamespaceLifecycle(c.clone()))),
-    row("LimitRanger", true, |c| Arc::new(limit_ranger::LimitRanger(c.clone()))),
-    row("ServiceAccount", true, |c| Arc::new(service_account::ServiceAccount(c.clone()))),
-    row("NodeRestriction", true, |c| Arc::new(node_restriction::NodeRestriction(c.clone()))),
-    row("TaintNodesByCondition", true, |_| Arc::new(pods::TaintNodesByCondition)),
-    row("AlwaysPullImages", false, |_| Arc::new(pods::AlwaysPullImages)),
-    row("PodSecurity", true, |c| Arc::new(pod_security::PodSecurity(c.clone()))),
-    row("Priority", true, |c| Arc::new(priority::Priority(c.clone()))),
-    row("DefaultTolerationSeconds", true, |_| Arc::new(pods::DefaultTolerationSeconds)),
-    row("DefaultStorageClass", true, |c| Arc::new(default_classes::DefaultStorageClass(c.clone()))),
-    row("StorageObjectInUseProtection", true, |_| Arc::new(storage::InUseProtection)),
-    row("PersistentVolumeClaimResize", true, |c| Arc::new(storage::ClaimResize(c.clone()))),
-    row("RuntimeClass", true, |c| Arc::new(runtime_class::RuntimeClass(c.clone()))),
-    row("CertificateApproval", true, |c| Arc::new(certificates::CertificateApproval(c.clone()))),
-    row("CertificateSigning", true, |c| Arc::new(certificates::CertificateSigning(c.clone()))),
-    row("CertificateSubjectRestriction", true, |_| Arc::new(certificates::SubjectRestriction)),
-    row("DefaultIngressClass", true, |c| Arc::new(default_classes::DefaultIngressClass(c.clone()))),
-    row("DenyServiceExternalIPs", false, |_| Arc::new(pods::DenyServiceExternalIps)),
-    row("ResourceQuota", true, |c| Arc::new(quota::ResourceQuota::new(c.clone()))),
+    row("NamespaceLifecycle", true, |c| {
+        Arc::new(namespace_lifecycle::NamespaceLifecycle(c.clone()))
+    }),
+    row("LimitRanger", true, |c| {
+        Arc::new(limit_ranger::LimitRanger(c.clone()))
+    }),
+    row("ServiceAccount", true, |c| {
+        Arc::new(service_account::ServiceAccount(c.clone()))
+    }),
+    row("NodeRestriction", true, |c| {
+        Arc::new(node_restriction::NodeRestriction(c.clone()))
+    }),
+    row("TaintNodesByCondition", true, |_| {
+        Arc::new(pods::TaintNodesByCondition)
+    }),
+    row("AlwaysPullImages", false, |_| {
+        Arc::new(pods::AlwaysPullImages)
+    }),
+    row("PodSecurity", true, |c| {
+        Arc::new(pod_security::PodSecurity(c.clone()))
+    }),
+    row("Priority", true, |c| {
+        Arc::new(priority::Priority(c.clone()))
+    }),
+    row("DefaultTolerationSeconds", true, |_| {
+        Arc::new(pods::DefaultTolerationSeconds)
+    }),
+    row("DefaultStorageClass", true, |c| {
+        Arc::new(default_classes::DefaultStorageClass(c.clone()))
+    }),
+    row("StorageObjectInUseProtection", true, |_| {
+        Arc::new(storage::InUseProtection)
+    }),
+    row("PersistentVolumeClaimResize", true, |c| {
+        Arc::new(storage::ClaimResize(c.clone()))
+    }),
+    row("RuntimeClass", true, |c| {
+        Arc::new(runtime_class::RuntimeClass(c.clone()))
+    }),
+    row("CertificateApproval", true, |c| {
+        Arc::new(certificates::CertificateApproval(c.clone()))
+    }),
+    row("CertificateSigning", true, |c| {
+        Arc::new(certificates::CertificateSigning(c.clone()))
+    }),
+    row("CertificateSubjectRestriction", true, |_| {
+        Arc::new(certificates::SubjectRestriction)
+    }),
+    row("DefaultIngressClass", true, |c| {
+        Arc::new(default_classes::DefaultIngressClass(c.clone()))
+    }),
+    row("DenyServiceExternalIPs", false, |_| {
+        Arc::new(pods::DenyServiceExternalIps)
+    }),
+    row("ResourceQuota", true, |c| {
+        Arc::new(quota::ResourceQuota::new(c.clone()))
+    }),
 ];
 
 /// Returns the names of all plugins, and whether each is on by default.
@@ -67,11 +105,15 @@ pub fn known_plugins() -> Vec<(&'static str, bool)> {
     TABLE.iter().map(|r| (r.name, r.on)).collect()
 }
 
-/// Returns the plugins that the options enable, in order. The registry runs `admit` of all, then `validate` of all.
+/// Returns the plugins that the options enable, in order. The registry runs `admit` of all, then
+/// `validate` of all.
 ///
 /// # Errors
 /// An unknown name, or a deliberately enabled plugin that is not implemented.
-pub fn plugins(options: &Options, context: &Context) -> Result<Vec<Arc<dyn Admission>>, PluginError> {
+pub fn plugins(
+    options: &Options,
+    context: &Context,
+) -> Result<Vec<Arc<dyn Admission>>, PluginError> {
     check_names(options)?;
     for name in &options.enable {
         if let Some(consequence) = absent::consequence(name) {
@@ -80,20 +122,34 @@ pub fn plugins(options: &Options, context: &Context) -> Result<Vec<Arc<dyn Admis
     }
     let named = |list: &[String], row: &Row| list.iter().any(|n| n == row.name);
     let on = |row: &&Row| (row.on || named(&options.enable, row)) && !named(&options.disable, row);
-    let mut all: Vec<Arc<dyn Admission>> =
-        vec![Arc::new(certificates::Requester), Arc::new(unenforced::UnenforcedWarnings)];
+    let mut all: Vec<Arc<dyn Admission>> = vec![
+        Arc::new(certificates::Requester),
+        Arc::new(unenforced::UnenforcedWarnings),
+    ];
     all.extend(TABLE.iter().filter(on).map(|row| (row.make)(context)));
     Ok(all)
 }
 
 fn check_names(options: &Options) -> Result<(), PluginError> {
     let known = |name: &String| TABLE.iter().any(|r| r.name == name) || absent::is_absent(name);
-    if let Some(name) = options.enable.iter().chain(&options.disable).find(|n| !known(n)) {
+    if let Some(name) = options
+        .enable
+        .iter()
+        .chain(&options.disable)
+        .find(|n| !known(n))
+    {
         let names: Vec<&str> = TABLE.iter().map(|r| r.name).collect();
         return Err(PluginError::Unknown(name.clone(), names.join(", ")));
     }
-    let refused = |name: &String| absent::refusal(name).map(|why| PluginError::NotImplemented(name.clone(), why));
-    match options.enable.iter().filter(|name| !options.disable.contains(name)).find_map(refused) {
+    let refused = |name: &String| {
+        absent::refusal(name).map(|why| PluginError::NotImplemented(name.clone(), why))
+    };
+    match options
+        .enable
+        .iter()
+        .filter(|name| !options.disable.contains(name))
+        .find_map(refused)
+    {
         Some(error) => Err(error),
         None => Ok(()),
     }
@@ -105,7 +161,10 @@ mod tests {
 
     fn check(enable: &str, disable: &str) -> Result<(), PluginError> {
         let split = |names: &str| names.split_terminator(',').map(str::to_owned).collect();
-        check_names(&Options { enable: split(enable), disable: split(disable) })
+        check_names(&Options {
+            enable: split(enable),
+            disable: split(disable),
+        })
     }
 
     #[test]
@@ -123,10 +182,14 @@ mod tests {
 
     #[test]
     fn plugin_that_would_restrict_is_refused_with_the_reason() {
-        let error = check("OwnerReferencesPermissionEnforcement", "").map_err(|error| error.to_string());
+        let error =
+            check("OwnerReferencesPermissionEnforcement", "").map_err(|error| error.to_string());
         assert!(error.is_err_and(|text| text.contains("not implemented")));
         assert!(check("EventRateLimit", "").is_err());
         assert!(check("", "OwnerReferencesPermissionEnforcement").is_ok());
-        assert!(matches!(check("Nonsense", ""), Err(PluginError::Unknown(..))));
+        assert!(matches!(
+            check("Nonsense", ""),
+            Err(PluginError::Unknown(..))
+        ));
     }
 }

@@ -6,8 +6,10 @@ use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
 
-const WEBHOOKS: &str = "stored but not enforced: this API server does not call admission webhooks yet";
-const POLICIES: &str = "stored but not enforced: this API server does not evaluate admission policies yet";
+const WEBHOOKS: &str =
+    "stored but not enforced: this API server does not call admission webhooks yet";
+const POLICIES: &str =
+    "stored but not enforced: this API server does not evaluate admission policies yet";
 const NETWORK: &str = "stored but not enforced by Ironclad's network: traffic stays unrestricted unless another network \
                        plugin enforces NetworkPolicies";
 const REGISTRATION: &str = "admissionregistration.k8s.io";
@@ -23,7 +25,8 @@ const KINDS: [(&str, &str, &str); 7] = [
     ("networking.k8s.io", "networkpolicies", NETWORK),
 ];
 
-/// Adds a warning to the response of writes that request something which no component enforces. It can't be disabled.
+/// Adds a warning to the response of writes that request something which no component enforces. It
+/// can't be disabled.
 pub struct UnenforcedWarnings;
 
 #[async_trait::async_trait]
@@ -33,7 +36,9 @@ impl Admission for UnenforcedWarnings {
     }
 
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
-        if request.subresource.is_empty() && matches!(request.operation, Operation::Create | Operation::Update) {
+        if request.subresource.is_empty()
+            && matches!(request.operation, Operation::Create | Operation::Update)
+        {
             let warnings = warnings(request);
             request.warnings.extend(warnings);
         }
@@ -42,46 +47,82 @@ impl Admission for UnenforcedWarnings {
 }
 
 fn warnings(request: &AdmissionRequest<'_>) -> Vec<String> {
-    let row = KINDS.iter().find(|(group, resource, _)| *group == request.group && *resource == request.resource);
+    let row = KINDS
+        .iter()
+        .find(|(group, resource, _)| *group == request.group && *resource == request.resource);
     if let Some((_, _, text)) = row {
         return vec![format!("{} is {text}", request.kind)];
     }
     if request.group.is_empty() && request.resource == "pods" {
         // A pod's spec hardly changes, so one warning at creation is enough.
         let created = request.operation == Operation::Create;
-        return if created { unsupported(request.object.get("spec"), "spec") } else { Vec::new() };
+        return if created {
+            unsupported(request.object.get("spec"), "spec")
+        } else {
+            Vec::new()
+        };
     }
-    let Some(pointer) = template(request) else { return Vec::new() };
+    let Some(pointer) = template(request) else {
+        return Vec::new();
+    };
     let place = format!("{}.spec", pointer.trim_start_matches('/').replace('/', "."));
-    unsupported(request.object.pointer(pointer).and_then(|template| template.get("spec")), &place)
+    unsupported(
+        request
+            .object
+            .pointer(pointer)
+            .and_then(|template| template.get("spec")),
+        &place,
+    )
 }
 
 /// Returns the features of a pod that a kubelet of this release may have to reject.
 fn unsupported(spec: Option<&Value>, place: &str) -> Vec<String> {
-    const REFUSED: &str = "the kubelet refuses the pod where the container runtime does not support it";
+    const REFUSED: &str =
+        "the kubelet refuses the pod where the container runtime does not support it";
     let Some(spec) = spec else { return Vec::new() };
     let mut found = Vec::new();
     if spec.get("hostUsers") == Some(&Value::Bool(false)) {
-        found.push(format!("{place}.hostUsers: user namespaces are not supported yet, kubelets refuse the pod"));
+        found.push(format!(
+            "{place}.hostUsers: user namespaces are not supported yet, kubelets refuse the pod"
+        ));
     }
     let containers = ["containers", "initContainers", "ephemeralContainers"];
-    let all: Vec<&Value> = containers.iter().flat_map(|field| list(spec, &format!("/{field}"))).collect();
-    let anywhere = |demands: fn(&Value) -> bool| demands(spec) || all.iter().any(|container| demands(container));
-    if anywhere(|v| matches!(text(v, "/securityContext/appArmorProfile/type"), "Localhost" | "RuntimeDefault")) {
+    let all: Vec<&Value> = containers
+        .iter()
+        .flat_map(|field| list(spec, &format!("/{field}")))
+        .collect();
+    let anywhere = |demands: fn(&Value) -> bool| {
+        demands(spec) || all.iter().any(|container| demands(container))
+    };
+    if anywhere(|v| {
+        matches!(
+            text(v, "/securityContext/appArmorProfile/type"),
+            "Localhost" | "RuntimeDefault"
+        )
+    }) {
         found.push(format!("{place}: appArmorProfile: {REFUSED}"));
     }
-    if anywhere(|v| v.pointer("/securityContext/seLinuxOptions").is_some_and(demands_anything)) {
+    if anywhere(|v| {
+        v.pointer("/securityContext/seLinuxOptions")
+            .is_some_and(demands_anything)
+    }) {
         found.push(format!("{place}: seLinuxOptions: {REFUSED}"));
     }
     let recursive = |mount: &Value| text(mount, "/recursiveReadOnly") == "Enabled";
-    if all.iter().any(|container| list(container, "/volumeMounts").iter().any(recursive)) {
+    if all
+        .iter()
+        .any(|container| list(container, "/volumeMounts").iter().any(recursive))
+    {
         found.push(format!("{place}: recursiveReadOnly=Enabled: {REFUSED}"));
     }
     found
 }
 
 fn demands_anything(options: &Value) -> bool {
-    options.as_object().is_some_and(|map| map.values().any(|value| value.as_str().is_some_and(|text| !text.is_empty())))
+    options.as_object().is_some_and(|map| {
+        map.values()
+            .any(|value| value.as_str().is_some_and(|text| !text.is_empty()))
+    })
 }
 
 #[cfg(test)]
@@ -113,7 +154,11 @@ mod tests {
     #[test]
     fn kinds_that_nothing_enforces_are_warned_about() {
         for (group, resource, text) in KINDS {
-            assert_eq!(check(group, resource, "X", json!({})), [format!("X is {text}")], "{resource}");
+            assert_eq!(
+                check(group, resource, "X", json!({})),
+                [format!("X is {text}")],
+                "{resource}"
+            );
         }
         assert!(check("", "configmaps", "ConfigMap", json!({})).is_empty());
         assert!(check("networking.k8s.io", "ingresses", "Ingress", json!({})).is_empty());
@@ -121,21 +166,39 @@ mod tests {
 
     #[test]
     fn pods_that_demand_what_may_be_refused_are_warned_about() {
-        let container = |context: Value| json!({"containers": [{"name": "c", "securityContext": context}]});
+        let container =
+            |context: Value| json!({"containers": [{"name": "c", "securityContext": context}]});
         let mount = json!([{"name": "v", "mountPath": "/v", "recursiveReadOnly": "Enabled"}]);
         for (spec, expect) in [
             (json!({"containers": [{"name": "c"}]}), 0),
             (json!({"hostUsers": true}), 0),
             (json!({"hostUsers": false}), 1),
-            (container(json!({"appArmorProfile": {"type": "Unconfined"}})), 0),
-            (container(json!({"appArmorProfile": {"type": "RuntimeDefault"}})), 1),
+            (
+                container(json!({"appArmorProfile": {"type": "Unconfined"}})),
+                0,
+            ),
+            (
+                container(json!({"appArmorProfile": {"type": "RuntimeDefault"}})),
+                1,
+            ),
             (json!({"securityContext": {"seLinuxOptions": {}}}), 0),
-            (json!({"securityContext": {"seLinuxOptions": {"level": "s0:c1"}}}), 1),
+            (
+                json!({"securityContext": {"seLinuxOptions": {"level": "s0:c1"}}}),
+                1,
+            ),
             (json!({"initContainers": [{"volumeMounts": mount}]}), 1),
         ] {
-            assert_eq!(check("", "pods", "Pod", json!({"spec": spec})).len(), expect, "{spec}");
+            assert_eq!(
+                check("", "pods", "Pod", json!({"spec": spec})).len(),
+                expect,
+                "{spec}"
+            );
             let workload = json!({"spec": {"template": {"spec": spec}}});
-            assert_eq!(check("apps", "deployments", "Deployment", workload).len(), expect, "{spec}");
+            assert_eq!(
+                check("apps", "deployments", "Deployment", workload).len(),
+                expect,
+                "{spec}"
+            );
         }
     }
 }

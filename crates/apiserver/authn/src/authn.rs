@@ -82,7 +82,10 @@ pub enum OptionsError {
 
 /// Reads the file of an option.
 pub fn read(path: &PathBuf) -> Result<Vec<u8>, OptionsError> {
-    std::fs::read(path).map_err(|source| OptionsError::Read { path: path.clone(), source })
+    std::fs::read(path).map_err(|source| OptionsError::Read {
+        path: path.clone(),
+        source,
+    })
 }
 
 /// All authenticators.
@@ -120,11 +123,22 @@ impl Authn {
         if options.bootstrap_tokens {
             tokens.push(Arc::new(BootstrapTokens::new(objects)));
         }
-        Ok(Arc::new(Authn { certificates, life, tokens, accounts, issuer, anonymous: options.anonymous }))
+        Ok(Arc::new(Authn {
+            certificates,
+            life,
+            tokens,
+            accounts,
+            issuer,
+            anonymous: options.anonymous,
+        }))
     }
 
     /// Returns the user of a request for `path`. An error is a 401; its text is only for the log.
-    pub async fn identify(&self, path: &str, credentials: &Credentials) -> Result<User, AuthnError> {
+    pub async fn identify(
+        &self,
+        path: &str,
+        credentials: &Credentials,
+    ) -> Result<User, AuthnError> {
         match self.authenticate(credentials).await? {
             Some(user) => Ok(user),
             None if self.anonymous.allows(path) => Ok(User::anonymous()),
@@ -200,7 +214,12 @@ mod tests {
     #[test]
     fn anonymous_paths_are_exact() {
         let health = Anonymous::Paths(vec!["/livez".into()]);
-        for (path, expect) in [("/livez", true), ("/livez/etcd", false), ("/livezz", false), ("/api", false)] {
+        for (path, expect) in [
+            ("/livez", true),
+            ("/livez/etcd", false),
+            ("/livezz", false),
+            ("/api", false),
+        ] {
             assert_eq!(health.allows(path), expect, "{path}");
         }
         assert!(Anonymous::Everywhere.allows("/api"));

@@ -24,7 +24,10 @@ impl BootstrapTokens {
 
 fn parts(token: &str) -> Option<(&str, &str)> {
     let (id, rest) = token.split_once('.')?;
-    let plain = |s: &str| s.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let plain = |s: &str| {
+        s.bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    };
     (id.len() == 6 && rest.len() == 16 && plain(id) && plain(rest)).then_some((id, rest))
 }
 
@@ -38,22 +41,36 @@ fn user(stored: &Value, id: &str, token_secret: &str, now: jiff::Timestamp) -> O
         && data("token-id")? == id
         && secret::same(data("token-secret")?.as_bytes(), token_secret.as_bytes())
         && data("usage-bootstrap-authentication")? == "true";
-    let expired = data("expiration").is_some_and(|e| api_meta::time::parse(&e).is_none_or(|at| at < now));
+    let expired =
+        data("expiration").is_some_and(|e| api_meta::time::parse(&e).is_none_or(|at| at < now));
     if !good || expired {
         return None;
     }
     let mut groups = vec![GROUP.to_owned()];
     let extra = data("auth-extra-groups").unwrap_or_default();
-    groups.extend(extra.split(',').filter(|g| g.starts_with("system:bootstrappers:")).map(str::to_owned));
-    Some(User { name: format!("system:bootstrap:{id}"), groups, ..User::default() })
+    groups.extend(
+        extra
+            .split(',')
+            .filter(|g| g.starts_with("system:bootstrappers:"))
+            .map(str::to_owned),
+    );
+    Some(User {
+        name: format!("system:bootstrap:{id}"),
+        groups,
+        ..User::default()
+    })
 }
 
 #[async_trait::async_trait]
 impl Authenticator for BootstrapTokens {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
-        let Some((id, token_secret)) = credentials.bearer.as_deref().and_then(parts) else { return Ok(None) };
+        let Some((id, token_secret)) = credentials.bearer.as_deref().and_then(parts) else {
+            return Ok(None);
+        };
         let secrets = GroupResource::new("", "secrets");
-        let stored = self.objects.cached(&secrets, "kube-system", &format!("bootstrap-token-{id}"));
+        let stored = self
+            .objects
+            .cached(&secrets, "kube-system", &format!("bootstrap-token-{id}"));
         Ok(stored.and_then(|s| user(&s, id, token_secret, jiff::Timestamp::now())))
     }
 }
@@ -74,10 +91,22 @@ mod tests {
         let now = jiff::Timestamp::now();
         let ask = |stored: &Value, secret: &str| user(stored, "abcdef", secret, now);
         let found = ask(&stored("2999-01-01T00:00:00Z"), "0123456789abcdef");
-        assert_eq!(found.map(|u| u.groups), Some(vec![GROUP.to_owned(), "system:bootstrappers:x".to_owned()]));
-        assert_eq!(ask(&stored("2999-01-01T00:00:00Z"), "0123456789abcdeX"), None);
-        assert_eq!(ask(&stored("2001-01-01T00:00:00Z"), "0123456789abcdef"), None);
-        assert_eq!(parts("abcdef.0123456789abcdef"), Some(("abcdef", "0123456789abcdef")));
+        assert_eq!(
+            found.map(|u| u.groups),
+            Some(vec![GROUP.to_owned(), "system:bootstrappers:x".to_owned()])
+        );
+        assert_eq!(
+            ask(&stored("2999-01-01T00:00:00Z"), "0123456789abcdeX"),
+            None
+        );
+        assert_eq!(
+            ask(&stored("2001-01-01T00:00:00Z"), "0123456789abcdef"),
+            None
+        );
+        assert_eq!(
+            parts("abcdef.0123456789abcdef"),
+            Some(("abcdef", "0123456789abcdef"))
+        );
         assert_eq!(parts("ABCDEF.0123456789abcdef"), None);
     }
 }

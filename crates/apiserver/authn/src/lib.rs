@@ -1,11 +1,12 @@
 //! Authentication: finds the user of a request.
 //!
-//! `Authn` tries its authenticators in the stock server's order (front proxy headers, client certificate, bearer
-//! tokens) and falls back to the anonymous user if that is allowed. `TokenIssuer` issues ServiceAccount tokens.
+//! `Authn` tries its authenticators in the stock server's order (front proxy headers, client
+//! certificate, bearer tokens) and falls back to the anonymous user if that is allowed.
+//! `TokenIssuer` issues ServiceAccount tokens.
 //!
-//! Invariants: secrets are compared in constant time; no token or part of one appears in an error or a log; a request
-//! with an invalid token is rejected and never anonymous; front-proxy headers count only with a certificate of the
-//! front proxies' own CA.
+//! Invariants: secrets are compared in constant time; no token or part of one appears in an error
+//! or a log; a request with an invalid token is rejected and never anonymous; front-proxy headers
+//! count only with a certificate of the front proxies' own CA.
 
 mod authn;
 mod bootstrap_token;

@@ -3,8 +3,10 @@
 use parking_lot::Mutex;
 
 /// Upper bounds in seconds: 0, half an hour, ..., a year.
-const BOUNDS: [i64; 13] =
-    [0, 1_800, 7_200, 21_600, 43_200, 86_400, 172_800, 345_600, 604_800, 2_592_000, 7_776_000, 15_552_000, 31_104_000];
+const BOUNDS: [i64; 13] = [
+    0, 1_800, 7_200, 21_600, 43_200, 86_400, 172_800, 345_600, 604_800, 2_592_000, 7_776_000,
+    15_552_000, 31_104_000,
+];
 
 /// A histogram of the remaining lifetime.
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
-//! Front proxies: they authenticate the user and send the identity in headers, over a connection with their own
-//! certificate.
+//! Front proxies: they authenticate the user and send the identity in headers, over a connection
+//! with their own certificate.
 
 use crate::authn::OptionsError;
 use crate::x509::{Verifier, subject};
@@ -40,19 +40,39 @@ impl HeaderAuthenticator {
             &mut options.extra_header_prefixes,
             &mut options.uid_headers,
         ];
-        lists.into_iter().flatten().for_each(|h| h.make_ascii_lowercase());
+        lists
+            .into_iter()
+            .flatten()
+            .for_each(|h| h.make_ascii_lowercase());
         Ok(HeaderAuthenticator { options, verifier })
     }
 
-    fn values<'a>(&'a self, names: &'a [String], credentials: &'a Credentials) -> impl Iterator<Item = &'a str> {
-        let of = |name: &'a String| credentials.remote_headers.iter().filter(move |(h, _)| h == name);
-        names.iter().flat_map(of).map(|(_, v)| v.as_str()).filter(|v| !v.is_empty())
+    fn values<'a>(
+        &'a self,
+        names: &'a [String],
+        credentials: &'a Credentials,
+    ) -> impl Iterator<Item = &'a str> {
+        let of = |name: &'a String| {
+            credentials
+                .remote_headers
+                .iter()
+                .filter(move |(h, _)| h == name)
+        };
+        names
+            .iter()
+            .flat_map(of)
+            .map(|(_, v)| v.as_str())
+            .filter(|v| !v.is_empty())
     }
 
     fn extra(&self, credentials: &Credentials) -> BTreeMap<String, Vec<String>> {
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (header, value) in &credentials.remote_headers {
-            let key = self.options.extra_header_prefixes.iter().find_map(|p| header.strip_prefix(p.as_str()));
+            let key = self
+                .options
+                .extra_header_prefixes
+                .iter()
+                .find_map(|p| header.strip_prefix(p.as_str()));
             if let Some(key) = key {
                 extra.entry(unescape(key)).or_default().push(value.clone());
             }
@@ -85,19 +105,35 @@ fn unescape(key: &str) -> String {
 #[async_trait::async_trait]
 impl Authenticator for HeaderAuthenticator {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
-        let Some(name) = self.values(&self.options.username_headers, credentials).next() else { return Ok(None) };
-        let Some(leaf) = credentials.certificates.first() else { return Ok(None) };
+        let Some(name) = self
+            .values(&self.options.username_headers, credentials)
+            .next()
+        else {
+            return Ok(None);
+        };
+        let Some(leaf) = credentials.certificates.first() else {
+            return Ok(None);
+        };
         if !self.verifier.verify(&credentials.certificates) {
             return Ok(None);
         }
         let (proxy, _) = subject(leaf).unwrap_or_default();
         if !self.options.allowed_names.is_empty() && !self.options.allowed_names.contains(&proxy) {
-            return Err(AuthnError(format!("the front proxy's name {proxy:?} is not allowed")));
+            return Err(AuthnError(format!(
+                "the front proxy's name {proxy:?} is not allowed"
+            )));
         }
         Ok(Some(User {
             name: name.to_owned(),
-            uid: self.values(&self.options.uid_headers, credentials).next().unwrap_or_default().to_owned(),
-            groups: self.values(&self.options.group_headers, credentials).map(str::to_owned).collect(),
+            uid: self
+                .values(&self.options.uid_headers, credentials)
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+            groups: self
+                .values(&self.options.group_headers, credentials)
+                .map(str::to_owned)
+                .collect(),
             extra: self.extra(credentials),
         }))
     }
@@ -109,9 +145,12 @@ mod tests {
 
     #[test]
     fn header_names_are_unescaped() {
-        for (from, to) in
-            [("scopes", "scopes"), ("example.com%2fteam", "example.com/team"), ("a%", "a%"), ("%zz", "%zz")]
-        {
+        for (from, to) in [
+            ("scopes", "scopes"),
+            ("example.com%2fteam", "example.com/team"),
+            ("a%", "a%"),
+            ("%zz", "%zz"),
+        ] {
             assert_eq!(unescape(from), to);
         }
     }

@@ -12,7 +12,9 @@ impl Authn {
                 let user = user_info(&authenticated(user));
                 json!({"authenticated": true, "user": user, "audiences": audiences})
             }
-            None => json!({"user": {}, "error": "[invalid bearer token, the token is not valid for the audiences]"}),
+            None => {
+                json!({"user": {}, "error": "[invalid bearer token, the token is not valid for the audiences]"})
+            }
         }
     }
 
@@ -26,7 +28,10 @@ impl Authn {
         if !audiences.is_empty() {
             return None;
         }
-        let credentials = Credentials { bearer: Some(token.to_owned()), ..Credentials::default() };
+        let credentials = Credentials {
+            bearer: Some(token.to_owned()),
+            ..Credentials::default()
+        };
         for authenticator in self.tokens() {
             if let Ok(Some(user)) = authenticator.authenticate(&credentials).await {
                 return Some((user, Vec::new()));

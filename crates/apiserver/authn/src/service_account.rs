@@ -23,7 +23,8 @@ pub struct ServiceAccounts {
     pub signing_key_file: Option<PathBuf>,
     /// Audiences of this server; an empty list means the issuers.
     pub audiences: Vec<String>,
-    /// Tokens that pods mount live longer than their nominal lifetime, so that old clients keep working.
+    /// Tokens that pods mount live longer than their nominal lifetime, so that old clients keep
+    /// working.
     pub extend_expiration: bool,
     /// `--service-account-max-token-expiration` in seconds: longer requests are shortened to this.
     pub max_expiration_seconds: Option<i64>,
@@ -34,6 +35,10 @@ pub struct ServiceAccounts {
 impl ServiceAccounts {
     /// Returns the audiences of which a token must name one.
     pub fn api_audiences(&self) -> Vec<String> {
-        if self.audiences.is_empty() { self.issuers.clone() } else { self.audiences.clone() }
+        if self.audiences.is_empty() {
+            self.issuers.clone()
+        } else {
+            self.audiences.clone()
+        }
     }
 }

@@ -13,20 +13,40 @@ pub struct TokenFile {
 impl TokenFile {
     /// Loads the file.
     pub fn from_file(path: &PathBuf) -> Result<Self, OptionsError> {
-        let bad = |why: String| OptionsError::Content { path: path.clone(), why };
+        let bad = |why: String| OptionsError::Content {
+            path: path.clone(),
+            why,
+        };
         let text = String::from_utf8(read(path)?).map_err(|_| bad("it is not text".into()))?;
         let mut users = Vec::new();
-        for (number, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
+        for (number, line) in text
+            .lines()
+            .enumerate()
+            .filter(|(_, l)| !l.trim().is_empty())
+        {
             let fields = fields(line);
             let [token, name, uid, rest @ ..] = fields.as_slice() else {
-                return Err(bad(format!("line {} needs a token, a user and a UID", number + 1)));
+                return Err(bad(format!(
+                    "line {} needs a token, a user and a UID",
+                    number + 1
+                )));
             };
             if token.is_empty() {
                 return Err(bad(format!("line {} has an empty token", number + 1)));
             }
             let groups = rest.first().map(String::as_str).unwrap_or_default();
-            let groups = groups.split(',').map(str::trim).filter(|g| !g.is_empty()).map(str::to_owned).collect();
-            let user = User { name: name.clone(), uid: uid.clone(), groups, ..User::default() };
+            let groups = groups
+                .split(',')
+                .map(str::trim)
+                .filter(|g| !g.is_empty())
+                .map(str::to_owned)
+                .collect();
+            let user = User {
+                name: name.clone(),
+                uid: uid.clone(),
+                groups,
+                ..User::default()
+            };
             users.push((secret::digest(token.as_bytes()), user));
         }
         Ok(TokenFile { users })
@@ -62,7 +82,9 @@ fn push(fields: &mut [String], c: char) {
 #[async_trait::async_trait]
 impl Authenticator for TokenFile {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
-        let Some(token) = &credentials.bearer else { return Ok(None) };
+        let Some(token) = &credentials.bearer else {
+            return Ok(None);
+        };
         let digest = secret::digest(token.as_bytes());
         // Compares all rows, so that the time does not reveal which one matched.
         let mut found = None;

@@ -1,7 +1,8 @@
 //! Client certificates: CN is the user, each O is a group.
 //!
-//! The TLS layer has proved that the peer holds the key. The chain is verified here against this authenticator's own
-//! CA, because TLS accepts certificates of several CAs (clients and front proxies).
+//! The TLS layer has proved that the peer holds the key. The chain is verified here against this
+//! authenticator's own CA, because TLS accepts certificates of several CAs (clients and front
+//! proxies).
 
 use crate::authn::OptionsError;
 use crate::life::CertificateLife;
@@ -22,8 +23,8 @@ const REMEMBERED: usize = 1024;
 /// Verifies chains against one CA bundle, which is reloaded with its file.
 pub struct Verifier(Followed<Roots>);
 
-/// The CA bundle as loaded. A reload starts with an empty cache of verified leaves, because a CA may have been
-/// removed.
+/// The CA bundle as loaded. A reload starts with an empty cache of verified leaves, because a CA
+/// may have been removed.
 struct Roots {
     inner: Arc<dyn ClientCertVerifier>,
     /// Verified leaves with their expiration: a connection sends the same leaf with each request.
@@ -35,8 +36,12 @@ impl Roots {
         let roots = base_tls::roots(&base_tls::read(path)?, path)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let inner = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
-        let refused = |e: VerifierBuilderError| TlsError::Refused(format!("{}: {e}", path.display()));
-        Ok(Roots { inner: inner.map_err(refused)?, known: Mutex::default() })
+        let refused =
+            |e: VerifierBuilderError| TlsError::Refused(format!("{}: {e}", path.display()));
+        Ok(Roots {
+            inner: inner.map_err(refused)?,
+            known: Mutex::default(),
+        })
     }
 
     /// Returns the seconds for which a valid chain's leaf remains valid.
@@ -47,12 +52,21 @@ impl Roots {
         if let Some(end) = self.known.lock().get(&digest).filter(|end| now <= **end) {
             return Some(end - now);
         }
-        let rest: Vec<CertificateDer<'_>> = rest.iter().map(|c| CertificateDer::from(c.as_slice())).collect();
+        let rest: Vec<CertificateDer<'_>> = rest
+            .iter()
+            .map(|c| CertificateDer::from(c.as_slice()))
+            .collect();
         let leaf = CertificateDer::from(leaf.as_slice());
-        if self.inner.verify_client_cert(&leaf, &rest, UnixTime::now()).is_err() {
+        if self
+            .inner
+            .verify_client_cert(&leaf, &rest, UnixTime::now())
+            .is_err()
+        {
             return None;
         }
-        let end = X509Certificate::from_der(&leaf).map(|(_, c)| c.validity().not_after.timestamp()).unwrap_or(now);
+        let end = X509Certificate::from_der(&leaf)
+            .map(|(_, c)| c.validity().not_after.timestamp())
+            .unwrap_or(now);
         let mut known = self.known.lock();
         if known.len() >= REMEMBERED {
             known.clear();
@@ -72,7 +86,8 @@ impl Verifier {
         Ok(Verifier(Followed::load(vec![path.to_owned()], make)?))
     }
 
-    /// Returns whether a chain (leaf first) leads to the CA, is valid now and may authenticate clients.
+    /// Returns whether a chain (leaf first) leads to the CA, is valid now and may authenticate
+    /// clients.
     pub fn verify(&self, chain: &[Vec<u8>]) -> bool {
         self.left(chain).is_some()
     }
@@ -91,17 +106,29 @@ pub struct ClientCertificates {
 impl ClientCertificates {
     /// Creates an authenticator for certificates signed by the CA of a PEM file.
     pub fn from_file(path: &Path, life: Arc<CertificateLife>) -> Result<Self, OptionsError> {
-        Ok(ClientCertificates { verifier: Verifier::from_file(path)?, life })
+        Ok(ClientCertificates {
+            verifier: Verifier::from_file(path)?,
+            life,
+        })
     }
 }
 
-/// Returns the common name (the last one, as Go's `crypto/x509` does) and the organizations of a certificate's
-/// subject.
+/// Returns the common name (the last one, as Go's `crypto/x509` does) and the organizations of a
+/// certificate's subject.
 pub fn subject(leaf: &[u8]) -> Option<(String, Vec<String>)> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let subject = certificate.subject();
-    let name = subject.iter_common_name().last().and_then(|n| n.as_str().ok()).unwrap_or_default().to_owned();
-    let groups = subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
+    let name = subject
+        .iter_common_name()
+        .last()
+        .and_then(|n| n.as_str().ok())
+        .unwrap_or_default()
+        .to_owned();
+    let groups = subject
+        .iter_organization()
+        .filter_map(|o| o.as_str().ok())
+        .map(str::to_owned)
+        .collect();
     Some((name, groups))
 }
 
@@ -112,18 +139,32 @@ fn hex(bytes: &[u8]) -> String {
 #[async_trait::async_trait]
 impl Authenticator for ClientCertificates {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
-        let Some(leaf) = credentials.certificates.first() else { return Ok(None) };
+        let Some(leaf) = credentials.certificates.first() else {
+            return Ok(None);
+        };
         let Some(left) = self.verifier.left(&credentials.certificates) else {
-            let why = "the client certificate is not signed by the client CA, expired or not for clients";
+            let why =
+                "the client certificate is not signed by the client CA, expired or not for clients";
             return Err(AuthnError(why.into()));
         };
-        let Some((name, groups)) = subject(leaf) else { return Ok(None) };
+        let Some((name, groups)) = subject(leaf) else {
+            return Ok(None);
+        };
         if name.is_empty() {
             return Ok(None);
         }
         self.life.observe(left);
         let id = format!("X509SHA256={}", hex(&secret::digest(leaf)));
-        let extra = [("authentication.kubernetes.io/credential-id".to_owned(), vec![id])].into();
-        Ok(Some(User { name, groups, extra, uid: String::new() }))
+        let extra = [(
+            "authentication.kubernetes.io/credential-id".to_owned(),
+            vec![id],
+        )]
+        .into();
+        Ok(Some(User {
+            name,
+            groups,
+            extra,
+            uid: String::new(),
+        }))
     }
 }

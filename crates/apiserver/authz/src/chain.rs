@@ -45,8 +45,8 @@ pub struct Authz {
 }
 
 impl Authz {
-    /// Builds the chain of `modes`, after the group `system:masters`, which is always allowed; subscribes it to
-    /// `objects`.
+    /// Builds the chain of `modes`, after the group `system:masters`, which is always allowed;
+    /// subscribes it to `objects`.
     pub fn new(modes: &[Mode], objects: &Arc<dyn Objects>) -> Arc<Authz> {
         let mut members: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Privileged)];
         let mut rbac = None;
@@ -70,11 +70,18 @@ impl Authz {
         self.rbac.clone()
     }
 
-    /// Returns the check of writes to roles and bindings: an admission plugin that runs after all others. None
-    /// without RBAC.
-    pub fn escalation_check(self: &Arc<Self>, objects: &Arc<dyn Objects>) -> Option<Arc<EscalationCheck>> {
+    /// Returns the check of writes to roles and bindings: an admission plugin that runs after all
+    /// others. None without RBAC.
+    pub fn escalation_check(
+        self: &Arc<Self>,
+        objects: &Arc<dyn Objects>,
+    ) -> Option<Arc<EscalationCheck>> {
         let rbac = self.rbac.clone()?;
-        Some(Arc::new(EscalationCheck::new(rbac, self.clone(), objects.clone())))
+        Some(Arc::new(EscalationCheck::new(
+            rbac,
+            self.clone(),
+            objects.clone(),
+        )))
     }
 }
 
@@ -105,7 +112,11 @@ impl Authorizer for Authz {
 
 fn everything() -> (Vec<Value>, Vec<Value>, bool) {
     let resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
-    (vec![resources], vec![json!({"verbs": ["*"], "nonResourceURLs": ["*"]})], false)
+    (
+        vec![resources],
+        vec![json!({"verbs": ["*"], "nonResourceURLs": ["*"]})],
+        false,
+    )
 }
 
 /// Allows every request of members of `system:masters`.
@@ -121,7 +132,11 @@ impl Authorizer for Privileged {
     }
 
     fn rules(&self, user: &User, _namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
-        if user.in_group(User::MASTERS) { everything() } else { (Vec::new(), Vec::new(), false) }
+        if user.in_group(User::MASTERS) {
+            everything()
+        } else {
+            (Vec::new(), Vec::new(), false)
+        }
     }
 }
 

@@ -1,8 +1,9 @@
-//! Authorization: RBAC, the Node authorizer, their chain, the bootstrap roles, and the check that prevents privilege
-//! escalation.
+//! Authorization: RBAC, the Node authorizer, their chain, the bootstrap roles, and the check that
+//! prevents privilege escalation.
 //!
-//! Invariant: a decision uses indexes in memory, which observers of the watch caches maintain; it does no IO and
-//! holds no lock for long. `Authz::new` builds the chain for a list of modes and subscribes it.
+//! Invariant: a decision uses indexes in memory, which observers of the watch caches maintain; it
+//! does no IO and holds no lock for long. `Authz::new` builds the chain for a list of modes and
+//! subscribes it.
 
 pub mod bootstrap;
 mod chain;

@@ -3,14 +3,25 @@
 use api_meta::{ApiError, Reason, status::Details, status::qualified};
 use apiserver_request::Attributes;
 
-/// Builds the 403 for a request that no authorizer allowed. `reason` is the chain's; it may be empty.
+/// Builds the 403 for a request that no authorizer allowed. `reason` is the chain's; it may be
+/// empty.
 pub fn forbidden(attributes: &Attributes, reason: &str) -> ApiError {
     let what = refusal(attributes);
-    let why = if reason.is_empty() { what } else { format!("{what}: {reason}") };
+    let why = if reason.is_empty() {
+        what
+    } else {
+        format!("{what}: {reason}")
+    };
     if !attributes.is_resource {
-        return ApiError::new(Reason::Forbidden, format!("forbidden: {why}")).with_details(Details::default());
+        return ApiError::new(Reason::Forbidden, format!("forbidden: {why}"))
+            .with_details(Details::default());
     }
-    ApiError::forbidden(&attributes.group, &attributes.resource, &attributes.name, &why)
+    ApiError::forbidden(
+        &attributes.group,
+        &attributes.resource,
+        &attributes.name,
+        &why,
+    )
 }
 
 fn refusal(a: &Attributes) -> String {
@@ -18,14 +29,20 @@ fn refusal(a: &Attributes) -> String {
     if !a.is_resource {
         return format!("User {user:?} cannot {} path {:?}", a.verb, a.path);
     }
-    let resource =
-        if a.subresource.is_empty() { a.resource.clone() } else { format!("{}/{}", a.resource, a.subresource) };
+    let resource = if a.subresource.is_empty() {
+        a.resource.clone()
+    } else {
+        format!("{}/{}", a.resource, a.subresource)
+    };
     let scope = if a.namespace.is_empty() {
         "at the cluster scope".to_owned()
     } else {
         format!("in the namespace {:?}", a.namespace)
     };
-    format!("User {user:?} cannot {} resource {resource:?} in API group {:?} {scope}", a.verb, a.group)
+    format!(
+        "User {user:?} cannot {} resource {resource:?} in API group {:?} {scope}",
+        a.verb, a.group
+    )
 }
 
 /// Formats `roles.rbac.authorization.k8s.io "x" not found`, for reasons.
@@ -40,7 +57,10 @@ mod tests {
 
     #[test]
     fn texts() {
-        let user = User { name: "jane".into(), ..User::default() };
+        let user = User {
+            name: "jane".into(),
+            ..User::default()
+        };
         let list = Attributes {
             user: user.clone(),
             verb: "list".into(),
@@ -53,7 +73,15 @@ mod tests {
             forbidden(&list, "").message,
             "configmaps is forbidden: User \"jane\" cannot list resource \"configmaps\" in API group \"\" in the namespace \"n\""
         );
-        let path = Attributes { user, verb: "get".into(), path: "/metrics".into(), ..Attributes::default() };
-        assert_eq!(forbidden(&path, "").message, "forbidden: User \"jane\" cannot get path \"/metrics\"");
+        let path = Attributes {
+            user,
+            verb: "get".into(),
+            path: "/metrics".into(),
+            ..Attributes::default()
+        };
+        assert_eq!(
+            forbidden(&path, "").message,
+            "forbidden: User \"jane\" cannot get path \"/metrics\""
+        );
     }
 }

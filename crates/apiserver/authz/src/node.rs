@@ -1,14 +1,17 @@
-//! The Node authorizer: a kubelet (`system:node:NAME` in the group `system:nodes`) may access objects that the pods
-//! bound to its node use, its own Node, Lease and CSINode, and all that the role `system:node` allows.
+//! The Node authorizer: a kubelet (`system:node:NAME` in the group `system:nodes`) may access
+//! objects that the pods bound to its node use, its own Node, Lease and CSINode, and all that the
+//! role `system:node` allows.
 //!
-//! Invariant: Secrets, ConfigMaps, claims, volumes and accounts are never listed as a whole; each read needs a path
-//! in the graph from the object to the node.
+//! Invariant: Secrets, ConfigMaps, claims, volumes and accounts are never listed as a whole; each
+//! read needs a path in the graph from the object to the node.
 
 mod graph;
 mod references;
 
 use crate::rbac::{Rule, effective_name};
-use apiserver_request::{Attributes, Authorizer, Decision, GroupResource, ObjectEvent, Objects, Observer, User};
+use apiserver_request::{
+    Attributes, Authorizer, Decision, GroupResource, ObjectEvent, Objects, Observer, User,
+};
 use graph::{Graph, Target};
 use parking_lot::RwLock;
 use serde_json::Value;
@@ -19,7 +22,9 @@ const GROUP: &str = "system:nodes";
 
 /// Returns the node's name if the user is a node.
 pub fn node_name(user: &User) -> Option<&str> {
-    user.in_group(GROUP).then(|| user.name.strip_prefix(USER_PREFIX)).flatten()
+    user.in_group(GROUP)
+        .then(|| user.name.strip_prefix(USER_PREFIX))
+        .flatten()
 }
 
 /// Authorizes kubelets.
@@ -54,10 +59,14 @@ impl NodeAuthorizer {
 
     fn new() -> Self {
         let policy = crate::bootstrap::wanted();
-        let role = policy.iter().find(|(r, o)| *r == "clusterroles" && o["metadata"]["name"] == "system:node");
+        let role = policy
+            .iter()
+            .find(|(r, o)| *r == "clusterroles" && o["metadata"]["name"] == "system:node");
         NodeAuthorizer {
             graph: RwLock::default(),
-            rules: role.map(|(_, o)| Rule::list(&o["rules"])).unwrap_or_default(),
+            rules: role
+                .map(|(_, o)| Rule::list(&o["rules"]))
+                .unwrap_or_default(),
         }
     }
 
@@ -68,7 +77,9 @@ impl NodeAuthorizer {
         match (a.group.as_str(), a.resource.as_str()) {
             ("", "secrets") => self.read(node, Target::Secret, a),
             ("", "configmaps") => self.read(node, Target::ConfigMap, a),
-            ("", "persistentvolumeclaims") if a.subresource == "status" => self.claim_status(node, a),
+            ("", "persistentvolumeclaims") if a.subresource == "status" => {
+                self.claim_status(node, a)
+            }
             ("", "persistentvolumeclaims") => self.get(node, Target::Claim, a),
             ("", "persistentvolumes") => self.get(node, Target::Volume, a),
             ("resource.k8s.io", "resourceclaims") => self.get(node, Target::ResourceClaim, a),
@@ -84,7 +95,11 @@ impl NodeAuthorizer {
     }
 
     fn by_rules(&self, a: &Attributes) -> Decision {
-        if self.rules.iter().any(|r| r.allows(a, &a.name)) { allow() } else { no("") }
+        if self.rules.iter().any(|r| r.allows(a, &a.name)) {
+            allow()
+        } else {
+            no("")
+        }
     }
 
     fn reach(&self, node: &str, target: Target, a: &Attributes) -> Decision {
@@ -95,7 +110,9 @@ impl NodeAuthorizer {
         if self.graph.read().reaches(node, target, &a.namespace, name) {
             return allow();
         }
-        no(format!("no relationship found between node '{node}' and this object"))
+        no(format!(
+            "no relationship found between node '{node}' and this object"
+        ))
     }
 
     fn read(&self, node: &str, target: Target, a: &Attributes) -> Decision {
@@ -131,7 +148,9 @@ impl NodeAuthorizer {
     fn account(&self, node: &str, a: &Attributes) -> Decision {
         match (a.verb.as_str(), a.subresource.as_str()) {
             ("get", "") | ("create", "token") => self.reach(node, Target::Account, a),
-            _ => no("can only get service accounts or create tokens for individual service accounts"),
+            _ => {
+                no("can only get service accounts or create tokens for individual service accounts")
+            }
         }
     }
 
@@ -141,9 +160,9 @@ impl NodeAuthorizer {
             ("", "create") => allow(),
             ("", "get" | "update" | "patch" | "delete") => self.reach(node, Target::Slice, a),
             ("", "list" | "watch" | "deletecollection") if selects_node(node, a) => allow(),
-            ("", "list" | "watch" | "deletecollection") => {
-                no("can only list/watch/deletecollection resourceslices with spec.nodeName field selector")
-            }
+            ("", "list" | "watch" | "deletecollection") => no(
+                "can only list/watch/deletecollection resourceslices with spec.nodeName field selector",
+            ),
             ("", _) => no("unexpected verb for a ResourceSlice"),
             _ => no("cannot authorize ResourceSlice subresources"),
         }
@@ -151,7 +170,9 @@ impl NodeAuthorizer {
 
     fn pod(&self, node: &str, a: &Attributes) -> Decision {
         match (a.subresource.as_str(), a.verb.as_str()) {
-            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => allow(),
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
+                allow()
+            }
             ("", "get") => self.reach(node, Target::Pod, a),
             ("", "list" | "watch") => {
                 if selects_node(node, a) {
@@ -167,11 +188,16 @@ impl NodeAuthorizer {
 /// Returns whether the field selector limits the request to objects of `node`.
 fn selects_node(node: &str, a: &Attributes) -> bool {
     let wanted = format!("spec.nodeName={node}");
-    a.field_selector.split(',').any(|term| term.replacen("==", "=", 1) == wanted)
+    a.field_selector
+        .split(',')
+        .any(|term| term.replacen("==", "=", 1) == wanted)
 }
 
 fn lease(node: &str, a: &Attributes) -> Decision {
-    if !matches!(a.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
+    if !matches!(
+        a.verb.as_str(),
+        "get" | "create" | "update" | "patch" | "delete"
+    ) {
         return no("can only get, create, update, patch, or delete a node lease");
     }
     if a.namespace != "kube-node-lease" {
@@ -184,7 +210,10 @@ fn lease(node: &str, a: &Attributes) -> Decision {
 }
 
 fn csi_node(node: &str, a: &Attributes) -> Decision {
-    if !matches!(a.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
+    if !matches!(
+        a.verb.as_str(),
+        "get" | "create" | "update" | "patch" | "delete"
+    ) {
         return no("can only get, create, update, patch, or delete a CSINode");
     }
     if !a.subresource.is_empty() {
@@ -198,12 +227,17 @@ fn csi_node(node: &str, a: &Attributes) -> Decision {
 
 fn own_node(node: &str, a: &Attributes) -> Decision {
     match (a.subresource.as_str(), a.verb.as_str()) {
-        // Writes to other nodes are rejected by the admission plugin NodeRestriction, whose message gives the reason.
+        // Writes to other nodes are rejected by the admission plugin NodeRestriction, whose message
+        // gives the reason.
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => allow(),
         ("", "get" | "list" | "watch") => match effective_name(a) {
             name if name == node => allow(),
-            "" => no(format!("node '{node}' cannot read all nodes, only its own Node object")),
-            other => no(format!("node '{node}' cannot read '{other}', only its own Node object")),
+            "" => no(format!(
+                "node '{node}' cannot read all nodes, only its own Node object"
+            )),
+            other => no(format!(
+                "node '{node}' cannot read '{other}', only its own Node object"
+            )),
         },
         _ => no(""),
     }
@@ -250,7 +284,10 @@ mod tests {
     fn authorizer() -> NodeAuthorizer {
         let node = NodeAuthorizer::new();
         let apply = |resource: &str, object: Value| {
-            node.changed(&GroupResource::new("", resource), &ObjectEvent::Applied(Arc::new(object)));
+            node.changed(
+                &GroupResource::new("", resource),
+                &ObjectEvent::Applied(Arc::new(object)),
+            );
         };
         apply(
             "pods",
@@ -273,7 +310,11 @@ mod tests {
         let (group, resource) = resource.split_once(':').unwrap_or(("", resource));
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         Attributes {
-            user: User { name: "system:node:one".into(), groups: vec![GROUP.into()], ..User::default() },
+            user: User {
+                name: "system:node:one".into(),
+                groups: vec![GROUP.into()],
+                ..User::default()
+            },
             verb: verb.into(),
             group: group.into(),
             resource: resource.into(),
@@ -312,9 +353,27 @@ mod tests {
         check("create", "serviceaccounts/token", "n", "default", false);
         check("get", "pods", "n", "p", true);
         check("get", "pods", "n", "q", false);
-        check("update", "coordination.k8s.io:leases", "kube-node-lease", "one", true);
-        check("update", "coordination.k8s.io:leases", "kube-node-lease", "two", false);
-        check("update", "coordination.k8s.io:leases", "default", "one", false);
+        check(
+            "update",
+            "coordination.k8s.io:leases",
+            "kube-node-lease",
+            "one",
+            true,
+        );
+        check(
+            "update",
+            "coordination.k8s.io:leases",
+            "kube-node-lease",
+            "two",
+            false,
+        );
+        check(
+            "update",
+            "coordination.k8s.io:leases",
+            "default",
+            "one",
+            false,
+        );
         check("get", "nodes", "", "one", true);
         check("get", "nodes", "", "two", false);
         check("delete", "nodes", "", "one", false);
@@ -349,11 +408,17 @@ mod tests {
         };
         for verb in ["get", "update", "patch", "delete"] {
             assert!(allows(verb, "mine", ""), "{verb}");
-            assert!(!allows(verb, "theirs", "") && !allows(verb, "unknown", ""), "{verb}");
+            assert!(
+                !allows(verb, "theirs", "") && !allows(verb, "unknown", ""),
+                "{verb}"
+            );
         }
         for verb in ["list", "watch", "deletecollection"] {
             assert!(allows(verb, "", "spec.nodeName=one"), "{verb}");
-            assert!(!allows(verb, "", "spec.nodeName=two") && !allows(verb, "", ""), "{verb}");
+            assert!(
+                !allows(verb, "", "spec.nodeName=two") && !allows(verb, "", ""),
+                "{verb}"
+            );
             assert!(!allows(verb, "", "spec.nodeName!=one"), "{verb}");
         }
         assert!(allows("create", "", ""));
@@ -363,7 +428,10 @@ mod tests {
     fn a_pod_that_goes_away_takes_its_references_along() {
         let node = authorizer();
         let pod = json!({"metadata": {"name": "p", "namespace": "n"}});
-        node.changed(&GroupResource::new("", "pods"), &ObjectEvent::Deleted(Arc::new(pod)));
+        node.changed(
+            &GroupResource::new("", "pods"),
+            &ObjectEvent::Deleted(Arc::new(pod)),
+        );
         assert_eq!(
             node.authorize(&ask("get", "secrets", "n", "mine")),
             Decision::NoOpinion("no relationship found between node 'one' and this object".into())

@@ -1,14 +1,17 @@
-//! RBAC over indexes: bindings by subject, roles by name, maintained by an observer of the four RBAC caches.
+//! RBAC over indexes: bindings by subject, roles by name, maintained by an observer of the four
+//! RBAC caches.
 //!
-//! Invariant: a decision reads only the bindings of the user and its groups, never all bindings. Rules are evaluated
-//! as stored; a controller fills aggregated roles.
+//! Invariant: a decision reads only the bindings of the user and its groups, never all bindings.
+//! Rules are evaluated as stored; a controller fills aggregated roles.
 
 mod index;
 mod rule;
 
 pub use rule::{Rule, quoted};
 
-use apiserver_request::{Attributes, Authorizer, Decision, GroupResource, ObjectEvent, Objects, Observer, User};
+use apiserver_request::{
+    Attributes, Authorizer, Decision, GroupResource, ObjectEvent, Objects, Observer, User,
+};
 use index::{Grant, Index};
 use parking_lot::RwLock;
 use serde_json::Value;
@@ -33,27 +36,45 @@ impl Rbac {
     /// Creates an authorizer that follows the caches.
     pub fn observing(objects: &dyn Objects) -> Arc<Rbac> {
         let rbac = Arc::new(Rbac::default());
-        for resource in ["clusterroles", "roles", "clusterrolebindings", "rolebindings"] {
+        for resource in [
+            "clusterroles",
+            "roles",
+            "clusterrolebindings",
+            "rolebindings",
+        ] {
             objects.observe(&GroupResource::new(GROUP, resource), rbac.clone());
         }
         rbac
     }
 
-    /// Returns all rules that `user` holds in `namespace` (empty: cluster-wide), and the missing roles that bindings
-    /// name.
+    /// Returns all rules that `user` holds in `namespace` (empty: cluster-wide), and the missing
+    /// roles that bindings name.
     pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<String>) {
         let found = self.find(user, namespace);
-        (found.rules.iter().flat_map(|(rules, _)| rules.iter().cloned()).collect(), found.missing)
+        (
+            found
+                .rules
+                .iter()
+                .flat_map(|(rules, _)| rules.iter().cloned())
+                .collect(),
+            found.missing,
+        )
     }
 
     /// Returns the rules of a role; `None` if it does not exist.
     pub fn role_rules(&self, kind: &str, namespace: &str, name: &str) -> Option<Vec<Rule>> {
-        self.index.read().role(kind, namespace, name).map(|rules| rules.to_vec())
+        self.index
+            .read()
+            .role(kind, namespace, name)
+            .map(|rules| rules.to_vec())
     }
 
     fn find(&self, user: &User, namespace: &str) -> Found {
         let index = self.index.read();
-        let mut found = Found { rules: Vec::new(), missing: Vec::new() };
+        let mut found = Found {
+            rules: Vec::new(),
+            missing: Vec::new(),
+        };
         index.visit(user, namespace, |grant| {
             match index.role(&grant.role_kind, &grant.namespace, &grant.role) {
                 Some(rules) => found.rules.push((rules.clone(), grant.clone())),
@@ -88,14 +109,25 @@ impl Rbac {
     }
 }
 
-/// Returns the object's name. A list or watch restricted to one name by field selector counts as naming it.
+/// Returns the object's name. A list or watch restricted to one name by field selector counts as
+/// naming it.
 pub fn effective_name(attributes: &Attributes) -> &str {
-    if !attributes.name.is_empty() || !matches!(attributes.verb.as_str(), "list" | "watch" | "deletecollection") {
+    if !attributes.name.is_empty()
+        || !matches!(
+            attributes.verb.as_str(),
+            "list" | "watch" | "deletecollection"
+        )
+    {
         return &attributes.name;
     }
     let selector = attributes.field_selector.as_str();
-    let terms = selector.split(',').filter_map(|t| t.trim().strip_prefix("metadata.name="));
-    terms.map(|t| t.trim_start_matches('=')).find(|t| !t.is_empty()).unwrap_or_default()
+    let terms = selector
+        .split(',')
+        .filter_map(|t| t.trim().strip_prefix("metadata.name="));
+    terms
+        .map(|t| t.trim_start_matches('='))
+        .find(|t| !t.is_empty())
+        .unwrap_or_default()
 }
 
 impl Observer for Rbac {
@@ -115,8 +147,16 @@ impl Authorizer for Rbac {
 
     fn rules(&self, user: &User, namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
         let (rules, missing) = self.rules_for(user, namespace);
-        let resources = rules.iter().filter(|r| !r.resources.is_empty()).map(Rule::resource_review).collect();
-        let paths = rules.iter().filter(|r| !r.paths.is_empty()).map(Rule::path_review).collect();
+        let resources = rules
+            .iter()
+            .filter(|r| !r.resources.is_empty())
+            .map(Rule::resource_review)
+            .collect();
+        let paths = rules
+            .iter()
+            .filter(|r| !r.paths.is_empty())
+            .map(Rule::path_review)
+            .collect();
         (resources, paths, !missing.is_empty())
     }
 }
@@ -127,7 +167,10 @@ mod tests {
     use serde_json::json;
 
     fn apply(rbac: &Rbac, resource: &str, object: Value) {
-        rbac.changed(&GroupResource::new(GROUP, resource), &ObjectEvent::Applied(Arc::new(object)));
+        rbac.changed(
+            &GroupResource::new(GROUP, resource),
+            &ObjectEvent::Applied(Arc::new(object)),
+        );
     }
 
     fn role(name: &str, namespace: &str, rules: Value) -> Value {
@@ -155,18 +198,41 @@ mod tests {
         apply(
             &rbac,
             "clusterroles",
-            role("paths", "", json!([{"nonResourceURLs": ["/metrics", "/debug/*"], "verbs": ["get"]}])),
+            role(
+                "paths",
+                "",
+                json!([{"nonResourceURLs": ["/metrics", "/debug/*"], "verbs": ["get"]}]),
+            ),
         );
-        apply(&rbac, "rolebindings", binding("b", "n", ("Role", "reader"), json!({"kind": "User", "name": "jane"})));
         apply(
             &rbac,
             "rolebindings",
-            binding("s", "n", ("Role", "reader"), json!({"kind": "ServiceAccount", "name": "robot", "namespace": "m"})),
+            binding(
+                "b",
+                "n",
+                ("Role", "reader"),
+                json!({"kind": "User", "name": "jane"}),
+            ),
+        );
+        apply(
+            &rbac,
+            "rolebindings",
+            binding(
+                "s",
+                "n",
+                ("Role", "reader"),
+                json!({"kind": "ServiceAccount", "name": "robot", "namespace": "m"}),
+            ),
         );
         apply(
             &rbac,
             "clusterrolebindings",
-            binding("c", "", ("ClusterRole", "paths"), json!({"kind": "Group", "name": "ops"})),
+            binding(
+                "c",
+                "",
+                ("ClusterRole", "paths"),
+                json!({"kind": "Group", "name": "ops"}),
+            ),
         );
         rbac
     }
@@ -175,7 +241,11 @@ mod tests {
         let (group, resource) = resource.split_once(':').unwrap_or(("", resource));
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         Attributes {
-            user: User { name: user.into(), groups: vec!["ops".into()], ..User::default() },
+            user: User {
+                name: user.into(),
+                groups: vec!["ops".into()],
+                ..User::default()
+            },
             verb: verb.into(),
             group: group.into(),
             namespace: "n".into(),
@@ -191,7 +261,10 @@ mod tests {
     fn resources() {
         let rbac = rbac();
         let check = |user: &str, verb: &str, resource: &str, name: &str, expect: bool| {
-            let allowed = matches!(rbac.authorize(&ask(user, verb, resource, name)), Decision::Allow(_));
+            let allowed = matches!(
+                rbac.authorize(&ask(user, verb, resource, name)),
+                Decision::Allow(_)
+            );
             assert_eq!(allowed, expect, "{user} {verb} {resource} {name}");
         };
         check("jane", "get", "pods", "x", true);
@@ -212,7 +285,9 @@ mod tests {
         by_selector.field_selector = "metadata.name=one".into();
         assert_eq!(
             rbac.authorize(&by_selector),
-            Decision::Allow("RBAC: allowed by RoleBinding \"b/n\" of Role \"reader\" to User \"jane\"".into())
+            Decision::Allow(
+                "RBAC: allowed by RoleBinding \"b/n\" of Role \"reader\" to User \"jane\"".into()
+            )
         );
     }
 
@@ -227,18 +302,41 @@ mod tests {
             resource: String::new(),
             ..ask("x", "", "", "")
         };
-        assert!(matches!(rbac.authorize(&ask("/metrics", "get")), Decision::Allow(_)));
-        assert!(matches!(rbac.authorize(&ask("/debug/a/b", "get")), Decision::Allow(_)));
-        assert!(matches!(rbac.authorize(&ask("/metrics", "post")), Decision::NoOpinion(_)));
-        assert!(matches!(rbac.authorize(&ask("/", "get")), Decision::NoOpinion(_)));
+        assert!(matches!(
+            rbac.authorize(&ask("/metrics", "get")),
+            Decision::Allow(_)
+        ));
+        assert!(matches!(
+            rbac.authorize(&ask("/debug/a/b", "get")),
+            Decision::Allow(_)
+        ));
+        assert!(matches!(
+            rbac.authorize(&ask("/metrics", "post")),
+            Decision::NoOpinion(_)
+        ));
+        assert!(matches!(
+            rbac.authorize(&ask("/", "get")),
+            Decision::NoOpinion(_)
+        ));
     }
 
     #[test]
     fn a_binding_that_goes_away_grants_nothing() {
         let rbac = rbac();
-        let gone = binding("b", "n", ("Role", "reader"), json!({"kind": "User", "name": "jane"}));
-        rbac.changed(&GroupResource::new(GROUP, "rolebindings"), &ObjectEvent::Deleted(Arc::new(gone)));
-        assert!(matches!(rbac.authorize(&ask("jane", "get", "pods", "x")), Decision::NoOpinion(_)));
+        let gone = binding(
+            "b",
+            "n",
+            ("Role", "reader"),
+            json!({"kind": "User", "name": "jane"}),
+        );
+        rbac.changed(
+            &GroupResource::new(GROUP, "rolebindings"),
+            &ObjectEvent::Deleted(Arc::new(gone)),
+        );
+        assert!(matches!(
+            rbac.authorize(&ask("jane", "get", "pods", "x")),
+            Decision::NoOpinion(_)
+        ));
     }
 
     #[test]
@@ -247,11 +345,18 @@ mod tests {
         apply(
             &rbac,
             "rolebindings",
-            binding("b", "n", ("ClusterRole", "none"), json!({"kind": "User", "name": "jane"})),
+            binding(
+                "b",
+                "n",
+                ("ClusterRole", "none"),
+                json!({"kind": "User", "name": "jane"}),
+            ),
         );
         assert_eq!(
             rbac.authorize(&ask("jane", "get", "pods", "x")),
-            Decision::NoOpinion("RBAC: clusterrole.rbac.authorization.k8s.io \"none\" not found".into())
+            Decision::NoOpinion(
+                "RBAC: clusterrole.rbac.authorization.k8s.io \"none\" not found".into()
+            )
         );
     }
 }

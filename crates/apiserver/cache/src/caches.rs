@@ -44,10 +44,14 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// Creates empty caches of every stored kind below `root` (`/registry`), filled by a task of `tasks` until
-    /// shutdown. If that task ended, the server would serve stale data forever, so its end stops the server.
+    /// Creates empty caches of every stored kind below `root` (`/registry`), filled by a task of
+    /// `tasks` until shutdown. If that task ended, the server would serve stale data forever, so
+    /// its end stops the server.
     pub fn start(store: Store, root: &str, tasks: &Tasks) -> Arc<Self> {
-        let all: Vec<_> = StoredKind::all().into_iter().map(|kind| Arc::new(ResourceCache::new(kind))).collect();
+        let all: Vec<_> = StoredKind::all()
+            .into_iter()
+            .map(|kind| Arc::new(ResourceCache::new(kind)))
+            .collect();
         let mut by_resource = HashMap::new();
         for cache in &all {
             for row in &cache.kind().rows {
@@ -57,13 +61,19 @@ impl Caches {
         let caches = Arc::new(Caches {
             store,
             root: root.to_owned(),
-            by_prefix: all.into_iter().map(|cache| (cache.kind().prefix, cache)).collect(),
+            by_prefix: all
+                .into_iter()
+                .map(|cache| (cache.kind().prefix, cache))
+                .collect(),
             by_resource,
             revision: watch::Sender::new(0),
             connected: AtomicBool::new(false),
             ask_progress: parking_lot::Mutex::default(),
         });
-        tasks.spawn_critical("watch-cache", pump::run(caches.clone(), tasks.shutdown().clone()));
+        tasks.spawn_critical(
+            "watch-cache",
+            pump::run(caches.clone(), tasks.shutdown().clone()),
+        );
         caches
     }
 
@@ -129,7 +139,10 @@ impl Caches {
         self.request_progress();
         match reached(&mut revision, wanted, BEHIND).await {
             true => Ok(self.revision()),
-            false => Err(CacheError::TooNew { wanted, current: self.revision() }),
+            false => Err(CacheError::TooNew {
+                wanted,
+                current: self.revision(),
+            }),
         }
     }
 
@@ -142,5 +155,8 @@ impl Caches {
 }
 
 async fn reached(revision: &mut watch::Receiver<i64>, wanted: i64, within: Duration) -> bool {
-    matches!(tokio::time::timeout(within, revision.wait_for(|r| *r >= wanted)).await, Ok(Ok(_)))
+    matches!(
+        tokio::time::timeout(within, revision.wait_for(|r| *r >= wanted)).await,
+        Ok(Ok(_))
+    )
 }

@@ -9,9 +9,11 @@ use bytes::Bytes;
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
-/// An object at a revision: the values that selectors need, and its encodings, each created at most once.
+/// An object at a revision: the values that selectors need, and its encodings, each created at most
+/// once.
 ///
-/// The JSON tree is not kept: it takes several times the memory of the bytes, and few readers need it.
+/// The JSON tree is not kept: it takes several times the memory of the bytes, and few readers need
+/// it.
 #[derive(Debug)]
 pub struct Entry {
     /// `NAMESPACE/NAME`, or `NAME` for cluster scope.
@@ -29,9 +31,14 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Decodes an object of the store; returns the entry and its tree. An object that can't be decoded is kept with
-    /// the error, so that reads report it.
-    pub fn new(kind: &Arc<StoredKind>, key: &str, value: &[u8], revision: i64) -> (Self, Option<Value>) {
+    /// Decodes an object of the store; returns the entry and its tree. An object that can't be
+    /// decoded is kept with the error, so that reads report it.
+    pub fn new(
+        kind: &Arc<StoredKind>,
+        key: &str,
+        value: &[u8],
+        revision: i64,
+    ) -> (Self, Option<Value>) {
         let decoded = decode_stored(kind.row, value);
         let mut entry = Entry {
             key: key.into(),
@@ -76,12 +83,16 @@ impl Entry {
 
     /// Returns the namespace, empty for cluster scope.
     pub fn namespace(&self) -> &str {
-        self.key.split_once('/').map_or("", |(namespace, _)| namespace)
+        self.key
+            .split_once('/')
+            .map_or("", |(namespace, _)| namespace)
     }
 
     /// Returns the name.
     pub fn name(&self) -> &str {
-        self.key.split_once('/').map_or(&*self.key, |(_, name)| name)
+        self.key
+            .split_once('/')
+            .map_or(&*self.key, |(_, name)| name)
     }
 
     /// Returns a label's value.
@@ -96,7 +107,12 @@ impl Entry {
             "metadata.name" => Some(self.name()),
             "metadata.namespace" => Some(self.namespace()),
             _ => {
-                let at = self.kind.row.selectable_fields.iter().position(|f| *f == name)?;
+                let at = self
+                    .kind
+                    .row
+                    .selectable_fields
+                    .iter()
+                    .position(|f| *f == name)?;
                 self.fields.get(at).map(|v| &**v)
             }
         }
@@ -119,7 +135,10 @@ impl Entry {
     }
 
     fn undecodable(&self, reason: &str) -> ApiError {
-        let text = format!("{} {:?} in the store can't be decoded: {reason}", self.kind.row.kind, self.key);
+        let text = format!(
+            "{} {:?} in the store can't be decoded: {reason}",
+            self.kind.row.kind, self.key
+        );
         ApiError::internal(text)
     }
 
@@ -157,25 +176,40 @@ impl Entry {
 
     /// Encodes the JSON from a decoded tree.
     pub(crate) fn prepare_json(&self, tree: &Value) {
-        self.json.get_or_init(|| json::encode(self.kind.row.message, tree).into());
+        self.json
+            .get_or_init(|| json::encode(self.kind.row.message, tree).into());
     }
 }
 
 /// Sets `metadata.resourceVersion`.
 pub(crate) fn set_revision(tree: &mut Value, revision: i64) {
     if let Some(metadata) = tree.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
+        metadata.insert(
+            "resourceVersion".into(),
+            Value::String(revision.to_string()),
+        );
     }
 }
 
 fn fields_of(row: &Resource, tree: &Value) -> Box<[Box<str>]> {
-    row.selectable_fields.iter().map(|field| api_kinds::selectable_value(row, tree, field).as_ref().into()).collect()
+    row.selectable_fields
+        .iter()
+        .map(|field| {
+            api_kinds::selectable_value(row, tree, field)
+                .as_ref()
+                .into()
+        })
+        .collect()
 }
 
 fn labels_of(tree: &Value) -> Box<[(Box<str>, Box<str>)]> {
-    let Some(labels) = tree.pointer("/metadata/labels").and_then(Value::as_object) else { return Box::default() };
-    let mut all: Vec<(Box<str>, Box<str>)> =
-        labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect();
+    let Some(labels) = tree.pointer("/metadata/labels").and_then(Value::as_object) else {
+        return Box::default();
+    };
+    let mut all: Vec<(Box<str>, Box<str>)> = labels
+        .iter()
+        .map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into()))
+        .collect();
     all.sort();
     all.into()
 }

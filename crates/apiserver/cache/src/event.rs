@@ -43,12 +43,21 @@ pub struct CacheEvent {
 
 impl CacheEvent {
     pub(crate) fn new(revision: i64, old: Option<Arc<Entry>>, new: Option<Arc<Entry>>) -> Self {
-        CacheEvent { revision, old, new, at: Instant::now(), gone: OnceLock::new() }
+        CacheEvent {
+            revision,
+            old,
+            new,
+            at: Instant::now(),
+            gone: OnceLock::new(),
+        }
     }
 
     /// Returns the object's key.
     pub fn key(&self) -> &str {
-        self.new.as_ref().or(self.old.as_ref()).map_or("", |e| &*e.key)
+        self.new
+            .as_ref()
+            .or(self.old.as_ref())
+            .map_or("", |e| &*e.key)
     }
 
     /// Returns the event that a watcher with this selection receives, if any.
@@ -64,6 +73,8 @@ impl CacheEvent {
     }
 
     fn gone(&self, old: &Entry) -> Arc<Entry> {
-        self.gone.get_or_init(|| Arc::new(old.at_revision(self.revision))).clone()
+        self.gone
+            .get_or_init(|| Arc::new(old.at_revision(self.revision)))
+            .clone()
     }
 }

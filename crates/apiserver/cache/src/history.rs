@@ -1,7 +1,7 @@
 //! The recent changes of one cache.
 //!
-//! Bounded by count and by age: a resource that is written all the time keeps what a client needs to resume a watch,
-//! and a quiet one keeps its last changes.
+//! Bounded by count and by age: a resource that is written all the time keeps what a client needs
+//! to resume a watch, and a quiet one keeps its last changes.
 
 use crate::CacheEvent;
 use std::collections::VecDeque;
@@ -21,12 +21,17 @@ pub(crate) struct History {
 
 impl History {
     pub(crate) fn starting_at(revision: i64) -> Self {
-        History { events: VecDeque::new(), oldest: revision }
+        History {
+            events: VecDeque::new(),
+            oldest: revision,
+        }
     }
 
     pub(crate) fn push(&mut self, event: Arc<CacheEvent>) {
         while self.events.len() >= KEPT_ANYWAY {
-            let Some(first) = self.events.front() else { break };
+            let Some(first) = self.events.front() else {
+                break;
+            };
             if self.events.len() < MAX && event.at.duration_since(first.at) < KEPT_FOR {
                 break;
             }
@@ -41,11 +46,16 @@ impl History {
     }
 
     /// Returns changes after `revision`, oldest first; `None` if some of them were dropped.
-    pub(crate) fn after(&self, revision: i64) -> Option<impl DoubleEndedIterator<Item = &Arc<CacheEvent>>> {
+    pub(crate) fn after(
+        &self,
+        revision: i64,
+    ) -> Option<impl DoubleEndedIterator<Item = &Arc<CacheEvent>>> {
         if revision < self.oldest {
             return None;
         }
-        let start = self.events.partition_point(|event| event.revision <= revision);
+        let start = self
+            .events
+            .partition_point(|event| event.revision <= revision);
         Some(self.events.range(start..))
     }
 }

@@ -19,12 +19,16 @@ impl StoredKind {
     pub fn all() -> Vec<StoredKind> {
         let mut by_prefix: BTreeMap<&'static str, StoredKind> = BTreeMap::new();
         for row in api_kinds::resources().iter().filter(|r| r.served) {
-            let Some(storage) = &row.storage else { continue };
-            let kind = by_prefix.entry(storage.prefix).or_insert_with(|| StoredKind {
-                prefix: storage.prefix,
-                row: apiserver_convert::storage_row(row),
-                rows: Vec::new(),
-            });
+            let Some(storage) = &row.storage else {
+                continue;
+            };
+            let kind = by_prefix
+                .entry(storage.prefix)
+                .or_insert_with(|| StoredKind {
+                    prefix: storage.prefix,
+                    row: apiserver_convert::storage_row(row),
+                    rows: Vec::new(),
+                });
             kind.rows.push(row);
         }
         by_prefix.into_values().collect()
@@ -32,6 +36,10 @@ impl StoredKind {
 
     /// Returns the object's key below the prefix: `NAMESPACE/NAME`, or `NAME`.
     pub fn key(&self, namespace: &str, name: &str) -> String {
-        if self.row.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
+        if self.row.namespaced {
+            format!("{namespace}/{name}")
+        } else {
+            name.to_owned()
+        }
     }
 }

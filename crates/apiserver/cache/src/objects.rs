@@ -16,18 +16,38 @@ impl Objects for Caches {
     }
 
     fn cached_list(&self, resource: &GroupResource, namespace: Option<&str>) -> Vec<Arc<Value>> {
-        let Some(cache) = self.of(&resource.group, &resource.resource) else { return Vec::new() };
+        let Some(cache) = self.of(&resource.group, &resource.resource) else {
+            return Vec::new();
+        };
         let prefix = namespace.map(|n| format!("{n}/")).unwrap_or_default();
         let snapshot = cache.snapshot(0);
-        snapshot.range(&prefix, "").filter_map(|e| e.tree().ok()).map(Arc::new).collect()
+        snapshot
+            .range(&prefix, "")
+            .filter_map(|e| e.tree().ok())
+            .map(Arc::new)
+            .collect()
     }
 
-    async fn live(&self, resource: &GroupResource, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
-        let Some(cache) = self.of(&resource.group, &resource.resource) else { return Ok(None) };
+    async fn live(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, ApiError> {
+        let Some(cache) = self.of(&resource.group, &resource.resource) else {
+            return Ok(None);
+        };
         let key = self.store_key(cache.kind(), namespace, name);
         let stored = self.store.read(&key).await.map_err(ApiError::internal)?;
-        let Some(stored) = stored else { return Ok(None) };
-        let (_, tree) = Entry::new(cache.kind(), &cache.kind().key(namespace, name), &stored.value, stored.revision);
+        let Some(stored) = stored else {
+            return Ok(None);
+        };
+        let (_, tree) = Entry::new(
+            cache.kind(),
+            &cache.kind().key(namespace, name),
+            &stored.value,
+            stored.revision,
+        );
         Ok(tree)
     }
 

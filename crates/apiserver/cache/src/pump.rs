@@ -1,4 +1,5 @@
-//! The watch cache reader: feeds the caches with one list of everything, then one watch on everything.
+//! The watch cache reader: feeds the caches with one list of everything, then one watch on
+//! everything.
 
 use crate::caches::Caches;
 use crate::resource::ResourceCache;
@@ -20,7 +21,9 @@ pub(crate) async fn run(caches: Arc<Caches>, stop: CancellationToken) {
         loop {
             let revision = load(&caches).await;
             follow(&caches, revision, stop.clone()).await;
-            tracing::warn!("the revision of the store's watch was compacted; listing all objects again");
+            tracing::warn!(
+                "the revision of the store's watch was compacted; listing all objects again"
+            );
         }
     };
     stop.run_until_cancelled(work).await;
@@ -54,13 +57,23 @@ async fn read_all(caches: &Caches) -> Result<(Found, i64), StoreError> {
     let (mut found, mut start, mut revision) = (Found::new(), prefix.clone(), 0);
     loop {
         let page = caches.store.list(&prefix, &start, PAGE, revision).await?;
-        revision = if revision == 0 { page.revision } else { revision };
+        revision = if revision == 0 {
+            page.revision
+        } else {
+            revision
+        };
         for item in page.items {
-            let Ok(key) = std::str::from_utf8(&item.key) else { continue };
+            let Ok(key) = std::str::from_utf8(&item.key) else {
+                continue;
+            };
             start = format!("{key}\0");
             if let Some((cache, name)) = locate(caches, key) {
                 let name = name.to_owned();
-                found.entry(cache.kind().prefix).or_default().push((name, item.value, item.revision));
+                found.entry(cache.kind().prefix).or_default().push((
+                    name,
+                    item.value,
+                    item.revision,
+                ));
             }
         }
         if !page.more {
@@ -82,7 +95,9 @@ fn locate<'a, 'k>(caches: &'a Caches, key: &'k str) -> Option<(&'a Arc<ResourceC
 
 /// Applies changes until the watch's revision is compacted.
 async fn follow(caches: &Caches, after: i64, stop: CancellationToken) {
-    let mut feed = caches.store.watch(&format!("{}/", caches.root), after, stop);
+    let mut feed = caches
+        .store
+        .watch(&format!("{}/", caches.root), after, stop);
     *caches.ask_progress.lock() = Some(feed.ask_progress.clone());
     while let Some(item) = feed.next().await {
         match item {
@@ -105,7 +120,12 @@ async fn follow(caches: &Caches, after: i64, stop: CancellationToken) {
 
 fn apply(caches: &Caches, change: Change) {
     let (Change::Put(stored) | Change::Delete(stored)) = &change;
-    let Some((cache, key)) = std::str::from_utf8(&stored.key).ok().and_then(|key| locate(caches, key)) else { return };
+    let Some((cache, key)) = std::str::from_utf8(&stored.key)
+        .ok()
+        .and_then(|key| locate(caches, key))
+    else {
+        return;
+    };
     match &change {
         Change::Put(stored) => cache.put(key, &stored.value, stored.revision),
         Change::Delete(stored) => cache.remove(key, stored.revision),
@@ -136,17 +156,36 @@ mod tests {
 
     #[tonic::async_trait]
     impl pb::kv_server::Kv for OneObject {
-        async fn range(&self, _: Request<pb::RangeRequest>) -> Result<Response<pb::RangeResponse>, Status> {
+        async fn range(
+            &self,
+            _: Request<pb::RangeRequest>,
+        ) -> Result<Response<pb::RangeResponse>, Status> {
             let row = api_kinds::find("", "v1", "configmaps").unwrap();
             let object = serde_json::json!({"metadata": {"name": "c", "namespace": "d"}});
             let key = Bytes::from_static(b"/registry/configmaps/d/c");
             let value = apiserver_convert::encode_stored(row, &object).into();
-            let kvs = vec![mvccpb::KeyValue { key, value, mod_revision: 1, ..Default::default() }];
-            let header = Some(pb::ResponseHeader { revision: 1, ..Default::default() });
-            Ok(Response::new(pb::RangeResponse { header, kvs, count: 1, more: false }))
+            let kvs = vec![mvccpb::KeyValue {
+                key,
+                value,
+                mod_revision: 1,
+                ..Default::default()
+            }];
+            let header = Some(pb::ResponseHeader {
+                revision: 1,
+                ..Default::default()
+            });
+            Ok(Response::new(pb::RangeResponse {
+                header,
+                kvs,
+                count: 1,
+                more: false,
+            }))
         }
 
-        async fn put(&self, _: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
+        async fn put(
+            &self,
+            _: Request<pb::PutRequest>,
+        ) -> Result<Response<pb::PutResponse>, Status> {
             Err(Status::unimplemented(""))
         }
 
@@ -157,11 +196,17 @@ mod tests {
             Err(Status::unimplemented(""))
         }
 
-        async fn txn(&self, _: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
+        async fn txn(
+            &self,
+            _: Request<pb::TxnRequest>,
+        ) -> Result<Response<pb::TxnResponse>, Status> {
             Err(Status::unimplemented(""))
         }
 
-        async fn compact(&self, _: Request<pb::CompactionRequest>) -> Result<Response<pb::CompactionResponse>, Status> {
+        async fn compact(
+            &self,
+            _: Request<pb::CompactionRequest>,
+        ) -> Result<Response<pb::CompactionResponse>, Status> {
             Err(Status::unimplemented(""))
         }
     }
@@ -179,15 +224,24 @@ mod tests {
     async fn dead_pump_stops_the_component_within_a_second() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
-        let service = tonic::transport::Server::builder().add_service(pb::kv_server::KvServer::new(OneObject));
+        let service = tonic::transport::Server::builder()
+            .add_service(pb::kv_server::KvServer::new(OneObject));
         let serving = tokio::spawn(service.serve_with_incoming(TcpListenerStream::new(listener)));
-        let store = Store::new(&StoreConfig { servers: vec![server], ..StoreConfig::default() }).unwrap();
+        let store = Store::new(&StoreConfig {
+            servers: vec![server],
+            ..StoreConfig::default()
+        })
+        .unwrap();
         let tasks = Tasks::new(CancellationToken::new());
         let caches = Caches::start(store, "/registry", &tasks);
         caches.observe(&GroupResource::new("", "configmaps"), Arc::new(Planted));
-        let stopped = tokio::time::timeout(Duration::from_secs(1), tasks.shutdown().cancelled()).await;
+        let stopped =
+            tokio::time::timeout(Duration::from_secs(1), tasks.shutdown().cancelled()).await;
         assert!(stopped.is_ok(), "the dead pump did not stop the component");
-        assert_eq!(tasks.failure().map(|failure| failure.name), Some("watch-cache"));
+        assert_eq!(
+            tasks.failure().map(|failure| failure.name),
+            Some("watch-cache")
+        );
         serving.abort();
     }
 }

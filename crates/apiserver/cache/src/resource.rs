@@ -24,7 +24,11 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Returns entries whose key starts with `prefix` and is not before `start`, in order.
-    pub fn range<'a>(&'a self, prefix: &'a str, start: &'a str) -> impl Iterator<Item = &'a Arc<Entry>> {
+    pub fn range<'a>(
+        &'a self,
+        prefix: &'a str,
+        start: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Entry>> {
         let from = if start > prefix { start } else { prefix };
         self.objects
             .range::<_, str>((Bound::Included(from), Bound::Unbounded))
@@ -35,7 +39,11 @@ impl Snapshot {
     /// Returns all selected entries.
     pub fn select<'a>(&'a self, selection: &'a Selection) -> Vec<Arc<Entry>> {
         let prefix = selection.key_prefix();
-        let found: Vec<_> = self.range(&prefix, "").filter(|e| selection.matches(e)).cloned().collect();
+        let found: Vec<_> = self
+            .range(&prefix, "")
+            .filter(|e| selection.matches(e))
+            .cloned()
+            .collect();
         found
     }
 
@@ -81,7 +89,11 @@ impl ResourceCache {
             observers: Vec::new(),
             revision: 0,
         };
-        ResourceCache { kind: Arc::new(kind), group_resource, state: Mutex::new(state) }
+        ResourceCache {
+            kind: Arc::new(kind),
+            group_resource,
+            state: Mutex::new(state),
+        }
     }
 
     /// Returns the kind.
@@ -107,10 +119,14 @@ impl ResourceCache {
     /// Returns the current state; `revision` is the caches' common revision, read before the call.
     pub fn snapshot(&self, revision: i64) -> Snapshot {
         let state = self.state.lock();
-        Snapshot { objects: state.objects.clone(), revision: revision.max(state.revision) }
+        Snapshot {
+            objects: state.objects.clone(),
+            revision: revision.max(state.revision),
+        }
     }
 
-    /// Returns the state at a past revision by undoing later changes; `None` if these are no longer in the history.
+    /// Returns the state at a past revision by undoing later changes; `None` if these are no longer
+    /// in the history.
     pub fn snapshot_at(&self, revision: i64) -> Option<Snapshot> {
         let state = self.state.lock();
         let mut objects = state.objects.clone();
@@ -126,19 +142,31 @@ impl ResourceCache {
     /// Subscribes with the existing objects as backlog.
     pub fn subscribe_from_now(&self, selection: Selection, revision: i64) -> Subscription {
         let mut state = self.state.lock();
-        let snapshot = Snapshot { objects: state.objects.clone(), revision: revision.max(state.revision) };
+        let snapshot = Snapshot {
+            objects: state.objects.clone(),
+            revision: revision.max(state.revision),
+        };
         let (watcher, changes) = Watcher::new(selection.clone());
         state.watchers.push(watcher);
         drop(state);
-        let added = |entry| Delivery { event: EventType::Added, entry };
+        let added = |entry| Delivery {
+            event: EventType::Added,
+            entry,
+        };
         let backlog = snapshot.select(&selection).into_iter().map(added).collect();
-        Subscription { backlog, revision: snapshot.revision, changes }
+        Subscription {
+            backlog,
+            revision: snapshot.revision,
+            changes,
+        }
     }
 
     /// Subscribes to changes after `after`; the error is the oldest possible revision.
     pub fn subscribe_after(&self, selection: Selection, after: i64) -> Result<Subscription, i64> {
         let mut state = self.state.lock();
-        let Some(missed) = state.history.after(after) else { return Err(state.history.oldest()) };
+        let Some(missed) = state.history.after(after) else {
+            return Err(state.history.oldest());
+        };
         let backlog: Vec<Delivery> = missed
             .filter_map(|event| event.seen_by(&selection))
             .map(|(event, entry)| Delivery { event, entry })
@@ -146,7 +174,11 @@ impl ResourceCache {
         let revision = after.max(state.revision);
         let (watcher, changes) = Watcher::new(selection);
         state.watchers.push(watcher);
-        Ok(Subscription { backlog, revision, changes })
+        Ok(Subscription {
+            backlog,
+            revision,
+            changes,
+        })
     }
 
     /// Replays the existing objects to `observer` and registers it.
@@ -178,7 +210,9 @@ impl ResourceCache {
     /// Applies a deletion.
     pub(crate) fn remove(&self, key: &str, revision: i64) {
         let mut state = self.state.lock();
-        let Some(old) = state.objects.remove(key) else { return };
+        let Some(old) = state.objects.remove(key) else {
+            return;
+        };
         state.changed(CacheEvent::new(revision, Some(old.clone()), None));
         if !state.observers.is_empty()
             && let Ok(tree) = old.tree()
@@ -202,13 +236,17 @@ impl ResourceCache {
         }
     }
 
-    /// Replaces all objects by a list at `revision`. Watchers are closed, because they missed an unknown number of
-    /// changes. Observers receive the difference.
+    /// Replaces all objects by a list at `revision`. Watchers are closed, because they missed an
+    /// unknown number of changes. Observers receive the difference.
     pub(crate) fn replace(&self, found: Vec<(String, bytes::Bytes, i64)>, revision: i64) {
         let mut state = self.state.lock();
         let mut objects = Objects::new();
         for (key, value, modified) in found {
-            let known = state.objects.get(key.as_str()).filter(|e| e.revision == modified).cloned();
+            let known = state
+                .objects
+                .get(key.as_str())
+                .filter(|e| e.revision == modified)
+                .cloned();
             let entry = known.unwrap_or_else(|| {
                 let (entry, tree) = Entry::new(&self.kind, &key, &value, modified);
                 if let Some(tree) = tree {

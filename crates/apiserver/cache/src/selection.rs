@@ -21,10 +21,14 @@ pub struct Selection {
 impl Selection {
     /// Returns whether the entry is selected.
     pub fn matches(&self, entry: &Entry) -> bool {
-        self.namespace.as_deref().is_none_or(|namespace| namespace == entry.namespace())
+        self.namespace
+            .as_deref()
+            .is_none_or(|namespace| namespace == entry.namespace())
             && self.name.as_deref().is_none_or(|name| name == entry.name())
             && self.labels.matches(|key| entry.label(key))
-            && self.fields.matches(|field| entry.field(field).map(Cow::Borrowed))
+            && self
+                .fields
+                .matches(|field| entry.field(field).map(Cow::Borrowed))
     }
 
     /// Returns whether the whole scope is selected.
@@ -34,6 +38,9 @@ impl Selection {
 
     /// Returns the common prefix of the keys that can match.
     pub fn key_prefix(&self) -> String {
-        self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default()
+        self.namespace
+            .as_ref()
+            .map(|namespace| format!("{namespace}/"))
+            .unwrap_or_default()
     }
 }

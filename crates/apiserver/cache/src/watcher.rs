@@ -1,6 +1,7 @@
 //! A client's subscription to a cache.
 //!
-//! Invariant: a watcher that does not read is closed when its channel is full; it never buffers more than that.
+//! Invariant: a watcher that does not read is closed when its channel is full; it never buffers
+//! more than that.
 
 use crate::{CacheEvent, Entry, EventType, Selection};
 use std::sync::Arc;

@@ -19,7 +19,12 @@ pub fn convert(from: &Resource, to: &Resource, mut object: Value) -> Value {
 
 /// Returns the storage version of a resource.
 pub fn storage_row(row: &'static Resource) -> &'static Resource {
-    let Some(storage) = &row.storage else { return row };
-    let (group, version) = storage.api_version.split_once('/').unwrap_or(("", storage.api_version));
+    let Some(storage) = &row.storage else {
+        return row;
+    };
+    let (group, version) = storage
+        .api_version
+        .split_once('/')
+        .unwrap_or(("", storage.api_version));
     api_kinds::find(group, version, row.plural).unwrap_or(row)
 }

@@ -16,19 +16,31 @@ impl std::fmt::Display for StoredError {
 
 impl std::error::Error for StoredError {}
 
-/// Decodes bytes of any version of the kind; the result has `row`'s version, with `kind` and `apiVersion`.
+/// Decodes bytes of any version of the kind; the result has `row`'s version, with `kind` and
+/// `apiVersion`.
 pub fn decode_stored(row: &'static Resource, bytes: &[u8]) -> Result<Value, StoredError> {
     let error = |e: &dyn std::fmt::Display| StoredError(e.to_string());
     if !bytes.starts_with(&envelope::MAGIC) {
-        let (object, _) = json::decode(row.message, bytes, Strictness::Ignore).map_err(|e| error(&e))?;
+        let (object, _) =
+            json::decode(row.message, bytes, Strictness::Ignore).map_err(|e| error(&e))?;
         return Ok(typed(row, object));
     }
     let frame = envelope::unwrap(bytes).map_err(|e| error(&e))?;
-    let (group, version) = frame.api_version.split_once('/').unwrap_or(("", frame.api_version));
-    let written = api_kinds::find_kind(group, version, frame.kind)
-        .ok_or_else(|| StoredError(format!("no kind {} {} is known", frame.api_version, frame.kind)))?;
+    let (group, version) = frame
+        .api_version
+        .split_once('/')
+        .unwrap_or(("", frame.api_version));
+    let written = api_kinds::find_kind(group, version, frame.kind).ok_or_else(|| {
+        StoredError(format!(
+            "no kind {} {} is known",
+            frame.api_version, frame.kind
+        ))
+    })?;
     if written.kind != row.kind {
-        return Err(StoredError(format!("it holds a {}, not a {}", frame.kind, row.kind)));
+        return Err(StoredError(format!(
+            "it holds a {}, not a {}",
+            frame.kind, row.kind
+        )));
     }
     let object = proto::decode(written.message, frame.raw).map_err(|e| error(&e))?;
     Ok(crate::convert(written, row, typed(written, object)))
@@ -36,7 +48,11 @@ pub fn decode_stored(row: &'static Resource, bytes: &[u8]) -> Result<Value, Stor
 
 /// Encodes an object of `row`'s version, which is the storage version.
 pub fn encode_stored(row: &'static Resource, object: &Value) -> Vec<u8> {
-    envelope::wrap(&row.api_version(), row.kind, &proto::encode(row.message, object))
+    envelope::wrap(
+        &row.api_version(),
+        row.kind,
+        &proto::encode(row.message, object),
+    )
 }
 
 fn typed(row: &Resource, mut object: Value) -> Value {

@@ -22,12 +22,17 @@ pub struct Applied {
     pub object: Value,
 }
 
-/// Merges `intent` into `live` (`None`: does not exist). Without `force`, fields of other managers may only keep
-/// their value.
+/// Merges `intent` into `live` (`None`: does not exist). Without `force`, fields of other managers
+/// may only keep their value.
 ///
 /// # Errors
 /// The fields in conflict.
-pub fn apply(writer: &Writer<'_>, live: Option<&Value>, intent: &Value, force: bool) -> Result<Applied, ApplyError> {
+pub fn apply(
+    writer: &Writer<'_>,
+    live: Option<&Value>,
+    intent: &Value,
+    force: bool,
+) -> Result<Applied, ApplyError> {
     let shape = Shape::of_message(writer.message);
     let mut entries = live.map(managers::read).unwrap_or_default();
     if let (Some(live), true) = (live, entries.is_empty()) {
@@ -36,8 +41,15 @@ pub fn apply(writer: &Writer<'_>, live: Option<&Value>, intent: &Value, force: b
     let identity = writer.identity("Apply");
     let mut intended = stripped(intent);
     if let Some(map) = intended.as_object_mut() {
-        writer.ignored.iter().for_each(|field| drop(map.remove(*field)));
-        if map.get("metadata").and_then(Value::as_object).is_some_and(Map::is_empty) {
+        writer
+            .ignored
+            .iter()
+            .for_each(|field| drop(map.remove(*field)));
+        if map
+            .get("metadata")
+            .and_then(Value::as_object)
+            .is_some_and(Map::is_empty)
+        {
             map.remove("metadata");
         }
     }
@@ -45,12 +57,23 @@ pub fn apply(writer: &Writer<'_>, live: Option<&Value>, intent: &Value, force: b
     let empty = Value::Object(Map::new());
     let live_value = live.unwrap_or(&empty);
     let mut merged = merge(shape, live_value, intent);
-    let before = entries.iter().find(|e| e.identity == identity).map(|e| e.fields.clone()).unwrap_or_default();
-    let others =
-        entries.iter().filter(|e| e.identity != identity).fold(FieldSet::default(), |all, e| all.union(&e.fields));
+    let before = entries
+        .iter()
+        .find(|e| e.identity == identity)
+        .map(|e| e.fields.clone())
+        .unwrap_or_default();
+    let others = entries
+        .iter()
+        .filter(|e| e.identity != identity)
+        .fold(FieldSet::default(), |all, e| all.union(&e.fields));
     // Remove fields that the manager applied before, no longer applies, and no other manager owns.
     let abandoned = before.difference(&wanted).difference(&others);
-    prune(shape, &mut merged, &abandoned, &wanted.clone().union(&others));
+    prune(
+        shape,
+        &mut merged,
+        &abandoned,
+        &wanted.clone().union(&others),
+    );
     let difference = compare(shape, &stripped(live_value), &stripped(&merged));
     let conflicts = conflicts(&entries, writer, &identity.manager, &difference.set());
     if !conflicts.is_empty() && !force {
@@ -67,19 +90,39 @@ fn before_first_apply(writer: &Writer<'_>, shape: Shape, live: &Value) -> Entry 
     let mut identity = writer.identity("Update");
     identity.manager = "before-first-apply".into();
     identity.subresource.clear();
-    Entry { identity, time: writer.now.to_owned(), fields: fields_of(shape, &stripped(live)) }
+    Entry {
+        identity,
+        time: writer.now.to_owned(),
+        fields: fields_of(shape, &stripped(live)),
+    }
 }
 
-fn conflicts(entries: &[Entry], writer: &Writer<'_>, own: &str, changed: &FieldSet) -> Vec<(String, String)> {
+fn conflicts(
+    entries: &[Entry],
+    writer: &Writer<'_>,
+    own: &str,
+    changed: &FieldSet,
+) -> Vec<(String, String)> {
     let mut all = Vec::new();
-    let foreign =
-        |e: &&Entry| !(e.is_apply() && e.identity.manager == own && e.identity.subresource == writer.subresource);
+    let foreign = |e: &&Entry| {
+        !(e.is_apply() && e.identity.manager == own && e.identity.subresource == writer.subresource)
+    };
     for entry in entries.iter().filter(foreign) {
         let who = match entry.is_apply() {
             true => format!("{:?}", entry.identity.manager),
-            false => format!("{:?} using {}", entry.identity.manager, entry.identity.api_version),
+            false => format!(
+                "{:?} using {}",
+                entry.identity.manager, entry.identity.api_version
+            ),
         };
-        all.extend(entry.fields.intersection(changed).paths().into_iter().map(|path| (who.clone(), path)));
+        all.extend(
+            entry
+                .fields
+                .intersection(changed)
+                .paths()
+                .into_iter()
+                .map(|path| (who.clone(), path)),
+        );
     }
     all
 }
@@ -98,12 +141,15 @@ fn merge(shape: Shape, live: &Value, intent: &Value) -> Value {
             }
             Value::Object(out)
         }
-        (Value::Array(present), Value::Array(wanted)) if shape.is_list() => merge_lists(shape, live, present, wanted),
+        (Value::Array(present), Value::Array(wanted)) if shape.is_list() => {
+            merge_lists(shape, live, present, wanted)
+        }
         (_, wanted) => wanted.clone(),
     }
 }
 
-/// Merges lists: the intent's order, with live elements that it does not name at their old positions.
+/// Merges lists: the intent's order, with live elements that it does not name at their old
+/// positions.
 fn merge_lists(shape: Shape, live: &Value, present: &[Value], wanted: &[Value]) -> Value {
     let known = by_step(shape, Some(live));
     let asked: Vec<Step> = wanted.iter().map(|element| shape.step(element)).collect();
@@ -164,8 +210,8 @@ fn prune(shape: Shape, value: &mut Value, abandoned: &FieldSet, kept: &FieldSet)
                     map.remove(name);
                 } else if let Some(member) = map.get_mut(name) {
                     prune(shape.member(name), member, child, keep);
-                    let emptied =
-                        member.as_object().is_some_and(Map::is_empty) || member.as_array().is_some_and(Vec::is_empty);
+                    let emptied = member.as_object().is_some_and(Map::is_empty)
+                        || member.as_array().is_some_and(Vec::is_empty);
                     if emptied && keep.is_empty() {
                         map.remove(name);
                     }
@@ -175,7 +221,9 @@ fn prune(shape: Shape, value: &mut Value, abandoned: &FieldSet, kept: &FieldSet)
         Value::Array(list) if shape.is_list() => {
             list.retain_mut(|element| {
                 let step = shape.step(element);
-                let Some(child) = abandoned.children.get(&step) else { return true };
+                let Some(child) = abandoned.children.get(&step) else {
+                    return true;
+                };
                 let keep = kept.children.get(&step).unwrap_or(&none);
                 if goes(child, keep) {
                     return false;
@@ -199,19 +247,64 @@ mod tests {
     use serde_json::json;
 
     fn writer(manager: &'static str) -> Writer<'static> {
-        let message = api_schema::schema().message("k8s.io.api.core.v1.ConfigMap").unwrap();
-        Writer { manager, api_version: "v1", subresource: "", message, ignored: &[], now: "2026-01-01T00:00:00Z" }
+        let message = api_schema::schema()
+            .message("k8s.io.api.core.v1.ConfigMap")
+            .unwrap();
+        Writer {
+            manager,
+            api_version: "v1",
+            subresource: "",
+            message,
+            ignored: &[],
+            now: "2026-01-01T00:00:00Z",
+        }
     }
 
     #[test]
     fn what_is_let_go_is_removed_and_what_others_own_conflicts() {
-        let first = apply(&writer("a"), None, &json!({"data": {"x": "1", "y": "1"}}), false).unwrap().object;
-        let second = apply(&writer("a"), Some(&first), &json!({"data": {"x": "1"}}), false).unwrap().object;
+        let first = apply(
+            &writer("a"),
+            None,
+            &json!({"data": {"x": "1", "y": "1"}}),
+            false,
+        )
+        .unwrap()
+        .object;
+        let second = apply(
+            &writer("a"),
+            Some(&first),
+            &json!({"data": {"x": "1"}}),
+            false,
+        )
+        .unwrap()
+        .object;
         assert_eq!(second["data"], json!({"x": "1"}));
-        let refused = apply(&writer("b"), Some(&second), &json!({"data": {"x": "2"}}), false).unwrap_err();
-        assert_eq!(refused.conflicts, [("\"a\"".to_owned(), ".data.x".to_owned())]);
-        let forced = apply(&writer("b"), Some(&second), &json!({"data": {"x": "2"}}), true).unwrap().object;
+        let refused = apply(
+            &writer("b"),
+            Some(&second),
+            &json!({"data": {"x": "2"}}),
+            false,
+        )
+        .unwrap_err();
+        assert_eq!(
+            refused.conflicts,
+            [("\"a\"".to_owned(), ".data.x".to_owned())]
+        );
+        let forced = apply(
+            &writer("b"),
+            Some(&second),
+            &json!({"data": {"x": "2"}}),
+            true,
+        )
+        .unwrap()
+        .object;
         assert_eq!(forced["data"]["x"], "2");
-        assert_eq!(forced["metadata"]["managedFields"].as_array().unwrap().len(), 1);
+        assert_eq!(
+            forced["metadata"]["managedFields"]
+                .as_array()
+                .unwrap()
+                .len(),
+            1
+        );
     }
 }

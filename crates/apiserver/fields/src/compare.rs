@@ -24,15 +24,35 @@ impl Comparison {
 /// Compares two values of a shape.
 pub(crate) fn compare(shape: Shape, old: &Value, new: &Value) -> Comparison {
     let mut comparison = Comparison::default();
-    walk(shape, Some(old), Some(new), &mut Vec::new(), &mut comparison);
+    walk(
+        shape,
+        Some(old),
+        Some(new),
+        &mut Vec::new(),
+        &mut comparison,
+    );
     comparison
 }
 
-fn walk(shape: Shape, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>, out: &mut Comparison) {
+fn walk(
+    shape: Shape,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    path: &mut Vec<Step>,
+    out: &mut Comparison,
+) {
     let either = old.into_iter().chain(new);
-    if shape.is_map() && either.clone().any(|v| v.as_object().is_some_and(|m| !m.is_empty())) {
+    if shape.is_map()
+        && either
+            .clone()
+            .any(|v| v.as_object().is_some_and(|m| !m.is_empty()))
+    {
         members(shape, old, new, path, out);
-    } else if shape.is_list() && either.clone().any(|v| v.as_array().is_some_and(|l| !l.is_empty())) {
+    } else if shape.is_list()
+        && either
+            .clone()
+            .any(|v| v.as_array().is_some_and(|l| !l.is_empty()))
+    {
         elements(shape, old, new, path, out);
     } else if let (Some(old), Some(new)) = (old, new) {
         if old != new {
@@ -47,7 +67,13 @@ fn walk(shape: Shape, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<S
     }
 }
 
-fn members(shape: Shape, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>, out: &mut Comparison) {
+fn members(
+    shape: Shape,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    path: &mut Vec<Step>,
+    out: &mut Comparison,
+) {
     let empty = Map::new();
     let old = old.and_then(Value::as_object).unwrap_or(&empty);
     let new = new.and_then(Value::as_object).unwrap_or(&empty);
@@ -59,12 +85,24 @@ fn members(shape: Shape, old: Option<&Value>, new: Option<&Value>, path: &mut Ve
     }
 }
 
-fn elements(shape: Shape, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>, out: &mut Comparison) {
+fn elements(
+    shape: Shape,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    path: &mut Vec<Step>,
+    out: &mut Comparison,
+) {
     let (old, new) = (by_step(shape, old), by_step(shape, new));
     let only_new = new.keys().filter(|step| !old.contains_key(*step));
     for step in old.keys().chain(only_new) {
         path.push(step.clone());
-        walk(shape.element(), old.get(step).copied(), new.get(step).copied(), path, out);
+        walk(
+            shape.element(),
+            old.get(step).copied(),
+            new.get(step).copied(),
+            path,
+            out,
+        );
         path.pop();
     }
 }
@@ -72,7 +110,10 @@ fn elements(shape: Shape, old: Option<&Value>, new: Option<&Value>, path: &mut V
 /// Maps a list's elements by their identifying step.
 pub(crate) fn by_step(shape: Shape, list: Option<&Value>) -> BTreeMap<Step, &Value> {
     let list = list.and_then(Value::as_array);
-    list.into_iter().flatten().map(|element| (shape.step(element), element)).collect()
+    list.into_iter()
+        .flatten()
+        .map(|element| (shape.step(element), element))
+        .collect()
 }
 
 /// Returns every path that an intent sets.

@@ -1,12 +1,12 @@
 //! Field ownership: `metadata.managedFields`, and server-side apply on top of it.
 //!
-//! A set of field paths (`set`) holds the fields of one manager. Comparing two objects by their schema (`compare`)
-//! gives the paths that a write changed; they become the writer's alone (`track`). Apply (`apply`) merges an intent
-//! into the live object, rejects changes to fields of other managers, and removes fields that the manager no longer
-//! applies.
+//! A set of field paths (`set`) holds the fields of one manager. Comparing two objects by their
+//! schema (`compare`) gives the paths that a write changed; they become the writer's alone
+//! (`track`). Apply (`apply`) merges an intent into the live object, rejects changes to fields of
+//! other managers, and removes fields that the manager no longer applies.
 //!
-//! Invariant: pure; the same objects and managers give the same result. The semantics are those of upstream's
-//! structured-merge-diff, with the list types of the API schema.
+//! Invariant: pure; the same objects and managers give the same result. The semantics are those of
+//! upstream's structured-merge-diff, with the list types of the API schema.
 
 mod apply;
 mod compare;

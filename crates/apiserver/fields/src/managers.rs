@@ -34,12 +34,21 @@ impl Entry {
 
 /// Reads an object's entries.
 pub(crate) fn read(object: &Value) -> Vec<Entry> {
-    let list = object.metadata().and_then(|m| m.get("managedFields")).and_then(Value::as_array);
+    let list = object
+        .metadata()
+        .and_then(|m| m.get("managedFields"))
+        .and_then(Value::as_array);
     list.into_iter().flatten().map(entry).collect()
 }
 
 fn entry(value: &Value) -> Entry {
-    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |name: &str| {
+        value
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     Entry {
         identity: Identity {
             manager: text("manager"),
@@ -62,11 +71,17 @@ pub(crate) fn write(object: &mut Value, mut entries: Vec<Entry>) {
         return;
     }
     let list: Vec<Value> = entries.iter().map(to_json).collect();
-    object.metadata_mut().insert("managedFields".into(), list.into());
+    object
+        .metadata_mut()
+        .insert("managedFields".into(), list.into());
 }
 
 fn order(entry: &Entry) -> (bool, &str, &str, &str) {
-    let Identity { manager, subresource, .. } = &entry.identity;
+    let Identity {
+        manager,
+        subresource,
+        ..
+    } = &entry.identity;
     (!entry.is_apply(), &entry.time, manager, subresource)
 }
 
@@ -87,7 +102,10 @@ fn cap(entries: Vec<Entry>) -> Vec<Entry> {
         excess -= 1;
         ancient = Some(match ancient {
             None => entry,
-            Some(old) => Entry { fields: old.fields.union(&entry.fields), ..entry },
+            Some(old) => Entry {
+                fields: old.fields.union(&entry.fields),
+                ..entry
+            },
         });
     }
     kept.extend(ancient.map(|mut entry| {
@@ -98,7 +116,12 @@ fn cap(entries: Vec<Entry>) -> Vec<Entry> {
 }
 
 fn to_json(entry: &Entry) -> Value {
-    let Identity { manager, operation, api_version, subresource } = &entry.identity;
+    let Identity {
+        manager,
+        operation,
+        api_version,
+        subresource,
+    } = &entry.identity;
     let mut out = json!({"manager": manager, "operation": operation, "apiVersion": api_version, "fieldsType": "FieldsV1",
         "fieldsV1": entry.fields.to_json()});
     if !entry.time.is_empty() {

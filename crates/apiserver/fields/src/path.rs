@@ -16,7 +16,11 @@ pub(crate) enum Step {
 impl Step {
     /// Parses `f:...`, `k:...` or `v:...`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let canonical = |json: &str| serde_json::from_str::<Value>(json).ok().map(|v| v.to_string());
+        let canonical = |json: &str| {
+            serde_json::from_str::<Value>(json)
+                .ok()
+                .map(|v| v.to_string())
+        };
         match text.split_once(':')? {
             ("f", name) => Some(Step::Field(name.to_owned())),
             ("k", keys) => canonical(keys).map(Step::Key),
@@ -40,7 +44,11 @@ impl Step {
             Step::Field(name) => format!(".{name}"),
             Step::Key(keys) => {
                 let keys: Value = serde_json::from_str(keys).unwrap_or_default();
-                let pairs = keys.as_object().into_iter().flatten().map(|(k, v)| format!("{k}={v}"));
+                let pairs = keys
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .map(|(k, v)| format!("{k}={v}"));
                 format!("[{}]", pairs.collect::<Vec<_>>().join(","))
             }
             Step::Value(value) => format!("[={value}]"),

@@ -45,7 +45,10 @@ impl FieldSet {
             };
             (!left.is_empty()).then(|| (step.clone(), left))
         };
-        FieldSet { member: self.member && !other.member, children: self.children.iter().filter_map(keep).collect() }
+        FieldSet {
+            member: self.member && !other.member,
+            children: self.children.iter().filter_map(keep).collect(),
+        }
     }
 
     /// Returns the intersection.
@@ -54,7 +57,10 @@ impl FieldSet {
             let both = ours.intersection(other.children.get(step)?);
             (!both.is_empty()).then(|| (step.clone(), both))
         };
-        FieldSet { member: self.member && other.member, children: self.children.iter().filter_map(keep).collect() }
+        FieldSet {
+            member: self.member && other.member,
+            children: self.children.iter().filter_map(keep).collect(),
+        }
     }
 
     /// Returns every path of the set, in the form of messages.
@@ -79,7 +85,11 @@ impl FieldSet {
         if self.member && !self.children.is_empty() {
             map.insert(".".into(), json!({}));
         }
-        map.extend(self.children.iter().map(|(step, child)| (step.text(), child.to_json())));
+        map.extend(
+            self.children
+                .iter()
+                .map(|(step, child)| (step.text(), child.to_json())),
+        );
         Value::Object(map)
     }
 
@@ -92,10 +102,17 @@ impl FieldSet {
     }
 
     fn read(value: &Value) -> FieldSet {
-        let Some(map) = value.as_object() else { return FieldSet::default() };
-        let children: BTreeMap<Step, FieldSet> =
-            map.iter().filter_map(|(key, child)| Some((Step::parse(key)?, FieldSet::read(child)))).collect();
-        FieldSet { member: children.is_empty() || map.contains_key("."), children }
+        let Some(map) = value.as_object() else {
+            return FieldSet::default();
+        };
+        let children: BTreeMap<Step, FieldSet> = map
+            .iter()
+            .filter_map(|(key, child)| Some((Step::parse(key)?, FieldSet::read(child))))
+            .collect();
+        FieldSet {
+            member: children.is_empty() || map.contains_key("."),
+            children,
+        }
     }
 }
 

@@ -41,7 +41,11 @@ impl Shape {
 
     /// Returns the shape of a message.
     pub(crate) fn of_message(message: &'static Message) -> Shape {
-        if message.shape == Encoding::Struct && !message.atomic { Shape::Struct(message) } else { Shape::Leaf }
+        if message.shape == Encoding::Struct && !message.atomic {
+            Shape::Struct(message)
+        } else {
+            Shape::Leaf
+        }
     }
 
     /// Returns the shape of a member.
@@ -65,10 +69,13 @@ impl Shape {
     pub(crate) fn step(self, element: &Value) -> Step {
         match self {
             Shape::Keyed(keys, ty) => {
-                let default = |key: &str| serde_json::from_str(ty.message()?.field(key)?.default).ok();
+                let default =
+                    |key: &str| serde_json::from_str(ty.message()?.field(key)?.default).ok();
                 let value = |key: &str| element.get(key).cloned().or_else(|| default(key));
-                let held: Map<String, Value> =
-                    keys.iter().filter_map(|key| Some(((*key).to_owned(), value(key)?))).collect();
+                let held: Map<String, Value> = keys
+                    .iter()
+                    .filter_map(|key| Some(((*key).to_owned(), value(key)?)))
+                    .collect();
                 Step::Key(Value::Object(held).to_string())
             }
             _ => Step::Value(element.to_string()),

@@ -36,8 +36,8 @@ impl Writer<'_> {
     }
 }
 
-/// Records in `new` the fields that the writer changed; `old` is `None` for a create. Without a change nothing is
-/// updated.
+/// Records in `new` the fields that the writer changed; `old` is `None` for a create. Without a
+/// change nothing is updated.
 pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
     let mut entries = managers::read(new);
     // A single empty entry requests a reset.
@@ -50,18 +50,32 @@ pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
     }
     let shape = Shape::of_message(writer.message);
     let zero = || json::explicit(writer.message, &json!({}));
-    let before = old.map_or_else(|| considered(writer, &zero()), |old| considered(writer, old));
+    let before = old.map_or_else(
+        || considered(writer, &zero()),
+        |old| considered(writer, old),
+    );
     let difference = compare(shape, &before, &considered(writer, new));
     let identity = writer.identity("Update");
     take_from_others(&mut entries, &identity, &difference);
-    give(&mut entries, identity, writer.now, |fields| fields.difference(&difference.removed).union(&difference.set()));
+    give(&mut entries, identity, writer.now, |fields| {
+        fields
+            .difference(&difference.removed)
+            .union(&difference.set())
+    });
     managers::write(new, entries);
 }
 
 /// Removes changed and removed fields from the other managers' entries.
-pub(crate) fn take_from_others(entries: &mut [Entry], identity: &Identity, difference: &Comparison) {
+pub(crate) fn take_from_others(
+    entries: &mut [Entry],
+    identity: &Identity,
+    difference: &Comparison,
+) {
     let gone = difference.set().union(&difference.removed);
-    for entry in entries.iter_mut().filter(|entry| entry.identity != *identity) {
+    for entry in entries
+        .iter_mut()
+        .filter(|entry| entry.identity != *identity)
+    {
         entry.fields = entry.fields.difference(&gone);
     }
 }
@@ -77,7 +91,11 @@ pub(crate) fn give(
     let entry = match before {
         Some(at) => &mut entries[at],
         None => {
-            entries.push(Entry { identity, time: now.to_owned(), fields: FieldSet::default() });
+            entries.push(Entry {
+                identity,
+                time: now.to_owned(),
+                fields: FieldSet::default(),
+            });
             let last = entries.len() - 1;
             &mut entries[last]
         }
@@ -93,7 +111,10 @@ pub(crate) fn give(
 fn considered(writer: &Writer<'_>, object: &Value) -> Value {
     let mut object = stripped(object);
     if let Some(map) = object.as_object_mut() {
-        writer.ignored.iter().for_each(|field| drop(map.remove(*field)));
+        writer
+            .ignored
+            .iter()
+            .for_each(|field| drop(map.remove(*field)));
     }
     object
 }
@@ -130,8 +151,17 @@ mod tests {
     use super::*;
 
     fn writer(manager: &'static str, now: &'static str) -> Writer<'static> {
-        let message = api_schema::schema().message("k8s.io.api.core.v1.ConfigMap").unwrap();
-        Writer { manager, api_version: "v1", subresource: "", message, ignored: &[], now }
+        let message = api_schema::schema()
+            .message("k8s.io.api.core.v1.ConfigMap")
+            .unwrap();
+        Writer {
+            manager,
+            api_version: "v1",
+            subresource: "",
+            message,
+            ignored: &[],
+            now,
+        }
     }
 
     #[test]
@@ -139,18 +169,32 @@ mod tests {
         let mut one = json!({"metadata": {"name": "a"}, "data": {"x": "1", "y": "1"}});
         track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
         let entries = one["metadata"]["managedFields"].as_array().unwrap();
-        assert_eq!(entries[0]["fieldsV1"], json!({"f:data": {".": {}, "f:x": {}, "f:y": {}}}));
+        assert_eq!(
+            entries[0]["fieldsV1"],
+            json!({"f:data": {".": {}, "f:x": {}, "f:y": {}}})
+        );
         let mut two = one.clone();
         two["data"]["y"] = "2".into();
-        track_update(&writer("second", "2026-01-01T00:00:01Z"), Some(&one), &mut two);
+        track_update(
+            &writer("second", "2026-01-01T00:00:01Z"),
+            Some(&one),
+            &mut two,
+        );
         let entries = two["metadata"]["managedFields"].as_array().unwrap();
-        assert_eq!(entries[0]["fieldsV1"], json!({"f:data": {".": {}, "f:x": {}}}));
+        assert_eq!(
+            entries[0]["fieldsV1"],
+            json!({"f:data": {".": {}, "f:x": {}}})
+        );
         assert_eq!(
             (&entries[1]["manager"], &entries[1]["fieldsV1"]),
             (&json!("second"), &json!({"f:data": {"f:y": {}}}))
         );
         let mut same = two.clone();
-        track_update(&writer("third", "2026-01-01T00:00:02Z"), Some(&two), &mut same);
+        track_update(
+            &writer("third", "2026-01-01T00:00:02Z"),
+            Some(&two),
+            &mut same,
+        );
         assert_eq!(same, two);
     }
 }

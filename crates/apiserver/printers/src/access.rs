@@ -16,17 +16,35 @@ pub(crate) static ROLE_BINDING: Printer = Printer {
         wide("ServiceAccounts", "Service accounts that have it."),
     ],
     cells: |view| {
-        let role = format!("{}/{}", view.text("/roleRef/kind"), view.text("/roleRef/name"));
+        let role = format!(
+            "{}/{}",
+            view.text("/roleRef/kind"),
+            view.text("/roleRef/name")
+        );
         let subjects = |kind: &str| json!(subjects(view, kind));
-        vec![view.name(), json!(role), view.age(), subjects("User"), subjects("Group"), subjects("ServiceAccount")]
+        vec![
+            view.name(),
+            json!(role),
+            view.age(),
+            subjects("User"),
+            subjects("Group"),
+            subjects("ServiceAccount"),
+        ]
     },
 };
 
 fn subjects(view: &View<'_>, kind: &str) -> String {
-    let of_kind = view.list("/subjects").iter().filter(|subject| text_of(subject.get("kind")) == kind);
+    let of_kind = view
+        .list("/subjects")
+        .iter()
+        .filter(|subject| text_of(subject.get("kind")) == kind);
     let name = |subject: &Value| {
         let name = text_of(subject.get("name"));
-        if kind == "ServiceAccount" { format!("{}/{name}", text_of(subject.get("namespace"))) } else { name.to_owned() }
+        if kind == "ServiceAccount" {
+            format!("{}/{name}", text_of(subject.get("namespace")))
+        } else {
+            name.to_owned()
+        }
     };
     of_kind.map(name).collect::<Vec<_>>().join(", ")
 }
@@ -41,7 +59,10 @@ pub(crate) static SIGNING_REQUEST: Printer = Printer {
         text("Condition", "Whether it is approved and issued."),
     ],
     cells: |view| {
-        let duration = view.at("/spec/expirationSeconds").and_then(Value::as_i64).map(time::human_duration);
+        let duration = view
+            .at("/spec/expirationSeconds")
+            .and_then(Value::as_i64)
+            .map(time::human_duration);
         vec![
             view.name(),
             view.age(),
@@ -71,16 +92,29 @@ fn signing_state(view: &View<'_>) -> String {
 }
 
 pub(crate) static API_SERVICE: Printer = Printer {
-    columns: &[NAME, text("Service", "Service that serves it."), text("Available", "Whether it answers."), AGE],
+    columns: &[
+        NAME,
+        text("Service", "Service that serves it."),
+        text("Available", "Whether it answers."),
+        AGE,
+    ],
     cells: |view| {
         let service = match view.has("/spec/service") {
-            true => format!("{}/{}", view.text("/spec/service/namespace"), view.text("/spec/service/name")),
+            true => format!(
+                "{}/{}",
+                view.text("/spec/service/namespace"),
+                view.text("/spec/service/name")
+            ),
             false => "Local".to_owned(),
         };
         let available = match view.condition("Available") {
             Some(condition) if text_of(condition.get("status")) == "True" => "True".to_owned(),
             Some(condition) => {
-                format!("{} ({})", text_of(condition.get("status")), text_of(condition.get("reason")))
+                format!(
+                    "{} ({})",
+                    text_of(condition.get("status")),
+                    text_of(condition.get("reason"))
+                )
             }
             None => "Unknown".to_owned(),
         };
@@ -98,7 +132,9 @@ pub(crate) static FLOW_SCHEMA: Printer = Printer {
         text("MissingPL", "Whether the level is missing."),
     ],
     cells: |view| {
-        let dangling = view.condition("Dangling").map_or("?", |condition| text_of(condition.get("status")));
+        let dangling = view
+            .condition("Dangling")
+            .map_or("?", |condition| text_of(condition.get("status")));
         vec![
             view.name(),
             json!(view.text("/spec/priorityLevelConfiguration/name")),
@@ -122,7 +158,11 @@ pub(crate) static PRIORITY_LEVEL: Printer = Printer {
     ],
     cells: |view| {
         let kind = view.text("/spec/type");
-        let limits = if kind == "Exempt" { "exempt" } else { "limited" };
+        let limits = if kind == "Exempt" {
+            "exempt"
+        } else {
+            "limited"
+        };
         let member = |path: &str| {
             let value = view.at(&format!("/spec/{limits}/{path}")).cloned();
             value.unwrap_or_else(|| Value::from("<none>"))
@@ -149,23 +189,49 @@ const PARAM_KIND: crate::Column = text("ParamKind", "Kind of the parameters.");
 fn policy(view: &View<'_>, rules: &str) -> Vec<Value> {
     let kind = view.at("/spec/paramKind").map_or_else(
         || "<unset>".to_owned(),
-        |kind| format!("{}/{}", text_of(kind.get("apiVersion")), text_of(kind.get("kind"))),
+        |kind| {
+            format!(
+                "{}/{}",
+                text_of(kind.get("apiVersion")),
+                text_of(kind.get("kind"))
+            )
+        },
     );
-    vec![view.name(), json!(view.count(rules)), json!(kind), view.age()]
+    vec![
+        view.name(),
+        json!(view.count(rules)),
+        json!(kind),
+        view.age(),
+    ]
 }
 
 pub(crate) static VALIDATING_POLICY: Printer = Printer {
-    columns: &[NAME, integer("Validations", "Number of validations."), PARAM_KIND, AGE],
+    columns: &[
+        NAME,
+        integer("Validations", "Number of validations."),
+        PARAM_KIND,
+        AGE,
+    ],
     cells: |view| policy(view, "/spec/validations"),
 };
 
 pub(crate) static MUTATING_POLICY: Printer = Printer {
-    columns: &[NAME, integer("Mutations", "Number of mutations."), PARAM_KIND, AGE],
+    columns: &[
+        NAME,
+        integer("Mutations", "Number of mutations."),
+        PARAM_KIND,
+        AGE,
+    ],
     cells: |view| policy(view, "/spec/mutations"),
 };
 
 pub(crate) static POLICY_BINDING: Printer = Printer {
-    columns: &[NAME, text("PolicyName", "Policy that is bound."), text("ParamRef", "Its parameters."), AGE],
+    columns: &[
+        NAME,
+        text("PolicyName", "Policy that is bound."),
+        text("ParamRef", "Its parameters."),
+        AGE,
+    ],
     cells: |view| {
         let parameters = view.at("/spec/paramRef").map_or_else(
             || "<unset>".to_owned(),
@@ -177,6 +243,11 @@ pub(crate) static POLICY_BINDING: Printer = Printer {
                 format!("{}/{}", or_any("namespace"), or_any("name"))
             },
         );
-        vec![view.name(), json!(view.text("/spec/policyName")), json!(parameters), view.age()]
+        vec![
+            view.name(),
+            json!(view.text("/spec/policyName")),
+            json!(parameters),
+            view.age(),
+        ]
     },
 };

@@ -12,17 +12,41 @@ pub(crate) static NAMESPACE: Printer = Printer {
 
 pub(crate) static CONFIG_MAP: Printer = Printer {
     columns: &[NAME, text("Data", "Number of entries."), AGE],
-    cells: |view| vec![view.name(), json!(view.count("/data") + view.count("/binaryData")), view.age()],
+    cells: |view| {
+        vec![
+            view.name(),
+            json!(view.count("/data") + view.count("/binaryData")),
+            view.age(),
+        ]
+    },
 };
 
 pub(crate) static SECRET: Printer = Printer {
-    columns: &[NAME, text("Type", "What the secret is for."), text("Data", "Number of entries."), AGE],
-    cells: |view| vec![view.name(), json!(view.text("/type")), json!(view.count("/data")), view.age()],
+    columns: &[
+        NAME,
+        text("Type", "What the secret is for."),
+        text("Data", "Number of entries."),
+        AGE,
+    ],
+    cells: |view| {
+        vec![
+            view.name(),
+            json!(view.text("/type")),
+            json!(view.count("/data")),
+            view.age(),
+        ]
+    },
 };
 
 pub(crate) static LEASE: Printer = Printer {
     columns: &[NAME, text("Holder", "Who holds the lease."), AGE],
-    cells: |view| vec![view.name(), json!(view.text("/spec/holderIdentity")), view.age()],
+    cells: |view| {
+        vec![
+            view.name(),
+            json!(view.text("/spec/holderIdentity")),
+            view.age(),
+        ]
+    },
 };
 
 pub(crate) static COMPONENT_STATUS: Printer = Printer {
@@ -40,7 +64,12 @@ pub(crate) static COMPONENT_STATUS: Printer = Printer {
             "False" => "Unhealthy",
             _ => "Unknown",
         };
-        vec![view.name(), json!(status), json!(member("message")), json!(member("error"))]
+        vec![
+            view.name(),
+            json!(status),
+            json!(member("message")),
+            json!(member("error")),
+        ]
     },
 };
 
@@ -61,10 +90,15 @@ fn quotas(view: &View<'_>, limits: bool) -> String {
     let hard = view.at("/status/hard").and_then(Value::as_object);
     let used = view.at("/status/used");
     let quota = |(name, hard): (&String, &Value)| {
-        let used = used.and_then(|used| used.get(name)).map_or_else(|| "0".to_owned(), plain);
+        let used = used
+            .and_then(|used| used.get(name))
+            .map_or_else(|| "0".to_owned(), plain);
         format!("{name}: {used}/{}", plain(hard))
     };
-    let hard = hard.into_iter().flatten().filter(|(name, _)| name.starts_with("limits.") == limits);
+    let hard = hard
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| name.starts_with("limits.") == limits);
     hard.map(quota).collect::<Vec<_>>().join(", ")
 }
 
@@ -79,25 +113,49 @@ pub(crate) static EVENT: Printer = Printer {
         text("Message", "What happened."),
         wide("First Seen", "Time since it happened first."),
         wide("Count", "How often it happened."),
-        Column { priority: 1, ..NAME },
+        Column {
+            priority: 1,
+            ..NAME
+        },
     ],
     cells: event,
 };
 
 /// Prints both versions of events: each value has one of two names.
 fn event(view: &View<'_>) -> Vec<Value> {
-    let either = |a: &str, b: &str| Some(view.text(a)).filter(|text| !text.is_empty()).unwrap_or_else(|| view.text(b));
-    let object = |member: &str| either(&format!("/involvedObject/{member}"), &format!("/regarding/{member}"));
+    let either = |a: &str, b: &str| {
+        Some(view.text(a))
+            .filter(|text| !text.is_empty())
+            .unwrap_or_else(|| view.text(b))
+    };
+    let object = |member: &str| {
+        either(
+            &format!("/involvedObject/{member}"),
+            &format!("/regarding/{member}"),
+        )
+    };
     let first = either("/firstTimestamp", "/deprecatedFirstTimestamp");
-    let first = if first.is_empty() { view.text("/eventTime") } else { first };
+    let first = if first.is_empty() {
+        view.text("/eventTime")
+    } else {
+        first
+    };
     let last = either("/lastTimestamp", "/deprecatedLastTimestamp");
     let last = if last.is_empty() { first } else { last };
     let series = view.has("/series");
     let count = view.int("/count").max(view.int("/deprecatedCount")).max(1);
     let kind = object("kind").to_lowercase();
-    let target = if object("name").is_empty() { kind } else { format!("{kind}/{}", object("name")) };
+    let target = if object("name").is_empty() {
+        kind
+    } else {
+        format!("{kind}/{}", object("name"))
+    };
     vec![
-        json!(view.ago(if series { view.text("/series/lastObservedTime") } else { last })),
+        json!(view.ago(if series {
+            view.text("/series/lastObservedTime")
+        } else {
+            last
+        })),
         json!(view.text("/type")),
         json!(view.text("/reason")),
         json!(target),
@@ -105,18 +163,34 @@ fn event(view: &View<'_>) -> Vec<Value> {
         json!(source(view)),
         json!(either("/message", "/note").trim()),
         json!(view.ago(first)),
-        json!(if series { view.int("/series/count") } else { count }),
+        json!(if series {
+            view.int("/series/count")
+        } else {
+            count
+        }),
         view.name(),
     ]
 }
 
 fn source(view: &View<'_>) -> String {
     let first = |pointers: &[&str]| {
-        pointers.iter().map(|pointer| view.text(pointer)).find(|text| !text.is_empty()).unwrap_or_default()
+        pointers
+            .iter()
+            .map(|pointer| view.text(pointer))
+            .find(|text| !text.is_empty())
+            .unwrap_or_default()
     };
-    let component =
-        first(&["/source/component", "/deprecatedSource/component", "/reportingComponent", "/reportingController"]);
-    match first(&["/source/host", "/deprecatedSource/host", "/reportingInstance"]) {
+    let component = first(&[
+        "/source/component",
+        "/deprecatedSource/component",
+        "/reportingComponent",
+        "/reportingController",
+    ]);
+    match first(&[
+        "/source/host",
+        "/deprecatedSource/host",
+        "/reportingInstance",
+    ]) {
         "" => component.to_owned(),
         instance => format!("{component}, {instance}"),
     }

@@ -1,7 +1,7 @@
 //! Table columns and cells of every kind, as `kubectl get` shows them.
 //!
-//! One printer per kind: a list of columns and a pure function from the object (in any served version) to its cells.
-//! Kinds without a printer show name and creation time.
+//! One printer per kind: a list of columns and a pure function from the object (in any served
+//! version) to its cells. Kinds without a printer show name and creation time.
 
 mod access;
 mod config;

@@ -16,8 +16,10 @@ pub(crate) static SERVICE: Printer = Printer {
         SELECTOR,
     ],
     cells: |view| {
-        let ip =
-            view.list("/spec/clusterIPs").first().map_or_else(|| view.text("/spec/clusterIP"), |ip| text_of(Some(ip)));
+        let ip = view
+            .list("/spec/clusterIPs")
+            .first()
+            .map_or_else(|| view.text("/spec/clusterIP"), |ip| text_of(Some(ip)));
         vec![
             view.name(),
             json!(view.text("/spec/type")),
@@ -32,7 +34,13 @@ pub(crate) static SERVICE: Printer = Printer {
 
 fn external_ip(view: &View<'_>) -> String {
     let given = view.list("/spec/externalIPs");
-    let or = |text: String, absent: &str| if text.is_empty() { absent.to_owned() } else { text };
+    let or = |text: String, absent: &str| {
+        if text.is_empty() {
+            absent.to_owned()
+        } else {
+            text
+        }
+    };
     match view.text("/spec/type") {
         "ClusterIP" | "NodePort" => or(texts(given, ","), "<none>"),
         "LoadBalancer" => {
@@ -48,9 +56,18 @@ fn external_ip(view: &View<'_>) -> String {
 fn load_balancers(view: &View<'_>) -> Vec<String> {
     let address = |item: &Value| {
         let ip = text_of(item.get("ip"));
-        (if ip.is_empty() { text_of(item.get("hostname")) } else { ip }).to_owned()
+        (if ip.is_empty() {
+            text_of(item.get("hostname"))
+        } else {
+            ip
+        })
+        .to_owned()
     };
-    let mut all: Vec<String> = view.list("/status/loadBalancer/ingress").iter().map(address).collect();
+    let mut all: Vec<String> = view
+        .list("/status/loadBalancer/ingress")
+        .iter()
+        .map(address)
+        .collect();
     all.retain(|text| !text.is_empty());
     all
 }
@@ -72,7 +89,11 @@ fn service_ports(view: &View<'_>) -> String {
 }
 
 pub(crate) static ENDPOINTS: Printer = Printer {
-    columns: &[NAME, text("Endpoints", "Addresses and ports that are ready."), AGE],
+    columns: &[
+        NAME,
+        text("Endpoints", "Addresses and ports that are ready."),
+        AGE,
+    ],
     cells: |view| vec![view.name(), json!(endpoints(view)), view.age()],
 };
 
@@ -83,16 +104,24 @@ fn endpoints(view: &View<'_>) -> String {
     }
     let mut all = Vec::new();
     for subset in subsets {
-        let ips = || list(subset.get("addresses")).iter().map(|address| text_of(address.get("ip")));
+        let ips = || {
+            list(subset.get("addresses"))
+                .iter()
+                .map(|address| text_of(address.get("ip")))
+        };
         let ports = list(subset.get("ports"));
         if ports.is_empty() {
             all.extend(ips().map(str::to_owned));
         }
         for port in ports {
             let port = port.get("port").map(plain).unwrap_or_default();
-            all.extend(
-                ips().map(|ip| if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }),
-            );
+            all.extend(ips().map(|ip| {
+                if ip.contains(':') {
+                    format!("[{ip}]:{port}")
+                } else {
+                    format!("{ip}:{port}")
+                }
+            }));
         }
     }
     first_few(&all, 3)
@@ -107,9 +136,22 @@ pub(crate) static ENDPOINT_SLICE: Printer = Printer {
         AGE,
     ],
     cells: |view| {
-        let few = |all: Vec<String>| if all.is_empty() { "<unset>".to_owned() } else { first_few(&all, 3) };
-        let ports = view.list("/ports").iter().map(|port| port.get("port").map_or_else(|| "*".to_owned(), plain));
-        let addresses = view.list("/endpoints").iter().flat_map(|endpoint| list(endpoint.get("addresses"))).map(plain);
+        let few = |all: Vec<String>| {
+            if all.is_empty() {
+                "<unset>".to_owned()
+            } else {
+                first_few(&all, 3)
+            }
+        };
+        let ports = view
+            .list("/ports")
+            .iter()
+            .map(|port| port.get("port").map_or_else(|| "*".to_owned(), plain));
+        let addresses = view
+            .list("/endpoints")
+            .iter()
+            .flat_map(|endpoint| list(endpoint.get("addresses")))
+            .map(plain);
         vec![
             view.name(),
             json!(view.text("/addressType")),
@@ -131,23 +173,38 @@ pub(crate) static INGRESS: Printer = Printer {
     ],
     cells: |view| {
         let class = view.text_or("/spec/ingressClassName", "");
-        let class =
-            if class.is_empty() { view.text("/metadata/annotations/kubernetes.io~1ingress.class") } else { class };
+        let class = if class.is_empty() {
+            view.text("/metadata/annotations/kubernetes.io~1ingress.class")
+        } else {
+            class
+        };
         vec![
             view.name(),
             json!(if class.is_empty() { "<none>" } else { class }),
             json!(hosts(view)),
             json!(load_balancers(view).join(",")),
-            json!(if view.list("/spec/tls").is_empty() { "80" } else { "80, 443" }),
+            json!(if view.list("/spec/tls").is_empty() {
+                "80"
+            } else {
+                "80, 443"
+            }),
             view.age(),
         ]
     },
 };
 
 fn hosts(view: &View<'_>) -> String {
-    let host = |rule: &Value| Some(text_of(rule.get("host"))).filter(|host| !host.is_empty()).map(str::to_owned);
+    let host = |rule: &Value| {
+        Some(text_of(rule.get("host")))
+            .filter(|host| !host.is_empty())
+            .map(str::to_owned)
+    };
     let all: Vec<String> = view.list("/spec/rules").iter().filter_map(host).collect();
-    if all.is_empty() { "*".to_owned() } else { first_few(&all, 3) }
+    if all.is_empty() {
+        "*".to_owned()
+    } else {
+        first_few(&all, 3)
+    }
 }
 
 pub(crate) static INGRESS_CLASS: Printer = Printer {
@@ -163,30 +220,54 @@ pub(crate) static INGRESS_CLASS: Printer = Printer {
             |parameters| {
                 let group = text_of(parameters.get("apiGroup"));
                 let dot = if group.is_empty() { "" } else { "." };
-                format!("{}{dot}{group}/{}", text_of(parameters.get("kind")), text_of(parameters.get("name")))
+                format!(
+                    "{}{dot}{group}/{}",
+                    text_of(parameters.get("kind")),
+                    text_of(parameters.get("name"))
+                )
             },
         );
-        vec![view.name(), json!(view.text("/spec/controller")), json!(parameters), view.age()]
+        vec![
+            view.name(),
+            json!(view.text("/spec/controller")),
+            json!(parameters),
+            view.age(),
+        ]
     },
 };
 
 pub(crate) static NETWORK_POLICY: Printer = Printer {
     columns: &[NAME, text("Pod-Selector", "Labels of the pods."), AGE],
-    cells: |view| vec![view.name(), json!(view.selector("/spec/podSelector")), view.age()],
+    cells: |view| {
+        vec![
+            view.name(),
+            json!(view.selector("/spec/podSelector")),
+            view.age(),
+        ]
+    },
 };
 
 pub(crate) static SERVICE_CIDR: Printer = Printer {
     columns: &[NAME, text("CIDRs", "Ranges of service addresses."), AGE],
-    cells: |view| vec![view.name(), json!(texts(view.list("/spec/cidrs"), ",")), view.age()],
+    cells: |view| {
+        vec![
+            view.name(),
+            json!(texts(view.list("/spec/cidrs"), ",")),
+            view.age(),
+        ]
+    },
 };
 
-/// Upstream's printer returns an age cell without a column; clients of the table get the same cells.
+/// Upstream's printer returns an age cell without a column; clients of the table get the same
+/// cells.
 pub(crate) static IP_ADDRESS: Printer = Printer {
     columns: &[NAME, text("ParentRef", "Object that has the address.")],
     cells: |view| {
         let part = |name: &str| view.text(&format!("/spec/parentRef/{name}"));
-        let resource =
-            [part("resource"), part("group")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+        let resource = [part("resource"), part("group")]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>();
         let parts = [resource.join(".").as_str(), part("namespace"), part("name")]
             .into_iter()
             .filter(|part| !part.is_empty())

@@ -19,7 +19,8 @@ pub(crate) static NODE: Printer = Printer {
         wide("Container-Runtime", "Container runtime and version."),
     ],
     cells: |view| {
-        let info = |name: &str| json!(view.text_or(&format!("/status/nodeInfo/{name}"), "<unknown>"));
+        let info =
+            |name: &str| json!(view.text_or(&format!("/status/nodeInfo/{name}"), "<unknown>"));
         vec![
             view.name(),
             json!(status(view)),
@@ -50,7 +51,11 @@ fn status(view: &View<'_>) -> String {
         Some(_) => "NotReady",
         None => "Unknown",
     };
-    let suffix = if view.bool("/spec/unschedulable") { ",SchedulingDisabled" } else { "" };
+    let suffix = if view.bool("/spec/unschedulable") {
+        ",SchedulingDisabled"
+    } else {
+        ""
+    };
     format!("{ready}{suffix}")
 }
 
@@ -59,20 +64,29 @@ fn roles(view: &View<'_>) -> String {
     let mut roles: Vec<&str> = labels
         .into_iter()
         .flatten()
-        .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
-            Some(role) => Some(role),
-            None if key == "kubernetes.io/role" => value.as_str(),
-            None => None,
-        })
+        .filter_map(
+            |(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+                Some(role) => Some(role),
+                None if key == "kubernetes.io/role" => value.as_str(),
+                None => None,
+            },
+        )
         .filter(|role| !role.is_empty())
         .collect();
     roles.sort_unstable();
     roles.dedup();
-    if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") }
+    if roles.is_empty() {
+        "<none>".to_owned()
+    } else {
+        roles.join(",")
+    }
 }
 
 fn address<'a>(view: &View<'a>, kind: &str) -> &'a str {
-    let found = view.list("/status/addresses").iter().find(|address| text_of(address.get("type")) == kind);
+    let found = view
+        .list("/status/addresses")
+        .iter()
+        .find(|address| text_of(address.get("type")) == kind);
     found.map_or("<none>", |address| text_of(address.get("address")))
 }
 
@@ -96,6 +110,10 @@ pub(crate) static PRIORITY_CLASS: Printer = Printer {
 };
 
 pub(crate) static RUNTIME_CLASS: Printer = Printer {
-    columns: &[NAME, text("Handler", "Handler in the container runtime."), AGE],
+    columns: &[
+        NAME,
+        text("Handler", "Handler in the container runtime."),
+        AGE,
+    ],
     cells: |view| vec![view.name(), json!(view.text("/handler")), view.age()],
 };

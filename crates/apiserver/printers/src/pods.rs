@@ -10,7 +10,10 @@ pub(crate) static POD: Printer = Printer {
         NAME,
         text("Ready", "Containers that are ready, of all."),
         text("Status", "What the pod and its containers are doing."),
-        text("Restarts", "How often containers were restarted, and when last."),
+        text(
+            "Restarts",
+            "How often containers were restarted, and when last.",
+        ),
         AGE,
         wide("IP", "First address of the pod."),
         wide("Node", "Node that the pod is bound to."),
@@ -22,8 +25,15 @@ pub(crate) static POD: Printer = Printer {
 
 fn cells(view: &View<'_>) -> Vec<Value> {
     let summary = Summary::of(view);
-    let ip = view.list("/status/podIPs").first().map_or("", |ip| text_of(ip.get("ip")));
-    let ip = if ip.is_empty() { view.text_or("/status/podIP", "<none>") } else { ip };
+    let ip = view
+        .list("/status/podIPs")
+        .first()
+        .map_or("", |ip| text_of(ip.get("ip")));
+    let ip = if ip.is_empty() {
+        view.text_or("/status/podIP", "<none>")
+    } else {
+        ip
+    };
     vec![
         view.name(),
         json!(format!("{}/{}", summary.ready, summary.total)),
@@ -42,7 +52,10 @@ fn readiness_gates(view: &View<'_>) -> String {
     if gates.is_empty() {
         return "<none>".to_owned();
     }
-    let met = gates.iter().filter(|gate| view.condition_is_true(text_of(gate.get("conditionType")))).count();
+    let met = gates
+        .iter()
+        .filter(|gate| view.condition_is_true(text_of(gate.get("conditionType"))))
+        .count();
     format!("{met}/{}", gates.len())
 }
 
@@ -58,7 +71,11 @@ struct Summary {
 
 impl Summary {
     fn of(view: &View<'_>) -> Self {
-        let sidecars = view.list("/spec/initContainers").iter().filter(|container| is_sidecar(container)).count();
+        let sidecars = view
+            .list("/spec/initContainers")
+            .iter()
+            .filter(|container| is_sidecar(container))
+            .count();
         let mut summary = Self {
             total: view.list("/spec/containers").len() + sidecars,
             reason: view.text_or("/status/reason", "").to_owned(),
@@ -67,7 +84,10 @@ impl Summary {
         if summary.reason.is_empty() {
             view.text("/status/phase").clone_into(&mut summary.reason);
         }
-        if view.condition("PodScheduled").is_some_and(|c| text_of(c.get("reason")) == "SchedulingGated") {
+        if view
+            .condition("PodScheduled")
+            .is_some_and(|c| text_of(c.get("reason")) == "SchedulingGated")
+        {
             "SchedulingGated".clone_into(&mut summary.reason);
         }
         let (initializing, of_sidecars) = summary.add_init_containers(view);
@@ -88,16 +108,24 @@ impl Summary {
 
     fn count_restarts(&mut self, status: &Value) {
         self.restarts += restart_count(status);
-        self.last_restart = std::mem::take(&mut self.last_restart).max(finished_last(status).to_owned());
+        self.last_restart =
+            std::mem::take(&mut self.last_restart).max(finished_last(status).to_owned());
     }
 
-    /// Adds init containers; returns whether the pod is still initializing, and the restarts of its sidecars.
+    /// Adds init containers; returns whether the pod is still initializing, and the restarts of its
+    /// sidecars.
     fn add_init_containers(&mut self, view: &View<'_>) -> (bool, (i64, String)) {
         let specs = view.list("/spec/initContainers");
         let mut of_sidecars = (0, String::new());
-        for (index, status) in view.list("/status/initContainerStatuses").iter().enumerate() {
+        for (index, status) in view
+            .list("/status/initContainerStatuses")
+            .iter()
+            .enumerate()
+        {
             self.count_restarts(status);
-            let sidecar = specs.iter().any(|spec| spec.get("name") == status.get("name") && is_sidecar(spec));
+            let sidecar = specs
+                .iter()
+                .any(|spec| spec.get("name") == status.get("name") && is_sidecar(spec));
             if sidecar {
                 of_sidecars.0 += restart_count(status);
                 of_sidecars.1 = of_sidecars.1.max(finished_last(status).to_owned());
@@ -113,7 +141,9 @@ impl Summary {
             let waiting = text_of(status.pointer("/state/waiting/reason"));
             self.reason = match terminated {
                 Some(state) => format!("Init:{}", ending(state)),
-                None if !waiting.is_empty() && waiting != "PodInitializing" => format!("Init:{waiting}"),
+                None if !waiting.is_empty() && waiting != "PodInitializing" => {
+                    format!("Init:{waiting}")
+                }
                 None => format!("Init:{index}/{}", specs.len()),
             };
             return (true, of_sidecars);
@@ -159,7 +189,10 @@ fn is_sidecar(container: &Value) -> bool {
 }
 
 fn restart_count(status: &Value) -> i64 {
-    status.get("restartCount").and_then(Value::as_i64).unwrap_or_default()
+    status
+        .get("restartCount")
+        .and_then(Value::as_i64)
+        .unwrap_or_default()
 }
 
 fn finished_last(status: &Value) -> &str {
@@ -167,17 +200,26 @@ fn finished_last(status: &Value) -> &str {
 }
 
 fn flag(status: &Value, name: &str) -> bool {
-    status.get(name).and_then(Value::as_bool).unwrap_or_default()
+    status
+        .get(name)
+        .and_then(Value::as_bool)
+        .unwrap_or_default()
 }
 
 fn exit_code(state: &Value) -> i64 {
-    state.get("exitCode").and_then(Value::as_i64).unwrap_or_default()
+    state
+        .get("exitCode")
+        .and_then(Value::as_i64)
+        .unwrap_or_default()
 }
 
 /// Returns how a container terminated: its reason, signal or exit code.
 fn ending(state: &Value) -> String {
     let reason = text_of(state.get("reason"));
-    let signal = state.get("signal").and_then(Value::as_i64).unwrap_or_default();
+    let signal = state
+        .get("signal")
+        .and_then(Value::as_i64)
+        .unwrap_or_default();
     match (reason, signal) {
         ("", 0) => format!("ExitCode:{}", exit_code(state)),
         ("", signal) => format!("Signal:{signal}"),

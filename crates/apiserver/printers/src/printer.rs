@@ -27,33 +27,63 @@ pub(crate) struct Printer {
 
 /// Returns a text column.
 pub(crate) const fn text(name: &'static str, description: &'static str) -> Column {
-    Column { name, ty: "string", format: "", description, priority: 0 }
+    Column {
+        name,
+        ty: "string",
+        format: "",
+        description,
+        priority: 0,
+    }
 }
 
 /// Returns a text column for `-o wide`.
 pub(crate) const fn wide(name: &'static str, description: &'static str) -> Column {
-    Column { name, ty: "string", format: "", description, priority: 1 }
+    Column {
+        name,
+        ty: "string",
+        format: "",
+        description,
+        priority: 1,
+    }
 }
 
 /// Returns an integer column.
 pub(crate) const fn integer(name: &'static str, description: &'static str) -> Column {
-    Column { name, ty: "integer", format: "", description, priority: 0 }
+    Column {
+        name,
+        ty: "integer",
+        format: "",
+        description,
+        priority: 0,
+    }
 }
 
 /// Returns a boolean column.
 pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Column {
-    Column { name, ty: "boolean", format: "", description, priority: 0 }
+    Column {
+        name,
+        ty: "boolean",
+        format: "",
+        description,
+        priority: 0,
+    }
 }
 
 /// The name column.
-pub(crate) const NAME: Column =
-    Column { name: "Name", ty: "string", format: "name", description: "Unique within a namespace.", priority: 0 };
+pub(crate) const NAME: Column = Column {
+    name: "Name",
+    ty: "string",
+    format: "name",
+    description: "Unique within a namespace.",
+    priority: 0,
+};
 
 /// The age column.
 pub(crate) const AGE: Column = text("Age", "Time since the object was created.");
 
 /// Columns of a pod template.
-pub(crate) const CONTAINERS: Column = wide("Containers", "Names of the containers in the template.");
+pub(crate) const CONTAINERS: Column =
+    wide("Containers", "Names of the containers in the template.");
 pub(crate) const IMAGES: Column = wide("Images", "Images of the containers in the template.");
 pub(crate) const SELECTOR: Column = wide("Selector", "Labels that select the pods.");
 
@@ -61,11 +91,24 @@ pub(crate) const SELECTOR: Column = wide("Selector", "Labels that select the pod
 pub(crate) static DEFAULT: Printer = Printer {
     columns: &[
         NAME,
-        Column { name: "Created At", ty: "date", format: "", description: "When the object was created.", priority: 0 },
+        Column {
+            name: "Created At",
+            ty: "date",
+            format: "",
+            description: "When the object was created.",
+            priority: 0,
+        },
     ],
-    cells: |view| vec![view.name(), Value::from(view.text("/metadata/creationTimestamp"))],
+    cells: |view| {
+        vec![
+            view.name(),
+            Value::from(view.text("/metadata/creationTimestamp")),
+        ]
+    },
 };
 
 /// Name and age.
-pub(crate) static NAME_AND_AGE: Printer =
-    Printer { columns: &[NAME, AGE], cells: |view| vec![view.name(), view.age()] };
+pub(crate) static NAME_AND_AGE: Printer = Printer {
+    columns: &[NAME, AGE],
+    cells: |view| vec![view.name(), view.age()],
+};

@@ -6,14 +6,24 @@ use crate::printer::{AGE, Column, NAME, Printer, boolean, integer, text, wide};
 use crate::view::{View, joined, list, plain, text as text_of, texts};
 
 fn phase(view: &View<'_>) -> Value {
-    json!(if view.has("/metadata/deletionTimestamp") { "Terminating" } else { view.text("/status/phase") })
+    json!(if view.has("/metadata/deletionTimestamp") {
+        "Terminating"
+    } else {
+        view.text("/status/phase")
+    })
 }
 
 /// Formats `RWO,ROX`; each mode once, in the fixed order of the modes.
 fn access_modes(modes: &[Value]) -> String {
-    const MODES: [(&str, &str); 4] =
-        [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
-    let given = MODES.iter().filter(|(mode, _)| modes.iter().any(|item| item == mode));
+    const MODES: [(&str, &str); 4] = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    let given = MODES
+        .iter()
+        .filter(|(mode, _)| modes.iter().any(|item| item == mode));
     given.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
 }
 
@@ -36,12 +46,19 @@ pub(crate) static PERSISTENT_VOLUME: Printer = Printer {
         VOLUME_MODE,
     ],
     cells: |view| {
-        let claim = view
-            .has("/spec/claimRef")
-            .then(|| format!("{}/{}", view.text("/spec/claimRef/namespace"), view.text("/spec/claimRef/name")));
+        let claim = view.has("/spec/claimRef").then(|| {
+            format!(
+                "{}/{}",
+                view.text("/spec/claimRef/namespace"),
+                view.text("/spec/claimRef/name")
+            )
+        });
         vec![
             view.name(),
-            json!(view.at("/spec/capacity/storage").map_or_else(|| "0".to_owned(), plain)),
+            json!(
+                view.at("/spec/capacity/storage")
+                    .map_or_else(|| "0".to_owned(), plain)
+            ),
             json!(access_modes(view.list("/spec/accessModes"))),
             json!(view.text("/spec/persistentVolumeReclaimPolicy")),
             phase(view),
@@ -58,7 +75,11 @@ pub(crate) static PERSISTENT_VOLUME: Printer = Printer {
 /// Returns the class, from the field or the older annotation.
 fn class<'a>(view: &View<'a>) -> &'a str {
     let annotation = view.text("/metadata/annotations/volume.beta.kubernetes.io~1storage-class");
-    if annotation.is_empty() { view.text("/spec/storageClassName") } else { annotation }
+    if annotation.is_empty() {
+        view.text("/spec/storageClassName")
+    } else {
+        annotation
+    }
 }
 
 pub(crate) static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
@@ -75,8 +96,15 @@ pub(crate) static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
     ],
     cells: |view| {
         let bound = !view.text("/spec/volumeName").is_empty();
-        let capacity = view.at("/status/capacity/storage").filter(|_| bound).map(plain);
-        let modes = if bound { access_modes(view.list("/status/accessModes")) } else { String::new() };
+        let capacity = view
+            .at("/status/capacity/storage")
+            .filter(|_| bound)
+            .map(plain);
+        let modes = if bound {
+            access_modes(view.list("/status/accessModes"))
+        } else {
+            String::new()
+        };
         vec![
             view.name(),
             phase(view),
@@ -93,7 +121,9 @@ pub(crate) static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
 
 /// Formats the name; marks the default class.
 fn class_name(view: &View<'_>, annotations: &[&str]) -> Value {
-    let is_default = annotations.iter().any(|name| view.text(&format!("/metadata/annotations/{name}")) == "true");
+    let is_default = annotations
+        .iter()
+        .any(|name| view.text(&format!("/metadata/annotations/{name}")) == "true");
     let suffix = if is_default { " (default)" } else { "" };
     json!(format!("{}{suffix}", view.text("/metadata/name")))
 }
@@ -108,8 +138,10 @@ pub(crate) static STORAGE_CLASS: Printer = Printer {
         AGE,
     ],
     cells: |view| {
-        let annotations =
-            ["storageclass.kubernetes.io~1is-default-class", "storageclass.beta.kubernetes.io~1is-default-class"];
+        let annotations = [
+            "storageclass.kubernetes.io~1is-default-class",
+            "storageclass.beta.kubernetes.io~1is-default-class",
+        ];
         vec![
             class_name(view, &annotations),
             json!(view.text("/provisioner")),
@@ -122,9 +154,16 @@ pub(crate) static STORAGE_CLASS: Printer = Printer {
 };
 
 pub(crate) static VOLUME_ATTRIBUTES_CLASS: Printer = Printer {
-    columns: &[NAME, text("DriverName", "Driver that the attributes are for."), AGE],
+    columns: &[
+        NAME,
+        text("DriverName", "Driver that the attributes are for."),
+        AGE,
+    ],
     cells: |view| {
-        let name = class_name(view, &["volumeattributesclass.kubernetes.io~1is-default-class"]);
+        let name = class_name(
+            view,
+            &["volumeattributesclass.kubernetes.io~1is-default-class"],
+        );
         vec![name, json!(view.text("/driverName")), view.age()]
     },
 };
@@ -132,7 +171,10 @@ pub(crate) static VOLUME_ATTRIBUTES_CLASS: Printer = Printer {
 pub(crate) static VOLUME_ATTACHMENT: Printer = Printer {
     columns: &[
         NAME,
-        Column { format: "name", ..text("Attacher", "Driver that attaches the volume.") },
+        Column {
+            format: "name",
+            ..text("Attacher", "Driver that attaches the volume.")
+        },
         text("PV", "Volume."),
         text("Node", "Node that it is attached to."),
         boolean("Attached", "Whether it is attached."),
@@ -157,22 +199,36 @@ pub(crate) static CSI_DRIVER: Printer = Printer {
         boolean("PodInfoOnMount", "Whether it is told about the pod."),
         boolean("StorageCapacity", "Whether it publishes capacity."),
         text("TokenRequests", "Audiences of the tokens that it asks for."),
-        boolean("RequiresRepublish", "Whether volumes are published again and again."),
+        boolean(
+            "RequiresRepublish",
+            "Whether volumes are published again and again.",
+        ),
         text("Modes", "Kinds of volumes."),
         AGE,
     ],
     cells: |view| {
         let tokens = joined(view.list("/spec/tokenRequests"), "audience", ",");
         let modes = texts(view.list("/spec/volumeLifecycleModes"), ",");
-        let attach = view.at("/spec/attachRequired").and_then(Value::as_bool).unwrap_or(true);
+        let attach = view
+            .at("/spec/attachRequired")
+            .and_then(Value::as_bool)
+            .unwrap_or(true);
         vec![
             view.name(),
             json!(attach),
             json!(view.bool("/spec/podInfoOnMount")),
             json!(view.bool("/spec/storageCapacity")),
-            json!(if tokens.is_empty() { "<unset>".to_owned() } else { tokens }),
+            json!(if tokens.is_empty() {
+                "<unset>".to_owned()
+            } else {
+                tokens
+            }),
             json!(view.bool("/spec/requiresRepublish")),
-            json!(if modes.is_empty() { "<none>".to_owned() } else { modes }),
+            json!(if modes.is_empty() {
+                "<none>".to_owned()
+            } else {
+                modes
+            }),
             view.age(),
         ]
     },
@@ -184,16 +240,32 @@ pub(crate) static CSI_NODE: Printer = Printer {
 };
 
 pub(crate) static RESOURCE_CLAIM: Printer = Printer {
-    columns: &[NAME, text("State", "Whether devices are allocated and used."), AGE],
+    columns: &[
+        NAME,
+        text("State", "Whether devices are allocated and used."),
+        AGE,
+    ],
     cells: |view| {
         let states = [
             (view.has("/metadata/deletionTimestamp"), "deleted"),
             (view.has("/status/allocation"), "allocated"),
             (!list(view.at("/status/reservedFor")).is_empty(), "reserved"),
         ];
-        let states: Vec<&str> = states.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
+        let states: Vec<&str> = states
+            .into_iter()
+            .filter(|(is, _)| *is)
+            .map(|(_, name)| name)
+            .collect();
         let pending = !states.contains(&"allocated") && !states.contains(&"deleted");
-        vec![view.name(), json!(if pending { "pending".to_owned() } else { states.join(",") }), view.age()]
+        vec![
+            view.name(),
+            json!(if pending {
+                "pending".to_owned()
+            } else {
+                states.join(",")
+            }),
+            view.age(),
+        ]
     },
 };
 
@@ -207,6 +279,12 @@ pub(crate) static RESOURCE_SLICE: Printer = Printer {
     ],
     cells: |view| {
         let member = |name: &str| json!(text_of(view.at(&format!("/spec/{name}"))));
-        vec![view.name(), member("nodeName"), member("driver"), member("pool/name"), view.age()]
+        vec![
+            view.name(),
+            member("nodeName"),
+            member("driver"),
+            member("pool/name"),
+            view.age(),
+        ]
     },
 };

@@ -15,7 +15,11 @@ pub fn columns(resource: &Resource) -> Vec<Column> {
 
 /// Returns the cells of one object, one for each column.
 pub fn row(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
-    (printer(resource).cells)(&View { resource, object, now })
+    (printer(resource).cells)(&View {
+        resource,
+        object,
+        now,
+    })
 }
 
 fn printer(resource: &Resource) -> &'static Printer {
@@ -104,7 +108,9 @@ fn other(kind: &str) -> &'static Printer {
         "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => &access::WEBHOOKS,
         "ValidatingAdmissionPolicy" => &access::VALIDATING_POLICY,
         "MutatingAdmissionPolicy" => &access::MUTATING_POLICY,
-        "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => &access::POLICY_BINDING,
+        "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => {
+            &access::POLICY_BINDING
+        }
         _ => &DEFAULT,
     }
 }

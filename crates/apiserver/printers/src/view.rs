@@ -24,7 +24,9 @@ impl<'a> View<'a> {
 
     /// Returns the text at a pointer, or `absent` if it is absent or empty.
     pub(crate) fn text_or(&self, pointer: &str, absent: &'static str) -> &'a str {
-        Some(self.text(pointer)).filter(|text| !text.is_empty()).unwrap_or(absent)
+        Some(self.text(pointer))
+            .filter(|text| !text.is_empty())
+            .unwrap_or(absent)
     }
 
     pub(crate) fn int(&self, pointer: &str) -> i64 {
@@ -32,7 +34,9 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn bool(&self, pointer: &str) -> bool {
-        self.at(pointer).and_then(Value::as_bool).unwrap_or_default()
+        self.at(pointer)
+            .and_then(Value::as_bool)
+            .unwrap_or_default()
     }
 
     pub(crate) fn list(&self, pointer: &str) -> &'a [Value] {
@@ -89,11 +93,14 @@ impl<'a> View<'a> {
 
     /// Returns the status of a condition in `status.conditions`.
     pub(crate) fn condition(&self, kind: &str) -> Option<&'a Value> {
-        self.list("/status/conditions").iter().find(|condition| text(condition.get("type")) == kind)
+        self.list("/status/conditions")
+            .iter()
+            .find(|condition| text(condition.get("type")) == kind)
     }
 
     pub(crate) fn condition_is_true(&self, kind: &str) -> bool {
-        self.condition(kind).is_some_and(|condition| text(condition.get("status")) == "True")
+        self.condition(kind)
+            .is_some_and(|condition| text(condition.get("status")) == "True")
     }
 }
 
@@ -102,22 +109,33 @@ pub(crate) fn text(value: Option<&Value>) -> &str {
 }
 
 pub(crate) fn list(value: Option<&Value>) -> &[Value] {
-    value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    value
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 /// Joins a member of each element.
 pub(crate) fn joined(list: &[Value], member: &str, separator: &str) -> String {
-    list.iter().map(|item| text(item.get(member))).collect::<Vec<_>>().join(separator)
+    list.iter()
+        .map(|item| text(item.get(member)))
+        .collect::<Vec<_>>()
+        .join(separator)
 }
 
 /// Joins the texts of a list.
 pub(crate) fn texts(list: &[Value], separator: &str) -> String {
-    list.iter().map(|item| text(Some(item))).collect::<Vec<_>>().join(separator)
+    list.iter()
+        .map(|item| text(Some(item)))
+        .collect::<Vec<_>>()
+        .join(separator)
 }
 
 /// Formats any scalar: some fields hold numbers or percentages.
 pub(crate) fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Returns the whole seconds from one time to another.
@@ -128,31 +146,51 @@ pub(crate) fn seconds(from: Timestamp, to: Timestamp) -> i64 {
 /// Formats `a=b,c=d`, or `<none>`.
 pub(crate) fn labels(map: Option<&Value>) -> String {
     let map = map.and_then(Value::as_object);
-    let pairs: Vec<String> =
-        map.into_iter().flatten().map(|(key, value)| format!("{key}={}", text(Some(value)))).collect();
-    if pairs.is_empty() { "<none>".to_owned() } else { pairs.join(",") }
+    let pairs: Vec<String> = map
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", text(Some(value))))
+        .collect();
+    if pairs.is_empty() {
+        "<none>".to_owned()
+    } else {
+        pairs.join(",")
+    }
 }
 
 /// Formats a label selector, terms sorted by key, or `<none>`.
 pub(crate) fn selector(selector: Option<&Value>) -> String {
-    let Some(selector) = selector else { return "<none>".to_owned() };
+    let Some(selector) = selector else {
+        return "<none>".to_owned();
+    };
     let labels = selector.get("matchLabels").and_then(Value::as_object);
     let mut terms: Vec<(&str, String)> = labels
         .into_iter()
         .flatten()
         .map(|(key, value)| (key.as_str(), format!("{key}={}", text(Some(value)))))
         .collect();
-    terms.extend(list(selector.get("matchExpressions")).iter().map(expression));
+    terms.extend(
+        list(selector.get("matchExpressions"))
+            .iter()
+            .map(expression),
+    );
     terms.sort_by_key(|(key, _)| *key);
     if terms.is_empty() {
         return "<none>".to_owned();
     }
-    terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
+    terms
+        .into_iter()
+        .map(|(_, term)| term)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn expression(expression: &Value) -> (&str, String) {
     let key = text(expression.get("key"));
-    let mut values: Vec<&str> = list(expression.get("values")).iter().map(|value| text(Some(value))).collect();
+    let mut values: Vec<&str> = list(expression.get("values"))
+        .iter()
+        .map(|value| text(Some(value)))
+        .collect();
     values.sort_unstable();
     let term = match text(expression.get("operator")) {
         "In" => format!("{key} in ({})", values.join(",")),
@@ -165,6 +203,15 @@ fn expression(expression: &Value) -> (&str, String) {
 
 /// Formats the first elements of a list: `a,b,c + 2 more...`.
 pub(crate) fn first_few(list: &[String], most: usize) -> String {
-    let shown = list.iter().take(most).cloned().collect::<Vec<_>>().join(",");
-    if list.len() > most { format!("{shown} + {} more...", list.len() - most) } else { shown }
+    let shown = list
+        .iter()
+        .take(most)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(",");
+    if list.len() > most {
+        format!("{shown} + {} more...", list.len() - most)
+    } else {
+        shown
+    }
 }

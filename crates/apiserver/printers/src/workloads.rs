@@ -13,7 +13,11 @@ pub(crate) use jobs::{CRON_JOB, JOB};
 
 const TEMPLATE: &str = "/spec/template/spec/containers";
 
-fn cells(first: impl IntoIterator<Item = Value>, view: &View<'_>, selector: Option<String>) -> Vec<Value> {
+fn cells(
+    first: impl IntoIterator<Item = Value>,
+    view: &View<'_>,
+    selector: Option<String>,
+) -> Vec<Value> {
     let mut cells: Vec<Value> = first.into_iter().collect();
     cells.push(view.age());
     cells.extend(view.containers(TEMPLATE));
@@ -33,7 +37,11 @@ pub(crate) static DEPLOYMENT: Printer = Printer {
         SELECTOR,
     ],
     cells: |view| {
-        let ready = format!("{}/{}", view.int("/status/readyReplicas"), view.int("/spec/replicas"));
+        let ready = format!(
+            "{}/{}",
+            view.int("/status/readyReplicas"),
+            view.int("/spec/replicas")
+        );
         let first = [
             view.name(),
             json!(ready),
@@ -73,9 +81,19 @@ pub(crate) static REPLICATION_CONTROLLER: Printer = Printer {
 };
 
 pub(crate) static STATEFUL_SET: Printer = Printer {
-    columns: &[NAME, text("Ready", "Pods that are ready, of those wanted."), AGE, CONTAINERS, IMAGES],
+    columns: &[
+        NAME,
+        text("Ready", "Pods that are ready, of those wanted."),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+    ],
     cells: |view| {
-        let ready = format!("{}/{}", view.int("/status/readyReplicas"), view.int("/spec/replicas"));
+        let ready = format!(
+            "{}/{}",
+            view.int("/status/readyReplicas"),
+            view.int("/spec/replicas")
+        );
         cells([view.name(), json!(ready)], view, None)
     },
 };
@@ -87,7 +105,10 @@ pub(crate) static DAEMON_SET: Printer = Printer {
         integer("Current", "Nodes that run the pod."),
         integer("Ready", "Nodes on which it is ready."),
         integer("Up-to-date", "Nodes that run the present template."),
-        integer("Available", "Nodes on which it has been ready for long enough."),
+        integer(
+            "Available",
+            "Nodes on which it has been ready for long enough.",
+        ),
         text("Node Selector", "Labels of the nodes."),
         AGE,
         CONTAINERS,
@@ -117,7 +138,12 @@ pub(crate) static POD_TEMPLATE: Printer = Printer {
     ],
     cells: |view| {
         let [names, images] = view.containers("/template/spec/containers");
-        vec![view.name(), names, images, json!(view.labels("/template/metadata/labels"))]
+        vec![
+            view.name(),
+            names,
+            images,
+            json!(view.labels("/template/metadata/labels")),
+        ]
     },
 };
 
@@ -130,17 +156,36 @@ pub(crate) static CONTROLLER_REVISION: Printer = Printer {
     ],
     cells: |view| {
         let owners = view.list("/metadata/ownerReferences");
-        let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool).unwrap_or_default();
-        let controller = owners.iter().find(is_controller).map_or_else(|| "<none>".to_owned(), resource_name);
-        vec![view.name(), json!(controller), json!(view.int("/revision")), view.age()]
+        let is_controller = |owner: &&Value| {
+            owner
+                .get("controller")
+                .and_then(Value::as_bool)
+                .unwrap_or_default()
+        };
+        let controller = owners
+            .iter()
+            .find(is_controller)
+            .map_or_else(|| "<none>".to_owned(), resource_name);
+        vec![
+            view.name(),
+            json!(controller),
+            json!(view.int("/revision")),
+            view.age(),
+        ]
     },
 };
 
 /// Formats `statefulset.apps/web`.
 fn resource_name(owner: &Value) -> String {
     let kind = text_of(owner.get("kind")).to_lowercase();
-    let group = text_of(owner.get("apiVersion")).split_once('/').map(|(group, _)| format!(".{group}"));
-    format!("{kind}{}/{}", group.unwrap_or_default(), text_of(owner.get("name")))
+    let group = text_of(owner.get("apiVersion"))
+        .split_once('/')
+        .map(|(group, _)| format!(".{group}"));
+    format!(
+        "{kind}{}/{}",
+        group.unwrap_or_default(),
+        text_of(owner.get("name"))
+    )
 }
 
 pub(crate) static DISRUPTION_BUDGET: Printer = Printer {

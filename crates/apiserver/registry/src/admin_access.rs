@@ -1,4 +1,5 @@
-//! ResourceClaims with administrative access: checks that validation can't do, because it does not see the namespace.
+//! ResourceClaims with administrative access: checks that validation can't do, because it does not
+//! see the namespace.
 
 use crate::registry::Registry;
 use crate::write::Write;
@@ -6,9 +7,15 @@ use api_validation::{ADMIN_ACCESS_LABEL, FieldError, validate_admin_access};
 use serde_json::Value;
 
 impl Registry {
-    /// Returns the errors of the administrative access that an object requests. An error that the old object already
-    /// had is ignored, so that other changes stay possible if the namespace lost its label.
-    pub(crate) fn check_admin_access(&self, write: &Write, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    /// Returns the errors of the administrative access that an object requests. An error that the
+    /// old object already had is ignored, so that other changes stay possible if the namespace lost
+    /// its label.
+    pub(crate) fn check_admin_access(
+        &self,
+        write: &Write,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Vec<FieldError> {
         if !write.subresource.is_empty() {
             return Vec::new();
         }
@@ -21,7 +28,10 @@ impl Registry {
     }
 
     fn grants_admin_access(&self, namespace: &str) -> bool {
-        let found = self.caches.of("", "namespaces").and_then(|cache| cache.get(&cache.kind().key("", namespace)));
+        let found = self
+            .caches
+            .of("", "namespaces")
+            .and_then(|cache| cache.get(&cache.kind().key("", namespace)));
         found.is_some_and(|namespace| namespace.label(ADMIN_ACCESS_LABEL) == Some("true"))
     }
 }

@@ -31,9 +31,17 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<CollectionDelete, ApiError> {
         let list = self.list(write.row, query).await?;
-        let each: Vec<_> = list.entries.iter().map(|entry| self.delete_entry(write, entry, options).boxed()).collect();
-        let objects: Vec<Option<Value>> = stream::iter(each).buffered(AT_ONCE).try_collect().await?;
-        Ok(CollectionDelete { objects: objects.into_iter().flatten().collect(), revision: list.revision })
+        let each: Vec<_> = list
+            .entries
+            .iter()
+            .map(|entry| self.delete_entry(write, entry, options).boxed())
+            .collect();
+        let objects: Vec<Option<Value>> =
+            stream::iter(each).buffered(AT_ONCE).try_collect().await?;
+        Ok(CollectionDelete {
+            objects: objects.into_iter().flatten().collect(),
+            revision: list.revision,
+        })
     }
 
     /// Deletes one object and returns it; `None` if it was already deleted.

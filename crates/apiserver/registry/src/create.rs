@@ -12,12 +12,13 @@ use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use serde_json::Value;
 
-/// Attempts to find a free name for `generateName`: with eight, a million objects may share a prefix.
+/// Attempts to find a free name for `generateName`: with eight, a million objects may share a
+/// prefix.
 const NAME_ATTEMPTS: usize = 8;
 
 impl Registry {
-    /// Creates an object of `write.row`'s version; returns it as stored. A generated name that exists is generated
-    /// again.
+    /// Creates an object of `write.row`'s version; returns it as stored. A generated name that
+    /// exists is generated again.
     pub async fn create(&self, write: &mut Write, object: Value) -> Result<Value, ApiError> {
         check_identity(write, &object)?;
         if !object.name().is_empty() || object.meta_str("generateName").is_empty() {
@@ -26,14 +27,18 @@ impl Registry {
         let warnings = write.warnings.len();
         for _ in 1..NAME_ATTEMPTS {
             match self.create_once(write, object.clone()).await {
-                Err(error) if error.reason == Reason::AlreadyExists => write.warnings.truncate(warnings),
+                Err(error) if error.reason == Reason::AlreadyExists => {
+                    write.warnings.truncate(warnings)
+                }
                 done => return done,
             }
         }
-        self.create_once(write, object).await.map_err(|error| match error.reason {
-            Reason::AlreadyExists => no_free_name(error),
-            _ => error,
-        })
+        self.create_once(write, object)
+            .await
+            .map_err(|error| match error.reason {
+                Reason::AlreadyExists => no_free_name(error),
+                _ => error,
+            })
     }
 
     async fn create_once(&self, write: &mut Write, mut object: Value) -> Result<Value, ApiError> {
@@ -47,13 +52,22 @@ impl Registry {
         let mut object = self.admit_create(write, &name, object).await?;
         default_object(write.kind(), &mut object);
         prepare_create(write.kind(), &mut object);
-        let claim = self.options.services.claim_for(self, write, &mut object, None).await?;
+        let claim = self
+            .options
+            .services
+            .claim_for(self, write, &mut object, None)
+            .await?;
         let done = self.insert(write, &name, object).await;
         self.settle(claim, done.is_ok() && !write.dry_run).await;
         done
     }
 
-    async fn admit_create(&self, write: &mut Write, name: &str, object: Value) -> Result<Value, ApiError> {
+    async fn admit_create(
+        &self,
+        write: &mut Write,
+        name: &str,
+        object: Value,
+    ) -> Result<Value, ApiError> {
         let mut request = write.admission(Operation::Create, name, object, None);
         self.admit(&mut request).await?;
         let (object, warnings) = (request.object, request.warnings);
@@ -61,7 +75,12 @@ impl Registry {
         Ok(object)
     }
 
-    async fn insert(&self, write: &mut Write, name: &str, object: Value) -> Result<Value, ApiError> {
+    async fn insert(
+        &self,
+        write: &mut Write,
+        name: &str,
+        object: Value,
+    ) -> Result<Value, ApiError> {
         let mut errors = validate_create(write.kind(), &object);
         errors.extend(self.check_admin_access(write, &object, None));
         write.check(name, errors)?;
@@ -74,13 +93,21 @@ impl Registry {
         let kind = cache.kind();
         if write.dry_run {
             return match cache.get(&kind.key(&write.namespace, name)) {
-                Some(_) => Err(ApiError::already_exists(write.row.group, write.row.plural, name)),
+                Some(_) => Err(ApiError::already_exists(
+                    write.row.group,
+                    write.row.plural,
+                    name,
+                )),
                 None => Ok(object),
             };
         }
         let stored = encode_stored(kind.row, &convert(write.row, kind.row, object.clone()));
         let key = self.caches.store_key(kind, &write.namespace, name);
-        match self.store.create(&key, stored.into(), self.ttl(write)).await {
+        match self
+            .store
+            .create(&key, stored.into(), self.ttl(write))
+            .await
+        {
             Ok(revision) => {
                 meta::set_revision(&mut object, revision);
                 Ok(object)
@@ -111,7 +138,8 @@ impl Registry {
 fn check_identity(write: &Write, object: &Value) -> Result<(), ApiError> {
     let namespace = object.namespace();
     if !namespace.is_empty() && namespace != write.namespace {
-        let text = "the namespace of the provided object does not match the namespace sent on the request";
+        let text =
+            "the namespace of the provided object does not match the namespace sent on the request";
         return Err(ApiError::bad_request(text));
     }
     if !write.name.is_empty() && !object.name().is_empty() && object.name() != write.name {
@@ -122,7 +150,9 @@ fn check_identity(write: &Write, object: &Value) -> Result<(), ApiError> {
 
 /// Adds to the 409 that another attempt may find a free name.
 fn no_free_name(mut error: ApiError) -> ApiError {
-    error.message.push_str(", the server was not able to generate a unique name for the object");
+    error
+        .message
+        .push_str(", the server was not able to generate a unique name for the object");
     if let Some(details) = &mut error.details {
         details.retry_after_seconds = 1;
     }
@@ -130,5 +160,7 @@ fn no_free_name(mut error: ApiError) -> ApiError {
 }
 
 pub(crate) fn name_mismatch(object: &str, url: &str) -> ApiError {
-    ApiError::bad_request(format!("the name of the object ({object}) does not match the name on the URL ({url})"))
+    ApiError::bad_request(format!(
+        "the name of the object ({object}) does not match the name on the URL ({url})"
+    ))
 }

@@ -1,7 +1,7 @@
 //! Delete.
 //!
-//! An object is removed at once, or its deletion is only requested: it has a grace period, or finalizers that
-//! controllers must remove first.
+//! An object is removed at once, or its deletion is only requested: it has a grace period, or
+//! finalizers that controllers must remove first.
 
 use crate::delete_options::DeleteOptions;
 use crate::errors::store_error;
@@ -35,28 +35,42 @@ enum Plan {
 
 impl Registry {
     /// Deletes one object.
-    pub async fn delete(&self, write: &mut Write, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+    pub async fn delete(
+        &self,
+        write: &mut Write,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
         write.dry_run |= options.dry_run;
         write.options = options.raw.clone();
-        let key = self.caches.store_key(self.cache(write)?.kind(), &write.namespace, &write.name);
+        let key = self
+            .caches
+            .store_key(self.cache(write)?.kind(), &write.namespace, &write.name);
         for _ in 0..ATTEMPTS {
             let Some((object, revision)) = self.live_entry(write, &key, &write.name).await? else {
                 return Err(write.not_found());
             };
             check_preconditions(write, options, &object)?;
             self.admit_delete(write, &object).await?;
-            match self.carry_out(write, plan(write, options, &object), object, &key, revision).await {
+            match self
+                .carry_out(write, plan(write, options, &object), object, &key, revision)
+                .await
+            {
                 Err(StoreError::Conflict(_)) => {}
                 Err(e) => return Err(store_error(&e)),
                 Ok(deleted) => return Ok(deleted),
             }
         }
-        Err(ApiError::stale(write.row.group, write.row.plural, &write.name))
+        Err(ApiError::stale(
+            write.row.group,
+            write.row.plural,
+            &write.name,
+        ))
     }
 
     async fn admit_delete(&self, write: &mut Write, object: &Value) -> Result<(), ApiError> {
         let name = write.name.clone();
-        let mut request = write.admission(Operation::Delete, &name, Value::Null, Some(object.clone()));
+        let mut request =
+            write.admission(Operation::Delete, &name, Value::Null, Some(object.clone()));
         self.admit(&mut request).await?;
         self.validate(&request).await?;
         let warnings = request.warnings;
@@ -73,8 +87,14 @@ impl Registry {
         revision: i64,
     ) -> Result<Deleted, StoreError> {
         match plan {
-            Plan::Nothing => Ok(Deleted { object, gone: false }),
-            Plan::Mark(object) if write.dry_run => Ok(Deleted { object, gone: false }),
+            Plan::Nothing => Ok(Deleted {
+                object,
+                gone: false,
+            }),
+            Plan::Mark(object) if write.dry_run => Ok(Deleted {
+                object,
+                gone: false,
+            }),
             Plan::Remove if write.dry_run => Ok(Deleted { object, gone: true }),
             Plan::Remove => {
                 let removed = self.store.delete(key, revision).await?;
@@ -86,9 +106,15 @@ impl Registry {
                 let row = apiserver_convert::storage_row(write.row);
                 object.metadata_mut().remove("resourceVersion");
                 let stored = encode_stored(row, &convert(write.row, row, object.clone()));
-                let written = self.store.update(key, stored.into(), revision, self.ttl(write)).await?;
+                let written = self
+                    .store
+                    .update(key, stored.into(), revision, self.ttl(write))
+                    .await?;
                 meta::set_revision(&mut object, written);
-                Ok(Deleted { object, gone: false })
+                Ok(Deleted {
+                    object,
+                    gone: false,
+                })
             }
         }
     }
@@ -105,7 +131,9 @@ fn plan(write: &Write, options: &DeleteOptions, object: &Value) -> Plan {
         Grace::None if !held => return Plan::Remove,
         Grace::None if object.is_being_deleted() => {
             // A pod whose grace period was cut to 0 still waits for its finalizers.
-            marked.metadata_mut().insert("deletionGracePeriodSeconds".into(), 0.into());
+            marked
+                .metadata_mut()
+                .insert("deletionGracePeriodSeconds".into(), 0.into());
         }
         Grace::None => grace::mark(&mut marked, 0),
         Grace::Mark(seconds) => grace::mark(&mut marked, seconds),
@@ -115,14 +143,24 @@ fn plan(write: &Write, options: &DeleteOptions, object: &Value) -> Plan {
     if marked == *object {
         return Plan::Nothing;
     }
-    let generation = marked.metadata().and_then(|m| m.get("generation")).and_then(Value::as_i64).unwrap_or(0);
+    let generation = marked
+        .metadata()
+        .and_then(|m| m.get("generation"))
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
     if generation > 0 && !object.is_being_deleted() {
-        marked.metadata_mut().insert("generation".into(), (generation + 1).into());
+        marked
+            .metadata_mut()
+            .insert("generation".into(), (generation + 1).into());
     }
     Plan::Mark(marked)
 }
 
-pub(crate) fn check_preconditions(write: &Write, options: &DeleteOptions, object: &Value) -> Result<(), ApiError> {
+pub(crate) fn check_preconditions(
+    write: &Write,
+    options: &DeleteOptions,
+    object: &Value,
+) -> Result<(), ApiError> {
     let failed = |what: &str, wanted: &str, found: &str| {
         write.conflict(&format!(
             "Precondition failed: the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
@@ -134,9 +172,11 @@ pub(crate) fn check_preconditions(write: &Write, options: &DeleteOptions, object
         _ => {}
     }
     match &options.resource_version {
-        Some(version) if version != object.resource_version() => {
-            Err(failed("ResourceVersion", version, object.resource_version()))
-        }
+        Some(version) if version != object.resource_version() => Err(failed(
+            "ResourceVersion",
+            version,
+            object.resource_version(),
+        )),
         _ => Ok(()),
     }
 }

@@ -40,25 +40,47 @@ impl DeleteOptions {
         let orphan = raw.get("orphanDependents").and_then(Value::as_bool);
         let mut causes = Vec::new();
         let propagation = match text("propagationPolicy") {
-            None | Some("") => orphan.map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background }),
+            None | Some("") => orphan.map(|orphan| {
+                if orphan {
+                    Propagation::Orphan
+                } else {
+                    Propagation::Background
+                }
+            }),
             Some("Orphan") => Some(Propagation::Orphan),
             Some("Background") => Some(Propagation::Background),
             Some("Foreground") => Some(Propagation::Foreground),
             Some(other) => {
-                causes.push(unsupported("propagationPolicy", other, &["Background", "Foreground", "Orphan", "nil"]));
+                causes.push(unsupported(
+                    "propagationPolicy",
+                    other,
+                    &["Background", "Foreground", "Orphan", "nil"],
+                ));
                 None
             }
         };
         if orphan.is_some() && text("propagationPolicy").is_some() {
             let why = "orphanDependents and deletionPropagation cannot be both set";
-            causes.push(invalid("propagationPolicy", raw.get("propagationPolicy"), why));
+            causes.push(invalid(
+                "propagationPolicy",
+                raw.get("propagationPolicy"),
+                why,
+            ));
         }
         let dry_run = read_dry_run(raw.get("dryRun"), &mut causes);
         if !causes.is_empty() {
-            return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", causes));
+            return Err(ApiError::invalid(
+                "meta.k8s.io",
+                "DeleteOptions",
+                "",
+                causes,
+            ));
         }
-        let precondition =
-            |field: &str| raw.pointer("/preconditions").and_then(|p| p.get(field)?.as_str()).map(str::to_owned);
+        let precondition = |field: &str| {
+            raw.pointer("/preconditions")
+                .and_then(|p| p.get(field)?.as_str())
+                .map(str::to_owned)
+        };
         Ok(DeleteOptions {
             grace: raw.get("gracePeriodSeconds").and_then(Value::as_i64),
             propagation,
@@ -83,8 +105,17 @@ fn with_type(mut raw: Value) -> Value {
 }
 
 fn read_dry_run(value: Option<&Value>, causes: &mut Vec<Cause>) -> bool {
-    let all: Vec<&str> = value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-    causes.extend(all.iter().filter(|v| **v != "All").map(|v| unsupported("dryRun", v, &["All"])));
+    let all: Vec<&str> = value
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    causes.extend(
+        all.iter()
+            .filter(|v| **v != "All")
+            .map(|v| unsupported("dryRun", v, &["All"])),
+    );
     all.contains(&"All")
 }
 
@@ -92,12 +123,19 @@ fn unsupported(field: &str, value: &str, known: &[&str]) -> Cause {
     let known: Vec<String> = known.iter().map(|k| format!("{k:?}")).collect();
     Cause {
         reason: "FieldValueNotSupported".into(),
-        message: format!("Unsupported value: {value:?}: supported values: {}", known.join(", ")),
+        message: format!(
+            "Unsupported value: {value:?}: supported values: {}",
+            known.join(", ")
+        ),
         field: field.into(),
     }
 }
 
 fn invalid(field: &str, value: Option<&Value>, why: &str) -> Cause {
     let value = value.cloned().unwrap_or_default();
-    Cause { reason: "FieldValueInvalid".into(), message: format!("Invalid value: {value}: {why}"), field: field.into() }
+    Cause {
+        reason: "FieldValueInvalid".into(),
+        message: format!("Invalid value: {value}: {why}"),
+        field: field.into(),
+    }
 }

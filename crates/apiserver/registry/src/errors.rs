@@ -7,13 +7,24 @@ use apiserver_storage::StoreError;
 /// Converts an error of the store; the details are only logged.
 pub fn store_error(error: &StoreError) -> ApiError {
     match error {
-        StoreError::TooLarge => ApiError::new(Reason::RequestEntityTooLarge, "etcdserver: request is too large"),
+        StoreError::TooLarge => ApiError::new(
+            Reason::RequestEntityTooLarge,
+            "etcdserver: request is too large",
+        ),
         StoreError::Compacted => expired(),
-        StoreError::FutureRevision => ApiError::bad_request("the resource version is in the future"),
+        StoreError::FutureRevision => {
+            ApiError::bad_request("the resource version is in the future")
+        }
         other => {
             tracing::warn!(error = %other, "store request failed");
-            ApiError::new(Reason::InternalError, "the store is not available; try again later")
-                .with_details(Details { retry_after_seconds: 1, ..Details::default() })
+            ApiError::new(
+                Reason::InternalError,
+                "the store is not available; try again later",
+            )
+            .with_details(Details {
+                retry_after_seconds: 1,
+                ..Details::default()
+            })
         }
     }
 }
@@ -23,14 +34,18 @@ pub(crate) fn expired() -> ApiError {
     ApiError::expired("The resourceVersion for the provided list is too old.")
 }
 
-/// Builds a 410 for a page of a compacted revision, with a token that continues at the current revision.
+/// Builds a 410 for a page of a compacted revision, with a token that continues at the current
+/// revision.
 pub(crate) fn expired_page(continue_token: String) -> ApiError {
     let text = "The provided continue parameter is too old to display a consistent list result. You can start a new list \
                 without the continue parameter, or use the continue token in this response to retrieve the remainder of \
                 the results. Continuing with the provided token results in an inconsistent list - objects that were \
                 created, modified, or deleted between the time the first chunk was returned and now may show up in the \
                 list.";
-    ApiError { continue_token, ..ApiError::expired(text) }
+    ApiError {
+        continue_token,
+        ..ApiError::expired(text)
+    }
 }
 
 /// Converts an error of the watch caches.
@@ -43,7 +58,11 @@ pub(crate) fn cache_error(error: &CacheError) -> ApiError {
                 message: "Too large resource version".into(),
                 ..Cause::default()
             };
-            let details = Details { causes: vec![cause], retry_after_seconds: 1, ..Details::default() };
+            let details = Details {
+                causes: vec![cause],
+                retry_after_seconds: 1,
+                ..Details::default()
+            };
             ApiError::new(Reason::Timeout, error.to_string()).with_details(details)
         }
     }

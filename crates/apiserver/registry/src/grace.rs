@@ -40,7 +40,9 @@ fn pod_period(pod: &Value, asked: Option<i64>) -> i64 {
     if ended || str_at(pod, &["spec", "nodeName"]).is_empty() {
         return 0;
     }
-    let own = pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+    let own = pod
+        .pointer("/spec/terminationGracePeriodSeconds")
+        .and_then(Value::as_i64);
     match asked.or(own).unwrap_or(30) {
         seconds if seconds < 0 => 1,
         seconds => seconds,
@@ -59,17 +61,27 @@ fn shorten(pod: &Value, asked: Option<i64>) -> Grace {
 }
 
 fn current(object: &Value) -> i64 {
-    object.metadata().and_then(|m| m.get("deletionGracePeriodSeconds")).and_then(Value::as_i64).unwrap_or(0)
+    object
+        .metadata()
+        .and_then(|m| m.get("deletionGracePeriodSeconds"))
+        .and_then(Value::as_i64)
+        .unwrap_or(0)
 }
 
 /// Requests deletion in `seconds`. The time counts from the first request.
 pub(crate) fn mark(object: &mut Value, seconds: i64) {
-    let begun = time::parse(object.meta_str("deletionTimestamp"))
-        .and_then(|end| end.checked_sub(SignedDuration::from_secs(current(object))).ok());
+    let begun = time::parse(object.meta_str("deletionTimestamp")).and_then(|end| {
+        end.checked_sub(SignedDuration::from_secs(current(object)))
+            .ok()
+    });
     let begun = begun.unwrap_or_else(Timestamp::now);
-    let end = begun.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(begun);
+    let end = begun
+        .checked_add(SignedDuration::from_secs(seconds))
+        .unwrap_or(begun);
     object.set_meta_str("deletionTimestamp", &time::format(end));
-    object.metadata_mut().insert("deletionGracePeriodSeconds".into(), seconds.into());
+    object
+        .metadata_mut()
+        .insert("deletionGracePeriodSeconds".into(), seconds.into());
 }
 
 #[cfg(test)]

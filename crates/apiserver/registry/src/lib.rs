@@ -1,8 +1,9 @@
 //! The registry: create, update, delete, get and list of every kind.
 //!
-//! One generic path serves all kinds. Kinds with behaviour of their own have a small module (`namespaces`,
-//! `services`, `grace` for pods) or a subresource (`subresource/`). Writes use optimistic concurrency: read, change,
-//! check, compare-and-swap, and retry after a conflict. This crate does not know HTTP.
+//! One generic path serves all kinds. Kinds with behaviour of their own have a small module
+//! (`namespaces`, `services`, `grace` for pods) or a subresource (`subresource/`). Writes use
+//! optimistic concurrency: read, change, check, compare-and-swap, and retry after a conflict. This
+//! crate does not know HTTP.
 
 mod admin_access;
 mod collection;

@@ -16,7 +16,9 @@ pub(crate) fn generate_name(prefix: &str) -> String {
         end -= 1;
     }
     let mut rng = rand::rng();
-    let suffix = (0..SUFFIX).filter_map(|_| ALPHABET.get(rng.random_range(0..ALPHABET.len()))).map(|b| char::from(*b));
+    let suffix = (0..SUFFIX)
+        .filter_map(|_| ALPHABET.get(rng.random_range(0..ALPHABET.len())))
+        .map(|b| char::from(*b));
     prefix[..end].chars().chain(suffix).collect()
 }
 
@@ -33,7 +35,11 @@ pub(crate) fn begin(object: &mut Value, namespace: &str) -> Result<(), ApiError>
     object.set_meta_str("namespace", namespace);
     object.set_meta_str("uid", &uuid::Uuid::new_v4().to_string());
     object.set_meta_str("creationTimestamp", &time::now());
-    for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    for field in [
+        "selfLink",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ] {
         object.metadata_mut().remove(field);
     }
     Ok(())
@@ -41,7 +47,12 @@ pub(crate) fn begin(object: &mut Value, namespace: &str) -> Result<(), ApiError>
 
 /// Copies metadata that clients may omit or may not change from the old object.
 pub(crate) fn carry_over(new: &mut Value, old: &Value) {
-    for field in ["uid", "creationTimestamp", "deletionGracePeriodSeconds", "managedFields"] {
+    for field in [
+        "uid",
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "managedFields",
+    ] {
         if new.metadata().is_none_or(|m| !m.contains_key(field)) {
             copy(new, old, field);
         }

@@ -26,8 +26,16 @@ pub(crate) fn terminate(row: &Resource, object: &mut Value) {
 
 impl Registry {
     /// Handles PUT of `namespaces/NAME/finalize`: takes only `spec.finalizers` from `body`.
-    pub async fn finalize_namespace(&self, write: &mut Write, body: &Value) -> Result<Value, ApiError> {
-        let finalizers = body.pointer("/spec/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    pub async fn finalize_namespace(
+        &self,
+        write: &mut Write,
+        body: &Value,
+    ) -> Result<Value, ApiError> {
+        let finalizers = body
+            .pointer("/spec/finalizers")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
         let version = api_meta::Meta::resource_version(body).to_owned();
         let change = move |old: &Value| {
             let mut new = old.clone();
@@ -40,6 +48,14 @@ impl Registry {
             }
             Ok(new)
         };
-        self.update(write, &Update { change: &change, replaces: true, mode: Mode::Full }).await
+        self.update(
+            write,
+            &Update {
+                change: &change,
+                replaces: true,
+                mode: Mode::Full,
+            },
+        )
+        .await
     }
 }

@@ -8,20 +8,30 @@ use serde_json::Value;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Returns the finalizers that the object must have for this deletion; `None` if it has them already.
-pub(crate) fn finalizers(row: &Resource, object: &Value, asked: Option<Propagation>) -> Option<Vec<String>> {
+/// Returns the finalizers that the object must have for this deletion; `None` if it has them
+/// already.
+pub(crate) fn finalizers(
+    row: &Resource,
+    object: &Value,
+    asked: Option<Propagation>,
+) -> Option<Vec<String>> {
     if (row.group.is_empty() || row.group == "events.k8s.io") && row.plural == "events" {
         return None;
     }
     let present = object.finalizers();
-    let policy = asked.or_else(|| from_present(&present)).unwrap_or_else(|| default(row));
+    let policy = asked
+        .or_else(|| from_present(&present))
+        .unwrap_or_else(|| default(row));
     let wanted = match policy {
         Propagation::Orphan => Some(ORPHAN),
         Propagation::Foreground => Some(FOREGROUND),
         Propagation::Background => None,
     };
-    let mut all: Vec<String> =
-        present.iter().filter(|f| **f != ORPHAN && **f != FOREGROUND).map(|f| (*f).to_owned()).collect();
+    let mut all: Vec<String> = present
+        .iter()
+        .filter(|f| **f != ORPHAN && **f != FOREGROUND)
+        .map(|f| (*f).to_owned())
+        .collect();
     all.extend(wanted.map(str::to_owned));
     (all != present).then_some(all)
 }
@@ -31,10 +41,13 @@ fn from_present(present: &[&str]) -> Option<Propagation> {
     if present.contains(&ORPHAN) {
         return Some(Propagation::Orphan);
     }
-    present.contains(&FOREGROUND).then_some(Propagation::Foreground)
+    present
+        .contains(&FOREGROUND)
+        .then_some(Propagation::Foreground)
 }
 
-/// Returns a kind's default. Jobs and replication controllers orphan dependents, for compatibility with old clients.
+/// Returns a kind's default. Jobs and replication controllers orphan dependents, for compatibility
+/// with old clients.
 fn default(row: &Resource) -> Propagation {
     match (row.group, row.plural) {
         ("", "replicationcontrollers") | ("batch", "jobs") => Propagation::Orphan,
@@ -47,6 +60,8 @@ pub(crate) fn set(object: &mut Value, finalizers: Vec<String>) {
     if finalizers.is_empty() {
         object.metadata_mut().remove("finalizers");
     } else {
-        object.metadata_mut().insert("finalizers".into(), finalizers.into());
+        object
+            .metadata_mut()
+            .insert("finalizers".into(), finalizers.into());
     }
 }

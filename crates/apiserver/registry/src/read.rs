@@ -51,12 +51,18 @@ impl Registry {
         name: &str,
         resource_version: &str,
     ) -> Result<Arc<Entry>, ApiError> {
-        let cache = self.caches.of(row.group, row.plural).ok_or_else(ApiError::no_such_path)?;
+        let cache = self
+            .caches
+            .of(row.group, row.plural)
+            .ok_or_else(ApiError::no_such_path)?;
         self.reach(resource_version).await?;
-        cache.get(&cache.kind().key(namespace, name)).ok_or_else(|| ApiError::not_found(row.group, row.plural, name))
+        cache
+            .get(&cache.kind().key(namespace, name))
+            .ok_or_else(|| ApiError::not_found(row.group, row.plural, name))
     }
 
-    /// Waits until the caches are as fresh as a read with this `resourceVersion` requires; returns their revision.
+    /// Waits until the caches are as fresh as a read with this `resourceVersion` requires; returns
+    /// their revision.
     pub async fn reach(&self, resource_version: &str) -> Result<i64, ApiError> {
         let reached = match resource_version {
             "" => self.caches.fresh().await,
@@ -69,7 +75,10 @@ impl Registry {
 
     /// Returns a list, or a page of one.
     pub async fn list(&self, row: &Resource, query: &ListQuery) -> Result<ListResult, ApiError> {
-        let cache = self.caches.of(row.group, row.plural).ok_or_else(ApiError::no_such_path)?;
+        let cache = self
+            .caches
+            .of(row.group, row.plural)
+            .ok_or_else(ApiError::no_such_path)?;
         check_match(query)?;
         let prefix = query.selection.key_prefix();
         let (snapshot, start) = if query.continue_token.is_empty() {
@@ -80,9 +89,22 @@ impl Registry {
         Ok(page(&snapshot, query, &prefix, &start))
     }
 
-    async fn snapshot(&self, cache: &ResourceCache, query: &ListQuery, prefix: &str) -> Result<Source, ApiError> {
+    async fn snapshot(
+        &self,
+        cache: &ResourceCache,
+        query: &ListQuery,
+        prefix: &str,
+    ) -> Result<Source, ApiError> {
         if query.version_match == "Exact" {
-            return self.snapshot_at(cache, parse_version(&query.resource_version)?, query, prefix, "").await;
+            return self
+                .snapshot_at(
+                    cache,
+                    parse_version(&query.resource_version)?,
+                    query,
+                    prefix,
+                    "",
+                )
+                .await;
         }
         let revision = self.reach(&query.resource_version).await?;
         Ok(Source::Cached(cache.snapshot(revision)))
@@ -95,19 +117,22 @@ impl Registry {
         prefix: &str,
     ) -> Result<(Source, String), ApiError> {
         if !matches!(query.resource_version.as_str(), "" | "0") {
-            return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+            return Err(ApiError::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
         }
         let (revision, key) = token::read(&query.continue_token)?;
         let start = format!("{prefix}{key}");
         let source = match revision {
             // A token without a revision continues at the current revision.
             ..=0 => Source::Cached(cache.snapshot(self.reach("").await?)),
-            revision => {
-                self.snapshot_at(cache, revision, query, prefix, &start).await.map_err(|error| match error.reason {
+            revision => self
+                .snapshot_at(cache, revision, query, prefix, &start)
+                .await
+                .map_err(|error| match error.reason {
                     Reason::Expired => expired_page(token::inconsistent(&key)),
                     _ => error,
-                })?
-            }
+                })?,
         };
         Ok((source, start))
     }
@@ -121,19 +146,26 @@ impl Registry {
         prefix: &str,
         start: &str,
     ) -> Result<Source, ApiError> {
-        self.caches.wait_for(revision).await.map_err(|e| cache_error(&e))?;
-        // The cache keeps more history of a rarely written resource than the store does. Clients get one limit for
-        // all resources and all servers.
+        self.caches
+            .wait_for(revision)
+            .await
+            .map_err(|e| cache_error(&e))?;
+        // The cache keeps more history of a rarely written resource than the store does. Clients
+        // get one limit for all resources and all servers.
         if revision < self.store.compacted_revision() {
             return Err(expired());
         }
         match cache.snapshot_at(revision) {
             Some(snapshot) => Ok(Source::Cached(snapshot)),
-            None => self.read_past(cache, revision, query, prefix, start).await.map(Source::Read),
+            None => self
+                .read_past(cache, revision, query, prefix, start)
+                .await
+                .map(Source::Read),
         }
     }
 
-    /// Reads from the store only as much as a page needs: a request for one object must not read the whole range.
+    /// Reads from the store only as much as a page needs: a request for one object must not read
+    /// the whole range.
     async fn read_past(
         &self,
         cache: &ResourceCache,
@@ -144,24 +176,40 @@ impl Registry {
     ) -> Result<Past, ApiError> {
         let root = format!("{}/", self.caches.store_prefix(cache.kind()));
         let range = format!("{root}{prefix}");
-        let mut from = if start > prefix { format!("{root}{start}") } else { range.clone() };
+        let mut from = if start > prefix {
+            format!("{root}{start}")
+        } else {
+            range.clone()
+        };
         let (mut entries, mut matching) = (Vec::new(), 0);
         loop {
-            let page = self.store.list(&range, &from, PAGE, revision).await.map_err(|e| match e {
-                StoreError::Compacted => expired(),
-                other => store_error(&other),
-            })?;
+            let page = self
+                .store
+                .list(&range, &from, PAGE, revision)
+                .await
+                .map_err(|e| match e {
+                    StoreError::Compacted => expired(),
+                    other => store_error(&other),
+                })?;
             for item in &page.items {
-                let Ok(key) = std::str::from_utf8(&item.key) else { continue };
+                let Ok(key) = std::str::from_utf8(&item.key) else {
+                    continue;
+                };
                 from = format!("{key}\0");
                 let name = key.get(root.len()..).unwrap_or_default();
                 let entry = Arc::new(Entry::new(cache.kind(), name, &item.value, item.revision).0);
                 matching += usize::from(query.selection.matches(&entry));
                 entries.push(entry);
             }
-            let unread = page.count.saturating_sub(i64::try_from(page.items.len()).unwrap_or(i64::MAX));
+            let unread = page
+                .count
+                .saturating_sub(i64::try_from(page.items.len()).unwrap_or(i64::MAX));
             if !page.more || (query.limit > 0 && matching > query.limit) {
-                return Ok(Past { entries, revision, unread: if page.more { unread } else { 0 } });
+                return Ok(Past {
+                    entries,
+                    revision,
+                    unread: if page.more { unread } else { 0 },
+                });
             }
         }
     }
@@ -173,9 +221,16 @@ impl Registry {
         key: &str,
         name: &str,
     ) -> Result<Option<(Value, i64)>, ApiError> {
-        let Some(stored) = self.store.read(key).await.map_err(|e| store_error(&e))? else { return Ok(None) };
+        let Some(stored) = self.store.read(key).await.map_err(|e| store_error(&e))? else {
+            return Ok(None);
+        };
         let kind = self.cache(write)?.kind();
-        let (entry, tree) = Entry::new(kind, &kind.key(&write.namespace, name), &stored.value, stored.revision);
+        let (entry, tree) = Entry::new(
+            kind,
+            &kind.key(&write.namespace, name),
+            &stored.value,
+            stored.revision,
+        );
         match tree {
             Some(tree) => Ok(Some((convert(kind.row, write.row, tree), stored.revision))),
             None => entry.tree().map(|tree| Some((tree, stored.revision))),
@@ -212,34 +267,61 @@ impl Source {
         }
     }
 
-    fn entries<'a>(&'a self, prefix: &'a str, start: &'a str) -> Box<dyn Iterator<Item = &'a Arc<Entry>> + 'a> {
+    fn entries<'a>(
+        &'a self,
+        prefix: &'a str,
+        start: &'a str,
+    ) -> Box<dyn Iterator<Item = &'a Arc<Entry>> + 'a> {
         match self {
             Source::Cached(snapshot) => Box::new(snapshot.range(prefix, start)),
-            Source::Read(past) => {
-                Box::new(past.entries.iter().filter(move |e| e.key.starts_with(prefix) && &*e.key >= start))
-            }
+            Source::Read(past) => Box::new(
+                past.entries
+                    .iter()
+                    .filter(move |e| e.key.starts_with(prefix) && &*e.key >= start),
+            ),
         }
     }
 }
 
 fn page(source: &Source, query: &ListQuery, prefix: &str, start: &str) -> ListResult {
-    let mut matching = source.entries(prefix, start).filter(|e| query.selection.matches(e));
+    let mut matching = source
+        .entries(prefix, start)
+        .filter(|e| query.selection.matches(e));
     let revision = source.revision();
     if query.limit == 0 {
         let entries = matching.cloned().collect();
-        return ListResult { entries, revision, continue_token: String::new(), remaining: None };
+        return ListResult {
+            entries,
+            revision,
+            continue_token: String::new(),
+            remaining: None,
+        };
     }
     let entries: Vec<_> = matching.by_ref().take(query.limit).cloned().collect();
     let whole = query.selection.is_whole_scope();
-    // remainingItemCount is omitted with a selector, because computing it would scan the whole range.
-    let more = if whole { matching.count() } else { usize::from(matching.next().is_some()) };
+    // remainingItemCount is omitted with a selector, because computing it would scan the whole
+    // range.
+    let more = if whole {
+        matching.count()
+    } else {
+        usize::from(matching.next().is_some())
+    };
     let continue_token = match entries.last() {
-        Some(last) if more > 0 => token::write(revision, last.key.get(prefix.len()..).unwrap_or_default()),
+        Some(last) if more > 0 => {
+            token::write(revision, last.key.get(prefix.len()..).unwrap_or_default())
+        }
         _ => String::new(),
     };
-    let left = i64::try_from(more).unwrap_or(i64::MAX).saturating_add(source.unread());
+    let left = i64::try_from(more)
+        .unwrap_or(i64::MAX)
+        .saturating_add(source.unread());
     let remaining = (whole && more > 0).then_some(left);
-    ListResult { entries, revision, continue_token, remaining }
+    ListResult {
+        entries,
+        revision,
+        continue_token,
+        remaining,
+    }
 }
 
 fn parse_version(text: &str) -> Result<i64, ApiError> {
@@ -259,20 +341,36 @@ fn check_match(query: &ListQuery) -> Result<(), ApiError> {
         _ if !query.continue_token.is_empty() => {
             forbidden("resourceVersionMatch is forbidden when continue is provided")
         }
-        _ if version.is_empty() => forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"),
-        "Exact" if version == "0" => forbidden("resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\""),
+        _ if version.is_empty() => {
+            forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        }
+        "Exact" if version == "0" => {
+            forbidden("resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"")
+        }
         "Exact" | "NotOlderThan" => return Ok(()),
         other => {
-            let text = format!("Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\"");
+            let text = format!(
+                "Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
+            );
             ("FieldValueNotSupported", text)
         }
     };
-    let cause = Cause { reason: wrong.0.into(), message: wrong.1, field: "resourceVersionMatch".into() };
-    Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", vec![cause]))
+    let cause = Cause {
+        reason: wrong.0.into(),
+        message: wrong.1,
+        field: "resourceVersionMatch".into(),
+    };
+    Err(ApiError::invalid(
+        "meta.k8s.io",
+        "ListOptions",
+        "",
+        vec![cause],
+    ))
 }
 
 mod token {
-    //! Continue tokens in upstream's form, so that one page may come from a stock server and the next from this one.
+    //! Continue tokens in upstream's form, so that one page may come from a stock server and the
+    //! next from this one.
 
     use api_meta::ApiError;
     use serde_json::{Value, json};
@@ -294,11 +392,15 @@ mod token {
     pub(super) fn read(token: &str) -> Result<(i64, String), ApiError> {
         let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
         let bytes = base64::decode(token).ok_or_else(|| bad("illegal base64 data"))?;
-        let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad("it is no JSON object"))?;
+        let value: Value =
+            serde_json::from_slice(&bytes).map_err(|_| bad("it is no JSON object"))?;
         if value["v"] != "meta.k8s.io/v1" {
             return Err(bad("server does not recognize this encoded version"));
         }
-        let start = value["start"].as_str().filter(|s| !s.is_empty()).ok_or_else(|| bad("it has no start key"))?;
+        let start = value["start"]
+            .as_str()
+            .filter(|s| !s.is_empty())
+            .ok_or_else(|| bad("it has no start key"))?;
         if start.starts_with('/') || start.split('/').any(|part| part == ".." || part == ".") {
             return Err(bad("it is not clean"));
         }
@@ -325,8 +427,14 @@ mod token {
 
         #[test]
         fn tokens_are_read_back() {
-            assert_eq!(super::read(&super::write(7, "ns/a")).unwrap(), (7, "ns/a\0".to_owned()));
-            assert_eq!(super::read(&super::inconsistent("ns/a\0")).unwrap(), (-1, "ns/a\0".to_owned()));
+            assert_eq!(
+                super::read(&super::write(7, "ns/a")).unwrap(),
+                (7, "ns/a\0".to_owned())
+            );
+            assert_eq!(
+                super::read(&super::inconsistent("ns/a\0")).unwrap(),
+                (-1, "ns/a\0".to_owned())
+            );
             assert!(super::read("nonsense").is_err());
         }
     }

@@ -36,7 +36,12 @@ const ADMISSION: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 impl Registry {
     /// Creates a registry over a store and the watch caches that it feeds.
     pub fn new(store: Store, caches: Arc<Caches>, options: RegistryOptions) -> Arc<Self> {
-        Arc::new(Registry { store, caches, options, admission: Timings::new(&ADMISSION) })
+        Arc::new(Registry {
+            store,
+            caches,
+            options,
+            admission: Timings::new(&ADMISSION),
+        })
     }
 
     /// Returns the watch caches.
@@ -51,7 +56,9 @@ impl Registry {
 
     /// Returns the watch cache of a write's resource.
     pub(crate) fn cache(&self, write: &Write) -> Result<&Arc<ResourceCache>, ApiError> {
-        self.caches.of(write.row.group, write.row.plural).ok_or_else(ApiError::no_such_path)
+        self.caches
+            .of(write.row.group, write.row.plural)
+            .ok_or_else(ApiError::no_such_path)
     }
 
     /// Returns the seconds after which objects of the resource expire.

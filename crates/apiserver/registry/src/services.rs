@@ -1,9 +1,9 @@
 //! Allocation of cluster IPs and node ports.
 //!
-//! Invariant: no address or port is allocated twice, whatever the number of API servers. An address is allocated by
-//! creating its IPAddress object, a node port by a compare-and-swap on the range's bitmap, both before the Service is
-//! written. If the write fails they are released. A crash in between leaks at most one Service's allocations, which
-//! `repair` finds.
+//! Invariant: no address or port is allocated twice, whatever the number of API servers. An address
+//! is allocated by creating its IPAddress object, a node port by a compare-and-swap on the range's
+//! bitmap, both before the Service is written. If the write fails they are released. A crash in
+//! between leaks at most one Service's allocations, which `repair` finds.
 
 mod addresses;
 mod families;
@@ -60,8 +60,8 @@ impl Allocators {
         &self.options
     }
 
-    /// Allocates the addresses and ports of a new or changed Service and writes them into the object. Does nothing
-    /// for other kinds.
+    /// Allocates the addresses and ports of a new or changed Service and writes them into the
+    /// object. Does nothing for other kinds.
     pub(crate) async fn claim_for(
         &self,
         registry: &Registry,
@@ -78,7 +78,10 @@ impl Allocators {
         }
         families::fill(&self.options, service, old)?;
         let mut claim = Claim::default();
-        let done = match self.addresses(registry, write, service, old, &mut claim).await {
+        let done = match self
+            .addresses(registry, write, service, old, &mut claim)
+            .await
+        {
             Ok(()) => self.ports(registry, write, service, old, &mut claim).await,
             Err(e) => Err(e),
         };
@@ -104,7 +107,10 @@ impl Allocators {
     /// Releases the allocations of a deleted Service.
     pub(crate) async fn forget(&self, registry: &Registry, row: &Resource, service: &Value) {
         if is_service(row) {
-            let had = Taken { addresses: addresses::of(service), ports: ports::of(service) };
+            let had = Taken {
+                addresses: addresses::of(service),
+                ports: ports::of(service),
+            };
             self.free(registry, &had).await;
         }
     }
@@ -126,7 +132,10 @@ fn is_service(row: &Resource) -> bool {
 }
 
 fn spec_str<'a>(service: &'a Value, field: &str) -> &'a str {
-    service.pointer("/spec").and_then(|spec| spec.get(field)?.as_str()).unwrap_or_default()
+    service
+        .pointer("/spec")
+        .and_then(|spec| spec.get(field)?.as_str())
+        .unwrap_or_default()
 }
 
 fn service_type(service: &Value) -> &str {

@@ -1,7 +1,7 @@
 //! Subresources whose body is not the object itself.
 //!
-//! Status, approval, ephemeralcontainers and resize are ordinary updates whose strategy leaves all other fields
-//! unchanged.
+//! Status, approval, ephemeralcontainers and resize are ordinary updates whose strategy leaves all
+//! other fields unchanged.
 
 mod bind;
 mod evict;

@@ -1,7 +1,7 @@
 //! Update: read, change, check, compare-and-swap; retried after a conflict.
 //!
-//! The first attempt uses the cached object. If it fails in a way that a stale object may have caused, it is repeated
-//! on the object from the store.
+//! The first attempt uses the cached object. If it fails in a way that a stale object may have
+//! caused, it is repeated on the object from the store.
 
 use crate::create::name_mismatch;
 use crate::errors::store_error;
@@ -36,7 +36,8 @@ pub struct Update<'a> {
 pub enum Mode {
     /// Defaulting, strategy, admission, validation.
     Full,
-    /// As `Full`, but with the strategy and validation of the object itself, whatever the subresource.
+    /// As `Full`, but with the strategy and validation of the object itself, whatever the
+    /// subresource.
     Scale,
     /// No checks: the server changes fields that clients may not.
     Raw,
@@ -48,7 +49,11 @@ impl Mode {
     }
 
     fn subresource(self, write: &Write) -> &str {
-        if self == Mode::Scale { "" } else { &write.subresource }
+        if self == Mode::Scale {
+            ""
+        } else {
+            &write.subresource
+        }
     }
 }
 
@@ -81,16 +86,28 @@ impl Registry {
                 Err(e) => return Err(e),
             }
         }
-        Err(ApiError::stale(write.row.group, write.row.plural, &write.name))
+        Err(ApiError::stale(
+            write.row.group,
+            write.row.plural,
+            &write.name,
+        ))
     }
 
-    /// Returns the current object in the client's version with its revision, from the cache or from the store.
-    async fn present(&self, write: &Write, key: &str, live: bool) -> Result<Option<(Value, i64)>, ApiError> {
+    /// Returns the current object in the client's version with its revision, from the cache or from
+    /// the store.
+    async fn present(
+        &self,
+        write: &Write,
+        key: &str,
+        live: bool,
+    ) -> Result<Option<(Value, i64)>, ApiError> {
         if live {
             return self.live_entry(write, key, &write.name).await;
         }
         let cache = self.cache(write)?;
-        let Some(entry) = cache.get(&cache.kind().key(&write.namespace, &write.name)) else { return Ok(None) };
+        let Some(entry) = cache.get(&cache.kind().key(&write.namespace, &write.name)) else {
+            return Ok(None);
+        };
         Ok(Some((entry.tree_as(write.row)?, entry.revision)))
     }
 
@@ -121,7 +138,11 @@ impl Registry {
             json::canonicalize(write.row.message, &mut new);
             as_stored(write.kind(), &mut new);
         }
-        let claim = self.options.services.claim_for(self, write, &mut new, Some(&old)).await?;
+        let claim = self
+            .options
+            .services
+            .claim_for(self, write, &mut new, Some(&old))
+            .await?;
         let done = self.swap(write, update, key, new, old, revision).await;
         if !matches!(done, Ok(Outcome::Done(_))) || write.dry_run {
             self.options.services.give_back(self, claim).await;
@@ -131,7 +152,12 @@ impl Registry {
         done
     }
 
-    async fn admit_update(&self, write: &mut Write, new: Value, old: &Value) -> Result<Value, ApiError> {
+    async fn admit_update(
+        &self,
+        write: &mut Write,
+        new: Value,
+        old: &Value,
+    ) -> Result<Value, ApiError> {
         let name = write.name.clone();
         let mut request = write.admission(Operation::Update, &name, new, Some(old.clone()));
         self.admit(&mut request).await?;
@@ -152,7 +178,8 @@ impl Registry {
         let name = write.name.clone();
         let mut new = new;
         if update.mode.is_checked() {
-            let mut errors = validate_update(write.kind(), update.mode.subresource(write), &new, &old);
+            let mut errors =
+                validate_update(write.kind(), update.mode.subresource(write), &new, &old);
             errors.extend(self.check_admin_access(write, &new, Some(&old)));
             write.check(&name, errors)?;
             let request = write.admission(Operation::Update, &name, new, Some(old.clone()));
@@ -168,7 +195,13 @@ impl Registry {
         self.store_change(write, key, new, revision).await
     }
 
-    async fn store_change(&self, write: &Write, key: &str, mut new: Value, revision: i64) -> Result<Outcome, ApiError> {
+    async fn store_change(
+        &self,
+        write: &Write,
+        key: &str,
+        mut new: Value,
+        revision: i64,
+    ) -> Result<Outcome, ApiError> {
         if ends_deletion(write, &new) {
             let removed = self.store.delete(key, revision).await;
             if removed.is_ok() {
@@ -180,14 +213,21 @@ impl Registry {
         let mut bare = new.clone();
         bare.metadata_mut().remove("resourceVersion");
         let stored = encode_stored(kind.row, &convert(write.row, kind.row, bare));
-        let written = self.store.update(key, stored.into(), revision, self.ttl(write)).await;
+        let written = self
+            .store
+            .update(key, stored.into(), revision, self.ttl(write))
+            .await;
         self.outcome(written, |revision| {
             meta::set_revision(&mut new, revision);
             new
         })
     }
 
-    fn outcome(&self, result: Result<i64, StoreError>, object: impl FnOnce(i64) -> Value) -> Result<Outcome, ApiError> {
+    fn outcome(
+        &self,
+        result: Result<i64, StoreError>,
+        object: impl FnOnce(i64) -> Value,
+    ) -> Result<Outcome, ApiError> {
         match result {
             Ok(revision) => Ok(Outcome::Done(object(revision))),
             Err(StoreError::Conflict(_)) => Ok(Outcome::Again),
@@ -197,7 +237,13 @@ impl Registry {
 }
 
 /// Checks name, UID and resourceVersion of the new object against the current one.
-fn identify(write: &Write, update: &Update<'_>, new: &mut Value, old: &Value, revision: i64) -> Result<(), ApiError> {
+fn identify(
+    write: &Write,
+    update: &Update<'_>,
+    new: &mut Value,
+    old: &Value,
+    revision: i64,
+) -> Result<(), ApiError> {
     if new.name().is_empty() {
         let name = old.name().to_owned();
         new.set_meta_str("name", &name);
@@ -205,17 +251,29 @@ fn identify(write: &Write, update: &Update<'_>, new: &mut Value, old: &Value, re
         return Err(name_mismatch(new.name(), &write.name));
     }
     if !new.namespace().is_empty() && new.namespace() != write.namespace {
-        let text = "the namespace of the provided object does not match the namespace sent on the request";
+        let text =
+            "the namespace of the provided object does not match the namespace sent on the request";
         return Err(ApiError::bad_request(text));
     }
     if update.replaces && !new.uid().is_empty() && new.uid() != old.uid() {
-        let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", new.uid(), old.uid());
-        return Err(ApiError::new(Reason::Conflict, write.conflict(&why).message).with_details(details(write)));
+        let why = format!(
+            "Precondition failed: UID in precondition: {}, UID in object meta: {}",
+            new.uid(),
+            old.uid()
+        );
+        return Err(
+            ApiError::new(Reason::Conflict, write.conflict(&why).message)
+                .with_details(details(write)),
+        );
     }
     match meta::revision_of(new)? {
         0 => Ok(()),
         wanted if wanted == revision => Ok(()),
-        _ => Err(ApiError::stale(write.row.group, write.row.plural, &write.name)),
+        _ => Err(ApiError::stale(
+            write.row.group,
+            write.row.plural,
+            &write.name,
+        )),
     }
 }
 
@@ -230,10 +288,16 @@ fn details(write: &Write) -> api_meta::Details {
 
 /// Returns whether nothing holds an object whose deletion was requested any longer.
 pub(crate) fn ends_deletion(write: &Write, object: &Value) -> bool {
-    let grace =
-        object.metadata().and_then(|m| m.get("deletionGracePeriodSeconds")).and_then(Value::as_i64).unwrap_or(0);
+    let grace = object
+        .metadata()
+        .and_then(|m| m.get("deletionGracePeriodSeconds"))
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
     let held_as_namespace = write.row.plural == "namespaces"
         && write.row.group.is_empty()
-        && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
+        && object
+            .pointer("/spec/finalizers")
+            .and_then(Value::as_array)
+            .is_some_and(|f| !f.is_empty());
     object.is_being_deleted() && grace == 0 && object.finalizers().is_empty() && !held_as_namespace
 }

@@ -37,7 +37,11 @@ impl Write {
     pub fn internal(row: &'static Resource, namespace: &str, name: &str) -> Self {
         let groups = vec![User::MASTERS.to_owned(), "system:authenticated".to_owned()];
         Write {
-            user: User { name: "system:apiserver".into(), groups, ..User::default() },
+            user: User {
+                name: "system:apiserver".into(),
+                groups,
+                ..User::default()
+            },
             row,
             subresource: String::new(),
             namespace: namespace.to_owned(),
@@ -52,7 +56,12 @@ impl Write {
 
     /// Returns the kind, for defaulting and validation.
     pub fn kind(&self) -> Kind<'static> {
-        Kind { group: self.row.group, version: self.row.version, kind: self.row.kind, namespaced: self.row.namespaced }
+        Kind {
+            group: self.row.group,
+            version: self.row.version,
+            kind: self.row.kind,
+            namespaced: self.row.namespaced,
+        }
     }
 
     /// Records in `managedFields` the fields that this write changes.
@@ -72,13 +81,13 @@ impl Write {
         })
     }
 
-    /// Returns the top-level fields that a write through this path does not set, so that it does not own them.
+    /// Returns the top-level fields that a write through this path does not set, so that it does
+    /// not own them.
     fn ignored(&self) -> &'static [&'static str] {
         match (self.subresource.as_str(), self.row.group, self.row.plural) {
             ("", "certificates.k8s.io", "certificatesigningrequests") => &["spec", "status"],
-            ("status", "certificates.k8s.io", "certificatesigningrequests") | ("status", "", "nodes") => {
-                &["metadata", "spec"]
-            }
+            ("status", "certificates.k8s.io", "certificatesigningrequests")
+            | ("status", "", "nodes") => &["metadata", "spec"],
             ("status", ..) => &["spec"],
             ("", ..) if self.row.subresource("status").is_some() => &["status"],
             _ => &[],
@@ -97,7 +106,11 @@ impl Write {
 
     /// Builds a 422 with these causes, if there are any.
     pub fn check(&self, name: &str, errors: Vec<FieldError>) -> Result<(), ApiError> {
-        if errors.is_empty() { Ok(()) } else { Err(to_api_error(self.kind(), name, errors)) }
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(to_api_error(self.kind(), name, errors))
+        }
     }
 
     /// Builds the admission request.

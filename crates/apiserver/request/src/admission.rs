@@ -50,7 +50,8 @@ pub struct AdmissionRequest<'a> {
     pub warnings: Vec<String>,
 }
 
-/// One admission plugin. Mutating plugins run first, in the table's order, then the validating ones.
+/// One admission plugin. Mutating plugins run first, in the table's order, then the validating
+/// ones.
 #[async_trait::async_trait]
 pub trait Admission: Send + Sync {
     /// Returns the plugin's name as in `--enable-admission-plugins`.

@@ -24,7 +24,11 @@ impl User {
 
     /// Returns the user of a request without credentials.
     pub fn anonymous() -> Self {
-        User { name: Self::ANONYMOUS.into(), groups: vec!["system:unauthenticated".into()], ..User::default() }
+        User {
+            name: Self::ANONYMOUS.into(),
+            groups: vec!["system:unauthenticated".into()],
+            ..User::default()
+        }
     }
 
     /// Returns whether the user is in `group`.
@@ -36,9 +40,11 @@ impl User {
 /// The credentials of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
-    /// DER certificates of the TLS peer, leaf first. The chain was verified against the client CA by TLS.
+    /// DER certificates of the TLS peer, leaf first. The chain was verified against the client CA
+    /// by TLS.
     pub certificates: Arc<[Vec<u8>]>,
-    /// The bearer token of the `Authorization` header (or of the WebSocket subprotocol), without its scheme.
+    /// The bearer token of the `Authorization` header (or of the WebSocket subprotocol), without
+    /// its scheme.
     pub bearer: Option<String>,
     /// Names (in lower case) and values of the front-proxy headers.
     pub remote_headers: Vec<(String, String)>,
@@ -52,7 +58,7 @@ pub struct AuthnError(pub String);
 /// One authentication method. Authenticators are tried in order.
 #[async_trait::async_trait]
 pub trait Authenticator: Send + Sync {
-    /// Authenticates the request. `Ok(None)` means that the credentials are not of this method; the next one is
-    /// tried.
+    /// Authenticates the request. `Ok(None)` means that the credentials are not of this method; the
+    /// next one is tried.
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError>;
 }

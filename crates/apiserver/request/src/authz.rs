@@ -2,7 +2,8 @@
 
 use crate::User;
 
-/// The attributes of a request, as `authorizer.Attributes` in Kubernetes. Empty strings mean "not given".
+/// The attributes of a request, as `authorizer.Attributes` in Kubernetes. Empty strings mean "not
+/// given".
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
     /// User.
@@ -46,7 +47,11 @@ pub enum Decision {
 pub trait Authorizer: Send + Sync {
     /// Decides about a request.
     fn authorize(&self, attributes: &Attributes) -> Decision;
-    /// Returns the rules of `user` in `namespace`, for SelfSubjectRulesReview: (`resourceRules`, `nonResourceRules`,
-    /// incomplete) as JSON.
-    fn rules(&self, user: &User, namespace: &str) -> (Vec<serde_json::Value>, Vec<serde_json::Value>, bool);
+    /// Returns the rules of `user` in `namespace`, for SelfSubjectRulesReview: (`resourceRules`,
+    /// `nonResourceRules`, incomplete) as JSON.
+    fn rules(
+        &self,
+        user: &User,
+        namespace: &str,
+    ) -> (Vec<serde_json::Value>, Vec<serde_json::Value>, bool);
 }

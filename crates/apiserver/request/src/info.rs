@@ -7,8 +7,8 @@ pub struct RequestInfo {
     pub is_resource: bool,
     /// The whole path, as sent.
     pub path: String,
-    /// API verb (`get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, `proxy`) or the
-    /// lower-cased method.
+    /// API verb (`get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`,
+    /// `proxy`) or the lower-cased method.
     pub verb: String,
     /// API group, empty for core.
     pub group: String,
@@ -22,8 +22,10 @@ pub struct RequestInfo {
     pub subresource: String,
     /// Object name, empty for collections.
     pub name: String,
-    /// True for `/namespaces/NAMESPACE/RESOURCE...`; false for a namespace itself and its subresources.
+    /// True for `/namespaces/NAMESPACE/RESOURCE...`; false for a namespace itself and its
+    /// subresources.
     pub below_namespace: bool,
-    /// The path after the subresource as it was sent: empty, or with its leading slash. Proxies forward it.
+    /// The path after the subresource as it was sent: empty, or with its leading slash. Proxies
+    /// forward it.
     pub rest: String,
 }

@@ -1,8 +1,9 @@
-//! Types and traits shared by the stages of the handler chain: user (`User`), request (`RequestInfo`, `Attributes`),
-//! the traits that stages implement (`Authenticator`, `Authorizer`, `Admission`), and read access to cached objects
-//! (`Objects`).
+//! Types and traits shared by the stages of the handler chain: user (`User`), request
+//! (`RequestInfo`, `Attributes`), the traits that stages implement (`Authenticator`, `Authorizer`,
+//! `Admission`), and read access to cached objects (`Objects`).
 //!
-//! Invariant: this crate does no IO and knows no concrete stage; stages depend on this crate, never on each other.
+//! Invariant: this crate does no IO and knows no concrete stage; stages depend on this crate, never
+//! on each other.
 
 mod admission;
 mod authn;

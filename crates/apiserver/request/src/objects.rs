@@ -15,7 +15,10 @@ pub struct GroupResource {
 impl GroupResource {
     /// Creates a resource of `group` (empty for core).
     pub fn new(group: &str, resource: &str) -> Self {
-        GroupResource { group: group.into(), resource: resource.into() }
+        GroupResource {
+            group: group.into(),
+            resource: resource.into(),
+        }
     }
 }
 
@@ -28,7 +31,8 @@ pub enum ObjectEvent {
     Deleted(Arc<Value>),
 }
 
-/// Receives changes in the cache's order. Runs on the cache's task, so it must be quick and must not block.
+/// Receives changes in the cache's order. Runs on the cache's task, so it must be quick and must
+/// not block.
 pub trait Observer: Send + Sync {
     /// Handles one change.
     fn changed(&self, resource: &GroupResource, event: &ObjectEvent);

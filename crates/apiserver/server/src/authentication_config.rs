@@ -7,16 +7,21 @@ use apiserver_authn::Anonymous;
 use serde_json::Value;
 use std::path::Path;
 
-const VERSIONS: [&str; 3] =
-    ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
+const VERSIONS: [&str; 3] = [
+    "apiserver.config.k8s.io/v1",
+    "apiserver.config.k8s.io/v1beta1",
+    "apiserver.config.k8s.io/v1alpha1",
+];
 
 /// Reads the file; None if it has no section about anonymous requests.
 ///
 /// # Errors
-/// The file can't be read, is no AuthenticationConfiguration, or uses a field that is not implemented.
+/// The file can't be read, is no AuthenticationConfiguration, or uses a field that is not
+/// implemented.
 pub fn read(path: &Path) -> anyhow::Result<Option<Anonymous>> {
     let bytes = std::fs::read(path).with_context(|| format!("can't read {}", path.display()))?;
-    let (tree, _) = api_codec::yaml::parse(&bytes).with_context(|| format!("{} can't be parsed", path.display()))?;
+    let (tree, _) = api_codec::yaml::parse(&bytes)
+        .with_context(|| format!("{} can't be parsed", path.display()))?;
     anonymous(&tree).with_context(|| format!("{} can't be used", path.display()))
 }
 
@@ -25,21 +30,51 @@ fn anonymous(tree: &Value) -> anyhow::Result<Option<Anonymous>> {
     if text("kind") != "AuthenticationConfiguration" || !VERSIONS.contains(&text("apiVersion")) {
         bail!("it is not an AuthenticationConfiguration of apiserver.config.k8s.io/v1");
     }
-    let fields = tree.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
-    if let Some(unknown) = fields.into_iter().find(|name| !["kind", "apiVersion", "jwt", "anonymous"].contains(name)) {
+    let fields = tree
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str());
+    if let Some(unknown) = fields
+        .into_iter()
+        .find(|name| !["kind", "apiVersion", "jwt", "anonymous"].contains(name))
+    {
         bail!("the field {unknown:?} is not known");
     }
-    if tree.get("jwt").and_then(Value::as_array).is_some_and(|issuers| !issuers.is_empty()) {
+    if tree
+        .get("jwt")
+        .and_then(Value::as_array)
+        .is_some_and(|issuers| !issuers.is_empty())
+    {
         bail!("JWT issuers are not implemented");
     }
-    let Some(anonymous) = tree.get("anonymous").filter(|anonymous| !anonymous.is_null()) else { return Ok(None) };
-    let enabled = anonymous.get("enabled").and_then(Value::as_bool).unwrap_or(false);
-    let conditions = anonymous.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
-    let path = |condition: &Value| condition.get("path").and_then(Value::as_str).map(str::to_owned);
+    let Some(anonymous) = tree
+        .get("anonymous")
+        .filter(|anonymous| !anonymous.is_null())
+    else {
+        return Ok(None);
+    };
+    let enabled = anonymous
+        .get("enabled")
+        .and_then(Value::as_bool)
+        .unwrap_or(false);
+    let conditions = anonymous
+        .get("conditions")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let path = |condition: &Value| {
+        condition
+            .get("path")
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
     let paths: Option<Vec<String>> = conditions.iter().map(path).collect();
     match (enabled, paths) {
         (_, None) => bail!("a condition of anonymous has no path"),
-        (false, Some(paths)) if !paths.is_empty() => bail!("anonymous has conditions but is not enabled"),
+        (false, Some(paths)) if !paths.is_empty() => {
+            bail!("anonymous has conditions but is not enabled")
+        }
         (false, Some(_)) => Ok(Some(Anonymous::Nobody)),
         (true, Some(paths)) if paths.is_empty() => Ok(Some(Anonymous::Everywhere)),
         (true, Some(paths)) => Ok(Some(Anonymous::Paths(paths))),
@@ -54,18 +89,29 @@ mod tests {
 
     fn read(rest: Value) -> anyhow::Result<Option<Anonymous>> {
         let mut tree = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration"});
-        tree.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        tree.as_object_mut()
+            .unwrap()
+            .extend(rest.as_object().unwrap().clone());
         anonymous(&tree)
     }
 
     #[test]
     fn conditions_open_single_paths() {
         let paths = json!({"anonymous": {"enabled": true, "conditions": [{"path": "/livez"}, {"path": "/readyz"}]}});
-        assert_eq!(read(paths).unwrap(), Some(Anonymous::Paths(vec!["/livez".into(), "/readyz".into()])));
+        assert_eq!(
+            read(paths).unwrap(),
+            Some(Anonymous::Paths(vec!["/livez".into(), "/readyz".into()]))
+        );
         assert_eq!(read(json!({})).unwrap(), None);
         assert_eq!(read(json!({"jwt": []})).unwrap(), None);
-        assert_eq!(read(json!({"anonymous": {"enabled": true}})).unwrap(), Some(Anonymous::Everywhere));
-        assert_eq!(read(json!({"anonymous": {"enabled": false}})).unwrap(), Some(Anonymous::Nobody));
+        assert_eq!(
+            read(json!({"anonymous": {"enabled": true}})).unwrap(),
+            Some(Anonymous::Everywhere)
+        );
+        assert_eq!(
+            read(json!({"anonymous": {"enabled": false}})).unwrap(),
+            Some(Anonymous::Nobody)
+        );
     }
 
     #[test]

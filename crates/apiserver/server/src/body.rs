@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// Maximum size of a request body: upstream's limit.
 pub const LIMIT: usize = 3 * 1024 * 1024;
-/// Maximum number of unread bytes that are discarded, so that a client which is still sending receives the response
-/// instead of a connection reset.
+/// Maximum number of unread bytes that are discarded, so that a client which is still sending
+/// receives the response instead of a connection reset.
 const DISCARDED: usize = 32 * 1024 * 1024;
 const DEADLINE: Duration = Duration::from_secs(30);
 const DISCARD_FOR: Duration = Duration::from_secs(1);
@@ -22,11 +22,14 @@ pub type Body = UnsyncBoxBody<Bytes, BodyError>;
 
 /// Creates a body from bytes.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
-/// A request's body until a handler takes it. A body that no handler took is discarded before the response is sent,
-/// so that a client which is still sending receives the response instead of a connection reset.
+/// A request's body until a handler takes it. A body that no handler took is discarded before the
+/// response is sent, so that a client which is still sending receives the response instead of a
+/// connection reset.
 pub struct Payload(Option<Incoming>);
 
 impl Payload {
@@ -75,15 +78,20 @@ async fn throw_away<B: http_body::Body<Data = Bytes> + Unpin>(mut body: B) {
 async fn read(body: Incoming) -> Result<Bytes, ApiError> {
     match tokio::time::timeout(DEADLINE, collect(body)).await {
         Ok(read) => read,
-        Err(_) => Err(ApiError::bad_request("the request's body did not arrive in time")),
+        Err(_) => Err(ApiError::bad_request(
+            "the request's body did not arrive in time",
+        )),
     }
 }
 
 async fn collect(mut body: Incoming) -> Result<Bytes, ApiError> {
     let (mut bytes, mut seen) = (BytesMut::new(), 0);
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| ApiError::bad_request("the request's body could not be read"))?;
-        let Ok(data) = frame.into_data() else { continue };
+        let frame =
+            frame.map_err(|_| ApiError::bad_request("the request's body could not be read"))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
         seen += data.len();
         if seen <= LIMIT {
             bytes.extend_from_slice(&data);

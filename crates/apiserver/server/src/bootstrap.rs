@@ -1,4 +1,5 @@
-//! Bootstrap objects: created if missing, updated if outdated, left alone where a user changed them.
+//! Bootstrap objects: created if missing, updated if outdated, left alone where a user changed
+//! them.
 
 mod endpoints;
 mod objects;
@@ -33,28 +34,48 @@ pub async fn run(server: Arc<Server>, options: ServerOptions, port: u16) {
         tokio::time::sleep(RETRY).await;
     }
     tracing::info!(address = server.external_address, "ready");
-    let own = Own { address: options.advertised(), port };
-    server.tasks.clone().spawn("kubernetes-endpoints", endpoints::keep(server.clone(), own));
+    let own = Own {
+        address: options.advertised(),
+        port,
+    };
+    server
+        .tasks
+        .clone()
+        .spawn("kubernetes-endpoints", endpoints::keep(server.clone(), own));
     server.registry.keep_allocations(&server.stopping).await;
 }
 
 async fn everything(server: &Server, options: &ServerOptions, port: u16) -> Result<(), ApiError> {
     let steps = &server.bootstrapped;
     server.registry.reach("").await?;
-    steps.note(Step::Allocations, server.registry.repair_allocations()).await?;
-    steps.note(Step::Namespaces, objects::namespaces(server)).await?;
+    steps
+        .note(Step::Allocations, server.registry.repair_allocations())
+        .await?;
+    steps
+        .note(Step::Namespaces, objects::namespaces(server))
+        .await?;
     // Each write waits for the disk, so independent ones run concurrently.
     let parts = [
-        steps.note(Step::Objects, objects::ensure(server, options)).boxed(),
+        steps
+            .note(Step::Objects, objects::ensure(server, options))
+            .boxed(),
         steps.note(Step::Rbac, rbac::ensure(server)).boxed(),
-        steps.note(Step::Service, own_endpoint(server, options, port)).boxed(),
+        steps
+            .note(Step::Service, own_endpoint(server, options, port))
+            .boxed(),
     ];
     try_join_all(parts).await.map(|_| ())
 }
 
 async fn own_endpoint(server: &Server, options: &ServerOptions, port: u16) -> Result<(), ApiError> {
-    let own = Own { address: options.advertised(), port };
-    let parts = [service::ensure(server, options, port).boxed(), endpoints::renew(server, own).boxed()];
+    let own = Own {
+        address: options.advertised(),
+        port,
+    };
+    let parts = [
+        service::ensure(server, options, port).boxed(),
+        endpoints::renew(server, own).boxed(),
+    ];
     try_join_all(parts).await.map(|_| ())
 }
 
@@ -83,7 +104,11 @@ impl Steps {
         self.0.load(Ordering::Relaxed) & (1 << step as u8) != 0
     }
 
-    async fn note<T>(&self, step: Step, work: impl Future<Output = Result<T, ApiError>>) -> Result<(), ApiError> {
+    async fn note<T>(
+        &self,
+        step: Step,
+        work: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<(), ApiError> {
         work.await?;
         self.0.fetch_or(1 << step as u8, Ordering::Relaxed);
         Ok(())
@@ -98,12 +123,23 @@ fn row(group: &str, plural: &str) -> Result<&'static Resource, ApiError> {
 /// Returns the object from the watch cache.
 fn present(server: &Server, row: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
     let cache = server.caches.of(row.group, row.plural)?;
-    cache.get(&cache.kind().key(namespace, name))?.tree_as(row).ok()
+    cache
+        .get(&cache.kind().key(namespace, name))?
+        .tree_as(row)
+        .ok()
 }
 
 /// Creates the object unless one of that name exists.
-async fn create_missing(server: &Server, row: &'static Resource, object: Value) -> Result<(), ApiError> {
-    let namespace = if row.namespaced { object.namespace().to_owned() } else { String::new() };
+async fn create_missing(
+    server: &Server,
+    row: &'static Resource,
+    object: Value,
+) -> Result<(), ApiError> {
+    let namespace = if row.namespaced {
+        object.namespace().to_owned()
+    } else {
+        String::new()
+    };
     if present(server, row, &namespace, object.name()).is_some() {
         return Ok(());
     }
@@ -111,7 +147,12 @@ async fn create_missing(server: &Server, row: &'static Resource, object: Value) 
 }
 
 /// Creates the object; it is no error if another server created it first.
-async fn create(server: &Server, row: &'static Resource, namespace: &str, object: Value) -> Result<(), ApiError> {
+async fn create(
+    server: &Server,
+    row: &'static Resource,
+    namespace: &str,
+    object: Value,
+) -> Result<(), ApiError> {
     let mut write = Write::internal(row, namespace, "");
     match server.registry.create(&mut write, object).await {
         Err(error) if error.reason == Reason::AlreadyExists => Ok(()),

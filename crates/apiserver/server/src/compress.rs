@@ -14,14 +14,21 @@ const THRESHOLD: usize = 128 * 1024;
 /// Puts `bytes` into a response, compressed if they are large enough and the client accepts it.
 pub fn response(context: &Context, response: Response<Body>, bytes: Vec<u8>) -> Response<Body> {
     let (mut parts, _) = response.into_parts();
-    let asked = context.header("accept-encoding").split(',').any(|e| e.trim().split(';').next() == Some("gzip"));
+    let asked = context
+        .header("accept-encoding")
+        .split(',')
+        .any(|e| e.trim().split(';').next() == Some("gzip"));
     if !asked || bytes.len() < THRESHOLD {
         return Response::from_parts(parts, full(bytes));
     }
     match gzip(&bytes) {
         Some(packed) => {
-            parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            parts.headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+            parts
+                .headers
+                .insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            parts
+                .headers
+                .append(VARY, HeaderValue::from_static("Accept-Encoding"));
             Response::from_parts(parts, full(packed))
         }
         None => Response::from_parts(parts, full(bytes)),

@@ -52,17 +52,26 @@ impl Context {
 
     /// Returns a header's text; empty if absent or not text.
     pub fn header(&self, name: &str) -> &str {
-        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
     }
 
     /// Negotiates the representation of the response.
     pub fn wanted(&self) -> Result<Wanted, ApiError> {
-        Ok(Wanted { pretty: self.pretty(), ..negotiate::wanted(self.header("accept"))? })
+        Ok(Wanted {
+            pretty: self.pretty(),
+            ..negotiate::wanted(self.header("accept"))?
+        })
     }
 
     /// Negotiates the representation of an object without columns.
     pub fn wanted_without_table(&self) -> Result<Wanted, ApiError> {
-        Ok(Wanted { pretty: self.pretty(), ..negotiate::wanted_without_table(self.header("accept"))? })
+        Ok(Wanted {
+            pretty: self.pretty(),
+            ..negotiate::wanted_without_table(self.header("accept"))?
+        })
     }
 
     /// Negotiates the representation of one object with columns.
@@ -97,7 +106,9 @@ impl Context {
     /// Returns whether to indent JSON: for `pretty`, or for curl, wget and browsers.
     fn pretty(&self) -> bool {
         let agent = self.header("user-agent");
-        let person = ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix));
+        let person = ["curl", "Wget", "Mozilla/5.0"]
+            .iter()
+            .any(|prefix| agent.starts_with(prefix));
         self.query.switch("pretty").unwrap_or(person)
     }
 
@@ -107,7 +118,15 @@ impl Context {
         if !given.is_empty() {
             return given.to_owned();
         }
-        let agent = self.header("user-agent").split(['/', ' ']).next().unwrap_or_default();
-        if agent.is_empty() { "unknown".to_owned() } else { agent.chars().take(128).collect() }
+        let agent = self
+            .header("user-agent")
+            .split(['/', ' '])
+            .next()
+            .unwrap_or_default();
+        if agent.is_empty() {
+            "unknown".to_owned()
+        } else {
+            agent.chars().take(128).collect()
+        }
     }
 }

@@ -25,7 +25,12 @@ pub fn strictness(context: &Context, kind: &str) -> Result<Strictness, ApiError>
         "" | "Warn" => Ok(Strictness::Warn),
         "Strict" => Ok(Strictness::Strict),
         "Ignore" => Ok(Strictness::Ignore),
-        other => Err(unsupported(kind, "fieldValidation", other, &["Ignore", "Strict", "Warn"])),
+        other => Err(unsupported(
+            kind,
+            "fieldValidation",
+            other,
+            &["Ignore", "Strict", "Warn"],
+        )),
     }
 }
 
@@ -39,8 +44,10 @@ pub fn object(
 ) -> Result<Value, ApiError> {
     let format = negotiate::body_format(context.header("content-type"))?;
     let (object, problems) = match format {
-        Format::Json => json::decode(expected.message, body, strictness).map_err(|e| unreadable(expected, &e))?,
-        Format::Yaml => yaml::decode(expected.message, body, strictness).map_err(|e| unreadable(expected, &e))?,
+        Format::Json => json::decode(expected.message, body, strictness)
+            .map_err(|e| unreadable(expected, &e))?,
+        Format::Yaml => yaml::decode(expected.message, body, strictness)
+            .map_err(|e| unreadable(expected, &e))?,
         Format::Protobuf => (protobuf(expected, body)?, Vec::new()),
     };
     let object = typed(expected, object)?;
@@ -48,11 +55,23 @@ pub fn object(
     Ok(object)
 }
 
-/// Decodes an options object. Clients send it in the version of the group they act on, so every version is accepted.
-pub fn options(context: &Context, kind: &str, message: &'static Message, body: &[u8]) -> Result<Value, ApiError> {
+/// Decodes an options object. Clients send it in the version of the group they act on, so every
+/// version is accepted.
+pub fn options(
+    context: &Context,
+    kind: &str,
+    message: &'static Message,
+    body: &[u8],
+) -> Result<Value, ApiError> {
     let format = negotiate::body_format(context.header("content-type"))?;
-    let version = stated_version(format, body).filter(|version| !version.is_empty()).unwrap_or_else(|| "v1".to_owned());
-    let expected = Expected { api_version: &version, kind, message };
+    let version = stated_version(format, body)
+        .filter(|version| !version.is_empty())
+        .unwrap_or_else(|| "v1".to_owned());
+    let expected = Expected {
+        api_version: &version,
+        kind,
+        message,
+    };
     object(context, expected, body, Strictness::Ignore, &mut Vec::new())
 }
 
@@ -68,16 +87,25 @@ fn stated_version(format: Format, body: &[u8]) -> Option<String> {
 
 fn protobuf(expected: Expected<'_>, body: &[u8]) -> Result<Value, ApiError> {
     let frame = envelope::unwrap(body).map_err(|e| unreadable(expected, &e))?;
-    // The protobuf envelope names the type, which must be checked before the bytes are decoded as that type.
+    // The protobuf envelope names the type, which must be checked before the bytes are decoded as
+    // that type.
     check_type(expected, frame.api_version, frame.kind)?;
-    if !frame.content_encoding.is_empty() || !matches!(frame.content_type, "" | negotiate::PROTOBUF) {
-        return Err(ApiError::bad_request("the body's content type or encoding is not supported"));
+    if !frame.content_encoding.is_empty() || !matches!(frame.content_type, "" | negotiate::PROTOBUF)
+    {
+        return Err(ApiError::bad_request(
+            "the body's content type or encoding is not supported",
+        ));
     }
     proto::decode(expected.message, frame.raw).map_err(|e| unreadable(expected, &e))
 }
 
 fn typed(expected: Expected<'_>, mut object: Value) -> Result<Value, ApiError> {
-    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    let text = |field: &str| {
+        object
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     check_type(expected, text("apiVersion"), text("kind"))?;
     if let Some(map) = object.as_object_mut() {
         map.insert("apiVersion".into(), expected.api_version.into());
@@ -88,7 +116,11 @@ fn typed(expected: Expected<'_>, mut object: Value) -> Result<Value, ApiError> {
 
 /// Checks kind and apiVersion. A body without them has the expected type.
 fn check_type(expected: Expected<'_>, api_version: &str, kind: &str) -> Result<(), ApiError> {
-    let Expected { api_version: version, kind: wanted, .. } = expected;
+    let Expected {
+        api_version: version,
+        kind: wanted,
+        ..
+    } = expected;
     if !kind.is_empty() && kind != wanted {
         return Err(ApiError::bad_request(format!(
             "{kind} in version {api_version:?} cannot be handled as a {wanted}: converting ({api_version}.{kind}) to ({version}.{wanted}): unknown conversion"
@@ -105,7 +137,9 @@ fn check_type(expected: Expected<'_>, api_version: &str, kind: &str) -> Result<(
 fn unreadable(expected: Expected<'_>, error: &DecodeError) -> ApiError {
     let version = expected.api_version.rsplit('/').next().unwrap_or_default();
     let kind = expected.kind;
-    ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}"))
+    ApiError::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+    ))
 }
 
 /// Rejects or warns about unknown and duplicate fields.
@@ -125,12 +159,16 @@ fn judge(
     let version = expected.api_version.rsplit('/').next().unwrap_or_default();
     let kind = expected.kind;
     let why = strict_text(problems);
-    Err(ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}")))
+    Err(ApiError::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {kind}: {why}"
+    )))
 }
 
 /// Formats `strict decoding error: ...` with all problems.
 pub fn strict_text(problems: &[Problem]) -> String {
-    let (yaml, other): (Vec<_>, Vec<_>) = problems.iter().partition(|p| matches!(p, Problem::YamlDuplicate { .. }));
+    let (yaml, other): (Vec<_>, Vec<_>) = problems
+        .iter()
+        .partition(|p| matches!(p, Problem::YamlDuplicate { .. }));
     let mut parts = Vec::new();
     if !yaml.is_empty() {
         let lines: Vec<String> = yaml.iter().map(|p| format!("  {p}")).collect();
@@ -149,16 +187,29 @@ mod tests {
     const OPTIONS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
     fn read(content_type: &str, body: &[u8]) -> Result<Value, ApiError> {
-        let request = http::Request::delete("/api/v1/namespaces/d/pods/p").header("content-type", content_type);
+        let request = http::Request::delete("/api/v1/namespaces/d/pods/p")
+            .header("content-type", content_type);
         let context = Context::new(&request.body(()).unwrap().into_parts().0).unwrap();
-        options(&context, "DeleteOptions", api_schema::schema().message(OPTIONS).unwrap(), body)
+        options(
+            &context,
+            "DeleteOptions",
+            api_schema::schema().message(OPTIONS).unwrap(),
+            body,
+        )
     }
 
     #[test]
     fn delete_options_are_read_in_the_version_of_any_group() {
         let message = api_schema::schema().message(OPTIONS).unwrap();
         let tree = json!({"gracePeriodSeconds": 3, "propagationPolicy": "Orphan"});
-        for version in ["v1", "meta.k8s.io/v1", "apps/v1", "policy/v1", "flowcontrol.apiserver.k8s.io/v1", ""] {
+        for version in [
+            "v1",
+            "meta.k8s.io/v1",
+            "apps/v1",
+            "policy/v1",
+            "flowcontrol.apiserver.k8s.io/v1",
+            "",
+        ] {
             let mut whole = tree.clone();
             (whole["apiVersion"], whole["kind"]) = (version.into(), "DeleteOptions".into());
             let proto = envelope::wrap(version, "DeleteOptions", &proto::encode(message, &tree));
@@ -170,7 +221,10 @@ mod tests {
             ] {
                 let read = read(content_type, &body).unwrap();
                 assert_eq!(read["gracePeriodSeconds"], 3, "{version} {content_type}");
-                assert_eq!(read["propagationPolicy"], "Orphan", "{version} {content_type}");
+                assert_eq!(
+                    read["propagationPolicy"], "Orphan",
+                    "{version} {content_type}"
+                );
             }
         }
         assert!(read("application/json", br#"{"kind":"Pod","apiVersion":"v1"}"#).is_err());

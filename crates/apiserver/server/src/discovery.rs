@@ -34,24 +34,37 @@ fn architecture() -> &'static str {
 
 /// Returns whether a group version is served.
 pub fn is_served(group: &str, version: &str) -> bool {
-    api_kinds::resources().iter().any(|r| r.served && r.group == group && r.version == version)
+    api_kinds::resources()
+        .iter()
+        .any(|r| r.served && r.group == group && r.version == version)
 }
 
 /// Responds to discovery paths; `None` for other paths.
-pub async fn respond(server: &Server, context: &Context, path: &str) -> Result<Option<Response<Body>>, ApiError> {
+pub async fn respond(
+    server: &Server,
+    context: &Context,
+    path: &str,
+) -> Result<Option<Response<Body>>, ApiError> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {
-        [] => Ok(Some(respond::plain_json(200, &json!({"paths": server.discovery.paths()})))),
-        ["api"] | ["apis"] | ["apis", _] | ["api", _] | ["apis", _, _] => server.discovery.respond(context, &parts),
+        [] => Ok(Some(respond::plain_json(
+            200,
+            &json!({"paths": server.discovery.paths()}),
+        ))),
+        ["api"] | ["apis"] | ["apis", _] | ["api", _] | ["apis", _, _] => {
+            server.discovery.respond(context, &parts)
+        }
         ["openid", "v1", "jwks"] => Ok(server.authn.accounts().map(|accounts| {
             let keys = serde_json::to_vec(&accounts.jwks()).unwrap_or_default();
             respond::response(200, "application/jwk-set+json", keys)
         })),
         ["openapi", ..] => server.discovery.openapi().respond(context, &parts).await,
-        [".well-known", "openid-configuration"] => Ok(server
-            .authn
-            .accounts()
-            .map(|accounts| respond::plain_json(200, &accounts.openid_configuration(&server.external_address)))),
+        [".well-known", "openid-configuration"] => Ok(server.authn.accounts().map(|accounts| {
+            respond::plain_json(
+                200,
+                &accounts.openid_configuration(&server.external_address),
+            )
+        })),
         _ => Ok(None),
     }
 }

@@ -1,8 +1,8 @@
 //! API Priority and Fairness: the FlowSchema and the priority level of a request.
 //!
-//! Requests are classified and counted, and response headers name both. Requests are not queued, so a level's shares
-//! have no effect. The table follows the watch cache through an observer; one task writes into each schema's status
-//! whether its level exists.
+//! Requests are classified and counted, and response headers name both. Requests are not queued, so
+//! a level's shares have no effect. The table follows the watch cache through an observer; one task
+//! writes into each schema's status whether its level exists.
 
 mod rules;
 mod status;
@@ -70,34 +70,44 @@ impl FlowControl {
         flow
     }
 
-    /// Returns the first schema that matches the request and whose level exists, and counts the request.
+    /// Returns the first schema that matches the request and whose level exists, and counts the
+    /// request.
     pub fn classify(&self, attributes: &Attributes) -> Option<Class> {
         let class = self.find(attributes)?;
-        *self.dispatched.lock().entry((class.schema.clone(), class.level.clone())).or_default() += 1;
+        *self
+            .dispatched
+            .lock()
+            .entry((class.schema.clone(), class.level.clone()))
+            .or_default() += 1;
         Some(class)
     }
 
     fn find(&self, attributes: &Attributes) -> Option<Class> {
         let table = self.table.read();
-        table.schemas.iter().filter(|schema| schema.rules.iter().any(|rule| rule.fits(attributes))).find_map(|schema| {
-            Some(Class {
-                schema: schema.name.clone(),
-                level: schema.level.clone(),
-                schema_uid: schema.uid.clone(),
-                level_uid: table.levels.get(&schema.level)?.clone(),
+        table
+            .schemas
+            .iter()
+            .filter(|schema| schema.rules.iter().any(|rule| rule.fits(attributes)))
+            .find_map(|schema| {
+                Some(Class {
+                    schema: schema.name.clone(),
+                    level: schema.level.clone(),
+                    schema_uid: schema.uid.clone(),
+                    level_uid: table.levels.get(&schema.level)?.clone(),
+                })
             })
-        })
     }
 
     /// Returns the number of requests by schema and level.
     pub fn dispatched(&self) -> Vec<(String, String, u64)> {
-        let each =
-            |((schema, level), count): (&(Arc<str>, Arc<str>), &u64)| (schema.to_string(), level.to_string(), *count);
+        let each = |((schema, level), count): (&(Arc<str>, Arc<str>), &u64)| {
+            (schema.to_string(), level.to_string(), *count)
+        };
         self.dispatched.lock().iter().map(each).collect()
     }
 
-    /// Responds to `/debug/api_priority_and_fairness/dump_*`. No request is ever queued, so queues and requests are
-    /// empty tables.
+    /// Responds to `/debug/api_priority_and_fairness/dump_*`. No request is ever queued, so queues
+    /// and requests are empty tables.
     pub fn dump(&self, what: &str) -> Option<Response<Body>> {
         let text = match what {
             "dump_priority_levels" => self.dump_levels(),
@@ -115,7 +125,11 @@ impl FlowControl {
             "PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, WaitingRequests, DispatchedRequests\n".to_owned();
         let dispatched = self.dispatched();
         for level in self.table.read().levels.keys() {
-            let count: u64 = dispatched.iter().filter(|(_, l, _)| **l == **level).map(|(.., count)| count).sum();
+            let count: u64 = dispatched
+                .iter()
+                .filter(|(_, l, _)| **l == **level)
+                .map(|(.., count)| count)
+                .sum();
             text.push_str(&format!("{level}, 0, true, false, 0, {count}\n"));
         }
         text
@@ -138,11 +152,21 @@ impl Class {
 }
 
 fn read(object: &Value) -> Schema {
-    let text = |pointer: &str| Arc::from(object.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
+    let text = |pointer: &str| {
+        Arc::from(
+            object
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default(),
+        )
+    };
     Schema {
         name: object.name().into(),
         uid: object.uid().into(),
-        precedence: object.pointer("/spec/matchingPrecedence").and_then(Value::as_i64).unwrap_or(1000),
+        precedence: object
+            .pointer("/spec/matchingPrecedence")
+            .and_then(Value::as_i64)
+            .unwrap_or(1000),
         level: text("/spec/priorityLevelConfiguration/name"),
         rules: Rule::list(object.pointer("/spec/rules")),
     }
@@ -166,7 +190,9 @@ impl Observer for FlowControl {
             if !gone {
                 let schema = read(object);
                 let key = |schema: &Schema| (schema.precedence, schema.name.clone());
-                let at = table.schemas.partition_point(|other| key(other) < key(&schema));
+                let at = table
+                    .schemas
+                    .partition_point(|other| key(other) < key(&schema));
                 table.schemas.insert(at, schema);
             }
         }
@@ -191,14 +217,20 @@ mod tests {
                 "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": true}]}]}})
         };
         let apply = |resource: &str, object: Value| {
-            flow.changed(&GroupResource::new(GROUP, resource), &ObjectEvent::Applied(Arc::new(object)));
+            flow.changed(
+                &GroupResource::new(GROUP, resource),
+                &ObjectEvent::Applied(Arc::new(object)),
+            );
         };
         apply(LEVELS, json!({"metadata": {"name": "low", "uid": "l"}}));
         apply(SCHEMAS, schema("late", 20, "low", "*"));
         apply(SCHEMAS, schema("early", 10, "low", "nodes"));
         apply(SCHEMAS, schema("dangling", 1, "none", "*"));
         let ask = |group: &str| {
-            let user = User { groups: vec![group.to_owned()], ..User::default() };
+            let user = User {
+                groups: vec![group.to_owned()],
+                ..User::default()
+            };
             let attributes = Attributes {
                 user,
                 verb: "get".into(),
@@ -206,7 +238,8 @@ mod tests {
                 is_resource: true,
                 ..Attributes::default()
             };
-            flow.classify(&attributes).map(|class| class.schema_uid.to_string())
+            flow.classify(&attributes)
+                .map(|class| class.schema_uid.to_string())
         };
         assert_eq!(ask("nodes").as_deref(), Some("early"));
         assert_eq!(ask("people").as_deref(), Some("late"));

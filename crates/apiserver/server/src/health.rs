@@ -18,11 +18,23 @@ const ALWAYS: [&str; 2] = ["ping", "log"];
 /// Bootstrap steps by upstream's names.
 const HOOKS: [(&str, Step); 6] = [
     ("poststarthook/rbac/bootstrap-roles", Step::Rbac),
-    ("poststarthook/scheduling/bootstrap-system-priority-classes", Step::Objects),
-    ("poststarthook/priority-and-fairness-config-producer", Step::Objects),
+    (
+        "poststarthook/scheduling/bootstrap-system-priority-classes",
+        Step::Objects,
+    ),
+    (
+        "poststarthook/priority-and-fairness-config-producer",
+        Step::Objects,
+    ),
     ("poststarthook/bootstrap-controller", Step::Service),
-    ("poststarthook/start-service-ip-repair-controllers", Step::Allocations),
-    ("poststarthook/start-system-namespaces-controller", Step::Namespaces),
+    (
+        "poststarthook/start-service-ip-repair-controllers",
+        Step::Allocations,
+    ),
+    (
+        "poststarthook/start-system-namespaces-controller",
+        Step::Namespaces,
+    ),
 ];
 
 struct Check {
@@ -48,10 +60,15 @@ pub async fn respond(
         });
     }
     let excluded: Vec<&str> = context.query.all("exclude").collect();
-    let failed = checks.iter().any(|check| check.failure.is_some() && !excluded.contains(&check.name.as_str()));
+    let failed = checks
+        .iter()
+        .any(|check| check.failure.is_some() && !excluded.contains(&check.name.as_str()));
     if failed || context.query.first("verbose").is_some() {
         let code = if failed { 500 } else { 200 };
-        return Ok(respond::text(code, report(endpoint, &checks, &excluded, failed)));
+        return Ok(respond::text(
+            code,
+            report(endpoint, &checks, &excluded, failed),
+        ));
     }
     Ok(respond::text(200, "ok"))
 }
@@ -70,25 +87,47 @@ fn report(endpoint: &str, checks: &[Check], excluded: &[&str], failed: bool) -> 
         Some(_) => format!("[-]{} failed: reason withheld\n", check.name),
     };
     let mut text: String = checks.iter().map(line).collect();
-    text.push_str(&format!("{endpoint} check {}\n", if failed { "failed" } else { "passed" }));
+    text.push_str(&format!(
+        "{endpoint} check {}\n",
+        if failed { "failed" } else { "passed" }
+    ));
     text
 }
 
 async fn checks(server: &Server, endpoint: &str) -> Vec<Check> {
-    let passed = |name: &str| Check { name: name.to_owned(), failure: None };
-    let check =
-        |name: &str, ok: bool, why: &str| Check { name: name.to_owned(), failure: (!ok).then(|| why.to_owned()) };
+    let passed = |name: &str| Check {
+        name: name.to_owned(),
+        failure: None,
+    };
+    let check = |name: &str, ok: bool, why: &str| Check {
+        name: name.to_owned(),
+        failure: (!ok).then(|| why.to_owned()),
+    };
     let mut all: Vec<Check> = ALWAYS.iter().map(|name| passed(name)).collect();
     let store = store(server).await;
-    all.push(Check { name: "etcd".into(), failure: store.clone() });
+    all.push(Check {
+        name: "etcd".into(),
+        failure: store.clone(),
+    });
     if endpoint == "readyz" {
-        all.push(Check { name: "etcd-readiness".into(), failure: store });
+        all.push(Check {
+            name: "etcd-readiness".into(),
+            failure: store,
+        });
         let synced = server.caches.is_ready();
-        all.push(check("informer-sync", synced, "the caches are not filled yet"));
+        all.push(check(
+            "informer-sync",
+            synced,
+            "the caches are not filled yet",
+        ));
     }
     // Liveness must not depend on steps that wait for another process.
     let done = |step| server.bootstrapped.has(step) || endpoint == "livez";
-    all.extend(HOOKS.iter().map(|(name, step)| check(name, done(*step), "not finished")));
+    all.extend(
+        HOOKS
+            .iter()
+            .map(|(name, step)| check(name, done(*step), "not finished")),
+    );
     if endpoint == "readyz" {
         let stops = server.stopping.is_cancelled() || server.tasks.shutdown().is_cancelled();
         all.push(check("shutdown", !stops, "process is shutting down"));

@@ -20,7 +20,12 @@ pub fn take_target(headers: &mut HeaderMap) -> Result<Option<User>, ApiError> {
 
 fn target(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
     let all = |name: &str| -> Vec<String> {
-        headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect()
+        headers
+            .get_all(name)
+            .iter()
+            .filter_map(|v| v.to_str().ok())
+            .map(str::to_owned)
+            .collect()
     };
     let one = |name: &str| all(name).into_iter().next().unwrap_or_default();
     let mut user = User {
@@ -37,7 +42,9 @@ fn target(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
     }
     let asked = !user.uid.is_empty() || !user.groups.is_empty() || !user.extra.is_empty();
     match (user.name.is_empty(), asked) {
-        (true, true) => Err(ApiError::internal("requested impersonation without impersonating a user")),
+        (true, true) => Err(ApiError::internal(
+            "requested impersonation without impersonating a user",
+        )),
         (true, false) => Ok(None),
         (false, _) => Ok(Some(user)),
     }
@@ -48,7 +55,9 @@ pub fn switch(server: &Server, user: &User, mut other: User) -> Result<User, Api
     for attributes in needed(user, &other) {
         match server.authz.authorize(&attributes) {
             Decision::Allow(_) => {}
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => return Err(forbidden(&attributes, &reason)),
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+                return Err(forbidden(&attributes, &reason));
+            }
         }
     }
     add_own_groups(&mut other);
@@ -56,8 +65,12 @@ pub fn switch(server: &Server, user: &User, mut other: User) -> Result<User, Api
 }
 
 fn needed(user: &User, other: &User) -> Vec<Attributes> {
-    let base =
-        Attributes { user: user.clone(), verb: "impersonate".into(), is_resource: true, ..Attributes::default() };
+    let base = Attributes {
+        user: user.clone(),
+        verb: "impersonate".into(),
+        is_resource: true,
+        ..Attributes::default()
+    };
     let mut all = Vec::new();
     match account(&other.name) {
         Some((namespace, name)) => all.push(Attributes {
@@ -66,12 +79,24 @@ fn needed(user: &User, other: &User) -> Vec<Attributes> {
             name: name.into(),
             ..base.clone()
         }),
-        None => all.push(Attributes { resource: "users".into(), name: other.name.clone(), ..base.clone() }),
+        None => all.push(Attributes {
+            resource: "users".into(),
+            name: other.name.clone(),
+            ..base.clone()
+        }),
     }
     for group in &other.groups {
-        all.push(Attributes { resource: "groups".into(), name: group.clone(), ..base.clone() });
+        all.push(Attributes {
+            resource: "groups".into(),
+            name: group.clone(),
+            ..base.clone()
+        });
     }
-    let authentication = Attributes { group: "authentication.k8s.io".into(), version: "v1".into(), ..base };
+    let authentication = Attributes {
+        group: "authentication.k8s.io".into(),
+        version: "v1".into(),
+        ..base
+    };
     for (key, values) in &other.extra {
         let subresource = key.clone();
         all.extend(values.iter().map(|value| Attributes {
@@ -82,29 +107,45 @@ fn needed(user: &User, other: &User) -> Vec<Attributes> {
         }));
     }
     if !other.uid.is_empty() {
-        all.push(Attributes { resource: "uids".into(), name: other.uid.clone(), ..authentication });
+        all.push(Attributes {
+            resource: "uids".into(),
+            name: other.uid.clone(),
+            ..authentication
+        });
     }
     all
 }
 
-/// Returns namespace and name of a ServiceAccount's user name. A name that no ServiceAccount can have belongs to a
-/// plain user.
+/// Returns namespace and name of a ServiceAccount's user name. A name that no ServiceAccount can
+/// have belongs to a plain user.
 fn account(user: &str) -> Option<(&str, &str)> {
     let part = |text: &str| {
         let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
         !text.is_empty() && text.chars().all(known)
     };
-    user.strip_prefix(ACCOUNT)?.split_once(':').filter(|(namespace, name)| part(namespace) && part(name))
+    user.strip_prefix(ACCOUNT)?
+        .split_once(':')
+        .filter(|(namespace, name)| part(namespace) && part(name))
 }
 
 fn add_own_groups(user: &mut User) {
     if user.groups.is_empty()
         && let Some((namespace, _)) = account(&user.name)
     {
-        user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
+        user.groups = vec![
+            "system:serviceaccounts".into(),
+            format!("system:serviceaccounts:{namespace}"),
+        ];
     }
-    let own = if user.name == User::ANONYMOUS { "system:unauthenticated" } else { "system:authenticated" };
-    let has = user.groups.iter().any(|g| g == "system:authenticated" || g == "system:unauthenticated");
+    let own = if user.name == User::ANONYMOUS {
+        "system:unauthenticated"
+    } else {
+        "system:authenticated"
+    };
+    let has = user
+        .groups
+        .iter()
+        .any(|g| g == "system:authenticated" || g == "system:unauthenticated");
     if !has {
         user.groups.push(own.into());
     }
@@ -116,8 +157,16 @@ mod tests {
 
     #[test]
     fn account_has_a_namespace_and_a_name() {
-        assert_eq!(account("system:serviceaccount:ns:name"), Some(("ns", "name")));
-        for user in ["system:serviceaccount:ns:a:b", "system:serviceaccount::a", "system:serviceaccount:ns:", "ns:a"] {
+        assert_eq!(
+            account("system:serviceaccount:ns:name"),
+            Some(("ns", "name"))
+        );
+        for user in [
+            "system:serviceaccount:ns:a:b",
+            "system:serviceaccount::a",
+            "system:serviceaccount:ns:",
+            "ns:a",
+        ] {
             assert_eq!(account(user), None, "{user}");
         }
     }

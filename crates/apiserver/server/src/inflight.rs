@@ -1,9 +1,10 @@
 //! Limits of concurrent requests.
 //!
-//! Requests above the limit wait up to a quarter of the request timeout. The number of waiting requests is bounded,
-//! too; those above it are rejected with 429. Nodes and the control plane's own clients have separate limits, so that
-//! a flood of other requests does not make nodes look dead. Watches, streams, proxies and health checks are not
-//! counted, nor are members of `system:masters`, who must be able to repair an overloaded server.
+//! Requests above the limit wait up to a quarter of the request timeout. The number of waiting
+//! requests is bounded, too; those above it are rejected with 429. Nodes and the control plane's
+//! own clients have separate limits, so that a flood of other requests does not make nodes look
+//! dead. Watches, streams, proxies and health checks are not counted, nor are members of
+//! `system:masters`, who must be able to repair an overloaded server.
 
 use crate::context::Context;
 use api_meta::ApiError;
@@ -43,7 +44,11 @@ pub struct Place {
 impl InFlight {
     /// Creates limits of reads and writes; 0 for none.
     pub fn new(reading: usize, mutating: usize, request_timeout: Duration) -> Self {
-        let system = if reading == 0 || mutating == 0 { 0 } else { reading.saturating_add(mutating) };
+        let system = if reading == 0 || mutating == 0 {
+            0
+        } else {
+            reading.saturating_add(mutating)
+        };
         InFlight {
             reading: Lane::new(reading),
             mutating: Lane::new(mutating),
@@ -64,7 +69,9 @@ impl InFlight {
             false => &self.mutating,
         };
         match lane {
-            Some(lane) if !is_exempt(&context.info, &context.user) => lane.enter(self.patience).await,
+            Some(lane) if !is_exempt(&context.info, &context.user) => {
+                lane.enter(self.patience).await
+            }
             _ => Ok(Place { _permit: None }),
         }
     }
@@ -82,14 +89,18 @@ impl Lane {
 
     async fn enter(&self, patience: Duration) -> Result<Place, ApiError> {
         if let Ok(permit) = self.places.clone().try_acquire_owned() {
-            return Ok(Place { _permit: Some(permit) });
+            return Ok(Place {
+                _permit: Some(permit),
+            });
         }
         let waits = Waits::begin(&self.waiting);
         if waits.before >= self.limit.saturating_mul(WAITING_PER_PLACE) {
             return Err(too_many());
         }
         match tokio::time::timeout(patience, self.places.clone().acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(Place { _permit: Some(permit) }),
+            Ok(Ok(permit)) => Ok(Place {
+                _permit: Some(permit),
+            }),
             _ => Err(too_many()),
         }
     }
@@ -103,7 +114,10 @@ struct Waits<'a> {
 
 impl<'a> Waits<'a> {
     fn begin(count: &'a AtomicUsize) -> Self {
-        Waits { count, before: count.fetch_add(1, Ordering::Relaxed) }
+        Waits {
+            count,
+            before: count.fetch_add(1, Ordering::Relaxed),
+        }
     }
 }
 
@@ -115,12 +129,16 @@ impl Drop for Waits<'_> {
 
 /// Returns whether a request lasts as long as its client wants: limits and timeouts do not apply.
 pub fn is_long_running(info: &RequestInfo) -> bool {
-    let streams = matches!(info.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward");
+    let streams = matches!(
+        info.subresource.as_str(),
+        "attach" | "exec" | "proxy" | "log" | "portforward"
+    );
     info.is_resource && (info.verb == "watch" || streams)
 }
 
 fn is_system(user: &User) -> bool {
-    SYSTEM_USERS.contains(&user.name.as_str()) || SYSTEM_GROUPS.iter().any(|group| user.in_group(group))
+    SYSTEM_USERS.contains(&user.name.as_str())
+        || SYSTEM_GROUPS.iter().any(|group| user.in_group(group))
 }
 
 fn is_exempt(info: &RequestInfo, user: &User) -> bool {
@@ -140,7 +158,11 @@ mod tests {
     use api_meta::Reason;
 
     fn context(method: http::Method, path: &str, group: &str) -> Context {
-        let request = http::Request::builder().method(method).uri(path).body(()).unwrap();
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .body(())
+            .unwrap();
         let mut context = Context::new(&request.into_parts().0).unwrap();
         context.user.groups.push(group.to_owned());
         context
@@ -159,11 +181,24 @@ mod tests {
             .collect();
         tokio::task::yield_now().await;
         let refused = limits.enter(&write()).await.unwrap_err();
-        assert_eq!((refused.reason, refused.details.unwrap().retry_after_seconds), (Reason::TooManyRequests, 1));
-        let admin = context(http::Method::POST, "/api/v1/namespaces/d/pods", User::MASTERS);
-        assert!(limits.enter(&admin).await.is_ok(), "administrators are let in");
+        assert_eq!(
+            (refused.reason, refused.details.unwrap().retry_after_seconds),
+            (Reason::TooManyRequests, 1)
+        );
+        let admin = context(
+            http::Method::POST,
+            "/api/v1/namespaces/d/pods",
+            User::MASTERS,
+        );
+        assert!(
+            limits.enter(&admin).await.is_ok(),
+            "administrators are let in"
+        );
         let read = context(http::Method::GET, "/api/v1/namespaces/d/pods", "people");
-        assert!(limits.enter(&read).await.is_ok(), "reads have no limit here");
+        assert!(
+            limits.enter(&read).await.is_ok(),
+            "reads have no limit here"
+        );
         drop(place);
         for one in waiting {
             assert!(one.await.unwrap().is_ok(), "who waits gets the place");
@@ -175,13 +210,29 @@ mod tests {
         let limits = InFlight::new(1, 1, Duration::from_millis(40));
         let read = context(http::Method::GET, "/api/v1/pods", "people");
         let _place = limits.enter(&read).await.unwrap();
-        assert_eq!(limits.enter(&read).await.unwrap_err().reason, Reason::TooManyRequests);
+        assert_eq!(
+            limits.enter(&read).await.unwrap_err().reason,
+            Reason::TooManyRequests
+        );
         let node = context(http::Method::GET, "/api/v1/pods", "system:nodes");
-        assert!(limits.enter(&node).await.is_ok(), "nodes have places of their own");
+        assert!(
+            limits.enter(&node).await.is_ok(),
+            "nodes have places of their own"
+        );
         let health = context(http::Method::GET, "/readyz", "people");
         assert!(limits.enter(&health).await.is_ok());
-        for path in ["/api/v1/pods?watch=1", "/api/v1/namespaces/d/pods/p/log", "/api/v1/nodes/n/proxy/metrics"] {
-            assert!(limits.enter(&context(http::Method::GET, path, "people")).await.is_ok(), "{path}");
+        for path in [
+            "/api/v1/pods?watch=1",
+            "/api/v1/namespaces/d/pods/p/log",
+            "/api/v1/nodes/n/proxy/metrics",
+        ] {
+            assert!(
+                limits
+                    .enter(&context(http::Method::GET, path, "people"))
+                    .await
+                    .is_ok(),
+                "{path}"
+            );
         }
     }
 }

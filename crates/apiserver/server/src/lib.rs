@@ -1,8 +1,9 @@
 //! The API server: the handler chain of a request, and the process around it.
 //!
-//! Follow a request from `pipeline::handle`: the path is parsed (`request_info`), the user is authenticated,
-//! impersonation and authorization are decided, then `route` picks the handler of the verb (`handlers/`), which
-//! decodes the body, calls the registry and encodes the response (`respond`). `run` starts a server from its options.
+//! Follow a request from `pipeline::handle`: the path is parsed (`request_info`), the user is
+//! authenticated, impersonation and authorization are decided, then `route` picks the handler of
+//! the verb (`handlers/`), which decodes the body, calls the registry and encodes the response
+//! (`respond`). `run` starts a server from its options.
 
 mod authentication_config;
 mod base64url;

@@ -1,7 +1,7 @@
 //! `/metrics`, in Prometheus' text format 0.0.4 with upstream's names.
 //!
-//! Written by hand: libraries write the OpenMetrics form, whose TYPE lines name counters differently from what
-//! upstream's dashboards and tests expect.
+//! Written by hand: libraries write the OpenMetrics form, whose TYPE lines name counters
+//! differently from what upstream's dashboards and tests expect.
 
 mod process;
 mod text;
@@ -22,8 +22,8 @@ use text::Page;
 
 /// Upstream's buckets of request durations, in seconds.
 const DURATIONS: [f64; 23] = [
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
-    45.0, 60.0,
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
+    10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 /// Upstream's buckets of response sizes, in bytes.
 const SIZES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
@@ -76,13 +76,28 @@ impl ServerMetrics {
     }
 
     /// Records the end of a request.
-    pub fn end(&self, begun: Gauge, context: &Context, code: u16, size: Option<u64>, took: Duration) {
+    pub fn end(
+        &self,
+        begun: Gauge,
+        context: &Context,
+        code: u16,
+        size: Option<u64>,
+        took: Duration,
+    ) {
         drop(begun);
         let key = key(context);
         let durations = || Histogram::new(&DURATIONS);
-        self.durations.lock().entry(key.clone()).or_insert_with(durations).observe(took.as_secs_f64());
+        self.durations
+            .lock()
+            .entry(key.clone())
+            .or_insert_with(durations)
+            .observe(took.as_secs_f64());
         if let Some(size) = size {
-            self.sizes.lock().entry(key.clone()).or_insert_with(|| Histogram::new(&SIZES)).observe(size as f64);
+            self.sizes
+                .lock()
+                .entry(key.clone())
+                .or_insert_with(|| Histogram::new(&SIZES))
+                .observe(size as f64);
         }
         *self.requests.lock().entry((key, code)).or_default() += 1;
     }
@@ -94,12 +109,20 @@ impl ServerMetrics {
 
     /// Counts an event that was sent to a watcher.
     pub fn watch_event(&self, row: &'static Resource) {
-        *self.events.lock().entry((row.group, row.version, row.kind)).or_default() += 1;
+        *self
+            .events
+            .lock()
+            .entry((row.group, row.version, row.kind))
+            .or_default() += 1;
     }
 
     /// Counts an authentication attempt.
     pub fn authenticated(&self, ok: bool) {
-        let counter = if ok { &self.authenticated } else { &self.refused };
+        let counter = if ok {
+            &self.authenticated
+        } else {
+            &self.refused
+        };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -109,75 +132,187 @@ impl ServerMetrics {
         self.write_requests(&mut page);
         self.write_server(&mut page, server);
         process::write(&mut page);
-        respond::response(200, "text/plain; version=0.0.4; charset=utf-8", page.finish())
+        respond::response(
+            200,
+            "text/plain; version=0.0.4; charset=utf-8",
+            page.finish(),
+        )
     }
 
     fn write_requests(&self, page: &mut Page) {
-        page.head("apiserver_request_total", "counter", "Requests by verb, resource and code.");
+        page.head(
+            "apiserver_request_total",
+            "counter",
+            "Requests by verb, resource and code.",
+        );
         for ((key, code), count) in &*self.requests.lock() {
-            page.line("apiserver_request_total", &labels(key, Some(*code)), *count as f64);
+            page.line(
+                "apiserver_request_total",
+                &labels(key, Some(*code)),
+                *count as f64,
+            );
         }
-        page.head("apiserver_request_duration_seconds", "histogram", "Time to answer, in seconds.");
+        page.head(
+            "apiserver_request_duration_seconds",
+            "histogram",
+            "Time to answer, in seconds.",
+        );
         for (key, durations) in &*self.durations.lock() {
-            write_histogram(page, "apiserver_request_duration_seconds", &labels(key, None), durations);
+            write_histogram(
+                page,
+                "apiserver_request_duration_seconds",
+                &labels(key, None),
+                durations,
+            );
         }
         let sli = "apiserver_request_sli_duration_seconds";
-        page.head(sli, "histogram", "Time to answer without waiting for webhooks, in seconds; watches are left out.");
-        for (key, durations) in self.durations.lock().iter().filter(|(key, _)| key.verb != "WATCH") {
+        page.head(
+            sli,
+            "histogram",
+            "Time to answer without waiting for webhooks, in seconds; watches are left out.",
+        );
+        for (key, durations) in self
+            .durations
+            .lock()
+            .iter()
+            .filter(|(key, _)| key.verb != "WATCH")
+        {
             write_histogram(page, sli, &labels(key, None), durations);
         }
-        page.head("apiserver_response_sizes", "histogram", "Bytes of answers whose size is known.");
+        page.head(
+            "apiserver_response_sizes",
+            "histogram",
+            "Bytes of answers whose size is known.",
+        );
         for (key, sizes) in &*self.sizes.lock() {
             write_histogram(page, "apiserver_response_sizes", &labels(key, None), sizes);
         }
-        page.head("apiserver_watch_events_total", "counter", "Events sent to watchers.");
+        page.head(
+            "apiserver_watch_events_total",
+            "counter",
+            "Events sent to watchers.",
+        );
         for ((group, version, kind), count) in &*self.events.lock() {
-            let labels = [("group", (*group).into()), ("version", (*version).into()), ("kind", (*kind).into())];
+            let labels = [
+                ("group", (*group).into()),
+                ("version", (*version).into()),
+                ("kind", (*kind).into()),
+            ];
             page.line("apiserver_watch_events_total", &labels, *count as f64);
         }
     }
 
     fn write_server(&self, page: &mut Page, server: &Server) {
         let load = |counter: &AtomicI64| counter.load(Ordering::Relaxed) as f64;
-        page.head("apiserver_current_inflight_requests", "gauge", "Requests that are being served.");
+        page.head(
+            "apiserver_current_inflight_requests",
+            "gauge",
+            "Requests that are being served.",
+        );
         for (kind, counter) in [("readOnly", &self.reading), ("mutating", &self.mutating)] {
-            page.line("apiserver_current_inflight_requests", &[("request_kind", kind.into())], load(counter));
+            page.line(
+                "apiserver_current_inflight_requests",
+                &[("request_kind", kind.into())],
+                load(counter),
+            );
         }
-        page.head("apiserver_longrunning_requests", "gauge", "Watches that are open.");
-        page.line("apiserver_longrunning_requests", &[("verb", "WATCH".into())], load(&self.watches));
+        page.head(
+            "apiserver_longrunning_requests",
+            "gauge",
+            "Watches that are open.",
+        );
+        page.line(
+            "apiserver_longrunning_requests",
+            &[("verb", "WATCH".into())],
+            load(&self.watches),
+        );
         page.head("apiserver_storage_objects", "gauge", "Stored objects.");
         for cache in server.caches.all() {
             let row = cache.kind().row;
-            page.line("apiserver_storage_objects", &[("resource", row.group_resource())], cache.len() as f64);
+            page.line(
+                "apiserver_storage_objects",
+                &[("resource", row.group_resource())],
+                cache.len() as f64,
+            );
         }
-        page.head("authentication_attempts", "counter", "Authentications by result.");
+        page.head(
+            "authentication_attempts",
+            "counter",
+            "Authentications by result.",
+        );
         for (result, counter) in [("success", &self.authenticated), ("failure", &self.refused)] {
-            page.line("authentication_attempts", &[("result", result.into())], counter.load(Ordering::Relaxed) as f64);
+            page.line(
+                "authentication_attempts",
+                &[("result", result.into())],
+                counter.load(Ordering::Relaxed) as f64,
+            );
         }
-        write_timings(page, "etcd_request_duration_seconds", "operation", server.store.timings());
+        write_timings(
+            page,
+            "etcd_request_duration_seconds",
+            "operation",
+            server.store.timings(),
+        );
         let admission = server.registry.admission_timings();
-        write_timings(page, "apiserver_admission_controller_admission_duration_seconds", "name", admission);
+        write_timings(
+            page,
+            "apiserver_admission_controller_admission_duration_seconds",
+            "name",
+            admission,
+        );
         write_certificate_life(page, server);
-        page.head("apiserver_audit_event_total", "counter", "Audit events sent; there is no audit backend.");
+        page.head(
+            "apiserver_audit_event_total",
+            "counter",
+            "Audit events sent; there is no audit backend.",
+        );
         page.line("apiserver_audit_event_total", &[], 0.0);
         let flows = "apiserver_flowcontrol_dispatched_requests_total";
-        page.head(flows, "counter", "Requests by the flow schema and level that they were classified to.");
+        page.head(
+            flows,
+            "counter",
+            "Requests by the flow schema and level that they were classified to.",
+        );
         for (schema, level, count) in server.flow.dispatched() {
-            page.line(flows, &[("flow_schema", schema), ("priority_level", level)], count as f64);
+            page.line(
+                flows,
+                &[("flow_schema", schema), ("priority_level", level)],
+                count as f64,
+            );
         }
-        page.head("kubernetes_build_info", "gauge", "The version that is running.");
-        page.line("kubernetes_build_info", &[("git_version", crate::discovery::GIT_VERSION.into())], 1.0);
+        page.head(
+            "kubernetes_build_info",
+            "gauge",
+            "The version that is running.",
+        );
+        page.line(
+            "kubernetes_build_info",
+            &[("git_version", crate::discovery::GIT_VERSION.into())],
+            1.0,
+        );
     }
 }
 
 fn write_certificate_life(page: &mut Page, server: &Server) {
     const NAME: &str = "apiserver_client_certificate_expiration_seconds";
-    page.head(NAME, "histogram", "Time left of the certificates that requests came with.");
+    page.head(
+        NAME,
+        "histogram",
+        "Time left of the certificates that requests came with.",
+    );
     let life = server.authn.certificate_life();
     for (bound, count) in life.buckets() {
-        page.line(&format!("{NAME}_bucket"), &[("le", bound.to_string())], count as f64);
+        page.line(
+            &format!("{NAME}_bucket"),
+            &[("le", bound.to_string())],
+            count as f64,
+        );
     }
-    page.line(&format!("{NAME}_bucket"), &[("le", "+Inf".into())], life.count as f64);
+    page.line(
+        &format!("{NAME}_bucket"),
+        &[("le", "+Inf".into())],
+        life.count as f64,
+    );
     page.line(&format!("{NAME}_sum"), &[], life.seconds);
     page.line(&format!("{NAME}_count"), &[], life.count as f64);
 }
@@ -190,9 +325,16 @@ fn write_timings(page: &mut Page, name: &str, label: &'static str, timings: &Tim
     }
 }
 
-fn write_histogram(page: &mut Page, name: &str, labels: &[(&'static str, String)], histogram: &Histogram) {
+fn write_histogram(
+    page: &mut Page,
+    name: &str,
+    labels: &[(&'static str, String)],
+    histogram: &Histogram,
+) {
     let mut labels = labels.to_vec();
-    let bounds = histogram.buckets().map(|(bound, count)| (bound.to_string(), count));
+    let bounds = histogram
+        .buckets()
+        .map(|(bound, count)| (bound.to_string(), count));
     for (bound, count) in bounds.chain([("+Inf".to_owned(), histogram.count())]) {
         labels.push(("le", bound));
         page.line(&format!("{name}_bucket"), &labels, count as f64);
@@ -204,29 +346,43 @@ fn write_histogram(page: &mut Page, name: &str, labels: &[(&'static str, String)
 
 fn key(context: &Context) -> Key {
     let info = &context.info;
-    let known = !info.is_resource || api_kinds::find(&info.group, &info.version, &info.resource).is_some();
+    let known =
+        !info.is_resource || api_kinds::find(&info.group, &info.version, &info.resource).is_some();
     let text = |t: &String| if known { t.clone() } else { String::new() };
-    let scope = match (info.is_resource, info.name.is_empty(), info.namespace.is_empty()) {
+    let scope = match (
+        info.is_resource,
+        info.name.is_empty(),
+        info.namespace.is_empty(),
+    ) {
         (false, ..) => "",
         (true, false, _) => "resource",
         (true, true, false) => "namespace",
         (true, true, true) => "cluster",
     };
     Key {
-        verb: if info.is_resource { info.verb.to_ascii_uppercase() } else { "GET".into() },
+        verb: if info.is_resource {
+            info.verb.to_ascii_uppercase()
+        } else {
+            "GET".into()
+        },
         group: text(&info.group),
         version: text(&info.version),
         resource: text(&info.resource),
-        subresource: if known { subresource(context) } else { String::new() },
+        subresource: if known {
+            subresource(context)
+        } else {
+            String::new()
+        },
         scope,
     }
 }
 
-/// Returns the subresource label. As upstream, paths that are no resources count as subresources; their number is
-/// bounded.
+/// Returns the subresource label. As upstream, paths that are no resources count as subresources;
+/// their number is bounded.
 fn subresource(context: &Context) -> String {
     let info = &context.info;
-    let known = |name: &str| ["/livez", "/readyz", "/healthz", "/metrics", "/version"].contains(&name);
+    let known =
+        |name: &str| ["/livez", "/readyz", "/healthz", "/metrics", "/version"].contains(&name);
     match info.is_resource {
         true => api_kinds::find(&info.group, &info.version, &info.resource)
             .and_then(|row| row.subresource(&info.subresource))

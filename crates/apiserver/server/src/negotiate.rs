@@ -71,13 +71,21 @@ pub struct MediaRange {
 impl MediaRange {
     /// Returns a parameter's value.
     pub fn parameter(&self, name: &str) -> Option<&str> {
-        self.parameters.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
+        self.parameters
+            .iter()
+            .find(|(k, _)| k == name)
+            .map(|(_, v)| v.as_str())
     }
 }
 
 /// Parses the ranges of an Accept header, most preferred first.
 pub fn ranges(accept: &str) -> Vec<MediaRange> {
-    let mut all: Vec<MediaRange> = accept.split(',').map(str::trim).filter(|r| !r.is_empty()).map(range).collect();
+    let mut all: Vec<MediaRange> = accept
+        .split(',')
+        .map(str::trim)
+        .filter(|r| !r.is_empty())
+        .map(range)
+        .collect();
     all.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     all
 }
@@ -94,7 +102,8 @@ fn range(text: &str) -> MediaRange {
         if name.trim() == "q" {
             out.quality = value.parse().unwrap_or(0.0);
         } else {
-            out.parameters.push((name.trim().to_owned(), value.to_owned()));
+            out.parameters
+                .push((name.trim().to_owned(), value.to_owned()));
         }
     }
     out
@@ -115,7 +124,10 @@ fn first_of(accept: &str, possible: impl Fn(&Wanted) -> bool) -> Result<Wanted, 
         return Ok(Wanted::default());
     }
     let ranges = ranges(accept);
-    let mut acceptable = ranges.iter().filter(|r| r.quality > 0.0).filter_map(acceptable);
+    let mut acceptable = ranges
+        .iter()
+        .filter(|r| r.quality > 0.0)
+        .filter_map(acceptable);
     acceptable.find(possible).ok_or_else(not_acceptable)
 }
 
@@ -135,7 +147,11 @@ fn acceptable(range: &MediaRange) -> Option<Wanted> {
         Some("PartialObjectMetadataList") => Transform::PartialList,
         Some(_) => return None,
     };
-    Some(Wanted { format, transform, pretty: false })
+    Some(Wanted {
+        format,
+        transform,
+        pretty: false,
+    })
 }
 
 /// Returns a 406 error.
@@ -144,13 +160,17 @@ pub fn not_acceptable() -> ApiError {
     ApiError::new(Reason::NotAcceptable, text)
 }
 
-/// Returns a 406 error for the metadata of one object where the response is a list, and the reverse.
+/// Returns a 406 error for the metadata of one object where the response is a list, and the
+/// reverse.
 pub fn wrong_plurality(transform: Transform, kind: &str) -> ApiError {
     let (asked, what) = match transform {
         Transform::PartialList => ("PartialObjectMetadataList", "not a list"),
         _ => ("PartialObjectMetadata", "a list"),
     };
-    ApiError::new(Reason::NotAcceptable, format!("you requested {asked}, but the requested object is {what} ({kind})"))
+    ApiError::new(
+        Reason::NotAcceptable,
+        format!("you requested {asked}, but the requested object is {what} ({kind})"),
+    )
 }
 
 /// Returns the format of a body by its Content-Type; an empty one is JSON.
@@ -165,13 +185,21 @@ pub fn body_format(content_type: &str) -> Result<Format, ApiError> {
 
 /// Returns a Content-Type without parameters, in lower case.
 pub fn media_type(content_type: &str) -> String {
-    content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase()
 }
 
 /// Returns a 415 error.
 pub fn unsupported_media_type(accepted: &[&str]) -> ApiError {
     let text = "the body of the request was in an unknown format - accepted media types include: ";
-    ApiError::new(Reason::UnsupportedMediaType, format!("{text}{}", accepted.join(", ")))
+    ApiError::new(
+        Reason::UnsupportedMediaType,
+        format!("{text}{}", accepted.join(", ")),
+    )
 }
 
 #[cfg(test)]
@@ -181,19 +209,31 @@ mod tests {
 
     #[test]
     fn accept_headers() {
-        let check = |accept: &str, format: Format| assert_eq!(wanted(accept).unwrap().format, format, "{accept}");
+        let check = |accept: &str, format: Format| {
+            assert_eq!(wanted(accept).unwrap().format, format, "{accept}")
+        };
         check("", Format::Json);
         check("*/*", Format::Json);
         check("text/html, application/yaml;q=0.3", Format::Yaml);
-        check("application/vnd.kubernetes.protobuf;q=0.1,application/json;q=0.9", Format::Json);
-        check("application/vnd.kubernetes.protobuf,application/json", Format::Protobuf);
-        let table = wanted("application/json;as=Table;v=v1;g=meta.k8s.io,application/json").unwrap();
+        check(
+            "application/vnd.kubernetes.protobuf;q=0.1,application/json;q=0.9",
+            Format::Json,
+        );
+        check(
+            "application/vnd.kubernetes.protobuf,application/json",
+            Format::Protobuf,
+        );
+        let table =
+            wanted("application/json;as=Table;v=v1;g=meta.k8s.io,application/json").unwrap();
         assert_eq!(table.transform, Transform::Table);
-        let plain = wanted_without_table("application/json;as=Table;v=v1;g=meta.k8s.io,application/json").unwrap();
+        let plain =
+            wanted_without_table("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+                .unwrap();
         assert_eq!(plain.transform, Transform::None);
         let only_table = wanted_without_table("application/json;as=Table;v=v1;g=meta.k8s.io");
         assert_eq!(only_table.unwrap_err().reason, Reason::NotAcceptable);
-        let list = wanted("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").unwrap();
+        let list =
+            wanted("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").unwrap();
         assert_eq!(list.transform, Transform::PartialList);
         assert!(wanted("text/csv").is_err());
         assert!(wanted("application/json;as=Chart;v=v1;g=meta.k8s.io").is_err());

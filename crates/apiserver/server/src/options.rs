@@ -15,7 +15,12 @@ use std::path::PathBuf;
 
 /// Serves the Kubernetes API over an etcd v3 store.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "kube-apiserver", version, about, disable_help_subcommand = true)]
+#[command(
+    name = "kube-apiserver",
+    version,
+    about,
+    disable_help_subcommand = true
+)]
 pub struct ServerOptions {
     /// Members of the store, as http:// or https:// URLs
     #[arg(long, value_delimiter = ',', required = true)]
@@ -95,7 +100,8 @@ pub struct ServerOptions {
     /// Accept bootstrap tokens
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub enable_bootstrap_token_auth: bool,
-    /// Accept requests without credentials as system:anonymous (default true, false with AlwaysAllow)
+    /// Accept requests without credentials as system:anonymous (default true, false with
+    /// AlwaysAllow)
     #[arg(long, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub anonymous_auth: Option<bool>,
     /// File that lists the paths open to requests without credentials
@@ -167,7 +173,11 @@ pub struct ServerOptions {
     #[arg(long)]
     pub kubelet_certificate_authority: Option<PathBuf>,
     /// Types of node addresses to use, most preferred first
-    #[arg(long, value_delimiter = ',', default_value = "InternalIP,ExternalIP,Hostname")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "InternalIP,ExternalIP,Hostname"
+    )]
     pub kubelet_preferred_address_types: Vec<String>,
 
     /// Logging.
@@ -176,8 +186,12 @@ pub struct ServerOptions {
 }
 
 fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let range = text.split_once('-').and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
-    range.filter(|r| r.start() <= r.end() && *r.start() > 0).ok_or_else(|| format!("{text:?} is not FIRST-LAST"))
+    let range = text
+        .split_once('-')
+        .and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
+    range
+        .filter(|r| r.start() <= r.end() && *r.start() > 0)
+        .ok_or_else(|| format!("{text:?} is not FIRST-LAST"))
 }
 
 impl ServerOptions {
@@ -196,10 +210,14 @@ impl ServerOptions {
     /// # Errors
     /// A configuration file that can't be used.
     pub fn authn(&self) -> anyhow::Result<AuthnOptions> {
-        let accounts = !self.service_account_key_file.is_empty() || self.service_account_signing_key_file.is_some();
+        let accounts = !self.service_account_key_file.is_empty()
+            || self.service_account_signing_key_file.is_some();
         Ok(AuthnOptions {
             client_ca_file: self.client_ca_file.clone(),
-            request_header: self.requestheader_client_ca_file.clone().map(|ca| self.request_header(ca)),
+            request_header: self
+                .requestheader_client_ca_file
+                .clone()
+                .map(|ca| self.request_header(ca)),
             token_auth_file: self.token_auth_file.clone(),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             service_accounts: accounts.then(|| self.service_accounts()).transpose()?,
@@ -207,21 +225,29 @@ impl ServerOptions {
         })
     }
 
-    /// Returns the paths open to anonymous requests. With AlwaysAllow there are none: every anonymous request would
-    /// be allowed.
+    /// Returns the paths open to anonymous requests. With AlwaysAllow there are none: every
+    /// anonymous request would be allowed.
     fn anonymous(&self) -> anyhow::Result<Anonymous> {
         let configured = match &self.authentication_config {
             Some(path) => authentication_config::read(path)?,
             None => None,
         };
         if configured.is_some() && self.anonymous_auth.is_some() {
-            bail!("--anonymous-auth can't be given when --authentication-config has the field anonymous; leave it out");
+            bail!(
+                "--anonymous-auth can't be given when --authentication-config has the field anonymous; leave it out"
+            );
         }
         let everywhere = self.anonymous_auth.unwrap_or(true);
-        let flag = if everywhere { Anonymous::Everywhere } else { Anonymous::Nobody };
+        let flag = if everywhere {
+            Anonymous::Everywhere
+        } else {
+            Anonymous::Nobody
+        };
         let anonymous = configured.unwrap_or(flag);
         if anonymous != Anonymous::Nobody && self.modes()?.contains(&Mode::AlwaysAllow) {
-            tracing::warn!("requests without credentials are rejected, because --authorization-mode is AlwaysAllow");
+            tracing::warn!(
+                "requests without credentials are rejected, because --authorization-mode is AlwaysAllow"
+            );
             return Ok(Anonymous::Nobody);
         }
         Ok(anonymous)
@@ -240,9 +266,15 @@ impl ServerOptions {
 
     /// Returns the headers in which a front proxy sends the user.
     pub fn identity_headers(&self) -> IdentityHeaders {
-        let names =
-            [&self.requestheader_username_headers, &self.requestheader_group_headers, &self.requestheader_uid_headers];
-        IdentityHeaders::new(names.into_iter().flatten(), &self.requestheader_extra_headers_prefix)
+        let names = [
+            &self.requestheader_username_headers,
+            &self.requestheader_group_headers,
+            &self.requestheader_uid_headers,
+        ];
+        IdentityHeaders::new(
+            names.into_iter().flatten(),
+            &self.requestheader_extra_headers_prefix,
+        )
     }
 
     fn service_accounts(&self) -> anyhow::Result<ServiceAccounts> {
@@ -273,13 +305,24 @@ impl ServerOptions {
     /// # Errors
     /// An unknown mode.
     pub fn modes(&self) -> anyhow::Result<Vec<Mode>> {
-        Ok(self.authorization_mode.iter().map(|mode| mode.parse()).collect::<Result<_, _>>()?)
+        Ok(self
+            .authorization_mode
+            .iter()
+            .map(|mode| mode.parse())
+            .collect::<Result<_, _>>()?)
     }
 
-    /// Returns the address for other components: the advertised one, the one to listen on, or this machine's.
+    /// Returns the address for other components: the advertised one, the one to listen on, or this
+    /// machine's.
     pub fn advertised(&self) -> IpAddr {
         let unusable = self.bind_address.is_unspecified() || self.bind_address.is_loopback();
-        self.advertise_address.unwrap_or_else(|| if unusable { own_address() } else { self.bind_address })
+        self.advertise_address.unwrap_or_else(|| {
+            if unusable {
+                own_address()
+            } else {
+                self.bind_address
+            }
+        })
     }
 }
 
@@ -311,12 +354,19 @@ pub fn duration(flag: &str, text: &str) -> anyhow::Result<std::time::Duration> {
             continue;
         }
         let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-        let (unit, factor) = units.into_iter().find(|(unit, _)| rest.starts_with(unit)).ok_or_else(bad)?;
+        let (unit, factor) = units
+            .into_iter()
+            .find(|(unit, _)| rest.starts_with(unit))
+            .ok_or_else(bad)?;
         seconds += number.parse::<f64>().map_err(|_| bad())? * factor;
         number.clear();
         rest = &rest[unit.len()..];
     }
-    if !number.is_empty() || text.is_empty() { Err(bad()) } else { Ok(std::time::Duration::from_secs_f64(seconds)) }
+    if !number.is_empty() || text.is_empty() {
+        Err(bad())
+    } else {
+        Ok(std::time::Duration::from_secs_f64(seconds))
+    }
 }
 
 #[cfg(test)]
@@ -326,7 +376,13 @@ mod tests {
 
     #[test]
     fn durations() {
-        let check = |text, seconds| assert_eq!(duration("x", text).unwrap().as_secs_f64(), seconds, "{text}");
+        let check = |text, seconds| {
+            assert_eq!(
+                duration("x", text).unwrap().as_secs_f64(),
+                seconds,
+                "{text}"
+            )
+        };
         check("5m", 300.0);
         check("1h0m0s", 3600.0);
         check("500ms", 0.5);
@@ -335,7 +391,12 @@ mod tests {
     }
 
     fn parse(flags: &[&str]) -> ServerOptions {
-        let fixed = ["x", "--etcd-servers=http://x", "--tls-cert-file=x", "--tls-private-key-file=x"];
+        let fixed = [
+            "x",
+            "--etcd-servers=http://x",
+            "--tls-cert-file=x",
+            "--tls-private-key-file=x",
+        ];
         ServerOptions::try_parse_from(fixed.iter().chain(flags)).unwrap()
     }
 
@@ -345,7 +406,9 @@ mod tests {
 
     #[test]
     fn longest_token_is_bounded_like_upstreams() {
-        let longest = |text: &str| parse(&[&format!("--service-account-max-token-expiration={text}")]).longest_token();
+        let longest = |text: &str| {
+            parse(&[&format!("--service-account-max-token-expiration={text}")]).longest_token()
+        };
         assert_eq!(parse(&[]).longest_token().unwrap(), None);
         assert_eq!(longest("24h").unwrap(), Some(86_400));
         assert!(longest("59m").is_err() && longest("1200000h").is_err());
@@ -353,10 +416,23 @@ mod tests {
 
     #[test]
     fn always_allow_lets_nobody_in_without_credentials() {
-        assert_eq!(anonymous(&[]), Anonymous::Nobody, "AlwaysAllow is the default");
+        assert_eq!(
+            anonymous(&[]),
+            Anonymous::Nobody,
+            "AlwaysAllow is the default"
+        );
         assert_eq!(anonymous(&["--anonymous-auth"]), Anonymous::Nobody);
-        assert_eq!(anonymous(&["--authorization-mode=RBAC,AlwaysAllow"]), Anonymous::Nobody);
-        assert_eq!(anonymous(&["--authorization-mode=Node,RBAC"]), Anonymous::Everywhere);
-        assert_eq!(anonymous(&["--authorization-mode=RBAC", "--anonymous-auth=false"]), Anonymous::Nobody);
+        assert_eq!(
+            anonymous(&["--authorization-mode=RBAC,AlwaysAllow"]),
+            Anonymous::Nobody
+        );
+        assert_eq!(
+            anonymous(&["--authorization-mode=Node,RBAC"]),
+            Anonymous::Everywhere
+        );
+        assert_eq!(
+            anonymous(&["--authorization-mode=RBAC", "--anonymous-auth=false"]),
+            Anonymous::Nobody
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! The handler chain: request info, authentication, impersonation, concurrency limit, flow classification,
-//! authorization, then the handler of the path (admission and the registry follow inside writes).
+//! The handler chain: request info, authentication, impersonation, concurrency limit, flow
+//! classification, authorization, then the handler of the path (admission and the registry follow
+//! inside writes).
 
 use crate::body::{Body, Payload};
 use crate::context::Context;
@@ -23,7 +24,10 @@ const KUBELET_STREAMS: [&str; 6] = ["exec", "attach", "portForward", "run", "cri
 /// Handles a request.
 pub async fn handle(server: Arc<Server>, mut request: Request<Incoming>) -> Response<Body> {
     let begun = Instant::now();
-    let upgrade = request.headers().contains_key("upgrade").then(|| hyper::upgrade::on(&mut request));
+    let upgrade = request
+        .headers()
+        .contains_key("upgrade")
+        .then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let mut context = match Context::new(&parts) {
         Ok(context) => context,
@@ -38,7 +42,9 @@ pub async fn handle(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
     if let Some(flow) = &context.flow {
         flow.mark(&mut response);
     }
-    response.headers_mut().insert("audit-id", audit_id(&context));
+    response
+        .headers_mut()
+        .insert("audit-id", audit_id(&context));
     payload.discard().await;
     server.metrics.end(
         guard,
@@ -50,19 +56,32 @@ pub async fn handle(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
     response
 }
 
-/// Returns the audit id, which identifies the request in logs of both sides: the client's, or a new one.
+/// Returns the audit id, which identifies the request in logs of both sides: the client's, or a new
+/// one.
 fn audit_id(context: &Context) -> http::HeaderValue {
     let given = context.headers.get("audit-id").filter(|id| id.len() <= 64);
-    given.cloned().or_else(|| uuid().try_into().ok()).unwrap_or(http::HeaderValue::from_static(""))
+    given
+        .cloned()
+        .or_else(|| uuid().try_into().ok())
+        .unwrap_or(http::HeaderValue::from_static(""))
 }
 
 /// Returns a random UUID (version 4).
 fn uuid() -> String {
     let bits: u128 = rand::random();
-    let bits = bits & !(0xf000_u128 << 64) & !(0xc000_u128 << 48) | (0x4000_u128 << 64) | (0x8000_u128 << 48);
+    let bits = bits & !(0xf000_u128 << 64) & !(0xc000_u128 << 48)
+        | (0x4000_u128 << 64)
+        | (0x8000_u128 << 48);
     let hex = format!("{bits:032x}");
     let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default();
-    [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-")
+    [
+        part(0..8),
+        part(8..12),
+        part(12..16),
+        part(16..20),
+        part(20..32),
+    ]
+    .join("-")
 }
 
 /// Responds within the request timeout, or the client's if that is shorter.
@@ -75,10 +94,15 @@ async fn in_time(
     if is_long_running(&context.info) {
         return steps(server, context, body, upgrade).await;
     }
-    let limit = timeout(context)?.map_or(server.request_timeout, |asked| asked.min(server.request_timeout));
+    let limit = timeout(context)?.map_or(server.request_timeout, |asked| {
+        asked.min(server.request_timeout)
+    });
     match tokio::time::timeout(limit, steps(server, context, body, upgrade)).await {
         Ok(answered) => answered,
-        Err(_) => Err(ApiError::new(Reason::Timeout, "the request did not complete within the allotted timeout")),
+        Err(_) => Err(ApiError::new(
+            Reason::Timeout,
+            "the request did not complete within the allotted timeout",
+        )),
     }
 }
 
@@ -88,8 +112,14 @@ fn timeout(context: &Context) -> Result<Option<Duration>, ApiError> {
     if asked.is_empty() {
         return Ok(None);
     }
-    let invalid = |_| ApiError::bad_request(format!("invalid timeout specified in the request URL: {asked:?}"));
-    duration("timeout", asked).map(|asked| Some(asked).filter(|asked| !asked.is_zero())).map_err(invalid)
+    let invalid = |_| {
+        ApiError::bad_request(format!(
+            "invalid timeout specified in the request URL: {asked:?}"
+        ))
+    };
+    duration("timeout", asked)
+        .map(|asked| Some(asked).filter(|asked| !asked.is_zero()))
+        .map_err(invalid)
 }
 
 async fn steps(
@@ -114,7 +144,10 @@ async fn steps(
 
 async fn authenticate(server: &Server, context: &mut Context) -> Result<User, ApiError> {
     let credentials = credentials::take(context, &server.identity_headers);
-    let identified = server.authn.identify(&context.info.path, &credentials).await;
+    let identified = server
+        .authn
+        .identify(&context.info.path, &credentials)
+        .await;
     server.metrics.authenticated(identified.is_ok());
     identified.map_err(|error| {
         tracing::debug!(%error, path = context.info.path, "a request is not authenticated");
@@ -131,18 +164,33 @@ fn authorize(server: &Server, attributes: &Attributes) -> Result<(), ApiError> {
 
 /// Authorizes the request under another verb as well.
 pub fn authorize_verb(server: &Server, context: &Context, verb: &str) -> Result<(), ApiError> {
-    authorize(server, &Attributes { verb: verb.to_owned(), ..attributes(context) })
+    authorize(
+        server,
+        &Attributes {
+            verb: verb.to_owned(),
+            ..attributes(context)
+        },
+    )
 }
 
-/// Returns whether the request runs a command in a container. It needs `create` in addition to its method's verb: a
-/// WebSocket begins with GET, and the permission to read must not suffice.
+/// Returns whether the request runs a command in a container. It needs `create` in addition to its
+/// method's verb: a WebSocket begins with GET, and the permission to read must not suffice.
 fn opens_stream(info: &RequestInfo) -> bool {
-    match (info.group.as_str(), info.resource.as_str(), info.subresource.as_str()) {
+    match (
+        info.group.as_str(),
+        info.resource.as_str(),
+        info.subresource.as_str(),
+    ) {
         ("", "pods", "exec" | "attach" | "portforward") => true,
         ("", "nodes", "proxy") => {
             let path = percent_decode_str(&info.rest).decode_utf8_lossy();
-            let first = path.split('/').find(|word| !word.is_empty()).unwrap_or_default();
-            KUBELET_STREAMS.iter().any(|word| first.eq_ignore_ascii_case(word))
+            let first = path
+                .split('/')
+                .find(|word| !word.is_empty())
+                .unwrap_or_default();
+            KUBELET_STREAMS
+                .iter()
+                .any(|word| first.eq_ignore_ascii_case(word))
         }
         _ => false,
     }
@@ -151,7 +199,13 @@ fn opens_stream(info: &RequestInfo) -> bool {
 fn attributes(context: &Context) -> Attributes {
     let info = &context.info;
     let selects = matches!(info.verb.as_str(), "list" | "watch" | "deletecollection");
-    let selector = |name| if selects { context.query.text(name).to_owned() } else { String::new() };
+    let selector = |name| {
+        if selects {
+            context.query.text(name).to_owned()
+        } else {
+            String::new()
+        }
+    };
     Attributes {
         user: context.user.clone(),
         verb: info.verb.clone(),
@@ -193,10 +247,25 @@ mod tests {
             rest: rest.into(),
             ..RequestInfo::default()
         };
-        for rest in ["/run/ns/pod/c", "/%72un/ns", "//exec/x", "/%2Fattach", "/portforward/x", "/cri/exec/t", "/exec"] {
+        for rest in [
+            "/run/ns/pod/c",
+            "/%72un/ns",
+            "//exec/x",
+            "/%2Fattach",
+            "/portforward/x",
+            "/cri/exec/t",
+            "/exec",
+        ] {
             assert!(opens_stream(&info(rest)), "{rest}");
         }
-        for rest in ["", "/", "/metrics", "/pods/run", "/runningpods/", "/%2572un"] {
+        for rest in [
+            "",
+            "/",
+            "/metrics",
+            "/pods/run",
+            "/runningpods/",
+            "/%2572un",
+        ] {
             assert!(!opens_stream(&info(rest)), "{rest}");
         }
     }

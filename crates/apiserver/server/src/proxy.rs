@@ -1,8 +1,10 @@
-//! Requests that are forwarded to kubelets, pods and services: logs, exec, attach, port-forward, proxy.
+//! Requests that are forwarded to kubelets, pods and services: logs, exec, attach, port-forward,
+//! proxy.
 //!
-//! Invariant: a request's destination comes from stored objects, never from the client. An upgraded connection is
-//! copied as bytes, so that every protocol of a kubelet works; it is translated if kubelet and client have no
-//! protocol in common. A rejected upgrade closes the backend's connection.
+//! Invariant: a request's destination comes from stored objects, never from the client. An upgraded
+//! connection is copied as bytes, so that every protocol of a kubelet works; it is translated if
+//! kubelet and client have no protocol in common. A rejected upgrade closes the backend's
+//! connection.
 
 mod backend;
 mod connect;
@@ -35,7 +37,8 @@ pub fn serves(row: &Resource, subresource: &str) -> bool {
     row.group.is_empty()
         && matches!(
             (row.plural, subresource),
-            ("pods", "log" | "exec" | "attach" | "portforward" | "proxy") | ("nodes" | "services", "proxy")
+            ("pods", "log" | "exec" | "attach" | "portforward" | "proxy")
+                | ("nodes" | "services", "proxy")
         )
 }
 
@@ -66,8 +69,10 @@ pub async fn answer(
     if subresource == "proxy" && upgrade.is_none() && lacks_slash(context) {
         return Ok(to_slash(context));
     }
-    if let ("log", Some(reader)) = (subresource, apiserver_streams::choose_reader(&context.headers))
-        && let Some(client) = upgrade
+    if let ("log", Some(reader)) = (
+        subresource,
+        apiserver_streams::choose_reader(&context.headers),
+    ) && let Some(client) = upgrade
     {
         return websocket::send_log(&server.tasks, context, target, reader, client).await;
     }
@@ -76,7 +81,9 @@ pub async fn answer(
     {
         return websocket::translate(&server.tasks, context, target, protocol, client).await;
     }
-    let body = body.take().ok_or_else(|| ApiError::internal("the request has no body"))?;
+    let body = body
+        .take()
+        .ok_or_else(|| ApiError::internal("the request has no body"))?;
     backend::forward(&server.tasks, context, target, body, upgrade).await
 }
 
@@ -86,7 +93,11 @@ fn lacks_slash(context: &Context) -> bool {
 }
 
 fn to_slash(context: &Context) -> Response<Body> {
-    let query = if context.raw_query.is_empty() { String::new() } else { format!("?{}", context.raw_query) };
+    let query = if context.raw_query.is_empty() {
+        String::new()
+    } else {
+        format!("?{}", context.raw_query)
+    };
     let mut response = respond::text(301, "");
     if let Ok(location) = HeaderValue::from_str(&format!("{}/{query}", context.raw_path)) {
         response.headers_mut().insert(LOCATION, location);
@@ -99,9 +110,10 @@ async fn admit(server: &Server, context: &Context, row: &'static Resource) -> Re
     let mut write = Write::internal(row, &context.info.namespace, &context.info.name);
     write.user = context.user.clone();
     write.subresource.clone_from(&context.info.subresource);
-    let kind = row.subresource(&context.info.subresource).map_or(row.kind, |s| s.kind);
-    let options: Value =
-        json!({"kind": kind, "apiVersion": "v1", "command": context.query.all("command").collect::<Vec<_>>()});
+    let kind = row
+        .subresource(&context.info.subresource)
+        .map_or(row.kind, |s| s.kind);
+    let options: Value = json!({"kind": kind, "apiVersion": "v1", "command": context.query.all("command").collect::<Vec<_>>()});
     let mut request = write.admission(Operation::Connect, &context.info.name, options, None);
     server.registry.admit(&mut request).await?;
     server.registry.validate(&request).await

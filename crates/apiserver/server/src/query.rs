@@ -12,13 +12,19 @@ impl Query {
     pub fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
         Query(
-            pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (decode(k), decode(v))).collect(),
+            pairs
+                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+                .map(|(k, v)| (decode(k), decode(v)))
+                .collect(),
         )
     }
 
     /// Returns the first value of a parameter.
     pub fn first(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
+        self.0
+            .iter()
+            .find(|(k, _)| k == name)
+            .map(|(_, v)| v.as_str())
     }
 
     /// Returns the first value, empty if absent.
@@ -28,12 +34,16 @@ impl Query {
 
     /// Returns all values of a parameter.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(k, _)| k == name).map(|(_, v)| v.as_str())
+        self.0
+            .iter()
+            .filter(move |(k, _)| k == name)
+            .map(|(_, v)| v.as_str())
     }
 
     /// Parses a boolean as Go does for queries: true if present and not `false` or `0`.
     pub fn flag(&self, name: &str) -> bool {
-        self.first(name).is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
+        self.first(name)
+            .is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 
     /// Parses an optional boolean.
@@ -45,10 +55,11 @@ impl Query {
     pub fn number(&self, name: &str) -> Result<Option<i64>, ApiError> {
         match self.first(name) {
             None | Some("") => Ok(None),
-            Some(text) => text
-                .parse()
-                .map(Some)
-                .map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
+            Some(text) => text.parse().map(Some).map_err(|_| {
+                ApiError::bad_request(format!(
+                    "strconv.ParseInt: parsing {text:?}: invalid syntax"
+                ))
+            }),
         }
     }
 
@@ -64,8 +75,15 @@ impl Query {
 /// Builds a 422 for an option with an unknown value.
 pub fn unsupported(kind: &str, field: &str, value: &str, known: &[&str]) -> ApiError {
     let known: Vec<String> = known.iter().map(|k| format!("{k:?}")).collect();
-    let message = format!("Unsupported value: {value:?}: supported values: {}", known.join(", "));
-    let cause = Cause { reason: "FieldValueNotSupported".into(), message, field: field.into() };
+    let message = format!(
+        "Unsupported value: {value:?}: supported values: {}",
+        known.join(", ")
+    );
+    let cause = Cause {
+        reason: "FieldValueNotSupported".into(),
+        message,
+        field: field.into(),
+    };
     ApiError::invalid("meta.k8s.io", kind, "", vec![cause])
 }
 

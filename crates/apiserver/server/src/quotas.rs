@@ -10,9 +10,24 @@ pub struct Quotas(pub Arc<Registry>);
 
 #[async_trait::async_trait]
 impl QuotaStore for Quotas {
-    async fn change(&self, namespace: &str, name: &str, change: Change<'_>) -> Result<(), ApiError> {
+    async fn change(
+        &self,
+        namespace: &str,
+        name: &str,
+        change: Change<'_>,
+    ) -> Result<(), ApiError> {
         let row = api_kinds::find("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_path)?;
         let mut write = Write::internal(row, namespace, name);
-        self.0.update(&mut write, &Update { change, replaces: false, mode: Mode::Raw }).await.map(|_| ())
+        self.0
+            .update(
+                &mut write,
+                &Update {
+                    change,
+                    replaces: false,
+                    mode: Mode::Raw,
+                },
+            )
+            .await
+            .map(|_| ())
     }
 }

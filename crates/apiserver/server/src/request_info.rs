@@ -27,8 +27,11 @@ const PROXY: &str = "proxy";
 pub fn parse(method: &Method, raw: &str, query: &Query) -> Result<RequestInfo, BadPath> {
     let segments = Segments::read(raw)?;
     let words = segments.words();
-    let mut info =
-        RequestInfo { path: segments.path.clone(), verb: method.as_str().to_ascii_lowercase(), ..Default::default() };
+    let mut info = RequestInfo {
+        path: segments.path.clone(),
+        verb: method.as_str().to_ascii_lowercase(),
+        ..Default::default()
+    };
     let begin = match words.as_slice() {
         ["api", version, _, ..] => {
             info.version = (*version).to_owned();
@@ -46,7 +49,11 @@ pub fn parse(method: &Method, raw: &str, query: &Query) -> Result<RequestInfo, B
     let begin = begin + usize::from(watched);
     let subresource = begin + fill_resource(&mut info, words.get(begin..).unwrap_or_default()) + 2;
     info.rest = segments.after(subresource);
-    segments.expect_clean(if info.subresource == PROXY { subresource + 1 } else { words.len() })?;
+    segments.expect_clean(if info.subresource == PROXY {
+        subresource + 1
+    } else {
+        words.len()
+    })?;
     if watched {
         info.verb = "watch".into();
     } else {
@@ -55,13 +62,18 @@ pub fn parse(method: &Method, raw: &str, query: &Query) -> Result<RequestInfo, B
     Ok(info)
 }
 
-/// Returns whether the path is the deprecated `/watch/RESOURCE...`. It is accepted for reads of plain resources only:
-/// before a subresource it would turn any proxied request into the verb `watch`.
+/// Returns whether the path is the deprecated `/watch/RESOURCE...`. It is accepted for reads of
+/// plain resources only: before a subresource it would turn any proxied request into the verb
+/// `watch`.
 fn watched(method: &Method, words: &[&str]) -> bool {
-    let ["watch", resource @ ..] = words else { return false };
+    let ["watch", resource @ ..] = words else {
+        return false;
+    };
     let mut plain = RequestInfo::default();
     fill_resource(&mut plain, resource);
-    matches!(*method, Method::GET | Method::HEAD) && !resource.is_empty() && plain.subresource.is_empty()
+    matches!(*method, Method::GET | Method::HEAD)
+        && !resource.is_empty()
+        && plain.subresource.is_empty()
 }
 
 fn verb_of(method: &Method) -> &'static str {
@@ -80,15 +92,23 @@ fn fill_resource(info: &mut RequestInfo, words: &[&str]) -> usize {
     let mut begin = 0;
     if let ["namespaces", namespace, inner @ ..] = words {
         info.namespace = (*namespace).to_owned();
-        info.below_namespace = inner.first().is_some_and(|first| !OF_NAMESPACE.contains(first));
+        info.below_namespace = inner
+            .first()
+            .is_some_and(|first| !OF_NAMESPACE.contains(first));
         begin = 2 * usize::from(info.below_namespace);
     }
-    let text = |at: usize| words.get(begin + at).map(|part| (*part).to_owned()).unwrap_or_default();
+    let text = |at: usize| {
+        words
+            .get(begin + at)
+            .map(|part| (*part).to_owned())
+            .unwrap_or_default()
+    };
     (info.resource, info.name, info.subresource) = (text(0), text(1), text(2));
     begin
 }
 
-/// Sets the verb of requests without a name: list (or watch) for reads, deletecollection for deletes.
+/// Sets the verb of requests without a name: list (or watch) for reads, deletecollection for
+/// deletes.
 fn fill_collection_verb(info: &mut RequestInfo, query: &Query) {
     if !info.name.is_empty() {
         return;
@@ -118,26 +138,70 @@ mod tests {
 
     fn check(method: Method, path: &str, query: &str, expect: &str) {
         let i = parse(&method, path, &Query::parse(query)).unwrap();
-        let got = [&i.verb, &i.group, &i.version, &i.namespace, &i.resource, &i.name, &i.subresource, &i.rest];
+        let got = [
+            &i.verb,
+            &i.group,
+            &i.version,
+            &i.namespace,
+            &i.resource,
+            &i.name,
+            &i.subresource,
+            &i.rest,
+        ];
         assert_eq!(got.map(String::as_str).join(" "), expect, "{path}");
     }
 
     #[test]
     fn path_names_verb_and_resource() {
-        check(Method::GET, "/api/v1/namespaces/d/pods", "", "list  v1 d pods   ");
+        check(
+            Method::GET,
+            "/api/v1/namespaces/d/pods",
+            "",
+            "list  v1 d pods   ",
+        );
         check(Method::GET, "/api/v1/pods", "watch=1", "watch  v1  pods   ");
-        check(Method::GET, "/api/v1/namespaces/d", "", "get  v1 d namespaces d  ");
-        check(Method::PUT, "/api/v1/namespaces/d/finalize", "", "update  v1 d namespaces d finalize ");
-        check(Method::POST, "/apis/apps/v1/namespaces/d/deployments", "", "create apps v1 d deployments   ");
-        check(Method::DELETE, "/api/v1/nodes", "", "deletecollection  v1  nodes   ");
+        check(
+            Method::GET,
+            "/api/v1/namespaces/d",
+            "",
+            "get  v1 d namespaces d  ",
+        );
+        check(
+            Method::PUT,
+            "/api/v1/namespaces/d/finalize",
+            "",
+            "update  v1 d namespaces d finalize ",
+        );
+        check(
+            Method::POST,
+            "/apis/apps/v1/namespaces/d/deployments",
+            "",
+            "create apps v1 d deployments   ",
+        );
+        check(
+            Method::DELETE,
+            "/api/v1/nodes",
+            "",
+            "deletecollection  v1  nodes   ",
+        );
         check(Method::GET, "/version/", "", "get       ");
-        assert_eq!(parse(&Method::GET, "/a/../b", &Query::default()), Err(BadPath::Unclean("/b".into())));
-        assert_eq!(parse(&Method::GET, "/a/%zz", &Query::default()), Err(BadPath::Malformed));
+        assert_eq!(
+            parse(&Method::GET, "/a/../b", &Query::default()),
+            Err(BadPath::Unclean("/b".into()))
+        );
+        assert_eq!(
+            parse(&Method::GET, "/a/%zz", &Query::default()),
+            Err(BadPath::Malformed)
+        );
     }
 
     #[test]
     fn path_below_a_namespace_is_marked() {
-        let below = |path: &str| parse(&Method::GET, path, &Query::default()).unwrap().below_namespace;
+        let below = |path: &str| {
+            parse(&Method::GET, path, &Query::default())
+                .unwrap()
+                .below_namespace
+        };
         for (path, expect) in [
             ("/api/v1/namespaces", false),
             ("/api/v1/namespaces/a", false),
@@ -159,34 +223,94 @@ mod tests {
                 "/api/v1/namespaces/proxy-1/services/proxy/proxy/proxy/x",
                 "get  v1 proxy-1 services proxy proxy /proxy/x",
             ),
-            ("/api/v1/namespaces/d/pods/p/proxy/a/b", "get  v1 d pods p proxy /a/b"),
-            ("/api/v1/namespaces/d/pods/p/proxy/a%2Fb//c//", "get  v1 d pods p proxy /a%2Fb//c//"),
+            (
+                "/api/v1/namespaces/d/pods/p/proxy/a/b",
+                "get  v1 d pods p proxy /a/b",
+            ),
+            (
+                "/api/v1/namespaces/d/pods/p/proxy/a%2Fb//c//",
+                "get  v1 d pods p proxy /a%2Fb//c//",
+            ),
             ("/api/v1/nodes/n/proxy", "get  v1  nodes n proxy "),
             ("/api/v1/nodes/n/proxy/", "get  v1  nodes n proxy /"),
-            ("/api/v1/nodes%2Fn%2fproxy%2Fx%41", "get  v1  nodes n proxy /x%41"),
+            (
+                "/api/v1/nodes%2Fn%2fproxy%2Fx%41",
+                "get  v1  nodes n proxy /x%41",
+            ),
         ] {
             check(Method::GET, path, "", expect);
         }
         let unclean = |path| parse(&Method::GET, path, &Query::default()).is_err();
         assert!(unclean("/api/v1/nodes/../proxy/x") && unclean("/api/v1//nodes/n/proxy/x"));
-        assert!(unclean("/api/v1/nodes/n/proxy/healthz/%2e./run"), "a backend resolves dots after the checks");
-        assert!(unclean("/proxy/../x"), "a path that is no resource has no backend");
+        assert!(
+            unclean("/api/v1/nodes/n/proxy/healthz/%2e./run"),
+            "a backend resolves dots after the checks"
+        );
+        assert!(
+            unclean("/proxy/../x"),
+            "a path that is no resource has no backend"
+        );
     }
 
     #[test]
     fn watch_prefix_is_for_reads_of_plain_resources() {
-        check(Method::GET, "/api/v1/watch/namespaces/d/pods/p", "", "watch  v1 d pods p  ");
-        check(Method::GET, "/api/v1/watch/pods", "fieldSelector=metadata.name=p", "watch  v1  pods   ");
-        check(Method::POST, "/api/v1/watch/nodes/n/proxy/run", "", "create  v1  watch nodes n /proxy/run");
-        check(Method::GET, "/api/v1/watch/nodes/n/proxy/run", "", "get  v1  watch nodes n /proxy/run");
-        check(Method::DELETE, "/api/v1/watch/pods", "", "delete  v1  watch pods  ");
-        check(Method::GET, "/api/v1/watch/namespaces/d/status", "", "get  v1  watch namespaces d /status");
+        check(
+            Method::GET,
+            "/api/v1/watch/namespaces/d/pods/p",
+            "",
+            "watch  v1 d pods p  ",
+        );
+        check(
+            Method::GET,
+            "/api/v1/watch/pods",
+            "fieldSelector=metadata.name=p",
+            "watch  v1  pods   ",
+        );
+        check(
+            Method::POST,
+            "/api/v1/watch/nodes/n/proxy/run",
+            "",
+            "create  v1  watch nodes n /proxy/run",
+        );
+        check(
+            Method::GET,
+            "/api/v1/watch/nodes/n/proxy/run",
+            "",
+            "get  v1  watch nodes n /proxy/run",
+        );
+        check(
+            Method::DELETE,
+            "/api/v1/watch/pods",
+            "",
+            "delete  v1  watch pods  ",
+        );
+        check(
+            Method::GET,
+            "/api/v1/watch/namespaces/d/status",
+            "",
+            "get  v1  watch namespaces d /status",
+        );
     }
 
     #[test]
     fn selected_name_is_a_path_segment() {
-        check(Method::GET, "/api/v1/pods", "fieldSelector=metadata.name=p", "list  v1  pods p  ");
-        check(Method::GET, "/api/v1/pods", "fieldSelector=metadata.name=../p", "list  v1  pods   ");
-        check(Method::DELETE, "/api/v1/pods", "fieldSelector=metadata.name=p", "deletecollection  v1  pods   ");
+        check(
+            Method::GET,
+            "/api/v1/pods",
+            "fieldSelector=metadata.name=p",
+            "list  v1  pods p  ",
+        );
+        check(
+            Method::GET,
+            "/api/v1/pods",
+            "fieldSelector=metadata.name=../p",
+            "list  v1  pods   ",
+        );
+        check(
+            Method::DELETE,
+            "/api/v1/pods",
+            "fieldSelector=metadata.name=p",
+            "deletecollection  v1  pods   ",
+        );
     }
 }

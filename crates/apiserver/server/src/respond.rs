@@ -24,16 +24,24 @@ pub fn error(wanted: Wanted, error: &ApiError) -> Response<Body> {
     let retry = error.details.as_ref().map_or(0, |d| d.retry_after_seconds);
     let mut response = status(wanted, &error.status());
     if retry > 0 {
-        response.headers_mut().insert("retry-after", HeaderValue::from(retry));
+        response
+            .headers_mut()
+            .insert("retry-after", HeaderValue::from(retry));
     }
     response
 }
 
 /// Builds a response from a Status; uses its code.
 pub fn status(wanted: Wanted, status: &Status) -> Response<Body> {
-    let code = u16::try_from(status.code).ok().filter(|c| *c >= 100).unwrap_or(200);
+    let code = u16::try_from(status.code)
+        .ok()
+        .filter(|c| *c >= 100)
+        .unwrap_or(200);
     let tree = serde_json::to_value(status).unwrap_or_default();
-    let wanted = Wanted { transform: Transform::None, ..wanted };
+    let wanted = Wanted {
+        transform: Transform::None,
+        ..wanted
+    };
     let bytes = match schema().message(STATUS) {
         Some(message) => encode(wanted, message, &tree),
         None => tree.to_string().into_bytes(),
@@ -41,7 +49,8 @@ pub fn status(wanted: Wanted, status: &Status) -> Response<Body> {
     response(code, wanted.format.media_type(), bytes)
 }
 
-/// Builds a response from an object. `row` provides table columns; without it only the object itself can be sent.
+/// Builds a response from an object. `row` provides table columns; without it only the object
+/// itself can be sent.
 pub fn object(
     context: &Context,
     code: u16,
@@ -69,15 +78,26 @@ pub fn object(
             transform::encode_partial(wanted, &transform::partial(tree))
         }
     };
-    Ok(compress::response(context, response(code, wanted.format.media_type(), Bytes::new()), bytes))
+    Ok(compress::response(
+        context,
+        response(code, wanted.format.media_type(), Bytes::new()),
+        bytes,
+    ))
 }
 
 fn one_meta(tree: &Value) -> ListMeta {
-    ListMeta { resource_version: api_meta::Meta::resource_version(tree).to_owned(), ..ListMeta::default() }
+    ListMeta {
+        resource_version: api_meta::Meta::resource_version(tree).to_owned(),
+        ..ListMeta::default()
+    }
 }
 
 /// Builds a response from a cached object.
-pub fn entry(context: &Context, row: &'static Resource, entry: &Entry) -> Result<Response<Body>, ApiError> {
+pub fn entry(
+    context: &Context,
+    row: &'static Resource,
+    entry: &Entry,
+) -> Result<Response<Body>, ApiError> {
     let wanted = context.wanted()?;
     if wanted.transform != Transform::None || wanted.pretty || wanted.format == Format::Yaml {
         return object(context, 200, Some(row), row.message, &entry.tree_as(row)?);
@@ -86,7 +106,11 @@ pub fn entry(context: &Context, row: &'static Resource, entry: &Entry) -> Result
         Format::Protobuf => envelope::wrap(&row.api_version(), row.kind, &entry.proto(row)?),
         _ => with_newline(&entry.json(row)?),
     };
-    Ok(compress::response(context, response(200, wanted.format.media_type(), Bytes::new()), bytes))
+    Ok(compress::response(
+        context,
+        response(200, wanted.format.media_type(), Bytes::new()),
+        bytes,
+    ))
 }
 
 /// Builds a response from a list of cached objects.
@@ -99,20 +123,44 @@ pub fn list(
     let wanted = context.wanted_of_list(row.list_kind)?;
     let bytes = match (wanted.transform, wanted.format) {
         (Transform::None, Format::Protobuf) => {
-            let items = entries.iter().map(|e| e.proto(row)).collect::<Result<Vec<_>, _>>()?;
-            list::proto(&row.api_version(), row.list_kind, meta, items.iter().map(|i| &**i))
+            let items = entries
+                .iter()
+                .map(|e| e.proto(row))
+                .collect::<Result<Vec<_>, _>>()?;
+            list::proto(
+                &row.api_version(),
+                row.list_kind,
+                meta,
+                items.iter().map(|i| &**i),
+            )
         }
         (Transform::None, _) => {
-            let items = entries.iter().map(|e| e.json(row)).collect::<Result<Vec<_>, _>>()?;
-            let joined = list::json(&row.api_version(), row.list_kind, meta, items.iter().map(|i| &**i), true);
+            let items = entries
+                .iter()
+                .map(|e| e.json(row))
+                .collect::<Result<Vec<_>, _>>()?;
+            let joined = list::json(
+                &row.api_version(),
+                row.list_kind,
+                meta,
+                items.iter().map(|i| &**i),
+                true,
+            );
             restyle(wanted, joined)
         }
         (shape, _) => {
-            let trees = entries.iter().map(|e| e.tree_as(row)).collect::<Result<Vec<_>, _>>()?;
+            let trees = entries
+                .iter()
+                .map(|e| e.tree_as(row))
+                .collect::<Result<Vec<_>, _>>()?;
             shaped(context, wanted, shape, row, &trees, meta)?
         }
     };
-    Ok(compress::response(context, response(200, wanted.format.media_type(), Bytes::new()), bytes))
+    Ok(compress::response(
+        context,
+        response(200, wanted.format.media_type(), Bytes::new()),
+        bytes,
+    ))
 }
 
 /// Builds a response from a list of unstructured objects.
@@ -125,16 +173,40 @@ pub fn trees(
     let wanted = context.wanted_of_list(row.list_kind)?;
     let bytes = match (wanted.transform, wanted.format) {
         (Transform::None, Format::Protobuf) => {
-            let items: Vec<Vec<u8>> = trees.iter().map(|tree| proto::encode(row.message, tree)).collect();
-            list::proto(&row.api_version(), row.list_kind, meta, items.iter().map(|i| &**i))
+            let items: Vec<Vec<u8>> = trees
+                .iter()
+                .map(|tree| proto::encode(row.message, tree))
+                .collect();
+            list::proto(
+                &row.api_version(),
+                row.list_kind,
+                meta,
+                items.iter().map(|i| &**i),
+            )
         }
         (Transform::None, _) => {
-            let items: Vec<Vec<u8>> = trees.iter().map(|tree| json::encode(row.message, tree)).collect();
-            restyle(wanted, list::json(&row.api_version(), row.list_kind, meta, items.iter().map(|i| &**i), true))
+            let items: Vec<Vec<u8>> = trees
+                .iter()
+                .map(|tree| json::encode(row.message, tree))
+                .collect();
+            restyle(
+                wanted,
+                list::json(
+                    &row.api_version(),
+                    row.list_kind,
+                    meta,
+                    items.iter().map(|i| &**i),
+                    true,
+                ),
+            )
         }
         (shape, _) => shaped(context, wanted, shape, row, trees, meta)?,
     };
-    Ok(compress::response(context, response(200, wanted.format.media_type(), Bytes::new()), bytes))
+    Ok(compress::response(
+        context,
+        response(200, wanted.format.media_type(), Bytes::new()),
+        bytes,
+    ))
 }
 
 fn shaped(
@@ -148,7 +220,13 @@ fn shaped(
     if shape == Transform::Table {
         return Ok(untyped(
             wanted,
-            &transform::table(context.query.text("includeObject"), row, trees.iter(), meta, true)?,
+            &transform::table(
+                context.query.text("includeObject"),
+                row,
+                trees.iter(),
+                meta,
+                true,
+            )?,
         ));
     }
     let items: Vec<Value> = trees.iter().map(transform::partial).collect();
@@ -233,11 +311,15 @@ fn with_newline(bytes: &[u8]) -> Vec<u8> {
 /// Builds a response with a body of that type.
 pub fn response(code: u16, content_type: &str, bytes: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(full(bytes));
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if let Ok(value) = HeaderValue::from_str(content_type) {
         response.headers_mut().insert(CONTENT_TYPE, value);
     }
-    response.headers_mut().insert("cache-control", HeaderValue::from_static("no-cache, private"));
+    response.headers_mut().insert(
+        "cache-control",
+        HeaderValue::from_static("no-cache, private"),
+    );
     response
 }
 
@@ -248,13 +330,20 @@ pub fn text(code: u16, text: impl Into<String>) -> Response<Body> {
 
 /// Builds a response with JSON that is no API object.
 pub fn plain_json(code: u16, tree: &Value) -> Response<Body> {
-    response(code, "application/json", serde_json::to_vec(tree).unwrap_or_default())
+    response(
+        code,
+        "application/json",
+        serde_json::to_vec(tree).unwrap_or_default(),
+    )
 }
 
 /// Adds the warnings that a write collected.
 pub fn warn(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
     for warning in warnings {
-        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ");
+        let quoted = warning
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', " ");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
             response.headers_mut().append("warning", value);
         }
@@ -269,7 +358,8 @@ mod tests {
     #[test]
     fn indentation() {
         let out = indent(br#"{"a":[1,{"b":"x,\"{"}],"c":{}}"#);
-        let expect = "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"x,\\\"{\"\n    }\n  ],\n  \"c\": {}\n}\n";
+        let expect =
+            "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"x,\\\"{\"\n    }\n  ],\n  \"c\": {}\n}\n";
         assert_eq!(String::from_utf8_lossy(&out), expect);
     }
 }

@@ -32,53 +32,115 @@ pub async fn respond(
     context.wanted_without_table()?;
     let mut write = options::write(context, row, "CreateOptions")?;
     let strictness = decode::strictness(context, "CreateOptions")?;
-    let expected = Expected { api_version: &row.api_version(), kind: row.kind, message: row.message };
-    let mut object = decode::object(context, expected, &body.read().await?, strictness, &mut write.warnings)?;
+    let expected = Expected {
+        api_version: &row.api_version(),
+        kind: row.kind,
+        message: row.message,
+    };
+    let mut object = decode::object(
+        context,
+        expected,
+        &body.read().await?,
+        strictness,
+        &mut write.warnings,
+    )?;
     match row.kind {
         "Binding" => return bind(server, context, object).await,
         "TokenReview" => object["status"] = token_review(server, &object).await?,
         "SelfSubjectReview" => object["status"] = json!({"userInfo": user_info(&context.user)}),
-        "SubjectAccessReview" => object["status"] = access(server, row, &object, subject(&object["spec"]), "")?,
-        "LocalSubjectAccessReview" => {
-            object["status"] = access(server, row, &object, subject(&object["spec"]), &context.info.namespace)?;
+        "SubjectAccessReview" => {
+            object["status"] = access(server, row, &object, subject(&object["spec"]), "")?
         }
-        "SelfSubjectAccessReview" => object["status"] = access(server, row, &object, context.user.clone(), "")?,
+        "LocalSubjectAccessReview" => {
+            object["status"] = access(
+                server,
+                row,
+                &object,
+                subject(&object["spec"]),
+                &context.info.namespace,
+            )?;
+        }
+        "SelfSubjectAccessReview" => {
+            object["status"] = access(server, row, &object, context.user.clone(), "")?
+        }
         "SelfSubjectRulesReview" => object["status"] = rules(server, context, &object)?,
         _ => return Err(ApiError::no_such_path()),
     }
-    Ok(respond::warn(respond::object(context, 201, None, row.message, &object)?, &write.warnings))
+    Ok(respond::warn(
+        respond::object(context, 201, None, row.message, &object)?,
+        &write.warnings,
+    ))
 }
 
-async fn bind(server: &Server, context: &Context, binding: Value) -> Result<Response<Body>, ApiError> {
+async fn bind(
+    server: &Server,
+    context: &Context,
+    binding: Value,
+) -> Result<Response<Body>, ApiError> {
     let pods = api_kinds::find("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
     let mut write = options::write(context, pods, "CreateOptions")?;
     write.name = binding.name().to_owned();
     write.subresource = "binding".into();
     server.registry.bind(&mut write, binding).await?;
-    Ok(respond::status(context.wanted()?, &Status { code: 201, ..Status::success(None) }))
+    Ok(respond::status(
+        context.wanted()?,
+        &Status {
+            code: 201,
+            ..Status::success(None)
+        },
+    ))
 }
 
 async fn token_review(server: &Server, review: &Value) -> Result<Value, ApiError> {
-    let token = review.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
+    let token = review
+        .pointer("/spec/token")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if token.is_empty() {
-        return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+        return Err(ApiError::bad_request(
+            "token is required for TokenReview in authentication",
+        ));
     }
-    Ok(server.authn.review(token, &strings(&review["spec"]["audiences"])).await)
+    Ok(server
+        .authn
+        .review(token, &strings(&review["spec"]["audiences"]))
+        .await)
 }
 
 fn strings(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
 }
 
 fn subject(spec: &Value) -> User {
     let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
-    let extra: BTreeMap<String, Vec<String>> =
-        spec["extra"].as_object().into_iter().flatten().map(|(k, v)| (k.to_lowercase(), strings(v))).collect();
-    User { name: text("user"), uid: text("uid"), groups: strings(&spec["groups"]), extra }
+    let extra: BTreeMap<String, Vec<String>> = spec["extra"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(k, v)| (k.to_lowercase(), strings(v)))
+        .collect();
+    User {
+        name: text("user"),
+        uid: text("uid"),
+        groups: strings(&spec["groups"]),
+        extra,
+    }
 }
 
 /// Computes the status of an access review.
-fn access(server: &Server, row: &Resource, review: &Value, user: User, namespace: &str) -> Result<Value, ApiError> {
+fn access(
+    server: &Server,
+    row: &Resource,
+    review: &Value,
+    user: User,
+    namespace: &str,
+) -> Result<Value, ApiError> {
     let spec = &review["spec"];
     check(row, spec, &user, namespace)?;
     let decision = server.authz.authorize(&asked(spec, user));
@@ -98,9 +160,16 @@ fn access(server: &Server, row: &Resource, review: &Value, user: User, namespace
 }
 
 fn check(row: &Resource, spec: &Value, user: &User, namespace: &str) -> Result<(), ApiError> {
-    let (resource, path) = (spec["resourceAttributes"].is_object(), spec["nonResourceAttributes"].is_object());
+    let (resource, path) = (
+        spec["resourceAttributes"].is_object(),
+        spec["nonResourceAttributes"].is_object(),
+    );
     let invalid = |reason: &str, field: &str, message: &str| {
-        let cause = Cause { reason: reason.into(), message: message.into(), field: field.into() };
+        let cause = Cause {
+            reason: reason.into(),
+            message: message.into(),
+            field: field.into(),
+        };
         Err(ApiError::invalid(row.group, row.kind, "", vec![cause]))
     };
     match (resource, path) {
@@ -109,8 +178,7 @@ fn check(row: &Resource, spec: &Value, user: &User, namespace: &str) -> Result<(
             return invalid("FieldValueInvalid", "spec.nonResourceAttributes", text);
         }
         (false, false) => {
-            let text =
-                "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            let text = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified";
             return invalid("FieldValueInvalid", "spec.resourceAttributes", text);
         }
         _ => {}
@@ -127,9 +195,17 @@ fn check(row: &Resource, spec: &Value, user: &User, namespace: &str) -> Result<(
             let text = "Invalid value: \"object\": disallowed on this kind of request";
             return invalid("FieldValueInvalid", "spec.nonResourceAttributes", text);
         }
-        if spec["resourceAttributes"]["namespace"].as_str().unwrap_or_default() != namespace {
+        if spec["resourceAttributes"]["namespace"]
+            .as_str()
+            .unwrap_or_default()
+            != namespace
+        {
             let text = format!("Invalid value: \"object\": must match namespace: {namespace}");
-            return invalid("FieldValueInvalid", "spec.resourceAttributes.namespace", &text);
+            return invalid(
+                "FieldValueInvalid",
+                "spec.resourceAttributes.namespace",
+                &text,
+            );
         }
     }
     Ok(())
@@ -137,8 +213,18 @@ fn check(row: &Resource, spec: &Value, user: &User, namespace: &str) -> Result<(
 
 fn asked(spec: &Value, user: User) -> Attributes {
     if let Some(path) = spec["nonResourceAttributes"].as_object() {
-        let text = |field: &str| path.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        return Attributes { user, verb: text("verb"), path: text("path"), ..Attributes::default() };
+        let text = |field: &str| {
+            path.get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        return Attributes {
+            user,
+            verb: text("verb"),
+            path: text("path"),
+            ..Attributes::default()
+        };
     }
     let resource = &spec["resourceAttributes"];
     let text = |field: &str| resource[field].as_str().unwrap_or_default().to_owned();
@@ -158,20 +244,36 @@ fn asked(spec: &Value, user: User) -> Attributes {
     }
 }
 
-/// Converts a review's selector to query form: as sent, or from its requirements. A requirement that has no query
-/// form is omitted, which selects more objects and so can only deny more.
+/// Converts a review's selector to query form: as sent, or from its requirements. A requirement
+/// that has no query form is omitted, which selects more objects and so can only deny more.
 fn selector(selector: &Value, term: fn(&str, &str, &[String]) -> Option<String>) -> String {
-    if let Some(raw) = selector["rawSelector"].as_str().filter(|raw| !raw.is_empty()) {
+    if let Some(raw) = selector["rawSelector"]
+        .as_str()
+        .filter(|raw| !raw.is_empty())
+    {
         return raw.to_owned();
     }
     let requirements = selector["requirements"].as_array().into_iter().flatten();
-    let text = |requirement: &Value, field: &str| requirement[field].as_str().unwrap_or_default().to_owned();
-    let terms = requirements.filter_map(|r| term(&text(r, "key"), &text(r, "operator"), &strings(&r["values"])));
+    let text = |requirement: &Value, field: &str| {
+        requirement[field].as_str().unwrap_or_default().to_owned()
+    };
+    let terms = requirements.filter_map(|r| {
+        term(
+            &text(r, "key"),
+            &text(r, "operator"),
+            &strings(&r["values"]),
+        )
+    });
     terms.collect::<Vec<_>>().join(",")
 }
 
 fn field_term(key: &str, operator: &str, values: &[String]) -> Option<String> {
-    let escaped = |value: &String| value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+    let escaped = |value: &String| {
+        value
+            .replace('\\', "\\\\")
+            .replace(',', "\\,")
+            .replace('=', "\\=")
+    };
     match (operator, values) {
         _ if !is_name(key) => None,
         ("In", [value]) => Some(format!("{key}={}", escaped(value))),
@@ -182,7 +284,13 @@ fn field_term(key: &str, operator: &str, values: &[String]) -> Option<String> {
 
 fn label_term(key: &str, operator: &str, values: &[String]) -> Option<String> {
     match operator {
-        _ if !is_name(key) || !values.iter().all(|value| value.is_empty() || is_name(value)) => None,
+        _ if !is_name(key)
+            || !values
+                .iter()
+                .all(|value| value.is_empty() || is_name(value)) =>
+        {
+            None
+        }
         "In" => Some(format!("{key} in ({})", values.join(","))),
         "NotIn" => Some(format!("{key} notin ({})", values.join(","))),
         "Exists" => Some(key.to_owned()),
@@ -193,11 +301,17 @@ fn label_term(key: &str, operator: &str, values: &[String]) -> Option<String> {
 
 /// Returns whether the text has no special characters of selectors.
 fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/'))
+    !text.is_empty()
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/'))
 }
 
 fn rules(server: &Server, context: &Context, review: &Value) -> Result<Value, ApiError> {
-    let namespace = review.pointer("/spec/namespace").and_then(Value::as_str).unwrap_or_default();
+    let namespace = review
+        .pointer("/spec/namespace")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if namespace.is_empty() {
         return Err(ApiError::bad_request("no namespace on request"));
     }
@@ -206,11 +320,21 @@ fn rules(server: &Server, context: &Context, review: &Value) -> Result<Value, Ap
 }
 
 /// Responds with an empty list: ComponentStatus is deprecated and has no source here.
-fn component_statuses(context: &Context, row: &'static Resource) -> Result<Response<Body>, ApiError> {
+fn component_statuses(
+    context: &Context,
+    row: &'static Resource,
+) -> Result<Response<Body>, ApiError> {
     let warning = ["v1 ComponentStatus is deprecated in v1.19+".to_owned()];
     match context.info.verb.as_str() {
-        "list" => Ok(respond::warn(respond::trees(context, row, &[], &ListMeta::default())?, &warning)),
-        "get" => Err(ApiError::not_found(row.group, row.plural, &context.info.name)),
+        "list" => Ok(respond::warn(
+            respond::trees(context, row, &[], &ListMeta::default())?,
+            &warning,
+        )),
+        "get" => Err(ApiError::not_found(
+            row.group,
+            row.plural,
+            &context.info.name,
+        )),
         _ => Err(method_not_allowed()),
     }
 }
@@ -224,10 +348,12 @@ mod tests {
         let requirement = |operator: &str, values: Value| json!({"key": "k", "operator": operator, "values": values});
         let all = json!({"requirements": [requirement("In", json!(["a,b"])), requirement("Exists", json!([]))]});
         assert_eq!(selector(&all, field_term), "k=a\\,b");
-        let all =
-            json!({"requirements": [requirement("NotIn", json!(["a", "b"])), requirement("DoesNotExist", json!([]))]});
+        let all = json!({"requirements": [requirement("NotIn", json!(["a", "b"])), requirement("DoesNotExist", json!([]))]});
         assert_eq!(selector(&all, label_term), "k notin (a,b),!k");
-        assert_eq!(selector(&json!({"rawSelector": "spec.nodeName=n"}), field_term), "spec.nodeName=n");
+        assert_eq!(
+            selector(&json!({"rawSelector": "spec.nodeName=n"}), field_term),
+            "spec.nodeName=n"
+        );
         assert_eq!(selector(&Value::Null, field_term), "");
     }
 }

@@ -29,13 +29,23 @@ pub async fn dispatch(
 }
 
 /// Responds to paths that are no resources.
-async fn plain(server: &Arc<Server>, context: &Context, path: &str) -> Result<Option<Response<Body>>, ApiError> {
+async fn plain(
+    server: &Arc<Server>,
+    context: &Context,
+    path: &str,
+) -> Result<Option<Response<Body>>, ApiError> {
     let mut parts = path.trim_start_matches('/').splitn(2, '/');
     let (first, rest) = (parts.next().unwrap_or_default(), parts.next());
-    let dump = path.strip_prefix("/debug/api_priority_and_fairness/").and_then(|what| server.flow.dump(what));
+    let dump = path
+        .strip_prefix("/debug/api_priority_and_fairness/")
+        .and_then(|what| server.flow.dump(what));
     let known = match (first, rest) {
         _ if dump.is_some() => true,
-        ("livez" | "readyz" | "healthz", rest) => return health::respond(server, context, first, rest).await.map(Some),
+        ("livez" | "readyz" | "healthz", rest) => {
+            return health::respond(server, context, first, rest)
+                .await
+                .map(Some);
+        }
         ("version" | "metrics", None) => true,
         ("" | "api" | "apis" | "openapi" | "openid" | ".well-known", _) => true,
         _ => false,
@@ -50,7 +60,9 @@ async fn plain(server: &Arc<Server>, context: &Context, path: &str) -> Result<Op
         _ => discovery::respond(server, context, path).await?,
     };
     match response {
-        Some(_) if !matches!(context.method, Method::GET | Method::HEAD) => Err(method_not_allowed()),
+        Some(_) if !matches!(context.method, Method::GET | Method::HEAD) => {
+            Err(method_not_allowed())
+        }
         other => Ok(other),
     }
 }
@@ -96,7 +108,9 @@ async fn resource(
         "update" => handlers::write::update(server, context, row, body.read().await?).await,
         "patch" => handlers::patch::patch(server, context, row, body.read().await?).await,
         "delete" => handlers::delete::delete(server, context, row, body.read().await?).await,
-        "deletecollection" => handlers::delete::delete_collection(server, context, row, body.read().await?).await,
+        "deletecollection" => {
+            handlers::delete::delete_collection(server, context, row, body.read().await?).await
+        }
         _ => Err(method_not_allowed()),
     }
 }
@@ -124,25 +138,37 @@ fn find(context: &Context) -> Option<&'static Resource> {
     api_kinds::find(&info.group, &info.version, &info.resource).filter(|row| row.served)
 }
 
-/// Rejects paths with the wrong scope: namespaced resources are written in a namespace, cluster-scoped ones have no
-/// path below a namespace. Authorization used the path's namespace, so a cluster-scoped object behind such a path
-/// would be accessible to a role in any namespace.
+/// Rejects paths with the wrong scope: namespaced resources are written in a namespace,
+/// cluster-scoped ones have no path below a namespace. Authorization used the path's namespace, so
+/// a cluster-scoped object behind such a path would be accessible to a role in any namespace.
 fn check_scope(info: &RequestInfo, row: &Resource) -> Result<(), ApiError> {
-    if !row.namespaced && info.below_namespace || !info.rest.is_empty() && info.subresource != "proxy" {
+    if !row.namespaced && info.below_namespace
+        || !info.rest.is_empty() && info.subresource != "proxy"
+    {
         return Err(ApiError::no_such_path());
     }
-    if !row.namespaced || !info.namespace.is_empty() || matches!(info.verb.as_str(), "list" | "watch") {
+    if !row.namespaced
+        || !info.namespace.is_empty()
+        || matches!(info.verb.as_str(), "list" | "watch")
+    {
         return Ok(());
     }
     // A list across namespaces exists at this path, but no writes.
     let exists = row.has_verb("list") && (info.name.is_empty() || info.verb == "deletecollection");
-    Err(if exists { method_not_allowed() } else { ApiError::no_such_path() })
+    Err(if exists {
+        method_not_allowed()
+    } else {
+        ApiError::no_such_path()
+    })
 }
 
 /// Returns a 405 error.
 pub fn method_not_allowed() -> ApiError {
-    ApiError::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
-        .with_details(api_meta::Details::default())
+    ApiError::new(
+        Reason::MethodNotAllowed,
+        "the server does not allow this method on the requested resource",
+    )
+    .with_details(api_meta::Details::default())
 }
 
 #[cfg(test)]
@@ -153,19 +179,40 @@ mod tests {
     use crate::request_info;
 
     fn scope_of(method: Method, path: &str, row: &Resource) -> Result<(), ApiError> {
-        check_scope(&request_info::parse(&method, path, &Query::default()).unwrap(), row)
+        check_scope(
+            &request_info::parse(&method, path, &Query::default()).unwrap(),
+            row,
+        )
     }
 
     fn base(row: &Resource) -> String {
         let Resource { group, version, .. } = row;
-        if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
+        if group.is_empty() {
+            format!("/api/{version}")
+        } else {
+            format!("/apis/{group}/{version}")
+        }
     }
 
     #[test]
     fn cluster_scoped_kind_has_no_path_below_a_namespace() {
         for row in api_kinds::resources().iter().filter(|row| !row.namespaced) {
-            for tail in ["", "/x", "/a", "/x/status", "/x/finalize", "/x/approval", "/x/proxy/y"] {
-                for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            for tail in [
+                "",
+                "/x",
+                "/a",
+                "/x/status",
+                "/x/finalize",
+                "/x/approval",
+                "/x/proxy/y",
+            ] {
+                for method in [
+                    Method::GET,
+                    Method::POST,
+                    Method::PUT,
+                    Method::PATCH,
+                    Method::DELETE,
+                ] {
                     let path = format!("{}/namespaces/a/{}{tail}", base(row), row.plural);
                     let refused = scope_of(method.clone(), &path, row).unwrap_err();
                     assert_eq!(refused.reason, Reason::NotFound, "{method} {path}");
@@ -176,15 +223,31 @@ mod tests {
 
     #[test]
     fn namespaced_kind_is_written_in_a_namespace() {
-        let reason = |method: Method, path: &str, row| scope_of(method, path, row).err().map(|error| error.reason);
+        let reason = |method: Method, path: &str, row| {
+            scope_of(method, path, row).err().map(|error| error.reason)
+        };
         for row in api_kinds::resources().iter().filter(|row| row.namespaced) {
-            let (all, one) = (format!("{}/{}", base(row), row.plural), format!("{}/{}/x", base(row), row.plural));
-            let without = if row.has_verb("list") { Reason::MethodNotAllowed } else { Reason::NotFound };
+            let (all, one) = (
+                format!("{}/{}", base(row), row.plural),
+                format!("{}/{}/x", base(row), row.plural),
+            );
+            let without = if row.has_verb("list") {
+                Reason::MethodNotAllowed
+            } else {
+                Reason::NotFound
+            };
             assert_eq!(reason(Method::POST, &all, row), Some(without), "{all}");
-            assert_eq!(reason(Method::GET, &one, row), Some(Reason::NotFound), "{one}");
+            assert_eq!(
+                reason(Method::GET, &one, row),
+                Some(Reason::NotFound),
+                "{one}"
+            );
             assert_eq!(reason(Method::GET, &all, row), None, "{all}");
         }
         let pods = api_kinds::find("", "v1", "pods").unwrap();
-        assert_eq!(reason(Method::GET, "/api/v1/namespaces/a/pods/p/log/x", pods), Some(Reason::NotFound));
+        assert_eq!(
+            reason(Method::GET, "/api/v1/namespaces/a/pods/p/log/x", pods),
+            Some(Reason::NotFound)
+        );
     }
 }

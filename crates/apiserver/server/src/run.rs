@@ -35,13 +35,30 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// A file, address or option that can't be used.
 pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
     let listener = bind(SocketAddr::new(options.bind_address, options.secure_port)).await?;
-    let port = listener.local_addr().context("the listener has no address")?.port();
+    let port = listener
+        .local_addr()
+        .context("the listener has no address")?
+        .port();
     let tasks = Tasks::new(CancellationToken::new());
     let delay = duration("shutdown-delay-duration", &options.shutdown_delay_duration)?;
     let server = build(&options, port, &tasks, shutdown.clone())?;
-    tasks.spawn("shutdown", close(shutdown, tasks.shutdown().clone(), delay, server.closing.clone()));
-    tasks.spawn("bootstrap", bootstrap::run(server.clone(), options.clone(), port));
-    tasks.spawn_critical("flow-schemas", flow::keep(server.clone(), tasks.shutdown().clone()));
+    tasks.spawn(
+        "shutdown",
+        close(
+            shutdown,
+            tasks.shutdown().clone(),
+            delay,
+            server.closing.clone(),
+        ),
+    );
+    tasks.spawn(
+        "bootstrap",
+        bootstrap::run(server.clone(), options.clone(), port),
+    );
+    tasks.spawn_critical(
+        "flow-schemas",
+        flow::keep(server.clone(), tasks.shutdown().clone()),
+    );
     if let Some(path) = &options.port_file {
         write_port_file(path, port).with_context(|| format!("can't write {}", path.display()))?;
     }
@@ -49,9 +66,14 @@ pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow:
     Ok(tasks.finish(Duration::from_secs(2)).await?)
 }
 
-/// Stops serving some time after the stop signal, so that load balancers see `/readyz` fail; stops at once if a
-/// critical task has failed, because the rest of the server would serve stale data.
-async fn close(signal: CancellationToken, failed: CancellationToken, delay: Duration, closing: CancellationToken) {
+/// Stops serving some time after the stop signal, so that load balancers see `/readyz` fail; stops
+/// at once if a critical task has failed, because the rest of the server would serve stale data.
+async fn close(
+    signal: CancellationToken,
+    failed: CancellationToken,
+    delay: Duration,
+    closing: CancellationToken,
+) {
     tokio::select! {
         () = failed.cancelled() => {}
         () = signal.cancelled() => {
@@ -68,11 +90,16 @@ fn build(
     shutdown: CancellationToken,
 ) -> anyhow::Result<Arc<Server>> {
     let store = Store::new(&options.store())?;
-    let caches = Caches::start(store.clone(), options.etcd_prefix.trim_end_matches('/'), tasks);
+    let caches = Caches::start(
+        store.clone(),
+        options.etcd_prefix.trim_end_matches('/'),
+        tasks,
+    );
     let objects: Arc<dyn Objects> = caches.clone();
     let authn = Authn::new(options.authn()?, objects.clone())?;
     let authz = Authz::new(&options.modes()?, &objects);
-    // Two-phase wiring: admission needs the registry to write quota usage, and the registry needs admission.
+    // Two-phase wiring: admission needs the registry to write quota usage, and the registry needs
+    // admission.
     let slot = Arc::new(admission::QuotaSlot::default());
     let plugins = plugins(options, &objects, &authz, &slot)?;
     let services = ServiceOptions {
@@ -80,16 +107,23 @@ fn build(
         node_ports: options.service_node_port_range.clone(),
     };
     let registry_options = RegistryOptions {
-        event_ttl: i64::try_from(duration("event-ttl", &options.event_ttl)?.as_secs()).unwrap_or(3600),
+        event_ttl: i64::try_from(duration("event-ttl", &options.event_ttl)?.as_secs())
+            .unwrap_or(3600),
         admission: plugins,
         tokens: authn.issuer(),
         services: Allocators::new(services),
     };
     let registry = Registry::new(store.clone(), caches.clone(), registry_options);
     slot.set(Arc::new(quotas::Quotas(registry.clone())));
-    let interval = duration("etcd-compaction-interval", &options.etcd_compaction_interval)?;
+    let interval = duration(
+        "etcd-compaction-interval",
+        &options.etcd_compaction_interval,
+    )?;
     if !interval.is_zero() {
-        tasks.spawn_critical("compaction", compact_regularly(store.clone(), interval, tasks.shutdown().clone()));
+        tasks.spawn_critical(
+            "compaction",
+            compact_regularly(store.clone(), interval, tasks.shutdown().clone()),
+        );
     }
     let address = external_address(options, port);
     let request_timeout = duration("request-timeout", &options.request_timeout)?;
@@ -103,10 +137,17 @@ fn build(
         flow: FlowControl::new(&objects),
         discovery: Discovery::new(&address),
         metrics: ServerMetrics::default(),
-        kubelets: Kubelets::new(&kubelet_tls(options), Reach::new(port, &options.etcd_servers))?,
+        kubelets: Kubelets::new(
+            &kubelet_tls(options),
+            Reach::new(port, &options.etcd_servers),
+        )?,
         external_address: address,
         bootstrapped: Steps::default(),
-        inflight: InFlight::new(options.max_requests_inflight, options.max_mutating_requests_inflight, request_timeout),
+        inflight: InFlight::new(
+            options.max_requests_inflight,
+            options.max_mutating_requests_inflight,
+            request_timeout,
+        ),
         request_timeout,
         stopping: shutdown,
         closing: CancellationToken::new(),
@@ -120,7 +161,11 @@ fn plugins(
     authz: &Arc<Authz>,
     quotas: &Arc<admission::QuotaSlot>,
 ) -> anyhow::Result<Vec<Arc<dyn apiserver_request::Admission>>> {
-    let context = admission::Context { objects: objects.clone(), authorizer: authz.clone(), quotas: quotas.clone() };
+    let context = admission::Context {
+        objects: objects.clone(),
+        authorizer: authz.clone(),
+        quotas: quotas.clone(),
+    };
     let names = admission::Options {
         enable: options.enable_admission_plugins.clone(),
         disable: options.disable_admission_plugins.clone(),
@@ -150,9 +195,15 @@ fn kubelet_tls(options: &ServerOptions) -> KubeletTls {
     }
 }
 
-async fn serve_until(listener: TcpListener, options: &ServerOptions, server: Arc<Server>) -> anyhow::Result<()> {
+async fn serve_until(
+    listener: TcpListener,
+    options: &ServerOptions,
+    server: Arc<Server>,
+) -> anyhow::Result<()> {
     let serving = serving(options)?;
-    let address = listener.local_addr().context("the listener has no address")?;
+    let address = listener
+        .local_addr()
+        .context("the listener has no address")?;
     tracing::info!(%address, "serving HTTPS");
     let closing = server.closing.clone();
     let service = hyper::service::service_fn(move |request| {
@@ -179,7 +230,12 @@ fn serving(options: &ServerOptions) -> anyhow::Result<base_serve::Options> {
         0 => defaults.max_streams,
         streams => streams,
     };
-    Ok(base_serve::Options { tls: Some(server_config_with(&tls, &offer)?), drain: DRAIN, max_streams, ..defaults })
+    Ok(base_serve::Options {
+        tls: Some(server_config_with(&tls, &offer)?),
+        drain: DRAIN,
+        max_streams,
+        ..defaults
+    })
 }
 
 #[cfg(test)]
@@ -194,8 +250,16 @@ mod tests {
                 token.cancel();
             }
         }
-        let closed = close(signalled, failure, Duration::from_millis(delay), closing.clone());
-        tokio::time::timeout(Duration::from_millis(limit), closed).await.is_ok() && closing.is_cancelled()
+        let closed = close(
+            signalled,
+            failure,
+            Duration::from_millis(delay),
+            closing.clone(),
+        );
+        tokio::time::timeout(Duration::from_millis(limit), closed)
+            .await
+            .is_ok()
+            && closing.is_cancelled()
     }
 
     #[tokio::test]

@@ -23,13 +23,22 @@ pub fn table<'a>(
     with_columns: bool,
 ) -> Result<Value, ApiError> {
     if !matches!(include, "" | "Metadata" | "Object" | "None") {
-        return Err(ApiError::bad_request(format!("unrecognized includeObject value: {include:?}")));
+        return Err(ApiError::bad_request(format!(
+            "unrecognized includeObject value: {include:?}"
+        )));
     }
     let now = jiff::Timestamp::now();
-    let rows: Vec<Value> = trees.map(|tree| table_row(resource, tree, include, now)).collect();
-    let mut table = json!({"kind": "Table", "apiVersion": META, "metadata": list_meta(meta), "rows": rows});
+    let rows: Vec<Value> = trees
+        .map(|tree| table_row(resource, tree, include, now))
+        .collect();
+    let mut table =
+        json!({"kind": "Table", "apiVersion": META, "metadata": list_meta(meta), "rows": rows});
     let definitions: Vec<Value> = columns(resource).iter().map(definition).collect();
-    table["columnDefinitions"] = if with_columns { definitions.into() } else { Value::Null };
+    table["columnDefinitions"] = if with_columns {
+        definitions.into()
+    } else {
+        Value::Null
+    };
     Ok(table)
 }
 
@@ -38,7 +47,12 @@ fn definition(column: &apiserver_printers::Column) -> Value {
         "description": column.description, "priority": column.priority})
 }
 
-fn table_row(resource: &'static Resource, tree: &Value, include: &str, now: jiff::Timestamp) -> Value {
+fn table_row(
+    resource: &'static Resource,
+    tree: &Value,
+    include: &str,
+    now: jiff::Timestamp,
+) -> Value {
     let mut out = json!({"cells": row(resource, tree, now)});
     out["object"] = match include {
         "None" => Value::Null,
@@ -51,7 +65,10 @@ fn table_row(resource: &'static Resource, tree: &Value, include: &str, now: jiff
 fn list_meta(meta: &ListMeta) -> Value {
     let mut out = Map::new();
     if !meta.resource_version.is_empty() {
-        out.insert("resourceVersion".into(), meta.resource_version.clone().into());
+        out.insert(
+            "resourceVersion".into(),
+            meta.resource_version.clone().into(),
+        );
     }
     if !meta.continue_token.is_empty() {
         out.insert("continue".into(), meta.continue_token.clone().into());
@@ -74,8 +91,7 @@ pub fn encode_partial(wanted: Wanted, tree: &Value) -> Vec<u8> {
 
 /// Encodes a PartialObjectMetadataList.
 pub fn encode_partial_list(wanted: Wanted, items: &[Value], meta: &ListMeta) -> Vec<u8> {
-    let list =
-        json!({"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": list_meta(meta), "items": items});
+    let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": list_meta(meta), "items": items});
     encode(wanted, PARTIAL_LIST, &list)
 }
 

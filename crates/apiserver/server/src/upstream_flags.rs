@@ -26,11 +26,16 @@ const TABLES: &[&[Unsupported]] = &[
 ];
 
 /// Flags of the stock component that are not implemented.
-pub const UPSTREAM_FLAGS: &[Unsupported] = &shared::join_tables::<{ shared::count_rows(TABLES) }>(TABLES);
+pub const UPSTREAM_FLAGS: &[Unsupported] =
+    &shared::join_tables::<{ shared::count_rows(TABLES) }>(TABLES);
 
 /// Flags that no table of [`shared`] has.
 const OWN: &[Unsupported] = &[
-    Unsupported::refused("admission-control", &[""], "it is replaced by --enable-admission-plugins"),
+    Unsupported::refused(
+        "admission-control",
+        &[""],
+        "it is replaced by --enable-admission-plugins",
+    ),
     Unsupported::refused(
         "admission-control-config-file",
         &[""],
@@ -42,7 +47,10 @@ const OWN: &[Unsupported] = &[
         &["true"],
         "privileged containers are limited by Pod Security, not by a flag",
     ),
-    Unsupported::no_effect("apiserver-count", "endpoints of the Service kubernetes are not counted"),
+    Unsupported::no_effect(
+        "apiserver-count",
+        "endpoints of the Service kubernetes are not counted",
+    ),
     Unsupported::no_effect("audit-log-batch-buffer-size", NO_AUDIT),
     Unsupported::no_effect("audit-log-batch-max-size", NO_AUDIT),
     Unsupported::no_effect("audit-log-batch-max-wait", NO_AUDIT),
@@ -55,12 +63,20 @@ const OWN: &[Unsupported] = &[
     Unsupported::no_effect("audit-log-maxbackup", NO_AUDIT),
     Unsupported::no_effect("audit-log-maxsize", NO_AUDIT),
     Unsupported::no_effect("audit-log-mode", NO_AUDIT),
-    Unsupported::refused("audit-log-path", &[""], "there is no audit log, so nothing would be recorded"),
+    Unsupported::refused(
+        "audit-log-path",
+        &[""],
+        "there is no audit log, so nothing would be recorded",
+    ),
     Unsupported::no_effect("audit-log-truncate-enabled", NO_AUDIT),
     Unsupported::no_effect("audit-log-truncate-max-batch-size", NO_AUDIT),
     Unsupported::no_effect("audit-log-truncate-max-event-size", NO_AUDIT),
     Unsupported::no_effect("audit-log-version", NO_AUDIT),
-    Unsupported::refused("audit-policy-file", &[""], "there is no audit log, so nothing would be recorded"),
+    Unsupported::refused(
+        "audit-policy-file",
+        &[""],
+        "there is no audit log, so nothing would be recorded",
+    ),
     Unsupported::no_effect("audit-webhook-batch-buffer-size", NO_AUDIT),
     Unsupported::no_effect("audit-webhook-batch-initial-backoff", NO_AUDIT),
     Unsupported::no_effect("audit-webhook-batch-max-size", NO_AUDIT),
@@ -68,27 +84,61 @@ const OWN: &[Unsupported] = &[
     Unsupported::no_effect("audit-webhook-batch-throttle-burst", NO_AUDIT),
     Unsupported::no_effect("audit-webhook-batch-throttle-enable", NO_AUDIT),
     Unsupported::no_effect("audit-webhook-batch-throttle-qps", NO_AUDIT),
-    Unsupported::refused("audit-webhook-config-file", &[""], "there is no audit log, so nothing would be recorded"),
+    Unsupported::refused(
+        "audit-webhook-config-file",
+        &[""],
+        "there is no audit log, so nothing would be recorded",
+    ),
     Unsupported::no_effect("audit-webhook-initial-backoff", NO_AUDIT),
     Unsupported::no_effect("audit-webhook-mode", NO_AUDIT),
     Unsupported::no_effect("audit-webhook-truncate-enabled", NO_AUDIT),
     Unsupported::no_effect("audit-webhook-truncate-max-batch-size", NO_AUDIT),
     Unsupported::no_effect("audit-webhook-truncate-max-event-size", NO_AUDIT),
     Unsupported::no_effect("audit-webhook-version", NO_AUDIT),
-    Unsupported::no_effect("authentication-token-webhook-cache-ttl", "there is no token webhook"),
+    Unsupported::no_effect(
+        "authentication-token-webhook-cache-ttl",
+        "there is no token webhook",
+    ),
     Unsupported::refused(
         "authentication-token-webhook-config-file",
         &[""],
         "there is no token webhook, so its tokens would be refused",
     ),
-    Unsupported::no_effect("authentication-token-webhook-version", "there is no token webhook"),
-    Unsupported::refused("authorization-config", &[""], "authorisers are given by --authorization-mode only"),
-    Unsupported::refused("authorization-policy-file", &[""], "there is no ABAC authoriser"),
-    Unsupported::no_effect("authorization-webhook-cache-authorized-ttl", "there is no authorisation webhook"),
-    Unsupported::no_effect("authorization-webhook-cache-unauthorized-ttl", "there is no authorisation webhook"),
-    Unsupported::refused("authorization-webhook-config-file", &[""], "there is no authorisation webhook"),
-    Unsupported::no_effect("authorization-webhook-version", "there is no authorisation webhook"),
-    Unsupported::no_effect("cert-dir", "no certificate is made; --tls-cert-file gives it"),
+    Unsupported::no_effect(
+        "authentication-token-webhook-version",
+        "there is no token webhook",
+    ),
+    Unsupported::refused(
+        "authorization-config",
+        &[""],
+        "authorisers are given by --authorization-mode only",
+    ),
+    Unsupported::refused(
+        "authorization-policy-file",
+        &[""],
+        "there is no ABAC authoriser",
+    ),
+    Unsupported::no_effect(
+        "authorization-webhook-cache-authorized-ttl",
+        "there is no authorisation webhook",
+    ),
+    Unsupported::no_effect(
+        "authorization-webhook-cache-unauthorized-ttl",
+        "there is no authorisation webhook",
+    ),
+    Unsupported::refused(
+        "authorization-webhook-config-file",
+        &[""],
+        "there is no authorisation webhook",
+    ),
+    Unsupported::no_effect(
+        "authorization-webhook-version",
+        "there is no authorisation webhook",
+    ),
+    Unsupported::no_effect(
+        "cert-dir",
+        "no certificate is made; --tls-cert-file gives it",
+    ),
     Unsupported::no_effect("coordinated-leadership-lease-duration", NO_ELECTION),
     Unsupported::no_effect("coordinated-leadership-renew-deadline", NO_ELECTION),
     Unsupported::no_effect("coordinated-leadership-retry-period", NO_ELECTION),
@@ -97,41 +147,95 @@ const OWN: &[Unsupported] = &[
         "answers carry no CORS headers, so browsers refuse scripts of other origins",
     ),
     Unsupported::no_effect("debug-socket-path", "there are no profiles"),
-    Unsupported::no_effect("default-not-ready-toleration-seconds", "pods tolerate a node that is not ready for 300 s"),
+    Unsupported::no_effect(
+        "default-not-ready-toleration-seconds",
+        "pods tolerate a node that is not ready for 300 s",
+    ),
     Unsupported::no_effect(
         "default-unreachable-toleration-seconds",
         "pods tolerate a node that is unreachable for 300 s",
     ),
     Unsupported::no_effect("default-watch-cache-size", FIXED_CACHE),
-    Unsupported::no_effect("delete-collection-workers", "32 objects of a collection are deleted at once"),
-    Unsupported::no_effect("egress-selector-config-file", "connections to nodes, pods and services are direct"),
+    Unsupported::no_effect(
+        "delete-collection-workers",
+        "32 objects of a collection are deleted at once",
+    ),
+    Unsupported::no_effect(
+        "egress-selector-config-file",
+        "connections to nodes, pods and services are direct",
+    ),
     Unsupported::no_effect("enable-aggregator-routing", NO_AGGREGATION),
-    Unsupported::refused("enable-garbage-collector", &["true"], "finalizers of the garbage collector are always set"),
+    Unsupported::refused(
+        "enable-garbage-collector",
+        &["true"],
+        "finalizers of the garbage collector are always set",
+    ),
     Unsupported::no_effect("enable-logs-handler", "the path /logs is not served"),
     Unsupported::no_effect(
         "enable-priority-and-fairness",
         "requests are classified but share one queue, which --max-requests-inflight limits",
     ),
-    Unsupported::refused("encryption-provider-config", &[""], "objects would be stored unencrypted"),
-    Unsupported::no_effect("encryption-provider-config-automatic-reload", "objects are stored unencrypted"),
+    Unsupported::refused(
+        "encryption-provider-config",
+        &[""],
+        "objects would be stored unencrypted",
+    ),
+    Unsupported::no_effect(
+        "encryption-provider-config-automatic-reload",
+        "objects are stored unencrypted",
+    ),
     Unsupported::no_effect(
         "endpoint-reconciler-type",
         "each server writes its own address into the endpoints of the Service kubernetes",
     ),
-    Unsupported::no_effect("etcd-count-metric-poll-period", "objects are counted in the watch cache"),
-    Unsupported::no_effect("etcd-db-metric-poll-interval", "the store shows its size on its own metrics page"),
-    Unsupported::no_effect("etcd-healthcheck-timeout", "the store has 2 s to answer a health check"),
-    Unsupported::no_effect("etcd-readycheck-timeout", "the store has 2 s to answer a health check"),
-    Unsupported::refused("etcd-servers-overrides", &[""], "all objects go to the store of --etcd-servers"),
-    Unsupported::no_effect("goaway-chance", "connections are not closed to spread clients"),
+    Unsupported::no_effect(
+        "etcd-count-metric-poll-period",
+        "objects are counted in the watch cache",
+    ),
+    Unsupported::no_effect(
+        "etcd-db-metric-poll-interval",
+        "the store shows its size on its own metrics page",
+    ),
+    Unsupported::no_effect(
+        "etcd-healthcheck-timeout",
+        "the store has 2 s to answer a health check",
+    ),
+    Unsupported::no_effect(
+        "etcd-readycheck-timeout",
+        "the store has 2 s to answer a health check",
+    ),
+    Unsupported::refused(
+        "etcd-servers-overrides",
+        &[""],
+        "all objects go to the store of --etcd-servers",
+    ),
+    Unsupported::no_effect(
+        "goaway-chance",
+        "connections are not closed to spread clients",
+    ),
     Unsupported::no_effect("kubelet-port", "the port is taken from the node's status"),
     Unsupported::no_effect("kubelet-read-only-port", "kubelets are asked over TLS only"),
     Unsupported::no_effect("kubelet-timeout", "a connection to a kubelet has 5 s"),
-    Unsupported::no_effect("kubernetes-service-node-port", "the Service kubernetes has a cluster IP only"),
-    Unsupported::no_effect("lease-reuse-duration-seconds", "leases of events are shared for 60 s"),
-    Unsupported::no_effect("livez-grace-period", "/livez does not wait for what happens at start"),
-    Unsupported::no_effect("max-connection-bytes-per-sec", "streams to pods are not slowed down"),
-    Unsupported::no_effect("min-request-timeout", "watches without a timeout end after 30 to 60 minutes"),
+    Unsupported::no_effect(
+        "kubernetes-service-node-port",
+        "the Service kubernetes has a cluster IP only",
+    ),
+    Unsupported::no_effect(
+        "lease-reuse-duration-seconds",
+        "leases of events are shared for 60 s",
+    ),
+    Unsupported::no_effect(
+        "livez-grace-period",
+        "/livez does not wait for what happens at start",
+    ),
+    Unsupported::no_effect(
+        "max-connection-bytes-per-sec",
+        "streams to pods are not slowed down",
+    ),
+    Unsupported::no_effect(
+        "min-request-timeout",
+        "watches without a timeout end after 30 to 60 minutes",
+    ),
     Unsupported::refused("oidc-ca-file", &[""], NO_JWT),
     Unsupported::refused("oidc-client-id", &[""], NO_JWT),
     Unsupported::no_effect("oidc-groups-claim", NO_JWT),
@@ -146,30 +250,57 @@ const OWN: &[Unsupported] = &[
     Unsupported::no_effect("peer-ca-file", NO_PEERS),
     Unsupported::no_effect("proxy-client-cert-file", NO_AGGREGATION),
     Unsupported::no_effect("proxy-client-key-file", NO_AGGREGATION),
-    Unsupported::no_effect("runtime-config", "the stable versions are served, and no others"),
+    Unsupported::no_effect(
+        "runtime-config",
+        "the stable versions are served, and no others",
+    ),
     Unsupported::no_effect("runtime-config-emulation-forward-compatible", NO_GATES),
     Unsupported::no_effect(
         "send-retry-after-while-not-ready-once",
         "requests are answered as soon as the port is open",
     ),
-    Unsupported::refused("service-account-lookup", &["true"], "objects that tokens are bound to are always looked up"),
+    Unsupported::refused(
+        "service-account-lookup",
+        &["true"],
+        "objects that tokens are bound to are always looked up",
+    ),
     Unsupported::refused(
         "service-account-signing-endpoint",
         &[""],
         "tokens are signed with --service-account-signing-key-file",
     ),
-    Unsupported::no_effect("shutdown-send-retry-after", "requests during shutdown are answered as usual"),
-    Unsupported::no_effect("shutdown-watch-termination-grace-period", "watches end when the server stops to listen"),
-    Unsupported::refused("storage-backend", &["", "etcd3"], "the store speaks etcd v3"),
-    Unsupported::no_effect("storage-initialization-timeout", "the server waits for the store as long as it takes"),
+    Unsupported::no_effect(
+        "shutdown-send-retry-after",
+        "requests during shutdown are answered as usual",
+    ),
+    Unsupported::no_effect(
+        "shutdown-watch-termination-grace-period",
+        "watches end when the server stops to listen",
+    ),
+    Unsupported::refused(
+        "storage-backend",
+        &["", "etcd3"],
+        "the store speaks etcd v3",
+    ),
+    Unsupported::no_effect(
+        "storage-initialization-timeout",
+        "the server waits for the store as long as it takes",
+    ),
     Unsupported::refused(
         "storage-media-type",
         &["", "application/vnd.kubernetes.protobuf"],
         "objects are stored as protobuf",
     ),
-    Unsupported::refused("strict-transport-security-directives", &[""], "answers carry no such header"),
+    Unsupported::refused(
+        "strict-transport-security-directives",
+        &[""],
+        "answers carry no such header",
+    ),
     Unsupported::no_effect("tracing-config-file", "no traces are sent"),
-    Unsupported::no_effect("watch-cache", "reads always come from the watch cache, brought up to the store's revision"),
+    Unsupported::no_effect(
+        "watch-cache",
+        "reads always come from the watch cache, brought up to the store's revision",
+    ),
     Unsupported::no_effect("watch-cache-sizes", FIXED_CACHE),
 ];
 
@@ -193,8 +324,14 @@ mod tests {
             "encryption-provider-config",
             "tls-sni-cert-key",
         ] {
-            let setting = UPSTREAM_FLAGS.iter().find(|setting| setting.name == name).unwrap();
-            assert!(matches!(setting.judge(name, "/etc/x"), Verdict::Stop(_)), "{name}");
+            let setting = UPSTREAM_FLAGS
+                .iter()
+                .find(|setting| setting.name == name)
+                .unwrap();
+            assert!(
+                matches!(setting.judge(name, "/etc/x"), Verdict::Stop(_)),
+                "{name}"
+            );
         }
     }
 
@@ -202,7 +339,9 @@ mod tests {
     fn flag_is_either_implemented_or_listed() {
         let command = ServerOptions::command();
         for setting in UPSTREAM_FLAGS {
-            let implemented = command.get_arguments().any(|argument| argument.get_long() == Some(setting.name));
+            let implemented = command
+                .get_arguments()
+                .any(|argument| argument.get_long() == Some(setting.name));
             assert!(!implemented, "{} is implemented and listed", setting.name);
         }
         let names: BTreeSet<&str> = UPSTREAM_FLAGS.iter().map(|setting| setting.name).collect();
@@ -223,9 +362,15 @@ mod tests {
             ("service-account-lookup", "true"),
             ("cert-dir", "/x"),
         ] {
-            let setting = UPSTREAM_FLAGS.iter().find(|setting| setting.name == name).unwrap();
+            let setting = UPSTREAM_FLAGS
+                .iter()
+                .find(|setting| setting.name == name)
+                .unwrap();
             let stops = matches!(setting.judge(name, value), Verdict::Stop(_));
-            assert!(!stops || matches!(setting.treatment, Treatment::NoEffect), "{name}={value}");
+            assert!(
+                !stops || matches!(setting.treatment, Treatment::NoEffect),
+                "{name}={value}"
+            );
         }
     }
 }

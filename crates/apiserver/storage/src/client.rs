@@ -30,7 +30,12 @@ pub struct Stored {
 
 impl From<KeyValue> for Stored {
     fn from(kv: KeyValue) -> Self {
-        Stored { key: kv.key, value: kv.value, revision: kv.mod_revision, lease: kv.lease }
+        Stored {
+            key: kv.key,
+            value: kv.value,
+            revision: kv.mod_revision,
+            lease: kv.lease,
+        }
     }
 }
 
@@ -63,7 +68,13 @@ impl Store {
         let channel = config.channel()?;
         let read_index = ReadIndex::new(channel.clone());
         let leases = Arc::new(Leases::new(channel.clone()));
-        Ok(Store { leases, channel, read_index, timings: Timings::default(), compacted: Arc::default() })
+        Ok(Store {
+            leases,
+            channel,
+            read_index,
+            timings: Timings::default(),
+            compacted: Arc::default(),
+        })
     }
 
     /// Returns the durations of the store's responses, by operation.
@@ -71,7 +82,8 @@ impl Store {
         &self.timings
     }
 
-    /// Returns the compacted revision, as far as this server's compaction rounds have learned it; 0 at first.
+    /// Returns the compacted revision, as far as this server's compaction rounds have learned it; 0
+    /// at first.
     pub fn compacted_revision(&self) -> i64 {
         self.compacted.load(Ordering::Relaxed)
     }
@@ -105,13 +117,25 @@ impl Store {
 
     /// Reads one key.
     pub async fn read(&self, key: &str) -> Result<Option<Stored>, StoreError> {
-        let request = pb::RangeRequest { key: bytes_of(key), ..Default::default() };
-        let response = self.timed("get", deadline(self.kv().range(request))).await?;
+        let request = pb::RangeRequest {
+            key: bytes_of(key),
+            ..Default::default()
+        };
+        let response = self
+            .timed("get", deadline(self.kv().range(request)))
+            .await?;
         Ok(response.kvs.into_iter().next().map(Stored::from))
     }
 
-    /// Reads keys that start with `prefix`, from `start` (a full key, or the prefix) on, at `revision` (0: current).
-    pub async fn list(&self, prefix: &str, start: &str, limit: i64, revision: i64) -> Result<Page, StoreError> {
+    /// Reads keys that start with `prefix`, from `start` (a full key, or the prefix) on, at
+    /// `revision` (0: current).
+    pub async fn list(
+        &self,
+        prefix: &str,
+        start: &str,
+        limit: i64,
+        revision: i64,
+    ) -> Result<Page, StoreError> {
         let request = pb::RangeRequest {
             key: bytes_of(start),
             range_end: prefix_end(prefix),
@@ -119,7 +143,9 @@ impl Store {
             revision,
             ..Default::default()
         };
-        let response = self.timed("list", deadline(self.kv().range(request))).await?;
+        let response = self
+            .timed("list", deadline(self.kv().range(request)))
+            .await?;
         Ok(Page {
             revision: response.header.map_or(0, |h| h.revision),
             more: response.more,
@@ -128,8 +154,14 @@ impl Store {
         })
     }
 
-    /// Writes a key that must not exist; returns its revision. `ttl`: seconds after which it expires.
-    pub async fn create(&self, key: &str, value: Bytes, ttl: Option<i64>) -> Result<i64, StoreError> {
+    /// Writes a key that must not exist; returns its revision. `ttl`: seconds after which it
+    /// expires.
+    pub async fn create(
+        &self,
+        key: &str,
+        value: Bytes,
+        ttl: Option<i64>,
+    ) -> Result<i64, StoreError> {
         let put = put(key, value, self.lease(ttl).await?);
         match self.timed("create", self.swap(key, 0, put)).await {
             Err(StoreError::Conflict(_)) => Err(StoreError::Exists),
@@ -138,14 +170,23 @@ impl Store {
     }
 
     /// Overwrites a key whose mod revision is `expected`; returns the new revision.
-    pub async fn update(&self, key: &str, value: Bytes, expected: i64, ttl: Option<i64>) -> Result<i64, StoreError> {
+    pub async fn update(
+        &self,
+        key: &str,
+        value: Bytes,
+        expected: i64,
+        ttl: Option<i64>,
+    ) -> Result<i64, StoreError> {
         let put = put(key, value, self.lease(ttl).await?);
         self.timed("update", self.swap(key, expected, put)).await
     }
 
     /// Deletes a key whose mod revision is `expected`; returns the revision of the deletion.
     pub async fn delete(&self, key: &str, expected: i64) -> Result<i64, StoreError> {
-        let request = pb::DeleteRangeRequest { key: bytes_of(key), ..Default::default() };
+        let request = pb::DeleteRangeRequest {
+            key: bytes_of(key),
+            ..Default::default()
+        };
         let delete = pb::request_op::Request::RequestDeleteRange(request);
         self.timed("delete", self.swap(key, expected, delete)).await
     }
@@ -157,7 +198,12 @@ impl Store {
         }
     }
 
-    async fn swap(&self, key: &str, expected: i64, write: pb::request_op::Request) -> Result<i64, StoreError> {
+    async fn swap(
+        &self,
+        key: &str,
+        expected: i64,
+        write: pb::request_op::Request,
+    ) -> Result<i64, StoreError> {
         let compare = pb::Compare {
             result: pb::compare::CompareResult::Equal.into(),
             target: pb::compare::CompareTarget::Mod.into(),
@@ -165,38 +211,60 @@ impl Store {
             target_union: Some(pb::compare::TargetUnion::ModRevision(expected)),
             ..Default::default()
         };
-        let read = pb::RangeRequest { key: bytes_of(key), ..Default::default() };
+        let read = pb::RangeRequest {
+            key: bytes_of(key),
+            ..Default::default()
+        };
         let request = pb::TxnRequest {
             compare: vec![compare],
-            success: vec![pb::RequestOp { request: Some(write) }],
-            failure: vec![pb::RequestOp { request: Some(pb::request_op::Request::RequestRange(read)) }],
+            success: vec![pb::RequestOp {
+                request: Some(write),
+            }],
+            failure: vec![pb::RequestOp {
+                request: Some(pb::request_op::Request::RequestRange(read)),
+            }],
         };
         let response = deadline(self.kv().txn(request)).await?;
         if response.succeeded {
             return Ok(response.header.map_or(0, |h| h.revision));
         }
-        Err(StoreError::Conflict(response.responses.into_iter().find_map(found)))
+        Err(StoreError::Conflict(
+            response.responses.into_iter().find_map(found),
+        ))
     }
 
     /// Executes a transaction that the caller composed.
-    pub(crate) async fn transact(&self, request: pb::TxnRequest) -> Result<pb::TxnResponse, StoreError> {
+    pub(crate) async fn transact(
+        &self,
+        request: pb::TxnRequest,
+    ) -> Result<pb::TxnResponse, StoreError> {
         deadline(self.kv().txn(request)).await
     }
 
     /// Compacts history up to `revision`.
     pub(crate) async fn compact(&self, revision: i64) -> Result<(), StoreError> {
-        let request = pb::CompactionRequest { revision, physical: false };
+        let request = pb::CompactionRequest {
+            revision,
+            physical: false,
+        };
         deadline(self.kv().compact(request)).await.map(|_| ())
     }
 }
 
 fn put(key: &str, value: Bytes, lease: i64) -> pb::request_op::Request {
-    pb::request_op::Request::RequestPut(pb::PutRequest { key: bytes_of(key), value, lease, ..Default::default() })
+    pb::request_op::Request::RequestPut(pb::PutRequest {
+        key: bytes_of(key),
+        value,
+        lease,
+        ..Default::default()
+    })
 }
 
 fn found(op: pb::ResponseOp) -> Option<Stored> {
     match op.response? {
-        pb::response_op::Response::ResponseRange(range) => range.kvs.into_iter().next().map(Stored::from),
+        pb::response_op::Response::ResponseRange(range) => {
+            range.kvs.into_iter().next().map(Stored::from)
+        }
         _ => None,
     }
 }

@@ -1,8 +1,9 @@
 //! Periodic compaction, by one of all API servers.
 //!
-//! The key `compact_rev_key` holds the revision of the last round; its version counts rounds. The server that wins
-//! the compare-and-swap of a round compacts to the revision that the previous round recorded, so that the history of
-//! one whole interval stays. This is upstream's protocol: stock servers may run beside this one.
+//! The key `compact_rev_key` holds the revision of the last round; its version counts rounds. The
+//! server that wins the compare-and-swap of a round compacts to the revision that the previous
+//! round recorded, so that the history of one whole interval stays. This is upstream's protocol:
+//! stock servers may run beside this one.
 
 use crate::client::bytes_of;
 use crate::{Store, StoreError};
@@ -15,7 +16,11 @@ const KEY: &str = "compact_rev_key";
 /// Compacts every `interval` until `stop`.
 pub async fn compact_regularly(store: Store, interval: Duration, stop: CancellationToken) {
     let mut round = Round::default();
-    while stop.run_until_cancelled(tokio::time::sleep(interval)).await.is_some() {
+    while stop
+        .run_until_cancelled(tokio::time::sleep(interval))
+        .await
+        .is_some()
+    {
         match advance(&store, &round).await {
             Ok(next) => round = next,
             Err(e) => tracing::info!(error = %e, "compaction is tried again in the next round"),
@@ -33,15 +38,21 @@ async fn advance(store: &Store, round: &Round) -> Result<Round, StoreError> {
     let response = store.transact(take_turn(round)).await?;
     let now = response.header.map_or(0, |h| h.revision);
     if !response.succeeded {
-        let current = response.responses.into_iter().find_map(|op| match op.response? {
-            pb::response_op::Response::ResponseRange(range) => range.kvs.into_iter().next(),
-            _ => None,
-        });
+        let current = response
+            .responses
+            .into_iter()
+            .find_map(|op| match op.response? {
+                pb::response_op::Response::ResponseRange(range) => range.kvs.into_iter().next(),
+                _ => None,
+            });
         let version = current.as_ref().map_or(0, |kv| kv.version);
         // The winner compacts to the revision that the previous round recorded.
         let recorded = current.and_then(|kv| std::str::from_utf8(&kv.value).ok()?.parse().ok());
         store.note_compaction(recorded.unwrap_or(0));
-        return Ok(Round { version, revision: now });
+        return Ok(Round {
+            version,
+            revision: now,
+        });
     }
     if round.revision > 0 {
         match store.compact(round.revision).await {
@@ -49,7 +60,10 @@ async fn advance(store: &Store, round: &Round) -> Result<Round, StoreError> {
             Err(e) => return Err(e),
         }
     }
-    Ok(Round { version: round.version + 1, revision: now })
+    Ok(Round {
+        version: round.version + 1,
+        revision: now,
+    })
 }
 
 fn take_turn(round: &Round) -> pb::TxnRequest {
@@ -60,9 +74,20 @@ fn take_turn(round: &Round) -> pb::TxnRequest {
         target_union: Some(pb::compare::TargetUnion::Version(round.version)),
         ..Default::default()
     };
-    let put = pb::PutRequest { key: bytes_of(KEY), value: bytes_of(&round.revision.to_string()), ..Default::default() };
-    let read = pb::RangeRequest { key: bytes_of(KEY), ..Default::default() };
-    let op = |request| vec![pb::RequestOp { request: Some(request) }];
+    let put = pb::PutRequest {
+        key: bytes_of(KEY),
+        value: bytes_of(&round.revision.to_string()),
+        ..Default::default()
+    };
+    let read = pb::RangeRequest {
+        key: bytes_of(KEY),
+        ..Default::default()
+    };
+    let op = |request| {
+        vec![pb::RequestOp {
+            request: Some(request),
+        }]
+    };
     pb::TxnRequest {
         compare: vec![compare],
         success: op(pb::request_op::Request::RequestPut(put)),

@@ -24,7 +24,9 @@ pub enum ConfigError {
     #[error("--etcd-servers must name at least one member")]
     NoServers,
     /// Not a URL.
-    #[error("--etcd-servers: {url:?} is not a URL of the form http://HOST:PORT or https://HOST:PORT")]
+    #[error(
+        "--etcd-servers: {url:?} is not a URL of the form http://HOST:PORT or https://HOST:PORT"
+    )]
     BadUrl {
         /// The given text.
         url: String,
@@ -52,7 +54,11 @@ impl StoreConfig {
     /// Creates a channel that connects on first use and reconnects as needed.
     pub(crate) fn channel(&self) -> Result<Channel, ConfigError> {
         let tls = self.tls()?;
-        let endpoints = self.servers.iter().map(|url| endpoint(url, tls.clone())).collect::<Result<Vec<_>, _>>()?;
+        let endpoints = self
+            .servers
+            .iter()
+            .map(|url| endpoint(url, tls.clone()))
+            .collect::<Result<Vec<_>, _>>()?;
         match endpoints.as_slice() {
             [] => Err(ConfigError::NoServers),
             [one] => Ok(one.connect_lazy()),
@@ -82,7 +88,9 @@ impl StoreConfig {
 }
 
 fn endpoint(url: &str, tls: ClientTlsConfig) -> Result<Endpoint, ConfigError> {
-    let bad = || ConfigError::BadUrl { url: url.to_owned() };
+    let bad = || ConfigError::BadUrl {
+        url: url.to_owned(),
+    };
     let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|_| bad())?;
     let endpoint = match endpoint.uri().scheme_str() {
         Some("https") => endpoint.tls_config(tls).map_err(ConfigError::Tls)?,
@@ -97,5 +105,8 @@ fn endpoint(url: &str, tls: ClientTlsConfig) -> Result<Endpoint, ConfigError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    std::fs::read(path).map_err(|source| ConfigError::File { path: path.to_owned(), source })
+    std::fs::read(path).map_err(|source| ConfigError::File {
+        path: path.to_owned(),
+        source,
+    })
 }

@@ -35,7 +35,9 @@ impl From<tonic::Status> for StoreError {
             tonic::Code::OutOfRange if text.contains("compacted") => StoreError::Compacted,
             tonic::Code::OutOfRange => StoreError::FutureRevision,
             tonic::Code::InvalidArgument if text.contains("too large") => StoreError::TooLarge,
-            tonic::Code::ResourceExhausted if text.contains("message larger") => StoreError::TooLarge,
+            tonic::Code::ResourceExhausted if text.contains("message larger") => {
+                StoreError::TooLarge
+            }
             tonic::Code::Unavailable
             | tonic::Code::DeadlineExceeded
             | tonic::Code::Cancelled

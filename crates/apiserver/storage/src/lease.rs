@@ -1,7 +1,7 @@
 //! Leases of keys that expire (events).
 //!
-//! One etcd lease serves all keys of about the same age, as upstream does: one lease per key would cost more than the
-//! keys.
+//! One etcd lease serves all keys of about the same age, as upstream does: one lease per key would
+//! cost more than the keys.
 
 use crate::StoreError;
 use crate::client::deadline;
@@ -27,10 +27,14 @@ pub(crate) struct Leases {
 
 impl Leases {
     pub(crate) fn new(channel: Channel) -> Self {
-        Leases { channel, by_ttl: Mutex::default() }
+        Leases {
+            channel,
+            by_ttl: Mutex::default(),
+        }
     }
 
-    /// Returns a lease that lives for at least `ttl` seconds from now, and at most a twentieth (one minute) longer.
+    /// Returns a lease that lives for at least `ttl` seconds from now, and at most a twentieth (one
+    /// minute) longer.
     pub(crate) async fn of(&self, ttl: i64) -> Result<i64, StoreError> {
         let mut by_ttl = self.by_ttl.lock().await;
         let now = Instant::now();
@@ -42,10 +46,22 @@ impl Leases {
             return Ok(lease.id);
         }
         let reuse = (ttl / 20).clamp(1, 60);
-        let request = pb::LeaseGrantRequest { ttl: ttl + reuse, ..Default::default() };
-        let granted = deadline(pb::lease_client::LeaseClient::new(self.channel.clone()).lease_grant(request)).await?;
+        let request = pb::LeaseGrantRequest {
+            ttl: ttl + reuse,
+            ..Default::default()
+        };
+        let granted =
+            deadline(pb::lease_client::LeaseClient::new(self.channel.clone()).lease_grant(request))
+                .await?;
         let until = now + Duration::from_secs(u64::try_from(reuse).unwrap_or(1));
-        by_ttl.insert(ttl, Lease { id: granted.id, until, keys: 1 });
+        by_ttl.insert(
+            ttl,
+            Lease {
+                id: granted.id,
+                until,
+                keys: 1,
+            },
+        );
         Ok(granted.id)
     }
 }

@@ -1,7 +1,8 @@
-//! The API server's client of the store: etcd v3 with optimistic transactions, one watch, and leases.
+//! The API server's client of the store: etcd v3 with optimistic transactions, one watch, and
+//! leases.
 //!
-//! Invariants: a revision is always the store's; every write compares a mod revision; this crate knows keys and
-//! bytes, not Kubernetes objects.
+//! Invariants: a revision is always the store's; every write compares a mod revision; this crate
+//! knows keys and bytes, not Kubernetes objects.
 //!
 //! Rejected: retrying a write whose outcome is unknown. The caller gets an error and reads again.
 

@@ -1,7 +1,7 @@
 //! The store's current revision, with one read for all concurrent callers.
 //!
-//! Invariant: a caller gets the result of a read that started after its call. A read that is already running started
-//! too early, so callers wait for the next one and share it.
+//! Invariant: a caller gets the result of a read that started after its call. A read that is
+//! already running started too early, so callers wait for the next one and share it.
 
 use crate::StoreError;
 use crate::client::deadline;
@@ -27,7 +27,10 @@ pub(crate) struct ReadIndex {
 
 impl ReadIndex {
     pub(crate) fn new(channel: Channel) -> Self {
-        ReadIndex { channel, last: Arc::default() }
+        ReadIndex {
+            channel,
+            last: Arc::default(),
+        }
     }
 
     pub(crate) async fn current(&self) -> Result<i64, StoreError> {
@@ -43,22 +46,37 @@ impl ReadIndex {
         {
             return reading.clone();
         }
-        let before = last.take().map(|(reading, _)| reading).filter(|r| r.peek().is_none());
+        let before = last
+            .take()
+            .map(|(reading, _)| reading)
+            .filter(|r| r.peek().is_none());
         let started = Arc::new(Mutex::new(false));
-        let reading = read(self.channel.clone(), before, started.clone()).boxed().shared();
+        let reading = read(self.channel.clone(), before, started.clone())
+            .boxed()
+            .shared();
         *last = Some((reading.clone(), started));
         reading
     }
 }
 
-async fn read(channel: Channel, before: Option<Reading>, started: Arc<Mutex<bool>>) -> Result<i64, String> {
+async fn read(
+    channel: Channel,
+    before: Option<Reading>,
+    started: Arc<Mutex<bool>>,
+) -> Result<i64, String> {
     if let Some(before) = before {
         let _ = before.await;
     }
     *started.lock() = true;
     // A key that is never written: the response is empty, its header has the revision.
-    let request = pb::RangeRequest { key: Bytes::from_static(b"\0none"), count_only: true, ..Default::default() };
+    let request = pb::RangeRequest {
+        key: Bytes::from_static(b"\0none"),
+        count_only: true,
+        ..Default::default()
+    };
     let mut kv = pb::kv_client::KvClient::new(channel);
-    let response = deadline(kv.range(request)).await.map_err(|e| e.to_string())?;
+    let response = deadline(kv.range(request))
+        .await
+        .map_err(|e| e.to_string())?;
     Ok(response.header.map_or(0, |h| h.revision))
 }

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 /// Upstream's buckets of store requests, in seconds.
 const STORE: &[f64] = &[
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
-    45.0, 60.0,
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
+    10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 
 /// Values counted in buckets.
@@ -24,7 +24,12 @@ pub struct Histogram {
 impl Histogram {
     /// Returns an empty histogram with these upper bounds, in rising order.
     pub fn new(bounds: &'static [f64]) -> Self {
-        Histogram { bounds, counts: vec![0; bounds.len()], count: 0, sum: 0.0 }
+        Histogram {
+            bounds,
+            counts: vec![0; bounds.len()],
+            count: 0,
+            sum: 0.0,
+        }
     }
 
     /// Adds a value.
@@ -73,18 +78,27 @@ impl Default for Timings {
 impl Timings {
     /// Returns empty timings with these bounds, in seconds.
     pub fn new(bounds: &'static [f64]) -> Self {
-        Timings { bounds, all: Arc::default() }
+        Timings {
+            bounds,
+            all: Arc::default(),
+        }
     }
 
     /// Adds one operation that began at `begun`.
     pub fn add(&self, name: &'static str, begun: Instant) {
         let mut all = self.all.lock();
-        all.entry(name).or_insert_with(|| Histogram::new(self.bounds)).observe(begun.elapsed().as_secs_f64());
+        all.entry(name)
+            .or_insert_with(|| Histogram::new(self.bounds))
+            .observe(begun.elapsed().as_secs_f64());
     }
 
     /// Returns name and durations of each.
     pub fn all(&self) -> Vec<(&'static str, Histogram)> {
-        self.all.lock().iter().map(|(name, durations)| (*name, durations.clone())).collect()
+        self.all
+            .lock()
+            .iter()
+            .map(|(name, durations)| (*name, durations.clone()))
+            .collect()
     }
 }
 
@@ -98,7 +112,10 @@ mod tests {
         for value in [0.5, 1.0, 1.5, 9.0] {
             histogram.observe(value);
         }
-        assert_eq!(histogram.buckets().collect::<Vec<_>>(), [(1.0, 2), (2.0, 3)]);
+        assert_eq!(
+            histogram.buckets().collect::<Vec<_>>(),
+            [(1.0, 2), (2.0, 3)]
+        );
         assert_eq!((histogram.count(), histogram.sum()), (4, 12.0));
     }
 }

@@ -1,8 +1,9 @@
 //! The watch on everything under a prefix, as a feed of changes that survives lost connections.
 //!
-//! Invariants: changes arrive in revision order, those of one revision together. After a lost connection the feed
-//! resumes after the last revision it delivered, or reports that this revision is compacted and ends. One watch for
-//! all resources (instead of one each) gives every cache the same revision; see docs/adr.
+//! Invariants: changes arrive in revision order, those of one revision together. After a lost
+//! connection the feed resumes after the last revision it delivered, or reports that this revision
+//! is compacted and ends. One watch for all resources (instead of one each) gives every cache the
+//! same revision; see docs/adr.
 
 use crate::client::{bytes_of, prefix_end};
 use crate::{Store, StoreError, Stored};
@@ -41,7 +42,8 @@ pub enum WatchItem {
     Compacted,
 }
 
-/// The receiving end of a watch, and the means to ask for progress. The watch ends when it is dropped.
+/// The receiving end of a watch, and the means to ask for progress. The watch ends when it is
+/// dropped.
 pub struct Feed {
     items: mpsc::Receiver<WatchItem>,
     /// Send to be told the present revision soon.
@@ -54,7 +56,8 @@ impl Feed {
     /// Returns the items in order; None after the last.
     ///
     /// # Panics
-    /// If the task that reads the stream panicked: its owner must not take that for the end of history.
+    /// If the task that reads the stream panicked: its owner must not take that for the end of
+    /// history.
     pub async fn next(&mut self) -> Option<WatchItem> {
         if let Some(item) = self.items.recv().await {
             return Some(item);
@@ -73,12 +76,23 @@ impl Store {
     pub fn watch(&self, prefix: &str, after: i64, stop: CancellationToken) -> Feed {
         let (sender, items) = mpsc::channel(256);
         let (ask_progress, asked) = mpsc::channel(1);
-        let watch = Watch { store: self.clone(), prefix: prefix.to_owned(), after, sender, asked, pending: Vec::new() };
+        let watch = Watch {
+            store: self.clone(),
+            prefix: prefix.to_owned(),
+            after,
+            sender,
+            asked,
+            pending: Vec::new(),
+        };
         let mut reader = JoinSet::new();
         reader.spawn(async move {
             stop.run_until_cancelled(watch.run()).await;
         });
-        Feed { items, ask_progress, reader }
+        Feed {
+            items,
+            ask_progress,
+            reader,
+        }
     }
 }
 
@@ -109,7 +123,11 @@ impl Watch {
                 End::Lost(why) => why,
             };
             self.pending.clear();
-            backoff = if self.after > before { FIRST_BACKOFF } else { (backoff * 2).min(LAST_BACKOFF) };
+            backoff = if self.after > before {
+                FIRST_BACKOFF
+            } else {
+                (backoff * 2).min(LAST_BACKOFF)
+            };
             if self.sender.send(WatchItem::Lost(why)).await.is_err() {
                 return;
             }
@@ -124,7 +142,9 @@ impl Watch {
         }
     }
 
-    async fn connect(&self) -> Result<(mpsc::Sender<pb::WatchRequest>, Streaming<pb::WatchResponse>), StoreError> {
+    async fn connect(
+        &self,
+    ) -> Result<(mpsc::Sender<pb::WatchRequest>, Streaming<pb::WatchResponse>), StoreError> {
         let (requests, outgoing) = mpsc::channel(4);
         let create = pb::WatchCreateRequest {
             key: bytes_of(&self.prefix),
@@ -135,10 +155,14 @@ impl Watch {
             ..Default::default()
         };
         // Can't fail: the channel is new and has room.
-        let _ = requests.try_send(request(pb::watch_request::RequestUnion::CreateRequest(create)));
-        let mut client =
-            pb::watch_client::WatchClient::new(self.store.channel.clone()).max_decoding_message_size(usize::MAX);
-        let responses = client.watch(tokio_stream::wrappers::ReceiverStream::new(outgoing)).await?;
+        let _ = requests.try_send(request(pb::watch_request::RequestUnion::CreateRequest(
+            create,
+        )));
+        let mut client = pb::watch_client::WatchClient::new(self.store.channel.clone())
+            .max_decoding_message_size(usize::MAX);
+        let responses = client
+            .watch(tokio_stream::wrappers::ReceiverStream::new(outgoing))
+            .await?;
         Ok((requests, responses.into_inner()))
     }
 
@@ -172,7 +196,11 @@ impl Watch {
     async fn handle(&mut self, response: pb::WatchResponse) -> Option<End> {
         if response.canceled {
             let compacted = response.compact_revision > 0;
-            return Some(if compacted { End::Compacted } else { End::Lost(response.cancel_reason) });
+            return Some(if compacted {
+                End::Compacted
+            } else {
+                End::Lost(response.cancel_reason)
+            });
         }
         let revision = response.header.map_or(0, |h| h.revision);
         if response.created {
@@ -183,12 +211,14 @@ impl Watch {
             self.after = self.after.max(revision);
             return self.deliver(WatchItem::Progress(revision)).await;
         }
-        self.pending.extend(response.events.into_iter().filter_map(change));
+        self.pending
+            .extend(response.events.into_iter().filter_map(change));
         if response.fragment {
             return None;
         }
         let changes = std::mem::take(&mut self.pending);
-        // The header's revision may be ahead of events that are still to come; the last event's is not.
+        // The header's revision may be ahead of events that are still to come; the last event's is
+        // not.
         let last = changes.iter().map(revision_of).max().unwrap_or(revision);
         self.after = self.after.max(last);
         self.deliver(WatchItem::Changes(changes, last)).await
@@ -200,13 +230,19 @@ impl Watch {
 }
 
 fn request(union: pb::watch_request::RequestUnion) -> pb::WatchRequest {
-    pb::WatchRequest { request_union: Some(union) }
+    pb::WatchRequest {
+        request_union: Some(union),
+    }
 }
 
 fn change(event: Event) -> Option<Change> {
     let deleted = event.r#type == i32::from(EventType::Delete);
     let stored = Stored::from(event.kv?);
-    Some(if deleted { Change::Delete(stored) } else { Change::Put(stored) })
+    Some(if deleted {
+        Change::Delete(stored)
+    } else {
+        Change::Put(stored)
+    })
 }
 
 fn revision_of(change: &Change) -> i64 {

@@ -1,6 +1,8 @@
 //! The WebSocket handshake: protocol selection and response (RFC 6455, section 4).
 
-use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::header::{
+    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE,
+};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
@@ -56,38 +58,59 @@ impl Reader {
     }
 }
 
-/// Returns the encoding that a WebSocket's client requests for a stream; None if this is no WebSocket, or one that
-/// offers only other subprotocols.
+/// Returns the encoding that a WebSocket's client requests for a stream; None if this is no
+/// WebSocket, or one that offers only other subprotocols.
 #[must_use]
 pub fn choose_reader(headers: &HeaderMap) -> Option<Reader> {
     let offered = offered(headers)?;
     if offered.is_empty() {
         return Some(Reader::Plain);
     }
-    let known = |name: &&str| [Reader::Binary, Reader::Base64].into_iter().find(|reader| reader.name() == Some(*name));
+    let known = |name: &&str| {
+        [Reader::Binary, Reader::Base64]
+            .into_iter()
+            .find(|reader| reader.name() == Some(*name))
+    };
     offered.iter().find_map(known)
 }
 
-/// Returns the subprotocols that a WebSocket's client offers, in its order; None if this is no WebSocket.
+/// Returns the subprotocols that a WebSocket's client offers, in its order; None if this is no
+/// WebSocket.
 fn offered(headers: &HeaderMap) -> Option<Vec<&str>> {
     let upgrade = headers.get(UPGRADE)?.to_str().ok()?;
     if !upgrade.eq_ignore_ascii_case("websocket") {
         return None;
     }
-    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-    Some(values.flat_map(|value| value.split(',')).map(str::trim).filter(|name| !name.is_empty()).collect())
+    let values = headers
+        .get_all(SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    Some(
+        values
+            .flat_map(|value| value.split(','))
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .collect(),
+    )
 }
 
-/// Returns the protocol of a WebSocket request that must be translated; None for those that kubelets support.
+/// Returns the protocol of a WebSocket request that must be translated; None for those that
+/// kubelets support.
 #[must_use]
 pub fn choose(headers: &HeaderMap) -> Option<Protocol> {
     let offered = offered(headers)?;
-    [Protocol::Channels, Protocol::Tunnel].into_iter().find(|protocol| offered.contains(&protocol.name()))
+    [Protocol::Channels, Protocol::Tunnel]
+        .into_iter()
+        .find(|protocol| offered.contains(&protocol.name()))
 }
 
-/// Returns status and headers of the response that accepts the WebSocket; None if the request lacks its key.
+/// Returns status and headers of the response that accepts the WebSocket; None if the request lacks
+/// its key.
 #[must_use]
-pub fn accept(headers: &HeaderMap, protocol: Option<&'static str>) -> Option<(StatusCode, HeaderMap)> {
+pub fn accept(
+    headers: &HeaderMap,
+    protocol: Option<&'static str>,
+) -> Option<(StatusCode, HeaderMap)> {
     let key = derive_accept_key(headers.get(SEC_WEBSOCKET_KEY)?.as_bytes());
     let mut answer = HeaderMap::new();
     answer.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -117,41 +140,87 @@ mod tests {
     #[test]
     fn only_what_kubelets_do_not_speak_is_chosen() {
         for (upgrade, protocols, want) in [
-            ("websocket", &["v5.channel.k8s.io"][..], Some(Protocol::Channels)),
-            ("WebSocket", &["v4.channel.k8s.io, v5.channel.k8s.io"], Some(Protocol::Channels)),
-            ("websocket", &["base64url.bearer.authorization.k8s.io.eA", "v5.channel.k8s.io"], Some(Protocol::Channels)),
-            ("websocket", &["SPDY/3.1+portforward.k8s.io"], Some(Protocol::Tunnel)),
+            (
+                "websocket",
+                &["v5.channel.k8s.io"][..],
+                Some(Protocol::Channels),
+            ),
+            (
+                "WebSocket",
+                &["v4.channel.k8s.io, v5.channel.k8s.io"],
+                Some(Protocol::Channels),
+            ),
+            (
+                "websocket",
+                &[
+                    "base64url.bearer.authorization.k8s.io.eA",
+                    "v5.channel.k8s.io",
+                ],
+                Some(Protocol::Channels),
+            ),
+            (
+                "websocket",
+                &["SPDY/3.1+portforward.k8s.io"],
+                Some(Protocol::Tunnel),
+            ),
             ("websocket", &["v4.channel.k8s.io"], None),
             ("websocket", &[], None),
             ("SPDY/3.1", &["v5.channel.k8s.io"], None),
         ] {
-            assert_eq!(choose(&request(upgrade, protocols)), want, "{upgrade} {protocols:?}");
+            assert_eq!(
+                choose(&request(upgrade, protocols)),
+                want,
+                "{upgrade} {protocols:?}"
+            );
         }
     }
 
     #[test]
     fn the_accepting_answer_is_that_of_the_rfc() {
         let mut headers = request("websocket", &["v5.channel.k8s.io"]);
-        assert!(accept(&headers, Some(Protocol::Channels.name())).is_none(), "no key");
-        headers.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="));
+        assert!(
+            accept(&headers, Some(Protocol::Channels.name())).is_none(),
+            "no key"
+        );
+        headers.insert(
+            SEC_WEBSOCKET_KEY,
+            HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="),
+        );
         let (status, answer) = accept(&headers, Some(Protocol::Channels.name())).unwrap();
         assert_eq!(status, StatusCode::SWITCHING_PROTOCOLS);
-        assert_eq!(answer.get(SEC_WEBSOCKET_ACCEPT).unwrap(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-        assert_eq!(answer.get(SEC_WEBSOCKET_PROTOCOL).unwrap(), "v5.channel.k8s.io");
+        assert_eq!(
+            answer.get(SEC_WEBSOCKET_ACCEPT).unwrap(),
+            "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+        );
+        assert_eq!(
+            answer.get(SEC_WEBSOCKET_PROTOCOL).unwrap(),
+            "v5.channel.k8s.io"
+        );
     }
     #[test]
     fn first_known_form_of_a_reader_is_chosen() {
         for (upgrade, protocols, want) in [
-            ("websocket", &["base64.binary.k8s.io, binary.k8s.io"][..], Some(Reader::Base64)),
+            (
+                "websocket",
+                &["base64.binary.k8s.io, binary.k8s.io"][..],
+                Some(Reader::Base64),
+            ),
             ("WebSocket", &["x", "binary.k8s.io"], Some(Reader::Binary)),
             ("websocket", &[], Some(Reader::Plain)),
             ("websocket", &["v4.channel.k8s.io"], None),
             ("SPDY/3.1", &["binary.k8s.io"], None),
         ] {
-            assert_eq!(choose_reader(&request(upgrade, protocols)), want, "{upgrade} {protocols:?}");
+            assert_eq!(
+                choose_reader(&request(upgrade, protocols)),
+                want,
+                "{upgrade} {protocols:?}"
+            );
         }
         let mut headers = request("websocket", &[]);
-        headers.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="));
+        headers.insert(
+            SEC_WEBSOCKET_KEY,
+            HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="),
+        );
         let (_, answer) = accept(&headers, Reader::Plain.name()).unwrap();
         assert!(!answer.contains_key(SEC_WEBSOCKET_PROTOCOL));
     }

@@ -11,7 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-/// Maximum size of a client's message in bytes. Go programs write 32 KiB at once, others all their data.
+/// Maximum size of a client's message in bytes. Go programs write 32 KiB at once, others all their
+/// data.
 const MESSAGE: usize = 16 << 20;
 
 /// The streams that the client requested.
@@ -27,13 +28,16 @@ pub struct Streams {
     pub tty: bool,
 }
 
-/// Relays between a client's connection, upgraded to a WebSocket, and a kubelet's, upgraded to SPDY/3.1, until one ends.
+/// Relays between a client's connection, upgraded to a WebSocket, and a kubelet's, upgraded to
+/// SPDY/3.1, until one ends.
 pub async fn relay<C, U>(protocol: Protocol, streams: Streams, client: C, upstream: U)
 where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     U: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let config = WebSocketConfig::default().max_message_size(Some(MESSAGE)).max_frame_size(Some(MESSAGE));
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE))
+        .max_frame_size(Some(MESSAGE));
     let client = WebSocketStream::from_raw_socket(client, Role::Server, Some(config)).await;
     let ended = match protocol {
         Protocol::Channels => channels::relay(client, upstream, streams).await,

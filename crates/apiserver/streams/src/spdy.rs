@@ -1,8 +1,9 @@
-//! The part of SPDY/3.1 that a client of a kubelet needs: open streams, send and receive data, close streams.
+//! The part of SPDY/3.1 that a client of a kubelet needs: open streams, send and receive data,
+//! close streams.
 //!
-//! Source: the SPDY/3.1 draft of 2013. Kubelets and runtimes do no flow control, so window updates are neither sent
-//! nor obeyed; response headers contain nothing needed, so they are not decompressed. Unknown frames are ignored; an
-//! invalid frame closes the connection.
+//! Source: the SPDY/3.1 draft of 2013. Kubelets and runtimes do no flow control, so window updates
+//! are neither sent nor obeyed; response headers contain nothing needed, so they are not
+//! decompressed. Unknown frames are ignored; an invalid frame closes the connection.
 
 mod decode;
 mod encode;
@@ -52,7 +53,11 @@ mod tests {
         Encoder::data(&mut wire, 5, b"hello", true);
         let whole = wire.clone().freeze();
         let (mut decoder, mut buffer) = (Decoder::default(), BytesMut::from(&whole[..10]));
-        let piece = |bytes: &'static [u8], last| Frame::Data { stream: 5, bytes: Bytes::from_static(bytes), last };
+        let piece = |bytes: &'static [u8], last| Frame::Data {
+            stream: 5,
+            bytes: Bytes::from_static(bytes),
+            last,
+        };
         assert_eq!(all(&mut decoder, &mut buffer), [piece(b"he", false)]);
         buffer.put_slice(&whole[10..]);
         assert_eq!(all(&mut decoder, &mut buffer), [piece(b"llo", true)]);
@@ -64,7 +69,14 @@ mod tests {
         let mut wire = BytesMut::new();
         Encoder::data(&mut wire, 3, b"", true);
         let frames = all(&mut Decoder::default(), &mut wire);
-        assert_eq!(frames, [Frame::Data { stream: 3, bytes: Bytes::new(), last: true }]);
+        assert_eq!(
+            frames,
+            [Frame::Data {
+                stream: 3,
+                bytes: Bytes::new(),
+                last: true
+            }]
+        );
     }
 
     #[test]
@@ -78,8 +90,18 @@ mod tests {
         };
         for (wire, want) in [
             (control(SYN_REPLY, 0, &[0, 0, 0, 1, 9]), Frame::Other),
-            (control(SYN_REPLY, FIN, &[0, 0, 0, 1]), Frame::Data { stream: 1, bytes: Bytes::new(), last: true }),
-            (control(RST_STREAM, 0, &[0, 0, 0, 7, 0, 0, 0, 1]), Frame::Reset { stream: 7 }),
+            (
+                control(SYN_REPLY, FIN, &[0, 0, 0, 1]),
+                Frame::Data {
+                    stream: 1,
+                    bytes: Bytes::new(),
+                    last: true,
+                },
+            ),
+            (
+                control(RST_STREAM, 0, &[0, 0, 0, 7, 0, 0, 0, 1]),
+                Frame::Reset { stream: 7 },
+            ),
             (control(PING, 0, &[0, 0, 0, 2]), Frame::Ping { id: 2 }),
             (control(PING, 0, &[]), Frame::Other),
             (control(7, 0, &[0, 0, 0, 1, 0, 0, 0, 0]), Frame::Other),
@@ -92,11 +114,22 @@ mod tests {
 
     #[test]
     fn what_is_no_spdy_is_refused() {
-        for wire in [&b"\x80\x02\x00\x01\x00\x00\x00\x00"[..], b"\x80\x03\x00\x01\x00\xff\xff\xff"] {
-            assert!(Decoder::default().decode(&mut BytesMut::from(wire)).is_err());
+        for wire in [
+            &b"\x80\x02\x00\x01\x00\x00\x00\x00"[..],
+            b"\x80\x03\x00\x01\x00\xff\xff\xff",
+        ] {
+            assert!(
+                Decoder::default()
+                    .decode(&mut BytesMut::from(wire))
+                    .is_err()
+            );
         }
         // Bytes of HTTP look like data of an unknown stream, which the caller ignores.
-        assert!(Decoder::default().decode(&mut BytesMut::from(&b"HTTP/1.1 400 Bad"[..])).is_ok());
+        assert!(
+            Decoder::default()
+                .decode(&mut BytesMut::from(&b"HTTP/1.1 400 Bad"[..]))
+                .is_ok()
+        );
     }
 
     #[test]
@@ -109,7 +142,9 @@ mod tests {
             assert_eq!(wire[..4], [0x80, 3, 0, 1]);
             assert_eq!(wire[HEAD..HEAD + 4], [0, 0, 0, u8::try_from(id).unwrap()]);
             let mut text = Vec::with_capacity(1024);
-            unpack.decompress_vec(&wire[HEAD + 10..], &mut text, FlushDecompress::Sync).unwrap();
+            unpack
+                .decompress_vec(&wire[HEAD + 10..], &mut text, FlushDecompress::Sync)
+                .unwrap();
             let mut want = vec![0, 0, 0, 1, 0, 0, 0, 10];
             want.extend(b"streamtype");
             want.extend([0, 0, 0, 5]);

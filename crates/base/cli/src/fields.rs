@@ -15,22 +15,30 @@ pub struct JudgedFields {
 /// The meaning of `false` in a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FalseMeans {
-    /// The field is a plain boolean of Go's, and tools that write every field write `false` for one that was not set.
+    /// The field is a plain boolean of Go's, and tools that write every field write `false` for one
+    /// that was not set.
     Unset,
     /// The field is a pointer: `false` was written on purpose.
     Set,
 }
 
-/// Takes the fields of `rows` out of a configuration and judges their values. In a row's path `[]` stands for every entry
-/// of a list. Empty and zero values count as unset, as for Go; sections of these fields of which nothing is left are
-/// removed.
-pub fn judge_fields(config: &mut Value, rows: &[Unsupported], false_means: FalseMeans) -> JudgedFields {
+/// Takes the fields of `rows` out of a configuration and judges their values. In a row's path `[]`
+/// stands for every entry of a list. Empty and zero values count as unset, as for Go; sections of
+/// these fields of which nothing is left are removed.
+pub fn judge_fields(
+    config: &mut Value,
+    rows: &[Unsupported],
+    false_means: FalseMeans,
+) -> JudgedFields {
     let mut judged = JudgedFields::default();
     for row in rows {
         let path: Vec<&str> = row.name.split('.').collect();
         let mut values = Vec::new();
         take_values(config, &path, &mut values);
-        for value in values.into_iter().filter(|value| !is_unset(value, false_means)) {
+        for value in values
+            .into_iter()
+            .filter(|value| !is_unset(value, false_means))
+        {
             match row.judge(row.name, &show_value(value)) {
                 Verdict::Pass => {}
                 Verdict::Warn(warning) => judged.warnings.push(warning),
@@ -44,14 +52,18 @@ pub fn judge_fields(config: &mut Value, rows: &[Unsupported], false_means: False
 
 fn take_values(value: &mut Value, path: &[&str], found: &mut Vec<Value>) {
     let [step, rest @ ..] = path else { return };
-    let Some(object) = value.as_object_mut() else { return };
+    let Some(object) = value.as_object_mut() else {
+        return;
+    };
     let name = step.strip_suffix("[]").unwrap_or(step);
     if rest.is_empty() {
         found.extend(object.remove(name));
         return;
     }
     match object.get_mut(name) {
-        Some(Value::Array(entries)) => entries.iter_mut().for_each(|entry| take_values(entry, rest, found)),
+        Some(Value::Array(entries)) => entries
+            .iter_mut()
+            .for_each(|entry| take_values(entry, rest, found)),
         Some(inner) => take_values(inner, rest, found),
         None => {}
     }
@@ -97,7 +109,8 @@ mod tests {
 
     #[test]
     fn fields_are_judged_by_path_and_taken_out() {
-        let mut config = json!({"a": {"b": 1, "kept": 2}, "list": [{"c": 7}, {"c": 8, "d": 9}], "mode": "y"});
+        let mut config =
+            json!({"a": {"b": 1, "kept": 2}, "list": [{"c": 7}, {"c": 8, "d": 9}], "mode": "y"});
         let judged = judge_fields(&mut config, ROWS, FalseMeans::Unset);
         assert_eq!(judged.warnings, ["a.b has no effect: nothing uses it"]);
         let refusals = [
@@ -114,8 +127,16 @@ mod tests {
         for (false_means, warnings) in [(FalseMeans::Unset, 0), (FalseMeans::Set, 1)] {
             let mut config = written.clone();
             let judged = judge_fields(&mut config, ROWS, false_means);
-            assert_eq!((judged.warnings.len(), judged.refusals.len()), (warnings, 0), "{false_means:?}");
-            assert_eq!(config, json!({"unknown": {}}), "names that no row has are left to the reader");
+            assert_eq!(
+                (judged.warnings.len(), judged.refusals.len()),
+                (warnings, 0),
+                "{false_means:?}"
+            );
+            assert_eq!(
+                config,
+                json!({"unknown": {}}),
+                "names that no row has are left to the reader"
+            );
         }
     }
 }

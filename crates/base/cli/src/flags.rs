@@ -19,14 +19,21 @@ pub struct Accepted {
 /// Evaluates the flags of `unsupported` in a command line, as `--flag value` or `--flag=value`. A
 /// following value is consumed unless it starts with a dash. If a flag occurs twice, the last value
 /// counts, as in Go.
-pub fn accept_upstream_flags(arguments: impl Iterator<Item = OsString>, unsupported: &[Unsupported]) -> Accepted {
+pub fn accept_upstream_flags(
+    arguments: impl Iterator<Item = OsString>,
+    unsupported: &[Unsupported],
+) -> Accepted {
     let mut accepted = Accepted::default();
     let mut given: Vec<(&Unsupported, String)> = Vec::new();
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
         let text = argument.to_string_lossy();
-        let flag = text.strip_prefix("--").map(|t| t.split_once('=').map_or((t, None), |(n, value)| (n, Some(value))));
-        let known = flag.and_then(|(name, value)| Some((unsupported.iter().find(|u| u.name == name)?, value)));
+        let flag = text.strip_prefix("--").map(|t| {
+            t.split_once('=')
+                .map_or((t, None), |(n, value)| (n, Some(value)))
+        });
+        let known = flag
+            .and_then(|(name, value)| Some((unsupported.iter().find(|u| u.name == name)?, value)));
         let Some((setting, value)) = known else {
             accepted.arguments.push(argument);
             continue;
@@ -35,7 +42,10 @@ pub fn accept_upstream_flags(arguments: impl Iterator<Item = OsString>, unsuppor
             Some(value) => value.to_owned(),
             None => arguments
                 .next_if(|next| !next.to_string_lossy().starts_with('-'))
-                .map_or_else(|| "true".to_owned(), |next| next.to_string_lossy().into_owned()),
+                .map_or_else(
+                    || "true".to_owned(),
+                    |next| next.to_string_lossy().into_owned(),
+                ),
         };
         given.retain(|(other, _)| other.name != setting.name);
         given.push((setting, value));
@@ -84,9 +94,18 @@ mod tests {
 
     #[test]
     fn last_value_of_a_repeated_flag_counts() {
-        let accepted = accept(&["x", "--tls-min-version=VersionTLS13", "--tls-min-version", "VersionTLS12"]);
+        let accepted = accept(&[
+            "x",
+            "--tls-min-version=VersionTLS13",
+            "--tls-min-version",
+            "VersionTLS12",
+        ]);
         assert!(accepted.refusals.is_empty(), "{accepted:?}");
-        let accepted = accept(&["x", "--tls-min-version=VersionTLS12", "--tls-min-version=VersionTLS13"]);
+        let accepted = accept(&[
+            "x",
+            "--tls-min-version=VersionTLS12",
+            "--tls-min-version=VersionTLS13",
+        ]);
         assert_eq!(accepted.refusals.len(), 1, "{accepted:?}");
     }
 }

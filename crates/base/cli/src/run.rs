@@ -13,7 +13,12 @@ use std::process::ExitCode;
 /// Runs a component: parses `std::env::args`, starts logging and the runtime, and calls `main` with
 /// the parsed arguments and a cancellation token. `unsupported` lists upstream flags that are not
 /// implemented. An error exits with code 1 and one sentence with its causes on standard error.
-pub fn run<A, F, Fut>(name: &str, unsupported: &[Unsupported], logs: impl Fn(&A) -> LogOptions, main: F) -> ExitCode
+pub fn run<A, F, Fut>(
+    name: &str,
+    unsupported: &[Unsupported],
+    logs: impl Fn(&A) -> LogOptions,
+    main: F,
+) -> ExitCode
 where
     A: Parser,
     F: FnOnce(A, CancellationToken) -> Fut,
@@ -65,7 +70,10 @@ where
     F: FnOnce(A, CancellationToken) -> Fut,
     Fut: Future<Output = anyhow::Result<()>>,
 {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(worker_threads()).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(worker_threads())
+        .enable_all()
+        .build()?;
     let result = runtime.block_on(async { main(args, base_task::shutdown_on_signals()?).await });
     // Blocking tasks, such as a read on a hung disk, must not delay the exit.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));

@@ -21,24 +21,33 @@ pub(crate) fn of_error(error: &anyhow::Error) -> String {
 /// Formats a usage error. `program` is the command whose help is recommended.
 pub(crate) fn of_usage(error: &clap::Error, program: &str) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return format!("something is missing on the command line: `{program} --help` lists what there is");
+        return format!(
+            "something is missing on the command line: `{program} --help` lists what there is"
+        );
     }
     let text = error.render().to_string();
-    let lines = text.lines().map(str::trim).take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more"));
-    let told = lines.filter(|line| !line.is_empty()).fold(String::new(), |told, line| {
-        let line = line.strip_prefix("error: ").unwrap_or(line);
-        match line.strip_prefix("tip: ") {
-            Some(tip) => format!("{told}; {tip}"),
-            None if told.is_empty() => line.to_owned(),
-            None => format!("{told} {line}"),
-        }
-    });
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more"));
+    let told = lines
+        .filter(|line| !line.is_empty())
+        .fold(String::new(), |told, line| {
+            let line = line.strip_prefix("error: ").unwrap_or(line);
+            match line.strip_prefix("tip: ") {
+                Some(tip) => format!("{told}; {tip}"),
+                None if told.is_empty() => line.to_owned(),
+                None => format!("{told} {line}"),
+            }
+        });
     format!("{told}; `{program} --help` lists what there is")
 }
 
 /// Returns the word of `known` with the smallest edit distance to `word`.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    known.into_iter().min_by_key(|candidate| distance(&word.to_lowercase(), &candidate.to_lowercase()))
+    known
+        .into_iter()
+        .min_by_key(|candidate| distance(&word.to_lowercase(), &candidate.to_lowercase()))
 }
 
 fn distance(a: &str, b: &str) -> usize {
@@ -47,7 +56,9 @@ fn distance(a: &str, b: &str) -> usize {
     for (i, x) in a.chars().enumerate() {
         let (mut diagonal, mut left) = (i, i + 1);
         for (y, above) in b.iter().zip(row.iter_mut().skip(1)) {
-            let cost = (diagonal + usize::from(x != *y)).min(*above + 1).min(left + 1);
+            let cost = (diagonal + usize::from(x != *y))
+                .min(*above + 1)
+                .min(left + 1);
             (diagonal, left) = (*above, cost);
             *above = cost;
         }
@@ -59,16 +70,28 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 fn one_line(text: &str) -> String {
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Shortens "unknown field `x`, expected one of `a`, `b`, ... at line 3" to the nearest name.
 fn shortened(text: &str) -> String {
     const LIST: &str = ", expected one of ";
-    let Some((head, rest)) = text.split_once(LIST) else { return text.to_owned() };
-    let Some((list, tail)) = rest.rsplit_once('`') else { return text.to_owned() };
-    let Some(unknown) = head.rsplit('`').nth(1) else { return text.to_owned() };
-    let known = list.split('`').filter(|word| !word.is_empty() && *word != ", ");
+    let Some((head, rest)) = text.split_once(LIST) else {
+        return text.to_owned();
+    };
+    let Some((list, tail)) = rest.rsplit_once('`') else {
+        return text.to_owned();
+    };
+    let Some(unknown) = head.rsplit('`').nth(1) else {
+        return text.to_owned();
+    };
+    let known = list
+        .split('`')
+        .filter(|word| !word.is_empty() && *word != ", ");
     match nearest(unknown, known) {
         Some(near) => format!("{head}{tail}; the nearest known one is `{near}`"),
         None => text.to_owned(),
@@ -103,27 +126,45 @@ mod tests {
                 &["x", "--listen-urls=a"],
                 "invalid value 'a' for '--listen-urls <LISTEN_URLS>': invalid digit found in string; ",
             ),
-            (&["x"], "the following required arguments were not provided: --listen-urls <LISTEN_URLS>; "),
+            (
+                &["x"],
+                "the following required arguments were not provided: --listen-urls <LISTEN_URLS>; ",
+            ),
         ];
         for (words, want) in cases {
-            assert_eq!(usage(words), format!("{want}`x --help` lists what there is"));
+            assert_eq!(
+                usage(words),
+                format!("{want}`x --help` lists what there is")
+            );
         }
     }
 
     #[test]
     fn causes_are_told_once() {
-        let error = anyhow::anyhow!("no such file").context("can't read a: no such file").context("the start failed");
-        assert_eq!(of_error(&error), "the start failed: can't read a: no such file");
+        let error = anyhow::anyhow!("no such file")
+            .context("can't read a: no such file")
+            .context("the start failed");
+        assert_eq!(
+            of_error(&error),
+            "the start failed: can't read a: no such file"
+        );
         let error = anyhow::anyhow!("file a: no b").context("file a");
         assert_eq!(of_error(&error), "file a: no b");
     }
 
     #[test]
     fn a_list_of_names_is_shortened() {
-        let error =
-            anyhow::anyhow!("unknown field `clusterCidr`, expected one of `kind`, `clusterCIDR`, `mode` at line 3");
-        assert_eq!(of_error(&error), "unknown field `clusterCidr` at line 3; the nearest known one is `clusterCIDR`");
-        assert_eq!(nearest("NodeResourceFit", ["NodeName", "NodeResourcesFit"]), Some("NodeResourcesFit"));
+        let error = anyhow::anyhow!(
+            "unknown field `clusterCidr`, expected one of `kind`, `clusterCIDR`, `mode` at line 3"
+        );
+        assert_eq!(
+            of_error(&error),
+            "unknown field `clusterCidr` at line 3; the nearest known one is `clusterCIDR`"
+        );
+        assert_eq!(
+            nearest("NodeResourceFit", ["NodeName", "NodeResourcesFit"]),
+            Some("NodeResourcesFit")
+        );
         assert_eq!(nearest("x", []), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Flags of upstream's component base that several components don't implement, for the same reasons in each.
+//! Flags of upstream's component base that several components don't implement, for the same reasons
+//! in each.
 //!
 //! A component joins the tables that it has with one of its own: [`join_tables`].
 
@@ -15,14 +16,16 @@ pub const NO_GATES: &str = "there are no feature gates: what is implemented is a
 /// Reason why the media type of requests can't be chosen.
 pub const JSON: &str = "the client encodes requests and decodes responses as JSON";
 /// Reason why limits on the rate of requests have no effect.
-pub const NO_RATE: &str = "the client has no rate limit of its own; priority and fairness of the API server apply";
+pub const NO_RATE: &str =
+    "the client has no rate limit of its own; priority and fairness of the API server apply";
 /// Reason why the effective configuration can't be written.
 const NO_DUMP: &str = "the effective configuration is not written";
 const ONE_VERSION: &str = "only the behaviour of this version exists";
-const ONE_PROCESS: &str = "the port belongs to one process and is bound with the usual socket options";
-const NO_LOOKUP: &str = "no authentication settings are looked up in the cluster: only bearer tokens are accepted";
-const TOKENS_ONLY: &str =
-    "/metrics takes bearer tokens only: no client certificate and no header of an authenticating proxy counts";
+const ONE_PROCESS: &str =
+    "the port belongs to one process and is bound with the usual socket options";
+const NO_LOOKUP: &str =
+    "no authentication settings are looked up in the cluster: only bearer tokens are accepted";
+const TOKENS_ONLY: &str = "/metrics takes bearer tokens only: no client certificate and no header of an authenticating proxy counts";
 
 /// Log lines.
 pub const LOGGING: &[Unsupported] = &[
@@ -31,7 +34,10 @@ pub const LOGGING: &[Unsupported] = &[
     Unsupported::no_effect("log-json-split-stream", ONE_STREAM),
     Unsupported::no_effect("log-text-info-buffer-size", ONE_STREAM),
     Unsupported::no_effect("log-text-split-stream", ONE_STREAM),
-    Unsupported::no_effect("vmodule", "the log level is the same for all modules; -v sets it"),
+    Unsupported::no_effect(
+        "vmodule",
+        "the log level is the same for all modules; -v sets it",
+    ),
 ];
 
 /// Labels of metrics.
@@ -42,13 +48,17 @@ pub const METRICS: &[Unsupported] = &[
 ];
 
 /// Metrics that a version hides.
-pub const HIDDEN_METRICS: &[Unsupported] = &[Unsupported::no_effect("show-hidden-metrics-for-version", FIXED_METRICS)];
+pub const HIDDEN_METRICS: &[Unsupported] = &[Unsupported::no_effect(
+    "show-hidden-metrics-for-version",
+    FIXED_METRICS,
+)];
 
 /// Profiles.
 pub const PROFILES: &[Unsupported] = &[Unsupported::no_effect("profiling", NO_PROFILES)];
 
 /// Profiles of blocked goroutines.
-pub const CONTENTION_PROFILES: &[Unsupported] = &[Unsupported::no_effect("contention-profiling", NO_PROFILES)];
+pub const CONTENTION_PROFILES: &[Unsupported] =
+    &[Unsupported::no_effect("contention-profiling", NO_PROFILES)];
 
 /// Feature gates.
 pub const FEATURE_GATES: &[Unsupported] = &[Unsupported::no_effect("feature-gates", NO_GATES)];
@@ -60,7 +70,8 @@ pub const VERSIONS: &[Unsupported] = &[
 ];
 
 /// `--emulated-version`, where a value has no effect.
-pub const EMULATED_VERSION: &[Unsupported] = &[Unsupported::no_effect("emulated-version", ONE_VERSION)];
+pub const EMULATED_VERSION: &[Unsupported] =
+    &[Unsupported::no_effect("emulated-version", ONE_VERSION)];
 
 /// Requests to the API server.
 pub const API_CLIENT: &[Unsupported] = &[
@@ -71,8 +82,16 @@ pub const API_CLIENT: &[Unsupported] = &[
 
 /// The API server and the lock of leader election.
 pub const LEADER_ELECTION: &[Unsupported] = &[
-    Unsupported::refused("leader-elect-resource-lock", &["leases"], "the lock is a Lease"),
-    Unsupported::refused("master", &[""], "the address of the API server comes from the kubeconfig"),
+    Unsupported::refused(
+        "leader-elect-resource-lock",
+        &["leases"],
+        "the lock is a Lease",
+    ),
+    Unsupported::refused(
+        "master",
+        &[""],
+        "the address of the API server comes from the kubeconfig",
+    ),
 ];
 
 /// The port of the component's own server.
@@ -87,13 +106,22 @@ pub const SERVING: &[Unsupported] = &[
 ];
 
 /// Certificates by the name that a client asks for.
-pub const NAMED_CERTIFICATES: &[Unsupported] =
-    &[Unsupported::refused("tls-sni-cert-key", &["", "[]"], "one certificate is served under every name")];
+pub const NAMED_CERTIFICATES: &[Unsupported] = &[Unsupported::refused(
+    "tls-sni-cert-key",
+    &["", "[]"],
+    "one certificate is served under every name",
+)];
 
 /// The server of health checks and metrics.
 pub const METRICS_SERVER: &[Unsupported] = &[
-    Unsupported::no_effect("cert-dir", "a self-signed certificate is kept in memory and written nowhere"),
-    Unsupported::no_effect("http2-max-streams-per-connection", "a connection carries at most 1,000 requests at once"),
+    Unsupported::no_effect(
+        "cert-dir",
+        "a self-signed certificate is kept in memory and written nowhere",
+    ),
+    Unsupported::no_effect(
+        "http2-max-streams-per-connection",
+        "a connection carries at most 1,000 requests at once",
+    ),
 ];
 
 /// Delegated authentication.
@@ -110,7 +138,8 @@ pub const AUTHENTICATION: &[Unsupported] = &[
 ];
 
 /// Configuration files.
-pub const CONFIGURATION: &[Unsupported] = &[Unsupported::refused("write-config-to", &[""], NO_DUMP)];
+pub const CONFIGURATION: &[Unsupported] =
+    &[Unsupported::refused("write-config-to", &[""], NO_DUMP)];
 
 /// Returns the number of rows, the length of the joined table.
 pub const fn count_rows(tables: &[&[Unsupported]]) -> usize {

@@ -16,7 +16,8 @@ pub enum Treatment {
     },
 }
 
-/// A flag (its name without dashes) or a configuration field (its path with dots) that is not implemented.
+/// A flag (its name without dashes) or a configuration field (its path with dots) that is not
+/// implemented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unsupported {
     /// The name or path.
@@ -42,12 +43,24 @@ pub enum Verdict {
 impl Unsupported {
     /// Returns a setting that is accepted with a warning.
     pub const fn no_effect(name: &'static str, reason: &'static str) -> Self {
-        Self { name, treatment: Treatment::NoEffect, reason }
+        Self {
+            name,
+            treatment: Treatment::NoEffect,
+            reason,
+        }
     }
 
     /// Returns a setting that stops the start unless its value is one of `except`.
-    pub const fn refused(name: &'static str, except: &'static [&'static str], reason: &'static str) -> Self {
-        Self { name, treatment: Treatment::Refused { except }, reason }
+    pub const fn refused(
+        name: &'static str,
+        except: &'static [&'static str],
+        reason: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            treatment: Treatment::Refused { except },
+            reason,
+        }
     }
 
     /// Evaluates a value. `shown` is the setting as the user wrote it, such as `--profiling`.
@@ -60,7 +73,10 @@ impl Unsupported {
                     Some(value) => format!("leave it out or set it to {value:?}"),
                     None => "leave it out".to_owned(),
                 };
-                Verdict::Stop(format!("{shown} is not supported: {}; {remedy}", self.reason))
+                Verdict::Stop(format!(
+                    "{shown} is not supported: {}; {remedy}",
+                    self.reason
+                ))
             }
         }
     }
@@ -72,8 +88,15 @@ mod tests {
 
     #[test]
     fn refused_setting_passes_only_with_a_value_that_changes_nothing() {
-        let setting = Unsupported::refused("tls-min-version", &["", "VersionTLS12"], "TLS 1.2 and 1.3 are offered");
-        assert_eq!(setting.judge("--tls-min-version", "VersionTLS12"), Verdict::Pass);
+        let setting = Unsupported::refused(
+            "tls-min-version",
+            &["", "VersionTLS12"],
+            "TLS 1.2 and 1.3 are offered",
+        );
+        assert_eq!(
+            setting.judge("--tls-min-version", "VersionTLS12"),
+            Verdict::Pass
+        );
         assert_eq!(
             setting.judge("--tls-min-version", "VersionTLS13"),
             Verdict::Stop(

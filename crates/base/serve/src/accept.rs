@@ -63,8 +63,12 @@ impl Default for Options {
 }
 
 /// Serves until `shutdown`, then lets open requests finish within `options.drain`.
-pub async fn serve<S, B>(listener: TcpListener, options: Options, service: S, shutdown: CancellationToken)
-where
+pub async fn serve<S, B>(
+    listener: TcpListener,
+    options: Options,
+    service: S,
+    shutdown: CancellationToken,
+) where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
     S::Future: Future<Output = Result<Response<B>, S::Error>> + Send + 'static,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -85,12 +89,21 @@ where
             Ok((stream, addr)) => {
                 let place = room.clone().try_acquire_owned();
                 if place.is_err() && !full {
-                    tracing::warn!(limit = options.max_connections, "too many connections; new ones are closed");
+                    tracing::warn!(
+                        limit = options.max_connections,
+                        "too many connections; new ones are closed"
+                    );
                 }
                 full = place.is_err();
                 let Ok(place) = place else { continue };
-                let connection =
-                    connection(stream, addr, options.clone(), http.clone(), service.clone(), graceful.watcher());
+                let connection = connection(
+                    stream,
+                    addr,
+                    options.clone(),
+                    http.clone(),
+                    service.clone(),
+                    graceful.watcher(),
+                );
                 tasks.spawn_isolated("connection", async move {
                     connection.await;
                     drop(place);
@@ -105,7 +118,10 @@ where
         }
     }
     drop(listener);
-    if tokio::time::timeout(options.drain, graceful.shutdown()).await.is_err() {
+    if tokio::time::timeout(options.drain, graceful.shutdown())
+        .await
+        .is_err()
+    {
         tracing::info!("connections were still open at the end of the drain time and are closed");
     }
 }
@@ -144,8 +160,18 @@ async fn connection<S, B>(
     // The connection works without the option too.
     let _ = stream.set_nodelay(true);
     let Some(tls) = &options.tls else {
-        let peer = Peer { addr, certificates: Arc::new([]) };
-        return drive(FirstBytes::new(stream, options.deadline), peer, &http, service, watcher).await;
+        let peer = Peer {
+            addr,
+            certificates: Arc::new([]),
+        };
+        return drive(
+            FirstBytes::new(stream, options.deadline),
+            peer,
+            &http,
+            service,
+            watcher,
+        )
+        .await;
     };
     let handshake = TlsAcceptor::from(tls.clone()).accept(stream);
     match tokio::time::timeout(options.deadline, handshake).await {
@@ -160,8 +186,13 @@ async fn connection<S, B>(
     }
 }
 
-async fn drive<T, S, B>(io: T, peer: Peer, http: &auto::Builder<TokioExecutor>, service: S, watcher: Watcher)
-where
+async fn drive<T, S, B>(
+    io: T,
+    peer: Peer,
+    http: &auto::Builder<TokioExecutor>,
+    service: S,
+    watcher: Watcher,
+) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
     S::Future: Future<Output = Result<Response<B>, S::Error>> + Send + 'static,

@@ -26,7 +26,11 @@ pub struct FirstBytes<T> {
 impl<T> FirstBytes<T> {
     /// Sets the deadline to `within` from now.
     pub fn new(inner: T, within: Duration) -> Self {
-        FirstBytes { inner, seen: 0, deadline: Some(Box::pin(tokio::time::sleep(within))) }
+        FirstBytes {
+            inner,
+            seen: 0,
+            deadline: Some(Box::pin(tokio::time::sleep(within))),
+        }
     }
 
     fn note(&mut self, bytes: &[u8]) {
@@ -39,11 +43,19 @@ impl<T> FirstBytes<T> {
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for FirstBytes<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Some(deadline) = &mut self.deadline else { return Pin::new(&mut self.inner).poll_read(cx, buf) };
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Some(deadline) = &mut self.deadline else {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
+        };
         if deadline.as_mut().poll(cx).is_ready() {
-            let silent =
-                io::Error::new(io::ErrorKind::TimedOut, "the peer did not say in time which protocol it speaks");
+            let silent = io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the peer did not say in time which protocol it speaks",
+            );
             return Poll::Ready(Err(silent));
         }
         let before = buf.filled().len();
@@ -54,7 +66,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for FirstBytes<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for FirstBytes<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, bytes)
     }
 
@@ -93,9 +109,14 @@ mod tests {
             peer.write_all(&[*byte]).await.unwrap();
             stream.read_u8().await.unwrap();
         }
-        let Some(deadline) = &mut stream.deadline else { return true };
+        let Some(deadline) = &mut stream.deadline else {
+            return true;
+        };
         deadline.as_mut().reset(tokio::time::Instant::now());
-        assert_eq!(stream.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(
+            stream.read_u8().await.unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
         false
     }
 

@@ -23,7 +23,11 @@ pub struct Gathered<T> {
 impl<T> Gathered<T> {
     /// Creates an empty buffer.
     pub fn new(inner: T) -> Self {
-        Gathered { inner, waiting: BytesMut::new(), unflushed: false }
+        Gathered {
+            inner,
+            waiting: BytesMut::new(),
+            unflushed: false,
+        }
     }
 
     /// Returns the stream.
@@ -34,7 +38,11 @@ impl<T> Gathered<T> {
 
 impl<T: AsyncWrite + Unpin> Gathered<T> {
     /// Buffers a write. Pending only if the buffer is full and the stream accepts no data.
-    pub fn poll_write(&mut self, cx: &mut Context<'_>, piece: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    pub fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        piece: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let length = piece.iter().map(|part| part.len()).sum();
         if self.waiting.len() + length > MOST {
             ready!(self.poll_waiting(cx))?;
@@ -103,7 +111,9 @@ mod tests {
                 let mut left = vec![byte; size];
                 wanted.extend_from_slice(&left);
                 while !left.is_empty() {
-                    let taken = poll_fn(|cx| gathered.poll_write(cx, &[IoSlice::new(&left)])).await.unwrap();
+                    let taken = poll_fn(|cx| gathered.poll_write(cx, &[IoSlice::new(&left)]))
+                        .await
+                        .unwrap();
                     left.drain(..taken);
                 }
             }

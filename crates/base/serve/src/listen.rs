@@ -26,10 +26,12 @@ pub enum ListenError {
 /// # Errors
 /// See `ListenError`.
 pub async fn bind(addr: SocketAddr) -> Result<TcpListener, ListenError> {
-    TcpListener::bind(addr).await.map_err(|source| match source.kind() {
-        std::io::ErrorKind::AddrInUse => ListenError::InUse(addr),
-        _ => ListenError::Other { addr, source },
-    })
+    TcpListener::bind(addr)
+        .await
+        .map_err(|source| match source.kind() {
+            std::io::ErrorKind::AddrInUse => ListenError::InUse(addr),
+            _ => ListenError::Other { addr, source },
+        })
 }
 
 /// Writes the bound port to `path` atomically.

@@ -20,10 +20,13 @@ impl Drop for Marked {
     }
 }
 
-/// Runs `work` without keeping other tasks from running if the runtime has other threads. Outside of a runtime it just runs.
+/// Runs `work` without keeping other tasks from running if the runtime has other threads. Outside
+/// of a runtime it just runs.
 pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     let marked = || {
-        let _marked = Marked { before: MAY_BLOCK.replace(true) };
+        let _marked = Marked {
+            before: MAY_BLOCK.replace(true),
+        };
         work()
     };
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
@@ -32,11 +35,15 @@ pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Panics in debug builds if the caller blocks a thread of the runtime: code that walks or removes whole trees begins
-/// with it, so that every test which reaches such code shows a caller that forgot [`blocking`].
+/// Panics in debug builds if the caller blocks a thread of the runtime: code that walks or removes
+/// whole trees begins with it, so that every test which reaches such code shows a caller that
+/// forgot [`blocking`].
 #[track_caller]
 pub fn assert_may_block() {
-    debug_assert!(MAY_BLOCK.get() || Handle::try_current().is_err(), "blocking work outside of base_task::blocking");
+    debug_assert!(
+        MAY_BLOCK.get() || Handle::try_current().is_err(),
+        "blocking work outside of base_task::blocking"
+    );
 }
 
 #[cfg(test)]

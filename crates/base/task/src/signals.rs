@@ -8,7 +8,10 @@ use tokio_util::sync::CancellationToken;
 ///
 /// # Errors
 /// The handlers can't be installed.
-#[expect(clippy::disallowed_methods, reason = "the root of all groups of tasks: it lives as long as the process")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the root of all groups of tasks: it lives as long as the process"
+)]
 pub fn shutdown_on_signals() -> std::io::Result<CancellationToken> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

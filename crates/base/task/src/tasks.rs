@@ -38,8 +38,9 @@ impl std::fmt::Display for TaskEnd {
 
 /// Spawns tasks, cancels them and waits for them. Cheap to clone.
 ///
-/// A component without one of its tasks is restarted instead of continuing partially: a task that fails cancels the
-/// group's token, and [`Tasks::finish`] then returns the failure, which ends the process with exit code 1.
+/// A component without one of its tasks is restarted instead of continuing partially: a task that
+/// fails cancels the group's token, and [`Tasks::finish`] then returns the failure, which ends the
+/// process with exit code 1.
 #[derive(Clone, Debug)]
 pub struct Tasks {
     tracker: TaskTracker,
@@ -50,7 +51,11 @@ pub struct Tasks {
 impl Tasks {
     /// Returns an empty group that `shutdown` cancels.
     pub fn new(shutdown: CancellationToken) -> Self {
-        Tasks { tracker: TaskTracker::new(), shutdown, failure: Arc::default() }
+        Tasks {
+            tracker: TaskTracker::new(),
+            shutdown,
+            failure: Arc::default(),
+        }
     }
 
     /// Returns the token that tasks watch.
@@ -95,7 +100,10 @@ impl Tasks {
     {
         self.tracker.spawn(async move {
             if AssertUnwindSafe(future).catch_unwind().await.is_err() {
-                tracing::error!(task = name, "a task panicked; its request or object is abandoned");
+                tracing::error!(
+                    task = name,
+                    "a task panicked; its request or object is abandoned"
+                );
             }
         });
     }
@@ -116,7 +124,9 @@ impl Tasks {
     /// Waits for all tasks, at most for `limit`. Returns whether all have ended.
     pub async fn wait(&self, limit: Duration) -> bool {
         self.tracker.close();
-        tokio::time::timeout(limit, self.tracker.wait()).await.is_ok()
+        tokio::time::timeout(limit, self.tracker.wait())
+            .await
+            .is_ok()
     }
 
     /// Cancels the group and waits for its tasks, at most for `limit`.
@@ -140,7 +150,10 @@ mod tests {
         let tasks = Tasks::new(CancellationToken::new());
         tasks.spawn("pump", async { panic!("planted") });
         tasks.shutdown().cancelled().await;
-        let failure = TaskFailed { name: "pump", end: TaskEnd::Panicked };
+        let failure = TaskFailed {
+            name: "pump",
+            end: TaskEnd::Panicked,
+        };
         assert_eq!(tasks.finish(Duration::from_secs(1)).await, Err(failure));
     }
 
@@ -150,7 +163,13 @@ mod tests {
         tasks.spawn("helper", async {});
         tasks.spawn_critical("pump", async {});
         tasks.shutdown().cancelled().await;
-        assert_eq!(tasks.failure(), Some(TaskFailed { name: "pump", end: TaskEnd::Returned }));
+        assert_eq!(
+            tasks.failure(),
+            Some(TaskFailed {
+                name: "pump",
+                end: TaskEnd::Returned
+            })
+        );
     }
 
     #[tokio::test]

@@ -37,7 +37,9 @@ pub struct LogOptions {
 /// `tests/security/tests/logs.rs` searches all lines for credentials.
 fn levels(verbosity: u8) -> &'static str {
     match verbosity {
-        0..=2 => "info,hyper=warn,h2=warn,rustls=warn,tonic=warn,openraft=warn,sled=warn,fjall=warn,lsm_tree=warn",
+        0..=2 => {
+            "info,hyper=warn,h2=warn,rustls=warn,tonic=warn,openraft=warn,sled=warn,fjall=warn,lsm_tree=warn"
+        }
         3..=5 => {
             "debug,hyper=info,hyper_util=info,h2=info,rustls=info,tonic=info,tower=info,sled=info,fjall=info,\
                   lsm_tree=info"

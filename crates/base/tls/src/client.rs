@@ -31,7 +31,9 @@ pub fn client_config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
         .with_safe_default_protocol_versions()
         .map_err(refused)?;
     let builder = if tls.insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(crate::provider())))
+        builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AcceptAny(crate::provider())))
     } else {
         let roots = match &tls.ca {
             Some(ca) => pem::roots(ca, inline)?,
@@ -41,7 +43,10 @@ pub fn client_config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
     };
     let mut config = match &tls.identity {
         Some((chain, key)) => builder
-            .with_client_auth_cert(pem::certificates(chain, inline)?, pem::private_key(key, inline)?)
+            .with_client_auth_cert(
+                pem::certificates(chain, inline)?,
+                pem::private_key(key, inline)?,
+            )
             .map_err(refused)?,
         None => builder.with_no_client_auth(),
     };
@@ -75,7 +80,12 @@ impl ServerCertVerifier for AcceptAny {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -84,7 +94,12 @@ impl ServerCertVerifier for AcceptAny {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -34,7 +34,12 @@ impl<T> Followed<T> {
     ) -> Result<Self, TlsError> {
         let seen = Mutex::new((Instant::now(), modified(&paths)));
         let value = ArcSwap::from_pointee(make(&paths)?);
-        Ok(Followed { paths, make: Box::new(make), value, seen })
+        Ok(Followed {
+            paths,
+            make: Box::new(make),
+            value,
+            seen,
+        })
     }
 
     /// Returns the value of the files, at most ten seconds old.
@@ -49,7 +54,9 @@ impl<T> Followed<T> {
                         self.value.store(Arc::new(value));
                         seen.1 = now;
                     }
-                    Err(e) => tracing::warn!(error = %e, "changed TLS files can't be used; the old ones stay in use"),
+                    Err(e) => {
+                        tracing::warn!(error = %e, "changed TLS files can't be used; the old ones stay in use")
+                    }
                 }
             }
             seen.0 = Instant::now();
@@ -70,5 +77,8 @@ impl<T> fmt::Debug for Followed<T> {
 }
 
 fn modified(paths: &[PathBuf]) -> Vec<Option<SystemTime>> {
-    paths.iter().map(|p| std::fs::metadata(p).and_then(|m| m.modified()).ok()).collect()
+    paths
+        .iter()
+        .map(|p| std::fs::metadata(p).and_then(|m| m.modified()).ok())
+        .collect()
 }

@@ -17,7 +17,8 @@ pub use offer::Offer;
 pub use pem::{TlsError, certificates, private_key, read, roots};
 pub use rustls;
 pub use server::{
-    ClientAuth, ClientCa, ServerTls, self_signed_config, server_config, server_config_of, server_config_with,
+    ClientAuth, ClientCa, ServerTls, self_signed_config, server_config, server_config_of,
+    server_config_with,
 };
 
 use std::sync::Arc;

@@ -35,7 +35,10 @@ pub struct Offer {
 
 impl Default for Offer {
     fn default() -> Self {
-        Offer { versions: rustls::DEFAULT_VERSIONS, suites: crate::provider().cipher_suites.clone() }
+        Offer {
+            versions: rustls::DEFAULT_VERSIONS,
+            suites: crate::provider().cipher_suites.clone(),
+        }
     }
 }
 
@@ -49,9 +52,16 @@ impl Offer {
         let versions: &'static [&'static SupportedProtocolVersion] = match min_version {
             "" | "VersionTLS12" => rustls::DEFAULT_VERSIONS,
             "VersionTLS13" => ONLY_TLS13,
-            other => return Err(TlsError::Refused(format!("{other:?} is not VersionTLS12 or VersionTLS13"))),
+            other => {
+                return Err(TlsError::Refused(format!(
+                    "{other:?} is not VersionTLS12 or VersionTLS13"
+                )));
+            }
         };
-        let mut offer = Offer { versions, ..Offer::default() };
+        let mut offer = Offer {
+            versions,
+            ..Offer::default()
+        };
         // An empty value of a flag is a list with one empty name.
         let suites: Vec<&String> = suites.iter().filter(|name| !name.is_empty()).collect();
         if !suites.is_empty() {
@@ -59,7 +69,9 @@ impl Offer {
             if let Some(name) = unknown {
                 return Err(TlsError::Refused(format!("{name:?} is not a cipher suite")));
             }
-            offer.suites.retain(|suite| suite.tls13().is_some() || suites.iter().any(|name| is_named(*suite, name)));
+            offer.suites.retain(|suite| {
+                suite.tls13().is_some() || suites.iter().any(|name| is_named(*suite, name))
+            });
         }
         Ok(offer)
     }
@@ -78,8 +90,15 @@ fn is_known(offer: &Offer, name: &str) -> bool {
 /// Compares a suite with a name in Go. Suites of TLS 1.3 have another prefix there, and those of
 /// ChaCha20 also a short form without the hash.
 fn is_named(suite: SupportedCipherSuite, name: &str) -> bool {
-    let own = suite.suite().as_str().unwrap_or_default().replacen("TLS13_", "TLS_", 1);
-    own == name || own.strip_suffix("_SHA256").is_some_and(|short| short == name && name.ends_with("POLY1305"))
+    let own = suite
+        .suite()
+        .as_str()
+        .unwrap_or_default()
+        .replacen("TLS13_", "TLS_", 1);
+    own == name
+        || own
+            .strip_suffix("_SHA256")
+            .is_some_and(|short| short == name && name.ends_with("POLY1305"))
 }
 
 #[cfg(test)]
@@ -99,20 +118,39 @@ mod tests {
             "TLS_RSA_WITH_AES_128_CBC_SHA",
         ];
         let offer = Offer::from_names("VersionTLS12", &names(&listed)).unwrap();
-        let (new, old) =
-            offer.suites.iter().partition::<Vec<&SupportedCipherSuite>, _>(|suite| suite.tls13().is_some());
+        let (new, old) = offer
+            .suites
+            .iter()
+            .partition::<Vec<&SupportedCipherSuite>, _>(|suite| suite.tls13().is_some());
         assert_eq!((new.len(), old.len()), (3, 2), "{offer:?}");
         for unlisted in [&[][..], &[""]] {
-            assert_eq!(Offer::from_names("", &names(unlisted)).unwrap(), Offer::default());
+            assert_eq!(
+                Offer::from_names("", &names(unlisted)).unwrap(),
+                Offer::default()
+            );
         }
     }
 
     #[test]
     fn newest_version_alone_can_be_asked_for() {
-        assert_eq!(Offer::from_names("VersionTLS13", &[]).unwrap().versions, [&version::TLS13]);
-        for (version, suite) in [("VersionTLS10", ""), ("1.3", ""), ("", "TLS_ECDHE_RSA_WITH_AES_128_GCM")] {
-            let suites = if suite.is_empty() { Vec::new() } else { names(&[suite]) };
-            assert!(Offer::from_names(version, &suites).is_err(), "{version} {suite}");
+        assert_eq!(
+            Offer::from_names("VersionTLS13", &[]).unwrap().versions,
+            [&version::TLS13]
+        );
+        for (version, suite) in [
+            ("VersionTLS10", ""),
+            ("1.3", ""),
+            ("", "TLS_ECDHE_RSA_WITH_AES_128_GCM"),
+        ] {
+            let suites = if suite.is_empty() {
+                Vec::new()
+            } else {
+                names(&[suite])
+            };
+            assert!(
+                Offer::from_names(version, &suites).is_err(),
+                "{version} {suite}"
+            );
         }
     }
 }

@@ -35,14 +35,22 @@ pub enum TlsError {
 /// # Errors
 /// Reading fails. The error names the file.
 pub fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::Read { path: path.into(), source })
+    std::fs::read(path).map_err(|source| TlsError::Read {
+        path: path.into(),
+        source,
+    })
 }
 
 /// Returns all certificates in `pem`. `path` is used in the error.
 pub fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .filter_map(Result::ok)
+        .collect();
     if found.is_empty() {
-        return Err(TlsError::Empty { path: path.into(), what: "certificate" });
+        return Err(TlsError::Empty {
+            path: path.into(),
+            what: "certificate",
+        });
     }
     Ok(found)
 }
@@ -50,7 +58,10 @@ pub fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'stati
 /// Returns the first private key in `pem`. `path` is used in the error.
 pub fn private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let key = PrivateKeyDer::from_pem_slice(pem);
-    key.map_err(|_| TlsError::Empty { path: path.into(), what: "private key" })
+    key.map_err(|_| TlsError::Empty {
+        path: path.into(),
+        what: "private key",
+    })
 }
 
 /// Returns a store of the trusted roots in `pem`. Certificates that can't be roots are ignored.

@@ -70,8 +70,8 @@ pub fn server_config_with(tls: &ServerTls, offer: &Offer) -> Result<Arc<ServerCo
     build(tls, offer.versions, Arc::new(provider_of(offer)))
 }
 
-/// Returns a configuration with a self-signed certificate for `names`, which is kept in memory only. No certificate of
-/// clients is asked for.
+/// Returns a configuration with a self-signed certificate for `names`, which is kept in memory
+/// only. No certificate of clients is asked for.
 ///
 /// # Errors
 /// A name that can't be in a certificate.
@@ -80,7 +80,8 @@ pub fn self_signed_config(
     alpn: Vec<Vec<u8>>,
     offer: &Offer,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let made = rcgen::generate_simple_self_signed(names).map_err(|e| TlsError::Refused(e.to_string()))?;
+    let made =
+        rcgen::generate_simple_self_signed(names).map_err(|e| TlsError::Refused(e.to_string()))?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let mut config = start(offer.versions, Arc::new(provider_of(offer)))?
         .with_no_client_auth()
@@ -91,7 +92,10 @@ pub fn self_signed_config(
 }
 
 fn provider_of(offer: &Offer) -> CryptoProvider {
-    CryptoProvider { cipher_suites: offer.suites.clone(), ..(*crate::provider()).clone() }
+    CryptoProvider {
+        cipher_suites: offer.suites.clone(),
+        ..(*crate::provider()).clone()
+    }
 }
 
 fn start(
@@ -111,8 +115,12 @@ fn build(
     let builder = start(versions, provider)?;
     let builder = match &tls.client_auth {
         ClientAuth::None => builder.with_no_client_auth(),
-        ClientAuth::Request => builder.with_client_cert_verifier(Arc::new(Possession(crate::provider()))),
-        ClientAuth::Require(ca) => builder.with_client_cert_verifier(Arc::new(Required(ClientCa::load(ca)?))),
+        ClientAuth::Request => {
+            builder.with_client_cert_verifier(Arc::new(Possession(crate::provider())))
+        }
+        ClientAuth::Require(ca) => {
+            builder.with_client_cert_verifier(Arc::new(Required(ClientCa::load(ca)?)))
+        }
     };
     let paths = vec![tls.certificate.clone(), tls.key.clone()];
     let certificate = Followed::load(paths, certified_key)?;
@@ -122,7 +130,9 @@ fn build(
 }
 
 fn certified_key(paths: &[PathBuf]) -> Result<CertifiedKey, TlsError> {
-    let [certificate, key_file] = paths else { return Err(TlsError::Refused("two files expected".into())) };
+    let [certificate, key_file] = paths else {
+        return Err(TlsError::Refused("two files expected".into()));
+    };
     let chain = pem::certificates(&pem::read(certificate)?, certificate)?;
     let key = pem::private_key(&pem::read(key_file)?, key_file)?;
     CertifiedKey::from_der(chain, key, &crate::provider()).map_err(|e| {
@@ -160,9 +170,12 @@ impl ClientCa {
     /// Reading the file fails, or it contains no certificate.
     pub fn load(path: &Path) -> Result<Self, TlsError> {
         Followed::load(vec![path.into()], |paths| {
-            let [path] = paths else { return Err(TlsError::Refused("one file expected".into())) };
+            let [path] = paths else {
+                return Err(TlsError::Refused("one file expected".into()));
+            };
             let roots = Arc::new(pem::roots(&pem::read(path)?, path)?);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, crate::provider()).build();
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(roots, crate::provider()).build();
             verifier.map_err(|e| TlsError::Refused(format!("{}: {e}", path.display())))
         })
         .map(ClientCa)
@@ -171,9 +184,17 @@ impl ClientCa {
     /// Returns whether a chain (DER, leaf first) is valid now for client authentication and leads
     /// to this CA.
     pub fn verify(&self, chain: &[Vec<u8>]) -> bool {
-        let chain: Vec<CertificateDer<'_>> = chain.iter().map(|c| CertificateDer::from(c.as_slice())).collect();
-        let Some((leaf, intermediates)) = chain.split_first() else { return false };
-        self.0.current().verify_client_cert(leaf, intermediates, UnixTime::now()).is_ok()
+        let chain: Vec<CertificateDer<'_>> = chain
+            .iter()
+            .map(|c| CertificateDer::from(c.as_slice()))
+            .collect();
+        let Some((leaf, intermediates)) = chain.split_first() else {
+            return false;
+        };
+        self.0
+            .current()
+            .verify_client_cert(leaf, intermediates, UnixTime::now())
+            .is_ok()
     }
 }
 
@@ -214,7 +235,9 @@ macro_rules! signatures {
         }
 
         fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            $provider(self).signature_verification_algorithms.supported_schemes()
+            $provider(self)
+                .signature_verification_algorithms
+                .supported_schemes()
         }
 
         fn root_hint_subjects(&self) -> &[DistinguishedName] {
@@ -247,7 +270,10 @@ impl ClientCertVerifier for Required {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.0.0.current().verify_client_cert(leaf, intermediates, now)
+        self.0
+            .0
+            .current()
+            .verify_client_cert(leaf, intermediates, now)
     }
 
     signatures!(|_: &Required| crate::provider());

@@ -45,7 +45,10 @@ where
 impl<K> List<K> {
     /// Returns the resource version of the list.
     pub fn resource_version(&self) -> &str {
-        self.metadata.resource_version.as_deref().unwrap_or_default()
+        self.metadata
+            .resource_version
+            .as_deref()
+            .unwrap_or_default()
     }
 
     /// Decodes a page of objects of `kind`. An object that can't be decoded is logged and added to
@@ -58,7 +61,11 @@ impl<K> List<K> {
             return Ok(list);
         }
         let trees: List<Value> = serde_json::from_slice(bytes)?;
-        let mut list = List { metadata: trees.metadata, items: Vec::new(), undecodable: Vec::new() };
+        let mut list = List {
+            metadata: trees.metadata,
+            items: Vec::new(),
+            undecodable: Vec::new(),
+        };
         for tree in trees.items {
             let key = key_of(&tree);
             match decode::from_tree(tree) {
@@ -73,7 +80,10 @@ impl<K> List<K> {
     }
 
     fn continue_token(&self) -> Option<String> {
-        self.metadata.continue_.clone().filter(|token| !token.is_empty())
+        self.metadata
+            .continue_
+            .clone()
+            .filter(|token| !token.is_empty())
     }
 }
 
@@ -88,7 +98,10 @@ pub(crate) struct Accept {
 }
 
 impl Accept {
-    pub(crate) const JSON: Self = Self { object: "application/json", list: "application/json" };
+    pub(crate) const JSON: Self = Self {
+        object: "application/json",
+        list: "application/json",
+    };
     pub(crate) const METADATA: Self = Self {
         object: "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
         list: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
@@ -106,7 +119,12 @@ pub struct Api<K> {
 
 impl<K> Clone for Api<K> {
     fn clone(&self) -> Self {
-        Self::new(self.client.clone(), self.resource.clone(), self.namespace.clone(), self.accept)
+        Self::new(
+            self.client.clone(),
+            self.resource.clone(),
+            self.namespace.clone(),
+            self.accept,
+        )
     }
 }
 
@@ -117,14 +135,29 @@ impl<K> std::fmt::Debug for Api<K> {
 }
 
 fn escape(segment: &str) -> String {
-    const KEEP: &percent_encoding::AsciiSet =
-        &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+    const KEEP: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'_')
+        .remove(b'~')
+        .remove(b':');
     percent_encoding::utf8_percent_encode(segment, KEEP).to_string()
 }
 
 impl<K> Api<K> {
-    pub(crate) fn new(client: Client, resource: ApiResource, namespace: Option<String>, accept: Accept) -> Self {
-        Self { client, resource, namespace, accept, kind: PhantomData }
+    pub(crate) fn new(
+        client: Client,
+        resource: ApiResource,
+        namespace: Option<String>,
+        accept: Accept,
+    ) -> Self {
+        Self {
+            client,
+            resource,
+            namespace,
+            accept,
+            kind: PhantomData,
+        }
     }
 
     /// Returns the client.
@@ -139,7 +172,10 @@ impl<K> Api<K> {
 
     /// Returns the same kind in another namespace.
     pub fn within(&self, namespace: &str) -> Self {
-        Self { namespace: Some(namespace.to_owned()), ..self.clone() }
+        Self {
+            namespace: Some(namespace.to_owned()),
+            ..self.clone()
+        }
     }
 
     /// Returns the path of the collection.
@@ -147,7 +183,11 @@ impl<K> Api<K> {
         let root = self.resource.root();
         match &self.namespace {
             Some(namespace) => {
-                format!("{root}/namespaces/{}/{}", escape(namespace), self.resource.plural)
+                format!(
+                    "{root}/namespaces/{}/{}",
+                    escape(namespace),
+                    self.resource.plural
+                )
             }
             None => format!("{root}/{}", self.resource.plural),
         }
@@ -161,15 +201,24 @@ impl<K> Api<K> {
         Request::new(method, path).accept(self.accept.object)
     }
 
-    async fn write<T: DeserializeOwned>(&self, method: Method, path: String, body: Body) -> Result<T> {
-        self.client.request(self.request(method, path).body(body)).await
+    async fn write<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: String,
+        body: Body,
+    ) -> Result<T> {
+        self.client
+            .request(self.request(method, path).body(body))
+            .await
     }
 }
 
 impl<K: Object> Api<K> {
     /// Reads an object.
     pub async fn get(&self, name: &str) -> Result<K> {
-        self.client.request(self.request(Method::GET, self.item(name))).await
+        self.client
+            .request(self.request(Method::GET, self.item(name)))
+            .await
     }
 
     /// Reads an object. Returns `None` if it does not exist.
@@ -196,7 +245,10 @@ impl<K: Object> Api<K> {
 
     /// Lists the newest state in pages of 500, for relists of unknown size.
     pub(crate) async fn list_paged(&self, params: &ListParams) -> Result<List<K>> {
-        let params = ListParams { limit: params.limit.or(Some(PAGE)), ..params.clone() };
+        let params = ListParams {
+            limit: params.limit.or(Some(PAGE)),
+            ..params.clone()
+        };
         self.list(&params).await
     }
 
@@ -205,9 +257,14 @@ impl<K: Object> Api<K> {
         let mut query = Query::default();
         params.list_query(&mut query, continue_);
         let path = query.onto(self.collection());
-        let bytes = self.client.bytes(Request::new(Method::GET, path).accept(self.accept.list)).await?;
-        List::decode(&bytes, &self.resource.kind)
-            .map_err(|source| Error::Decode { what: format!("a list of {}", self.resource.plural), source })
+        let bytes = self
+            .client
+            .bytes(Request::new(Method::GET, path).accept(self.accept.list))
+            .await?;
+        List::decode(&bytes, &self.resource.kind).map_err(|source| Error::Decode {
+            what: format!("a list of {}", self.resource.plural),
+            source,
+        })
     }
 
     /// Counts the objects. If the server returns `remainingItemCount`, that takes a list with limit
@@ -221,13 +278,21 @@ impl<K: Object> Api<K> {
         match (page.continue_token(), page.metadata.remaining_item_count) {
             (None, _) => Ok(here),
             (_, Some(rest)) => Ok(here + usize::try_from(rest).unwrap_or(0)),
-            (_, None) => self.list(&ListParams::new()).await.map(|all| all.items.len() + all.undecodable.len()),
+            (_, None) => self
+                .list(&ListParams::new())
+                .await
+                .map(|all| all.items.len() + all.undecodable.len()),
         }
     }
 
     /// Watches from a resource version on. Requests bookmarks; `timeout_seconds` limits the
     /// duration of the watch.
-    pub async fn watch(&self, params: &ListParams, resource_version: &str, timeout_seconds: u32) -> Result<Watch<K>> {
+    pub async fn watch(
+        &self,
+        params: &ListParams,
+        resource_version: &str,
+        timeout_seconds: u32,
+    ) -> Result<Watch<K>> {
         let mut query = Query::default();
         query.push("watch", "true");
         query.push("allowWatchBookmarks", "true");
@@ -239,13 +304,20 @@ impl<K: Object> Api<K> {
         let limit = self.client.config().timeout;
         let response = tokio::time::timeout(limit, head)
             .await
-            .map_err(|_| Error::Timeout { what: format!("watch of {}", self.resource.plural), after: limit })??;
-        Ok(Watch::new(response.into_body(), self.resource.plural.clone()))
+            .map_err(|_| Error::Timeout {
+                what: format!("watch of {}", self.resource.plural),
+                after: limit,
+            })??;
+        Ok(Watch::new(
+            response.into_body(),
+            self.resource.plural.clone(),
+        ))
     }
 
     /// Creates an object.
     pub async fn create(&self, object: &K) -> Result<K> {
-        self.write(Method::POST, self.collection(), Body::json(object)?).await
+        self.write(Method::POST, self.collection(), Body::json(object)?)
+            .await
     }
 
     /// Replaces an object. If its resource version is set, it must be the current one.
@@ -267,12 +339,19 @@ impl<K: Object> Api<K> {
 
     /// Patches an object's status.
     pub async fn patch_status(&self, name: &str, patch: &Patch) -> Result<K> {
-        self.patch_path(format!("{}/status", self.item(name)), patch).await
+        self.patch_path(format!("{}/status", self.item(name)), patch)
+            .await
     }
 
     /// Patches a subresource.
-    pub async fn patch_subresource(&self, name: &str, subresource: &str, patch: &Patch) -> Result<K> {
-        self.patch_path(format!("{}/{subresource}", self.item(name)), patch).await
+    pub async fn patch_subresource(
+        &self,
+        name: &str,
+        subresource: &str,
+        patch: &Patch,
+    ) -> Result<K> {
+        self.patch_path(format!("{}/{subresource}", self.item(name)), patch)
+            .await
     }
 
     async fn patch_path(&self, path: String, patch: &Patch) -> Result<K> {
@@ -286,7 +365,10 @@ impl<K: Object> Api<K> {
     /// passed.
     pub async fn delete(&self, name: &str, params: &DeleteParams) -> Result<()> {
         let request = Request::new(Method::DELETE, self.item(name));
-        self.client.bytes(request.body(Body::json(&params.body())?)).await.map(drop)
+        self.client
+            .bytes(request.body(Body::json(&params.body())?))
+            .await
+            .map(drop)
     }
 
     /// Deletes every object that `which` selects.
@@ -294,17 +376,29 @@ impl<K: Object> Api<K> {
         let mut query = Query::default();
         which.selectors(&mut query);
         let request = Request::new(Method::DELETE, query.onto(self.collection()));
-        self.client.bytes(request.body(Body::json(&params.body())?)).await.map(drop)
+        self.client
+            .bytes(request.body(Body::json(&params.body())?))
+            .await
+            .map(drop)
     }
 
     /// Reads a subresource (`scale`, `status`, ...).
-    pub async fn subresource_get<R: DeserializeOwned>(&self, name: &str, subresource: &str) -> Result<R> {
+    pub async fn subresource_get<R: DeserializeOwned>(
+        &self,
+        name: &str,
+        subresource: &str,
+    ) -> Result<R> {
         let path = format!("{}/{subresource}", self.item(name));
         self.client.request(self.request(Method::GET, path)).await
     }
 
     /// Posts to a subresource (`binding`, `eviction`, `token`, ...).
-    pub async fn subresource_create<T, R>(&self, name: &str, subresource: &str, body: &T) -> Result<R>
+    pub async fn subresource_create<T, R>(
+        &self,
+        name: &str,
+        subresource: &str,
+        body: &T,
+    ) -> Result<R>
     where
         T: Serialize,
         R: DeserializeOwned,
@@ -314,7 +408,12 @@ impl<K: Object> Api<K> {
     }
 
     /// Replaces a subresource (`scale`, `finalize`, `approval`, ...).
-    pub async fn subresource_update<T, R>(&self, name: &str, subresource: &str, body: &T) -> Result<R>
+    pub async fn subresource_update<T, R>(
+        &self,
+        name: &str,
+        subresource: &str,
+        body: &T,
+    ) -> Result<R>
     where
         T: Serialize,
         R: DeserializeOwned,
@@ -328,7 +427,8 @@ impl<K: Object> Api<K> {
 impl<K: Serialize + DeserializeOwned> Api<K> {
     /// Creates an object without a name. Returns the server's response.
     pub async fn review(&self, object: &K) -> Result<K> {
-        self.write(Method::POST, self.collection(), Body::json(object)?).await
+        self.write(Method::POST, self.collection(), Body::json(object)?)
+            .await
     }
 }
 

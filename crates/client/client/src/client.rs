@@ -43,9 +43,15 @@ impl Body {
         Self::encode(JSON, value)
     }
 
-    pub(crate) fn encode<T: serde::Serialize>(content_type: &'static str, value: &T) -> Result<Self> {
+    pub(crate) fn encode<T: serde::Serialize>(
+        content_type: &'static str,
+        value: &T,
+    ) -> Result<Self> {
         let bytes = serde_json::to_vec(value).map_err(Error::Encode)?;
-        Ok(Self { content_type, bytes: bytes.into() })
+        Ok(Self {
+            content_type,
+            bytes: bytes.into(),
+        })
     }
 }
 
@@ -68,7 +74,13 @@ pub struct Request {
 impl Request {
     /// Creates a request without a body.
     pub fn new(method: Method, path: impl Into<String>) -> Self {
-        Self { method, path: path.into(), body: Body::default(), accept: JSON, timeout: None }
+        Self {
+            method,
+            path: path.into(),
+            body: Body::default(),
+            accept: JSON,
+            timeout: None,
+        }
     }
 
     /// Creates a GET request.
@@ -114,7 +126,9 @@ pub struct Client {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("server", &self.inner.config.server).finish()
+        f.debug_struct("Client")
+            .field("server", &self.inner.config.server)
+            .finish()
     }
 }
 
@@ -123,15 +137,30 @@ impl Client {
     pub fn new(config: Config) -> Self {
         let config = Arc::new(config);
         let transport = Arc::new(Transport::new(Arc::clone(&config)));
-        Self { inner: Arc::new(Inner { config, transport, token: Mutex::new(None) }) }
+        Self {
+            inner: Arc::new(Inner {
+                config,
+                transport,
+                token: Mutex::new(None),
+            }),
+        }
     }
 
     /// Returns a client with the same connection and another bearer token. Only for clients without
     /// a certificate, which would take precedence over any token.
     pub fn with_token(&self, token: Source) -> Self {
-        let config = Arc::new(Config { token: Some(token), ..self.config().clone() });
+        let config = Arc::new(Config {
+            token: Some(token),
+            ..self.config().clone()
+        });
         let transport = Arc::clone(&self.inner.transport);
-        Self { inner: Arc::new(Inner { config, transport, token: Mutex::new(None) }) }
+        Self {
+            inner: Arc::new(Inner {
+                config,
+                transport,
+                token: Mutex::new(None),
+            }),
+        }
     }
 
     /// Returns the configuration.
@@ -151,17 +180,32 @@ impl Client {
 
     /// Returns the requests for a kind in a namespace.
     pub fn namespaced<K: k8s_openapi::Resource>(&self, namespace: &str) -> Api<K> {
-        Api::new(self.clone(), ApiResource::of::<K>(), Some(namespace.to_owned()), Accept::JSON)
+        Api::new(
+            self.clone(),
+            ApiResource::of::<K>(),
+            Some(namespace.to_owned()),
+            Accept::JSON,
+        )
     }
 
     /// Returns the requests for any kind, as unstructured objects.
     pub fn dynamic(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
-        Api::new(self.clone(), resource.clone(), namespace.map(str::to_owned), Accept::JSON)
+        Api::new(
+            self.clone(),
+            resource.clone(),
+            namespace.map(str::to_owned),
+            Accept::JSON,
+        )
     }
 
     /// Returns the requests for any kind, metadata only.
     pub fn metadata(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<PartialObject> {
-        Api::new(self.clone(), resource.clone(), namespace.map(str::to_owned), Accept::METADATA)
+        Api::new(
+            self.clone(),
+            resource.clone(),
+            namespace.map(str::to_owned),
+            Accept::METADATA,
+        )
     }
 
     /// Sends a request and decodes the JSON response.
@@ -186,7 +230,10 @@ impl Client {
     }
 
     /// Sends a request and streams the body of the response, for instance logs.
-    pub async fn stream(&self, request: Request) -> Result<impl Stream<Item = Result<Bytes>> + Send + Unpin + use<>> {
+    pub async fn stream(
+        &self,
+        request: Request,
+    ) -> Result<impl Stream<Item = Result<Bytes>> + Send + Unpin + use<>> {
         use futures::StreamExt;
         let what = request.what();
         let body = self.send(request).await?.into_body();
@@ -220,7 +267,8 @@ impl Client {
                     tokio::time::sleep(wait).await;
                 }
                 Err(failed) => {
-                    let connecting = matches!(failed.error, Error::Connect { .. } | Error::Config(_));
+                    let connecting =
+                        matches!(failed.error, Error::Connect { .. } | Error::Config(_));
                     if !failed.unsent || connecting || attempt > 3 {
                         return Err(failed.error);
                     }
@@ -231,7 +279,8 @@ impl Client {
 
     fn build(&self, request: &Request) -> Result<http::Request<Full<Bytes>>> {
         let config = &self.inner.config;
-        let invalid = |error: &dyn std::fmt::Display| Error::Config(format!("{}: {error}", request.what()));
+        let invalid =
+            |error: &dyn std::fmt::Display| Error::Config(format!("{}: {error}", request.what()));
         let mut builder = http::Request::builder()
             .method(request.method.clone())
             .uri(format!("{}{}", config.server, request.path))
@@ -246,11 +295,15 @@ impl Client {
         if let Some(user) = &config.impersonate {
             builder = builder.header(HeaderName::from_static("impersonate-user"), user);
         }
-        builder.body(Full::new(request.body.bytes.clone())).map_err(|error| invalid(&error))
+        builder
+            .body(Full::new(request.body.bytes.clone()))
+            .map_err(|error| invalid(&error))
     }
 
     fn token(&self) -> Result<Option<HeaderValue>> {
-        let Some(source) = &self.inner.config.token else { return Ok(None) };
+        let Some(source) = &self.inner.config.token else {
+            return Ok(None);
+        };
         let mut cached = self.inner.token.lock();
         if let Some((read, value)) = cached.as_ref()
             && (matches!(source, Source::Inline(_)) || read.elapsed() < TOKEN_AGE)
@@ -268,11 +321,18 @@ impl Client {
 }
 
 fn lost(what: &str, error: hyper::Error) -> Error {
-    Error::Connection { what: what.to_owned(), source: error.into() }
+    Error::Connection {
+        what: what.to_owned(),
+        source: error.into(),
+    }
 }
 
 async fn collect(body: Incoming, what: &str) -> Result<Bytes> {
-    Ok(body.collect().await.map_err(|error| lost(what, error))?.to_bytes())
+    Ok(body
+        .collect()
+        .await
+        .map_err(|error| lost(what, error))?
+        .to_bytes())
 }
 
 fn retry_after(response: &http::Response<Incoming>) -> Option<Duration> {
@@ -280,7 +340,13 @@ fn retry_after(response: &http::Response<Incoming>) -> Option<Duration> {
     if code != StatusCode::TOO_MANY_REQUESTS && !code.is_server_error() {
         return None;
     }
-    let seconds = response.headers().get(http::header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    let seconds = response
+        .headers()
+        .get(http::header::RETRY_AFTER)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()?;
     Some(Duration::from_secs(seconds))
 }
 
@@ -291,7 +357,10 @@ async fn failure(response: http::Response<Incoming>, what: &str) -> Error {
         Err(error) => return error,
     };
     let mut status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| Status {
-        message: Some(format!("{what}: {}", String::from_utf8_lossy(&bytes).trim())),
+        message: Some(format!(
+            "{what}: {}",
+            String::from_utf8_lossy(&bytes).trim()
+        )),
         ..Status::default()
     });
     status.code.get_or_insert(code);

@@ -22,9 +22,8 @@ impl Source {
     pub fn read(&self) -> Result<Vec<u8>> {
         match self {
             Self::Inline(bytes) => Ok(bytes.clone()),
-            Self::File(path) => {
-                std::fs::read(path).map_err(|error| Error::Config(format!("cannot read {}: {error}", path.display())))
-            }
+            Self::File(path) => std::fs::read(path)
+                .map_err(|error| Error::Config(format!("cannot read {}: {error}", path.display()))),
         }
     }
 }

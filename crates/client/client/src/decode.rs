@@ -45,7 +45,11 @@ impl Lenient {
         if self.0.is_null() { zero() } else { self.0 }
     }
 
-    fn visit<'de, V: Visitor<'de>>(self, zero: impl FnOnce() -> Value, visitor: V) -> Result<V::Value, Error> {
+    fn visit<'de, V: Visitor<'de>>(
+        self,
+        zero: impl FnOnce() -> Value,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         visit(self.or(zero), visitor)
     }
 }
@@ -53,10 +57,12 @@ impl Lenient {
 /// Deserializes a JSON value by its own type; nested values remain lenient.
 fn visit<'de, V: Visitor<'de>>(tree: Value, visitor: V) -> Result<V::Value, Error> {
     match tree {
-        Value::Array(items) => visitor.visit_seq(SeqDeserializer::new(items.into_iter().map(Lenient))),
-        Value::Object(fields) => {
-            visitor.visit_map(MapDeserializer::new(fields.into_iter().map(|(key, value)| (key, Lenient(value)))))
+        Value::Array(items) => {
+            visitor.visit_seq(SeqDeserializer::new(items.into_iter().map(Lenient)))
         }
+        Value::Object(fields) => visitor.visit_map(MapDeserializer::new(
+            fields.into_iter().map(|(key, value)| (key, Lenient(value))),
+        )),
         scalar => scalar.deserialize_any(visitor),
     }
 }
@@ -98,10 +104,18 @@ impl<'de> Deserializer<'de> for Lenient {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.0.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+        if self.0.is_null() {
+            visitor.visit_none()
+        } else {
+            visitor.visit_some(self)
+        }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         let zero = || match name {
             "Time" | "MicroTime" => ZERO_TIME.into(),
             "Quantity" => "0".into(),
@@ -129,11 +143,19 @@ impl<'de> Deserializer<'de> for Lenient {
         visit(tree, visitor)
     }
 
-    fn deserialize_unit_struct<V: Visitor<'de>>(self, _name: &'static str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         visit(self.0, visitor)
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        _len: usize,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         visit(self.0, visitor)
     }
 
@@ -172,7 +194,11 @@ mod tests {
             let service: Service = from_slice(case.as_bytes()).unwrap();
             let conditions = service.status.unwrap().conditions.unwrap();
             assert_eq!(conditions[0].type_, "X", "{case}");
-            assert_eq!(conditions[0].last_transition_time.0.to_string(), ZERO_TIME, "{case}");
+            assert_eq!(
+                conditions[0].last_transition_time.0.to_string(),
+                ZERO_TIME,
+                "{case}"
+            );
         }
     }
 
@@ -182,11 +208,17 @@ mod tests {
             "spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":null}},"ports":[{"containerPort":null}]}]},
             "status":{"conditions":[{"type":"Ready","status":null,"lastTransitionTime":null}]}}"#;
         let pod: Pod = from_tree(serde_json::from_str(strange).unwrap()).unwrap();
-        assert_eq!((pod.metadata.labels, pod.metadata.creation_timestamp), (None, None));
+        assert_eq!(
+            (pod.metadata.labels, pod.metadata.creation_timestamp),
+            (None, None)
+        );
         let container = pod.spec.unwrap().containers.remove(0);
         assert_eq!(container.resources.unwrap().requests.unwrap()["cpu"].0, "0");
         assert_eq!(container.ports.unwrap()[0].container_port, 0);
-        assert_eq!(pod.status.unwrap().conditions.unwrap()[0].last_transition_time, None);
+        assert_eq!(
+            pod.status.unwrap().conditions.unwrap()[0].last_transition_time,
+            None
+        );
     }
 
     #[test]

@@ -1,22 +1,26 @@
 //! Delegated authentication and authorization: the API server reviews tokens and permissions.
 //!
-//! Answers are cached as by upstream's delegating authenticator and authorizer, so that a client of `/metrics` costs the
-//! API server two requests in 10 s. Invariants: only answers are cached, never failures to get one; the caches have a
-//! bounded number of entries of bounded keys; tokens are not kept in memory, only their HMAC.
+//! Answers are cached as by upstream's delegating authenticator and authorizer, so that a client of
+//! `/metrics` costs the API server two requests in 10 s. Invariants: only answers are cached, never
+//! failures to get one; the caches have a bounded number of entries of bounded keys; tokens are not
+//! kept in memory, only their HMAC.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
 use parking_lot::Mutex;
 use ring::hmac;
 use tokio::time::Instant;
 
 use crate::client::Client;
 
-/// Entries of each cache. Upstream has 8,192 decisions and more tokens, for components with more callers.
+/// Entries of each cache. Upstream has 8,192 decisions and more tokens, for components with more
+/// callers.
 const MAX_ENTRIES: usize = 4096;
 
 /// Lifetimes of cached answers; zero caches nothing.
@@ -34,7 +38,11 @@ impl Default for AnswerLifetimes {
     /// Returns upstream's lifetimes, 10 s each.
     fn default() -> Self {
         let each = Duration::from_secs(10);
-        Self { tokens: each, authorized: each, unauthorized: each }
+        Self {
+            tokens: each,
+            authorized: each,
+            unauthorized: each,
+        }
     }
 }
 
@@ -54,19 +62,40 @@ impl DelegatedAccess {
     pub fn new(authentication: Client, authorization: Client, lifetimes: AnswerLifetimes) -> Self {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, &rand::random::<[u8; 32]>());
         let (users, decisions) = (Mutex::default(), Mutex::default());
-        Self { authentication, authorization, lifetimes, secret, users, decisions }
+        Self {
+            authentication,
+            authorization,
+            lifetimes,
+            secret,
+            users,
+            decisions,
+        }
     }
 
     /// Returns 200, 401 or 403 for a GET of a path that is no resource.
     pub async fn check_path(&self, headers: &HeaderMap, path: &str) -> StatusCode {
-        let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let value = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok());
         let Some(token) = value.and_then(|value| value.strip_prefix("Bearer ")) else {
             return StatusCode::UNAUTHORIZED;
         };
-        let Some(user) = self.find_user(token).await else { return StatusCode::UNAUTHORIZED };
-        let attributes = NonResourceAttributes { path: Some(path.to_owned()), verb: Some("get".to_owned()) };
-        let spec = SubjectAccessReviewSpec { non_resource_attributes: Some(attributes), ..user };
-        if self.is_allowed(spec).await { StatusCode::OK } else { StatusCode::FORBIDDEN }
+        let Some(user) = self.find_user(token).await else {
+            return StatusCode::UNAUTHORIZED;
+        };
+        let attributes = NonResourceAttributes {
+            path: Some(path.to_owned()),
+            verb: Some("get".to_owned()),
+        };
+        let spec = SubjectAccessReviewSpec {
+            non_resource_attributes: Some(attributes),
+            ..user
+        };
+        if self.is_allowed(spec).await {
+            StatusCode::OK
+        } else {
+            StatusCode::FORBIDDEN
+        }
     }
 
     async fn find_user(&self, token: &str) -> Option<SubjectAccessReviewSpec> {
@@ -74,33 +103,69 @@ impl DelegatedAccess {
         if let Some(user) = self.users.lock().get(&key, Instant::now()) {
             return user;
         }
-        let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
-        let review = TokenReview { spec, ..TokenReview::default() };
-        let answer = self.authentication.api::<TokenReview>().review(&review).await;
-        let status = answer.inspect_err(|error| tracing::warn!(%error, "a token can't be reviewed")).ok()?.status?;
-        let user = status.user.filter(|_| status.authenticated == Some(true)).map(|user| SubjectAccessReviewSpec {
-            user: user.username,
-            groups: user.groups,
-            uid: user.uid,
-            extra: user.extra,
-            ..SubjectAccessReviewSpec::default()
-        });
-        self.users.lock().insert(key, user.clone(), Instant::now() + self.lifetimes.tokens);
+        let spec = TokenReviewSpec {
+            token: token.to_owned(),
+            ..TokenReviewSpec::default()
+        };
+        let review = TokenReview {
+            spec,
+            ..TokenReview::default()
+        };
+        let answer = self
+            .authentication
+            .api::<TokenReview>()
+            .review(&review)
+            .await;
+        let status = answer
+            .inspect_err(|error| tracing::warn!(%error, "a token can't be reviewed"))
+            .ok()?
+            .status?;
+        let user = status
+            .user
+            .filter(|_| status.authenticated == Some(true))
+            .map(|user| SubjectAccessReviewSpec {
+                user: user.username,
+                groups: user.groups,
+                uid: user.uid,
+                extra: user.extra,
+                ..SubjectAccessReviewSpec::default()
+            });
+        self.users
+            .lock()
+            .insert(key, user.clone(), Instant::now() + self.lifetimes.tokens);
         user
     }
 
     async fn is_allowed(&self, spec: SubjectAccessReviewSpec) -> bool {
-        let Ok(question) = serde_json::to_vec(&spec) else { return false };
+        let Ok(question) = serde_json::to_vec(&spec) else {
+            return false;
+        };
         let key = self.key(&question);
         if let Some(allowed) = self.decisions.lock().get(&key, Instant::now()) {
             return allowed;
         }
-        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let answer = self.authorization.api::<SubjectAccessReview>().review(&review).await;
-        let answer = answer.inspect_err(|error| tracing::warn!(%error, "a permission can't be reviewed"));
-        let Some(status) = answer.ok().and_then(|review| review.status) else { return false };
-        let lifetime = if status.allowed { self.lifetimes.authorized } else { self.lifetimes.unauthorized };
-        self.decisions.lock().insert(key, status.allowed, Instant::now() + lifetime);
+        let review = SubjectAccessReview {
+            spec,
+            ..SubjectAccessReview::default()
+        };
+        let answer = self
+            .authorization
+            .api::<SubjectAccessReview>()
+            .review(&review)
+            .await;
+        let answer =
+            answer.inspect_err(|error| tracing::warn!(%error, "a permission can't be reviewed"));
+        let Some(status) = answer.ok().and_then(|review| review.status) else {
+            return false;
+        };
+        let lifetime = if status.allowed {
+            self.lifetimes.authorized
+        } else {
+            self.lifetimes.unauthorized
+        };
+        self.decisions
+            .lock()
+            .insert(key, status.allowed, Instant::now() + lifetime);
         status.allowed
     }
 
@@ -122,13 +187,19 @@ struct ExpiringCache<V> {
 
 impl<V> Default for ExpiringCache<V> {
     fn default() -> Self {
-        Self { entries: HashMap::new(), order: VecDeque::new() }
+        Self {
+            entries: HashMap::new(),
+            order: VecDeque::new(),
+        }
     }
 }
 
 impl<V: Clone> ExpiringCache<V> {
     fn get(&self, key: &Key, now: Instant) -> Option<V> {
-        self.entries.get(key).filter(|(expiry, _)| now < *expiry).map(|(_, value)| value.clone())
+        self.entries
+            .get(key)
+            .filter(|(expiry, _)| now < *expiry)
+            .map(|(_, value)| value.clone())
     }
 
     fn insert(&mut self, key: Key, value: V, expiry: Instant) {
@@ -172,7 +243,10 @@ mod tests {
         for number in 0..2 * MAX_ENTRIES {
             cache.insert(key(number), number, now + Duration::from_secs(1));
         }
-        assert_eq!((cache.entries.len(), cache.order.len()), (MAX_ENTRIES, MAX_ENTRIES));
+        assert_eq!(
+            (cache.entries.len(), cache.order.len()),
+            (MAX_ENTRIES, MAX_ENTRIES)
+        );
         assert_eq!(cache.get(&key(0), now), None);
         assert_eq!(cache.get(&key(MAX_ENTRIES), now), Some(MAX_ENTRIES));
     }

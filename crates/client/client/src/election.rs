@@ -64,7 +64,11 @@ enum Move {
 fn decide(config: &LeaderConfig, found: &LeaseSpec, unchanged: Duration, now: Timestamp) -> Move {
     let holder = found.holder_identity.as_deref().unwrap_or_default();
     let seconds = u64::try_from(found.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
-    let lasts = if seconds == 0 { config.lease_duration } else { Duration::from_secs(seconds) };
+    let lasts = if seconds == 0 {
+        config.lease_duration
+    } else {
+        Duration::from_secs(seconds)
+    };
     let ours = holder == config.identity;
     if !ours && !holder.is_empty() && unchanged < lasts {
         return Move::Wait;
@@ -73,9 +77,17 @@ fn decide(config: &LeaderConfig, found: &LeaseSpec, unchanged: Duration, now: Ti
     Move::Write(LeaseSpec {
         holder_identity: Some(config.identity.clone()),
         lease_duration_seconds: i32::try_from(config.lease_duration.as_secs()).ok(),
-        acquire_time: if ours { found.acquire_time.clone() } else { Some(MicroTime(now)) },
+        acquire_time: if ours {
+            found.acquire_time.clone()
+        } else {
+            Some(MicroTime(now))
+        },
         renew_time: Some(MicroTime(now)),
-        lease_transitions: Some(if ours { transitions } else { transitions.saturating_add(1) }),
+        lease_transitions: Some(if ours {
+            transitions
+        } else {
+            transitions.saturating_add(1)
+        }),
         ..found.clone()
     })
 }
@@ -94,8 +106,16 @@ impl Elector<'_> {
         if let Some(held) = self.held.take() {
             // The common case of a leader: one write, based on the version that it wrote last.
             let spec = held.spec.clone().unwrap_or_default();
-            if let Move::Write(spec) = decide(self.config, &spec, Duration::ZERO, Timestamp::now()) {
-                match self.api.update(&Lease { spec: Some(spec), ..held }).await {
+            if let Move::Write(spec) = decide(self.config, &spec, Duration::ZERO, Timestamp::now())
+            {
+                match self
+                    .api
+                    .update(&Lease {
+                        spec: Some(spec),
+                        ..held
+                    })
+                    .await
+                {
                     Ok(lease) => return Ok(self.take(lease)),
                     Err(error) if error.is_conflict() || error.is_not_found() => {}
                     Err(error) => return Err(error),
@@ -107,19 +127,32 @@ impl Elector<'_> {
         };
         let spec = lease.spec.clone().unwrap_or_default();
         self.observe(&spec);
-        let unchanged = self.seen.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed());
+        let unchanged = self
+            .seen
+            .as_ref()
+            .map_or(Duration::ZERO, |(_, since)| since.elapsed());
         match decide(self.config, &spec, unchanged, Timestamp::now()) {
             Move::Wait => Ok(false),
             Move::Write(spec) => {
-                let lease = self.api.update(&Lease { spec: Some(spec), ..lease }).await?;
+                let lease = self
+                    .api
+                    .update(&Lease {
+                        spec: Some(spec),
+                        ..lease
+                    })
+                    .await?;
                 Ok(self.take(lease))
             }
         }
     }
 
     async fn create(&mut self) -> Result<bool> {
-        let empty = LeaseSpec { lease_transitions: Some(-1), ..LeaseSpec::default() };
-        let Move::Write(spec) = decide(self.config, &empty, Duration::ZERO, Timestamp::now()) else {
+        let empty = LeaseSpec {
+            lease_transitions: Some(-1),
+            ..LeaseSpec::default()
+        };
+        let Move::Write(spec) = decide(self.config, &empty, Duration::ZERO, Timestamp::now())
+        else {
             return Ok(false);
         };
         let metadata = ObjectMeta {
@@ -127,7 +160,13 @@ impl Elector<'_> {
             namespace: Some(self.config.namespace.clone()),
             ..ObjectMeta::default()
         };
-        let lease = self.api.create(&Lease { metadata, spec: Some(spec) }).await?;
+        let lease = self
+            .api
+            .create(&Lease {
+                metadata,
+                spec: Some(spec),
+            })
+            .await?;
         Ok(self.take(lease))
     }
 
@@ -195,7 +234,9 @@ impl Elector<'_> {
 
     /// Releases the lease, so that another process can acquire it at once.
     async fn release(&mut self) {
-        let Some(mut lease) = self.held.take() else { return };
+        let Some(mut lease) = self.held.take() else {
+            return;
+        };
         let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
         lease.spec = Some(LeaseSpec {
             holder_identity: Some(String::new()),
@@ -237,13 +278,23 @@ fn pass_on(ended: Option<Result<(), tokio::task::JoinError>>) {
 ///
 /// When the lease is lost, the token is cancelled, the work is awaited, and the process campaigns
 /// again. When `stop` is cancelled, the work ends first and the lease is released afterwards.
-pub async fn run<F, Fut>(client: &Client, config: LeaderConfig, stop: CancellationToken, mut lead: F)
-where
+pub async fn run<F, Fut>(
+    client: &Client,
+    config: LeaderConfig,
+    stop: CancellationToken,
+    mut lead: F,
+) where
     F: FnMut(CancellationToken) -> Fut,
     Fut: Future<Output = ()> + Send + 'static,
 {
     let api = client.namespaced(&config.namespace);
-    let mut elector = Elector { api, config: &config, seen: None, held: None, leader: String::new() };
+    let mut elector = Elector {
+        api,
+        config: &config,
+        seen: None,
+        held: None,
+        leader: String::new(),
+    };
     loop {
         tokio::select! {
             () = stop.cancelled() => return,

@@ -85,7 +85,9 @@ impl Error {
 
     /// Returns the reason of the response (`NotFound`, `Conflict`, ...).
     pub fn reason(&self) -> &str {
-        self.status().and_then(|status| status.reason.as_deref()).unwrap_or_default()
+        self.status()
+            .and_then(|status| status.reason.as_deref())
+            .unwrap_or_default()
     }
 
     fn is(&self, reason: &str, code: i32) -> bool {
@@ -149,6 +151,10 @@ impl Error {
         self.status()
             .and_then(|status| status.details.as_ref())
             .and_then(|details| details.causes.as_ref())
-            .is_some_and(|causes| causes.iter().any(|cause| cause.reason.as_deref() == Some("NamespaceTerminating")))
+            .is_some_and(|causes| {
+                causes
+                    .iter()
+                    .any(|cause| cause.reason.as_deref() == Some("NamespaceTerminating"))
+            })
     }
 }

@@ -73,20 +73,37 @@ impl Recorder {
         let queues = (0..WRITERS).map(|_| {
             let (notes, queue) = mpsc::channel(QUEUE);
             let (client, component, host) = (client.clone(), component.clone(), host.clone());
-            let writer = Writer { client, component, host, correlator: Correlator::default() };
+            let writer = Writer {
+                client,
+                component,
+                host,
+                correlator: Correlator::default(),
+            };
             tasks.spawn_isolated("event-writer", writer.run(queue));
             notes
         });
-        Self { queues: queues.collect(), dropped: Arc::default() }
+        Self {
+            queues: queues.collect(),
+            dropped: Arc::default(),
+        }
     }
 
     /// Creates a recorder that drops all events, for tests of decisions.
     pub fn disconnected() -> Self {
-        Self { queues: Arc::default(), dropped: Arc::default() }
+        Self {
+            queues: Arc::default(),
+            dropped: Arc::default(),
+        }
     }
 
     /// Records an event about an object, without waiting.
-    pub fn event(&self, regarding: &ObjectReference, event_type: EventType, reason: &str, message: impl Into<String>) {
+    pub fn event(
+        &self,
+        regarding: &ObjectReference,
+        event_type: EventType,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
         let note = Note {
             regarding: regarding.clone(),
             event_type,
@@ -94,14 +111,19 @@ impl Recorder {
             message: message.into(),
             at: Timestamp::now(),
         };
-        let Some(queue) = correlator::shard(&note, self.queues.len()).and_then(|shard| self.queues.get(shard)) else {
+        let Some(queue) =
+            correlator::shard(&note, self.queues.len()).and_then(|shard| self.queues.get(shard))
+        else {
             return;
         };
         if queue.try_send(note).is_err() {
             let total = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             // Logged at 1, 2, 4, ... dropped events, which bounds the number of log lines.
             if total.is_power_of_two() {
-                tracing::warn!(total, "events are dropped: the API server accepts them too slowly");
+                tracing::warn!(
+                    total,
+                    "events are dropped: the API server accepts them too slowly"
+                );
             }
         }
     }
@@ -137,7 +159,12 @@ impl Writer {
         match self.correlator.judge(note, tokio::time::Instant::now()) {
             Verdict::Drop => Ok(()),
             Verdict::Create { key, note } => self.create(key, &note).await,
-            Verdict::Repeat { key, note, name, count } => match self.bump(&note, &name, count).await {
+            Verdict::Repeat {
+                key,
+                note,
+                name,
+                count,
+            } => match self.bump(&note, &name, count).await {
                 Err(error) if error.is_not_found() => self.create(key, &note).await,
                 other => other,
             },
@@ -151,7 +178,12 @@ impl Writer {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match self.client.namespaced::<Event>(&namespace).create(&event).await {
+            match self
+                .client
+                .namespaced::<Event>(&namespace)
+                .create(&event)
+                .await
+            {
                 Ok(_) => {
                     self.correlator.written(key, name);
                     return Ok(());
@@ -172,12 +204,20 @@ impl Writer {
             "message": note.message,
         }));
         let namespace = event_namespace(&note.regarding);
-        self.client.namespaced::<Event>(namespace).patch(name, &patch).await.map(drop)
+        self.client
+            .namespaced::<Event>(namespace)
+            .patch(name, &patch)
+            .await
+            .map(drop)
     }
 }
 
 fn event_namespace(regarding: &ObjectReference) -> &str {
-    regarding.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default")
+    regarding
+        .namespace
+        .as_deref()
+        .filter(|namespace| !namespace.is_empty())
+        .unwrap_or("default")
 }
 
 fn whole_seconds(at: Timestamp) -> Timestamp {

@@ -1,9 +1,9 @@
 //! Informer: a local copy of a kind's objects that follows the cluster.
 //!
-//! An informer lists once and then watches. After a disconnect it resumes from the last version. If the
-//! server no longer has that version (410), it lists again. The store changes before handlers are
-//! called, and handlers receive every change in order. An idle informer is one open stream: there
-//! is no resync and no polling.
+//! An informer lists once and then watches. After a disconnect it resumes from the last version. If
+//! the server no longer has that version (410), it lists again. The store changes before handlers
+//! are called, and handlers receive every change in order. An idle informer is one open stream:
+//! there is no resync and no polling.
 
 mod reflector;
 mod store;
@@ -37,7 +37,10 @@ pub enum Event<K> {
 impl<K> Clone for Event<K> {
     fn clone(&self) -> Self {
         match self {
-            Self::Applied { old, new } => Self::Applied { old: old.clone(), new: Arc::clone(new) },
+            Self::Applied { old, new } => Self::Applied {
+                old: old.clone(),
+                new: Arc::clone(new),
+            },
             Self::Deleted(last) => Self::Deleted(Arc::clone(last)),
         }
     }
@@ -69,8 +72,15 @@ pub struct Informer<K: Object> {
 impl<K: Object> Informer<K> {
     /// Creates an informer for the objects that `params` select. `managedFields` are dropped.
     pub fn new(api: Api<K>, params: ListParams) -> Self {
-        let strip: Transform<K> = Box::new(|object: &mut K| object.meta_mut().managed_fields = None);
-        Self { api, params, indexes: Vec::new(), handlers: Vec::new(), transforms: vec![strip] }
+        let strip: Transform<K> =
+            Box::new(|object: &mut K| object.meta_mut().managed_fields = None);
+        Self {
+            api,
+            params,
+            indexes: Vec::new(),
+            handlers: Vec::new(),
+            transforms: vec![strip],
+        }
     }
 
     /// Adds an index by the values that `keys` returns for an object.
@@ -115,7 +125,10 @@ impl<K: Object> Informer<K> {
     }
 
     /// Returns the store, and the future that updates it until `stop` is cancelled.
-    pub fn start(self, stop: CancellationToken) -> (Store<K>, impl Future<Output = ()> + Send + 'static) {
+    pub fn start(
+        self,
+        stop: CancellationToken,
+    ) -> (Store<K>, impl Future<Output = ()> + Send + 'static) {
         let shared = Arc::new(Shared::new(self.indexes, self.handlers));
         let store = Store::new(Arc::clone(&shared));
         let reflector = Reflector::new(self.api, self.params, self.transforms, shared);

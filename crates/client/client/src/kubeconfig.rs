@@ -76,10 +76,15 @@ struct Context {
 }
 
 pub(crate) fn load(path: &Path, context: Option<&str>) -> Result<Config> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::Config(format!("cannot read kubeconfig {}: {error}", path.display())))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Error::Config(format!(
+            "cannot read kubeconfig {}: {error}",
+            path.display()
+        ))
+    })?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    parse(&text, folder, context).map_err(|problem| Error::Config(format!("kubeconfig {}: {problem}", path.display())))
+    parse(&text, folder, context)
+        .map_err(|problem| Error::Config(format!("kubeconfig {}: {problem}", path.display())))
 }
 
 fn parse(text: &str, folder: &Path, context: Option<&str>) -> Result<Config, String> {
@@ -102,12 +107,21 @@ fn parse(text: &str, folder: &Path, context: Option<&str>) -> Result<Config, Str
         .find(|entry| entry.name == context.cluster)
         .ok_or_else(|| format!("it has no cluster {:?}", context.cluster))?
         .cluster;
-    let user =
-        file.users.iter().flatten().find(|entry| entry.name == context.user).and_then(|entry| entry.user.as_ref());
+    let user = file
+        .users
+        .iter()
+        .flatten()
+        .find(|entry| entry.name == context.user)
+        .and_then(|entry| entry.user.as_ref());
     build(cluster, user, context, folder)
 }
 
-fn build(cluster: &Cluster, user: Option<&User>, context: &Context, folder: &Path) -> Result<Config, String> {
+fn build(
+    cluster: &Cluster,
+    user: Option<&User>,
+    context: &Context,
+    folder: &Path,
+) -> Result<Config, String> {
     if cluster.server.is_empty() {
         return Err(format!("cluster {:?} has no server", context.cluster));
     }
@@ -136,7 +150,12 @@ fn credentials(config: &mut Config, user: &User, folder: &Path) -> Result<(), St
         folder,
         "client-certificate-data",
     )?;
-    let key = source(user.client_key_data.as_deref(), user.client_key.as_deref(), folder, "client-key-data")?;
+    let key = source(
+        user.client_key_data.as_deref(),
+        user.client_key.as_deref(),
+        folder,
+        "client-key-data",
+    )?;
     config.identity = match (certificate, key) {
         (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
         (None, None) => None,
@@ -145,38 +164,56 @@ fn credentials(config: &mut Config, user: &User, folder: &Path) -> Result<(), St
     };
     config.token = match (&user.token_file, &user.token) {
         (Some(path), _) => Some(Source::File(folder.join(path))),
-        (None, Some(token)) if !token.is_empty() => Some(Source::Inline(token.clone().into_bytes())),
+        (None, Some(token)) if !token.is_empty() => {
+            Some(Source::Inline(token.clone().into_bytes()))
+        }
         _ => None,
     };
     config.impersonate.clone_from(&user.impersonate);
     let nothing = config.identity.is_none() && config.token.is_none();
     if nothing && (user.exec.is_some() || user.auth_provider.is_some()) {
-        return Err("users with exec or auth-provider are not supported; use a token or a client \
+        return Err(
+            "users with exec or auth-provider are not supported; use a token or a client \
                     certificate"
-            .into());
+                .into(),
+        );
     }
     Ok(())
 }
 
-fn source(data: Option<&str>, file: Option<&Path>, folder: &Path, field: &str) -> Result<Option<Source>, String> {
+fn source(
+    data: Option<&str>,
+    file: Option<&Path>,
+    folder: &Path,
+    field: &str,
+) -> Result<Option<Source>, String> {
     match (data.filter(|data| !data.is_empty()), file) {
         (Some(data), _) => base64::engine::general_purpose::STANDARD
             .decode(data.trim())
             .map(|bytes| Some(Source::Inline(bytes)))
             .map_err(|error| format!("{field} is not base64: {error}")),
-        (None, Some(path)) if !path.as_os_str().is_empty() => Ok(Some(Source::File(folder.join(path)))),
+        (None, Some(path)) if !path.as_os_str().is_empty() => {
+            Ok(Some(Source::File(folder.join(path))))
+        }
         _ => Ok(None),
     }
 }
 
 pub(crate) fn in_cluster() -> Result<Config> {
     let variable = |name: &str| {
-        std::env::var(name)
-            .map_err(|_| Error::Config(format!("no kubeconfig given, and {name} is not set: this is not a pod")))
+        std::env::var(name).map_err(|_| {
+            Error::Config(format!(
+                "no kubeconfig given, and {name} is not set: this is not a pod"
+            ))
+        })
     };
     let host = variable("KUBERNETES_SERVICE_HOST")?;
     let port = variable("KUBERNETES_SERVICE_PORT")?;
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host
+    };
     let folder = Path::new(ACCOUNT);
     let mut config = Config::builder(format!("https://{host}:{port}"))
         .ca(Source::File(folder.join("ca.crt")))
@@ -229,7 +266,10 @@ contexts:
 
     #[test]
     fn problems_are_named() {
-        let cases = [(Some("e"), "no cluster \"none\""), (Some("x"), "no context \"x\"")];
+        let cases = [
+            (Some("e"), "no cluster \"none\""),
+            (Some("x"), "no context \"x\""),
+        ];
         for (context, want) in cases {
             let problem = parse(TEXT, Path::new("/d"), context).unwrap_err();
             assert!(problem.contains(want), "{problem}");

@@ -19,7 +19,13 @@ pub trait Object: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
 
 impl<K> Object for K
 where
-    K: k8s_openapi::Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + Send + Sync + 'static,
+    K: k8s_openapi::Metadata<Ty = ObjectMeta>
+        + Serialize
+        + DeserializeOwned
+        + Clone
+        + Send
+        + Sync
+        + 'static,
 {
     fn meta(&self) -> &ObjectMeta {
         self.metadata()
@@ -68,7 +74,11 @@ pub trait ObjectExt: Object {
 
     /// Returns the value of an annotation.
     fn annotation(&self, key: &str) -> Option<&str> {
-        self.meta().annotations.as_ref()?.get(key).map(String::as_str)
+        self.meta()
+            .annotations
+            .as_ref()?
+            .get(key)
+            .map(String::as_str)
     }
 
     /// Returns whether deletion was requested.
@@ -83,7 +93,9 @@ pub trait ObjectExt: Object {
 
     /// Returns the controller owner reference.
     fn controller(&self) -> Option<&OwnerReference> {
-        self.owners().iter().find(|owner| owner.controller == Some(true))
+        self.owners()
+            .iter()
+            .find(|owner| owner.controller == Some(true))
     }
 }
 
@@ -108,7 +120,11 @@ where
 
 /// Returns the key (`namespace/name`) of an object in a JSON tree.
 pub(crate) fn key_of(tree: &Value) -> String {
-    let text = |path| tree.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let text = |path| {
+        tree.pointer(path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     match text("/metadata/namespace") {
         "" => text("/metadata/name").to_owned(),
         namespace => format!("{namespace}/{}", text("/metadata/name")),
@@ -183,7 +199,12 @@ impl<'de> Deserialize<'de> for DynamicObject {
             Some(Value::String(text)) => text,
             _ => String::new(),
         };
-        Ok(Self { api_version: text("apiVersion"), kind: text("kind"), metadata, rest })
+        Ok(Self {
+            api_version: text("apiVersion"),
+            kind: text("kind"),
+            metadata,
+            rest,
+        })
     }
 }
 
@@ -245,7 +266,8 @@ mod tests {
 
     #[test]
     fn dynamic_objects_round_trip() {
-        let value = json!({"apiVersion": "v1", "kind": "X", "metadata": {"name": "a"}, "spec": {"b": 1}});
+        let value =
+            json!({"apiVersion": "v1", "kind": "X", "metadata": {"name": "a"}, "spec": {"b": 1}});
         let object: DynamicObject = serde_json::from_value(value.clone()).unwrap();
         assert_eq!(object.name(), "a");
         assert_eq!(object.rest["spec"]["b"], 1);

@@ -113,17 +113,26 @@ impl DeleteParams {
 
     /// Deletes dependents after the owner.
     pub fn background() -> Self {
-        Self { propagation: Some(Propagation::Background), ..Self::default() }
+        Self {
+            propagation: Some(Propagation::Background),
+            ..Self::default()
+        }
     }
 
     /// Deletes dependents before the owner.
     pub fn foreground() -> Self {
-        Self { propagation: Some(Propagation::Foreground), ..Self::default() }
+        Self {
+            propagation: Some(Propagation::Foreground),
+            ..Self::default()
+        }
     }
 
     /// Orphans dependents.
     pub fn orphan() -> Self {
-        Self { propagation: Some(Propagation::Orphan), ..Self::default() }
+        Self {
+            propagation: Some(Propagation::Orphan),
+            ..Self::default()
+        }
     }
 
     /// Sets the grace period in seconds.
@@ -219,7 +228,10 @@ impl Query {
         self.0.push(if self.0.is_empty() { '?' } else { '&' });
         self.0.push_str(key);
         self.0.push('=');
-        self.0.extend(percent_encoding::utf8_percent_encode(value, percent_encoding::NON_ALPHANUMERIC));
+        self.0.extend(percent_encoding::utf8_percent_encode(
+            value,
+            percent_encoding::NON_ALPHANUMERIC,
+        ));
     }
 
     pub(crate) fn push_some(&mut self, key: &str, value: Option<&str>) {
@@ -243,9 +255,21 @@ mod tests {
     fn list_queries() {
         let cases = [
             (ListParams::new(), None, "p"),
-            (ListParams::new().labels("a=b,c!=d"), None, "p?labelSelector=a%3Db%2Cc%21%3Dd"),
-            (ListParams::new().limit(5).resource_version("0"), None, "p?limit=5&resourceVersion=0"),
-            (ListParams::new().limit(5).resource_version("0"), Some("t"), "p?limit=5&continue=t"),
+            (
+                ListParams::new().labels("a=b,c!=d"),
+                None,
+                "p?labelSelector=a%3Db%2Cc%21%3Dd",
+            ),
+            (
+                ListParams::new().limit(5).resource_version("0"),
+                None,
+                "p?limit=5&resourceVersion=0",
+            ),
+            (
+                ListParams::new().limit(5).resource_version("0"),
+                Some("t"),
+                "p?limit=5&continue=t",
+            ),
         ];
         for (params, token, want) in cases {
             let mut query = Query::default();

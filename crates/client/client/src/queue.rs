@@ -32,14 +32,21 @@ impl Default for RateLimit {
     /// controllers.
     fn default() -> Self {
         let (base, max) = (Duration::from_millis(5), Duration::from_secs(1000));
-        Self { base, max, rate: 10.0, burst: 100.0 }
+        Self {
+            base,
+            max,
+            rate: 10.0,
+            burst: 100.0,
+        }
     }
 }
 
 impl RateLimit {
     fn backoff(&self, failures: u32) -> Duration {
         let factor = 2f64.powi(failures.min(60) as i32);
-        Duration::try_from_secs_f64(self.base.as_secs_f64() * factor).unwrap_or(self.max).min(self.max)
+        Duration::try_from_secs_f64(self.base.as_secs_f64() * factor)
+            .unwrap_or(self.max)
+            .min(self.max)
     }
 }
 
@@ -81,7 +88,11 @@ impl<T: Clone + Eq + Hash> State<T> {
     }
 
     fn add_at(&mut self, item: T, when: Instant) {
-        if self.due.get(&item).is_some_and(|(earlier, _)| *earlier <= when) {
+        if self
+            .due
+            .get(&item)
+            .is_some_and(|(earlier, _)| *earlier <= when)
+        {
             return;
         }
         self.serial += 1;
@@ -132,7 +143,9 @@ pub struct WorkQueue<T> {
 
 impl<T> Clone for WorkQueue<T> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner) }
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
     }
 }
 
@@ -158,11 +171,20 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
             waiting: HashMap::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
-            bucket: Bucket { tokens: limit.burst, at: Instant::now() },
+            bucket: Bucket {
+                tokens: limit.burst,
+                at: Instant::now(),
+            },
             serial: 0,
             closed: false,
         };
-        Self { inner: Arc::new(Inner { limit, state: Mutex::new(state), changed: Notify::new() }) }
+        Self {
+            inner: Arc::new(Inner {
+                limit,
+                state: Mutex::new(state),
+                changed: Notify::new(),
+            }),
+        }
     }
 
     /// Adds a key.
@@ -201,7 +223,13 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
 
     /// Returns the number of failures of a key since the last reset.
     pub fn failures(&self, item: &T) -> u32 {
-        self.inner.state.lock().failures.get(item).copied().unwrap_or(0)
+        self.inner
+            .state
+            .lock()
+            .failures
+            .get(item)
+            .copied()
+            .unwrap_or(0)
     }
 
     /// Returns the number of ready keys.
@@ -320,7 +348,10 @@ mod tests {
             let before = Instant::now();
             queue.add_rate_limited("late");
             assert_eq!(queue.next().await, Some("late"));
-            assert!((want..want + 500).contains(&before.elapsed().as_millis()), "{want}");
+            assert!(
+                (want..want + 500).contains(&before.elapsed().as_millis()),
+                "{want}"
+            );
             queue.done(&"late");
         }
         assert_eq!(queue.failures(&"late"), 4);

@@ -20,7 +20,9 @@ pub(crate) fn client_config(config: &Config) -> Result<ClientConfig> {
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Config(format!("TLS: {error}")))?;
     let builder = if config.insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
+        builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
     } else {
         builder.with_root_certificates(roots(config)?)
     };
@@ -43,9 +45,13 @@ fn roots(config: &Config) -> Result<RootCertStore> {
     let system = Source::File(SYSTEM_ROOTS.into());
     let source = config.ca.as_ref().unwrap_or(&system);
     let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(certificates(source, "certificate authority")?);
+    let (added, _) =
+        roots.add_parsable_certificates(certificates(source, "certificate authority")?);
     if added == 0 {
-        return Err(Error::Config(format!("{} holds no certificate authority", place(source))));
+        return Err(Error::Config(format!(
+            "{} holds no certificate authority",
+            place(source)
+        )));
     }
     Ok(roots)
 }

@@ -64,7 +64,12 @@ struct Shared {
 impl Transport {
     pub(crate) fn new(config: Arc<Config>) -> Self {
         let drivers = Tasks::new(CancellationToken::new());
-        Self { config, shared: Mutex::default(), connections: watch::Sender::new(0), drivers }
+        Self {
+            config,
+            shared: Mutex::default(),
+            connections: watch::Sender::new(0),
+            drivers,
+        }
     }
 
     /// Subscribes to new connections.
@@ -72,8 +77,15 @@ impl Transport {
         self.connections.subscribe()
     }
 
-    pub(crate) async fn send(&self, request: Request<Full<Bytes>>, what: &str) -> Result<Response<Incoming>, Failed> {
-        let connection = self.connection().await.map_err(|error| Failed { unsent: true, error })?;
+    pub(crate) async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+        what: &str,
+    ) -> Result<Response<Incoming>, Failed> {
+        let connection = self.connection().await.map_err(|error| Failed {
+            unsent: true,
+            error,
+        })?;
         match connection {
             Connection::Http2(mut sender) => {
                 let sent = sender.try_send_request(request).await;
@@ -112,8 +124,11 @@ impl Transport {
     }
 
     async fn connect_in_time(&self) -> Result<Connection> {
-        let connected = tokio::time::timeout(CONNECT_TIMEOUT, connect(&self.config, &self.drivers)).await;
-        connected.unwrap_or_else(|_| Err(self.unreachable(format!("no connection within {CONNECT_TIMEOUT:?}").into())))
+        let connected =
+            tokio::time::timeout(CONNECT_TIMEOUT, connect(&self.config, &self.drivers)).await;
+        connected.unwrap_or_else(|_| {
+            Err(self.unreachable(format!("no connection within {CONNECT_TIMEOUT:?}").into()))
+        })
     }
 
     fn unreachable(&self, source: Cause) -> Error {
@@ -124,8 +139,15 @@ impl Transport {
 /// Converts a request to HTTP/1.1's form: the path in the request line, the authority in the header
 /// `Host`.
 fn origin_form(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
-    let host = request.uri().authority().and_then(|host| host.as_str().parse().ok());
-    let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).parse::<Uri>();
+    let host = request
+        .uri()
+        .authority()
+        .and_then(|host| host.as_str().parse().ok());
+    let path = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |path| path.as_str())
+        .parse::<Uri>();
     if let (Some(host), Ok(path)) = (host, path) {
         request.headers_mut().insert(http::header::HOST, host);
         *request.uri_mut() = path;
@@ -134,32 +156,49 @@ fn origin_form(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
 }
 
 fn lost(what: &str, error: hyper::Error) -> Error {
-    Error::Connection { what: what.to_owned(), source: error.into() }
+    Error::Connection {
+        what: what.to_owned(),
+        source: error.into(),
+    }
 }
 
 fn unreachable(config: &Config, source: Cause) -> Error {
-    Error::Connect { server: config.server.clone(), source }
+    Error::Connect {
+        server: config.server.clone(),
+        source,
+    }
 }
 
 async fn connect(config: &Config, drivers: &Tasks) -> Result<Connection> {
     let bad = || Error::Config(format!("{:?} is not an address of a server", config.server));
     let uri: Uri = config.server.parse().map_err(|_| bad())?;
-    let host = uri.host().ok_or_else(bad)?.trim_matches(['[', ']']).to_owned();
+    let host = uri
+        .host()
+        .ok_or_else(bad)?
+        .trim_matches(['[', ']'])
+        .to_owned();
     let secure = match uri.scheme_str() {
         Some("https") => true,
         Some("http") => false,
         _ => return Err(bad()),
     };
     let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-    let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|error| unreachable(config, error.into()))?;
-    stream.set_nodelay(true).map_err(|error| unreachable(config, error.into()))?;
+    let stream = TcpStream::connect((host.as_str(), port))
+        .await
+        .map_err(|error| unreachable(config, error.into()))?;
+    stream
+        .set_nodelay(true)
+        .map_err(|error| unreachable(config, error.into()))?;
     if !secure {
         return handshake_http1(config, drivers, stream).await;
     }
     let name = config.tls_server_name.clone().unwrap_or(host);
     let name = ServerName::try_from(name).map_err(|error| Error::Config(error.to_string()))?;
     let connector = TlsConnector::from(Arc::new(tls::client_config(config)?));
-    let stream = connector.connect(name, stream).await.map_err(|error| unreachable(config, error.into()))?;
+    let stream = connector
+        .connect(name, stream)
+        .await
+        .map_err(|error| unreachable(config, error.into()))?;
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         handshake_http2(config, drivers, stream).await
     } else {
@@ -185,8 +224,10 @@ where
         .keep_alive_interval(PING_AFTER)
         .keep_alive_timeout(PING_TIMEOUT)
         .keep_alive_while_idle(false);
-    let (sender, connection) =
-        builder.handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(config, error.into()))?;
+    let (sender, connection) = builder
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| unreachable(config, error.into()))?;
     drivers.spawn_isolated(DRIVER, drive(connection));
     Ok(Connection::Http2(sender))
 }
@@ -195,8 +236,9 @@ async fn handshake_http1<S>(config: &Config, drivers: &Tasks, stream: S) -> Resu
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(config, error.into()))?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| unreachable(config, error.into()))?;
     drivers.spawn_isolated(DRIVER, drive(connection));
     Ok(Connection::Http1(sender))
 }

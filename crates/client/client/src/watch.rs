@@ -79,7 +79,10 @@ struct Marked {
     metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
 }
 
-fn object<'de, K: DeserializeOwned, D: Deserializer<'de>>(kind: Kind, from: D) -> Result<WatchEvent<K>, D::Error> {
+fn object<'de, K: DeserializeOwned, D: Deserializer<'de>>(
+    kind: Kind,
+    from: D,
+) -> Result<WatchEvent<K>, D::Error> {
     Ok(match kind {
         Kind::Added => WatchEvent::Added(K::deserialize(from)?),
         Kind::Modified => WatchEvent::Modified(K::deserialize(from)?),
@@ -88,7 +91,9 @@ fn object<'de, K: DeserializeOwned, D: Deserializer<'de>>(kind: Kind, from: D) -
         Kind::Bookmark => {
             let meta = Marked::deserialize(from)?.metadata;
             let end = |marks: &std::collections::BTreeMap<String, String>| {
-                marks.get("k8s.io/initial-events-end").is_some_and(|value| value == "true")
+                marks
+                    .get("k8s.io/initial-events-end")
+                    .is_some_and(|value| value == "true")
             };
             WatchEvent::Bookmark {
                 initial_events_end: meta.annotations.as_ref().is_some_and(end),
@@ -156,7 +161,13 @@ pub struct Watch<K> {
 
 impl<K: DeserializeOwned> Watch<K> {
     pub(crate) fn new(body: Incoming, plural: String) -> Self {
-        Self { body, buffer: BytesMut::new(), scanned: 0, plural, kind: PhantomData }
+        Self {
+            body,
+            buffer: BytesMut::new(),
+            scanned: 0,
+            plural,
+            kind: PhantomData,
+        }
     }
 
     /// Decodes the next complete line in the buffer.
@@ -182,7 +193,10 @@ impl<K: DeserializeOwned> Watch<K> {
     fn decode(&self, line: &[u8]) -> Result<WatchEvent<K>> {
         serde_json::from_slice(line)
             .or_else(|_| decode_leniently(line))
-            .map_err(|source| Error::Decode { what: format!("an event of {}", self.plural), source })
+            .map_err(|source| Error::Decode {
+                what: format!("an event of {}", self.plural),
+                source,
+            })
     }
 }
 
@@ -207,7 +221,10 @@ fn decode_leniently<K: DeserializeOwned>(line: &[u8]) -> serde_json::Result<Watc
         })
     };
     let key = key_of(&tree);
-    let resource_version = tree.pointer("/metadata/resourceVersion").and_then(Value::as_str).map(str::to_owned);
+    let resource_version = tree
+        .pointer("/metadata/resourceVersion")
+        .and_then(Value::as_str)
+        .map(str::to_owned);
     event(tree).or_else(|error: serde_json::Error| match (kind, resource_version) {
         (Kind::Bookmark | Kind::Error, _) | (_, None) => Err(error),
         (_, Some(resource_version)) => Ok(WatchEvent::Undecodable(Box::new(Undecodable {
@@ -258,15 +275,22 @@ mod tests {
             r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}}"#,
             r#"{"object":{"metadata":{"name":"a"}},"x":1,"type":"ADDED"}"#,
         ] {
-            let WatchEvent::Added(object) = decode(text).unwrap() else { panic!("{text}") };
+            let WatchEvent::Added(object) = decode(text).unwrap() else {
+                panic!("{text}")
+            };
             assert_eq!(object.name(), "a");
         }
         let text = r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"7",
             "annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null}}}"#;
-        let want = WatchEvent::Bookmark { resource_version: "7".into(), initial_events_end: true };
+        let want = WatchEvent::Bookmark {
+            resource_version: "7".into(),
+            initial_events_end: true,
+        };
         assert_eq!(decode(text).unwrap(), want);
         let text = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#;
-        let WatchEvent::Error(status) = decode(text).unwrap() else { panic!("{text}") };
+        let WatchEvent::Error(status) = decode(text).unwrap() else {
+            panic!("{text}")
+        };
         assert_eq!(status.code, Some(410));
         assert!(decode(r#"{"type":"ADDED"}"#).is_err());
     }

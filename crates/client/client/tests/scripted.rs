@@ -1,11 +1,18 @@
 //! The client against a scripted server: what is asked, and what is made of the answers.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    missing_docs
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::election::{self, LeaderConfig};
-use client::{AnswerLifetimes, Client, Config, DelegatedAccess, Event, Informer, ListParams, ObjectExt};
+use client::{
+    AnswerLifetimes, Client, Config, DelegatedAccess, Event, Informer, ListParams, ObjectExt,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,7 +24,13 @@ type Asked = Arc<Mutex<Vec<String>>>;
 /// Serves connections one after the other with the given bytes. A response without a length stays
 /// open.
 async fn serve(answers: Vec<String>) -> (Client, Asked) {
-    serve_and_log(answers, |head| head.lines().next().unwrap_or_default().replace(" HTTP/1.1", "")).await
+    serve_and_log(answers, |head| {
+        head.lines()
+            .next()
+            .unwrap_or_default()
+            .replace(" HTTP/1.1", "")
+    })
+    .await
 }
 
 /// Like [`serve`], but logs the complete head of each request.
@@ -45,7 +58,10 @@ async fn serve_and_log(answers: Vec<String>, entry: fn(&str) -> String) -> (Clie
         }
         std::future::pending::<()>().await;
     });
-    (Client::new(Config::builder(format!("http://{address}"))), asked)
+    (
+        Client::new(Config::builder(format!("http://{address}"))),
+        asked,
+    )
 }
 
 fn reply(code: &str, headers: &str, body: &str) -> String {
@@ -79,10 +95,15 @@ async fn informers_resume_and_list_again() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&heard);
     let stop = CancellationToken::new();
-    let informer = Informer::new(client.api::<ConfigMap>(), ListParams::new()).on_event(move |event| {
-        let word = if matches!(event, Event::Deleted(_)) { "-" } else { "+" };
-        sink.lock().push(format!("{word}{}", event.object().name()));
-    });
+    let informer =
+        Informer::new(client.api::<ConfigMap>(), ListParams::new()).on_event(move |event| {
+            let word = if matches!(event, Event::Deleted(_)) {
+                "-"
+            } else {
+                "+"
+            };
+            sink.lock().push(format!("{word}{}", event.object().name()));
+        });
     let (store, run) = informer.start(stop.clone());
     let task = tokio::spawn(run);
     let settled = async {
@@ -90,12 +111,18 @@ async fn informers_resume_and_list_again() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), settled).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), settled)
+        .await
+        .unwrap();
     assert_eq!(*heard.lock(), ["+a", "+b", "-a", "+c"]);
     assert_eq!(store.len(), 2);
     let asked = asked.lock().clone();
     assert_eq!(asked[0], "GET /api/v1/configmaps?resourceVersion=0");
-    assert!(asked[1].contains("watch=true") && asked[1].ends_with("resourceVersion=5"), "{}", asked[1]);
+    assert!(
+        asked[1].contains("watch=true") && asked[1].ends_with("resourceVersion=5"),
+        "{}",
+        asked[1]
+    );
     assert!(asked[2].ends_with("resourceVersion=6"), "{}", asked[2]);
     assert_eq!(asked[3], "GET /api/v1/configmaps?limit=500");
     assert!(asked[4].ends_with("resourceVersion=9"), "{}", asked[4]);
@@ -105,8 +132,7 @@ async fn informers_resume_and_list_again() {
 
 #[tokio::test]
 async fn failures_are_decoded_and_busy_servers_asked_again() {
-    let status =
-        r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"NotFound","code":404}"#;
+    let status = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"NotFound","code":404}"#;
     let (client, asked) = serve(vec![
         reply("429 Too Many Requests", "retry-after: 0\r\n", ""),
         reply("200 OK", "", &map("a", 1)),
@@ -126,19 +152,27 @@ async fn failures_are_decoded_and_busy_servers_asked_again() {
 }
 
 fn broken(name: &str, version: u32) -> String {
-    format!(r#"{{"metadata":{{"namespace":"n","name":"{name}","resourceVersion":"{version}"}},"data":5}}"#)
+    format!(
+        r#"{{"metadata":{{"namespace":"n","name":"{name}","resourceVersion":"{version}"}},"data":5}}"#
+    )
 }
 
 #[tokio::test]
 async fn list_with_an_undecodable_object_contains_the_others() {
     let (client, _) = serve(vec![list(3, &[map("a", 1), broken("x", 2)])]).await;
-    let list = client.api::<ConfigMap>().list(&ListParams::new()).await.unwrap();
+    let list = client
+        .api::<ConfigMap>()
+        .list(&ListParams::new())
+        .await
+        .unwrap();
     assert_eq!(list.items.len(), 1);
     assert_eq!(list.resource_version(), "3");
 }
 
 /// Starts an informer of `K`. Returns its store and the token that stops it.
-fn informer<K: client::Object + k8s_openapi::Resource>(client: &Client) -> (client::Store<K>, CancellationToken) {
+fn informer<K: client::Object + k8s_openapi::Resource>(
+    client: &Client,
+) -> (client::Store<K>, CancellationToken) {
     let stop = CancellationToken::new();
     let (store, run) = Informer::new(client.api::<K>(), ListParams::new()).start(stop.clone());
     tokio::spawn(run);
@@ -151,7 +185,9 @@ async fn wait_for_version<K: client::Object>(store: &client::Store<K>, version: 
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), reached).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), reached)
+        .await
+        .unwrap();
 }
 
 /// Returns a Service with a null time, as Go encodes its zero time.
@@ -166,12 +202,19 @@ fn service(version: u32) -> String {
 #[tokio::test]
 async fn service_with_a_null_transition_time_stays_in_the_store() {
     let changed = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", service(6));
-    let (client, asked) = serve(vec![list(5, &[service(4)]), reply("200 OK", "x-stay: open\r\n", &changed)]).await;
+    let (client, asked) = serve(vec![
+        list(5, &[service(4)]),
+        reply("200 OK", "x-stay: open\r\n", &changed),
+    ])
+    .await;
     let (store, stop) = informer::<Service>(&client);
     wait_for_version(&store, 6).await;
     let service = store.get("n/s").unwrap();
     assert_eq!(service.metadata.resource_version.as_deref(), Some("6"));
-    assert_eq!(service.status.clone().unwrap().conditions.unwrap()[0].type_, "X");
+    assert_eq!(
+        service.status.clone().unwrap().conditions.unwrap()[0].type_,
+        "X"
+    );
     assert_eq!(asked.lock().len(), 2, "nothing is listed again");
     stop.cancel();
 }
@@ -186,14 +229,25 @@ async fn undecodable_change_keeps_the_last_state_and_the_watch_goes_on() {
         broken("c", 8),
         map("d", 9),
     );
-    let (client, asked) =
-        serve(vec![list(5, &[map("a", 1), map("c", 2)]), reply("200 OK", "x-stay: open\r\n", &events)]).await;
+    let (client, asked) = serve(vec![
+        list(5, &[map("a", 1), map("c", 2)]),
+        reply("200 OK", "x-stay: open\r\n", &events),
+    ])
+    .await;
     let (store, stop) = informer::<ConfigMap>(&client);
     wait_for_version(&store, 9).await;
     let mut keys: Vec<_> = store.keys().iter().map(ToString::to_string).collect();
     keys.sort();
     assert_eq!(keys, ["n/a", "n/b", "n/d"]);
-    assert_eq!(store.get("n/a").unwrap().metadata.resource_version.as_deref(), Some("1"));
+    assert_eq!(
+        store
+            .get("n/a")
+            .unwrap()
+            .metadata
+            .resource_version
+            .as_deref(),
+        Some("1")
+    );
     assert_eq!(asked.lock().len(), 2, "nothing is listed again");
     stop.cancel();
 }
@@ -228,7 +282,10 @@ async fn metadata_is_requested_as_a_list_for_lists_and_as_objects_for_watches() 
     api.list(&ListParams::new()).await.unwrap();
     let _watch = api.watch(&ListParams::new(), "5", 60).await.unwrap();
     api.within("n").get("a").await.unwrap();
-    api.within("n").delete_collection(&client::DeleteParams::new(), &ListParams::new()).await.unwrap();
+    api.within("n")
+        .delete_collection(&client::DeleteParams::new(), &ListParams::new())
+        .await
+        .unwrap();
     let wanted = [
         "accept: application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
         "accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
@@ -236,7 +293,10 @@ async fn metadata_is_requested_as_a_list_for_lists_and_as_objects_for_watches() 
         "accept: application/json",
     ];
     for (head, accept) in heads.lock().iter().zip(wanted) {
-        let found = head.lines().find(|line| line.starts_with("accept:")).unwrap();
+        let found = head
+            .lines()
+            .find(|line| line.starts_with("accept:"))
+            .unwrap();
         assert_eq!(found, accept, "{head}");
     }
     assert_eq!(heads.lock().len(), wanted.len());
@@ -257,12 +317,17 @@ async fn event_sink(pause: Duration) -> (Client, Arc<std::sync::atomic::AtomicUs
                 while let Ok(1..) = stream.read(&mut request).await {
                     tokio::time::sleep(pause).await;
                     count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                    let _ = stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}").await;
+                    let _ = stream
+                        .write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}")
+                        .await;
                 }
             });
         }
     });
-    (Client::new(Config::builder(format!("http://{address}"))), written)
+    (
+        Client::new(Config::builder(format!("http://{address}"))),
+        written,
+    )
 }
 
 #[tokio::test]
@@ -283,7 +348,9 @@ async fn events_about_different_objects_are_written_side_by_side() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(3), all).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(3), all)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -292,7 +359,11 @@ async fn reviews_are_cached_for_their_lifetimes_and_failures_are_not() {
     const ACCESS: &str = "POST /apis/authorization.k8s.io/v1/subjectaccessreviews";
     let created = |body: &str| reply("201 Created", "", body);
     let known = created(r#"{"spec":{},"status":{"authenticated":true,"user":{"username":"u"}}}"#);
-    let decision = |allowed: bool| created(&format!(r#"{{"spec":{{}},"status":{{"allowed":{allowed}}}}}"#));
+    let decision = |allowed: bool| {
+        created(&format!(
+            r#"{{"spec":{{}},"status":{{"allowed":{allowed}}}}}"#
+        ))
+    };
     let unknown = created(r#"{"spec":{},"status":{"authenticated":false}}"#);
     let broken = reply("500 Internal Server Error", "", "oops");
     let answers = vec![
@@ -315,29 +386,55 @@ async fn reviews_are_cached_for_their_lifetimes_and_failures_are_not() {
         headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
         access.check_path(&headers, path).await.as_u16()
     };
-    let cases = [("a", "/metrics", 200), ("a", "/debug", 403), ("b", "/metrics", 401), ("a", "/metrics", 200)];
+    let cases = [
+        ("a", "/metrics", 200),
+        ("a", "/debug", 403),
+        ("b", "/metrics", 401),
+        ("a", "/metrics", 200),
+    ];
     for (token, path, expectation) in cases.into_iter().chain(cases) {
-        assert_eq!(check(&access, token, path).await, expectation, "{token} {path}");
+        assert_eq!(
+            check(&access, token, path).await,
+            expectation,
+            "{token} {path}"
+        );
     }
     assert_eq!(*asked.lock(), [TOKENS, ACCESS, ACCESS, TOKENS]);
     for _ in 0..2 {
-        assert_eq!(check(&access, "c", "/metrics").await, 401, "no user has the token");
+        assert_eq!(
+            check(&access, "c", "/metrics").await,
+            401,
+            "no user has the token"
+        );
     }
     assert_eq!(asked.lock().len(), 6);
-    let none = AnswerLifetimes { tokens: Duration::ZERO, authorized: Duration::ZERO, unauthorized: Duration::ZERO };
+    let none = AnswerLifetimes {
+        tokens: Duration::ZERO,
+        authorized: Duration::ZERO,
+        unauthorized: Duration::ZERO,
+    };
     let uncached = DelegatedAccess::new(client.clone(), client, none);
     for _ in 0..2 {
         assert_eq!(check(&uncached, "a", "/metrics").await, 200);
     }
     assert_eq!(asked.lock().len(), 10);
-    assert_eq!(access.check_path(&http::HeaderMap::new(), "/metrics").await, 401);
+    assert_eq!(
+        access.check_path(&http::HeaderMap::new(), "/metrics").await,
+        401
+    );
 }
 
 #[tokio::test]
 async fn dropped_campaign_ends_the_work_of_its_term() {
-    let missing = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}"#;
-    let lease = r#"{"metadata":{"namespace":"kube-system","name":"l"},"spec":{"holderIdentity":"me"}}"#;
-    let (client, _) = serve(vec![reply("404 Not Found", "", missing), reply("201 Created", "", lease)]).await;
+    let missing =
+        r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}"#;
+    let lease =
+        r#"{"metadata":{"namespace":"kube-system","name":"l"},"spec":{"holderIdentity":"me"}}"#;
+    let (client, _) = serve(vec![
+        reply("404 Not Found", "", missing),
+        reply("201 Created", "", lease),
+    ])
+    .await;
     let working = Arc::new(());
     let count = || Arc::strong_count(&working);
     let own = Arc::clone(&working);
@@ -353,7 +450,12 @@ async fn dropped_campaign_ends_the_work_of_its_term() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let campaign = election::run(&client, LeaderConfig::new("l", "me"), CancellationToken::new(), lead);
+    let campaign = election::run(
+        &client,
+        LeaderConfig::new("l", "me"),
+        CancellationToken::new(),
+        lead,
+    );
     let limit = Duration::from_secs(10);
     let led = tokio::time::timeout(limit, async {
         tokio::select! { () = campaign => false, () = until(3) => true }

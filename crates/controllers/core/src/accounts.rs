@@ -33,7 +33,11 @@ struct Accounts {
 /// Sets up the ServiceAccount controller.
 pub fn service_accounts(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
-    let namespaces = setup.informers.of::<Namespace>().on(wake::itself(&queue)).cache();
+    let namespaces = setup
+        .informers
+        .of::<Namespace>()
+        .on(wake::itself(&queue))
+        .cache();
     let gone = queue.clone();
     let accounts = setup.informers.of::<ServiceAccount>().on(move |event| {
         if let Event::Deleted(account) = event
@@ -43,12 +47,22 @@ pub fn service_accounts(setup: &mut Setup, workers: usize) {
         }
     });
     let accounts = accounts.cache();
-    setup.decide("service-account-controller", workers, queue, Accounts { namespaces, accounts });
+    setup.decide(
+        "service-account-controller",
+        workers,
+        queue,
+        Accounts {
+            namespaces,
+            accounts,
+        },
+    );
 }
 
 impl Decide for Accounts {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
-        let Some(namespace) = self.namespaces.get(key) else { return Vec::new() };
+        let Some(namespace) = self.namespaces.get(key) else {
+            return Vec::new();
+        };
         reconcile(&namespace, self.accounts.named(key, NAME).as_deref())
     }
 }

@@ -1,4 +1,5 @@
-//! Aggregated ClusterRoles: their rules are the union of the rules of other roles, selected by label.
+//! Aggregated ClusterRoles: their rules are the union of the rules of other roles, selected by
+//! label.
 
 use std::sync::Arc;
 
@@ -9,10 +10,15 @@ use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, labels, sam
 
 /// Returns the actions for one aggregated role.
 pub fn reconcile(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Vec<Action> {
-    let Some(aggregation) = &role.aggregation_rule else { return Vec::new() };
+    let Some(aggregation) = &role.aggregation_rule else {
+        return Vec::new();
+    };
     let mut sources: Vec<&Arc<ClusterRole>> = Vec::new();
     for selector in aggregation.cluster_role_selectors.iter().flatten() {
-        let mut found: Vec<_> = all.iter().filter(|r| labels::matches(selector, r.meta().labels.as_ref())).collect();
+        let mut found: Vec<_> = all
+            .iter()
+            .filter(|r| labels::matches(selector, r.meta().labels.as_ref()))
+            .collect();
         found.sort_by(|a, b| a.name().cmp(b.name()));
         sources.extend(found);
     }
@@ -24,8 +30,15 @@ pub fn reconcile(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Vec<Action> {
             }
         }
     }
-    let fresh = ClusterRole { rules: Some(rules), ..role.clone() };
-    if same(&fresh, role) { Vec::new() } else { vec![Action::update(&fresh)] }
+    let fresh = ClusterRole {
+        rules: Some(rules),
+        ..role.clone()
+    };
+    if same(&fresh, role) {
+        Vec::new()
+    } else {
+        vec![Action::update(&fresh)]
+    }
 }
 
 struct Aggregation {
@@ -43,15 +56,26 @@ pub fn aggregation(setup: &mut Setup) {
         if changed.aggregation_rule.is_some() {
             waiting.add(changed.name().to_owned());
         }
-        let aggregated = known.list().into_iter().filter(|r| r.aggregation_rule.is_some());
+        let aggregated = known
+            .list()
+            .into_iter()
+            .filter(|r| r.aggregation_rule.is_some());
         aggregated.for_each(|r| waiting.add(r.name().to_owned()));
     });
-    setup.decide("clusterrole-aggregation-controller", 1, queue, Aggregation { roles });
+    setup.decide(
+        "clusterrole-aggregation-controller",
+        1,
+        queue,
+        Aggregation { roles },
+    );
 }
 
 impl Decide for Aggregation {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
-        self.roles.get(key).map(|role| reconcile(&role, &self.roles.list())).unwrap_or_default()
+        self.roles
+            .get(key)
+            .map(|role| reconcile(&role, &self.roles.list()))
+            .unwrap_or_default()
     }
 }
 
@@ -67,12 +91,18 @@ mod tests {
             Arc::new(serde_json::from_value(json!({"metadata": {"name": name, "labels": if label { json!({"to-view": "true"}) } else { json!({}) }},
                 "rules": [{"verbs": [verb], "resources": ["pods"], "apiGroups": [""]}]})).unwrap())
         };
-        let view: ClusterRole = serde_json::from_value(json!({"metadata": {"name": "view"}, "aggregationRule": {
+        let view: ClusterRole =
+            serde_json::from_value(json!({"metadata": {"name": "view"}, "aggregationRule": {
             "clusterRoleSelectors": [{"matchLabels": {"to-view": "true"}}]}}))
-        .unwrap();
-        let all = [role("a", true, "get"), role("b", true, "get"), role("c", false, "delete")];
+            .unwrap();
+        let all = [
+            role("a", true, "get"),
+            role("b", true, "get"),
+            role("c", false, "delete"),
+        ];
         let got = reconcile(&view, &all);
-        let done: ClusterRole = serde_json::from_value(got[0].as_write().unwrap().body.clone()).unwrap();
+        let done: ClusterRole =
+            serde_json::from_value(got[0].as_write().unwrap().body.clone()).unwrap();
         assert_eq!(done.rules.as_ref().unwrap().len(), 1);
         assert!(reconcile(&done, &all).is_empty());
     }

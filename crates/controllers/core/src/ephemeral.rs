@@ -1,11 +1,14 @@
-//! Claims of pods' ephemeral volumes: created for the pod and owned by it, so that they are deleted with it.
+//! Claims of pods' ephemeral volumes: created for the pod and owned by it, so that they are deleted
+//! with it.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use client::Event;
-use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Write, controller_ref, pods, reference};
+use controllers_runtime::{
+    Action, Cache, Decide, Meta, Queue, Setup, Write, controller_ref, pods, reference,
+};
 
 /// Returns the actions for one pod; `claim` reports whether its namespace has a claim of that name.
 pub fn reconcile(pod: &Pod, claim: &dyn Fn(&str) -> bool) -> Vec<Action> {
@@ -17,7 +20,10 @@ pub fn reconcile(pod: &Pod, claim: &dyn Fn(&str) -> bool) -> Vec<Action> {
 }
 
 fn ephemeral(pod: &Pod) -> impl Iterator<Item = &Volume> {
-    pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()).filter(|v| v.ephemeral.is_some())
+    pod.spec
+        .iter()
+        .flat_map(|s| s.volumes.iter().flatten())
+        .filter(|v| v.ephemeral.is_some())
 }
 
 fn name(pod: &Pod, volume: &Volume) -> String {
@@ -42,8 +48,11 @@ fn create(pod: &Pod, volume: &Volume) -> Option<Action> {
     let mut write = Write::create(&claim);
     write.tolerate.exists = true;
     let text = "ephemeral volume controller failed to create the claim {name}: {error}";
-    write.notes.failure =
-        Some(controllers_runtime::Note::warning(&reference(pod), "EphemeralVolumeClaimCreationFailed", text));
+    write.notes.failure = Some(controllers_runtime::Note::warning(
+        &reference(pod),
+        "EphemeralVolumeClaimCreationFailed",
+        text,
+    ));
     Some(write.into())
 }
 
@@ -65,12 +74,21 @@ pub fn ephemeral_volumes(setup: &mut Setup, workers: usize) {
     });
     let all = all.cache();
     let claims = setup.informers.of::<PersistentVolumeClaim>().cache();
-    setup.decide("ephemeral-volume-controller", workers, queue, Ephemeral { pods: all, claims });
+    setup.decide(
+        "ephemeral-volume-controller",
+        workers,
+        queue,
+        Ephemeral { pods: all, claims },
+    );
 }
 
 impl Decide for Ephemeral {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
-        let Some(pod) = self.pods.get(key) else { return Vec::new() };
-        reconcile(&pod, &|name| self.claims.named(pod.namespace(), name).is_some())
+        let Some(pod) = self.pods.get(key) else {
+            return Vec::new();
+        };
+        reconcile(&pod, &|name| {
+            self.claims.named(pod.namespace(), name).is_some()
+        })
     }
 }

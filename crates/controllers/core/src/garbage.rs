@@ -1,9 +1,9 @@
 //! Garbage collection: deletes objects whose last owner was deleted.
 //!
-//! A graph of owners and dependents is fed by metadata watches of every kind that can be deleted. The graph only
-//! selects candidates: before a deletion the object and its owners are read from the API server, and the deletion
-//! carries their UID and version. Orphaning removes the owner reference from all dependents before the owner's
-//! finalizer is removed.
+//! A graph of owners and dependents is fed by metadata watches of every kind that can be deleted.
+//! The graph only selects candidates: before a deletion the object and its owners are read from the
+//! API server, and the deletion carries their UID and version. Orphaning removes the owner
+//! reference from all dependents before the owner's finalizer is removed.
 
 mod absent;
 mod collect;
@@ -52,7 +52,10 @@ impl Shared {
 
     /// Returns the resource of an owner reference's kind, if it is served.
     fn kind(&self, group: &str, kind: &str) -> Option<ApiResource> {
-        self.kinds.lock().get(&(group.to_owned(), kind.to_owned())).cloned()
+        self.kinds
+            .lock()
+            .get(&(group.to_owned(), kind.to_owned()))
+            .cloned()
     }
 
     fn is_absent(&self, uid: &str) -> bool {
@@ -69,7 +72,12 @@ struct Collector {
 }
 
 /// Sets up the garbage collector; its watches end with `stop` and report deletions to `deletions`.
-pub fn garbage_collector(setup: &mut Setup, workers: usize, stop: &CancellationToken, deletions: &Deletions) {
+pub fn garbage_collector(
+    setup: &mut Setup,
+    workers: usize,
+    stop: &CancellationToken,
+    deletions: &Deletions,
+) {
     let queue = Queue::new();
     let shared = Arc::new(Shared {
         graph: Mutex::new(Graph::default()),
@@ -83,20 +91,33 @@ pub fn garbage_collector(setup: &mut Setup, workers: usize, stop: &CancellationT
         tasks: setup.tasks.clone(),
         stop: stop.clone(),
     });
-    setup.drive("generic-garbage-collector", workers, queue, Collector { shared: shared.clone() });
-    setup.tasks.spawn("garbage-collector-watches", watch::run(shared));
+    setup.drive(
+        "generic-garbage-collector",
+        workers,
+        queue,
+        Collector {
+            shared: shared.clone(),
+        },
+    );
+    setup
+        .tasks
+        .spawn("garbage-collector-watches", watch::run(shared));
 }
 
 #[async_trait]
 impl Drive for Collector {
     async fn reconcile(&self, key: &str, executor: &Executor) -> Result<Vec<Action>, Error> {
-        let Some(step) = Step::parse(key) else { return Ok(Vec::new()) };
+        let Some(step) = Step::parse(key) else {
+            return Ok(Vec::new());
+        };
         if !self.shared.synced.load(Ordering::Acquire) {
             // With an incomplete graph, orphaning and foreground deletion would miss dependents.
             return Ok(vec![Action::Requeue(Duration::from_millis(500))]);
         }
         let node = self.shared.graph.lock().node(step.uid()).cloned();
-        let Some(node) = node else { return Ok(Vec::new()) };
+        let Some(node) = node else {
+            return Ok(Vec::new());
+        };
         let client = executor.client().await?;
         match step {
             Step::Check(_) => collect::check(&self.shared, &client, &node).await?,

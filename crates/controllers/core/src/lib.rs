@@ -1,5 +1,5 @@
-//! Controllers of cluster-wide objects: namespaces, service accounts, garbage collection, quotas, certificates,
-//! volumes.
+//! Controllers of cluster-wide objects: namespaces, service accounts, garbage collection, quotas,
+//! certificates, volumes.
 
 pub mod accounts;
 pub mod aggregation;
@@ -21,6 +21,8 @@ pub use namespace::namespaces;
 pub use protection::{attributes_class_protection, claim_protection, volume_protection};
 pub use quota::{Deletions, resource_quota};
 pub use root_ca::root_ca;
-pub use signing::{Authorities, CLIENT, Ca, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, approving, cleaning, signing};
+pub use signing::{
+    Authorities, CLIENT, Ca, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, approving, cleaning, signing,
+};
 pub use tokens::{TokenKey, account_tokens};
 pub use volumes::volume_binder;

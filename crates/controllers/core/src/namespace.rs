@@ -1,8 +1,8 @@
 //! Deletion of namespaces: the content first, pods before everything they use, then the namespace.
 //!
-//! The kinds come from the server's discovery at the time of the deletion, so that kinds unknown at build time are
-//! deleted too. Remaining objects are listed in the namespace's conditions. The finalizer is removed only when every
-//! kind was read and is empty.
+//! The kinds come from the server's discovery at the time of the deletion, so that kinds unknown at
+//! build time are deleted too. Remaining objects are listed in the namespace's conditions. The
+//! finalizer is removed only when every kind was read and is empty.
 
 mod conditions;
 mod content;
@@ -32,10 +32,15 @@ struct Namespaces {
     client: Client,
 }
 
-/// Sets up the namespace controller; `deletions` enqueue a namespace in addition to its own changes.
+/// Sets up the namespace controller; `deletions` enqueue a namespace in addition to its own
+/// changes.
 pub fn namespaces(setup: &mut Setup, workers: usize, deletions: &Deletions) {
     let queue = Queue::new();
-    let namespaces = setup.informers.of::<Namespace>().on(wake::itself(&queue)).cache();
+    let namespaces = setup
+        .informers
+        .of::<Namespace>()
+        .on(wake::itself(&queue))
+        .cache();
     let (waiting, known) = (queue.clone(), namespaces.clone());
     deletions.listen(move |_, _, namespace| {
         if known.get(namespace).is_some_and(|n| n.deleting()) {
@@ -43,18 +48,27 @@ pub fn namespaces(setup: &mut Setup, workers: usize, deletions: &Deletions) {
         }
     });
     let client = setup.client.clone();
-    setup.drive("namespace-controller", workers, queue, Namespaces { namespaces, client });
+    setup.drive(
+        "namespace-controller",
+        workers,
+        queue,
+        Namespaces { namespaces, client },
+    );
 }
 
 #[async_trait]
 impl Drive for Namespaces {
     async fn reconcile(&self, key: &str, executor: &Executor) -> Result<Vec<Action>, Error> {
-        let Some(cached) = self.namespaces.get(key) else { return Ok(Vec::new()) };
+        let Some(cached) = self.namespaces.get(key) else {
+            return Ok(Vec::new());
+        };
         if !cached.deleting() {
             return Ok(Vec::new());
         }
         let client = executor.client().await?;
-        let Some(mut namespace) = client.api::<Namespace>().get_opt(key).await? else { return Ok(Vec::new()) };
+        let Some(mut namespace) = client.api::<Namespace>().get_opt(key).await? else {
+            return Ok(Vec::new());
+        };
         if !namespace.deleting() || !finalizers(&namespace).any(|f| f == FINALIZER) {
             return Ok(Vec::new());
         }
@@ -62,7 +76,9 @@ impl Drive for Namespaces {
             namespace.status.get_or_insert_default().phase = Some("Terminating".to_owned());
             namespace = client.api::<Namespace>().update_status(&namespace).await?;
         }
-        let found = discovery::discover(&self.client).await.unwrap_or_else(|error| Discovered::failed(&error));
+        let found = discovery::discover(&self.client)
+            .await
+            .unwrap_or_else(|error| Discovered::failed(&error));
         let content = content::delete(&client, key, &found).await;
         let now = time::whole(Timestamp::now());
         if conditions::update(&mut namespace, &content, &found.failures, now) {
@@ -77,21 +93,30 @@ impl Drive for Namespaces {
 }
 
 fn finalizers(namespace: &Namespace) -> impl Iterator<Item = &String> {
-    namespace.spec.iter().flat_map(|s| s.finalizers.iter().flatten())
+    namespace
+        .spec
+        .iter()
+        .flat_map(|s| s.finalizers.iter().flatten())
 }
 
 fn wait(content: &Content) -> Duration {
     if let Some(grace) = content.grace {
         return Duration::from_secs(grace.unsigned_abs() / 2 + 1);
     }
-    if content.finalizers.is_empty() { GOING } else { HELD }
+    if content.finalizers.is_empty() {
+        GOING
+    } else {
+        HELD
+    }
 }
 
 /// Removes this controller's finalizer; foreign ones stay.
 async fn finalize(client: &Client, mut namespace: Namespace) -> Result<(), Error> {
     let path = format!("/api/v1/namespaces/{}/finalize", namespace.name());
     if let Some(spec) = &mut namespace.spec {
-        spec.finalizers.get_or_insert_default().retain(|f| f != FINALIZER);
+        spec.finalizers
+            .get_or_insert_default()
+            .retain(|f| f != FINALIZER);
     }
     let mut request = Request::post(path, &namespace)?;
     request.method = http::Method::PUT;

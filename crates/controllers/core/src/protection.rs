@@ -1,5 +1,5 @@
-//! Finalizers that keep claims while pods use them, volumes while claims are bound to them, and attribute classes while
-//! claims or volumes name them.
+//! Finalizers that keep claims while pods use them, volumes while claims are bound to them, and
+//! attribute classes while claims or volumes name them.
 
 use client::Event;
 use jiff::Timestamp;
@@ -31,10 +31,19 @@ pub fn reconcile<K: Object>(object: &K, finalizer: &str, used: bool) -> Vec<Acti
 fn claims(pod: &Pod) -> Vec<String> {
     let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
     let names = volumes.filter_map(|v| {
-        let named = v.persistent_volume_claim.as_ref().map(|c| c.claim_name.clone());
-        named.or_else(|| v.ephemeral.as_ref().map(|_| format!("{}-{}", pod.name(), v.name)))
+        let named = v
+            .persistent_volume_claim
+            .as_ref()
+            .map(|c| c.claim_name.clone());
+        named.or_else(|| {
+            v.ephemeral
+                .as_ref()
+                .map(|_| format!("{}-{}", pod.name(), v.name))
+        })
     });
-    names.map(|name| format!("{}/{name}", pod.namespace())).collect()
+    names
+        .map(|name| format!("{}/{name}", pod.namespace()))
+        .collect()
 }
 
 struct Claims {
@@ -45,23 +54,45 @@ struct Claims {
 /// Sets up the protection of claims in use.
 pub fn claim_protection(setup: &mut Setup) {
     let queue = Queue::new();
-    let all = setup.informers.of::<PersistentVolumeClaim>().on(wake::itself(&queue)).cache();
+    let all = setup
+        .informers
+        .of::<PersistentVolumeClaim>()
+        .on(wake::itself(&queue))
+        .cache();
     let waiting = queue.clone();
-    let pods = setup.informers.of::<Pod>().index("claims", claims).on(move |event| {
-        let ended = match event {
-            Event::Deleted(pod) => Some(pod),
-            Event::Applied { new, .. } => Some(new).filter(|p| pods::is_terminal(p)),
-        };
-        ended.into_iter().flat_map(|p| claims(p)).for_each(|key| waiting.add(key));
-    });
+    let pods = setup
+        .informers
+        .of::<Pod>()
+        .index("claims", claims)
+        .on(move |event| {
+            let ended = match event {
+                Event::Deleted(pod) => Some(pod),
+                Event::Applied { new, .. } => Some(new).filter(|p| pods::is_terminal(p)),
+            };
+            ended
+                .into_iter()
+                .flat_map(|p| claims(p))
+                .for_each(|key| waiting.add(key));
+        });
     let pods = pods.cache();
-    setup.decide("pvc-protection-controller", 1, queue, Claims { claims: all, pods });
+    setup.decide(
+        "pvc-protection-controller",
+        1,
+        queue,
+        Claims { claims: all, pods },
+    );
 }
 
 impl Decide for Claims {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
-        let Some(claim) = self.claims.get(key) else { return Vec::new() };
-        let used = self.pods.by("claims", key).iter().any(|p| !pods::is_terminal(p) && !pods::node_name(p).is_empty());
+        let Some(claim) = self.claims.get(key) else {
+            return Vec::new();
+        };
+        let used = self
+            .pods
+            .by("claims", key)
+            .iter()
+            .any(|p| !pods::is_terminal(p) && !pods::node_name(p).is_empty());
         reconcile(claim.as_ref(), CLAIM, used)
     }
 }
@@ -73,13 +104,19 @@ struct Volumes {
 /// Sets up the protection of bound volumes.
 pub fn volume_protection(setup: &mut Setup) {
     let queue = Queue::new();
-    let volumes = setup.informers.of::<PersistentVolume>().on(wake::itself(&queue)).cache();
+    let volumes = setup
+        .informers
+        .of::<PersistentVolume>()
+        .on(wake::itself(&queue))
+        .cache();
     setup.decide("pv-protection-controller", 1, queue, Volumes { volumes });
 }
 
 impl Decide for Volumes {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
-        let Some(volume) = self.volumes.get(key) else { return Vec::new() };
+        let Some(volume) = self.volumes.get(key) else {
+            return Vec::new();
+        };
         let bound = volume.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
         reconcile(volume.as_ref(), VOLUME, bound)
     }
@@ -89,18 +126,33 @@ impl Decide for Volumes {
 fn classes_of_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
     let status = claim.status.as_ref();
     let names = [
-        claim.spec.as_ref().and_then(|s| s.volume_attributes_class_name.clone()),
+        claim
+            .spec
+            .as_ref()
+            .and_then(|s| s.volume_attributes_class_name.clone()),
         status.and_then(|s| s.current_volume_attributes_class_name.clone()),
-        status.and_then(|s| s.modify_volume_status.as_ref()?.target_volume_attributes_class_name.clone()),
+        status.and_then(|s| {
+            s.modify_volume_status
+                .as_ref()?
+                .target_volume_attributes_class_name
+                .clone()
+        }),
     ];
-    let mut names: Vec<_> = names.into_iter().flatten().filter(|name| !name.is_empty()).collect();
+    let mut names: Vec<_> = names
+        .into_iter()
+        .flatten()
+        .filter(|name| !name.is_empty())
+        .collect();
     names.sort_unstable();
     names.dedup();
     names
 }
 
 fn class_of_volume(volume: &PersistentVolume) -> Vec<String> {
-    let name = volume.spec.as_ref().and_then(|s| s.volume_attributes_class_name.clone());
+    let name = volume
+        .spec
+        .as_ref()
+        .and_then(|s| s.volume_attributes_class_name.clone());
     name.into_iter().filter(|name| !name.is_empty()).collect()
 }
 
@@ -112,10 +164,16 @@ fn released<K: Object>(
     let queue = queue.clone();
     move |event| {
         let (before, now) = match event {
-            Event::Applied { old, new } => (old.as_ref().map(|o| classes(o)).unwrap_or_default(), classes(new)),
+            Event::Applied { old, new } => (
+                old.as_ref().map(|o| classes(o)).unwrap_or_default(),
+                classes(new),
+            ),
             Event::Deleted(last) => (classes(last), Vec::new()),
         };
-        before.into_iter().filter(|name| !now.contains(name)).for_each(|name| queue.add(name));
+        before
+            .into_iter()
+            .filter(|name| !now.contains(name))
+            .for_each(|name| queue.add(name));
     }
 }
 
@@ -128,19 +186,41 @@ struct Classes {
 /// Sets up the protection of attribute classes in use.
 pub fn attributes_class_protection(setup: &mut Setup) {
     let queue = Queue::new();
-    let classes = setup.informers.of::<VolumeAttributesClass>().on(wake::itself(&queue)).cache();
-    let claims = setup.informers.of::<PersistentVolumeClaim>().index(BY_CLASS, classes_of_claim);
+    let classes = setup
+        .informers
+        .of::<VolumeAttributesClass>()
+        .on(wake::itself(&queue))
+        .cache();
+    let claims = setup
+        .informers
+        .of::<PersistentVolumeClaim>()
+        .index(BY_CLASS, classes_of_claim);
     let claims = claims.on(released(&queue, classes_of_claim)).cache();
-    let volumes = setup.informers.of::<PersistentVolume>().index(BY_CLASS, class_of_volume);
+    let volumes = setup
+        .informers
+        .of::<PersistentVolume>()
+        .index(BY_CLASS, class_of_volume);
     let volumes = volumes.on(released(&queue, class_of_volume)).cache();
-    let logic = Classes { classes, claims, volumes };
-    setup.decide("volumeattributesclass-protection-controller", 1, queue, logic);
+    let logic = Classes {
+        classes,
+        claims,
+        volumes,
+    };
+    setup.decide(
+        "volumeattributesclass-protection-controller",
+        1,
+        queue,
+        logic,
+    );
 }
 
 impl Decide for Classes {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
-        let Some(class) = self.classes.get(key) else { return Vec::new() };
-        let used = !self.claims.by(BY_CLASS, key).is_empty() || !self.volumes.by(BY_CLASS, key).is_empty();
+        let Some(class) = self.classes.get(key) else {
+            return Vec::new();
+        };
+        let used =
+            !self.claims.by(BY_CLASS, key).is_empty() || !self.volumes.by(BY_CLASS, key).is_empty();
         reconcile(class.as_ref(), CLASS, used)
     }
 }
@@ -156,8 +236,10 @@ mod tests {
     fn attributes_class_goes_when_nothing_names_it() {
         let class = |deleting: bool, held: bool| -> VolumeAttributesClass {
             let finalizers = if held { vec![CLASS] } else { Vec::new() };
-            serde_json::from_value(json!({"driverName": "d", "metadata": {"name": "gold", "finalizers": finalizers,
-                "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")}}))
+            serde_json::from_value(
+                json!({"driverName": "d", "metadata": {"name": "gold", "finalizers": finalizers,
+                "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")}}),
+            )
             .unwrap()
         };
         let cases = [
@@ -174,9 +256,11 @@ mod tests {
 
     #[test]
     fn claim_names_its_present_and_its_future_class() {
-        let claim = serde_json::from_value(json!({"spec": {"volumeAttributesClassName": "gold"}, "status": {
+        let claim = serde_json::from_value(
+            json!({"spec": {"volumeAttributesClassName": "gold"}, "status": {
             "currentVolumeAttributesClassName": "silver",
-            "modifyVolumeStatus": {"status": "Pending", "targetVolumeAttributesClassName": "gold"}}}));
+            "modifyVolumeStatus": {"status": "Pending", "targetVolumeAttributesClassName": "gold"}}}),
+        );
         assert_eq!(classes_of_claim(&claim.unwrap()), ["gold", "silver"]);
     }
 }

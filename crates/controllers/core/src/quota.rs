@@ -1,7 +1,7 @@
 //! Usage of ResourceQuotas, recounted after objects are deleted.
 //!
-//! Admission adds the usage of a created object with the write. This controller reduces usage: after deletions, when
-//! pods terminate, and when a quota itself changes.
+//! Admission adds the usage of a created object with the write. This controller reduces usage:
+//! after deletions, when pods terminate, and when a quota itself changes.
 
 mod usage;
 
@@ -39,7 +39,10 @@ impl Deletions {
 
     /// Calls all callbacks.
     pub fn tell(&self, group: &str, plural: &str, namespace: &str) {
-        self.listeners.read().iter().for_each(|l| l(group, plural, namespace));
+        self.listeners
+            .read()
+            .iter()
+            .for_each(|l| l(group, plural, namespace));
     }
 }
 
@@ -55,50 +58,91 @@ struct Quotas {
 pub fn resource_quota(setup: &mut Setup, workers: usize, deletions: &Deletions) {
     let queue = Queue::new();
     let waiting = queue.clone();
-    let quotas = setup.informers.of::<ResourceQuota>().index_namespace().on(move |event| {
-        let Event::Applied { old, new } = event else { return };
-        if old.as_ref().is_none_or(|o| o.spec != new.spec) || incomplete(new) {
-            waiting.add(new.key());
-        }
-    });
+    let quotas = setup
+        .informers
+        .of::<ResourceQuota>()
+        .index_namespace()
+        .on(move |event| {
+            let Event::Applied { old, new } = event else {
+                return;
+            };
+            if old.as_ref().is_none_or(|o| o.spec != new.spec) || incomplete(new) {
+                waiting.add(new.key());
+            }
+        });
     let quotas = quotas.cache();
     let (waiting, known) = (queue.clone(), quotas.clone());
-    let again = move |namespace: &str| known.within(namespace).iter().for_each(|q| waiting.add(q.key()));
+    let again = move |namespace: &str| {
+        known
+            .within(namespace)
+            .iter()
+            .for_each(|q| waiting.add(q.key()))
+    };
     let (on_pod, on_other) = (again.clone(), again.clone());
     // Admission charges what is created, so only events that free usage enqueue quotas.
-    let pods = setup.informers.of::<Pod>().index_namespace().on(move |event| match event {
-        Event::Deleted(pod) => on_pod(pod.namespace()),
-        Event::Applied { old: Some(old), new } if pods::is_terminal(new) && !pods::is_terminal(old) => {
-            on_pod(new.namespace());
-        }
-        Event::Applied { .. } => {}
-    });
+    let pods = setup
+        .informers
+        .of::<Pod>()
+        .index_namespace()
+        .on(move |event| match event {
+            Event::Deleted(pod) => on_pod(pod.namespace()),
+            Event::Applied {
+                old: Some(old),
+                new,
+            } if pods::is_terminal(new) && !pods::is_terminal(old) => {
+                on_pod(new.namespace());
+            }
+            Event::Applied { .. } => {}
+        });
     let pods = pods.cache();
     let on_service = again.clone();
-    let services = setup.informers.of::<Service>().index_namespace().on(move |event| {
-        let changed = match event {
-            Event::Deleted(_) => true,
-            Event::Applied { old, new } => old.as_ref().is_some_and(|o| o.spec != new.spec),
-        };
-        if changed {
-            on_service(event.object().namespace());
-        }
-    });
+    let services = setup
+        .informers
+        .of::<Service>()
+        .index_namespace()
+        .on(move |event| {
+            let changed = match event {
+                Event::Deleted(_) => true,
+                Event::Applied { old, new } => old.as_ref().is_some_and(|o| o.spec != new.spec),
+            };
+            if changed {
+                on_service(event.object().namespace());
+            }
+        });
     let services = services.cache();
-    let claims = setup.informers.of::<PersistentVolumeClaim>().index_namespace().on(move |event| {
-        if let Event::Deleted(claim) = event {
-            on_other(claim.namespace());
-        }
-    });
+    let claims = setup
+        .informers
+        .of::<PersistentVolumeClaim>()
+        .index_namespace()
+        .on(move |event| {
+            if let Event::Deleted(claim) = event {
+                on_other(claim.namespace());
+            }
+        });
     let claims = claims.cache();
     deletions.listen(move |_, _, namespace| again(namespace));
     let client = setup.client.clone();
-    setup.drive("resourcequota-controller", workers, queue, Quotas { quotas, pods, services, claims, client });
+    setup.drive(
+        "resourcequota-controller",
+        workers,
+        queue,
+        Quotas {
+            quotas,
+            pods,
+            services,
+            claims,
+            client,
+        },
+    );
 }
 
 /// Returns whether the status lacks a limit or a count.
 fn incomplete(quota: &ResourceQuota) -> bool {
-    let hard = quota.spec.as_ref().and_then(|s| s.hard.clone()).unwrap_or_default();
+    let hard = quota
+        .spec
+        .as_ref()
+        .and_then(|s| s.hard.clone())
+        .unwrap_or_default();
     let status = quota.status.clone().unwrap_or_default();
     let used = status.used.unwrap_or_default();
     status.hard.unwrap_or_default() != hard || hard.keys().any(|k| !used.contains_key(k))
@@ -107,16 +151,26 @@ fn incomplete(quota: &ResourceQuota) -> bool {
 #[async_trait]
 impl Drive for Quotas {
     async fn reconcile(&self, key: &str, _executor: &Executor) -> Result<Vec<Action>, Error> {
-        let Some(quota) = self.quotas.get(key) else { return Ok(Vec::new()) };
+        let Some(quota) = self.quotas.get(key) else {
+            return Ok(Vec::new());
+        };
         let namespace = quota.namespace();
-        let hard = quota.spec.as_ref().and_then(|s| s.hard.clone()).unwrap_or_default();
+        let hard = quota
+            .spec
+            .as_ref()
+            .and_then(|s| s.hard.clone())
+            .unwrap_or_default();
         let world = usage::World {
             pods: self.pods.within(namespace),
             services: self.services.within(namespace),
             claims: self.claims.within(namespace),
         };
         let mut used = usage::used(&quota, &world);
-        let missing: Vec<_> = hard.keys().filter(|name| !used.contains_key(*name)).cloned().collect();
+        let missing: Vec<_> = hard
+            .keys()
+            .filter(|name| !used.contains_key(*name))
+            .cloned()
+            .collect();
         used.extend(counts(&self.client, namespace, missing).await?);
         Ok(write(&quota, hard, used))
     }
@@ -126,15 +180,24 @@ impl Drive for Quotas {
 ///
 /// # Errors
 /// The API server does not answer.
-pub async fn counts(client: &Client, namespace: &str, names: Vec<String>) -> Result<Vec<(String, Amount)>, Error> {
-    let names: Vec<_> = names.into_iter().filter(|name| usage::counted(name).is_some()).collect();
+pub async fn counts(
+    client: &Client,
+    namespace: &str,
+    names: Vec<String>,
+) -> Result<Vec<(String, Amount)>, Error> {
+    let names: Vec<_> = names
+        .into_iter()
+        .filter(|name| usage::counted(name).is_some())
+        .collect();
     if names.is_empty() {
         return Ok(Vec::new());
     }
     let found = discovery::discover(client).await?;
     let mut counts = Vec::new();
     for name in names {
-        let Some((plural, group)) = usage::counted(&name) else { continue };
+        let Some((plural, group)) = usage::counted(&name) else {
+            continue;
+        };
         let mut all = found.resources.iter().map(|served| &served.resource);
         let count = match all.find(|r| r.plural == plural && r.group == group && r.namespaced) {
             Some(resource) => client.metadata(resource, Some(namespace)).count().await?,
@@ -145,10 +208,18 @@ pub async fn counts(client: &Client, namespace: &str, names: Vec<String>) -> Res
     Ok(counts)
 }
 
-fn write(quota: &ResourceQuota, hard: BTreeMap<String, Amount>, used: BTreeMap<String, Amount>) -> Vec<Action> {
+fn write(
+    quota: &ResourceQuota,
+    hard: BTreeMap<String, Amount>,
+    used: BTreeMap<String, Amount>,
+) -> Vec<Action> {
     let mut fresh = quota.clone();
     let status = fresh.status.get_or_insert_default();
     status.hard = Some(hard);
     status.used = Some(used);
-    if fresh.status == quota.status { Vec::new() } else { vec![Action::update_status(&fresh)] }
+    if fresh.status == quota.status {
+        Vec::new()
+    } else {
+        vec![Action::update_status(&fresh)]
+    }
 }

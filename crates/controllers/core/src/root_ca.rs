@@ -38,7 +38,10 @@ pub fn reconcile(namespace: &Namespace, ca: &str, existing: Option<&ConfigMap>) 
     let mut map = old.clone();
     map.data = Some(data);
     map.binary_data = None;
-    map.metadata.annotations.get_or_insert_default().insert(NOTE.to_owned(), TEXT.to_owned());
+    map.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(NOTE.to_owned(), TEXT.to_owned());
     vec![Action::update(&map)]
 }
 
@@ -51,18 +54,35 @@ struct RootCa {
 /// Sets up the publisher of `ca` (PEM).
 pub fn root_ca(setup: &mut Setup, ca: String, workers: usize) {
     let queue = Queue::new();
-    let namespaces = setup.informers.of::<Namespace>().on(wake::itself(&queue)).cache();
+    let namespaces = setup
+        .informers
+        .of::<Namespace>()
+        .on(wake::itself(&queue))
+        .cache();
     let changed = queue.clone();
     let only = ListParams::default().fields(format!("metadata.name={NAME}"));
-    let maps =
-        setup.informers.selected::<ConfigMap>(only).on(move |event| changed.add(event.object().namespace().to_owned()));
+    let maps = setup
+        .informers
+        .selected::<ConfigMap>(only)
+        .on(move |event| changed.add(event.object().namespace().to_owned()));
     let maps = maps.cache();
-    setup.decide("root-ca-cert-publisher", workers, queue, RootCa { namespaces, maps, ca });
+    setup.decide(
+        "root-ca-cert-publisher",
+        workers,
+        queue,
+        RootCa {
+            namespaces,
+            maps,
+            ca,
+        },
+    );
 }
 
 impl Decide for RootCa {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
-        let Some(namespace) = self.namespaces.get(key) else { return Vec::new() };
+        let Some(namespace) = self.namespaces.get(key) else {
+            return Vec::new();
+        };
         reconcile(&namespace, &self.ca, self.maps.named(key, NAME).as_deref())
     }
 }

@@ -25,7 +25,9 @@ pub struct TokenKey {
 
 impl std::fmt::Debug for TokenKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TokenKey").field("algorithm", &self.algorithm).finish_non_exhaustive()
+        f.debug_struct("TokenKey")
+            .field("algorithm", &self.algorithm)
+            .finish_non_exhaustive()
     }
 }
 
@@ -36,8 +38,14 @@ impl TokenKey {
     /// The text is neither.
     pub fn from_pem(pem: &[u8]) -> Result<Self, jsonwebtoken::errors::Error> {
         match EncodingKey::from_rsa_pem(pem) {
-            Ok(key) => Ok(Self { algorithm: Algorithm::RS256, key }),
-            Err(_) => EncodingKey::from_ec_pem(pem).map(|key| Self { algorithm: Algorithm::ES256, key }),
+            Ok(key) => Ok(Self {
+                algorithm: Algorithm::RS256,
+                key,
+            }),
+            Err(_) => EncodingKey::from_ec_pem(pem).map(|key| Self {
+                algorithm: Algorithm::ES256,
+                key,
+            }),
         }
     }
 
@@ -55,7 +63,12 @@ impl TokenKey {
 }
 
 /// Returns the actions for one token Secret.
-pub fn reconcile(secret: &Secret, account: Option<&ServiceAccount>, key: &TokenKey, ca: Option<&str>) -> Vec<Action> {
+pub fn reconcile(
+    secret: &Secret,
+    account: Option<&ServiceAccount>,
+    key: &TokenKey,
+    ca: Option<&str>,
+) -> Vec<Action> {
     if secret.deleting() {
         return Vec::new();
     }
@@ -67,14 +80,23 @@ pub fn reconcile(secret: &Secret, account: Option<&ServiceAccount>, key: &TokenK
     notes.insert(UID.to_owned(), account.uid().to_owned());
     let data = fresh.data.get_or_insert_default();
     if data.get("token").is_none_or(|t| t.0.is_empty()) {
-        let Some(token) = key.sign(account, secret) else { return Vec::new() };
+        let Some(token) = key.sign(account, secret) else {
+            return Vec::new();
+        };
         data.insert("token".to_owned(), ByteString(token.into_bytes()));
     }
-    data.insert("namespace".to_owned(), ByteString(account.namespace().as_bytes().to_vec()));
+    data.insert(
+        "namespace".to_owned(),
+        ByteString(account.namespace().as_bytes().to_vec()),
+    );
     if let Some(ca) = ca {
         data.insert("ca.crt".to_owned(), ByteString(ca.as_bytes().to_vec()));
     }
-    if fresh == *secret { Vec::new() } else { vec![Action::update(&fresh)] }
+    if fresh == *secret {
+        Vec::new()
+    } else {
+        vec![Action::update(&fresh)]
+    }
 }
 
 struct Tokens {
@@ -84,12 +106,15 @@ struct Tokens {
     ca: Option<String>,
 }
 
-/// Sets up the token controller; it writes with the process's own identity, because the other controllers' identities
-/// depend on it.
+/// Sets up the token controller; it writes with the process's own identity, because the other
+/// controllers' identities depend on it.
 pub fn account_tokens(setup: &mut Setup, key: TokenKey, ca: Option<String>, workers: usize) {
     let queue = Queue::new();
     let only = ListParams::default().fields(format!("type={TYPE}"));
-    let secrets = setup.informers.selected::<Secret>(only).index("account", |s| account_key(s).into_iter().collect());
+    let secrets = setup
+        .informers
+        .selected::<Secret>(only)
+        .index("account", |s| account_key(s).into_iter().collect());
     let secrets = secrets.on(wake::itself(&queue)).cache();
     let (waiting, known) = (queue.clone(), secrets.clone());
     let accounts = setup.informers.of::<ServiceAccount>().on(move |event| {
@@ -97,38 +122,77 @@ pub fn account_tokens(setup: &mut Setup, key: TokenKey, ca: Option<String>, work
         of.iter().for_each(|s| waiting.add(s.key()));
     });
     let accounts = accounts.cache();
-    setup.drive_as_process("serviceaccount-token-controller", workers, queue, Tokens { secrets, accounts, key, ca });
+    setup.drive_as_process(
+        "serviceaccount-token-controller",
+        workers,
+        queue,
+        Tokens {
+            secrets,
+            accounts,
+            key,
+            ca,
+        },
+    );
 }
 
 fn account_key(secret: &Secret) -> Option<String> {
-    Some(format!("{}/{}", secret.namespace(), secret.annotation(NAME)?))
+    Some(format!(
+        "{}/{}",
+        secret.namespace(),
+        secret.annotation(NAME)?
+    ))
 }
 
 #[async_trait]
 impl Drive for Tokens {
     async fn reconcile(&self, key: &str, executor: &Executor) -> Result<Vec<Action>, Error> {
-        let Some(secret) = self.secrets.get(key).filter(|s| s.type_.as_deref() == Some(TYPE)) else {
+        let Some(secret) = self
+            .secrets
+            .get(key)
+            .filter(|s| s.type_.as_deref() == Some(TYPE))
+        else {
             return Ok(Vec::new());
         };
-        let Some(name) = secret.annotation(NAME) else { return Ok(Vec::new()) };
-        let cached = self.accounts.named(secret.namespace(), name).filter(|a| is_for(&secret, a));
+        let Some(name) = secret.annotation(NAME) else {
+            return Ok(Vec::new());
+        };
+        let cached = self
+            .accounts
+            .named(secret.namespace(), name)
+            .filter(|a| is_for(&secret, a));
         let account = match cached {
             Some(account) => Some(account),
-            // The watches of Secrets and ServiceAccounts are not ordered: one request may have created both.
+            // The watches of Secrets and ServiceAccounts are not ordered: one request may have
+            // created both.
             None => read_live(executor, secret.namespace(), name).await?,
         };
-        Ok(reconcile(&secret, account.as_deref(), &self.key, self.ca.as_deref()))
+        Ok(reconcile(
+            &secret,
+            account.as_deref(),
+            &self.key,
+            self.ca.as_deref(),
+        ))
     }
 }
 
-async fn read_live(executor: &Executor, namespace: &str, name: &str) -> Result<Option<Arc<ServiceAccount>>, Error> {
+async fn read_live(
+    executor: &Executor,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Arc<ServiceAccount>>, Error> {
     let client = executor.client().await?;
-    Ok(client.namespaced::<ServiceAccount>(namespace).get_opt(name).await?.map(Arc::new))
+    Ok(client
+        .namespaced::<ServiceAccount>(namespace)
+        .get_opt(name)
+        .await?
+        .map(Arc::new))
 }
 
 /// Returns whether the Secret belongs to this account and not to a deleted one of the same name.
 fn is_for(secret: &Secret, account: &ServiceAccount) -> bool {
-    secret.annotation(UID).is_none_or(|uid| uid.is_empty() || uid == account.uid())
+    secret
+        .annotation(UID)
+        .is_none_or(|uid| uid.is_empty() || uid == account.uid())
 }
 
 #[cfg(test)]

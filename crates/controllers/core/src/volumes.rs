@@ -1,7 +1,7 @@
 //! Binds claims to existing volumes: the smallest that fits.
 //!
-//! A binding is written on the volume first, then on the claim: a volume that names a claim is bound even if the
-//! second write fails. Dynamic provisioning is left to external provisioners.
+//! A binding is written on the volume first, then on the claim: a volume that names a claim is
+//! bound even if the second write fails. Dynamic provisioning is left to external provisioners.
 
 mod matching;
 
@@ -50,32 +50,53 @@ pub fn claim(claim: &PersistentVolumeClaim, view: &View, now: Timestamp) -> Vec<
     if claim.deleting() {
         return Vec::new();
     }
-    if let Some(volume) = view.reserved.iter().find(|v| claimed_by(v).is_some_and(|o| is_for(o, claim))) {
+    if let Some(volume) = view
+        .reserved
+        .iter()
+        .find(|v| claimed_by(v).is_some_and(|o| is_for(o, claim)))
+    {
         return bind(claim, volume, now);
     }
     let class = view.class.as_deref();
-    // With WaitForFirstConsumer only the scheduler chooses volumes: they must be reachable from the pod's node.
+    // With WaitForFirstConsumer only the scheduler chooses volumes: they must be reachable from the
+    // pod's node.
     let late = class.is_some_and(waits_for_consumer);
     if let Some(volume) = matching::best(claim, &view.free).filter(|_| !late) {
         return bind(claim, volume, now);
     }
-    if let Some(default) = view.default_class.as_ref().filter(|_| spec.storage_class_name.is_none()) {
+    if let Some(default) = view
+        .default_class
+        .as_ref()
+        .filter(|_| spec.storage_class_name.is_none())
+    {
         let mut classed = claim.clone();
         classed.spec.get_or_insert_default().storage_class_name = Some(default.name().to_owned());
         return vec![Action::update(&classed)];
     }
     if late && claim.annotation(SELECTED_NODE).is_none() {
         let text = "waiting for first consumer to be created before binding";
-        return vec![Action::event(&reference(claim), "WaitForFirstConsumer", text)];
+        return vec![Action::event(
+            &reference(claim),
+            "WaitForFirstConsumer",
+            text,
+        )];
     }
     wait(claim, class)
 }
 
 /// Returns the actions for a claim that names its volume.
-fn named(claim: &PersistentVolumeClaim, volume: Option<&PersistentVolume>, now: Timestamp) -> Vec<Action> {
+fn named(
+    claim: &PersistentVolumeClaim,
+    volume: Option<&PersistentVolume>,
+    now: Timestamp,
+) -> Vec<Action> {
     let Some(volume) = volume else {
         let lost = claim.annotation(BOUND).is_some();
-        return if lost { phase_of_claim(claim, "Lost", None) } else { Vec::new() };
+        return if lost {
+            phase_of_claim(claim, "Lost", None)
+        } else {
+            Vec::new()
+        };
     };
     match claimed_by(volume) {
         Some(owner) if !is_for(owner, claim) => Vec::new(),
@@ -84,7 +105,10 @@ fn named(claim: &PersistentVolumeClaim, volume: Option<&PersistentVolume>, now: 
         None => match matching::mismatch(claim, volume) {
             None => bind(claim, volume, now),
             Some(problem) => {
-                let text = format!("Cannot bind to requested volume {:?}: {problem}", volume.name());
+                let text = format!(
+                    "Cannot bind to requested volume {:?}: {problem}",
+                    volume.name()
+                );
                 vec![Action::warning(&reference(claim), "VolumeMismatch", text)]
             }
         },
@@ -98,23 +122,37 @@ fn waits_for_consumer(class: &StorageClass) -> bool {
 fn wait(claim: &PersistentVolumeClaim, class: Option<&StorageClass>) -> Vec<Action> {
     let about = reference(claim);
     let Some(class) = class.filter(|c| c.provisioner != NONE) else {
-        let named = claim.spec.as_ref().and_then(|s| s.storage_class_name.clone()).filter(|n| !n.is_empty());
+        let named = claim
+            .spec
+            .as_ref()
+            .and_then(|s| s.storage_class_name.clone())
+            .filter(|n| !n.is_empty());
         let (reason, text) = match named {
-            Some(name) if class.is_none() => {
-                ("ProvisioningFailed", format!("storageclass.storage.k8s.io \"{name}\" not found"))
-            }
+            Some(name) if class.is_none() => (
+                "ProvisioningFailed",
+                format!("storageclass.storage.k8s.io \"{name}\" not found"),
+            ),
             _ => (
                 "FailedBinding",
-                "no persistent volumes available for this claim and no storage class is set".to_owned(),
+                "no persistent volumes available for this claim and no storage class is set"
+                    .to_owned(),
             ),
         };
         let missing = reason == "ProvisioningFailed";
-        return vec![if missing { Action::warning(&about, reason, text) } else { Action::event(&about, reason, text) }];
+        return vec![if missing {
+            Action::warning(&about, reason, text)
+        } else {
+            Action::event(&about, reason, text)
+        }];
     };
     let mut actions = Vec::new();
     if claim.annotation(PROVISIONER) != Some(&class.provisioner) {
         let mut noted = claim.clone();
-        noted.metadata.annotations.get_or_insert_default().insert(PROVISIONER.to_owned(), class.provisioner.clone());
+        noted
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(PROVISIONER.to_owned(), class.provisioner.clone());
         actions.push(Action::update(&noted));
     }
     let text = format!(
@@ -142,7 +180,11 @@ fn bind(claim: &PersistentVolumeClaim, volume: &PersistentVolume, now: Timestamp
             field_path: None,
         });
         if !prebound {
-            taken.metadata.annotations.get_or_insert_default().insert(BY_CONTROLLER.to_owned(), "yes".to_owned());
+            taken
+                .metadata
+                .annotations
+                .get_or_insert_default()
+                .insert(BY_CONTROLLER.to_owned(), "yes".to_owned());
         }
         return vec![Action::update(&taken)];
     }
@@ -163,7 +205,11 @@ fn bind(claim: &PersistentVolumeClaim, volume: &PersistentVolume, now: Timestamp
     phase_of_claim(claim, "Bound", Some(volume))
 }
 
-fn phase_of_claim(claim: &PersistentVolumeClaim, phase: &str, volume: Option<&PersistentVolume>) -> Vec<Action> {
+fn phase_of_claim(
+    claim: &PersistentVolumeClaim,
+    phase: &str,
+    volume: Option<&PersistentVolume>,
+) -> Vec<Action> {
     let mut fresh = claim.clone();
     let status = fresh.status.get_or_insert_default();
     status.phase = Some(phase.to_owned());
@@ -171,12 +217,22 @@ fn phase_of_claim(claim: &PersistentVolumeClaim, phase: &str, volume: Option<&Pe
         status.access_modes.clone_from(&spec.access_modes);
         status.capacity.clone_from(&spec.capacity);
     }
-    if fresh == *claim { Vec::new() } else { vec![Action::update_status(&fresh)] }
+    if fresh == *claim {
+        Vec::new()
+    } else {
+        vec![Action::update_status(&fresh)]
+    }
 }
 
 /// Returns the actions for one volume; `claim` is the one it names, if that exists.
-pub fn volume(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>, now: Timestamp) -> Vec<Action> {
-    let Some(owner) = claimed_by(volume) else { return phase_of_volume(volume, "Available", now) };
+pub fn volume(
+    volume: &PersistentVolume,
+    claim: Option<&PersistentVolumeClaim>,
+    now: Timestamp,
+) -> Vec<Action> {
+    let Some(owner) = claimed_by(volume) else {
+        return phase_of_volume(volume, "Available", now);
+    };
     match (&owner.uid, claim) {
         (None, _) => phase_of_volume(volume, "Available", now),
         (Some(uid), Some(claim)) if claim.uid() == uid => Vec::new(),
@@ -196,7 +252,11 @@ fn phase_of_volume(volume: &PersistentVolume, wanted: &str, now: Timestamp) -> V
 }
 
 fn phase(volume: &PersistentVolume) -> &str {
-    volume.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default()
+    volume
+        .status
+        .as_ref()
+        .and_then(|s| s.phase.as_deref())
+        .unwrap_or_default()
 }
 
 fn claimed_by(volume: &PersistentVolume) -> Option<&ObjectReference> {
@@ -206,7 +266,10 @@ fn claimed_by(volume: &PersistentVolume) -> Option<&ObjectReference> {
 fn is_for(owner: &ObjectReference, claim: &PersistentVolumeClaim) -> bool {
     owner.namespace.as_deref() == Some(claim.namespace())
         && owner.name.as_deref() == Some(claim.name())
-        && owner.uid.as_deref().is_none_or(|uid| uid.is_empty() || uid == claim.uid())
+        && owner
+            .uid
+            .as_deref()
+            .is_none_or(|uid| uid.is_empty() || uid == claim.uid())
 }
 
 /// Returns the class that a claim or volume names, or an empty string.
@@ -217,20 +280,32 @@ fn class_of(name: Option<&String>) -> String {
 /// Returns the values of a claim in the index `OPEN`: its class if it waits for a volume.
 fn open_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
     let spec = claim.spec.as_ref();
-    let bound = spec.and_then(|s| s.volume_name.as_deref()).is_some_and(|name| !name.is_empty());
-    if bound { Vec::new() } else { vec![class_of(spec.and_then(|s| s.storage_class_name.as_ref()))] }
+    let bound = spec
+        .and_then(|s| s.volume_name.as_deref())
+        .is_some_and(|name| !name.is_empty());
+    if bound {
+        Vec::new()
+    } else {
+        vec![class_of(spec.and_then(|s| s.storage_class_name.as_ref()))]
+    }
 }
 
 /// Returns the values of a volume in the index `FREE`: its class if it names no claim.
 fn free_volume(volume: &PersistentVolume) -> Vec<String> {
-    let Some(spec) = volume.spec.as_ref().filter(|s| s.claim_ref.is_none()) else { return Vec::new() };
+    let Some(spec) = volume.spec.as_ref().filter(|s| s.claim_ref.is_none()) else {
+        return Vec::new();
+    };
     vec![class_of(spec.storage_class_name.as_ref())]
 }
 
 /// Returns the key of the claim that a volume names.
 fn claim_key(volume: &PersistentVolume) -> Option<String> {
     let owner = claimed_by(volume)?;
-    Some(format!("{}/{}", owner.namespace.as_deref()?, owner.name.as_deref()?))
+    Some(format!(
+        "{}/{}",
+        owner.namespace.as_deref()?,
+        owner.name.as_deref()?
+    ))
 }
 
 /// The index of volumes by the claim that they name, as [`claim_key`] gives it.
@@ -238,8 +313,8 @@ fn reserved_volume(volume: &PersistentVolume) -> Vec<String> {
     claim_key(volume).into_iter().collect()
 }
 
-/// Returns the keys of what must be looked at after a change of a volume: the volume, the claim that it names, and
-/// the open claims that it could serve.
+/// Returns the keys of what must be looked at after a change of a volume: the volume, the claim
+/// that it names, and the open claims that it could serve.
 fn keys_woken_by(
     volume: &PersistentVolume,
     claims: &Cache<PersistentVolumeClaim>,
@@ -250,7 +325,11 @@ fn keys_woken_by(
     for class in free_volume(volume) {
         if !classes.get(&class).is_some_and(|c| waits_for_consumer(&c)) {
             let open = claims.by(OPEN, &class);
-            keys.extend(open.iter().filter(|c| matching::fits(c, volume)).map(|c| c.key()));
+            keys.extend(
+                open.iter()
+                    .filter(|c| matching::fits(c, volume))
+                    .map(|c| c.key()),
+            );
         }
     }
     keys
@@ -264,33 +343,59 @@ pub struct Binder {
     classes: Cache<StorageClass>,
 }
 
-/// Sets up the binder. Keys of claims have a slash, keys of volumes have none: one queue with one worker, so that no
-/// volume is bound twice.
+/// Sets up the binder. Keys of claims have a slash, keys of volumes have none: one queue with one
+/// worker, so that no volume is bound twice.
 pub fn volume_binder(setup: &mut Setup) {
     let queue = Queue::new();
-    let claims = setup.informers.of::<PersistentVolumeClaim>().index(OPEN, open_claim).on(wake::itself(&queue)).on({
-        let queue = queue.clone();
-        move |event| {
-            let named = event.object().spec.as_ref().and_then(|s| s.volume_name.clone());
-            named.into_iter().for_each(|name| queue.add(name));
-        }
-    });
+    let claims = setup
+        .informers
+        .of::<PersistentVolumeClaim>()
+        .index(OPEN, open_claim)
+        .on(wake::itself(&queue))
+        .on({
+            let queue = queue.clone();
+            move |event| {
+                let named = event
+                    .object()
+                    .spec
+                    .as_ref()
+                    .and_then(|s| s.volume_name.clone());
+                named.into_iter().for_each(|name| queue.add(name));
+            }
+        });
     let claims = claims.cache();
     let (waiting, known) = (queue.clone(), claims.clone());
     let classes = setup.informers.of::<StorageClass>().on(move |event| {
         // Claims may be older than their class, and those without a class use the default one.
         for class in [event.object().name(), ""] {
-            known.by(OPEN, class).iter().for_each(|claim| waiting.add(claim.key()));
+            known
+                .by(OPEN, class)
+                .iter()
+                .for_each(|claim| waiting.add(claim.key()));
         }
     });
     let classes = classes.cache();
     let (waiting, known, modes) = (queue.clone(), claims.clone(), classes.clone());
-    let volumes = setup.informers.of::<PersistentVolume>().index(FREE, free_volume);
+    let volumes = setup
+        .informers
+        .of::<PersistentVolume>()
+        .index(FREE, free_volume);
     let volumes = volumes.index(RESERVED, reserved_volume).on(move |event| {
-        keys_woken_by(event.object(), &known, &modes).into_iter().for_each(|key| waiting.add(key));
+        keys_woken_by(event.object(), &known, &modes)
+            .into_iter()
+            .for_each(|key| waiting.add(key));
     });
     let volumes = volumes.cache();
-    setup.decide("persistent-volume-binder", 1, queue, Binder { claims, volumes, classes });
+    setup.decide(
+        "persistent-volume-binder",
+        1,
+        queue,
+        Binder {
+            claims,
+            volumes,
+            classes,
+        },
+    );
 }
 
 impl Binder {
@@ -315,8 +420,14 @@ impl Binder {
 
     fn view(&self, claim: &PersistentVolumeClaim) -> View {
         let spec = claim.spec.as_ref();
-        if let Some(name) = spec.and_then(|s| s.volume_name.as_deref()).filter(|name| !name.is_empty()) {
-            return View { named: self.volumes.get(name), ..View::default() };
+        if let Some(name) = spec
+            .and_then(|s| s.volume_name.as_deref())
+            .filter(|name| !name.is_empty())
+        {
+            return View {
+                named: self.volumes.get(name),
+                ..View::default()
+            };
         }
         let class = class_of(spec.and_then(|s| s.storage_class_name.as_ref()));
         View {
@@ -330,18 +441,30 @@ impl Binder {
 
     /// Returns the newest class that is marked as default.
     fn default_class(&self) -> Option<Arc<StorageClass>> {
-        let marked = self.classes.list().into_iter().filter(|c| c.annotation(DEFAULT_CLASS) == Some("true"));
-        marked.max_by(|a, b| a.created().cmp(&b.created()).then_with(|| b.name().cmp(a.name())))
+        let marked = self
+            .classes
+            .list()
+            .into_iter()
+            .filter(|c| c.annotation(DEFAULT_CLASS) == Some("true"));
+        marked.max_by(|a, b| {
+            a.created()
+                .cmp(&b.created())
+                .then_with(|| b.name().cmp(a.name()))
+        })
     }
 }
 
 impl Decide for Binder {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
         if key.contains('/') {
-            let Some(found) = self.claims.get(key) else { return Vec::new() };
+            let Some(found) = self.claims.get(key) else {
+                return Vec::new();
+            };
             return claim(&found, &self.view(&found), now);
         }
-        let Some(found) = self.volumes.get(key) else { return Vec::new() };
+        let Some(found) = self.volumes.get(key) else {
+            return Vec::new();
+        };
         let owner = claim_key(&found).and_then(|key| self.claims.get(&key));
         volume(&found, owner.as_deref(), now)
     }

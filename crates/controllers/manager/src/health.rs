@@ -1,7 +1,8 @@
-//! `/healthz`, `/livez`, `/readyz` and `/metrics` over TLS. Some paths are open to all, the others need
-//! authorization.
+//! `/healthz`, `/livez`, `/readyz` and `/metrics` over TLS. Some paths are open to all, the others
+//! need authorization.
 //!
-//! The checks always pass while the process responds: a failed task, for instance an informer, ends the process.
+//! The checks always pass while the process responds: a failed task, for instance an informer, ends
+//! the process.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,11 +24,18 @@ use hyper::service::service_fn;
 use crate::options::Options;
 
 /// Serves in the background until the tasks' shutdown.
-pub async fn serve(options: &Options, access: DelegatedAccess, tasks: &Tasks, metrics: Metrics) -> anyhow::Result<()> {
-    let listener = base_serve::bind(SocketAddr::new(options.bind_address, options.secure_port)).await?;
+pub async fn serve(
+    options: &Options,
+    access: DelegatedAccess,
+    tasks: &Tasks,
+    metrics: Metrics,
+) -> anyhow::Result<()> {
+    let listener =
+        base_serve::bind(SocketAddr::new(options.bind_address, options.secure_port)).await?;
     let port = listener.local_addr()?.port();
     if let Some(path) = &options.port_file {
-        base_serve::write_port_file(path, port).with_context(|| format!("can't write {}", path.display()))?;
+        base_serve::write_port_file(path, port)
+            .with_context(|| format!("can't write {}", path.display()))?;
     }
     let access = Arc::new(access);
     let open: Arc<[String]> = options.authorization_always_allow_paths.clone().into();
@@ -35,10 +43,16 @@ pub async fn serve(options: &Options, access: DelegatedAccess, tasks: &Tasks, me
         let (metrics, access, open) = (metrics.clone(), access.clone(), open.clone());
         async move { Ok::<_, Infallible>(answer(&request, &metrics, &access, &open).await) }
     });
-    let serve_options = ServeOptions { tls: Some(tls(options)?), ..ServeOptions::default() };
+    let serve_options = ServeOptions {
+        tls: Some(tls(options)?),
+        ..ServeOptions::default()
+    };
     let shutdown = tasks.shutdown().clone();
     tracing::info!(port, "serving health and metrics");
-    tasks.spawn_critical("health", base_serve::serve(listener, serve_options, service, shutdown));
+    tasks.spawn_critical(
+        "health",
+        base_serve::serve(listener, serve_options, service, shutdown),
+    );
     Ok(())
 }
 
@@ -83,9 +97,14 @@ fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
 fn tls(options: &Options) -> anyhow::Result<Arc<ServerConfig>> {
     let offer = Offer::from_names(&options.tls_min_version, &options.tls_cipher_suites)?;
     let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    if let (Some(certificate), Some(key)) = (&options.tls_cert_file, &options.tls_private_key_file) {
-        let files =
-            ServerTls { certificate: certificate.clone(), key: key.clone(), client_auth: ClientAuth::None, alpn };
+    if let (Some(certificate), Some(key)) = (&options.tls_cert_file, &options.tls_private_key_file)
+    {
+        let files = ServerTls {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            client_auth: ClientAuth::None,
+            alpn,
+        };
         return Ok(base_tls::server_config_with(&files, &offer)?);
     }
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -107,13 +126,25 @@ mod tests {
     async fn start(flags: &[&str], tasks: &Tasks) -> anyhow::Result<SocketAddr> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("port");
-        let own = ["x", "--bind-address=127.0.0.1", "--secure-port=0", "--port-file"].map(std::ffi::OsString::from);
-        let words = own.into_iter().chain([file.clone().into()]).chain(flags.iter().map(std::ffi::OsString::from));
+        let own = [
+            "x",
+            "--bind-address=127.0.0.1",
+            "--secure-port=0",
+            "--port-file",
+        ]
+        .map(std::ffi::OsString::from);
+        let words = own
+            .into_iter()
+            .chain([file.clone().into()])
+            .chain(flags.iter().map(std::ffi::OsString::from));
         let options = Options::try_parse_from(words)?;
         let client = client::Client::new(client::Config::builder("http://127.0.0.1:1"));
         let access = DelegatedAccess::new(client.clone(), client, AnswerLifetimes::default());
         serve(&options, access, tasks, Metrics::new()).await?;
-        Ok(SocketAddr::new(options.bind_address, std::fs::read_to_string(file)?.trim().parse()?))
+        Ok(SocketAddr::new(
+            options.bind_address,
+            std::fs::read_to_string(file)?.trim().parse()?,
+        ))
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -122,22 +153,39 @@ mod tests {
         const AES_256: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
         let tasks = Tasks::new(CancellationToken::new());
         let shake = async |address, version, suite| {
-            tokio::task::spawn_blocking(move || negotiate(address, version, suite)).await.unwrap()
+            tokio::task::spawn_blocking(move || negotiate(address, version, suite))
+                .await
+                .unwrap()
         };
-        let newest = start(&["--tls-min-version=VersionTLS13"], &tasks).await.unwrap();
-        assert!(shake(newest, &TLS13, CipherSuite::TLS13_AES_128_GCM_SHA256).await.is_ok());
+        let newest = start(&["--tls-min-version=VersionTLS13"], &tasks)
+            .await
+            .unwrap();
+        assert!(
+            shake(newest, &TLS13, CipherSuite::TLS13_AES_128_GCM_SHA256)
+                .await
+                .is_ok()
+        );
         assert!(shake(newest, &TLS12, AES_128).await.is_err());
         let flag = "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384";
         let listed = start(&[flag], &tasks).await.unwrap();
         assert!(shake(listed, &TLS12, AES_256).await.is_ok());
         assert!(shake(listed, &TLS12, AES_128).await.is_err());
-        assert!(start(&["--tls-cipher-suites=TLS_NULL"], &tasks).await.is_err());
+        assert!(
+            start(&["--tls-cipher-suites=TLS_NULL"], &tasks)
+                .await
+                .is_err()
+        );
     }
 
     #[test]
     fn only_listed_paths_are_open() {
         let rules = ["/healthz".to_owned(), "/live*".to_owned()];
-        for (path, open) in [("/healthz", true), ("/livez", true), ("/metrics", false), ("/healthz/x", false)] {
+        for (path, open) in [
+            ("/healthz", true),
+            ("/livez", true),
+            ("/metrics", false),
+            ("/healthz/x", false),
+        ] {
             assert_eq!(is_open(&rules, path), open, "{path}");
         }
     }

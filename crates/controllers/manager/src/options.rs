@@ -19,7 +19,11 @@ const MOST_SUBNET_BITS: u8 = 16;
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "kube-controller-manager", version, about = "Runs the cluster's controllers")]
+#[command(
+    name = "kube-controller-manager",
+    version,
+    about = "Runs the cluster's controllers"
+)]
 pub struct Options {
     /// Kubeconfig with the API server and this process's credentials
     #[arg(long, value_name = "FILE")]
@@ -40,7 +44,13 @@ pub struct Options {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
     /// Controllers to run: '*' for the usual ones, NAME to add, -NAME to leave out
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "*",
+        allow_hyphen_values = true
+    )]
     pub controllers: Vec<String>,
     /// Let each controller write with its own service account
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
@@ -133,7 +143,12 @@ pub struct Options {
     #[arg(long, value_name = "NAME", default_value = "kube-system")]
     pub leader_elect_resource_namespace: String,
     /// Paths that need no authorization; a trailing '*' matches any rest
-    #[arg(long, value_name = "PATHS", value_delimiter = ',', default_value = "/healthz,/readyz,/livez")]
+    #[arg(
+        long,
+        value_name = "PATHS",
+        value_delimiter = ',',
+        default_value = "/healthz,/readyz,/livez"
+    )]
     pub authorization_always_allow_paths: Vec<String>,
     /// Address to serve health and metrics on
     #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
@@ -226,7 +241,8 @@ impl Options {
         .clamp(1, 64)
     }
 
-    /// Returns certificate and key file of each signer that this process serves: its own pair or the general one.
+    /// Returns certificate and key file of each signer that this process serves: its own pair or
+    /// the general one.
     ///
     /// # Errors
     /// Only half a pair is given, or own pairs in addition to the general one.
@@ -253,14 +269,27 @@ impl Options {
                 &self.cluster_signing_legacy_unknown_key_file,
             ),
         ];
-        let general = require_pair(&self.cluster_signing_cert_file, &self.cluster_signing_key_file, "cluster-signing")?;
+        let general = require_pair(
+            &self.cluster_signing_cert_file,
+            &self.cluster_signing_key_file,
+            "cluster-signing",
+        )?;
         let mut signers = Vec::new();
         for (signer, certificate, key) in own {
-            let own = require_pair(certificate, key, &format!("cluster-signing flags of {signer}"))?;
+            let own = require_pair(
+                certificate,
+                key,
+                &format!("cluster-signing flags of {signer}"),
+            )?;
             if own.is_some() && general.is_some() {
-                bail!("--cluster-signing-cert-file and the flags of single signers exclude each other");
+                bail!(
+                    "--cluster-signing-cert-file and the flags of single signers exclude each other"
+                );
             }
-            signers.extend(own.or(general).map(|(certificate, key)| (signer, certificate, key)));
+            signers.extend(
+                own.or(general)
+                    .map(|(certificate, key)| (signer, certificate, key)),
+            );
         }
         Ok(signers)
     }
@@ -273,7 +302,10 @@ impl Options {
         if self.cluster_cidr.is_empty() {
             bail!("--allocate-node-cidrs needs --cluster-cidr");
         }
-        self.cluster_cidr.iter().map(|net| self.range(*net)).collect()
+        self.cluster_cidr
+            .iter()
+            .map(|net| self.range(*net))
+            .collect()
     }
 
     fn range(&self, cluster: IpNet) -> anyhow::Result<Range> {
@@ -290,7 +322,10 @@ impl Options {
                 "--node-cidr-mask-size {mask} cuts --cluster-cidr {cluster} into more than 2^{MOST_SUBNET_BITS} subnets"
             );
         }
-        Ok(Range { cluster: cluster.trunc(), mask })
+        Ok(Range {
+            cluster: cluster.trunc(),
+            mask,
+        })
     }
 }
 
@@ -312,9 +347,13 @@ fn duration(text: &str) -> anyhow::Result<Duration> {
     let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
         let (number, tail) = rest.split_at(digits);
-        let unit_end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let unit_end = tail
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
         let seconds = match unit {
             "h" => 3600.0,
@@ -323,7 +362,9 @@ fn duration(text: &str) -> anyhow::Result<Duration> {
             "ms" => 0.001,
             _ => bail!("a duration such as 50s or 1h30m is expected"),
         };
-        let number: f64 = number.parse().context("a duration such as 50s or 1h30m is expected")?;
+        let number: f64 = number
+            .parse()
+            .context("a duration such as 50s or 1h30m is expected")?;
         total += Duration::try_from_secs_f64(number * seconds)?;
         rest = tail;
     }
@@ -415,9 +456,17 @@ mod tests {
             "--tls-private-key-file=k",
             "--use-service-account-credentials=true",
         ]);
-        let signers: Vec<_> = k3s.signers().unwrap().into_iter().map(|(name, cert, _)| (name, cert.clone())).collect();
+        let signers: Vec<_> = k3s
+            .signers()
+            .unwrap()
+            .into_iter()
+            .map(|(name, cert, _)| (name, cert.clone()))
+            .collect();
         assert_eq!(signers.len(), 4);
-        assert!(signers.contains(&(controllers_core::KUBELET_SERVING, "server-ca.crt".into())), "{signers:?}");
+        assert!(
+            signers.contains(&(controllers_core::KUBELET_SERVING, "server-ca.crt".into())),
+            "{signers:?}"
+        );
         let kops = start(&[
             "kops",
             "--allocate-node-cidrs=true",
@@ -461,7 +510,11 @@ mod tests {
     #[test]
     fn reason_of_every_flag_is_its_own() {
         for flag in UPSTREAM_FLAGS {
-            assert!(!flag.reason.contains("not implemented") && !flag.reason.ends_with('.'), "{}", flag.name);
+            assert!(
+                !flag.reason.contains("not implemented") && !flag.reason.ends_with('.'),
+                "{}",
+                flag.name
+            );
         }
         let mut names: Vec<_> = UPSTREAM_FLAGS.iter().map(|flag| flag.name).collect();
         names.sort_unstable();
@@ -471,13 +524,28 @@ mod tests {
 
     #[test]
     fn signers_have_their_own_pair_or_the_general_one() {
-        let signers = |words: &[&str]| Options::try_parse_from(words).unwrap().signers().map(|all| all.len()).ok();
-        let own = ["--cluster-signing-kubelet-client-cert-file=c", "--cluster-signing-kubelet-client-key-file=k"];
-        let general = ["--cluster-signing-cert-file=c", "--cluster-signing-key-file=k"];
+        let signers = |words: &[&str]| {
+            Options::try_parse_from(words)
+                .unwrap()
+                .signers()
+                .map(|all| all.len())
+                .ok()
+        };
+        let own = [
+            "--cluster-signing-kubelet-client-cert-file=c",
+            "--cluster-signing-kubelet-client-key-file=k",
+        ];
+        let general = [
+            "--cluster-signing-cert-file=c",
+            "--cluster-signing-key-file=k",
+        ];
         assert_eq!(signers(&["x"]), Some(0));
         assert_eq!(signers(&["x", own[0], own[1]]), Some(1));
         assert_eq!(signers(&["x", general[0], general[1]]), Some(4));
         assert_eq!(signers(&["x", general[0]]), None);
-        assert_eq!(signers(&["x", own[0], own[1], general[0], general[1]]), None);
+        assert_eq!(
+            signers(&["x", own[0], own[1], general[0], general[1]]),
+            None
+        );
     }
 }

@@ -37,7 +37,14 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         let lease = leader(&options);
         let (own, stop, failed) = (client.clone(), shutdown.clone(), failure.clone());
         let lead = move |term: CancellationToken| {
-            let term = lead(options.clone(), files.clone(), rows.clone(), own.clone(), passes.clone(), term);
+            let term = lead(
+                options.clone(),
+                files.clone(),
+                rows.clone(),
+                own.clone(),
+                passes.clone(),
+                term,
+            );
             let (stop, failed) = (stop.clone(), failed.clone());
             async move {
                 if let Err(error) = term.await {
@@ -51,13 +58,19 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         lead(options, files, rows, client, passes, shutdown.clone()).await?;
     }
     tasks.finish(DRAIN).await?;
-    failure.get().copied().map_or(Ok(()), |error| Err(error.into()))
+    failure
+        .get()
+        .copied()
+        .map_or(Ok(()), |error| Err(error.into()))
 }
 
 fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     let config = Config::from_kubeconfig_or_in_cluster(kubeconfig)
         .context("no API server to talk to: name one with --kubeconfig")?;
-    Ok(Client::new(config.user_agent(concat!("kube-controller-manager/", env!("CARGO_PKG_VERSION")))))
+    Ok(Client::new(config.user_agent(concat!(
+        "kube-controller-manager/",
+        env!("CARGO_PKG_VERSION")
+    ))))
 }
 
 /// Returns the check of those who read metrics.
@@ -72,7 +85,11 @@ fn access(options: &Options, client: &Client) -> anyhow::Result<DelegatedAccess>
         unauthorized: options.authorization_webhook_cache_unauthorized_ttl,
     };
     let authentication = connect(&options.authentication_kubeconfig)?;
-    Ok(DelegatedAccess::new(authentication, connect(&options.authorization_kubeconfig)?, lifetimes))
+    Ok(DelegatedAccess::new(
+        authentication,
+        connect(&options.authorization_kubeconfig)?,
+        lifetimes,
+    ))
 }
 
 fn leader(options: &Options) -> LeaderConfig {
@@ -111,9 +128,19 @@ async fn lead(
     term: CancellationToken,
 ) -> Result<(), TermFailed> {
     let tasks = Tasks::new(term.clone());
-    let mut setup = Setup::new(client, tasks.clone(), options.use_service_account_credentials, passes);
+    let mut setup = Setup::new(
+        client,
+        tasks.clone(),
+        options.use_service_account_credentials,
+        passes,
+    );
     let deletions = controllers_core::Deletions::default();
-    let inputs = Inputs { options: &options, files: &files, stop: &term, deletions: &deletions };
+    let inputs = Inputs {
+        options: &options,
+        files: &files,
+        stop: &term,
+        deletions: &deletions,
+    };
     for row in rows.iter() {
         row.start(&mut setup, &inputs);
     }
@@ -121,5 +148,9 @@ async fn lead(
     term.cancel();
     let ended = tasks.wait(DRAIN).await;
     tasks.failure().map_or(Ok(()), Err)?;
-    if ended { Ok(()) } else { Err(TermFailed::Overdue) }
+    if ended {
+        Ok(())
+    } else {
+        Err(TermFailed::Overdue)
+    }
 }

@@ -42,16 +42,29 @@ impl Files {
         let token_key = match &options.service_account_private_key_file {
             Some(path) => {
                 let key = TokenKey::from_pem(read(path)?.as_bytes());
-                Some(key.with_context(|| format!("{} holds no RSA or P-256 private key", path.display()))?)
+                Some(key.with_context(|| {
+                    format!("{} holds no RSA or P-256 private key", path.display())
+                })?)
             }
             None => None,
         };
         let mut authorities = Authorities::new();
         for (signer, certificate, key) in options.signers()? {
-            let ca = Ca::from_pem(&read(certificate)?, &read(key)?, options.cluster_signing_duration);
-            authorities.insert(signer, ca.with_context(|| format!("{} and {}", certificate.display(), key.display()))?);
+            let ca = Ca::from_pem(
+                &read(certificate)?,
+                &read(key)?,
+                options.cluster_signing_duration,
+            );
+            authorities.insert(
+                signer,
+                ca.with_context(|| format!("{} and {}", certificate.display(), key.display()))?,
+            );
         }
-        Ok(Self { root_ca, token_key, authorities })
+        Ok(Self {
+            root_ca,
+            token_key,
+            authorities,
+        })
     }
 }
 
@@ -67,68 +80,162 @@ pub struct Row {
 
 /// Every controller.
 const TABLE: &[Row] = &[
-    row("namespace-controller", &["namespace"], |s, i, n| controllers_core::namespaces(s, n, i.deletions)),
-    row("serviceaccount-controller", &["serviceaccount"], |s, _, n| controllers_core::service_accounts(s, n)),
-    row("root-ca-certificate-publisher-controller", &["root-ca-cert-publisher"], |s, i, n| {
-        if let Some(ca) = &i.files.root_ca {
-            controllers_core::root_ca(s, ca.clone(), n);
-        }
+    row("namespace-controller", &["namespace"], |s, i, n| {
+        controllers_core::namespaces(s, n, i.deletions)
     }),
-    row("garbage-collector-controller", &["garbagecollector"], |s, i, n| {
-        controllers_core::garbage_collector(s, n, i.stop, i.deletions);
+    row(
+        "serviceaccount-controller",
+        &["serviceaccount"],
+        |s, _, n| controllers_core::service_accounts(s, n),
+    ),
+    row(
+        "root-ca-certificate-publisher-controller",
+        &["root-ca-cert-publisher"],
+        |s, i, n| {
+            if let Some(ca) = &i.files.root_ca {
+                controllers_core::root_ca(s, ca.clone(), n);
+            }
+        },
+    ),
+    row(
+        "garbage-collector-controller",
+        &["garbagecollector"],
+        |s, i, n| {
+            controllers_core::garbage_collector(s, n, i.stop, i.deletions);
+        },
+    ),
+    row(
+        "serviceaccount-token-controller",
+        &["serviceaccount-token"],
+        |s, i, n| {
+            if let Some(key) = &i.files.token_key {
+                controllers_core::account_tokens(s, key.clone(), i.files.root_ca.clone(), n);
+            }
+        },
+    ),
+    row(
+        "clusterrole-aggregation-controller",
+        &["clusterrole-aggregation"],
+        |s, _, _| controllers_core::aggregation(s),
+    ),
+    row("resourcequota-controller", &["resourcequota"], |s, i, n| {
+        controllers_core::resource_quota(s, n, i.deletions)
     }),
-    row("serviceaccount-token-controller", &["serviceaccount-token"], |s, i, n| {
-        if let Some(key) = &i.files.token_key {
-            controllers_core::account_tokens(s, key.clone(), i.files.root_ca.clone(), n);
-        }
+    row(
+        "persistentvolume-binder-controller",
+        &["persistentvolume-binder"],
+        |s, _, _| controllers_core::volume_binder(s),
+    ),
+    row(
+        "persistentvolumeclaim-protection-controller",
+        &["pvc-protection"],
+        |s, _, _| {
+            controllers_core::claim_protection(s);
+        },
+    ),
+    row(
+        "persistentvolume-protection-controller",
+        &["pv-protection"],
+        |s, _, _| controllers_core::volume_protection(s),
+    ),
+    row(
+        "volumeattributesclass-protection-controller",
+        &[],
+        |s, _, _| controllers_core::attributes_class_protection(s),
+    ),
+    row(
+        "ephemeral-volume-controller",
+        &["ephemeral-volume"],
+        |s, _, n| controllers_core::ephemeral_volumes(s, n),
+    ),
+    row(
+        "certificatesigningrequest-approving-controller",
+        &["csrapproving"],
+        |s, _, _| controllers_core::approving(s),
+    ),
+    row(
+        "certificatesigningrequest-signing-controller",
+        &["csrsigning"],
+        |s, i, _| {
+            if !i.files.authorities.is_empty() {
+                controllers_core::signing(s, i.files.authorities.clone());
+            }
+        },
+    ),
+    row(
+        "certificatesigningrequest-cleaner-controller",
+        &["csrcleaner"],
+        |s, _, _| controllers_core::cleaning(s),
+    ),
+    row("disruption-controller", &["disruption"], |s, _, n| {
+        controllers_workloads::disruption(s, n)
     }),
-    row("clusterrole-aggregation-controller", &["clusterrole-aggregation"], |s, _, _| controllers_core::aggregation(s)),
-    row("resourcequota-controller", &["resourcequota"], |s, i, n| controllers_core::resource_quota(s, n, i.deletions)),
-    row("persistentvolume-binder-controller", &["persistentvolume-binder"], |s, _, _| {
-        controllers_core::volume_binder(s)
+    row(
+        "horizontal-pod-autoscaler-controller",
+        &["horizontalpodautoscaling"],
+        |s, i, _| {
+            controllers_workloads::autoscaler(s, i.options.horizontal_pod_autoscaler_sync_period);
+        },
+    ),
+    row("deployment-controller", &["deployment"], |s, _, n| {
+        controllers_workloads::deployments(s, n)
     }),
-    row("persistentvolumeclaim-protection-controller", &["pvc-protection"], |s, _, _| {
-        controllers_core::claim_protection(s);
+    row("replicaset-controller", &["replicaset"], |s, _, n| {
+        controllers_workloads::replica_sets(s, n)
     }),
-    row("persistentvolume-protection-controller", &["pv-protection"], |s, _, _| controllers_core::volume_protection(s)),
-    row("volumeattributesclass-protection-controller", &[], |s, _, _| controllers_core::attributes_class_protection(s)),
-    row("ephemeral-volume-controller", &["ephemeral-volume"], |s, _, n| controllers_core::ephemeral_volumes(s, n)),
-    row("certificatesigningrequest-approving-controller", &["csrapproving"], |s, _, _| controllers_core::approving(s)),
-    row("certificatesigningrequest-signing-controller", &["csrsigning"], |s, i, _| {
-        if !i.files.authorities.is_empty() {
-            controllers_core::signing(s, i.files.authorities.clone());
-        }
+    row(
+        "replicationcontroller-controller",
+        &["replicationcontroller"],
+        |s, _, n| {
+            controllers_workloads::replication_controllers(s, n);
+        },
+    ),
+    row("statefulset-controller", &["statefulset"], |s, _, n| {
+        controllers_workloads::stateful_sets(s, n)
     }),
-    row("certificatesigningrequest-cleaner-controller", &["csrcleaner"], |s, _, _| controllers_core::cleaning(s)),
-    row("disruption-controller", &["disruption"], |s, _, n| controllers_workloads::disruption(s, n)),
-    row("horizontal-pod-autoscaler-controller", &["horizontalpodautoscaling"], |s, i, _| {
-        controllers_workloads::autoscaler(s, i.options.horizontal_pod_autoscaler_sync_period);
+    row("daemonset-controller", &["daemonset"], |s, _, n| {
+        controllers_workloads::daemon_sets(s, n)
     }),
-    row("deployment-controller", &["deployment"], |s, _, n| controllers_workloads::deployments(s, n)),
-    row("replicaset-controller", &["replicaset"], |s, _, n| controllers_workloads::replica_sets(s, n)),
-    row("replicationcontroller-controller", &["replicationcontroller"], |s, _, n| {
-        controllers_workloads::replication_controllers(s, n);
+    row("job-controller", &["job"], |s, _, n| {
+        controllers_workloads::jobs(s, n)
     }),
-    row("statefulset-controller", &["statefulset"], |s, _, n| controllers_workloads::stateful_sets(s, n)),
-    row("daemonset-controller", &["daemonset"], |s, _, n| controllers_workloads::daemon_sets(s, n)),
-    row("job-controller", &["job"], |s, _, n| controllers_workloads::jobs(s, n)),
-    row("cronjob-controller", &["cronjob"], |s, _, n| controllers_workloads::cron_jobs(s, n)),
-    row("ttl-after-finished-controller", &["ttl-after-finished"], |s, _, n| {
-        controllers_workloads::ttl_after_finished(s, n);
+    row("cronjob-controller", &["cronjob"], |s, _, n| {
+        controllers_workloads::cron_jobs(s, n)
     }),
-    row("endpointslice-controller", &["endpointslice"], |s, _, n| controllers_network::endpoint_slices(s, n)),
-    row("endpoints-controller", &["endpoint"], |s, _, n| controllers_network::endpoints(s, n)),
-    row("endpointslice-mirroring-controller", &["endpointslicemirroring"], |s, _, n| {
-        controllers_network::mirroring(s, n);
+    row(
+        "ttl-after-finished-controller",
+        &["ttl-after-finished"],
+        |s, _, n| {
+            controllers_workloads::ttl_after_finished(s, n);
+        },
+    ),
+    row("endpointslice-controller", &["endpointslice"], |s, _, n| {
+        controllers_network::endpoint_slices(s, n)
     }),
-    row("node-lifecycle-controller", &["nodelifecycle"], |s, i, _| {
-        let patience = controllers_node::lifecycle::Patience {
-            grace: i.options.node_monitor_grace_period,
-            startup: i.options.node_startup_grace_period,
-        };
-        controllers_node::lifecycle(s, patience);
+    row("endpoints-controller", &["endpoint"], |s, _, n| {
+        controllers_network::endpoints(s, n)
     }),
-    row("taint-eviction-controller", &[], |s, _, n| controllers_node::taint_eviction(s, n)),
+    row(
+        "endpointslice-mirroring-controller",
+        &["endpointslicemirroring"],
+        |s, _, n| {
+            controllers_network::mirroring(s, n);
+        },
+    ),
+    row(
+        "node-lifecycle-controller",
+        &["nodelifecycle"],
+        |s, i, _| {
+            let patience = controllers_node::lifecycle::Patience {
+                grace: i.options.node_monitor_grace_period,
+                startup: i.options.node_startup_grace_period,
+            };
+            controllers_node::lifecycle(s, patience);
+        },
+    ),
+    row("taint-eviction-controller", &[], |s, _, n| {
+        controllers_node::taint_eviction(s, n)
+    }),
     row("node-ipam-controller", &["nodeipam"], |s, i, _| {
         // The ranges were validated at start.
         let ranges = i.options.node_ranges().unwrap_or_default();
@@ -141,34 +248,56 @@ const TABLE: &[Row] = &[
     }),
 ];
 
-/// Upstream's controllers that are not implemented: name and older names. The names are accepted, so that lists
-/// written for upstream work, and a warning says that they do not run.
+/// Upstream's controllers that are not implemented: name and older names. The names are accepted,
+/// so that lists written for upstream work, and a warning says that they do not run.
 const ABSENT: &[(&str, &[&str])] = &[
     ("bootstrap-signer-controller", &["bootstrapsigner"]),
     ("cloud-node-lifecycle-controller", &["cloud-node-lifecycle"]),
     ("device-taint-eviction-controller", &[]),
-    ("kube-apiserver-serving-clustertrustbundle-publisher-controller", &[]),
-    ("legacy-serviceaccount-token-cleaner-controller", &["legacy-service-account-token-cleaner"]),
+    (
+        "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+        &[],
+    ),
+    (
+        "legacy-serviceaccount-token-cleaner-controller",
+        &["legacy-service-account-token-cleaner"],
+    ),
     ("node-route-controller", &["route"]),
-    ("persistentvolume-attach-detach-controller", &["attachdetach"]),
-    ("persistentvolume-expander-controller", &["persistentvolume-expander"]),
+    (
+        "persistentvolume-attach-detach-controller",
+        &["attachdetach"],
+    ),
+    (
+        "persistentvolume-expander-controller",
+        &["persistentvolume-expander"],
+    ),
     ("podcertificaterequest-cleaner-controller", &[]),
     ("podgroup-protection-controller", &[]),
     ("resourceclaim-controller", &["resource-claim-controller"]),
     ("resourcepoolstatusrequest-controller", &[]),
     ("selinux-warning-controller", &[]),
-    ("service-ca-certificate-publisher-controller", &["service-ca-cert-publisher"]),
+    (
+        "service-ca-certificate-publisher-controller",
+        &["service-ca-cert-publisher"],
+    ),
     ("service-cidr-controller", &[]),
     ("service-lb-controller", &["service"]),
     ("storage-version-migrator-controller", &["svm"]),
-    ("storageversion-garbage-collector-controller", &["storage-version-gc"]),
+    (
+        "storageversion-garbage-collector-controller",
+        &["storage-version-gc"],
+    ),
     ("token-cleaner-controller", &["tokencleaner"]),
     ("ttl-controller", &["ttl"]),
     ("validatingadmissionpolicy-status-controller", &[]),
 ];
 
 const fn row(name: &'static str, aliases: &'static [&'static str], start: Start) -> Row {
-    Row { name, aliases, start }
+    Row {
+        name,
+        aliases,
+        start,
+    }
 }
 
 impl Row {
@@ -188,28 +317,46 @@ fn is_called(word: &str, name: &str, aliases: &[&str]) -> bool {
 
 /// Returns upstream's name of a controller that is not implemented.
 fn find_absent(word: &str) -> Option<&'static str> {
-    ABSENT.iter().find(|(name, aliases)| is_called(word, name, aliases)).map(|(name, _)| *name)
+    ABSENT
+        .iter()
+        .find(|(name, aliases)| is_called(word, name, aliases))
+        .map(|(name, _)| *name)
 }
 
 /// Returns the controllers that `--controllers` selects.
 pub fn enabled(list: &[String]) -> anyhow::Result<Vec<&'static Row>> {
-    let words: BTreeSet<&str> = list.iter().map(|w| w.trim()).filter(|w| !w.is_empty()).collect();
+    let words: BTreeSet<&str> = list
+        .iter()
+        .map(|w| w.trim())
+        .filter(|w| !w.is_empty())
+        .collect();
     for word in &words {
         let name = word.strip_prefix('-').unwrap_or(word);
         if let Some(controller) = find_absent(name) {
             if *word == name {
-                tracing::warn!(controller, "--controllers names a controller that is not implemented; it does not run");
+                tracing::warn!(
+                    controller,
+                    "--controllers names a controller that is not implemented; it does not run"
+                );
             }
         } else if name != "*" && !TABLE.iter().any(|r| r.is(name)) {
             let near = base_cli::nearest(name, TABLE.iter().map(|r| r.name)).unwrap_or_default();
-            bail!("--controllers names {name:?}, which is not known; the nearest known one is {near:?}");
+            bail!(
+                "--controllers names {name:?}, which is not known; the nearest known one is {near:?}"
+            );
         }
     }
     let all = words.contains("*");
     let named = |row: &Row, dash: bool| {
-        words.iter().any(|w| w.strip_prefix('-').map_or(!dash && row.is(w), |name| dash && row.is(name)))
+        words.iter().any(|w| {
+            w.strip_prefix('-')
+                .map_or(!dash && row.is(w), |name| dash && row.is(name))
+        })
     };
-    Ok(TABLE.iter().filter(|r| !named(r, true) && (all || named(r, false))).collect())
+    Ok(TABLE
+        .iter()
+        .filter(|r| !named(r, true) && (all || named(r, false)))
+        .collect())
 }
 
 #[cfg(test)]
@@ -256,8 +403,12 @@ mod tests {
 
     #[test]
     fn every_name_is_listed_once() {
-        let rows = TABLE.iter().flat_map(|row| std::iter::once(row.name).chain(row.aliases.iter().copied()));
-        let absent = ABSENT.iter().flat_map(|(name, aliases)| std::iter::once(*name).chain(aliases.iter().copied()));
+        let rows = TABLE
+            .iter()
+            .flat_map(|row| std::iter::once(row.name).chain(row.aliases.iter().copied()));
+        let absent = ABSENT
+            .iter()
+            .flat_map(|(name, aliases)| std::iter::once(*name).chain(aliases.iter().copied()));
         let mut seen = BTreeSet::new();
         for name in rows.chain(absent) {
             assert!(seen.insert(name), "{name}");

@@ -37,7 +37,10 @@ pub fn is_headless(service: &Service) -> bool {
 
 /// Returns whether unready pods count as ready.
 pub fn publishes_unready(service: &Service) -> bool {
-    service.spec.as_ref().is_some_and(|s| s.publish_not_ready_addresses == Some(true))
+    service
+        .spec
+        .as_ref()
+        .is_some_and(|s| s.publish_not_ready_addresses == Some(true))
 }
 
 /// Returns whether the pod can be an endpoint at all.
@@ -47,13 +50,33 @@ pub fn qualifies(pod: &Pod, terminating: bool) -> bool {
 
 /// Returns all addresses of a pod.
 pub fn addresses(pod: &Pod) -> Vec<String> {
-    let Some(status) = &pod.status else { return Vec::new() };
-    let all: Vec<_> = status.pod_ips.iter().flatten().filter_map(ip_text).collect();
-    if all.is_empty() { status.pod_ip.iter().filter(|i| !i.is_empty()).cloned().collect() } else { all }
+    let Some(status) = &pod.status else {
+        return Vec::new();
+    };
+    let all: Vec<_> = status
+        .pod_ips
+        .iter()
+        .flatten()
+        .filter_map(ip_text)
+        .collect();
+    if all.is_empty() {
+        status
+            .pod_ip
+            .iter()
+            .filter(|i| !i.is_empty())
+            .cloned()
+            .collect()
+    } else {
+        all
+    }
 }
 
 fn ip_text(ip: &k8s_openapi::api::core::v1::PodIP) -> Option<String> {
-    let text = serde_json::to_value(ip).ok()?.get("ip")?.as_str()?.to_owned();
+    let text = serde_json::to_value(ip)
+        .ok()?
+        .get("ip")?
+        .as_str()?
+        .to_owned();
     (!text.is_empty()).then_some(text)
 }
 
@@ -86,8 +109,9 @@ fn number(port: &ServicePort, pod: &Pod) -> Option<i32> {
         Some(IntOrString::String(name)) => {
             let wanted = protocol(port.protocol.as_deref());
             let held = containers(pod).flat_map(|c| c.ports.iter().flatten());
-            let mut named =
-                held.filter(|p| p.name.as_deref() == Some(name) && protocol(p.protocol.as_deref()) == wanted);
+            let mut named = held.filter(|p| {
+                p.name.as_deref() == Some(name) && protocol(p.protocol.as_deref()) == wanted
+            });
             named.next().map(|p| p.container_port)
         }
     }
@@ -97,7 +121,11 @@ fn number(port: &ServicePort, pod: &Pod) -> Option<i32> {
 fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     let spec = pod.spec.iter();
     spec.flat_map(|s| {
-        let sidecars = s.init_containers.iter().flatten().filter(|c| c.restart_policy.as_deref() == Some("Always"));
+        let sidecars = s
+            .init_containers
+            .iter()
+            .flatten()
+            .filter(|c| c.restart_policy.as_deref() == Some("Always"));
         s.containers.iter().chain(sidecars)
     })
 }
@@ -116,12 +144,16 @@ pub fn target(pod: &Pod) -> ObjectReference {
 /// Returns the pod's name under a headless Service, if it requests one.
 pub fn hostname(pod: &Pod, service: &Service) -> Option<String> {
     let spec = pod.spec.as_ref()?;
-    let inside = spec.subdomain.as_deref() == Some(service.name()) && pod.namespace() == service.namespace();
+    let inside =
+        spec.subdomain.as_deref() == Some(service.name()) && pod.namespace() == service.namespace();
     spec.hostname.clone().filter(|h| inside && !h.is_empty())
 }
 
 /// Enqueues the Services that select a pod or selected it before the change.
-pub fn on_pod(queue: &Queue, services: &Cache<Service>) -> impl Fn(&Event<Pod>) + Send + Sync + 'static {
+pub fn on_pod(
+    queue: &Queue,
+    services: &Cache<Service>,
+) -> impl Fn(&Event<Pod>) + Send + Sync + 'static {
     let (queue, services) = (queue.clone(), services.clone());
     move |event| {
         let (old, new) = match event {
@@ -134,15 +166,23 @@ pub fn on_pod(queue: &Queue, services: &Cache<Service>) -> impl Fn(&Event<Pod>) 
             return;
         }
         let states = old.into_iter().chain(new);
-        states.flat_map(|pod| services_of(pod, &services)).for_each(|key| queue.add(key));
+        states
+            .flat_map(|pod| services_of(pod, &services))
+            .for_each(|key| queue.add(key));
     }
 }
 
 /// Returns the keys of the Services that select a pod.
 pub fn services_of(pod: &Pod, services: &Cache<Service>) -> Vec<String> {
     let labels = pod.meta().labels.as_ref();
-    let selects = |service: &Arc<Service>| selector(service).is_some_and(|s| labels::matches_map(s, labels));
-    services.within(pod.namespace()).iter().filter(|s| selects(s)).map(|s| s.key()).collect()
+    let selects =
+        |service: &Arc<Service>| selector(service).is_some_and(|s| labels::matches_map(s, labels));
+    services
+        .within(pod.namespace())
+        .iter()
+        .filter(|s| selects(s))
+        .map(|s| s.key())
+        .collect()
 }
 
 /// Returns whether a change of a pod can change an endpoint.
@@ -150,7 +190,13 @@ fn matters(old: &Arc<Pod>, new: &Arc<Pod>) -> bool {
     let face = |p: &Pod| {
         let spec = p.spec.as_ref();
         (
-            (p.meta().labels.clone(), p.deleting(), pods::is_ready(p), pods::is_terminal(p), addresses(p)),
+            (
+                p.meta().labels.clone(),
+                p.deleting(),
+                pods::is_ready(p),
+                pods::is_terminal(p),
+                addresses(p),
+            ),
             (
                 pods::node_name(p).to_owned(),
                 spec.and_then(|s| s.hostname.clone()),

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service};
+use k8s_openapi::api::core::v1::{
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, labels, pods, same, split_key, wake};
+use controllers_runtime::{
+    Action, Cache, Decide, Meta, Queue, Setup, labels, pods, same, split_key, wake,
+};
 
 use crate::backends::{self, PodPort};
 use crate::slices;
@@ -18,27 +22,48 @@ const OVER: &str = "endpoints.kubernetes.io/over-capacity";
 const CAPACITY: usize = 1000;
 
 /// Returns the actions for the Endpoints of one Service. `members` are the namespace's pods.
-pub fn reconcile(service: &Service, members: &[Arc<Pod>], existing: Option<&Endpoints>) -> Vec<Action> {
-    let Some(selector) = backends::selector(service) else { return Vec::new() };
+pub fn reconcile(
+    service: &Service,
+    members: &[Arc<Pod>],
+    existing: Option<&Endpoints>,
+) -> Vec<Action> {
+    let Some(selector) = backends::selector(service) else {
+        return Vec::new();
+    };
     let unready = backends::publishes_unready(service);
     let mut groups: BTreeMap<Vec<PodPort>, EndpointSubset> = BTreeMap::new();
     let mut count = 0;
     for pod in members {
-        if !labels::matches_map(selector, pod.meta().labels.as_ref()) || !backends::qualifies(pod, unready) {
+        if !labels::matches_map(selector, pod.meta().labels.as_ref())
+            || !backends::qualifies(pod, unready)
+        {
             continue;
         }
         let ports = backends::ports(service, pod);
-        let declared = service.spec.as_ref().is_some_and(|s| s.ports.iter().flatten().next().is_some());
-        let Some(address) = address(service, pod).filter(|_| !(declared && ports.is_empty())) else { continue };
+        let declared = service
+            .spec
+            .as_ref()
+            .is_some_and(|s| s.ports.iter().flatten().next().is_some());
+        let Some(address) = address(service, pod).filter(|_| !(declared && ports.is_empty()))
+        else {
+            continue;
+        };
         count += 1;
         if count > CAPACITY {
             continue;
         }
         let subset = groups.entry(ports).or_default();
-        let list = if unready || pods::is_ready(pod) { &mut subset.addresses } else { &mut subset.not_ready_addresses };
+        let list = if unready || pods::is_ready(pod) {
+            &mut subset.addresses
+        } else {
+            &mut subset.not_ready_addresses
+        };
         list.get_or_insert_default().push(address);
     }
-    let subsets: Vec<_> = groups.into_iter().map(|(ports, subset)| finish(subset, ports)).collect();
+    let subsets: Vec<_> = groups
+        .into_iter()
+        .map(|(ports, subset)| finish(subset, ports))
+        .collect();
     let wanted = build(service, subsets, count > CAPACITY, existing);
     match existing {
         None => vec![Action::create(&wanted)],
@@ -48,7 +73,10 @@ pub fn reconcile(service: &Service, members: &[Arc<Pod>], existing: Option<&Endp
 }
 
 fn finish(mut subset: EndpointSubset, ports: Vec<PodPort>) -> EndpointSubset {
-    for list in [&mut subset.addresses, &mut subset.not_ready_addresses].into_iter().flatten() {
+    for list in [&mut subset.addresses, &mut subset.not_ready_addresses]
+        .into_iter()
+        .flatten()
+    {
         list.sort_by(|a, b| a.ip.cmp(&b.ip));
     }
     let port = |p: PodPort| EndpointPort {
@@ -62,8 +90,15 @@ fn finish(mut subset: EndpointSubset, ports: Vec<PodPort>) -> EndpointSubset {
 }
 
 fn address(service: &Service, pod: &Pod) -> Option<EndpointAddress> {
-    let six = service.spec.as_ref().and_then(|s| s.ip_families.as_ref()?.first().cloned()).as_deref() == Some("IPv6");
-    let ip = backends::addresses(pod).into_iter().find(|ip| ip.contains(':') == six)?;
+    let six = service
+        .spec
+        .as_ref()
+        .and_then(|s| s.ip_families.as_ref()?.first().cloned())
+        .as_deref()
+        == Some("IPv6");
+    let ip = backends::addresses(pod)
+        .into_iter()
+        .find(|ip| ip.contains(':') == six)?;
     Some(EndpointAddress {
         ip,
         hostname: backends::hostname(pod, service),
@@ -72,7 +107,12 @@ fn address(service: &Service, pod: &Pod) -> Option<EndpointAddress> {
     })
 }
 
-fn build(service: &Service, subsets: Vec<EndpointSubset>, over: bool, existing: Option<&Endpoints>) -> Endpoints {
+fn build(
+    service: &Service,
+    subsets: Vec<EndpointSubset>,
+    over: bool,
+    existing: Option<&Endpoints>,
+) -> Endpoints {
     let mut labels = service.meta().labels.clone().unwrap_or_default();
     labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
     labels.remove(slices::HEADLESS);
@@ -89,11 +129,17 @@ fn build(service: &Service, subsets: Vec<EndpointSubset>, over: bool, existing: 
     );
     metadata.labels = Some(labels);
     if over {
-        metadata.annotations.get_or_insert_default().insert(OVER.to_owned(), "truncated".to_owned());
+        metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(OVER.to_owned(), "truncated".to_owned());
     } else if let Some(notes) = &mut metadata.annotations {
         notes.remove(OVER);
     }
-    Endpoints { metadata, subsets: Some(subsets) }
+    Endpoints {
+        metadata,
+        subsets: Some(subsets),
+    }
 }
 
 struct EndpointsController {
@@ -105,10 +151,33 @@ struct EndpointsController {
 /// Sets up the Endpoints controller.
 pub fn endpoints(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
-    let services = setup.informers.of::<Service>().index_namespace().on(wake::itself(&queue)).cache();
-    let pods = setup.informers.of::<Pod>().index_namespace().on(backends::on_pod(&queue, &services)).cache();
-    let endpoints = setup.informers.of::<Endpoints>().on(wake::itself(&queue)).cache();
-    setup.decide("endpoint-controller", workers, queue, EndpointsController { services, pods, endpoints });
+    let services = setup
+        .informers
+        .of::<Service>()
+        .index_namespace()
+        .on(wake::itself(&queue))
+        .cache();
+    let pods = setup
+        .informers
+        .of::<Pod>()
+        .index_namespace()
+        .on(backends::on_pod(&queue, &services))
+        .cache();
+    let endpoints = setup
+        .informers
+        .of::<Endpoints>()
+        .on(wake::itself(&queue))
+        .cache();
+    setup.decide(
+        "endpoint-controller",
+        workers,
+        queue,
+        EndpointsController {
+            services,
+            pods,
+            endpoints,
+        },
+    );
 }
 
 impl Decide for EndpointsController {
@@ -116,8 +185,15 @@ impl Decide for EndpointsController {
         let existing = self.endpoints.get(key);
         let Some(service) = self.services.get(key) else {
             let ours = existing.filter(|e| e.label(MANAGED_BY) == Some(MANAGER));
-            return ours.map(|e| Action::delete(e.as_ref())).into_iter().collect();
+            return ours
+                .map(|e| Action::delete(e.as_ref()))
+                .into_iter()
+                .collect();
         };
-        reconcile(&service, &self.pods.within(split_key(key).0), existing.as_deref())
+        reconcile(
+            &service,
+            &self.pods.within(split_key(key).0),
+            existing.as_deref(),
+        )
     }
 }

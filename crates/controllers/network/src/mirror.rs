@@ -25,16 +25,29 @@ pub fn reconcile(
 ) -> Vec<Action> {
     let wanted = endpoints.filter(|e| mirrored(service, e));
     let Some(endpoints) = wanted else {
-        return existing.iter().map(|s| Action::delete(s.as_ref())).collect();
+        return existing
+            .iter()
+            .map(|s| Action::delete(s.as_ref()))
+            .collect();
     };
-    let groups = endpoints.subsets.iter().flatten().flat_map(groups).collect();
+    let groups = endpoints
+        .subsets
+        .iter()
+        .flatten()
+        .flat_map(groups)
+        .collect();
     slices::pack(&common(endpoints), &[], groups, existing)
 }
 
 fn mirrored(service: Option<&Service>, endpoints: &Endpoints) -> bool {
-    let free =
-        service.is_some_and(|s| s.spec.as_ref().is_none_or(|s| s.selector.as_ref().is_none_or(|m| m.is_empty())));
-    free && !endpoints.deleting() && endpoints.label(SKIP) != Some("true") && endpoints.annotation(LEADER).is_none()
+    let free = service.is_some_and(|s| {
+        s.spec
+            .as_ref()
+            .is_none_or(|s| s.selector.as_ref().is_none_or(|m| m.is_empty()))
+    });
+    free && !endpoints.deleting()
+        && endpoints.label(SKIP) != Some("true")
+        && endpoints.annotation(LEADER).is_none()
 }
 
 fn common(endpoints: &Endpoints) -> Common {
@@ -63,15 +76,25 @@ fn groups(subset: &EndpointSubset) -> Vec<Group> {
     };
     let ports: Vec<_> = subset.ports.iter().flatten().map(port).collect();
     let ready = subset.addresses.iter().flatten().map(|a| (a, true));
-    let unready = subset.not_ready_addresses.iter().flatten().map(|a| (a, false));
+    let unready = subset
+        .not_ready_addresses
+        .iter()
+        .flatten()
+        .map(|a| (a, false));
     let all: Vec<_> = ready.chain(unready).collect();
     ["IPv4", "IPv6"]
         .into_iter()
         .filter_map(|family| {
             let six = family == "IPv6";
-            let inside = all.iter().filter(|(a, _)| a.ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6() == six));
+            let inside = all
+                .iter()
+                .filter(|(a, _)| a.ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6() == six));
             let endpoints: Vec<_> = inside.map(|(a, ready)| endpoint(a, *ready)).collect();
-            (!endpoints.is_empty()).then(|| Group { family: family.to_owned(), ports: ports.clone(), endpoints })
+            (!endpoints.is_empty()).then(|| Group {
+                family: family.to_owned(),
+                ports: ports.clone(),
+                endpoints,
+            })
         })
         .collect()
 }
@@ -79,7 +102,11 @@ fn groups(subset: &EndpointSubset) -> Vec<Group> {
 fn endpoint(address: &EndpointAddress, ready: bool) -> Endpoint {
     Endpoint {
         addresses: vec![address.ip.clone()],
-        conditions: Some(EndpointConditions { ready: Some(ready), serving: None, terminating: None }),
+        conditions: Some(EndpointConditions {
+            ready: Some(ready),
+            serving: None,
+            terminating: None,
+        }),
         hostname: address.hostname.clone(),
         node_name: address.node_name.clone(),
         target_ref: address.target_ref.clone(),
@@ -96,16 +123,43 @@ struct Mirroring {
 /// Sets up the mirroring controller.
 pub fn mirroring(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
-    let services = setup.informers.of::<Service>().index_namespace().on(wake::itself(&queue)).cache();
-    let endpoints = setup.informers.of::<Endpoints>().on(wake::itself(&queue)).cache();
+    let services = setup
+        .informers
+        .of::<Service>()
+        .index_namespace()
+        .on(wake::itself(&queue))
+        .cache();
+    let endpoints = setup
+        .informers
+        .of::<Endpoints>()
+        .on(wake::itself(&queue))
+        .cache();
     let slices = slice_cache(setup, &queue, MANAGER);
-    setup.decide("endpointslicemirroring-controller", workers, queue, Mirroring { services, endpoints, slices });
+    setup.decide(
+        "endpointslicemirroring-controller",
+        workers,
+        queue,
+        Mirroring {
+            services,
+            endpoints,
+            slices,
+        },
+    );
 }
 
 impl Decide for Mirroring {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
         let ours = |s: &Arc<EndpointSlice>| s.label(slices::MANAGED_BY) == Some(MANAGER);
-        let existing: Vec<_> = self.slices.by("service", key).into_iter().filter(ours).collect();
-        reconcile(self.services.get(key).as_deref(), self.endpoints.get(key).as_deref(), &existing)
+        let existing: Vec<_> = self
+            .slices
+            .by("service", key)
+            .into_iter()
+            .filter(ours)
+            .collect();
+        reconcile(
+            self.services.get(key).as_deref(),
+            self.endpoints.get(key).as_deref(),
+            &existing,
+        )
     }
 }

@@ -1,7 +1,7 @@
 //! Distributes endpoints over slices with as few writes as possible.
 //!
-//! An endpoint stays in its slice. New endpoints go first into slices that change anyway, then into slices with room,
-//! then into new slices of at most 100.
+//! An endpoint stays in its slice. New endpoints go first into slices that change anyway, then into
+//! slices with room, then into new slices of at most 100.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,8 +47,14 @@ pub struct Group {
     pub endpoints: Vec<Endpoint>,
 }
 
-/// Returns the writes that turn `existing` into slices of `groups`. `families` are the Service's families.
-pub fn pack(common: &Common, families: &[String], groups: Vec<Group>, existing: &[Arc<EndpointSlice>]) -> Vec<Action> {
+/// Returns the writes that turn `existing` into slices of `groups`. `families` are the Service's
+/// families.
+pub fn pack(
+    common: &Common,
+    families: &[String],
+    groups: Vec<Group>,
+    existing: &[Arc<EndpointSlice>],
+) -> Vec<Action> {
     let mut actions = Vec::new();
     let mut unused: Vec<_> = existing.iter().filter(|s| !s.deleting()).cloned().collect();
     let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
@@ -59,7 +65,11 @@ pub fn pack(common: &Common, families: &[String], groups: Vec<Group>, existing: 
     }
     for family in families.iter().filter(|_| common.placeholder) {
         if kept.get(family.as_str()).copied().unwrap_or(0) == 0 {
-            let empty = Group { family: family.clone(), ports: Vec::new(), endpoints: Vec::new() };
+            let empty = Group {
+                family: family.clone(),
+                ports: Vec::new(),
+                endpoints: Vec::new(),
+            };
             let found = unused.iter().position(|s| s.address_type == *family);
             let old = found.map(|index| unused.remove(index));
             actions.extend(write(common, &empty, Vec::new(), old));
@@ -88,8 +98,14 @@ fn identity(endpoint: &Endpoint) -> String {
 }
 
 /// Distributes a group over its slices; returns the number of slices that hold it.
-fn fill(common: &Common, group: &Group, slices: Vec<Arc<EndpointSlice>>, actions: &mut Vec<Action>) -> usize {
-    let mut wanted: BTreeMap<String, &Endpoint> = group.endpoints.iter().map(|e| (identity(e), e)).collect();
+fn fill(
+    common: &Common,
+    group: &Group,
+    slices: Vec<Arc<EndpointSlice>>,
+    actions: &mut Vec<Action>,
+) -> usize {
+    let mut wanted: BTreeMap<String, &Endpoint> =
+        group.endpoints.iter().map(|e| (identity(e), e)).collect();
     let mut plans: Vec<(Option<Arc<EndpointSlice>>, Vec<Endpoint>, bool)> = Vec::new();
     for slice in slices {
         let mut stay = Vec::new();
@@ -109,7 +125,10 @@ fn fill(common: &Common, group: &Group, slices: Vec<Arc<EndpointSlice>>, actions
     plans.sort_by_key(|(_, stay, changed)| (!changed, std::cmp::Reverse(stay.len())));
     // Prefer slices that still have endpoints.
     for emptied in [false, true] {
-        for (_, stay, changed) in plans.iter_mut().filter(|(_, stay, _)| stay.is_empty() == emptied) {
+        for (_, stay, changed) in plans
+            .iter_mut()
+            .filter(|(_, stay, _)| stay.is_empty() == emptied)
+        {
             let room = FULL.saturating_sub(stay.len()).min(fresh.len());
             *changed |= room > 0;
             stay.extend(fresh.drain(..room));
@@ -126,7 +145,8 @@ fn fill(common: &Common, group: &Group, slices: Vec<Arc<EndpointSlice>>, actions
             count += 1;
             // A slice with the same endpoints is written only if its labels or ports differ.
             let same_face = |s: &Arc<EndpointSlice>| {
-                s.metadata.labels.as_ref() == Some(&common.labels) && s.ports.as_deref() == Some(&group.ports[..])
+                s.metadata.labels.as_ref() == Some(&common.labels)
+                    && s.ports.as_deref() == Some(&group.ports[..])
             };
             if changed || !slice.as_ref().is_some_and(same_face) {
                 actions.extend(write(common, group, endpoints, slice));
@@ -137,7 +157,12 @@ fn fill(common: &Common, group: &Group, slices: Vec<Arc<EndpointSlice>>, actions
 }
 
 /// Returns the create or update of one slice, if it differs.
-fn write(common: &Common, group: &Group, endpoints: Vec<Endpoint>, old: Option<Arc<EndpointSlice>>) -> Option<Action> {
+fn write(
+    common: &Common,
+    group: &Group,
+    endpoints: Vec<Endpoint>,
+    old: Option<Arc<EndpointSlice>>,
+) -> Option<Action> {
     let Some(old) = old else {
         return Some(Action::create(&EndpointSlice {
             metadata: ObjectMeta {

@@ -11,7 +11,9 @@ use k8s_openapi::api::discovery::v1::{
     Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
 };
 
-use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, controller_ref, labels, pods, split_key, wake};
+use controllers_runtime::{
+    Action, Cache, Decide, Meta, Queue, Setup, controller_ref, labels, pods, split_key, wake,
+};
 
 use crate::backends::{self, PodPort};
 use crate::slices::{self, Common, Group};
@@ -26,31 +28,45 @@ pub fn reconcile(
     zone: &dyn Fn(&str) -> Option<String>,
     existing: &[Arc<EndpointSlice>],
 ) -> Vec<Action> {
-    let Some(selector) = backends::selector(service) else { return Vec::new() };
+    let Some(selector) = backends::selector(service) else {
+        return Vec::new();
+    };
     if service.deleting() {
         return Vec::new();
     }
     let families = families(service);
     let mut groups: BTreeMap<(String, Vec<PodPort>), Vec<Endpoint>> = BTreeMap::new();
     for pod in members {
-        if !labels::matches_map(selector, pod.meta().labels.as_ref()) || !backends::qualifies(pod, true) {
+        if !labels::matches_map(selector, pod.meta().labels.as_ref())
+            || !backends::qualifies(pod, true)
+        {
             continue;
         }
         let ports = backends::ports(service, pod);
-        let has_ports = service.spec.as_ref().is_some_and(|s| s.ports.iter().flatten().next().is_some());
+        let has_ports = service
+            .spec
+            .as_ref()
+            .is_some_and(|s| s.ports.iter().flatten().next().is_some());
         if ports.is_empty() && has_ports {
             continue;
         }
         for (family, address) in addresses(pod) {
             if families.contains(&family) {
                 let endpoint = endpoint(service, pod, address, zone);
-                groups.entry((family, ports.clone())).or_default().push(endpoint);
+                groups
+                    .entry((family, ports.clone()))
+                    .or_default()
+                    .push(endpoint);
             }
         }
     }
     let groups = groups
         .into_iter()
-        .map(|((family, ports), endpoints)| Group { family, ports: ports.into_iter().map(port).collect(), endpoints })
+        .map(|((family, ports), endpoints)| Group {
+            family,
+            ports: ports.into_iter().map(port).collect(),
+            endpoints,
+        })
         .collect();
     slices::pack(&common(service), &families, groups, existing)
 }
@@ -79,7 +95,9 @@ fn families(service: &Service) -> Vec<String> {
     if !named.is_empty() {
         return named;
     }
-    let six = spec.and_then(|s| s.cluster_ip.as_deref()).is_some_and(|ip| ip.contains(':'));
+    let six = spec
+        .and_then(|s| s.cluster_ip.as_deref())
+        .is_some_and(|ip| ip.contains(':'));
     vec![if six { "IPv6" } else { "IPv4" }.to_owned()]
 }
 
@@ -102,7 +120,12 @@ fn port(port: PodPort) -> EndpointPort {
     }
 }
 
-fn endpoint(service: &Service, pod: &Pod, address: String, zone: &dyn Fn(&str) -> Option<String>) -> Endpoint {
+fn endpoint(
+    service: &Service,
+    pod: &Pod,
+    address: String,
+    zone: &dyn Fn(&str) -> Option<String>,
+) -> Endpoint {
     let serving = pods::is_ready(pod);
     let terminating = pod.deleting();
     let ready = backends::publishes_unready(service) || (serving && !terminating);
@@ -115,7 +138,11 @@ fn endpoint(service: &Service, pod: &Pod, address: String, zone: &dyn Fn(&str) -
             serving: Some(serving),
             terminating: Some(terminating),
         }),
-        hints: if ready { hints(service, node.as_deref(), zone.as_deref()) } else { None },
+        hints: if ready {
+            hints(service, node.as_deref(), zone.as_deref())
+        } else {
+            None
+        },
         hostname: backends::hostname(pod, service),
         node_name: node,
         target_ref: Some(backends::target(pod)),
@@ -126,13 +153,25 @@ fn endpoint(service: &Service, pod: &Pod, address: String, zone: &dyn Fn(&str) -
 
 fn hints(service: &Service, node: Option<&str>, zone: Option<&str>) -> Option<EndpointHints> {
     let wanted = service.spec.as_ref()?.traffic_distribution.as_deref()?;
-    let zones = zone.map(|name| vec![ForZone { name: name.to_owned() }]);
-    let nodes = node.map(|name| vec![ForNode { name: name.to_owned() }]);
+    let zones = zone.map(|name| {
+        vec![ForZone {
+            name: name.to_owned(),
+        }]
+    });
+    let nodes = node.map(|name| {
+        vec![ForNode {
+            name: name.to_owned(),
+        }]
+    });
     match wanted {
-        "PreferClose" | "PreferSameZone" if zones.is_some() => {
-            Some(EndpointHints { for_zones: zones, for_nodes: None })
-        }
-        "PreferSameNode" => Some(EndpointHints { for_zones: zones, for_nodes: nodes }),
+        "PreferClose" | "PreferSameZone" if zones.is_some() => Some(EndpointHints {
+            for_zones: zones,
+            for_nodes: None,
+        }),
+        "PreferSameNode" => Some(EndpointHints {
+            for_zones: zones,
+            for_nodes: nodes,
+        }),
         _ => None,
     }
 }
@@ -147,24 +186,51 @@ struct EndpointSliceController {
 /// Sets up the EndpointSlice controller.
 pub fn endpoint_slices(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
-    let services = setup.informers.of::<Service>().index_namespace().on(wake::itself(&queue)).cache();
-    let pods = setup.informers.of::<Pod>().index_namespace().index(pods::BY_NODE, pods::by_node);
+    let services = setup
+        .informers
+        .of::<Service>()
+        .index_namespace()
+        .on(wake::itself(&queue))
+        .cache();
+    let pods = setup
+        .informers
+        .of::<Pod>()
+        .index_namespace()
+        .index(pods::BY_NODE, pods::by_node);
     let pods = pods.on(backends::on_pod(&queue, &services)).cache();
     let slices = slice_cache(setup, &queue, MANAGER);
     let changed = (queue.clone(), services.clone(), pods.clone());
-    let nodes =
-        setup.informers.of::<Node>().on(move |event| on_node(event, &changed.0, &changed.1, &changed.2)).cache();
-    let controller = EndpointSliceController { services, pods, nodes, slices };
+    let nodes = setup
+        .informers
+        .of::<Node>()
+        .on(move |event| on_node(event, &changed.0, &changed.1, &changed.2))
+        .cache();
+    let controller = EndpointSliceController {
+        services,
+        pods,
+        nodes,
+        slices,
+    };
     setup.decide("endpointslice-controller", workers, queue, controller);
 }
 
-/// Returns the cache of slices, indexed by Service; changes of slices of `manager` enqueue their Service.
-pub fn slice_cache(setup: &mut Setup, queue: &Queue, manager: &'static str) -> Cache<EndpointSlice> {
+/// Returns the cache of slices, indexed by Service; changes of slices of `manager` enqueue their
+/// Service.
+pub fn slice_cache(
+    setup: &mut Setup,
+    queue: &Queue,
+    manager: &'static str,
+) -> Cache<EndpointSlice> {
     let queue = queue.clone();
-    let kind = setup.informers.of::<EndpointSlice>().index("service", |s: &EndpointSlice| {
-        let name = s.label(slices::SERVICE);
-        name.map(|n| format!("{}/{n}", s.namespace())).into_iter().collect()
-    });
+    let kind = setup
+        .informers
+        .of::<EndpointSlice>()
+        .index("service", |s: &EndpointSlice| {
+            let name = s.label(slices::SERVICE);
+            name.map(|n| format!("{}/{n}", s.namespace()))
+                .into_iter()
+                .collect()
+        });
     let kind = kind.on(move |event| {
         let slice = event.object();
         if slice.label(slices::MANAGED_BY) == Some(manager)
@@ -184,18 +250,33 @@ fn on_node(event: &Event<Node>, queue: &Queue, services: &Cache<Service>, on_nod
     };
     if moved {
         let here = on_nodes.by(pods::BY_NODE, event.object().name());
-        let keys: BTreeSet<_> = here.iter().flat_map(|pod| backends::services_of(pod, services)).collect();
+        let keys: BTreeSet<_> = here
+            .iter()
+            .flat_map(|pod| backends::services_of(pod, services))
+            .collect();
         keys.into_iter().for_each(|key| queue.add(key));
     }
 }
 
 impl Decide for EndpointSliceController {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
-        let Some(service) = self.services.get(key) else { return Vec::new() };
+        let Some(service) = self.services.get(key) else {
+            return Vec::new();
+        };
         let ours = |s: &Arc<EndpointSlice>| s.label(slices::MANAGED_BY) == Some(MANAGER);
-        let existing: Vec<_> = self.slices.by("service", key).into_iter().filter(ours).collect();
+        let existing: Vec<_> = self
+            .slices
+            .by("service", key)
+            .into_iter()
+            .filter(ours)
+            .collect();
         let zone = |node: &str| self.nodes.get(node)?.label(ZONE).map(str::to_owned);
-        reconcile(&service, &self.pods.within(split_key(key).0), &zone, &existing)
+        reconcile(
+            &service,
+            &self.pods.within(split_key(key).0),
+            &zone,
+            &existing,
+        )
     }
 }
 
@@ -220,12 +301,22 @@ mod tests {
             from(json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"selector": {"app": name}}}))
         });
         let pods = [("a", "one"), ("b", "two")].map(|(app, node)| {
-            from(json!({"metadata": {"name": app, "namespace": "n", "labels": {"app": app}},
-                "spec": {"nodeName": node, "containers": []}}))
+            from(
+                json!({"metadata": {"name": app, "namespace": "n", "labels": {"app": app}},
+                "spec": {"nodeName": node, "containers": []}}),
+            )
         });
-        let services =
-            Cache::indexed(services.into(), vec![(NAMESPACE, Box::new(|s: &Service| vec![s.namespace().to_owned()]))]);
-        (services, Cache::indexed(pods.into(), vec![(pods::BY_NODE, Box::new(pods::by_node))]))
+        let services = Cache::indexed(
+            services.into(),
+            vec![(
+                NAMESPACE,
+                Box::new(|s: &Service| vec![s.namespace().to_owned()]),
+            )],
+        );
+        (
+            services,
+            Cache::indexed(pods.into(), vec![(pods::BY_NODE, Box::new(pods::by_node))]),
+        )
     }
 
     async fn woken_by(event: Event<Node>) -> Vec<String> {
@@ -242,9 +333,21 @@ mod tests {
     async fn node_wakes_only_the_services_of_its_pods() {
         let applied = |old, new| Event::Applied { old, new };
         for (case, event, expect) in [
-            ("a new node with a zone", applied(None, node(Some("z"))), &["n/a"][..]),
-            ("a node that changes its zone", applied(Some(node(Some("y"))), node(Some("z"))), &["n/a"]),
-            ("a node that keeps its zone", applied(Some(node(Some("z"))), node(Some("z"))), &[]),
+            (
+                "a new node with a zone",
+                applied(None, node(Some("z"))),
+                &["n/a"][..],
+            ),
+            (
+                "a node that changes its zone",
+                applied(Some(node(Some("y"))), node(Some("z"))),
+                &["n/a"],
+            ),
+            (
+                "a node that keeps its zone",
+                applied(Some(node(Some("z"))), node(Some("z"))),
+                &[],
+            ),
             ("a new node without a zone", applied(None, node(None)), &[]),
             ("a node that goes", Event::Deleted(node(Some("z"))), &[]),
         ] {

@@ -26,7 +26,10 @@ fn pod(name: &str, ip: &str, ready: bool, port: i32, deleting: bool) -> Arc<Pod>
 }
 
 fn bodies(actions: &[Action]) -> Vec<Value> {
-    actions.iter().filter_map(|a| a.as_write().map(|w| w.body.clone())).collect()
+    actions
+        .iter()
+        .filter_map(|a| a.as_write().map(|w| w.body.clone()))
+        .collect()
 }
 
 fn slices(service: &Service, pods: &[Arc<Pod>], existing: &[Arc<EndpointSlice>]) -> Vec<Action> {
@@ -55,8 +58,16 @@ fn conditions_follow_the_pod() {
     ];
     let got = bodies(&slices(&s, &pods, &[]));
     assert_eq!(got.len(), 1);
-    assert_eq!(got[0]["ports"], json!([{"name": "web", "port": 8080, "protocol": "TCP"}]));
-    let conditions: Vec<_> = got[0]["endpoints"].as_array().unwrap().iter().map(|e| e["conditions"].clone()).collect();
+    assert_eq!(
+        got[0]["ports"],
+        json!([{"name": "web", "port": 8080, "protocol": "TCP"}])
+    );
+    let conditions: Vec<_> = got[0]["endpoints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["conditions"].clone())
+        .collect();
     assert_eq!(
         conditions,
         [
@@ -69,15 +80,27 @@ fn conditions_follow_the_pod() {
 
 #[test]
 fn named_ports_differ_per_pod() {
-    let pods = [pod("a", "10.1.0.1", true, 8080, false), pod("b", "10.1.0.2", true, 9090, false)];
+    let pods = [
+        pod("a", "10.1.0.1", true, 8080, false),
+        pod("b", "10.1.0.2", true, 9090, false),
+    ];
     assert_eq!(slices(&service(json!({})), &pods, &[]).len(), 2);
 }
 
 #[test]
 fn only_what_changed_is_written() {
     let s = service(json!({}));
-    let many: Vec<_> =
-        (0..150).map(|i| pod(&format!("p{i:03}"), &format!("10.1.{}.{}", i / 100, i % 100), true, 80, false)).collect();
+    let many: Vec<_> = (0..150)
+        .map(|i| {
+            pod(
+                &format!("p{i:03}"),
+                &format!("10.1.{}.{}", i / 100, i % 100),
+                true,
+                80,
+                false,
+            )
+        })
+        .collect();
     let first = slices(&s, &many, &[]);
     assert_eq!(first.len(), 2);
     let existing = applied(&first);
@@ -85,14 +108,23 @@ fn only_what_changed_is_written() {
     let fewer: Vec<_> = many.iter().skip(1).cloned().collect();
     assert_eq!(slices(&s, &fewer, &existing).len(), 1);
     let none = slices(&s, &[], &existing);
-    assert_eq!(describe(&none).iter().filter(|l| l.starts_with("delete")).count(), 1);
+    assert_eq!(
+        describe(&none)
+            .iter()
+            .filter(|l| l.starts_with("delete"))
+            .count(),
+        1
+    );
     assert!(describe(&none).iter().any(|l| l.starts_with("update")));
 }
 
 #[test]
 fn no_selector_no_slices() {
     assert!(slices(&service(json!({"selector": null})), &[], &[]).is_empty());
-    assert_eq!(describe(&slices(&service(json!({})), &[], &[])), ["create EndpointSlice s-"]);
+    assert_eq!(
+        describe(&slices(&service(json!({})), &[], &[])),
+        ["create EndpointSlice s-"]
+    );
 }
 
 #[test]
@@ -102,9 +134,16 @@ fn endpoints_split_ready_from_unready() {
         pod("b", "10.1.0.2", false, 8080, false),
         pod("c", "10.1.0.3", true, 8080, true),
     ];
-    let got = bodies(&crate::endpoints::reconcile(&service(json!({})), &pods, None));
+    let got = bodies(&crate::endpoints::reconcile(
+        &service(json!({})),
+        &pods,
+        None,
+    ));
     assert_eq!(got[0]["subsets"][0]["addresses"][0]["ip"], "10.1.0.1");
-    assert_eq!(got[0]["subsets"][0]["notReadyAddresses"][0]["ip"], "10.1.0.2");
+    assert_eq!(
+        got[0]["subsets"][0]["notReadyAddresses"][0]["ip"],
+        "10.1.0.2"
+    );
     let old: Endpoints = serde_json::from_value(got[0].clone()).unwrap();
     assert!(crate::endpoints::reconcile(&service(json!({})), &pods, Some(&old)).is_empty());
 }
@@ -112,13 +151,21 @@ fn endpoints_split_ready_from_unready() {
 #[test]
 fn hand_written_endpoints_are_mirrored() {
     let s = service(json!({"selector": null}));
-    let e: Endpoints = serde_json::from_value(json!({"metadata": {"name": "s", "namespace": "n", "uid": "e"},
-        "subsets": [{"addresses": [{"ip": "192.0.2.9"}], "ports": [{"port": 8080}]}]}))
+    let e: Endpoints = serde_json::from_value(
+        json!({"metadata": {"name": "s", "namespace": "n", "uid": "e"},
+        "subsets": [{"addresses": [{"ip": "192.0.2.9"}], "ports": [{"port": 8080}]}]}),
+    )
     .unwrap();
     let first = crate::mirror::reconcile(Some(&s), Some(&e), &[]);
-    assert_eq!(bodies(&first)[0]["endpoints"][0]["addresses"], json!(["192.0.2.9"]));
+    assert_eq!(
+        bodies(&first)[0]["endpoints"][0]["addresses"],
+        json!(["192.0.2.9"])
+    );
     let existing = applied(&first);
     assert!(crate::mirror::reconcile(Some(&s), Some(&e), &existing).is_empty());
-    assert_eq!(describe(&crate::mirror::reconcile(Some(&s), None, &existing)), ["delete EndpointSlice s-0"]);
+    assert_eq!(
+        describe(&crate::mirror::reconcile(Some(&s), None, &existing)),
+        ["delete EndpointSlice s-0"]
+    );
     assert!(crate::mirror::reconcile(Some(&service(json!({}))), Some(&e), &[]).is_empty());
 }

@@ -18,15 +18,17 @@ mod pool;
 
 /// Returns the subnets of a node.
 fn held(node: &Node) -> Vec<IpNet> {
-    let Some(spec) = &node.spec else { return Vec::new() };
+    let Some(spec) = &node.spec else {
+        return Vec::new();
+    };
     let all = spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr);
     let mut found: Vec<IpNet> = all.filter_map(|c| c.parse().ok()).collect();
     found.dedup();
     found
 }
 
-/// The pools of all families and the subnets allocated from them. An allocation counts at once; the node's spec
-/// replaces it when it is observed.
+/// The pools of all families and the subnets allocated from them. An allocation counts at once; the
+/// node's spec replaces it when it is observed.
 #[derive(Debug)]
 struct Allocations {
     pools: Vec<Pool>,
@@ -40,7 +42,10 @@ impl Allocations {
         for pool in &mut pools {
             services.iter().for_each(|net| pool.occupy(*net));
         }
-        Self { pools, by_node: HashMap::new() }
+        Self {
+            pools,
+            by_node: HashMap::new(),
+        }
     }
 
     /// Records a node's subnets; a node without subnets keeps its allocation.
@@ -67,7 +72,11 @@ impl Allocations {
         if let Some(nets) = self.by_node.get(name) {
             return Some(nets.clone());
         }
-        let nets = self.pools.iter_mut().map(Pool::free).collect::<Option<Vec<_>>>()?;
+        let nets = self
+            .pools
+            .iter_mut()
+            .map(Pool::free)
+            .collect::<Option<Vec<_>>>()?;
         self.observe(name, nets.clone());
         Some(nets)
     }
@@ -99,7 +108,9 @@ pub fn ipam(setup: &mut Setup, ranges: &[Range], services: &[IpNet]) {
 
 impl Decide for Ipam {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
-        let Some(node) = self.nodes.get(key) else { return Vec::new() };
+        let Some(node) = self.nodes.get(key) else {
+            return Vec::new();
+        };
         if !held(&node).is_empty() {
             return Vec::new();
         }
@@ -126,12 +137,19 @@ mod tests {
 
     #[test]
     fn subnets_are_given_once_and_service_ranges_never() {
-        let range = Range { cluster: "10.1.0.0/22".parse().unwrap(), mask: 24 };
+        let range = Range {
+            cluster: "10.1.0.0/22".parse().unwrap(),
+            mask: 24,
+        };
         let mut all = Allocations::new(&[range], &["10.1.1.128/25".parse().unwrap()]);
         let mut next = |name: &str| all.allocate(name).map(|nets| nets[0].to_string());
         assert_eq!(next("a").as_deref(), Some("10.1.0.0/24"));
         assert_eq!(next("b").as_deref(), Some("10.1.2.0/24"));
-        assert_eq!(next("a").as_deref(), Some("10.1.0.0/24"), "what is given stays");
+        assert_eq!(
+            next("a").as_deref(),
+            Some("10.1.0.0/24"),
+            "what is given stays"
+        );
         assert_eq!(next("c").as_deref(), Some("10.1.3.0/24"));
         assert_eq!(next("d"), None);
         all.release("b");

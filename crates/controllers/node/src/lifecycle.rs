@@ -1,8 +1,9 @@
-//! Node health: marks nodes without heartbeats as unknown, and sets the taints that follow from conditions.
+//! Node health: marks nodes without heartbeats as unknown, and sets the taints that follow from
+//! conditions.
 //!
-//! A heartbeat is a change of the node's Lease or status, timed by this process, so that machines' clocks need not
-//! agree. If no node at all sends heartbeats, the fault is more likely on this side: nodes are marked unknown, but no
-//! pod is evicted.
+//! A heartbeat is a change of the node's Lease or status, timed by this process, so that machines'
+//! clocks need not agree. If no node at all sends heartbeats, the fault is more likely on this
+//! side: nodes are marked unknown, but no pod is evicted.
 
 mod conditions;
 mod taints;
@@ -18,7 +19,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, pods, reference, time, wake};
+use controllers_runtime::{
+    Action, Cache, Decide, Meta, Queue, Setup, Target, pods, reference, time, wake,
+};
 
 pub use conditions::condition;
 
@@ -65,17 +68,18 @@ pub fn reconcile(view: &View<'_>) -> Vec<Action> {
         }
         actions.extend(view.pods.iter().filter_map(|p| unready(p, view.now)));
     }
-    // The patch replaces the whole list of taints, so it names the version that it was computed from; otherwise it
-    // would drop taints that other clients added meanwhile. A status write changes the version, so the taints follow
-    // in the reconcile that its event causes.
+    // The patch replaces the whole list of taints, so it names the version that it was computed
+    // from; otherwise it would drop taints that other clients added meanwhile. A status write
+    // changes the version, so the taints follow in the reconcile that its event causes.
     let wanted = taints::wanted(&node, view.light, view.now).filter(|_| !marked);
     if let Some(wanted) = wanted {
-        let patch =
-            json!({ "metadata": { "resourceVersion": node.meta().resource_version }, "spec": { "taints": wanted } });
+        let patch = json!({ "metadata": { "resourceVersion": node.meta().resource_version }, "spec": { "taints": wanted } });
         actions.push(Action::merge(Target::of(&node), patch).ignore_absent());
     }
     if !silent {
-        actions.push(Action::Requeue(time::until(view.heard + view.grace, view.now) + Duration::from_millis(100)));
+        actions.push(Action::Requeue(
+            time::until(view.heard + view.grace, view.now) + Duration::from_millis(100),
+        ));
     }
     actions
 }
@@ -108,12 +112,33 @@ pub fn lifecycle(setup: &mut Setup, patience: Patience) {
     let queue = Queue::new();
     let heard = Heard::default();
     let (ear, waiting) = (heard.clone(), queue.clone());
-    let nodes = setup.informers.of::<Node>().on(move |event| on_node(event, &ear, &waiting)).cache();
+    let nodes = setup
+        .informers
+        .of::<Node>()
+        .on(move |event| on_node(event, &ear, &waiting))
+        .cache();
     let (ear, waiting, known) = (heard.clone(), queue.clone(), nodes.clone());
     let leases = ListParams::default().fields("metadata.namespace=kube-node-lease");
-    let _ = setup.informers.selected::<Lease>(leases).on(move |event| on_lease(event, &ear, &waiting, &known));
-    let pods = setup.informers.of::<Pod>().index(pods::BY_NODE, pods::by_node).cache();
-    setup.decide("node-controller", 1, queue, Lifecycle { nodes, pods, heard, patience });
+    let _ = setup
+        .informers
+        .selected::<Lease>(leases)
+        .on(move |event| on_lease(event, &ear, &waiting, &known));
+    let pods = setup
+        .informers
+        .of::<Pod>()
+        .index(pods::BY_NODE, pods::by_node)
+        .cache();
+    setup.decide(
+        "node-controller",
+        1,
+        queue,
+        Lifecycle {
+            nodes,
+            pods,
+            heard,
+            patience,
+        },
+    );
 }
 
 fn on_node(event: &Event<Node>, heard: &Heard, queue: &Queue) {
@@ -125,7 +150,9 @@ fn on_node(event: &Event<Node>, heard: &Heard, queue: &Queue) {
         Event::Applied { old, new } => {
             let beat = |n: &Node| condition(n, "Ready").and_then(|c| c.last_heartbeat_time.clone());
             if old.as_ref().is_none_or(|o| beat(o) != beat(new)) {
-                heard.lock().insert(node.name().to_owned(), Timestamp::now());
+                heard
+                    .lock()
+                    .insert(node.name().to_owned(), Timestamp::now());
             }
             wake::itself::<Node>(queue)(event);
         }
@@ -133,9 +160,13 @@ fn on_node(event: &Event<Node>, heard: &Heard, queue: &Queue) {
 }
 
 fn on_lease(event: &Event<Lease>, heard: &Heard, queue: &Queue, nodes: &Cache<Node>) {
-    let Event::Applied { old, new } = event else { return };
+    let Event::Applied { old, new } = event else {
+        return;
+    };
     let renewed = |l: &Lease| l.spec.as_ref().and_then(|s| s.renew_time.clone());
-    if new.namespace() != "kube-node-lease" || old.as_ref().is_some_and(|o| renewed(o) == renewed(new)) {
+    if new.namespace() != "kube-node-lease"
+        || old.as_ref().is_some_and(|o| renewed(o) == renewed(new))
+    {
         return;
     }
     heard.lock().insert(new.name().to_owned(), Timestamp::now());
@@ -149,7 +180,11 @@ fn on_lease(event: &Event<Lease>, heard: &Heard, queue: &Queue, nodes: &Cache<No
 impl Lifecycle {
     fn grace(&self, node: &Node) -> Duration {
         let reported = condition(node, "Ready").is_some_and(|c| c.last_heartbeat_time.is_some());
-        if reported { self.patience.grace } else { self.patience.startup }
+        if reported {
+            self.patience.grace
+        } else {
+            self.patience.startup
+        }
     }
 
     fn light(&self, now: Timestamp) -> bool {
@@ -163,10 +198,19 @@ impl Lifecycle {
 
 impl Decide for Lifecycle {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
-        let Some(node) = self.nodes.get(key) else { return Vec::new() };
+        let Some(node) = self.nodes.get(key) else {
+            return Vec::new();
+        };
         let heard = self.heard.lock().get(key).copied().unwrap_or(now);
         let pods = self.pods.by(pods::BY_NODE, key);
-        reconcile(&View { node: &node, heard, grace: self.grace(&node), light: self.light(now), pods: &pods, now })
+        reconcile(&View {
+            node: &node,
+            heard,
+            grace: self.grace(&node),
+            light: self.light(now),
+            pods: &pods,
+            now,
+        })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Pod garbage collection: pods of deleted nodes, deleted pods that were never bound, and terminated pods above the
-//! threshold.
+//! Pod garbage collection: pods of deleted nodes, deleted pods that were never bound, and
+//! terminated pods above the threshold.
 
 use std::time::Duration;
 
@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
 
-use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, Verb, Write, pods, time};
+use controllers_runtime::{
+    Action, Cache, Decide, Meta, Queue, Setup, Target, Verb, Write, pods, time,
+};
 
 /// Time for which a node must be missing before its pods count as orphaned.
 const QUARANTINE: Duration = Duration::from_secs(40);
@@ -61,36 +63,65 @@ pub fn pod_gc(setup: &mut Setup, threshold: usize) {
     let (waiting, gone) = (queue.clone(), queue.clone());
     let nodes = setup.informers.of::<Node>().cache();
     let known = nodes.clone();
-    let kind = setup.informers.of::<Pod>().index(pods::BY_NODE, pods::by_node).on(move |event| {
-        let Event::Applied { old, new } = event else { return };
-        let node = pods::node_name(new);
-        if node.is_empty() && new.deleting() {
-            waiting.add(new.key());
-        } else if !node.is_empty() && old.is_none() && known.get(node).is_none() {
-            waiting.add_after(new.key(), QUARANTINE);
-        }
-        if threshold > 0 && pods::is_terminal(new) && !old.as_ref().is_some_and(|o| pods::is_terminal(o)) {
-            waiting.add(CENSUS.to_owned());
-        }
-    });
+    let kind = setup
+        .informers
+        .of::<Pod>()
+        .index(pods::BY_NODE, pods::by_node)
+        .on(move |event| {
+            let Event::Applied { old, new } = event else {
+                return;
+            };
+            let node = pods::node_name(new);
+            if node.is_empty() && new.deleting() {
+                waiting.add(new.key());
+            } else if !node.is_empty() && old.is_none() && known.get(node).is_none() {
+                waiting.add_after(new.key(), QUARANTINE);
+            }
+            if threshold > 0
+                && pods::is_terminal(new)
+                && !old.as_ref().is_some_and(|o| pods::is_terminal(o))
+            {
+                waiting.add(CENSUS.to_owned());
+            }
+        });
     let pods = kind.cache();
     let on_node = pods.clone();
     let _ = setup.informers.of::<Node>().on(move |event| {
         if let Event::Deleted(node) = event {
-            on_node.by(pods::BY_NODE, node.name()).iter().for_each(|p| gone.add_after(p.key(), QUARANTINE));
+            on_node
+                .by(pods::BY_NODE, node.name())
+                .iter()
+                .for_each(|p| gone.add_after(p.key(), QUARANTINE));
         }
     });
-    setup.decide("pod-garbage-collector", 1, queue, PodGc { pods, nodes, threshold });
+    setup.decide(
+        "pod-garbage-collector",
+        1,
+        queue,
+        PodGc {
+            pods,
+            nodes,
+            threshold,
+        },
+    );
 }
 
 impl PodGc {
     /// Returns deletions of the oldest terminated pods above the threshold.
     fn surplus(&self) -> Vec<Action> {
-        let mut ended: Vec<_> =
-            self.pods.list().into_iter().filter(|p| pods::is_terminal(p) && !p.deleting()).collect();
+        let mut ended: Vec<_> = self
+            .pods
+            .list()
+            .into_iter()
+            .filter(|p| pods::is_terminal(p) && !p.deleting())
+            .collect();
         let count = ended.len().saturating_sub(self.threshold);
         ended.sort_by_key(|p| p.created());
-        ended.into_iter().take(count).map(|p| force_delete(&p)).collect()
+        ended
+            .into_iter()
+            .take(count)
+            .map(|p| force_delete(&p))
+            .collect()
     }
 }
 
@@ -99,7 +130,9 @@ impl Decide for PodGc {
         if key == CENSUS {
             return self.surplus();
         }
-        let Some(pod) = self.pods.get(key) else { return Vec::new() };
+        let Some(pod) = self.pods.get(key) else {
+            return Vec::new();
+        };
         let lost = self.nodes.get(pods::node_name(&pod)).is_none();
         reconcile(&pod, lost, now)
     }
@@ -119,11 +152,16 @@ mod tests {
             (Some("a"), false, true, vec!["status Pod p", "delete Pod p"]),
             (Some("a"), true, false, vec![]),
         ] {
-            let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "p",
+            let pod: Pod = serde_json::from_value(
+                json!({"metadata": {"name": "p", "namespace": "n", "uid": "p",
                 "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")},
-                "spec": {"containers": [], "nodeName": node}, "status": {"phase": "Running"}}))
+                "spec": {"containers": [], "nodeName": node}, "status": {"phase": "Running"}}),
+            )
             .unwrap();
-            assert_eq!(describe(&reconcile(&pod, lost, Timestamp::UNIX_EPOCH)), expect);
+            assert_eq!(
+                describe(&reconcile(&pod, lost, Timestamp::UNIX_EPOCH)),
+                expect
+            );
         }
     }
 }

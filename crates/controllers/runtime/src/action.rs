@@ -1,7 +1,8 @@
 //! Actions: the result of a reconcile. Reconcilers return actions; only the executor performs them.
 //!
-//! Actions are performed in order. The first failure stops the reconcile and the key is retried with back-off, so a
-//! later action may rely on the earlier ones. This module does not know a client.
+//! Actions are performed in order. The first failure stops the reconcile and the key is retried
+//! with back-off, so a later action may rely on the earlier ones. This module does not know a
+//! client.
 
 use std::time::Duration;
 
@@ -99,8 +100,8 @@ pub enum Action {
     Write(Box<Write>),
     /// Independent writes: sent in growing groups, stopped at the first group with a failure.
     Batch(Vec<Write>),
-    /// Stops the reconcile unless the API server still has the object with its UID and without a deletion request:
-    /// caches of two kinds are not ordered with each other.
+    /// Stops the reconcile unless the API server still has the object with its UID and without a
+    /// deletion request: caches of two kinds are not ordered with each other.
     Confirm(Target),
     /// An event without a write.
     Event(Note),
@@ -111,7 +112,14 @@ pub enum Action {
 impl Write {
     /// Creates a write without events.
     pub fn new(verb: Verb, target: Target, body: Value) -> Self {
-        Self { verb, target, body, notes: Notes::default(), tolerate: Tolerate::default(), if_exists: Vec::new() }
+        Self {
+            verb,
+            target,
+            body,
+            notes: Notes::default(),
+            tolerate: Tolerate::default(),
+            if_exists: Vec::new(),
+        }
     }
 
     /// Creates a typed object.
@@ -121,14 +129,23 @@ impl Write {
 
     /// Deletes exactly this object, in the background.
     pub fn delete<K: Object>(object: &K) -> Self {
-        let mut write = Self::new(Verb::Delete, Target::of(object), delete_options(object.uid(), "Background"));
+        let mut write = Self::new(
+            Verb::Delete,
+            Target::of(object),
+            delete_options(object.uid(), "Background"),
+        );
         write.tolerate.absent = true;
         write.tolerate.conflict = true;
         write
     }
 
     /// Adds the events for success and failure, with `regarding` as their object.
-    pub fn notes(mut self, regarding: &ObjectReference, success: (&str, &str), failure: (&str, &str)) -> Self {
+    pub fn notes(
+        mut self,
+        regarding: &ObjectReference,
+        success: (&str, &str),
+        failure: (&str, &str),
+    ) -> Self {
         self.notes.success = Some(Note::normal(regarding, success.0, success.1));
         self.notes.failure = Some(Note::warning(regarding, failure.0, failure.1));
         self
@@ -148,7 +165,10 @@ impl Note {
 
     /// Builds a Warning event.
     pub fn warning(regarding: &ObjectReference, reason: &str, message: &str) -> Self {
-        Self { kind: EventType::Warning, ..Self::normal(regarding, reason, message) }
+        Self {
+            kind: EventType::Warning,
+            ..Self::normal(regarding, reason, message)
+        }
     }
 }
 
@@ -250,7 +270,10 @@ impl Action {
 pub fn describe(actions: &[Action]) -> Vec<String> {
     let one = |w: &Write| {
         let name = if w.target.name.is_empty() {
-            w.body.pointer("/metadata/generateName").and_then(Value::as_str).unwrap_or_default()
+            w.body
+                .pointer("/metadata/generateName")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
         } else {
             &w.target.name
         };
@@ -259,7 +282,10 @@ pub fn describe(actions: &[Action]) -> Vec<String> {
             Verb::Update => "update",
             Verb::UpdateStatus => "status",
             Verb::Merge(None) | Verb::Strategic(None) => "patch",
-            Verb::Merge(Some(sub)) | Verb::Strategic(Some(sub)) | Verb::Post(sub) | Verb::Put(sub) => sub,
+            Verb::Merge(Some(sub))
+            | Verb::Strategic(Some(sub))
+            | Verb::Post(sub)
+            | Verb::Put(sub) => sub,
             Verb::Delete => "delete",
         };
         format!("{verb} {} {name}", w.target.kind)

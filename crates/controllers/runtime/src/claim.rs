@@ -1,8 +1,9 @@
 //! Adoption and release: objects belong to a controller by selector and owner reference.
 //!
-//! An orphan that matches is adopted, an owned object that no longer matches is released, and objects of other
-//! controllers are not touched. A controller whose deletion was requested changes nothing; before the first adoption
-//! it is read from the API server, because the cache may not show the deletion yet.
+//! An orphan that matches is adopted, an owned object that no longer matches is released, and
+//! objects of other controllers are not touched. A controller whose deletion was requested changes
+//! nothing; before the first adoption it is read from the API server, because the cache may not
+//! show the deletion yet.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ pub struct Claim<K> {
     pub actions: Vec<Action>,
 }
 
-/// Sorts `candidates` into owned and foreign objects. `adoptable` can exclude an orphan (a StatefulSet adopts only
-/// pods with its own names).
+/// Sorts `candidates` into owned and foreign objects. `adoptable` can exclude an orphan (a
+/// StatefulSet adopts only pods with its own names).
 pub fn claim<O: Object, K: Object>(
     owner: &O,
     selector: &LabelSelector,
@@ -30,7 +31,10 @@ pub fn claim<O: Object, K: Object>(
     adoptable: impl Fn(&K) -> bool,
     finalizers: &[&str],
 ) -> Claim<K> {
-    let mut out = Claim { owned: Vec::new(), actions: Vec::new() };
+    let mut out = Claim {
+        owned: Vec::new(),
+        actions: Vec::new(),
+    };
     let mut confirmed = false;
     for item in candidates {
         let matched = labels::matches(selector, item.meta().labels.as_ref()) && adoptable(item);
@@ -67,8 +71,11 @@ fn adopt<O: Object, K: Object>(owner: &O, item: &K, finalizers: &[&str]) -> Acti
 
 fn release<O: Object, K: Object>(owner: &O, item: &K) -> Action {
     let drop = json!({ "$patch": "delete", "uid": owner.uid() });
-    Action::strategic(Target::of(item), json!({ "metadata": { "uid": item.uid(), "ownerReferences": [drop] } }))
-        .ignore_absent()
+    Action::strategic(
+        Target::of(item),
+        json!({ "metadata": { "uid": item.uid(), "ownerReferences": [drop] } }),
+    )
+    .ignore_absent()
 }
 
 #[cfg(test)]
@@ -83,8 +90,10 @@ mod tests {
             |uid| json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": uid, "controller": true}]),
         );
         Arc::new(
-            serde_json::from_value(json!({"metadata": {"name": name, "namespace": "n", "uid": name,
-            "labels": {"app": app}, "ownerReferences": refs}}))
+            serde_json::from_value(
+                json!({"metadata": {"name": name, "namespace": "n", "uid": name,
+            "labels": {"app": app}, "ownerReferences": refs}}),
+            )
             .unwrap(),
         )
     }
@@ -104,6 +113,13 @@ mod tests {
         let names: Vec<_> = got.owned.iter().map(|p| p.name()).collect();
         assert_eq!(names, ["mine", "orphan"]);
         let actions = crate::action::describe(&got.actions);
-        assert_eq!(actions, ["confirm ReplicaSet r", "patch Pod orphan", "patch Pod stray"]);
+        assert_eq!(
+            actions,
+            [
+                "confirm ReplicaSet r",
+                "patch Pod orphan",
+                "patch Pod stray"
+            ]
+        );
     }
 }

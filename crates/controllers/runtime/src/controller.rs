@@ -1,7 +1,8 @@
 //! A controller: its event handlers, its reconciler, and its workers.
 //!
-//! Keys come from informer events through a rate-limited queue. One worker at a time reconciles a key, and only once
-//! the caches show the writes of its last reconcile: a reconciler never sees a cache without its own writes.
+//! Keys come from informer events through a rate-limited queue. One worker at a time reconciles a
+//! key, and only once the caches show the writes of its last reconcile: a reconciler never sees a
+//! cache without its own writes.
 
 use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
@@ -76,7 +77,9 @@ pub struct Setup {
 
 impl std::fmt::Debug for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Setup").field("controllers", &self.registered.len()).finish_non_exhaustive()
+        f.debug_struct("Setup")
+            .field("controllers", &self.registered.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -98,15 +101,28 @@ impl Setup {
         self.register(name, workers, queue, Logic::Decide(Arc::new(logic)));
     }
 
-    /// Registers a reconciler that reads and writes with the process's own identity: the service accounts of other
-    /// controllers depend on it, so it can't have its own.
-    pub fn drive_as_process(&mut self, name: &'static str, workers: usize, queue: Queue, logic: impl Drive) {
+    /// Registers a reconciler that reads and writes with the process's own identity: the service
+    /// accounts of other controllers depend on it, so it can't have its own.
+    pub fn drive_as_process(
+        &mut self,
+        name: &'static str,
+        workers: usize,
+        queue: Queue,
+        logic: impl Drive,
+    ) {
         let root = Accounts::new(self.client.clone(), false);
         let recorder = Recorder::new(self.client.clone(), name, "");
         let executor = Executor::new(Arc::new(root.of(name)), recorder);
         let logic = Logic::Drive(Arc::new(logic));
         let needs = self.informers.take_touched();
-        self.registered.push(Registered { name, workers, queue, logic, executor, needs });
+        self.registered.push(Registered {
+            name,
+            workers,
+            queue,
+            logic,
+            executor,
+            needs,
+        });
     }
 
     /// Registers a reconciler that reads from the API server.
@@ -123,17 +139,32 @@ impl Setup {
     fn register(&mut self, name: &'static str, workers: usize, queue: Queue, logic: Logic) {
         let executor = self.executor(name);
         let needs = self.informers.take_touched();
-        self.registered.push(Registered { name, workers, queue, logic, executor, needs });
+        self.registered.push(Registered {
+            name,
+            workers,
+            queue,
+            logic,
+            executor,
+            needs,
+        });
     }
 
-    /// Runs everything until `stop`, which also aborts running reconciles: after a lost Lease another process writes.
-    /// A controller starts when the kinds it reads are listed, whatever the state of other kinds.
+    /// Runs everything until `stop`, which also aborts running reconciles: after a lost Lease
+    /// another process writes. A controller starts when the kinds it reads are listed, whatever the
+    /// state of other kinds.
     pub async fn run(mut self, stop: CancellationToken) {
         let view = self.informers.view();
         let ready = self.informers.start(&self.tasks, &stop);
-        tracing::info!(controllers = self.registered.len(), "controllers start as their caches fill");
+        tracing::info!(
+            controllers = self.registered.len(),
+            "controllers start as their caches fill"
+        );
         for controller in std::mem::take(&mut self.registered) {
-            let needed: Vec<_> = controller.needs.iter().filter_map(|id| ready.get(id).cloned()).collect();
+            let needed: Vec<_> = controller
+                .needs
+                .iter()
+                .filter_map(|id| ready.get(id).cloned())
+                .collect();
             let ready = join_all(needed).map(drop).boxed().shared();
             self.begin(controller, &view, &ready, &stop);
         }
@@ -193,7 +224,8 @@ impl Worker {
         }
     }
 
-    /// Returns the delay of the next check if the caches do not show the last reconcile's writes yet.
+    /// Returns the delay of the next check if the caches do not show the last reconcile's writes
+    /// yet.
     fn lag(&self, key: &str) -> Option<Duration> {
         let mut all = self.pending.lock();
         let waiting = all.get_mut(key)?;
@@ -223,7 +255,11 @@ impl Worker {
             Err(error) => self.failed(key, &error, &mut done).await,
         }
         if !done.pending.is_empty() {
-            self.pending.lock().entry(key.to_owned()).or_default().extend(done.pending);
+            self.pending
+                .lock()
+                .entry(key.to_owned())
+                .or_default()
+                .extend(done.pending);
         }
         if let Some(after) = done.requeue {
             self.queue.add_after(key.to_owned(), after);
@@ -231,7 +267,8 @@ impl Worker {
     }
 
     async fn failed(&self, key: &str, error: &Error, done: &mut Done) {
-        let passing = error.is_conflict() || error.is_not_found() || error.is_namespace_terminating();
+        let passing =
+            error.is_conflict() || error.is_not_found() || error.is_namespace_terminating();
         if passing {
             tracing::debug!(controller = self.name, key, %error, "trying again");
         } else {
@@ -244,7 +281,8 @@ impl Worker {
             }
         }
         if error.is_namespace_terminating() {
-            // No create can succeed in this namespace, and its objects are deleted with it: don't retry.
+            // No create can succeed in this namespace, and its objects are deleted with it: don't
+            // retry.
             self.queue.forget(&key.to_owned());
         } else {
             self.queue.add_rate_limited(key.to_owned());

@@ -1,7 +1,8 @@
 //! Identities of controllers: the process's own, or one service account each.
 //!
-//! With service accounts every controller has only the permissions of its bootstrap role. Tokens are requested before
-//! the first write and again before they expire; all accounts share one connection, which has no client certificate.
+//! With service accounts every controller has only the permissions of its bootstrap role. Tokens
+//! are requested before the first write and again before they expire; all accounts share one
+//! connection, which has no client certificate.
 
 use std::time::{Duration, Instant};
 
@@ -22,10 +23,15 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Creates a source: with `separate` each controller gets its own service account, else the process's identity.
+    /// Creates a source: with `separate` each controller gets its own service account, else the
+    /// process's identity.
     pub fn new(root: Client, separate: bool) -> Self {
         let anonymous = separate.then(|| {
-            let config = Config { identity: None, token: None, ..root.config().clone() };
+            let config = Config {
+                identity: None,
+                token: None,
+                ..root.config().clone()
+            };
             Client::new(config)
         });
         Self { root, anonymous }
@@ -33,7 +39,11 @@ impl Accounts {
 
     /// Returns the identity of one controller.
     pub fn of(&self, name: &str) -> Account {
-        Account { name: name.to_owned(), accounts: self.clone(), held: Mutex::new(None) }
+        Account {
+            name: name.to_owned(),
+            accounts: self.clone(),
+            held: Mutex::new(None),
+        }
     }
 }
 
@@ -48,7 +58,9 @@ pub struct Account {
 impl Account {
     /// Returns a client with this identity.
     pub async fn client(&self) -> Result<Client, Error> {
-        let Some(anonymous) = &self.accounts.anonymous else { return Ok(self.accounts.root.clone()) };
+        let Some(anonymous) = &self.accounts.anonymous else {
+            return Ok(self.accounts.root.clone());
+        };
         let mut held = self.held.lock().await;
         if let Some((client, until)) = held.as_ref()
             && Instant::now() < *until
@@ -57,7 +69,10 @@ impl Account {
         }
         let token = self.token().await?;
         let client = anonymous.with_token(Source::Inline(token.into_bytes()));
-        *held = Some((client.clone(), Instant::now() + Duration::from_secs(LIFETIME.unsigned_abs() * 4 / 5)));
+        *held = Some((
+            client.clone(),
+            Instant::now() + Duration::from_secs(LIFETIME.unsigned_abs() * 4 / 5),
+        ));
         Ok(client)
     }
 
@@ -78,7 +93,10 @@ impl Account {
 
     async fn request(&self) -> Result<String, Error> {
         let wanted = TokenRequest {
-            spec: Some(TokenRequestSpec { expiration_seconds: Some(LIFETIME), ..TokenRequestSpec::default() }),
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(LIFETIME),
+                ..TokenRequestSpec::default()
+            }),
             ..TokenRequest::default()
         };
         let api = self.accounts.root.namespaced::<ServiceAccount>(NAMESPACE);
@@ -95,7 +113,13 @@ impl Account {
             },
             ..ServiceAccount::default()
         };
-        match self.accounts.root.namespaced(NAMESPACE).create(&account).await {
+        match self
+            .accounts
+            .root
+            .namespaced(NAMESPACE)
+            .create(&account)
+            .await
+        {
             Err(error) if !error.is_already_exists() => Err(error),
             _ => Ok(()),
         }

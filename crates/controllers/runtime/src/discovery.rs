@@ -33,7 +33,8 @@ pub struct Discovered {
 }
 
 /// Accepts aggregated discovery, and the older form that servers without it return.
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+const AGGREGATED: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 
 #[derive(Deserialize)]
 struct Aggregated {
@@ -121,16 +122,21 @@ struct Row {
     verbs: Vec<String>,
 }
 
-/// Reads discovery: two requests to a server with aggregated discovery, one per group version to an older one. A
-/// group that fails is listed in the result; a server that fails is an error.
+/// Reads discovery: two requests to a server with aggregated discovery, one per group version to an
+/// older one. A group that fails is listed in the result; a server that fails is an error.
 pub async fn discover(client: &Client) -> Result<Discovered, Error> {
     let mut found = Discovered::default();
     for path in ["/api", "/apis"] {
-        let document: Aggregated = client.request(Request::get(path).accept(AGGREGATED)).await?;
+        let document: Aggregated = client
+            .request(Request::get(path).accept(AGGREGATED))
+            .await?;
         if document.kind != "APIGroupDiscoveryList" {
             return discover_by_version(client).await;
         }
-        document.items.into_iter().for_each(|group| found.add_group(group));
+        document
+            .items
+            .into_iter()
+            .for_each(|group| found.add_group(group));
     }
     Ok(found)
 }
@@ -146,8 +152,12 @@ async fn discover_by_version(client: &Client) -> Result<Discovered, Error> {
         for version in versions {
             let path = format!("/apis/{}", version.group_version);
             match client.request::<ResourceList>(Request::get(path)).await {
-                Ok(list) => rows(&group.name, &version.version, list).for_each(|served| found.add(served)),
-                Err(error) => found.failures.push(format!("{}: {error}", version.group_version)),
+                Ok(list) => {
+                    rows(&group.name, &version.version, list).for_each(|served| found.add(served))
+                }
+                Err(error) => found
+                    .failures
+                    .push(format!("{}: {error}", version.group_version)),
             }
         }
     }
@@ -157,13 +167,19 @@ async fn discover_by_version(client: &Client) -> Result<Discovered, Error> {
 impl Discovered {
     /// Builds the result for a server whose discovery can't be read.
     pub fn failed(error: &Error) -> Self {
-        Self { failures: vec![error.to_string()], ..Self::default() }
+        Self {
+            failures: vec![error.to_string()],
+            ..Self::default()
+        }
     }
 
-    /// Adds a resource unless a preferred version of its group has it. A resource that only an older version has is
-    /// added, too.
+    /// Adds a resource unless a preferred version of its group has it. A resource that only an
+    /// older version has is added, too.
     fn add(&mut self, served: Served) {
-        let id = (served.resource.group.clone(), served.resource.plural.clone());
+        let id = (
+            served.resource.group.clone(),
+            served.resource.plural.clone(),
+        );
         if self.known.insert(id) {
             self.resources.push(served);
         }
@@ -172,7 +188,10 @@ impl Discovered {
     fn add_group(&mut self, group: AggregatedGroup) {
         for version in group.versions {
             if version.freshness == "Stale" {
-                self.failures.push(format!("{}/{}: its server does not answer", group.metadata.name, version.version));
+                self.failures.push(format!(
+                    "{}/{}: its server does not answer",
+                    group.metadata.name, version.version
+                ));
             }
             for row in version.resources {
                 let kind = row.response_kind.unwrap_or_default();
@@ -192,7 +211,10 @@ impl Discovered {
 }
 
 fn rows(group: &str, version: &str, list: ResourceList) -> impl Iterator<Item = Served> {
-    let plain = list.resources.into_iter().filter(|row| !row.name.contains('/'));
+    let plain = list
+        .resources
+        .into_iter()
+        .filter(|row| !row.name.contains('/'));
     plain.map(move |row| Served {
         resource: ApiResource {
             group: group.to_owned(),
@@ -212,7 +234,12 @@ mod tests {
     use crate::testing::serve;
 
     fn names(found: &Discovered) -> Vec<String> {
-        let name = |s: &Served| format!("{}/{} {}", s.resource.group, s.resource.version, s.resource.plural);
+        let name = |s: &Served| {
+            format!(
+                "{}/{} {}",
+                s.resource.group, s.resource.version, s.resource.plural
+            )
+        };
         found.resources.iter().map(name).collect()
     }
 
@@ -259,12 +286,17 @@ mod tests {
                     r#"{"kind":"APIGroupList","groups":[{"name":"x.io","versions":[
                     {"groupVersion":"x.io/v1","version":"v1"}]}]}"#
                 }
-                _ => r#"{"resources":[{"name":"as","kind":"A","namespaced":false,"verbs":["get"]}]}"#,
+                _ => {
+                    r#"{"resources":[{"name":"as","kind":"A","namespaced":false,"verbs":["get"]}]}"#
+                }
             };
             Some(document.to_owned())
         })
         .await
         .unwrap();
-        assert_eq!(names(&discover(&client).await.unwrap()), ["/v1 pods", "x.io/v1 as"]);
+        assert_eq!(
+            names(&discover(&client).await.unwrap()),
+            ["/v1 pods", "x.io/v1 as"]
+        );
     }
 }

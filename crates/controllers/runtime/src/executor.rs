@@ -1,4 +1,5 @@
-//! The executor: performs actions, records events, and tracks the writes that the caches do not show yet.
+//! The executor: performs actions, records events, and tracks the writes that the caches do not
+//! show yet.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +16,8 @@ use crate::credentials::Account;
 use crate::informers::View;
 use crate::object::{Meta, Target};
 
-/// Maximum time for which a key waits until the caches show its writes, as long as upstream's expectations. A shorter
-/// time creates a second set of pods when a watch lags under load.
+/// Maximum time for which a key waits until the caches show its writes, as long as upstream's
+/// expectations. A shorter time creates a second set of pods when a watch lags under load.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Minimum and maximum interval between two checks of the caches while a key waits.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -99,7 +100,8 @@ impl Executor {
             EventType::Normal => ClientEventType::Normal,
             EventType::Warning => ClientEventType::Warning,
         };
-        self.recorder.event(&note.regarding, kind, &note.reason, note.message.clone());
+        self.recorder
+            .event(&note.regarding, kind, &note.reason, note.message.clone());
     }
 
     /// Performs actions in order up to the first failure. `done` then lists the writes before it.
@@ -121,21 +123,30 @@ impl Executor {
     /// Reads the object from the API server.
     ///
     /// # Errors
-    /// A conflict with the reconcile's assumption: it is deleted, another one of the same name, or its deletion was
-    /// requested.
+    /// A conflict with the reconcile's assumption: it is deleted, another one of the same name, or
+    /// its deletion was requested.
     async fn confirm(&self, target: &Target) -> Result<(), Error> {
         let found: PartialObject = self.request(Request::get(target.path())).await?;
         let same = target.uid.as_deref().is_none_or(|uid| uid == found.uid());
         if same && !found.deleting() {
             return Ok(());
         }
-        let message = format!("{} {} was deleted or is being deleted", target.kind, target.key());
+        let message = format!(
+            "{} {} was deleted or is being deleted",
+            target.kind,
+            target.key()
+        );
         let (reason, code) = (Some("Conflict".to_owned()), Some(409));
-        Err(Error::Api(Box::new(Status { message: Some(message), reason, code, ..Status::default() })))
+        Err(Error::Api(Box::new(Status {
+            message: Some(message),
+            reason,
+            code,
+            ..Status::default()
+        })))
     }
 
-    /// Sends groups of 1, 2, 4 and so on: fast if the server accepts them, without flooding a server that rejects
-    /// them.
+    /// Sends groups of 1, 2, 4 and so on: fast if the server accepts them, without flooding a
+    /// server that rejects them.
     async fn batch(&self, writes: Vec<Write>, done: &mut Done) -> Result<(), Error> {
         let mut rest = writes.into_iter();
         let mut size = 1;
@@ -188,7 +199,10 @@ impl Executor {
 
     fn note(&self, note: Option<Note>, name: &str, error: &str) {
         if let Some(note) = note {
-            let message = note.message.replace("{name}", name).replace("{error}", error);
+            let message = note
+                .message
+                .replace("{name}", name)
+                .replace("{error}", error);
             self.record(&Note { message, ..note });
         }
     }
@@ -216,8 +230,16 @@ fn request(write: &Write) -> Result<Request, Error> {
         Verb::Create => (m::POST, write.target.collection(), "application/json"),
         Verb::Update => (m::PUT, path, "application/json"),
         Verb::UpdateStatus => (m::PUT, format!("{path}/status"), "application/json"),
-        Verb::Merge(sub) => (m::PATCH, with_sub(path, *sub), "application/merge-patch+json"),
-        Verb::Strategic(sub) => (m::PATCH, with_sub(path, *sub), "application/strategic-merge-patch+json"),
+        Verb::Merge(sub) => (
+            m::PATCH,
+            with_sub(path, *sub),
+            "application/merge-patch+json",
+        ),
+        Verb::Strategic(sub) => (
+            m::PATCH,
+            with_sub(path, *sub),
+            "application/strategic-merge-patch+json",
+        ),
         Verb::Delete => (m::DELETE, path, "application/json"),
         Verb::Post(sub) => (m::POST, format!("{path}/{sub}"), "application/json"),
         Verb::Put(sub) => (m::PUT, format!("{path}/{sub}"), "application/json"),
@@ -245,20 +267,38 @@ fn tolerated(write: &Write, error: &Error) -> bool {
 fn awaited(write: &Write, answer: &Value) -> Option<Pending> {
     let target = &write.target;
     let what = if write.verb == Verb::Delete {
-        Awaited::Gone { key: target.key(), uid: target.uid.clone()? }
+        Awaited::Gone {
+            key: target.key(),
+            uid: target.uid.clone()?,
+        }
     } else if matches!(write.verb, Verb::Post(_)) {
         return None;
     } else {
-        Awaited::Version(answer.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()?)
+        Awaited::Version(
+            answer
+                .pointer("/metadata/resourceVersion")?
+                .as_str()?
+                .parse()
+                .ok()?,
+        )
     };
-    Some(Pending { group: target.group.clone(), kind: target.kind.clone(), what, since: Instant::now() })
+    Some(Pending {
+        group: target.group.clone(),
+        kind: target.kind.clone(),
+        what,
+        since: Instant::now(),
+    })
 }
 
 fn answer_name(write: &Write, answer: &Value) -> String {
     if !write.target.name.is_empty() {
         return write.target.name.clone();
     }
-    answer.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned()
+    answer
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -275,9 +315,17 @@ mod tests {
         informers.of::<ConfigMap>();
         let view = informers.view();
         let settled = |seconds| {
-            let since = Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+            let since = Instant::now()
+                .checked_sub(Duration::from_secs(seconds))
+                .unwrap();
             let what = Awaited::Version(5);
-            Pending { group: String::new(), kind: "ConfigMap".to_owned(), what, since }.settled(&view)
+            Pending {
+                group: String::new(),
+                kind: "ConfigMap".to_owned(),
+                what,
+                since,
+            }
+            .settled(&view)
         };
         assert!(!settled(0) && !settled(60) && settled(301));
     }

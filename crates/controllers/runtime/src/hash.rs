@@ -11,12 +11,17 @@ const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// Encodes text in the safe alphabet, one character each.
 pub fn safe_encode(text: &str) -> String {
-    text.bytes().filter_map(|b| ALPHABET.get(usize::from(b) % ALPHABET.len())).map(|b| char::from(*b)).collect()
+    text.bytes()
+        .filter_map(|b| ALPHABET.get(usize::from(b) % ALPHABET.len()))
+        .map(|b| char::from(*b))
+        .collect()
 }
 
 /// Hashes a serializable value; absent, null and empty values hash equally.
 pub fn of<T: Serialize>(value: &T, collisions: Option<i32>) -> String {
-    let tree = serde_json::to_value(value).map(normalized).unwrap_or_default();
+    let tree = serde_json::to_value(value)
+        .map(normalized)
+        .unwrap_or_default();
     let mut hasher = fnv::FnvHasher::default();
     hasher.write(sorted(&tree).as_bytes());
     if let Some(count) = collisions {
@@ -37,11 +42,17 @@ fn sorted(value: &serde_json::Value) -> String {
         serde_json::Value::Object(map) => {
             let mut keys: Vec<_> = map.iter().collect();
             keys.sort_by_key(|(k, _)| *k);
-            let inner: Vec<_> = keys.iter().map(|(k, v)| format!("{k:?}:{}", sorted(v))).collect();
+            let inner: Vec<_> = keys
+                .iter()
+                .map(|(k, v)| format!("{k:?}:{}", sorted(v)))
+                .collect();
             format!("{{{}}}", inner.join(","))
         }
         serde_json::Value::Array(list) => {
-            format!("[{}]", list.iter().map(sorted).collect::<Vec<_>>().join(","))
+            format!(
+                "[{}]",
+                list.iter().map(sorted).collect::<Vec<_>>().join(",")
+            )
         }
         other => other.to_string(),
     }

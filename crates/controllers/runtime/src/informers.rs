@@ -1,8 +1,9 @@
 //! One informer per kind, shared by all controllers.
 //!
-//! Controllers declare kinds, indexes and handlers during set-up; no informer runs before [`Informers::start`]. A
-//! kind that no controller declares is never listed. Each store knows the resource version up to which it shows every
-//! change, so that a controller knows when the store shows its own writes.
+//! Controllers declare kinds, indexes and handlers during set-up; no informer runs before
+//! [`Informers::start`]. A kind that no controller declares is never listed. Each store knows the
+//! resource version up to which it shows every change, so that a controller knows when the store
+//! shows its own writes.
 
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, HashSet};
@@ -32,7 +33,9 @@ pub struct Cache<K> {
 
 impl<K> Clone for Cache<K> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone() }
+        Self {
+            store: self.store.clone(),
+        }
     }
 }
 
@@ -42,9 +45,12 @@ impl<K: Object> Cache<K> {
         Self::indexed(objects, Vec::new())
     }
 
-    /// Returns a cache of fixed content with these indexes, for tests and measurements of decisions.
+    /// Returns a cache of fixed content with these indexes, for tests and measurements of
+    /// decisions.
     pub fn indexed(objects: Vec<K>, indexes: Vec<Index<K>>) -> Self {
-        Self { store: Arc::new(OnceLock::from(Store::fixed(objects, indexes))) }
+        Self {
+            store: Arc::new(OnceLock::from(Store::fixed(objects, indexes))),
+        }
     }
 
     /// Returns the object of a key.
@@ -54,7 +60,11 @@ impl<K: Object> Cache<K> {
 
     /// Returns the object of a namespace and name.
     pub fn named(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        if namespace.is_empty() { self.get(name) } else { self.get(&format!("{namespace}/{name}")) }
+        if namespace.is_empty() {
+            self.get(name)
+        } else {
+            self.get(&format!("{namespace}/{name}"))
+        }
     }
 
     /// Returns all objects.
@@ -64,7 +74,10 @@ impl<K: Object> Cache<K> {
 
     /// Returns the objects that an index holds for a value.
     pub fn by(&self, index: &str, value: &str) -> Vec<Arc<K>> {
-        self.store.get().map(|s| s.by_index(index, value)).unwrap_or_default()
+        self.store
+            .get()
+            .map(|s| s.by_index(index, value))
+            .unwrap_or_default()
     }
 
     /// Returns the objects of a namespace; needs [`Kind::index_namespace`].
@@ -82,7 +95,8 @@ impl<K: Object> Cache<K> {
         self.by(CLAIM, &orphan_key(namespace))
     }
 
-    /// Returns the objects that a controller may own or adopt: its own and the orphans of its namespace.
+    /// Returns the objects that a controller may own or adopt: its own and the orphans of its
+    /// namespace.
     pub fn candidates(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
         let mut found = self.owned(uid);
         found.extend(self.orphans(namespace));
@@ -112,11 +126,15 @@ impl<K: Object> Seen for Cache<K> {
     }
 
     fn holds(&self, key: &str, uid: &str) -> bool {
-        self.get(key).is_some_and(|o| o.uid() == uid && !o.deleting())
+        self.get(key)
+            .is_some_and(|o| o.uid() == uid && !o.deleting())
     }
 }
 
-type Starter = Box<dyn FnOnce(&mut HashMap<TypeId, Box<dyn Any + Send>>, &Tasks, &CancellationToken) -> Waiter + Send>;
+type Starter = Box<
+    dyn FnOnce(&mut HashMap<TypeId, Box<dyn Any + Send>>, &Tasks, &CancellationToken) -> Waiter
+        + Send,
+>;
 type Waiter = futures::future::BoxFuture<'static, ()>;
 
 /// Resolves when a kind's informer has synced.
@@ -133,7 +151,9 @@ pub struct Informers {
 
 impl std::fmt::Debug for Informers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Informers").field("kinds", &self.seen.keys()).finish_non_exhaustive()
+        f.debug_struct("Informers")
+            .field("kinds", &self.seen.keys())
+            .finish_non_exhaustive()
     }
 }
 
@@ -149,7 +169,11 @@ impl<K: Object> Kind<'_, K> {
     }
 
     /// Adds an index; the first of a name wins.
-    pub fn index(self, name: &'static str, keys: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Self {
+    pub fn index(
+        self,
+        name: &'static str,
+        keys: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
         if self.slot.indexes.insert(name) {
             self.slot.informer = self.slot.informer.take().map(|i| i.index(name, keys));
         }
@@ -171,7 +195,11 @@ impl<K: Object> Kind<'_, K> {
 
     /// Adds an event handler for every change; it must not block.
     pub fn on(self, handler: impl Fn(&Event<K>) + Send + Sync + 'static) -> Self {
-        self.slot.informer = self.slot.informer.take().map(|i| i.on_event(move |event| handler(&event)));
+        self.slot.informer = self
+            .slot
+            .informer
+            .take()
+            .map(|i| i.on_event(move |event| handler(&event)));
         self
     }
 
@@ -185,7 +213,13 @@ impl<K: Object> Kind<'_, K> {
 impl Informers {
     /// Creates a set without informers.
     pub fn new(client: Client) -> Self {
-        Self { client, slots: HashMap::new(), starters: Vec::new(), touched: HashSet::new(), seen: HashMap::new() }
+        Self {
+            client,
+            slots: HashMap::new(),
+            starters: Vec::new(),
+            touched: HashSet::new(),
+            seen: HashMap::new(),
+        }
     }
 
     /// Declares the informer of a kind.
@@ -200,16 +234,31 @@ impl Informers {
         if !self.slots.contains_key(&id) {
             self.add::<K>(id, params);
         }
-        let slot = self.slots.get_mut(&id).and_then(|s| s.downcast_mut::<Slot<K>>());
+        let slot = self
+            .slots
+            .get_mut(&id)
+            .and_then(|s| s.downcast_mut::<Slot<K>>());
         #[allow(clippy::expect_used)] // The map is keyed by the type itself.
-        Kind { slot: slot.expect("a slot has its own type") }
+        Kind {
+            slot: slot.expect("a slot has its own type"),
+        }
     }
 
     fn add<K: Object>(&mut self, id: TypeId, params: ListParams) {
-        let cache = Cache { store: Arc::new(OnceLock::new()) };
+        let cache = Cache {
+            store: Arc::new(OnceLock::new()),
+        };
         let informer = Informer::new(self.client.api::<K>(), params);
-        self.seen.insert(qualified(K::GROUP, K::KIND), Arc::new(cache.clone()));
-        self.slots.insert(id, Box::new(Slot { informer: Some(informer), cache, indexes: HashSet::new() }));
+        self.seen
+            .insert(qualified(K::GROUP, K::KIND), Arc::new(cache.clone()));
+        self.slots.insert(
+            id,
+            Box::new(Slot {
+                informer: Some(informer),
+                cache,
+                indexes: HashSet::new(),
+            }),
+        );
         let start: Starter = Box::new(move |slots, tasks, stop| {
             let slot = slots.remove(&id).and_then(|s| s.downcast::<Slot<K>>().ok());
             let Some((informer, cache)) = slot.and_then(|s| Some((s.informer?, s.cache))) else {
@@ -229,14 +278,23 @@ impl Informers {
     }
 
     /// Starts every informer; returns futures that resolve when each has synced.
-    pub(crate) fn start(&mut self, tasks: &Tasks, stop: &CancellationToken) -> HashMap<TypeId, Ready> {
+    pub(crate) fn start(
+        &mut self,
+        tasks: &Tasks,
+        stop: &CancellationToken,
+    ) -> HashMap<TypeId, Ready> {
         let starters = std::mem::take(&mut self.starters);
-        starters.into_iter().map(|(id, start)| (id, start(&mut self.slots, tasks, stop).shared())).collect()
+        starters
+            .into_iter()
+            .map(|(id, start)| (id, start(&mut self.slots, tasks, stop).shared()))
+            .collect()
     }
 
     /// Returns the informers' progress, for the executor.
     pub fn view(&self) -> View {
-        View { seen: Arc::new(self.seen.clone()) }
+        View {
+            seen: Arc::new(self.seen.clone()),
+        }
     }
 }
 
@@ -255,12 +313,17 @@ impl std::fmt::Debug for View {
 impl View {
     /// Returns whether the kind's informer has seen this version, or does not exist.
     pub fn reached(&self, group: &str, kind: &str, version: u64) -> bool {
-        self.seen.get(&qualified(group, kind)).is_none_or(|s| s.version() >= version)
+        self.seen
+            .get(&qualified(group, kind))
+            .is_none_or(|s| s.version() >= version)
     }
 
-    /// Returns whether the kind's informer no longer has this object without a deletion request, or does not exist.
+    /// Returns whether the kind's informer no longer has this object without a deletion request, or
+    /// does not exist.
     pub fn gone(&self, group: &str, kind: &str, key: &str, uid: &str) -> bool {
-        self.seen.get(&qualified(group, kind)).is_none_or(|s| !s.holds(key, uid))
+        self.seen
+            .get(&qualified(group, kind))
+            .is_none_or(|s| !s.holds(key, uid))
     }
 }
 

@@ -1,10 +1,10 @@
 //! The runtime of all controllers.
 //!
 //! - [`Informers`] keeps one copy of each kind for all controllers.
-//! - [`Decide`] is a reconciler as a pure function from caches to [`Action`]s; [`Drive`] is a reconciler that reads
-//!   from the API server.
-//! - Only the executor writes: it handles events, conflicts and back-off, and holds a key back until the caches show
-//!   the writes of the last reconcile.
+//! - [`Decide`] is a reconciler as a pure function from caches to [`Action`]s; [`Drive`] is a
+//!   reconciler that reads from the API server.
+//! - Only the executor writes: it handles events, conflicts and back-off, and holds a key back
+//!   until the caches show the writes of the last reconcile.
 
 mod action;
 pub mod claim;
@@ -29,4 +29,6 @@ pub use credentials::{Account, Accounts};
 pub use executor::{Done, Executor, Pending};
 pub use informers::{Cache, Index, Informers, Kind, NAMESPACE, View, namespace_of};
 pub use metrics::Passes;
-pub use object::{Meta, Object, Target, controller_ref, normalized, reference, same, split_key, tree};
+pub use object::{
+    Meta, Object, Target, controller_ref, normalized, reference, same, split_key, tree,
+};

@@ -25,6 +25,11 @@ impl Passes {
     /// Counts one reconcile.
     pub fn count(&self, controller: &str, ok: bool) {
         let result = if ok { "success" } else { "error" };
-        self.0.get_or_create(&Labels { controller: controller.to_owned(), result }).inc();
+        self.0
+            .get_or_create(&Labels {
+                controller: controller.to_owned(),
+                result,
+            })
+            .inc();
     }
 }

@@ -1,7 +1,8 @@
 //! Accessors of every built-in object: kind, metadata, and paths in the API.
 //!
-//! [`Object`] is a blanket trait over k8s-openapi's types, so that controllers need no lists of bounds. [`Target`]
-//! names an object of the API without its type: actions carry it, so that one executor serves every kind.
+//! [`Object`] is a blanket trait over k8s-openapi's types, so that controllers need no lists of
+//! bounds. [`Target`] names an object of the API without its type: actions carry it, so that one
+//! executor serves every kind.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -12,7 +13,15 @@ use serde_json::Value;
 
 /// A typed API object with ordinary metadata.
 pub trait Object:
-    Resource + Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + Send + Sync + std::fmt::Debug + 'static
+    Resource
+    + Metadata<Ty = ObjectMeta>
+    + Serialize
+    + DeserializeOwned
+    + Clone
+    + Send
+    + Sync
+    + std::fmt::Debug
+    + 'static
 {
 }
 
@@ -66,7 +75,11 @@ pub trait Meta {
 
     /// Returns an annotation's value.
     fn annotation(&self, key: &str) -> Option<&str> {
-        self.meta().annotations.as_ref()?.get(key).map(String::as_str)
+        self.meta()
+            .annotations
+            .as_ref()?
+            .get(key)
+            .map(String::as_str)
     }
 
     /// Returns whether the finalizer is present.
@@ -76,7 +89,11 @@ pub trait Meta {
 
     /// Returns the controller owner reference.
     fn controller(&self) -> Option<&OwnerReference> {
-        self.meta().owner_references.iter().flatten().find(|r| r.controller == Some(true))
+        self.meta()
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|r| r.controller == Some(true))
     }
 
     /// Returns whether `uid` is this object's controller.
@@ -86,7 +103,10 @@ pub trait Meta {
 
     /// Returns the creation time in whole seconds since the epoch, 0 if absent.
     fn created(&self) -> i64 {
-        self.meta().creation_timestamp.as_ref().map_or(0, |t| t.0.as_second())
+        self.meta()
+            .creation_timestamp
+            .as_ref()
+            .map_or(0, |t| t.0.as_second())
     }
 
     /// Returns the queue key: `namespace/name`, or `name` for a cluster-scoped object.
@@ -131,7 +151,10 @@ pub struct Target {
 impl Target {
     /// Returns the target of a typed object.
     pub fn of<K: Object>(object: &K) -> Self {
-        Self { uid: object.meta().uid.clone(), ..Self::named::<K>(object.meta().namespace.as_deref(), object.name()) }
+        Self {
+            uid: object.meta().uid.clone(),
+            ..Self::named::<K>(object.meta().namespace.as_deref(), object.name())
+        }
     }
 
     /// Returns a target by name alone.
@@ -149,7 +172,11 @@ impl Target {
 
     /// Returns `group/version`, or the version alone for core.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// Returns the collection's path.
@@ -210,12 +237,16 @@ pub fn tree<K: Object>(object: &K) -> Value {
     serde_json::to_value(object).unwrap_or(Value::Null)
 }
 
-/// Drops nulls, empty maps and empty lists, so that two trees compare as Go's semantic equality does.
+/// Drops nulls, empty maps and empty lists, so that two trees compare as Go's semantic equality
+/// does.
 pub fn normalized(value: Value) -> Value {
     match value {
-        Value::Object(map) => {
-            Value::Object(map.into_iter().map(|(k, v)| (k, normalized(v))).filter(|(_, v)| !is_empty(v)).collect())
-        }
+        Value::Object(map) => Value::Object(
+            map.into_iter()
+                .map(|(k, v)| (k, normalized(v)))
+                .filter(|(_, v)| !is_empty(v))
+                .collect(),
+        ),
         Value::Array(list) => Value::Array(list.into_iter().map(normalized).collect()),
         other => other,
     }
@@ -230,8 +261,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Returns whether two values are semantically equal: absent, null and empty are the same. Serializes only values
-/// that differ.
+/// Returns whether two values are semantically equal: absent, null and empty are the same.
+/// Serializes only values that differ.
 pub fn same<T: Serialize + PartialEq>(a: &T, b: &T) -> bool {
     if a == b {
         return true;

@@ -7,7 +7,10 @@ use crate::object::Meta;
 
 /// Returns `status.phase`, empty if absent.
 pub fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default()
+    pod.status
+        .as_ref()
+        .and_then(|s| s.phase.as_deref())
+        .unwrap_or_default()
 }
 
 /// Returns whether the pod has terminated.
@@ -27,7 +30,12 @@ pub fn is_terminating(pod: &Pod) -> bool {
 
 /// Returns a condition by its type.
 pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == kind)
+    pod.status
+        .as_ref()?
+        .conditions
+        .as_ref()?
+        .iter()
+        .find(|c| c.type_ == kind)
 }
 
 /// Returns whether the pod is ready.
@@ -41,8 +49,8 @@ pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
     ready.last_transition_time.as_ref().map(|t| t.0)
 }
 
-/// Returns the seconds until the pod becomes available if it stays ready: `Some(0)` means available now, `None` not
-/// ready.
+/// Returns the seconds until the pod becomes available if it stays ready: `Some(0)` means available
+/// now, `None` not ready.
 pub fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<i64> {
     if !is_ready(pod) {
         return None;
@@ -61,7 +69,10 @@ pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
 
 /// Returns the node of the pod, empty if it is not bound.
 pub fn node_name(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or_default()
+    pod.spec
+        .as_ref()
+        .and_then(|s| s.node_name.as_deref())
+        .unwrap_or_default()
 }
 
 /// Index of pods by their node, for [`by_node`].
@@ -69,12 +80,19 @@ pub const BY_NODE: &str = "node";
 
 /// Returns the values of a pod in the index [`BY_NODE`].
 pub fn by_node(pod: &Pod) -> Vec<String> {
-    Some(node_name(pod).to_owned()).filter(|name| !name.is_empty()).into_iter().collect()
+    Some(node_name(pod).to_owned())
+        .filter(|name| !name.is_empty())
+        .into_iter()
+        .collect()
 }
 
 /// Returns the number of container restarts.
 pub fn restarts(pod: &Pod) -> i32 {
     let Some(status) = &pod.status else { return 0 };
-    let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+    let all = status
+        .container_statuses
+        .iter()
+        .chain(&status.init_container_statuses)
+        .flatten();
     all.map(|c| c.restart_count).sum()
 }

@@ -17,7 +17,10 @@ type Respond = dyn Fn(&str) -> Option<String> + Send + Sync;
 ///
 /// # Errors
 /// There is no port on the loopback address.
-#[allow(clippy::disallowed_methods, reason = "the server ends with the test's runtime")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the server ends with the test's runtime"
+)]
 pub async fn serve(
     respond: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
 ) -> std::io::Result<(Client, Requests)> {
@@ -30,7 +33,10 @@ pub async fn serve(
             tokio::spawn(converse(stream, Arc::clone(&respond), Arc::clone(&log)));
         }
     });
-    Ok((Client::new(Config::builder(format!("http://{address}"))), requests))
+    Ok((
+        Client::new(Config::builder(format!("http://{address}"))),
+        requests,
+    ))
 }
 
 /// Reads requests that fit into one read each, as those of tests do.
@@ -38,10 +44,19 @@ async fn converse(mut stream: TcpStream, respond: Arc<Respond>, log: Requests) {
     let mut buffer = vec![0; 65536];
     while let Ok(length @ 1..) = stream.read(&mut buffer).await {
         let text = String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned();
-        let Some(line) = text.lines().next().and_then(|line| line.strip_suffix(" HTTP/1.1")) else { continue };
+        let Some(line) = text
+            .lines()
+            .next()
+            .and_then(|line| line.strip_suffix(" HTTP/1.1"))
+        else {
+            continue;
+        };
         log.lock().push(line.to_owned());
         let Some(body) = respond(line) else { continue };
-        let response = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let response = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
         if stream.write_all(response.as_bytes()).await.is_err() {
             return;
         }

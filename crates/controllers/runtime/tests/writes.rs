@@ -1,5 +1,10 @@
 //! When a controller writes and when it does not, against a server that logs requests.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    missing_docs
+)]
 
 use std::time::Duration;
 
@@ -16,13 +21,20 @@ struct Adopt;
 
 impl Decide for Adopt {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
-        let owner = Target { uid: Some("u".to_owned()), ..Target::named::<ConfigMap>(Some("n"), "owner") };
+        let owner = Target {
+            uid: Some("u".to_owned()),
+            ..Target::named::<ConfigMap>(Some("n"), "owner")
+        };
         let child = Target::named::<ConfigMap>(Some("n"), key);
-        vec![Action::Confirm(owner), Action::merge(child, json!({"data": {"a": "b"}}))]
+        vec![
+            Action::Confirm(owner),
+            Action::merge(child, json!({"data": {"a": "b"}})),
+        ]
     }
 }
 
-/// Runs the controller over `keys` and cancels it after `time`; returns true if all its tasks then ended at once.
+/// Runs the controller over `keys` and cancels it after `time`; returns true if all its tasks then
+/// ended at once.
 async fn run(client: Client, keys: &[&str], time: Duration) -> bool {
     let stop = CancellationToken::new();
     let tasks = Tasks::new(stop.clone());
@@ -40,22 +52,34 @@ async fn run(client: Client, keys: &[&str], time: Duration) -> bool {
 #[tokio::test]
 async fn lost_lease_aborts_the_pass_and_leaves_ready_keys_alone() {
     let (client, requests) = serve(|_| None).await.unwrap();
-    assert!(run(client, &["a", "b", "c"], Duration::from_millis(300)).await, "a task outlived the lease");
+    assert!(
+        run(client, &["a", "b", "c"], Duration::from_millis(300)).await,
+        "a task outlived the lease"
+    );
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(*requests.lock(), ["GET /api/v1/namespaces/n/configmaps/owner"]);
+    assert_eq!(
+        *requests.lock(),
+        ["GET /api/v1/namespaces/n/configmaps/owner"]
+    );
 }
 
 #[tokio::test]
 async fn adoption_happens_only_if_the_owner_is_alive_on_the_server() {
     let cases = [
         (r#"{"metadata":{"uid":"u"}}"#, true),
-        (r#"{"metadata":{"uid":"u","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#, false),
+        (
+            r#"{"metadata":{"uid":"u","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#,
+            false,
+        ),
         (r#"{"metadata":{"uid":"another"}}"#, false),
     ];
     for (owner, adopts) in cases {
         let (client, requests) = serve(move |_| Some(owner.to_owned())).await.unwrap();
         run(client, &["child"], Duration::from_millis(300)).await;
-        let patched = requests.lock().iter().any(|line| line == "PATCH /api/v1/namespaces/n/configmaps/child");
+        let patched = requests
+            .lock()
+            .iter()
+            .any(|line| line == "PATCH /api/v1/namespaces/n/configmaps/child");
         assert_eq!(patched, adopts, "{owner}: {:?}", requests.lock());
     }
 }
@@ -78,6 +102,8 @@ async fn controller_that_dies_ends_the_term_as_a_failure() {
     queue.add("a".to_owned());
     let mut setup = Setup::new(client, tasks.clone(), false, Passes::default());
     setup.decide("broken", 1, queue, Broken);
-    tokio::time::timeout(Duration::from_secs(5), setup.run(stop)).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), setup.run(stop))
+        .await
+        .unwrap();
     assert_eq!(tasks.failure().map(|failure| failure.name), Some("broken"));
 }

@@ -1,7 +1,8 @@
-//! HorizontalPodAutoscalers: scale the target within its bounds by CPU and memory usage of its pods.
+//! HorizontalPodAutoscalers: scale the target within its bounds by CPU and memory usage of its
+//! pods.
 //!
-//! Metrics come from `metrics.k8s.io`. If that API is not served, the autoscaler reports it in its conditions and
-//! only keeps the target within its bounds.
+//! Metrics come from `metrics.k8s.io`. If that API is not served, the autoscaler reports it in its
+//! conditions and only keeps the target within its bounds.
 
 mod decide;
 mod metrics;
@@ -15,7 +16,9 @@ use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Pod;
 
-use controllers_runtime::{Action, Cache, Drive, Executor, Meta, Queue, Setup, discovery, reference, wake};
+use controllers_runtime::{
+    Action, Cache, Drive, Executor, Meta, Queue, Setup, discovery, reference, wake,
+};
 
 struct Autoscaler {
     scalers: Cache<HorizontalPodAutoscaler>,
@@ -27,16 +30,32 @@ struct Autoscaler {
 /// Sets up the autoscaler; it reads metrics every `period`.
 pub fn autoscaler(setup: &mut Setup, period: Duration) {
     let queue = Queue::new();
-    let scalers = setup.informers.of::<HorizontalPodAutoscaler>().on(wake::itself(&queue)).cache();
+    let scalers = setup
+        .informers
+        .of::<HorizontalPodAutoscaler>()
+        .on(wake::itself(&queue))
+        .cache();
     let pods = setup.informers.of::<Pod>().index_namespace().cache();
     let client = setup.client.clone();
-    setup.drive("horizontal-pod-autoscaler", 2, queue, Autoscaler { scalers, pods, client, period });
+    setup.drive(
+        "horizontal-pod-autoscaler",
+        2,
+        queue,
+        Autoscaler {
+            scalers,
+            pods,
+            client,
+            period,
+        },
+    );
 }
 
 #[async_trait]
 impl Drive for Autoscaler {
     async fn reconcile(&self, key: &str, executor: &Executor) -> Result<Vec<Action>, Error> {
-        let Some(scaler) = self.scalers.get(key) else { return Ok(Vec::new()) };
+        let Some(scaler) = self.scalers.get(key) else {
+            return Ok(Vec::new());
+        };
         let client = executor.client().await?;
         let now = Timestamp::now();
         let mut actions = match self.target(&client, &scaler).await? {
@@ -67,10 +86,21 @@ impl Autoscaler {
         let version = target.api_version.as_deref().unwrap_or("v1");
         let (group, _) = version.rsplit_once('/').unwrap_or(("", version));
         let Some(plural) = self.plural(group, &target.kind).await? else {
-            return Ok(Err(format!("no matches for kind \"{}\" in group \"{group}\"", target.kind)));
+            return Ok(Err(format!(
+                "no matches for kind \"{}\" in group \"{group}\"",
+                target.kind
+            )));
         };
-        let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{version}") };
-        let path = format!("{root}/namespaces/{}/{plural}/{}/scale", scaler.namespace(), target.name);
+        let root = if group.is_empty() {
+            format!("/api/{version}")
+        } else {
+            format!("/apis/{version}")
+        };
+        let path = format!(
+            "{root}/namespaces/{}/{plural}/{}/scale",
+            scaler.namespace(),
+            target.name
+        );
         match client.request::<Scale>(Request::get(path.clone())).await {
             Ok(scale) => Ok(Ok((path, scale))),
             Err(error) if error.status().is_some() => Ok(Err(error.to_string())),
@@ -86,14 +116,23 @@ impl Autoscaler {
             ("", "ReplicationController") => "replicationcontrollers",
             _ => {
                 let found = discovery::discover(&self.client).await?;
-                let served = found.resources.into_iter().find(|s| s.resource.group == group && s.resource.kind == kind);
+                let served = found
+                    .resources
+                    .into_iter()
+                    .find(|s| s.resource.group == group && s.resource.kind == kind);
                 return Ok(served.map(|s| s.resource.plural));
             }
         };
         Ok(Some(usual.to_owned()))
     }
 
-    async fn rescale(&self, client: &Client, path: &str, mut scale: Scale, size: i32) -> Result<(), Error> {
+    async fn rescale(
+        &self,
+        client: &Client,
+        path: &str,
+        mut scale: Scale,
+        size: i32,
+    ) -> Result<(), Error> {
         scale.spec.get_or_insert_default().replicas = Some(size);
         let mut request = Request::post(path.to_owned(), &scale)?;
         request.method = http::Method::PUT;

@@ -1,6 +1,7 @@
 //! CronJobs: create a Job at each time of a schedule.
 //!
-//! The Job's name contains the minute it is for, so that a minute has one Job however often a reconcile is repeated.
+//! The Job's name contains the minute it is for, so that a minute has one Job however often a
+//! reconcile is repeated.
 
 mod decide;
 mod schedule;

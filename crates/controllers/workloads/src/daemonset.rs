@@ -1,7 +1,8 @@
 //! DaemonSets: one pod on each matching node.
 //!
-//! Pods are bound by the scheduler, through an affinity to their node's name, so a pod counts for its node before it
-//! is bound. A rolling update replaces unavailable pods first, because that reduces no availability.
+//! Pods are bound by the scheduler, through an affinity to their node's name, so a pod counts for
+//! its node before it is bound. A rolling update replaces unavailable pods first, because that
+//! reduces no availability.
 
 mod nodes;
 mod pod;
@@ -33,7 +34,8 @@ pub struct View<'a> {
     pub set: &'a DaemonSet,
     /// Every node, and whether it should and may run the pod.
     pub nodes: Vec<(Arc<Node>, nodes::Fit)>,
-    /// Number of nodes that should run the pod; counted once, because limits are computed from it for each node.
+    /// Number of nodes that should run the pod; counted once, because limits are computed from it
+    /// for each node.
     pub desired: usize,
     /// The set's pods by node, oldest first.
     pub pods: BTreeMap<String, Vec<Arc<Pod>>>,
@@ -56,7 +58,11 @@ impl View<'_> {
 
     /// Returns `minReadySeconds`.
     pub fn min_ready(&self) -> i32 {
-        self.set.spec.as_ref().and_then(|s| s.min_ready_seconds).unwrap_or(0)
+        self.set
+            .spec
+            .as_ref()
+            .and_then(|s| s.min_ready_seconds)
+            .unwrap_or(0)
     }
 
     /// Returns the pods of one node.
@@ -86,7 +92,9 @@ pub fn reconcile(
     revisions: &[Arc<ControllerRevision>],
     now: Timestamp,
 ) -> Vec<Action> {
-    let Some(spec) = &set.spec else { return Vec::new() };
+    let Some(spec) = &set.spec else {
+        return Vec::new();
+    };
     if labels::is_empty(&spec.selector) {
         let text = "This daemon set is selecting all pods. A non-empty selector is required.";
         return vec![Action::warning(&reference(set), "SelectingAll", text)];
@@ -97,7 +105,10 @@ pub fn reconcile(
     let latest = history::current(set, &spec.template, collisions, revisions);
     let digest = latest.revision.label(history::POD_LABEL).map(str::to_owned);
     let judge = nodes::Judge::new(set);
-    let nodes: Vec<_> = all_nodes.iter().map(|n| (n.clone(), judge.fit(n))).collect();
+    let nodes: Vec<_> = all_nodes
+        .iter()
+        .map(|n| (n.clone(), judge.fit(n)))
+        .collect();
     let view = View {
         set,
         desired: nodes.iter().filter(|(_, fit)| fit.run).count(),
@@ -116,9 +127,16 @@ pub fn reconcile(
         actions.extend(carry_out(&view, plan));
         let in_use = |r: &ControllerRevision| {
             r.name() == latest.revision.name()
-                || claim.owned.iter().any(|p| p.label(history::POD_LABEL) == r.label(history::POD_LABEL))
+                || claim
+                    .owned
+                    .iter()
+                    .any(|p| p.label(history::POD_LABEL) == r.label(history::POD_LABEL))
         };
-        actions.extend(history::truncate(revisions, &in_use, spec.revision_history_limit.unwrap_or(10)));
+        actions.extend(history::truncate(
+            revisions,
+            &in_use,
+            spec.revision_history_limit.unwrap_or(10),
+        ));
     }
     actions.extend(status::write(&view));
     actions.extend(next_available(&view));
@@ -133,7 +151,13 @@ fn by_node(owned: &[Arc<Pod>]) -> BTreeMap<String, Vec<Arc<Pod>>> {
         }
     }
     for list in map.values_mut() {
-        list.sort_by_key(|p| (pods::phase(p) != "Running", p.created(), p.name().to_owned()));
+        list.sort_by_key(|p| {
+            (
+                pods::phase(p) != "Running",
+                p.created(),
+                p.name().to_owned(),
+            )
+        });
     }
     map
 }
@@ -144,7 +168,8 @@ fn manage(view: &View<'_>) -> Plan {
     for (node, fit) in &view.nodes {
         let here = view.on(node.name());
         if !fit.stay {
-            plan.delete.extend(here.iter().filter(|p| !p.deleting()).cloned());
+            plan.delete
+                .extend(here.iter().filter(|p| !p.deleting()).cloned());
         } else if here.is_empty() {
             if fit.run {
                 plan.create.push(node.name().to_owned());
@@ -154,9 +179,17 @@ fn manage(view: &View<'_>) -> Plan {
         }
     }
     let known: HashSet<&str> = view.nodes.iter().map(|(node, _)| node.name()).collect();
-    for (_, left) in view.pods.iter().filter(|(name, _)| !known.contains(name.as_str())) {
+    for (_, left) in view
+        .pods
+        .iter()
+        .filter(|(name, _)| !known.contains(name.as_str()))
+    {
         // The node was deleted: a pod that was never bound would wait for it forever.
-        plan.delete.extend(left.iter().filter(|p| !p.deleting() && pods::node_name(p).is_empty()).cloned());
+        plan.delete.extend(
+            left.iter()
+                .filter(|p| !p.deleting() && pods::node_name(p).is_empty())
+                .cloned(),
+        );
     }
     plan
 }
@@ -185,17 +218,24 @@ fn thin_out(view: &View<'_>, here: &[Arc<Pod>], plan: &mut Plan) {
     let (new, old): (Vec<_>, Vec<_>) = alive.into_iter().partition(|p| view.updated(p));
     let replaced = new.iter().any(|p| view.available(p));
     plan.delete.extend(new.into_iter().skip(1).cloned());
-    plan.delete.extend(old.into_iter().skip(usize::from(!replaced)).cloned());
+    plan.delete
+        .extend(old.into_iter().skip(usize::from(!replaced)).cloned());
 }
 
 fn ended(view: &View<'_>, pod: &Pod) -> Action {
     let about = reference(view.set);
     let node = pods::node_name(pod);
     if pods::phase(pod) == "Failed" {
-        let text = format!("Found failed daemon pod {} on node {node}, will try to kill it", pod.key());
+        let text = format!(
+            "Found failed daemon pod {} on node {node}, will try to kill it",
+            pod.key()
+        );
         return Action::warning(&about, "FailedDaemonPod", text);
     }
-    let text = format!("Found succeeded daemon pod {} on node {node}, will try to delete it", pod.key());
+    let text = format!(
+        "Found succeeded daemon pod {} on node {node}, will try to delete it",
+        pod.key()
+    );
     Action::event(&about, "SucceededDaemonPod", text)
 }
 
@@ -218,7 +258,12 @@ fn carry_out(view: &View<'_>, plan: Plan) -> Vec<Action> {
         )
     });
     let delete: Vec<_> = delete.collect();
-    actions.extend([delete, create].into_iter().filter(|b| !b.is_empty()).map(Action::Batch));
+    actions.extend(
+        [delete, create]
+            .into_iter()
+            .filter(|b| !b.is_empty())
+            .map(Action::Batch),
+    );
     actions.extend(plan.requeue.map(Action::Requeue));
     actions
 }

@@ -1,8 +1,8 @@
 //! Deployments: one ReplicaSet per revision; a rollout moves pods from the old ones to the new one.
 //!
-//! A reconcile works on copies of the ReplicaSets, then writes those that changed, each object once. The status is
-//! computed from the reported status of the ReplicaSets, so a reconcile that scales is followed by another when they
-//! have caught up.
+//! A reconcile works on copies of the ReplicaSets, then writes those that changed, each object
+//! once. The status is computed from the reported status of the ReplicaSets, so a reconcile that
+//! scales is followed by another when they have caught up.
 
 mod bounds;
 mod history;
@@ -25,10 +25,17 @@ pub use bounds::scaled;
 use plan::Plan;
 pub use wiring::deployments;
 
-/// Returns the actions for one Deployment. `sets` are the namespace's ReplicaSets that match or are owned, `members`
-/// the pods of the owned ones.
-pub fn reconcile(d: &Deployment, sets: &[Arc<ReplicaSet>], members: &[Arc<Pod>], now: Timestamp) -> Vec<Action> {
-    let Some(spec) = &d.spec else { return Vec::new() };
+/// Returns the actions for one Deployment. `sets` are the namespace's ReplicaSets that match or are
+/// owned, `members` the pods of the owned ones.
+pub fn reconcile(
+    d: &Deployment,
+    sets: &[Arc<ReplicaSet>],
+    members: &[Arc<Pod>],
+    now: Timestamp,
+) -> Vec<Action> {
+    let Some(spec) = &d.spec else {
+        return Vec::new();
+    };
     if labels::is_empty(&spec.selector) {
         let text = "This deployment is selecting all pods. A non-empty selector is required.";
         return vec![Action::warning(&reference(d), "SelectingAll", text)];
@@ -58,7 +65,10 @@ pub fn reconcile(d: &Deployment, sets: &[Arc<ReplicaSet>], members: &[Arc<Pod>],
 
 fn roll(plan: &mut Plan<'_>) {
     revision::sync(plan, true);
-    if !rolling::grow_new(plan) && !rolling::shrink_old(plan) && status::is_complete(&plan.d, &plan.old_status) {
+    if !rolling::grow_new(plan)
+        && !rolling::shrink_old(plan)
+        && status::is_complete(&plan.d, &plan.old_status)
+    {
         history::clean_up(plan);
     }
     status::rollout(plan);
@@ -70,8 +80,14 @@ fn recreate(plan: &mut Plan<'_>, members: &[Arc<Pod>]) {
     for index in 0..plan.old.len() {
         stopped |= plan.scale_old(index, 0);
     }
-    let new_uid = plan.new.as_ref().map(|w| w.rs.uid().to_owned()).unwrap_or_default();
-    let running = members.iter().any(|p| !pods::is_terminal(p) && !p.controlled_by(&new_uid));
+    let new_uid = plan
+        .new
+        .as_ref()
+        .map(|w| w.rs.uid().to_owned())
+        .unwrap_or_default();
+    let running = members
+        .iter()
+        .any(|p| !pods::is_terminal(p) && !p.controlled_by(&new_uid));
     if !stopped && !running {
         revision::sync(plan, true);
         let wanted = plan.wanted();

@@ -1,7 +1,7 @@
 //! PodDisruptionBudgets: the number of pods that may be disrupted now.
 //!
-//! The API server decrements the budget when it evicts, and records the pod in `disruptedPods`; this controller
-//! removes the record when the pod is deleted or the time for it has passed.
+//! The API server decrements the budget when it evicts, and records the pod in `disruptedPods`;
+//! this controller removes the record when the pod is deleted or the time for it has passed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,9 @@ use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatu
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, labels, pods, reference, split_key, time, wake};
+use controllers_runtime::{
+    Action, Cache, Decide, Meta, Queue, Setup, labels, pods, reference, split_key, time, wake,
+};
 
 use crate::deployment::scaled;
 
@@ -23,15 +25,17 @@ use crate::deployment::scaled;
 const GRANTED_FOR: i64 = 120;
 const CONDITION: &str = "DisruptionAllowed";
 
-/// Returns the status update of one budget. `covered` are its pods, `scale` the desired size of a pod's controller,
-/// with the controller's UID.
+/// Returns the status update of one budget. `covered` are its pods, `scale` the desired size of a
+/// pod's controller, with the controller's UID.
 pub fn reconcile(
     budget: &PodDisruptionBudget,
     covered: &[Arc<Pod>],
     scale: &dyn Fn(&Pod) -> Option<(String, i32)>,
     now: Timestamp,
 ) -> Vec<Action> {
-    let Some(spec) = &budget.spec else { return Vec::new() };
+    let Some(spec) = &budget.spec else {
+        return Vec::new();
+    };
     let old = budget.status.clone().unwrap_or_default();
     let count = i32::try_from(covered.len()).unwrap_or(i32::MAX);
     let percent = |v: &IntOrString| matches!(v, IntOrString::String(_));
@@ -44,14 +48,21 @@ pub fn reconcile(
             let expected = expected(covered, scale);
             (expected, scaled(min, expected, true))
         }
-        // An absolute minAvailable counts the existing pods, so it also works for pods without a scalable controller.
+        // An absolute minAvailable counts the existing pods, so it also works for pods without a
+        // scalable controller.
         (None, Some(min)) => (count, scaled(min, count, true)),
         (None, None) => (count, 0),
     };
     let (disrupted, recheck) = still_disrupted(&old, covered, now);
-    let healthy = covered.iter().filter(|p| pods::is_ready(p) && !p.deleting() && !disrupted.contains_key(p.name()));
+    let healthy = covered
+        .iter()
+        .filter(|p| pods::is_ready(p) && !p.deleting() && !disrupted.contains_key(p.name()));
     let healthy = i32::try_from(healthy.count()).unwrap_or(i32::MAX);
-    let allowed = if expected <= 0 { 0 } else { (healthy - desired).max(0) };
+    let allowed = if expected <= 0 {
+        0
+    } else {
+        (healthy - desired).max(0)
+    };
     let status = PodDisruptionBudgetStatus {
         conditions: Some(conditions(budget, old.conditions.clone(), allowed, now)),
         current_healthy: Some(healthy),
@@ -62,10 +73,15 @@ pub fn reconcile(
         observed_generation: Some(budget.generation()),
     };
     let mut actions = Vec::new();
-    let before =
-        PodDisruptionBudgetStatus { disrupted_pods: old.disrupted_pods.clone().filter(|d| !d.is_empty()), ..old };
+    let before = PodDisruptionBudgetStatus {
+        disrupted_pods: old.disrupted_pods.clone().filter(|d| !d.is_empty()),
+        ..old
+    };
     if status != before {
-        actions.push(Action::update_status(&PodDisruptionBudget { status: Some(status), ..budget.clone() }));
+        actions.push(Action::update_status(&PodDisruptionBudget {
+            status: Some(status),
+            ..budget.clone()
+        }));
     }
     actions.extend(recheck.map(Action::Requeue));
     actions
@@ -85,7 +101,10 @@ fn still_disrupted(
     old: &PodDisruptionBudgetStatus,
     covered: &[Arc<Pod>],
     now: Timestamp,
-) -> (BTreeMap<String, k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>, Option<Duration>) {
+) -> (
+    BTreeMap<String, k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>,
+    Option<Duration>,
+) {
     let mut kept = BTreeMap::new();
     let mut recheck: Option<Duration> = None;
     for (name, since) in old.disrupted_pods.iter().flatten() {
@@ -106,7 +125,11 @@ fn conditions(
     now: Timestamp,
 ) -> Vec<Condition> {
     let mut all = old.unwrap_or_default();
-    let (status, reason) = if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let (status, reason) = if allowed > 0 {
+        ("True", "SufficientPods")
+    } else {
+        ("False", "InsufficientPods")
+    };
     let fresh = Condition {
         type_: CONDITION.to_owned(),
         status: status.to_owned(),
@@ -122,7 +145,10 @@ fn conditions(
             } else {
                 fresh.last_transition_time.clone()
             };
-            *c = Condition { last_transition_time: since, ..fresh };
+            *c = Condition {
+                last_transition_time: since,
+                ..fresh
+            };
         }
         None => all.push(fresh),
     }
@@ -141,31 +167,54 @@ struct Disruption {
 /// Sets up the disruption controller.
 pub fn disruption(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
-    let budgets = setup.informers.of::<PodDisruptionBudget>().index_namespace().on(wake::itself(&queue)).cache();
+    let budgets = setup
+        .informers
+        .of::<PodDisruptionBudget>()
+        .index_namespace()
+        .on(wake::itself(&queue))
+        .cache();
     let (waiting, known) = (queue.clone(), budgets.clone());
-    let pods = setup.informers.of::<Pod>().index_namespace().on(move |event| {
-        let (old, new) = match event {
-            Event::Applied { old, new } => (old.as_ref(), Some(new)),
-            Event::Deleted(last) => (Some(last), None),
-        };
-        if let (Some(old), Some(new)) = (old, new)
-            && face(old) == face(new)
-        {
-            return;
-        }
-        for budget in known.within(event.object().namespace()) {
-            if old.into_iter().chain(new).any(|p| covers(&budget, p)) {
-                waiting.add(budget.key());
+    let pods = setup
+        .informers
+        .of::<Pod>()
+        .index_namespace()
+        .on(move |event| {
+            let (old, new) = match event {
+                Event::Applied { old, new } => (old.as_ref(), Some(new)),
+                Event::Deleted(last) => (Some(last), None),
+            };
+            if let (Some(old), Some(new)) = (old, new)
+                && face(old) == face(new)
+            {
+                return;
             }
-        }
-    });
+            for budget in known.within(event.object().namespace()) {
+                if old.into_iter().chain(new).any(|p| covers(&budget, p)) {
+                    waiting.add(budget.key());
+                }
+            }
+        });
     let pods = pods.cache();
-    let deployments = scaled_kind::<Deployment>(setup, &queue, &budgets, |d| d.spec.as_ref().and_then(|s| s.replicas));
-    let sets = scaled_kind::<ReplicaSet>(setup, &queue, &budgets, |d| d.spec.as_ref().and_then(|s| s.replicas));
-    let stateful = scaled_kind::<StatefulSet>(setup, &queue, &budgets, |d| d.spec.as_ref().and_then(|s| s.replicas));
-    let controllers =
-        scaled_kind::<ReplicationController>(setup, &queue, &budgets, |d| d.spec.as_ref().and_then(|s| s.replicas));
-    let controller = Disruption { budgets, pods, deployments, sets, controllers, stateful };
+    let deployments = scaled_kind::<Deployment>(setup, &queue, &budgets, |d| {
+        d.spec.as_ref().and_then(|s| s.replicas)
+    });
+    let sets = scaled_kind::<ReplicaSet>(setup, &queue, &budgets, |d| {
+        d.spec.as_ref().and_then(|s| s.replicas)
+    });
+    let stateful = scaled_kind::<StatefulSet>(setup, &queue, &budgets, |d| {
+        d.spec.as_ref().and_then(|s| s.replicas)
+    });
+    let controllers = scaled_kind::<ReplicationController>(setup, &queue, &budgets, |d| {
+        d.spec.as_ref().and_then(|s| s.replicas)
+    });
+    let controller = Disruption {
+        budgets,
+        pods,
+        deployments,
+        sets,
+        controllers,
+        stateful,
+    };
     setup.decide("disruption-controller", workers, queue, controller);
 }
 
@@ -178,17 +227,28 @@ fn scaled_kind<K: controllers_runtime::Object>(
 ) -> Cache<K> {
     let (queue, budgets) = (queue.clone(), budgets.clone());
     let kind = setup.informers.of::<K>().on(move |event| {
-        if let Event::Applied { old: Some(old), new } = event
+        if let Event::Applied {
+            old: Some(old),
+            new,
+        } = event
             && size(old) != size(new)
         {
-            budgets.within(new.namespace()).iter().for_each(|b| queue.add(b.key()));
+            budgets
+                .within(new.namespace())
+                .iter()
+                .for_each(|b| queue.add(b.key()));
         }
     });
     kind.cache()
 }
 
 fn face(pod: &Pod) -> impl PartialEq + use<> {
-    (pods::is_ready(pod), pod.deleting(), pods::is_terminal(pod), pod.meta().labels.clone())
+    (
+        pods::is_ready(pod),
+        pod.deleting(),
+        pods::is_terminal(pod),
+        pod.meta().labels.clone(),
+    )
 }
 
 fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
@@ -225,12 +285,21 @@ impl Disruption {
 
 impl Decide for Disruption {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
-        let Some(budget) = self.budgets.get(key) else { return Vec::new() };
+        let Some(budget) = self.budgets.get(key) else {
+            return Vec::new();
+        };
         let all = self.pods.within(split_key(key).0);
-        let covered: Vec<_> = all.into_iter().filter(|p| covers(&budget, p) && !pods::is_terminal(p)).collect();
+        let covered: Vec<_> = all
+            .into_iter()
+            .filter(|p| covers(&budget, p) && !pods::is_terminal(p))
+            .collect();
         let mut actions = reconcile(&budget, &covered, &|p| self.scale(p), now);
         if covered.is_empty() && budget.status.is_none() {
-            actions.push(Action::event(&reference(budget.as_ref()), "NoPods", "No matching pods found"));
+            actions.push(Action::event(
+                &reference(budget.as_ref()),
+                "NoPods",
+                "No matching pods found",
+            ));
         }
         actions
     }
@@ -246,25 +315,50 @@ mod tests {
     fn budgets() {
         let pod = |name: &str, ready: bool| -> Arc<Pod> {
             Arc::new(
-                serde_json::from_value(json!({"metadata": {"name": name, "uid": name}, "status": {"phase": "Running",
-                "conditions": [{"type": "Ready", "status": if ready {"True"} else {"False"}}]}}))
+                serde_json::from_value(
+                    json!({"metadata": {"name": name, "uid": name}, "status": {"phase": "Running",
+                "conditions": [{"type": "Ready", "status": if ready {"True"} else {"False"}}]}}),
+                )
                 .unwrap(),
             )
         };
         let scale = |_: &Pod| Some(("set".to_owned(), 2));
         for (spec, pods, expect) in [
-            (json!({"minAvailable": 1}), vec![pod("a", true), pod("b", true)], (2, 1, 2, 1)),
-            (json!({"maxUnavailable": "40%"}), vec![pod("a", true), pod("b", true)], (2, 1, 2, 1)),
-            (json!({"maxUnavailable": 0}), vec![pod("a", true), pod("b", true)], (2, 2, 2, 0)),
-            (json!({"minAvailable": 1}), vec![pod("a", false)], (0, 1, 1, 0)),
-            (json!({"minAvailable": "100%"}), vec![pod("a", true)], (1, 2, 2, 0)),
+            (
+                json!({"minAvailable": 1}),
+                vec![pod("a", true), pod("b", true)],
+                (2, 1, 2, 1),
+            ),
+            (
+                json!({"maxUnavailable": "40%"}),
+                vec![pod("a", true), pod("b", true)],
+                (2, 1, 2, 1),
+            ),
+            (
+                json!({"maxUnavailable": 0}),
+                vec![pod("a", true), pod("b", true)],
+                (2, 2, 2, 0),
+            ),
+            (
+                json!({"minAvailable": 1}),
+                vec![pod("a", false)],
+                (0, 1, 1, 0),
+            ),
+            (
+                json!({"minAvailable": "100%"}),
+                vec![pod("a", true)],
+                (1, 2, 2, 0),
+            ),
         ] as [(Value, Vec<Arc<Pod>>, (i32, i32, i32, i32)); 5]
         {
-            let budget: PodDisruptionBudget =
-                serde_json::from_value(json!({"metadata": {"name": "b", "generation": 1}, "spec": spec})).unwrap();
+            let budget: PodDisruptionBudget = serde_json::from_value(
+                json!({"metadata": {"name": "b", "generation": 1}, "spec": spec}),
+            )
+            .unwrap();
             let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
             let got = reconcile(&budget, &pods, &scale, now);
-            let done: PodDisruptionBudget = serde_json::from_value(got[0].as_write().unwrap().body.clone()).unwrap();
+            let done: PodDisruptionBudget =
+                serde_json::from_value(got[0].as_write().unwrap().body.clone()).unwrap();
             let s = done.status.clone().unwrap();
             let have = (
                 s.current_healthy.unwrap(),

@@ -1,7 +1,9 @@
-//! ControllerRevisions: the template history of StatefulSets and DaemonSets, in the form that kubectl reads.
+//! ControllerRevisions: the template history of StatefulSets and DaemonSets, in the form that
+//! kubectl reads.
 //!
-//! A revision's data is a patch that replaces `spec.template`, so that `kubectl rollout undo` can apply it as it is.
-//! If an old template is used again, its revision gets a new number instead of a copy.
+//! A revision's data is a patch that replaces `spec.template`, so that `kubectl rollout undo` can
+//! apply it as it is. If an old template is used again, its revision gets a new number instead of a
+//! copy.
 
 use std::sync::Arc;
 
@@ -11,7 +13,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde_json::{Value, json};
 
-use controllers_runtime::{Action, Meta, Object, Target, Verb, Write, controller_ref, hash, normalized, tree};
+use controllers_runtime::{
+    Action, Meta, Object, Target, Verb, Write, controller_ref, hash, normalized, tree,
+};
 
 /// Label with a revision's hash.
 pub const HASH_LABEL: &str = "controller.kubernetes.io/hash";
@@ -36,22 +40,32 @@ pub fn current<O: Object>(
     let wanted = data(template);
     let newest = revisions.iter().max_by_key(|r| r.revision);
     let next = newest.map_or(0, |r| r.revision) + 1;
-    let equal = revisions.iter().filter(|r| same_data(r, &wanted)).max_by_key(|r| r.revision);
+    let equal = revisions
+        .iter()
+        .filter(|r| same_data(r, &wanted))
+        .max_by_key(|r| r.revision);
     match equal {
-        Some(found) if newest.is_some_and(|n| n.revision == found.revision) => {
-            Current { revision: found.as_ref().clone(), actions: Vec::new() }
-        }
+        Some(found) if newest.is_some_and(|n| n.revision == found.revision) => Current {
+            revision: found.as_ref().clone(),
+            actions: Vec::new(),
+        },
         Some(found) => {
             let mut renumbered = found.as_ref().clone();
             renumbered.revision = next;
             let actions = vec![Action::update(&renumbered)];
-            Current { revision: renumbered, actions }
+            Current {
+                revision: renumbered,
+                actions,
+            }
         }
         None => {
             let revision = build(owner, template, wanted, collisions, next);
             let mut write = Write::create(&revision);
             write.if_exists = vec![collision(owner, collisions)];
-            Current { revision, actions: vec![write.into()] }
+            Current {
+                revision,
+                actions: vec![write.into()],
+            }
         }
     }
 }
@@ -64,8 +78,13 @@ pub fn truncate(
 ) -> Vec<Action> {
     let mut idle: Vec<_> = revisions.iter().filter(|r| !in_use(r)).collect();
     idle.sort_by_key(|r| r.revision);
-    let surplus = idle.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
-    idle.into_iter().take(surplus).map(|r| Action::delete(r.as_ref())).collect()
+    let surplus = idle
+        .len()
+        .saturating_sub(usize::try_from(limit).unwrap_or(0));
+    idle.into_iter()
+        .take(surplus)
+        .map(|r| Action::delete(r.as_ref()))
+        .collect()
 }
 
 /// Returns the template of a revision.
@@ -83,7 +102,11 @@ fn data(template: &PodTemplateSpec) -> Value {
 }
 
 fn same_data(revision: &ControllerRevision, wanted: &Value) -> bool {
-    let held = revision.data.as_ref().map(|d| d.0.clone()).unwrap_or_default();
+    let held = revision
+        .data
+        .as_ref()
+        .map(|d| d.0.clone())
+        .unwrap_or_default();
     normalized(held) == normalized(wanted.clone())
 }
 
@@ -95,7 +118,11 @@ fn build<O: Object>(
     number: i64,
 ) -> ControllerRevision {
     let digest = hash::template(template, collisions);
-    let mut labels = template.metadata.as_ref().and_then(|m| m.labels.clone()).unwrap_or_default();
+    let mut labels = template
+        .metadata
+        .as_ref()
+        .and_then(|m| m.labels.clone())
+        .unwrap_or_default();
     labels.insert(HASH_LABEL.to_owned(), digest.clone());
     if O::KIND == "DaemonSet" {
         labels.insert(POD_LABEL.to_owned(), digest.clone());
@@ -130,5 +157,11 @@ pub fn claim<O: Object>(
     selector: &LabelSelector,
     candidates: &[Arc<ControllerRevision>],
 ) -> controllers_runtime::claim::Claim<ControllerRevision> {
-    controllers_runtime::claim::claim(owner, selector, candidates, |r| r.name().starts_with(owner.name()), &[])
+    controllers_runtime::claim::claim(
+        owner,
+        selector,
+        candidates,
+        |r| r.name().starts_with(owner.name()),
+        &[],
+    )
 }

@@ -1,9 +1,9 @@
 //! Jobs: run pods to completion, each counted exactly once.
 //!
 //! A pod keeps a finalizer until its end is recorded in the status: first its UID is written to
-//! `uncountedTerminatedPods`, then the finalizer is removed, then the UID becomes a count. A crash between any two of
-//! these writes loses nothing and counts nothing twice. The terminal condition is written last, after `FailureTarget`
-//! or `SuccessCriteriaMet` and the termination of every pod.
+//! `uncountedTerminatedPods`, then the finalizer is removed, then the UID becomes a count. A crash
+//! between any two of these writes loses nothing and counts nothing twice. The terminal condition
+//! is written last, after `FailureTarget` or `SuccessCriteriaMet` and the termination of every pod.
 
 mod count;
 mod indexes;
@@ -58,7 +58,9 @@ impl View<'_> {
 
     /// Returns the desired completions; None for a work queue.
     pub fn completions(&self) -> Option<usize> {
-        self.spec.completions.map(|n| usize::try_from(n).unwrap_or(0))
+        self.spec
+            .completions
+            .map(|n| usize::try_from(n).unwrap_or(0))
     }
 
     /// Returns whether the Job is suspended: it may have no pods.
@@ -76,12 +78,19 @@ impl View<'_> {
 
     /// Returns pods that are running or pending.
     pub fn active(&self) -> Vec<Arc<Pod>> {
-        self.pods.iter().filter(|p| pod_state::is_active(p)).cloned().collect()
+        self.pods
+            .iter()
+            .filter(|p| pod_state::is_active(p))
+            .cloned()
+            .collect()
     }
 
     /// Returns the number of pods that are being deleted.
     pub fn terminating(&self) -> usize {
-        self.pods.iter().filter(|p| pod_state::is_terminating(p)).count()
+        self.pods
+            .iter()
+            .filter(|p| pod_state::is_terminating(p))
+            .count()
     }
 
     /// Returns whether the pod counts as failed.
@@ -93,20 +102,33 @@ impl View<'_> {
     /// Returns a condition that was true before the reconcile.
     pub fn holds(&self, kind: &str) -> Option<&JobCondition> {
         let all = self.old.conditions.iter().flatten();
-        all.into_iter().find(|c| c.type_ == kind && c.status == "True")
+        all.into_iter()
+            .find(|c| c.type_ == kind && c.status == "True")
     }
 }
 
 /// Returns the actions for one Job. `candidates` are the namespace's pods that match or are owned.
 pub fn reconcile(job: &Job, candidates: &[Arc<Pod>], now: Timestamp) -> Vec<Action> {
-    let Some(spec) = &job.spec else { return Vec::new() };
-    if spec.managed_by.as_deref().is_some_and(|m| m != "kubernetes.io/job-controller") {
+    let Some(spec) = &job.spec else {
+        return Vec::new();
+    };
+    if spec
+        .managed_by
+        .as_deref()
+        .is_some_and(|m| m != "kubernetes.io/job-controller")
+    {
         return Vec::new();
     }
     let selector = spec.selector.clone().unwrap_or_default();
     let claim = claim::claim(job, &selector, candidates, |_| true, &[TRACKING]);
     let old = job.status.clone().unwrap_or_default();
-    let view = View { job, spec, old, pods: claim.owned, now };
+    let view = View {
+        job,
+        spec,
+        old,
+        pods: claim.owned,
+        now,
+    };
     let mut actions = claim.actions;
     if finished_at(job).is_some() {
         actions.extend(pods::release(view.pods.iter()));
@@ -118,7 +140,10 @@ pub fn reconcile(job: &Job, candidates: &[Arc<Pod>], now: Timestamp) -> Vec<Acti
 
 fn advance(view: &View<'_>) -> Vec<Action> {
     let indexes = view.indexed().then(|| Indexes::of(view));
-    let kept = indexes.as_ref().map(|indexes| retry::find_kept_pods(view, indexes)).unwrap_or_default();
+    let kept = indexes
+        .as_ref()
+        .map(|indexes| retry::find_kept_pods(view, indexes))
+        .unwrap_or_default();
     let mut tally = count_pods(view, indexes.as_ref(), &kept);
     let mut status = view.old.clone();
     let mut actions = Vec::new();
@@ -145,7 +170,10 @@ fn advance(view: &View<'_>) -> Vec<Action> {
     fill(view, &tally, indexes.as_ref(), active, &mut status);
     outcome::conclude(view, &tally, &mut status, &mut actions);
     if status != view.old {
-        actions.push(Action::update_status(&Job { status: Some(status.clone()), ..view.job.clone() }));
+        actions.push(Action::update_status(&Job {
+            status: Some(status.clone()),
+            ..view.job.clone()
+        }));
     }
     actions.extend(pods::release(tally.release.iter()));
     requeue.extend(deadline(view, &status));
@@ -173,20 +201,44 @@ fn suspend(view: &View<'_>, status: &mut JobStatus, actions: &mut Vec<Action>) {
     let before = view.holds("Suspended").is_some();
     let about = reference(view.job);
     if view.suspended() && !before {
-        outcome::set(status, view.now, "Suspended", "True", "JobSuspended", "Job suspended");
+        outcome::set(
+            status,
+            view.now,
+            "Suspended",
+            "True",
+            "JobSuspended",
+            "Job suspended",
+        );
         status.start_time = None;
         actions.push(Action::event(&about, "Suspended", "Job suspended"));
     } else if !view.suspended() && before {
-        outcome::set(status, view.now, "Suspended", "False", "JobResumed", "Job resumed");
+        outcome::set(
+            status,
+            view.now,
+            "Suspended",
+            "False",
+            "JobResumed",
+            "Job resumed",
+        );
         status.start_time = Some(time::api(view.now));
         actions.push(Action::event(&about, "Resumed", "Job resumed"));
     }
 }
 
-fn fill(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>, active: usize, status: &mut JobStatus) {
+fn fill(
+    view: &View<'_>,
+    tally: &Tally,
+    indexes: Option<&Indexes>,
+    active: usize,
+    status: &mut JobStatus,
+) {
     let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
     let some = |n: usize| Some(number(n)).filter(|n| *n != 0);
-    let ready = view.pods.iter().filter(|p| pod_state::is_active(p) && pod_state::is_ready(p)).count();
+    let ready = view
+        .pods
+        .iter()
+        .filter(|p| pod_state::is_active(p) && pod_state::is_ready(p))
+        .count();
     status.active = some(active);
     status.ready = Some(number(ready.min(active)));
     status.terminating = Some(number(view.terminating()));
@@ -205,7 +257,12 @@ fn fill(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>, active: usize
 fn deadline(view: &View<'_>, status: &JobStatus) -> Option<Duration> {
     let seconds = view.spec.active_deadline_seconds?;
     let start = status.start_time.as_ref()?;
-    let open = !view.suspended() && !status.conditions.iter().flatten().any(|c| c.type_ == "FailureTarget");
+    let open = !view.suspended()
+        && !status
+            .conditions
+            .iter()
+            .flatten()
+            .any(|c| c.type_ == "FailureTarget");
     open.then(|| time::until(time::after(start.0, seconds), view.now) + Duration::from_millis(50))
 }
 

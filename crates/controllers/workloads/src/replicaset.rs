@@ -1,7 +1,7 @@
 //! ReplicaSet and ReplicationController: keep the desired number of active pods.
 //!
-//! Surplus pods are deleted in upstream's order: unassigned, pending, unready, low deletion cost, crowded on a node,
-//! young.
+//! Surplus pods are deleted in upstream's order: unassigned, pending, unready, low deletion cost,
+//! crowded on a node, young.
 
 mod rank;
 mod wiring;
@@ -23,11 +23,20 @@ pub use wiring::{ReplicaSetController, replica_sets, replication_controllers};
 /// Maximum number of creations or deletions in one reconcile.
 const BURST: usize = 500;
 
-/// Returns the actions for one set. `candidates` are the namespace's pods that match or are owned; `siblings` are the
-/// active pods of sets with the same owner, for spreading deletions.
-pub fn reconcile<S: PodSet>(set: &S, candidates: &[Arc<Pod>], siblings: &[Arc<Pod>], now: Timestamp) -> Vec<Action> {
+/// Returns the actions for one set. `candidates` are the namespace's pods that match or are owned;
+/// `siblings` are the active pods of sets with the same owner, for spreading deletions.
+pub fn reconcile<S: PodSet>(
+    set: &S,
+    candidates: &[Arc<Pod>],
+    siblings: &[Arc<Pod>],
+    now: Timestamp,
+) -> Vec<Action> {
     let (mut actions, owned) = members(set, candidates);
-    let active: Vec<_> = owned.iter().filter(|p| pods::is_active(p)).cloned().collect();
+    let active: Vec<_> = owned
+        .iter()
+        .filter(|p| pods::is_active(p))
+        .cloned()
+        .collect();
     if !set.deleting() {
         actions.extend(manage(set, &active, siblings));
     }
@@ -40,13 +49,24 @@ pub fn reconcile<S: PodSet>(set: &S, candidates: &[Arc<Pod>], siblings: &[Arc<Po
 }
 
 /// Returns the status to write after pods could not be created or deleted.
-pub fn failed<S: PodSet>(set: &S, candidates: &[Arc<Pod>], error: &str, now: Timestamp) -> Vec<Action> {
+pub fn failed<S: PodSet>(
+    set: &S,
+    candidates: &[Arc<Pod>],
+    error: &str,
+    now: Timestamp,
+) -> Vec<Action> {
     let (_, owned) = members(set, candidates);
-    write_status(set, status(set, &owned, now, Some(error))).into_iter().collect()
+    write_status(set, status(set, &owned, now, Some(error)))
+        .into_iter()
+        .collect()
 }
 
 fn members<S: PodSet>(set: &S, candidates: &[Arc<Pod>]) -> (Vec<Action>, Vec<Arc<Pod>>) {
-    let live: Vec<_> = candidates.iter().filter(|p| !pods::is_terminal(p)).cloned().collect();
+    let live: Vec<_> = candidates
+        .iter()
+        .filter(|p| !pods::is_terminal(p))
+        .cloned()
+        .collect();
     let claim = claim::claim(set, &set.selector(), &live, |_| true, &[]);
     (claim.actions, claim.owned)
 }
@@ -77,16 +97,29 @@ fn manage<S: PodSet>(set: &S, active: &[Arc<Pod>], siblings: &[Arc<Pod>]) -> Opt
     (!writes.is_empty()).then_some(Action::Batch(writes))
 }
 
-fn status<S: PodSet>(set: &S, owned: &[Arc<Pod>], now: Timestamp, error: Option<&str>) -> ReplicaSetStatus {
+fn status<S: PodSet>(
+    set: &S,
+    owned: &[Arc<Pod>],
+    now: Timestamp,
+    error: Option<&str>,
+) -> ReplicaSetStatus {
     let old = set.status();
     let active: Vec<_> = owned.iter().filter(|p| pods::is_active(p)).collect();
-    let count =
-        |test: &dyn Fn(&Pod) -> bool| i32::try_from(active.iter().filter(|p| test(p)).count()).unwrap_or(i32::MAX);
-    let template = set.template().metadata.unwrap_or_default().labels.unwrap_or_default();
+    let count = |test: &dyn Fn(&Pod) -> bool| {
+        i32::try_from(active.iter().filter(|p| test(p)).count()).unwrap_or(i32::MAX)
+    };
+    let template = set
+        .template()
+        .metadata
+        .unwrap_or_default()
+        .labels
+        .unwrap_or_default();
     let terminating = owned.iter().filter(|p| pods::is_terminating(p)).count();
     ReplicaSetStatus {
         replicas: count(&|_| true),
-        fully_labeled_replicas: Some(count(&|p| labels::matches_map(&template, p.meta().labels.as_ref()))),
+        fully_labeled_replicas: Some(count(&|p| {
+            labels::matches_map(&template, p.meta().labels.as_ref())
+        })),
         ready_replicas: Some(count(&pods::is_ready)),
         available_replicas: Some(count(&|p| pods::is_available(p, set.min_ready(), now))),
         terminating_replicas: Some(i32::try_from(terminating).unwrap_or(i32::MAX)),
@@ -112,7 +145,14 @@ fn conditions(
         all.push(ReplicaSetCondition {
             type_: "ReplicaFailure".to_owned(),
             status: "True".to_owned(),
-            reason: Some(if short { "FailedCreate" } else { "FailedDelete" }.to_owned()),
+            reason: Some(
+                if short {
+                    "FailedCreate"
+                } else {
+                    "FailedDelete"
+                }
+                .to_owned(),
+            ),
             message: Some(error.to_owned()),
             last_transition_time: Some(time::api(now)),
         });
@@ -136,7 +176,9 @@ fn write_status<S: PodSet>(set: &S, status: ReplicaSetStatus) -> Option<Action> 
 
 /// Returns the time until the next ready pod becomes available.
 fn next_available<S: PodSet>(set: &S, active: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
-    let waits = active.iter().filter_map(|p| pods::available_in(p, set.min_ready(), now));
+    let waits = active
+        .iter()
+        .filter_map(|p| pods::available_in(p, set.min_ready(), now));
     let soonest = waits.filter(|s| *s > 0).min()?;
     Some(Duration::from_secs(soonest.unsigned_abs()))
 }

@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::{
-    PodTemplateSpec, ReplicationController, ReplicationControllerCondition, ReplicationControllerStatus,
+    PodTemplateSpec, ReplicationController, ReplicationControllerCondition,
+    ReplicationControllerStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -30,15 +31,24 @@ impl PodSet for ReplicaSet {
     }
 
     fn selector(&self) -> LabelSelector {
-        self.spec.as_ref().map(|s| s.selector.clone()).unwrap_or_default()
+        self.spec
+            .as_ref()
+            .map(|s| s.selector.clone())
+            .unwrap_or_default()
     }
 
     fn template(&self) -> PodTemplateSpec {
-        self.spec.as_ref().and_then(|s| s.template.clone()).unwrap_or_default()
+        self.spec
+            .as_ref()
+            .and_then(|s| s.template.clone())
+            .unwrap_or_default()
     }
 
     fn min_ready(&self) -> i32 {
-        self.spec.as_ref().and_then(|s| s.min_ready_seconds).unwrap_or_default()
+        self.spec
+            .as_ref()
+            .and_then(|s| s.min_ready_seconds)
+            .unwrap_or_default()
     }
 
     fn status(&self) -> ReplicaSetStatus {
@@ -46,7 +56,10 @@ impl PodSet for ReplicaSet {
     }
 
     fn with_status(&self, status: ReplicaSetStatus) -> Self {
-        Self { status: Some(status), ..self.clone() }
+        Self {
+            status: Some(status),
+            ..self.clone()
+        }
     }
 }
 
@@ -60,18 +73,26 @@ impl PodSet for ReplicationController {
     }
 
     fn template(&self) -> PodTemplateSpec {
-        self.spec.as_ref().and_then(|s| s.template.clone()).unwrap_or_default()
+        self.spec
+            .as_ref()
+            .and_then(|s| s.template.clone())
+            .unwrap_or_default()
     }
 
     fn min_ready(&self) -> i32 {
-        self.spec.as_ref().and_then(|s| s.min_ready_seconds).unwrap_or_default()
+        self.spec
+            .as_ref()
+            .and_then(|s| s.min_ready_seconds)
+            .unwrap_or_default()
     }
 
     fn status(&self) -> ReplicaSetStatus {
         let status = self.status.clone().unwrap_or_default();
         ReplicaSetStatus {
             available_replicas: status.available_replicas,
-            conditions: status.conditions.map(|all| all.into_iter().map(set_condition).collect()),
+            conditions: status
+                .conditions
+                .map(|all| all.into_iter().map(set_condition).collect()),
             fully_labeled_replicas: status.fully_labeled_replicas,
             observed_generation: status.observed_generation,
             ready_replicas: status.ready_replicas,
@@ -83,13 +104,18 @@ impl PodSet for ReplicationController {
     fn with_status(&self, status: ReplicaSetStatus) -> Self {
         let status = ReplicationControllerStatus {
             available_replicas: status.available_replicas,
-            conditions: status.conditions.map(|all| all.into_iter().map(rc_condition).collect()),
+            conditions: status
+                .conditions
+                .map(|all| all.into_iter().map(rc_condition).collect()),
             fully_labeled_replicas: status.fully_labeled_replicas,
             observed_generation: status.observed_generation,
             ready_replicas: status.ready_replicas,
             replicas: status.replicas,
         };
-        Self { status: Some(status), ..self.clone() }
+        Self {
+            status: Some(status),
+            ..self.clone()
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! StatefulSets: pods with stable names, created and replaced in order.
 //!
-//! A terminating pod is never replaced: its name is in use until it is deleted. With ordered management one pod
-//! changes at a time, and each waits for the pods before it.
+//! A terminating pod is never replaced: its name is in use until it is deleted. With ordered
+//! management one pod changes at a time, and each waits for the pods before it.
 
 mod claims;
 mod identity;
@@ -44,7 +44,12 @@ pub struct View<'a> {
 impl View<'_> {
     /// Returns the first ordinal.
     pub fn start(&self) -> i32 {
-        self.set.spec.as_ref().and_then(|s| s.ordinals.as_ref()).and_then(|o| o.start).unwrap_or(0)
+        self.set
+            .spec
+            .as_ref()
+            .and_then(|s| s.ordinals.as_ref())
+            .and_then(|o| o.start)
+            .unwrap_or(0)
     }
 
     /// Returns the desired number of pods.
@@ -54,25 +59,44 @@ impl View<'_> {
 
     /// Returns whether pods wait for the pods before them.
     pub fn ordered(&self) -> bool {
-        let policy = self.set.spec.as_ref().and_then(|s| s.pod_management_policy.as_deref());
+        let policy = self
+            .set
+            .spec
+            .as_ref()
+            .and_then(|s| s.pod_management_policy.as_deref());
         policy != Some("Parallel")
     }
 
     /// Returns `minReadySeconds`.
     pub fn min_ready(&self) -> i32 {
-        self.set.spec.as_ref().and_then(|s| s.min_ready_seconds).unwrap_or(0)
+        self.set
+            .spec
+            .as_ref()
+            .and_then(|s| s.min_ready_seconds)
+            .unwrap_or(0)
     }
 
     /// Returns whether the update strategy is RollingUpdate.
     pub fn rolls(&self) -> bool {
-        let strategy = self.set.spec.as_ref().and_then(|s| s.update_strategy.as_ref());
+        let strategy = self
+            .set
+            .spec
+            .as_ref()
+            .and_then(|s| s.update_strategy.as_ref());
         strategy.and_then(|s| s.type_.as_deref()) != Some("OnDelete")
     }
 
     /// Returns the partition: ordinals below `start + partition` keep the current revision.
     pub fn partition(&self) -> i32 {
-        let strategy = self.set.spec.as_ref().and_then(|s| s.update_strategy.as_ref());
-        strategy.and_then(|s| s.rolling_update.as_ref()).and_then(|r| r.partition).unwrap_or(0)
+        let strategy = self
+            .set
+            .spec
+            .as_ref()
+            .and_then(|s| s.update_strategy.as_ref());
+        strategy
+            .and_then(|s| s.rolling_update.as_ref())
+            .and_then(|r| r.partition)
+            .unwrap_or(0)
     }
 
     /// Returns whether the pod is ready and not terminating.
@@ -86,8 +110,8 @@ impl View<'_> {
     }
 }
 
-/// Returns the actions for one StatefulSet. `candidates` are the namespace's pods that match or are owned,
-/// `revisions` the owned ControllerRevisions.
+/// Returns the actions for one StatefulSet. `candidates` are the namespace's pods that match or are
+/// owned, `revisions` the owned ControllerRevisions.
 pub fn reconcile(
     set: &StatefulSet,
     candidates: &[Arc<Pod>],
@@ -95,13 +119,28 @@ pub fn reconcile(
     claims: &Claims,
     now: Timestamp,
 ) -> Vec<Action> {
-    let Some(spec) = &set.spec else { return Vec::new() };
-    let claim = claim::claim(set, &spec.selector, candidates, |p| identity::ordinal(set, p).is_some(), &[]);
+    let Some(spec) = &set.spec else {
+        return Vec::new();
+    };
+    let claim = claim::claim(
+        set,
+        &spec.selector,
+        candidates,
+        |p| identity::ordinal(set, p).is_some(),
+        &[],
+    );
     let mut actions = claim.actions;
     let collisions = set.status.as_ref().and_then(|s| s.collision_count);
     let latest = history::current(set, &spec.template, collisions, revisions);
-    let named = set.status.as_ref().and_then(|s| s.current_revision.as_deref()).unwrap_or_default();
-    let current = revisions.iter().find(|r| r.name() == named).map(|r| r.as_ref().clone());
+    let named = set
+        .status
+        .as_ref()
+        .and_then(|s| s.current_revision.as_deref())
+        .unwrap_or_default();
+    let current = revisions
+        .iter()
+        .find(|r| r.name() == named)
+        .map(|r| r.as_ref().clone());
     if !set.deleting() {
         actions.extend(latest.actions);
     }
@@ -115,7 +154,11 @@ pub fn reconcile(
     };
     if !set.deleting() {
         order::steps(&view, &mut actions);
-        actions.extend(prune(&view, revisions, spec.revision_history_limit.unwrap_or(10)));
+        actions.extend(prune(
+            &view,
+            revisions,
+            spec.revision_history_limit.unwrap_or(10),
+        ));
     }
     actions.extend(status::write(&view));
     actions.extend(next_available(&view));
@@ -126,13 +169,19 @@ fn prune(view: &View<'_>, revisions: &[Arc<ControllerRevision>], limit: i32) -> 
     let in_use = |r: &ControllerRevision| {
         r.name() == view.current.name()
             || r.name() == view.update.name()
-            || view.pods.iter().any(|p| p.label(history::POD_LABEL) == Some(r.name()))
+            || view
+                .pods
+                .iter()
+                .any(|p| p.label(history::POD_LABEL) == Some(r.name()))
     };
     history::truncate(revisions, &in_use, limit)
 }
 
 fn next_available(view: &View<'_>) -> Option<Action> {
-    let waits = view.pods.iter().filter_map(|p| pods::available_in(p, view.min_ready(), view.now));
+    let waits = view
+        .pods
+        .iter()
+        .filter_map(|p| pods::available_in(p, view.min_ready(), view.now));
     let soonest = waits.filter(|s| *s > 0).min()?;
     Some(Action::Requeue(Duration::from_secs(soonest.unsigned_abs())))
 }

@@ -3,14 +3,18 @@
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 
-use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, Verb, Write, delete_options, time, wake};
+use controllers_runtime::{
+    Action, Cache, Decide, Meta, Queue, Setup, Target, Verb, Write, delete_options, time, wake,
+};
 
 use crate::job::finished_at;
 
 /// Returns the actions for one Job.
 pub fn reconcile(job: &Job, now: Timestamp) -> Vec<Action> {
     let ttl = job.spec.as_ref().and_then(|s| s.ttl_seconds_after_finished);
-    let (Some(ttl), Some(end)) = (ttl, finished_at(job)) else { return Vec::new() };
+    let (Some(ttl), Some(end)) = (ttl, finished_at(job)) else {
+        return Vec::new();
+    };
     if job.deleting() {
         return Vec::new();
     }
@@ -18,7 +22,11 @@ pub fn reconcile(job: &Job, now: Timestamp) -> Vec<Action> {
     if !wait.is_zero() {
         return vec![Action::Requeue(wait)];
     }
-    let mut write = Write::new(Verb::Delete, Target::of(job), delete_options(job.uid(), "Foreground"));
+    let mut write = Write::new(
+        Verb::Delete,
+        Target::of(job),
+        delete_options(job.uid(), "Foreground"),
+    );
     write.tolerate.absent = true;
     write.tolerate.conflict = true;
     vec![write.into()]
@@ -32,11 +40,19 @@ struct TtlAfterFinished {
 pub fn ttl_after_finished(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let jobs = setup.informers.of::<Job>().on(wake::itself(&queue)).cache();
-    setup.decide("ttl-after-finished-controller", workers, queue, TtlAfterFinished { jobs });
+    setup.decide(
+        "ttl-after-finished-controller",
+        workers,
+        queue,
+        TtlAfterFinished { jobs },
+    );
 }
 
 impl Decide for TtlAfterFinished {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
-        self.jobs.get(key).map(|job| reconcile(&job, now)).unwrap_or_default()
+        self.jobs
+            .get(key)
+            .map(|job| reconcile(&job, now))
+            .unwrap_or_default()
     }
 }

@@ -71,7 +71,11 @@ mod tests {
     use super::*;
 
     fn permission(kind: Type, key: &'static str, end: &'static str) -> Permission {
-        Permission { perm_type: kind.into(), key: key.into(), range_end: end.into() }
+        Permission {
+            perm_type: kind.into(),
+            key: key.into(),
+            range_end: end.into(),
+        }
     }
 
     #[test]
@@ -82,10 +86,27 @@ mod tests {
             permission(Type::Write, "x", "\0"),
             permission(Type::Read, "k", ""),
         ];
-        let read = |key: &str, end: &str| covers(granted.iter(), key.as_bytes(), end.as_bytes(), Access::Read);
-        let write = |key: &str, end: &str| covers(granted.iter(), key.as_bytes(), end.as_bytes(), Access::Write);
-        assert!(read("a", "") && read("a", "e") && read("b", "d") && read("k", "") && read("dzz", ""));
-        assert!(!read("a", "f") && !read("e", "") && !read("a", "\0") && !read("k", "l") && !read("x", ""));
+        let read = |key: &str, end: &str| {
+            covers(granted.iter(), key.as_bytes(), end.as_bytes(), Access::Read)
+        };
+        let write = |key: &str, end: &str| {
+            covers(
+                granted.iter(),
+                key.as_bytes(),
+                end.as_bytes(),
+                Access::Write,
+            )
+        };
+        assert!(
+            read("a", "") && read("a", "e") && read("b", "d") && read("k", "") && read("dzz", "")
+        );
+        assert!(
+            !read("a", "f")
+                && !read("e", "")
+                && !read("a", "\0")
+                && !read("k", "l")
+                && !read("x", "")
+        );
         assert!(write("c", "e") && write("x", "") && write("x", "\0") && write("y", "\0"));
         assert!(!write("a", "") && !write("w", "\0") && !write("b", "d"));
     }

@@ -74,7 +74,12 @@ pub struct Auth {
 
 impl Default for Auth {
     fn default() -> Self {
-        Auth { enabled: false, revision: 1, users: BTreeMap::new(), roles: BTreeMap::new() }
+        Auth {
+            enabled: false,
+            revision: 1,
+            users: BTreeMap::new(),
+            roles: BTreeMap::new(),
+        }
     }
 }
 
@@ -123,7 +128,9 @@ impl Auth {
             return Err(AuthError::RoleNotFound);
         }
         // Granting an existing role changes nothing, so signed tokens remain valid.
-        let Err(place) = user.roles.binary_search_by(|has| has.as_str().cmp(role)) else { return Ok(()) };
+        let Err(place) = user.roles.binary_search_by(|has| has.as_str().cmp(role)) else {
+            return Ok(());
+        };
         user.roles.insert(place, role.to_owned());
         self.changed()
     }
@@ -150,7 +157,10 @@ impl Auth {
         if self.roles.contains_key(name) {
             return Err(AuthError::RoleExists);
         }
-        let role = Role { name: name.to_owned().into(), key_permission: Vec::new() };
+        let role = Role {
+            name: name.to_owned().into(),
+            key_permission: Vec::new(),
+        };
         self.roles.insert(name.to_owned(), role);
         self.changed()
     }
@@ -174,12 +184,15 @@ impl Auth {
             return Err(AuthError::InvalidManagement);
         }
         let role = self.roles.get_mut(role).ok_or(AuthError::RoleNotFound)?;
-        let same = |has: &&mut Permission| has.key == permission.key && has.range_end == permission.range_end;
+        let same = |has: &&mut Permission| {
+            has.key == permission.key && has.range_end == permission.range_end
+        };
         match role.key_permission.iter_mut().find(same) {
             Some(has) => has.perm_type = permission.perm_type,
             None => {
                 role.key_permission.push(permission.clone());
-                role.key_permission.sort_by(|a, b| (&a.key, &a.range_end).cmp(&(&b.key, &b.range_end)));
+                role.key_permission
+                    .sort_by(|a, b| (&a.key, &a.range_end).cmp(&(&b.key, &b.range_end)));
             }
         }
         self.changed()
@@ -189,7 +202,8 @@ impl Auth {
     pub fn revoke_permission(&mut self, role: &str, key: &[u8], end: &[u8]) -> Result {
         let role = self.roles.get_mut(role).ok_or(AuthError::RoleNotFound)?;
         let before = role.key_permission.len();
-        role.key_permission.retain(|has| has.key != key || has.range_end != end);
+        role.key_permission
+            .retain(|has| has.key != key || has.range_end != end);
         if role.key_permission.len() == before {
             return Err(AuthError::PermissionNotGranted);
         }
@@ -247,13 +261,21 @@ impl Auth {
     /// Restores stored users and roles.
     pub fn restore(&mut self, users: Vec<User>, roles: Vec<Role>) {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        self.users = users.into_iter().map(|user| (text(&user.name), user)).collect();
-        self.roles = roles.into_iter().map(|role| (text(&role.name), role)).collect();
+        self.users = users
+            .into_iter()
+            .map(|user| (text(&user.name), user))
+            .collect();
+        self.roles = roles
+            .into_iter()
+            .map(|role| (text(&role.name), role))
+            .collect();
     }
 
     /// Returns whether a user has the root role.
     pub fn is_root(&self, user: &str) -> bool {
-        self.users.get(user).is_some_and(|user| user.roles.iter().any(|role| role == ROOT))
+        self.users
+            .get(user)
+            .is_some_and(|user| user.roles.iter().any(|role| role == ROOT))
     }
 
     /// Checks whether a user may manage users, members and the like.
@@ -261,8 +283,14 @@ impl Auth {
         if !self.enabled {
             return Ok(());
         }
-        let user = user.filter(|user| !user.is_empty()).ok_or(AuthError::UserEmpty)?;
-        if self.is_root(user) { Ok(()) } else { Err(AuthError::Denied) }
+        let user = user
+            .filter(|user| !user.is_empty())
+            .ok_or(AuthError::UserEmpty)?;
+        if self.is_root(user) {
+            Ok(())
+        } else {
+            Err(AuthError::Denied)
+        }
     }
 
     /// Checks whether a user may access every key of a range.
@@ -270,13 +298,23 @@ impl Auth {
         if !self.enabled {
             return Ok(());
         }
-        let name = user.filter(|user| !user.is_empty()).ok_or(AuthError::UserEmpty)?;
+        let name = user
+            .filter(|user| !user.is_empty())
+            .ok_or(AuthError::UserEmpty)?;
         let user = self.users.get(name).ok_or(AuthError::Denied)?;
         if user.roles.iter().any(|role| role == ROOT) {
             return Ok(());
         }
-        let granted = user.roles.iter().filter_map(|role| self.roles.get(role)).flat_map(|role| &role.key_permission);
-        if permissions::covers(granted, key, end, access) { Ok(()) } else { Err(AuthError::Denied) }
+        let granted = user
+            .roles
+            .iter()
+            .filter_map(|role| self.roles.get(role))
+            .flat_map(|role| &role.key_permission);
+        if permissions::covers(granted, key, end, access) {
+            Ok(())
+        } else {
+            Err(AuthError::Denied)
+        }
     }
 }
 
@@ -299,7 +337,10 @@ mod tests {
         auth.grant_role(ROOT, ROOT).unwrap();
         assert_eq!(auth.revision, 4, "nothing changed");
         assert_eq!(auth.delete_user(ROOT), Err(AuthError::InvalidManagement));
-        assert_eq!(auth.revoke_role(ROOT, ROOT), Err(AuthError::InvalidManagement));
+        assert_eq!(
+            auth.revoke_role(ROOT, ROOT),
+            Err(AuthError::InvalidManagement)
+        );
         assert_eq!(auth.delete_role(ROOT), Err(AuthError::InvalidManagement));
         assert_eq!(auth.check_admin(None), Err(AuthError::UserEmpty));
         assert_eq!(auth.check_admin(Some(ROOT)), Ok(()));
@@ -307,17 +348,33 @@ mod tests {
 
     #[test]
     fn roles_carry_rights() {
-        let mut auth = Auth { enabled: true, ..Auth::default() };
+        let mut auth = Auth {
+            enabled: true,
+            ..Auth::default()
+        };
         auth.add_user("u", b"h", false).unwrap();
         assert_eq!(auth.grant_role("u", "r"), Err(AuthError::RoleNotFound));
         auth.add_role("r").unwrap();
         auth.grant_role("u", "r").unwrap();
-        let permission = Permission { perm_type: Type::Read.into(), key: "a".into(), range_end: "c".into() };
+        let permission = Permission {
+            perm_type: Type::Read.into(),
+            key: "a".into(),
+            range_end: "c".into(),
+        };
         auth.grant_permission("r", Some(&permission)).unwrap();
         assert_eq!(auth.check(Some("u"), b"b", b"", Access::Read), Ok(()));
-        assert_eq!(auth.check(Some("u"), b"b", b"", Access::Write), Err(AuthError::Denied));
-        assert_eq!(auth.check(Some("u"), b"b", b"d", Access::Read), Err(AuthError::Denied));
+        assert_eq!(
+            auth.check(Some("u"), b"b", b"", Access::Write),
+            Err(AuthError::Denied)
+        );
+        assert_eq!(
+            auth.check(Some("u"), b"b", b"d", Access::Read),
+            Err(AuthError::Denied)
+        );
         auth.delete_role("r").unwrap();
-        assert_eq!(auth.check(Some("u"), b"b", b"", Access::Read), Err(AuthError::Denied));
+        assert_eq!(
+            auth.check(Some("u"), b"b", b"", Access::Read),
+            Err(AuthError::Denied)
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! Reads bbolt files.
 
-use crate::format::{BRANCH, BUCKET, ELEMENT, LEAF, MAGIC, META_SUMMED, PAGE_HEAD, VERSION, checksum};
+use crate::format::{
+    BRANCH, BUCKET, ELEMENT, LEAF, MAGIC, META_SUMMED, PAGE_HEAD, VERSION, checksum,
+};
 use crate::source::Source;
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -65,7 +67,11 @@ fn meta(bytes: &[u8]) -> Option<Meta> {
         && checksum(meta.get(..META_SUMMED)?) == u64_at(meta, META_SUMMED)?;
     let page_size = u32_at(meta, 8)?;
     (valid && (512..=1 << 20).contains(&page_size)).then_some(())?;
-    Some(Meta { page_size, root: u64_at(meta, 16)?, transaction: u64_at(meta, 48)? })
+    Some(Meta {
+        page_size,
+        root: u64_at(meta, 16)?,
+        transaction: u64_at(meta, 48)?,
+    })
 }
 
 /// Called for each item of a page with its flags, key and value.
@@ -80,9 +86,19 @@ impl<'a> File<'a> {
         let meta_at = |at: usize| meta(&source.read(at as u64, META).ok()?);
         let first = meta_at(0);
         let second = meta_at(first.as_ref().map_or(4096, |meta| meta.page_size));
-        let newest = [first, second].into_iter().flatten().max_by_key(|meta| meta.transaction);
-        let Meta { page_size, root, .. } = newest.ok_or(BoltError::Meta)?;
-        Ok(File { source, page_size, root, visited: Cell::new(0) })
+        let newest = [first, second]
+            .into_iter()
+            .flatten()
+            .max_by_key(|meta| meta.transaction);
+        let Meta {
+            page_size, root, ..
+        } = newest.ok_or(BoltError::Meta)?;
+        Ok(File {
+            source,
+            page_size,
+            root,
+            visited: Cell::new(0),
+        })
     }
 
     /// Returns the names of the buckets, in order.
@@ -98,18 +114,29 @@ impl<'a> File<'a> {
     }
 
     /// Visits the pairs of a bucket in order.
-    pub fn each<E: From<BoltError>>(&self, bucket: &[u8], visit: &mut Visit<'_, E>) -> Result<(), E> {
+    pub fn each<E: From<BoltError>>(
+        &self,
+        bucket: &[u8],
+        visit: &mut Visit<'_, E>,
+    ) -> Result<(), E> {
         self.visited.set(0);
         let mut found = None;
         self.walk::<BoltError>(self.page(self.root)?, 0, &mut |flags, name, value| {
             if flags & BUCKET != 0 && name == bucket {
-                found = Some((u64_at(value, 0).ok_or(BoltError::Page(self.root))?, value.to_vec()));
+                found = Some((
+                    u64_at(value, 0).ok_or(BoltError::Page(self.root))?,
+                    value.to_vec(),
+                ));
             }
             Ok(())
         })?;
-        let (root, value) = found.ok_or_else(|| BoltError::Bucket(String::from_utf8_lossy(bucket).into_owned()))?;
+        let (root, value) =
+            found.ok_or_else(|| BoltError::Bucket(String::from_utf8_lossy(bucket).into_owned()))?;
         let page = if root == 0 {
-            Page { number: self.root, bytes: Cow::Owned(value.get(16..).unwrap_or_default().to_vec()) }
+            Page {
+                number: self.root,
+                bytes: Cow::Owned(value.get(16..).unwrap_or_default().to_vec()),
+            }
         } else {
             self.page(root)?
         };
@@ -118,25 +145,42 @@ impl<'a> File<'a> {
 
     fn page(&self, number: u64) -> Result<Page<'a>, BoltError> {
         let wrong = || BoltError::Page(number);
-        let start = number.checked_mul(self.page_size as u64).ok_or_else(wrong)?;
+        let start = number
+            .checked_mul(self.page_size as u64)
+            .ok_or_else(wrong)?;
         let head = self.bytes(number, start, PAGE_HEAD)?;
-        let pages = u32_at(&head, 12).and_then(|overflow| overflow.checked_add(1)).ok_or_else(wrong)?;
+        let pages = u32_at(&head, 12)
+            .and_then(|overflow| overflow.checked_add(1))
+            .ok_or_else(wrong)?;
         let size = pages.checked_mul(self.page_size).ok_or_else(wrong)?;
         if u64_at(&head, 0) != Some(number) {
             return Err(wrong());
         }
-        Ok(Page { number, bytes: self.bytes(number, start, size)? })
+        Ok(Page {
+            number,
+            bytes: self.bytes(number, start, size)?,
+        })
     }
 
     /// Returns the bytes of a page, never beyond the end of the file.
     fn bytes(&self, number: u64, start: u64, size: usize) -> Result<Cow<'a, [u8]>, BoltError> {
-        if start.checked_add(size as u64).is_none_or(|end| end > self.source.length()) {
+        if start
+            .checked_add(size as u64)
+            .is_none_or(|end| end > self.source.length())
+        {
             return Err(BoltError::Page(number));
         }
-        self.source.read(start, size).map_err(|e| BoltError::Read(start, e.to_string()))
+        self.source
+            .read(start, size)
+            .map_err(|e| BoltError::Read(start, e.to_string()))
     }
 
-    fn walk<E: From<BoltError>>(&self, page: Page<'_>, depth: usize, visit: &mut PageVisit<'_, E>) -> Result<(), E> {
+    fn walk<E: From<BoltError>>(
+        &self,
+        page: Page<'_>,
+        depth: usize,
+        visit: &mut PageVisit<'_, E>,
+    ) -> Result<(), E> {
         let wrong = || E::from(BoltError::Page(page.number));
         if depth > MAX_DEPTH {
             return Err(wrong());
@@ -184,7 +228,12 @@ mod tests {
         let mut writer = Writer::new(Cursor::new(Vec::new())).unwrap();
         writer.bucket("key").unwrap();
         for number in 0..items {
-            writer.put(&number.to_be_bytes(), &vec![number as u8; number as usize % 9_000]).unwrap();
+            writer
+                .put(
+                    &number.to_be_bytes(),
+                    &vec![number as u8; number as usize % 9_000],
+                )
+                .unwrap();
         }
         writer.bucket("empty").unwrap();
         let (out, size) = writer.finish().unwrap();
@@ -197,7 +246,10 @@ mod tests {
         for items in [0, 1, 1_000, 20_000] {
             let bytes = sample(items);
             let file = File::open(&bytes).unwrap();
-            assert_eq!(file.buckets().unwrap(), [b"empty".to_vec(), b"key".to_vec()]);
+            assert_eq!(
+                file.buckets().unwrap(),
+                [b"empty".to_vec(), b"key".to_vec()]
+            );
             let mut next = 0u32;
             file.each::<BoltError>(b"key", &mut |key, value| {
                 assert_eq!(key, next.to_be_bytes());
@@ -207,7 +259,10 @@ mod tests {
             })
             .unwrap();
             assert_eq!(next, items);
-            assert_eq!(file.each::<BoltError>(b"none", &mut |_, _| Ok(())), Err(BoltError::Bucket("none".into())));
+            assert_eq!(
+                file.each::<BoltError>(b"none", &mut |_, _| Ok(())),
+                Err(BoltError::Bucket("none".into()))
+            );
         }
     }
 

@@ -13,8 +13,12 @@ pub trait Source {
 }
 
 fn slice(bytes: &[u8], at: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
-    let found = usize::try_from(at).ok().and_then(|at| bytes.get(at..at.checked_add(length)?));
-    found.map(Cow::Borrowed).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    let found = usize::try_from(at)
+        .ok()
+        .and_then(|at| bytes.get(at..at.checked_add(length)?));
+    found
+        .map(Cow::Borrowed)
+        .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
 impl Source for &[u8] {

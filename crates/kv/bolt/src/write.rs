@@ -1,7 +1,8 @@
 //! Writes bbolt files from sorted pairs, page by page.
 
 use crate::format::{
-    BRANCH, BUCKET, ELEMENT, FREELIST, LEAF, MAGIC, META, META_SUMMED, PAGE, PAGE_HEAD, VERSION, checksum,
+    BRANCH, BUCKET, ELEMENT, FREELIST, LEAF, MAGIC, META, META_SUMMED, PAGE, PAGE_HEAD, VERSION,
+    checksum,
 };
 use std::io::{self, Seek, SeekFrom, Write};
 
@@ -29,20 +30,32 @@ impl<W: Write + Seek> Writer<W> {
     pub fn new(mut out: W) -> io::Result<Self> {
         // The two meta pages are written last, when their content is known.
         out.write_all(&[0; 2 * PAGE])?;
-        Ok(Writer { out, next: 2, buckets: Vec::new(), open: None })
+        Ok(Writer {
+            out,
+            next: 2,
+            buckets: Vec::new(),
+            open: None,
+        })
     }
 
     /// Starts a bucket.
     pub fn bucket(&mut self, name: &str) -> io::Result<()> {
         self.close()?;
-        self.open = Some(Open { name: name.into(), items: Vec::new(), bytes: 0, leaves: Vec::new() });
+        self.open = Some(Open {
+            name: name.into(),
+            items: Vec::new(),
+            bytes: 0,
+            leaves: Vec::new(),
+        });
         Ok(())
     }
 
     /// Adds a pair to the bucket. Keys must be in ascending order.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         let size = ELEMENT + key.len() + value.len();
-        let Some(open) = &mut self.open else { return Err(io::Error::other("no bucket is begun")) };
+        let Some(open) = &mut self.open else {
+            return Err(io::Error::other("no bucket is begun"));
+        };
         let full = PAGE_HEAD + open.bytes + size > PAGE && !open.items.is_empty();
         open.bytes += size;
         if full {
@@ -57,8 +70,14 @@ impl<W: Write + Seek> Writer<W> {
     }
 
     fn flush_leaf(&mut self, items: Vec<(Vec<u8>, Vec<u8>)>) -> io::Result<()> {
-        let first = items.first().map(|(key, _)| key.clone()).unwrap_or_default();
-        let flagged: Vec<_> = items.into_iter().map(|(key, value)| (0, key, value)).collect();
+        let first = items
+            .first()
+            .map(|(key, _)| key.clone())
+            .unwrap_or_default();
+        let flagged: Vec<_> = items
+            .into_iter()
+            .map(|(key, value)| (0, key, value))
+            .collect();
         let page = self.leaf(&flagged)?;
         if let Some(open) = &mut self.open {
             open.leaves.push((first, page));
@@ -101,18 +120,23 @@ impl<W: Write + Seek> Writer<W> {
         let pages = (PAGE_HEAD + body.len()).div_ceil(PAGE).max(1);
         self.out.write_all(&head(number, flags, count, pages))?;
         self.out.write_all(body)?;
-        self.out.write_all(&vec![0; pages * PAGE - PAGE_HEAD - body.len()])?;
+        self.out
+            .write_all(&vec![0; pages * PAGE - PAGE_HEAD - body.len()])?;
         self.next += pages as u64;
         Ok(number)
     }
 
     fn close(&mut self) -> io::Result<()> {
-        let Some(open) = &mut self.open else { return Ok(()) };
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
         let items = std::mem::take(&mut open.items);
         if !items.is_empty() || open.leaves.is_empty() {
             self.flush_leaf(items)?;
         }
-        let Some(open) = self.open.take() else { return Ok(()) };
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
         let root = self.tree(open.leaves)?;
         self.buckets.push((open.name, root));
         Ok(())
@@ -141,7 +165,10 @@ impl<W: Write + Seek> Writer<W> {
     }
 
     fn group(&mut self, group: &[Child]) -> io::Result<Child> {
-        let first = group.first().map(|(key, _)| key.clone()).unwrap_or_default();
+        let first = group
+            .first()
+            .map(|(key, _)| key.clone())
+            .unwrap_or_default();
         Ok((first, self.branch(group)?))
     }
 
@@ -150,8 +177,10 @@ impl<W: Write + Seek> Writer<W> {
         self.close()?;
         self.buckets.sort();
         let buckets = std::mem::take(&mut self.buckets);
-        let entries: Vec<_> =
-            buckets.into_iter().map(|(name, root)| (BUCKET, name, [root.to_le_bytes(), [0; 8]].concat())).collect();
+        let entries: Vec<_> = buckets
+            .into_iter()
+            .map(|(name, root)| (BUCKET, name, [root.to_le_bytes(), [0; 8]].concat()))
+            .collect();
         let root = self.leaf(&entries)?;
         let freelist = self.page(FREELIST, 0, &[])?;
         let end = self.next;

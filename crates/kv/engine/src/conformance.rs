@@ -14,18 +14,40 @@ fn put(engine: &dyn Engine, rows: &[(Table, &str, &str)]) {
 fn keys(engine: &dyn Engine, table: Table, from: &str, to: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
     engine
-        .scan(table, from.as_bytes(), to.map(str::as_bytes), &mut |key, _| {
-            found.push(String::from_utf8(key.to_vec()).unwrap());
-            true
-        })
+        .scan(
+            table,
+            from.as_bytes(),
+            to.map(str::as_bytes),
+            &mut |key, _| {
+                found.push(String::from_utf8(key.to_vec()).unwrap());
+                true
+            },
+        )
         .unwrap();
     found
 }
 
 fn conforms(engine: &dyn Engine) {
-    put(engine, &[(Table::Meta, "b", "1"), (Table::Meta, "a", "2"), (Table::Revisions, "a", "3")]);
-    assert_eq!(engine.get(Table::Meta, b"a").unwrap().unwrap().as_ref(), b"2");
-    assert_eq!(engine.get(Table::Revisions, b"a").unwrap().unwrap().as_ref(), b"3");
+    put(
+        engine,
+        &[
+            (Table::Meta, "b", "1"),
+            (Table::Meta, "a", "2"),
+            (Table::Revisions, "a", "3"),
+        ],
+    );
+    assert_eq!(
+        engine.get(Table::Meta, b"a").unwrap().unwrap().as_ref(),
+        b"2"
+    );
+    assert_eq!(
+        engine
+            .get(Table::Revisions, b"a")
+            .unwrap()
+            .unwrap()
+            .as_ref(),
+        b"3"
+    );
     assert!(engine.get(Table::Leases, b"a").unwrap().is_none());
     assert_eq!(keys(engine, Table::Meta, "", None), ["a", "b"]);
     assert_eq!(keys(engine, Table::Meta, "a", Some("b")), ["a"]);
@@ -41,10 +63,20 @@ fn conforms(engine: &dyn Engine) {
     batch.put(Table::Meta, b"b".to_vec(), b"new".to_vec());
     engine.write(batch).unwrap();
     assert_eq!(keys(engine, Table::Meta, "", None), ["b"]);
-    assert_eq!(engine.get(Table::Meta, b"b").unwrap().unwrap().as_ref(), b"new");
+    assert_eq!(
+        engine.get(Table::Meta, b"b").unwrap().unwrap().as_ref(),
+        b"new"
+    );
 
     // A scan can be stopped, and returns empty and binary keys in order.
-    put(engine, &[(Table::Auth, "", "e"), (Table::Auth, "\u{1}", "1"), (Table::Auth, "\0", "0")]);
+    put(
+        engine,
+        &[
+            (Table::Auth, "", "e"),
+            (Table::Auth, "\u{1}", "1"),
+            (Table::Auth, "\0", "0"),
+        ],
+    );
     assert_eq!(keys(engine, Table::Auth, "", None), ["", "\0", "\u{1}"]);
     let mut seen = 0;
     engine
@@ -74,10 +106,18 @@ fn conforms_and_keeps_what_it_flushed(kind: Kind, other: Kind) {
         put(&*engine, &[(Table::Meta, "kept", "1")]);
         engine.flush().unwrap();
     }
-    let Err(refusal) = open(folder.path(), Some(other), 1 << 20) else { panic!("opened as {other:?}") };
-    assert!(refusal.to_string().contains(&format!("kept by {kind:?}")), "{refusal}");
+    let Err(refusal) = open(folder.path(), Some(other), 1 << 20) else {
+        panic!("opened as {other:?}")
+    };
+    assert!(
+        refusal.to_string().contains(&format!("kept by {kind:?}")),
+        "{refusal}"
+    );
     let engine = open(folder.path(), None, 1 << 20).unwrap();
-    assert_eq!(engine.get(Table::Meta, b"kept").unwrap().unwrap().as_ref(), b"1");
+    assert_eq!(
+        engine.get(Table::Meta, b"kept").unwrap().unwrap().as_ref(),
+        b"1"
+    );
 }
 
 #[test]
@@ -93,7 +133,11 @@ fn space_of_removed_revisions_is_given_back() {
     let engine = open(folder.path(), Some(Kind::Fjall), 1 << 20).unwrap();
     for row in 0..ROWS {
         let mut batch = Batch::default();
-        batch.put(Table::Revisions, row.to_be_bytes().to_vec(), vec![b'v'; ROW]);
+        batch.put(
+            Table::Revisions,
+            row.to_be_bytes().to_vec(),
+            vec![b'v'; ROW],
+        );
         engine.write(batch).unwrap();
     }
     engine.give_back().unwrap();
@@ -103,9 +147,24 @@ fn space_of_removed_revisions_is_given_back() {
     engine.write(batch).unwrap();
     engine.give_back().unwrap();
     let after = engine.size();
-    assert!(after + 40 * ROW as u64 <= before, "{before} bytes became {after}");
-    assert_eq!(engine.get(Table::Revisions, &0_u32.to_be_bytes()).unwrap().unwrap().len(), ROW);
-    assert!(engine.get(Table::Revisions, &1_u32.to_be_bytes()).unwrap().is_none());
+    assert!(
+        after + 40 * ROW as u64 <= before,
+        "{before} bytes became {after}"
+    );
+    assert_eq!(
+        engine
+            .get(Table::Revisions, &0_u32.to_be_bytes())
+            .unwrap()
+            .unwrap()
+            .len(),
+        ROW
+    );
+    assert!(
+        engine
+            .get(Table::Revisions, &1_u32.to_be_bytes())
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[test]

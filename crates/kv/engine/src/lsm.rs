@@ -52,22 +52,41 @@ impl FjallEngine {
                 .max_journaling_size(JOURNAL_BYTES)
                 .manual_journal_persist(true)
                 .open()?;
-            let (revisions, others) = (db.keyspace("revisions", options)?, db.keyspace("others", options)?);
+            let (revisions, others) = (
+                db.keyspace("revisions", options)?,
+                db.keyspace("others", options)?,
+            );
             Ok::<_, fjall::Error>((db, revisions, others))
         });
         match opened {
-            Ok(Ok((db, revisions, others))) => Ok(FjallEngine { db, revisions, others, folder: folder.to_path_buf() }),
-            Ok(Err(e)) => Err(EngineError::opening(folder, &e, refused(&e) || matches!(e, fjall::Error::Locked))),
+            Ok(Ok((db, revisions, others))) => Ok(FjallEngine {
+                db,
+                revisions,
+                others,
+                folder: folder.to_path_buf(),
+            }),
+            Ok(Err(e)) => Err(EngineError::opening(
+                folder,
+                &e,
+                refused(&e) || matches!(e, fjall::Error::Locked),
+            )),
             Err(_) => Err(EngineError::panicked(folder)),
         }
     }
 
     fn tree(&self, table: Table) -> &Keyspace {
-        if table == Table::Revisions { &self.revisions } else { &self.others }
+        if table == Table::Revisions {
+            &self.revisions
+        } else {
+            &self.others
+        }
     }
 
     fn failed(&self, doing: &'static str, e: &fjall::Error) -> EngineError {
-        EngineError::Io { doing, reason: format!("{}: {e}", self.folder.display()) }
+        EngineError::Io {
+            doing,
+            reason: format!("{}: {e}", self.folder.display()),
+        }
     }
 }
 
@@ -83,7 +102,10 @@ fn place(table: Table, key: &[u8]) -> Vec<u8> {
 fn last_writes(batch: Batch) -> Vec<(Table, Vec<u8>, Option<Bytes>)> {
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
     // A revision is put only once, so only its deletion can repeat the key in a batch.
-    let removes = batch.ops.iter().any(|(table, _, value)| *table == Table::Revisions && value.is_none());
+    let removes = batch
+        .ops
+        .iter()
+        .any(|(table, _, value)| *table == Table::Revisions && value.is_none());
     let mut writes = Vec::with_capacity(batch.ops.len());
     for (table, key, value) in batch.ops.into_iter().rev() {
         let key = place(table, &key);
@@ -108,11 +130,20 @@ impl Engine for FjallEngine {
     }
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
-        let found = self.tree(table).get(place(table, key)).map_err(|e| self.failed("read", &e))?;
+        let found = self
+            .tree(table)
+            .get(place(table, key))
+            .map_err(|e| self.failed("read", &e))?;
         Ok(found.map(Bytes::from))
     }
 
-    fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError> {
         if to.is_some_and(|to| to <= from) {
             return Ok(());
         }
@@ -128,7 +159,9 @@ impl Engine for FjallEngine {
     }
 
     fn flush(&self) -> Result<(), EngineError> {
-        self.db.persist(PersistMode::SyncData).map_err(|e| self.failed("flushed", &e))
+        self.db
+            .persist(PersistMode::SyncData)
+            .map_err(|e| self.failed("flushed", &e))
     }
 
     /// fjall merges tables only after enough new ones were written. After deletions without writes,
@@ -146,7 +179,9 @@ impl Engine for FjallEngine {
     fn clear(&self) -> Result<(), EngineError> {
         // A marker that the content must not be used is in the second keyspace, so that one is
         // cleared last.
-        self.revisions.clear().map_err(|e| self.failed("written", &e))?;
+        self.revisions
+            .clear()
+            .map_err(|e| self.failed("written", &e))?;
         self.others.clear().map_err(|e| self.failed("written", &e))
     }
 

@@ -30,7 +30,13 @@ impl Engine for MemoryEngine {
         Ok(self.rows.read().get(&(table, key.to_vec())).cloned())
     }
 
-    fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError> {
         if to.is_some_and(|to| to <= from) {
             return Ok(());
         }
@@ -54,6 +60,10 @@ impl Engine for MemoryEngine {
     }
 
     fn size(&self) -> u64 {
-        self.rows.read().iter().map(|((_, key), value)| (key.len() + value.len()) as u64).sum()
+        self.rows
+            .read()
+            .iter()
+            .map(|((_, key), value)| (key.len() + value.len()) as u64)
+            .sum()
     }
 }

@@ -28,14 +28,22 @@ impl Kind {
 
 /// Opens the requested engine. `None` requests the one whose files exist, or else fjall. `cache` is
 /// the size in bytes of its cache.
-pub fn open(folder: &Path, wanted: Option<Kind>, cache: u64) -> Result<Arc<dyn Engine>, EngineError> {
+pub fn open(
+    folder: &Path,
+    wanted: Option<Kind>,
+    cache: u64,
+) -> Result<Arc<dyn Engine>, EngineError> {
     let there = Kind::of(folder);
     if let (Some(wanted), Some(there)) = (wanted, there)
         && wanted != there
     {
-        let reason =
-            format!("it is kept by {there:?}, and {wanted:?} was asked for; save a snapshot and restore it to change");
-        return Err(EngineError::Open { path: folder.to_path_buf(), reason });
+        let reason = format!(
+            "it is kept by {there:?}, and {wanted:?} was asked for; save a snapshot and restore it to change"
+        );
+        return Err(EngineError::Open {
+            path: folder.to_path_buf(),
+            reason,
+        });
     }
     Ok(match wanted.or(there).unwrap_or(Kind::Fjall) {
         Kind::Fjall => Arc::new(FjallEngine::open(folder, cache)?),

@@ -30,7 +30,10 @@ impl SledEngine {
                 .open()
         });
         match opened {
-            Ok(Ok(db)) => Ok(SledEngine { db, folder: folder.to_path_buf() }),
+            Ok(Ok(db)) => Ok(SledEngine {
+                db,
+                folder: folder.to_path_buf(),
+            }),
             Ok(Err(e)) => {
                 let refused = matches!(&e, sled::Error::Io(e) if refused(e));
                 Err(EngineError::opening(folder, &e, refused))
@@ -41,7 +44,10 @@ impl SledEngine {
 
     fn failed(&self, doing: &'static str) -> impl Fn(sled::Error) -> EngineError {
         let folder = self.folder.display().to_string();
-        move |e| EngineError::Io { doing, reason: format!("{folder}: {e}") }
+        move |e| EngineError::Io {
+            doing,
+            reason: format!("{folder}: {e}"),
+        }
     }
 }
 
@@ -65,11 +71,20 @@ impl Engine for SledEngine {
     }
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
-        let found = self.db.get(place(table, key)).map_err(self.failed("read"))?;
+        let found = self
+            .db
+            .get(place(table, key))
+            .map_err(self.failed("read"))?;
         Ok(found.map(|value| Bytes::copy_from_slice(&value)))
     }
 
-    fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError> {
         if to.is_some_and(|to| to <= from) {
             return Ok(());
         }
@@ -85,7 +100,10 @@ impl Engine for SledEngine {
 
     fn flush(&self) -> Result<(), EngineError> {
         self.db.flush().map_err(self.failed("flushed"))?;
-        sync_files(&self.folder).map_err(|e| EngineError::Io { doing: "flushed", reason: e.to_string() })
+        sync_files(&self.folder).map_err(|e| EngineError::Io {
+            doing: "flushed",
+            reason: e.to_string(),
+        })
     }
 
     fn clear(&self) -> Result<(), EngineError> {

@@ -97,12 +97,19 @@ impl EngineError {
     /// Classifies an error on opening: damage, unless the operating system returned the error.
     pub(crate) fn opening(path: &Path, said: &dyn std::error::Error, refused: bool) -> EngineError {
         let (path, reason) = (path.to_path_buf(), said.to_string());
-        if refused { EngineError::Open { path, reason } } else { EngineError::Damaged { path, reason } }
+        if refused {
+            EngineError::Open { path, reason }
+        } else {
+            EngineError::Damaged { path, reason }
+        }
     }
 
     /// Returns the error for an engine that panicked while opening its files.
     pub(crate) fn panicked(path: &Path) -> EngineError {
-        EngineError::Damaged { path: path.to_path_buf(), reason: "its files make no sense".to_owned() }
+        EngineError::Damaged {
+            path: path.to_path_buf(),
+            reason: "its files make no sense".to_owned(),
+        }
     }
 }
 
@@ -131,7 +138,13 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Visits the keys from `from` (inclusive) to `to` (exclusive; `None`: the end of the table) in
     /// order.
-    fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError>;
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError>;
 
     /// Waits until everything written so far is durable.
     fn flush(&self) -> Result<(), EngineError>;

@@ -20,7 +20,9 @@ impl DiskFile for MemoryFile {
 
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
         let content = self.0.lock();
-        let found = usize::try_from(at).ok().and_then(|at| content.get(at..at.checked_add(bytes.len())?));
+        let found = usize::try_from(at)
+            .ok()
+            .and_then(|at| content.get(at..at.checked_add(bytes.len())?));
         bytes.copy_from_slice(found.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?);
         Ok(())
     }
@@ -55,27 +57,40 @@ impl Disk for MemoryDisk {
 
     fn list(&self, _: &Path) -> io::Result<Vec<String>> {
         let files = self.0.lock();
-        Ok(files.keys().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
+        Ok(files
+            .keys()
+            .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+            .collect())
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let found = self.0.lock().get(path).cloned();
-        Ok(Arc::new(found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?))
+        Ok(Arc::new(
+            found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?,
+        ))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(self.0.lock().entry(path.to_path_buf()).or_default().clone()))
+        Ok(Arc::new(
+            self.0.lock().entry(path.to_path_buf()).or_default().clone(),
+        ))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut files = self.0.lock();
-        let file = files.remove(from).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let file = files
+            .remove(from)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         files.insert(to.to_path_buf(), file);
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.lock().remove(path).map(drop).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        self.0
+            .lock()
+            .remove(path)
+            .map(drop)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
     fn exists(&self, path: &Path) -> bool {

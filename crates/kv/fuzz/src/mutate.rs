@@ -20,7 +20,10 @@ impl Mutator {
 
     /// Returns an input of the corpus with a few changes.
     pub fn next(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
-        let mut bytes = corpus.get(self.below(corpus.len())).cloned().unwrap_or_default();
+        let mut bytes = corpus
+            .get(self.below(corpus.len()))
+            .cloned()
+            .unwrap_or_default();
         for _ in 0..=self.below(6) {
             let at = self.below(bytes.len());
             match self.below(6) {

@@ -20,10 +20,22 @@ pub fn snapshot(data: &[u8]) {
 pub fn snapshot_corpus() -> Vec<Vec<u8>> {
     let write = || -> std::io::Result<Vec<u8>> {
         let mut writer = Writer::new(Cursor::new(Vec::new()))?;
-        for bucket in ["alarm", "auth", "authRoles", "authUsers", "key", "lease", "meta"] {
+        for bucket in [
+            "alarm",
+            "auth",
+            "authRoles",
+            "authUsers",
+            "key",
+            "lease",
+            "meta",
+        ] {
             writer.bucket(bucket)?;
             for number in 0..300_u64 {
-                let kv = KeyValue { key: number.to_string().into(), version: 1, ..KeyValue::default() };
+                let kv = KeyValue {
+                    key: number.to_string().into(),
+                    version: 1,
+                    ..KeyValue::default()
+                };
                 writer.put(&number.to_be_bytes(), &kv.encode_to_vec())?;
             }
         }

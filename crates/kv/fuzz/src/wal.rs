@@ -13,13 +13,20 @@ const SEGMENT_BYTES: u64 = 4_096;
 
 fn disk(segment: &[u8]) -> Arc<MemoryDisk> {
     let disk = MemoryDisk::default();
-    disk.0.lock().insert(FIRST.into(), MemoryFile(Arc::new(Mutex::new(segment.to_vec()))));
+    disk.0.lock().insert(
+        FIRST.into(),
+        MemoryFile(Arc::new(Mutex::new(segment.to_vec()))),
+    );
     Arc::new(disk)
 }
 
 fn carry_out(writer: &mut Writer) {
     while let Some(mut frame) = writer.waiting() {
-        if writer.write(&mut frame).and_then(|()| writer.sync(&frame)).is_err() {
+        if writer
+            .write(&mut frame)
+            .and_then(|()| writer.sync(&frame))
+            .is_err()
+        {
             return;
         }
         frame.finish();
@@ -30,9 +37,12 @@ fn carry_out(writer: &mut Writer) {
 /// content when it is opened again.
 pub fn wal(data: &[u8]) {
     let disk = disk(data);
-    let Ok((log, contents, mut writer)) =
-        Wal::open_on(disk.clone(), Path::new(FOLDER), SEGMENT_BYTES, Arc::new(|_| {}))
-    else {
+    let Ok((log, contents, mut writer)) = Wal::open_on(
+        disk.clone(),
+        Path::new(FOLDER),
+        SEGMENT_BYTES,
+        Arc::new(|_| {}),
+    ) else {
         return;
     };
     if let Some((first, last)) = log.bounds() {
@@ -40,7 +50,12 @@ pub fn wal(data: &[u8]) {
     }
     let mut entries = contents.entries;
     let next = entries.back().map_or_else(
-        || contents.purged.as_ref().map_or(1, |(upto, _)| upto.saturating_add(1)),
+        || {
+            contents
+                .purged
+                .as_ref()
+                .map_or(1, |(upto, _)| upto.saturating_add(1))
+        },
         |(i, _)| i.saturating_add(1),
     );
     let added = (next, Bytes::from_static(b"added"));
@@ -49,22 +64,39 @@ pub fn wal(data: &[u8]) {
     drop((log, writer));
     entries.push_back(added);
     let again = Wal::open_on(disk, Path::new(FOLDER), SEGMENT_BYTES, Arc::new(|_| {}));
-    let Ok((_, again, _)) = again else { panic!("a log that was served is refused") };
+    let Ok((_, again, _)) = again else {
+        panic!("a log that was served is refused")
+    };
     assert_eq!(again.entries, entries, "a log that was served has changed");
 }
 
 /// Returns valid segments.
 pub fn wal_corpus() -> Vec<Vec<u8>> {
     let disk = Arc::new(MemoryDisk::default());
-    let opened = Wal::open_on(disk.clone(), Path::new(FOLDER), SEGMENT_BYTES, Arc::new(|_| {}));
-    let Ok((log, _, mut writer)) = opened else { return Vec::new() };
+    let opened = Wal::open_on(
+        disk.clone(),
+        Path::new(FOLDER),
+        SEGMENT_BYTES,
+        Arc::new(|_| {}),
+    );
+    let Ok((log, _, mut writer)) = opened else {
+        return Vec::new();
+    };
     log.save_vote(Bytes::from_static(b"a vote of seventeen"), Box::new(|| {}));
     for index in 1..12 {
-        log.append(vec![(index, Bytes::from(vec![b'e'; 20 * index as usize]))], WrittenBy::Thread, Box::new(|| {}));
+        log.append(
+            vec![(index, Bytes::from(vec![b'e'; 20 * index as usize]))],
+            WrittenBy::Thread,
+            Box::new(|| {}),
+        );
         carry_out(&mut writer);
     }
     log.truncate(10, Box::new(|| {}));
-    log.append(vec![(10, Bytes::from_static(b"ten"))], WrittenBy::Thread, Box::new(|| {}));
+    log.append(
+        vec![(10, Bytes::from_static(b"ten"))],
+        WrittenBy::Thread,
+        Box::new(|| {}),
+    );
     carry_out(&mut writer);
     log.purge(4, Bytes::from_static(b"four"), Box::new(|| {}));
     carry_out(&mut writer);

@@ -7,7 +7,10 @@ fn feed(target: fn(&[u8]), corpus: &[Vec<u8>], runs: u64) {
     for input in corpus {
         target(input);
     }
-    let runs = std::env::var("KV_FUZZ_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(runs);
+    let runs = std::env::var("KV_FUZZ_RUNS")
+        .ok()
+        .and_then(|runs| runs.parse().ok())
+        .unwrap_or(runs);
     for seed in 0..runs {
         let input = Mutator::new(seed).next(corpus);
         if std::panic::catch_unwind(|| target(&input)).is_err() {

@@ -40,6 +40,10 @@ pub enum InterchangeError {
 impl InterchangeError {
     /// Returns a function for `map_err` of file operations.
     pub(crate) fn io(path: &std::path::Path, doing: &'static str) -> impl Fn(io::Error) -> Self {
-        move |source| InterchangeError::Io { path: path.to_path_buf(), doing, source }
+        move |source| InterchangeError::Io {
+            path: path.to_path_buf(),
+            doing,
+            source,
+        }
     }
 }

@@ -17,7 +17,10 @@ use std::path::Path;
 type Small = BTreeMap<(u8, Bytes), Bytes>;
 
 fn rows(small: &Small, table: Table) -> impl Iterator<Item = (&Bytes, &Bytes)> {
-    small.iter().filter(move |((number, _), _)| *number == table as u8).map(|((_, key), value)| (key, value))
+    small
+        .iter()
+        .filter(move |((number, _), _)| *number == table as u8)
+        .map(|((_, key), value)| (key, value))
 }
 
 /// Writes a snapshot of the state to a new file, followed by its hash, and syncs it.
@@ -26,7 +29,10 @@ fn rows(small: &Small, table: Table) -> impl Iterator<Item = (&Bytes, &Bytes)> {
 /// Writing the file or reading the state failed. The file is then incomplete.
 pub fn export(mut picture: SnapshotReader, path: &Path) -> Result<(), InterchangeError> {
     let failed = InterchangeError::io(path, "write");
-    let mut writer = File::create(path).map(BufWriter::new).and_then(Writer::new).map_err(&failed)?;
+    let mut writer = File::create(path)
+        .map(BufWriter::new)
+        .and_then(Writer::new)
+        .map_err(&failed)?;
     let mut small = Small::new();
     writer.bucket("key").map_err(&failed)?;
     while let Some(chunk) = picture.next_rows()? {
@@ -38,7 +44,9 @@ pub fn export(mut picture: SnapshotReader, path: &Path) -> Result<(), Interchang
             }
         }
     }
-    write_small(&mut writer, &small, picture.place()).and_then(|()| finish(writer, path)).map_err(&failed)
+    write_small(&mut writer, &small, picture.place())
+        .and_then(|()| finish(writer, path))
+        .map_err(&failed)
 }
 
 fn finish(writer: Writer<BufWriter<File>>, path: &Path) -> io::Result<()> {
@@ -49,9 +57,16 @@ fn finish(writer: Writer<BufWriter<File>>, path: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-fn write_small<W: Write + Seek>(writer: &mut Writer<W>, small: &Small, place: &Place) -> io::Result<()> {
+fn write_small<W: Write + Seek>(
+    writer: &mut Writer<W>,
+    small: &Small,
+    place: &Place,
+) -> io::Result<()> {
     writer.bucket("alarm")?;
-    let auth = rows(small, Table::Auth).next().and_then(|(_, row)| auth_row(row)).unwrap_or_default();
+    let auth = rows(small, Table::Auth)
+        .next()
+        .and_then(|(_, row)| auth_row(row))
+        .unwrap_or_default();
     writer.bucket("auth")?;
     writer.put(b"authEnabled", &[u8::from(auth.enabled)])?;
     writer.put(b"authRevision", &auth.revision.to_be_bytes())?;
@@ -77,7 +92,12 @@ fn write_small<W: Write + Seek>(writer: &mut Writer<W>, small: &Small, place: &P
 }
 
 fn write_members<W: Write + Seek>(writer: &mut Writer<W>, small: &Small) -> io::Result<()> {
-    let hex = |key: &Bytes| format!("{:x}", key.as_ref().try_into().map_or(0, u64::from_be_bytes));
+    let hex = |key: &Bytes| {
+        format!(
+            "{:x}",
+            key.as_ref().try_into().map_or(0, u64::from_be_bytes)
+        )
+    };
     let mut present = BTreeMap::new();
     let mut removed = BTreeMap::new();
     for (key, row) in rows(small, Table::Members) {
@@ -107,20 +127,34 @@ fn member_json(member: &Member) -> String {
     json.to_string()
 }
 
-fn write_meta<W: Write + Seek>(writer: &mut Writer<W>, small: &Small, place: &Place) -> io::Result<()> {
+fn write_meta<W: Write + Seek>(
+    writer: &mut Writer<W>,
+    small: &Small,
+    place: &Place,
+) -> io::Result<()> {
     let position = &place.position;
     let number = |at: usize| position.get(at..at + 8).unwrap_or(&[0; 8]).to_vec();
-    let compacted = rows(small, Table::Meta).find(|(key, _)| key[..] == *b"compacted").map(|(_, row)| row.clone());
+    let compacted = rows(small, Table::Meta)
+        .find(|(key, _)| key[..] == *b"compacted")
+        .map(|(_, row)| row.clone());
     let voters: Vec<u64> = rows(small, Table::Members)
         .filter(|(_, row)| !row.is_empty())
         .filter_map(|(key, row)| {
-            Some((u64::from_be_bytes(key.as_ref().try_into().ok()?), Member::decode(row.clone()).ok()?))
+            Some((
+                u64::from_be_bytes(key.as_ref().try_into().ok()?),
+                Member::decode(row.clone()).ok()?,
+            ))
         })
         .filter(|(_, member)| !member.is_learner)
         .map(|(id, _)| id)
         .collect();
     writer.bucket("meta")?;
-    writer.put(b"confState", serde_json::json!({ "voters": voters, "auto_leave": false }).to_string().as_bytes())?;
+    writer.put(
+        b"confState",
+        serde_json::json!({ "voters": voters, "auto_leave": false })
+            .to_string()
+            .as_bytes(),
+    )?;
     writer.put(b"consistent_index", &number(0))?;
     if let Some(compacted) = compacted {
         let key = [&compacted[..], b"_", &[0; 8]].concat();

@@ -63,7 +63,10 @@ pub fn open(path: &Path, check_hash: bool) -> Result<OnDisk, InterchangeError> {
 /// Reading the file failed, or it is not a database.
 pub fn file_status(source: &dyn Source) -> Result<FileStatus, InterchangeError> {
     let file = File::open(source)?;
-    let mut status = FileStatus { total_size: source.length(), ..FileStatus::default() };
+    let mut status = FileStatus {
+        total_size: source.length(),
+        ..FileStatus::default()
+    };
     let mut live = HashSet::new();
     for bucket in file.buckets()? {
         status.hash = crc32c::crc32c_append(status.hash, &bucket);
@@ -105,26 +108,39 @@ pub struct Contents {
 ///
 /// # Errors
 /// Errors of `record`, and of reading or decoding the file.
-pub fn import<E>(source: &dyn Source, mut record: impl FnMut(SnapshotItem) -> Result<(), E>) -> Result<Contents, E>
+pub fn import<E>(
+    source: &dyn Source,
+    mut record: impl FnMut(SnapshotItem) -> Result<(), E>,
+) -> Result<Contents, E>
 where
     E: From<BoltError> + From<InterchangeError>,
 {
     let file = File::open(source)?;
-    let mut contents = Contents { revision: 1, ..Contents::default() };
+    let mut contents = Contents {
+        revision: 1,
+        ..Contents::default()
+    };
     file.each::<E>(b"key", &mut |key, value| {
         let Some(mark) = Mark::from_key(key) else {
             return Err(no_mark(key).into());
         };
         contents.revision = contents.revision.max(mark.main());
         // Records without a sub-revision were written by old versions only.
-        record((Table::Revisions as u8, Bytes::from(mark.key()), Bytes::copy_from_slice(value)))
+        record((
+            Table::Revisions as u8,
+            Bytes::from(mark.key()),
+            Bytes::copy_from_slice(value),
+        ))
     })?;
     let names = file.buckets()?;
     let has = |name: &[u8]| names.iter().any(|bucket| bucket == name);
     if has(b"meta") {
         file.each::<InterchangeError>(b"meta", &mut |key, value| {
             if key == b"finishedCompactRev" || key == b"scheduledCompactRev" {
-                let revision = value.get(..8).and_then(|b| b.try_into().ok()).map_or(0, i64::from_be_bytes);
+                let revision = value
+                    .get(..8)
+                    .and_then(|b| b.try_into().ok())
+                    .map_or(0, i64::from_be_bytes);
                 contents.compacted = contents.compacted.max(revision);
             }
             Ok(())

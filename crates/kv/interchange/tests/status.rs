@@ -12,7 +12,16 @@ fn file(records: &[(Mark, &'static str)]) -> Vec<u8> {
     let mut writer = Writer::new(Cursor::new(Vec::new())).unwrap();
     writer.bucket("key").unwrap();
     for (mark, key) in records {
-        writer.put(&mark.key(), &KeyValue { key: (*key).into(), ..KeyValue::default() }.encode_to_vec()).unwrap();
+        writer
+            .put(
+                &mark.key(),
+                &KeyValue {
+                    key: (*key).into(),
+                    ..KeyValue::default()
+                }
+                .encode_to_vec(),
+            )
+            .unwrap();
     }
     writer.bucket("meta").unwrap();
     writer.put(b"storageVersion", b"3.6.0").unwrap();
@@ -30,7 +39,10 @@ fn keys_count_once_and_deleted_ones_not_at_all() {
     ];
     let file = file(&records);
     let status = file_status(&&file[..]).unwrap();
-    assert_eq!((status.total_keys, status.revision, status.version.as_str()), (2, 5, "3.6.0"));
+    assert_eq!(
+        (status.total_keys, status.revision, status.version.as_str()),
+        (2, 5, "3.6.0")
+    );
     assert_eq!(status.total_size, file.len() as u64);
 }
 

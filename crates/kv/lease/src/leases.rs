@@ -65,7 +65,11 @@ fn spread(mut wanted: Vec<(Instant, i64)>) -> Vec<(Instant, i64)> {
 impl Lease {
     /// Returns the minimum remaining TTL in seconds that all members know.
     fn known(&self) -> i64 {
-        if self.remaining > 0 { self.remaining } else { self.ttl }
+        if self.remaining > 0 {
+            self.remaining
+        } else {
+            self.ttl
+        }
     }
 }
 
@@ -75,7 +79,13 @@ impl Leases {
         if self.leases.contains_key(&id) {
             return false;
         }
-        self.leases.insert(id, Lease { ttl, ..Lease::default() });
+        self.leases.insert(
+            id,
+            Lease {
+                ttl,
+                ..Lease::default()
+            },
+        );
         if self.leading {
             self.set_deadline(id, now + seconds(ttl));
         }
@@ -84,7 +94,14 @@ impl Leases {
 
     /// Restores a lease from the engine.
     pub fn restore(&mut self, id: i64, ttl: i64, remaining: i64) {
-        self.leases.insert(id, Lease { ttl, remaining, ..Lease::default() });
+        self.leases.insert(
+            id,
+            Lease {
+                ttl,
+                remaining,
+                ..Lease::default()
+            },
+        );
     }
 
     /// Revokes a lease. Returns its keys, which the caller must delete, or `None` if it does not
@@ -118,7 +135,10 @@ impl Leases {
 
     /// Returns the keys of a lease, in order.
     pub fn keys(&self, id: i64) -> Vec<Bytes> {
-        self.leases.get(&id).map(|lease| lease.keys.iter().cloned().collect()).unwrap_or_default()
+        self.leases
+            .get(&id)
+            .map(|lease| lease.keys.iter().cloned().collect())
+            .unwrap_or_default()
     }
 
     /// Returns the IDs of all leases, in order.
@@ -131,8 +151,13 @@ impl Leases {
     /// Returns the times of a lease.
     pub fn info(&self, id: i64, now: Instant) -> Option<LeaseInfo> {
         let lease = self.leases.get(&id)?;
-        let left = lease.deadline.map(|deadline| whole_seconds(deadline.saturating_duration_since(now)));
-        Some(LeaseInfo { granted: lease.ttl, left })
+        let left = lease
+            .deadline
+            .map(|deadline| whole_seconds(deadline.saturating_duration_since(now)));
+        Some(LeaseInfo {
+            granted: lease.ttl,
+            left,
+        })
     }
 
     /// Renews a lease. Returns its TTL, and whether a checkpoint must be cleared. Returns `None` if
@@ -159,7 +184,10 @@ impl Leases {
     /// time.
     pub fn lead(&mut self, now: Instant, grace: Duration) {
         self.leading = true;
-        let wanted = self.leases.iter().map(|(id, lease)| (now + seconds(lease.known()) + grace, *id));
+        let wanted = self
+            .leases
+            .iter()
+            .map(|(id, lease)| (now + seconds(lease.known()) + grace, *id));
         for (deadline, id) in spread(wanted.collect()) {
             self.set_deadline(id, deadline);
         }
@@ -182,8 +210,13 @@ impl Leases {
     /// Returns expired leases, at most `limit`. Each is returned again after `again`, unless it was
     /// revoked.
     pub fn expired(&mut self, now: Instant, limit: usize, again: Duration) -> Vec<i64> {
-        let over: Vec<(Instant, i64)> =
-            self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).take(limit).copied().collect();
+        let over: Vec<(Instant, i64)> = self
+            .deadlines
+            .iter()
+            .take_while(|(deadline, _)| *deadline <= now)
+            .take(limit)
+            .copied()
+            .collect();
         for entry in &over {
             self.deadlines.remove(entry);
             if let Some(lease) = self.leases.get_mut(&entry.1) {
@@ -230,7 +263,9 @@ impl Leases {
     }
 
     fn set_deadline(&mut self, id: i64, deadline: Instant) {
-        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let Some(lease) = self.leases.get_mut(&id) else {
+            return;
+        };
         lease.deadline = Some(deadline);
         if let Some(old) = lease.queued.replace(deadline) {
             self.deadlines.remove(&(old, id));
@@ -252,7 +287,13 @@ mod tests {
         let mut leases = Leases::default();
         assert!(leases.grant(1, 10, start));
         assert!(!leases.grant(1, 20, start));
-        assert_eq!(leases.info(1, start), Some(LeaseInfo { granted: 10, left: None }));
+        assert_eq!(
+            leases.info(1, start),
+            Some(LeaseInfo {
+                granted: 10,
+                left: None
+            })
+        );
         assert_eq!(leases.renew(1, start), None);
         leases.lead(start, SECOND);
         assert_eq!(leases.info(1, start).unwrap().left, Some(11));
@@ -272,8 +313,15 @@ mod tests {
         let mut leases = Leases::default();
         leases.restore(1, 1000, 0);
         leases.lead(start, Duration::ZERO);
-        assert!(leases.due_checkpoints(start + 100 * SECOND, 300 * SECOND).is_empty());
-        assert_eq!(leases.due_checkpoints(start + 300 * SECOND, 300 * SECOND), [(1, 700)]);
+        assert!(
+            leases
+                .due_checkpoints(start + 100 * SECOND, 300 * SECOND)
+                .is_empty()
+        );
+        assert_eq!(
+            leases.due_checkpoints(start + 300 * SECOND, 300 * SECOND),
+            [(1, 700)]
+        );
         leases.checkpoint(1, 700);
         leases.follow();
         leases.lead(start, Duration::ZERO);
@@ -288,7 +336,10 @@ mod tests {
         leases.restore(1, 10, 0);
         leases.lead(start, Duration::ZERO);
         assert_eq!(leases.due_checkpoints(start + SECOND / 2, SECOND / 4), []);
-        assert_eq!(leases.due_checkpoints(start + 5 * SECOND / 2, SECOND), [(1, 8)]);
+        assert_eq!(
+            leases.due_checkpoints(start + 5 * SECOND / 2, SECOND),
+            [(1, 8)]
+        );
         assert_eq!(leases.due_checkpoints(start + 11 * SECOND, SECOND), []);
     }
 
@@ -314,7 +365,11 @@ mod tests {
         }
         leases.restore(1_000, 60, 0);
         leases.lead(start, Duration::ZERO);
-        assert!(leases.expired(start + 10 * SECOND - SECOND / 1_000, 9_999, SECOND).is_empty());
+        assert!(
+            leases
+                .expired(start + 10 * SECOND - SECOND / 1_000, 9_999, SECOND)
+                .is_empty()
+        );
         let mut ended = Vec::new();
         for step in 0..20 {
             let now = leases.expired(start + 10 * SECOND + STEP * step, 9_999, 900 * SECOND);

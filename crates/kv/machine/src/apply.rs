@@ -53,7 +53,13 @@ type Verdict = Result<Outcome, Refusal>;
 impl Machine {
     /// Applies a log entry: its commands become visible, then the requests that wait for them
     /// receive their results.
-    pub fn apply(&self, index: u64, position: Bytes, membership: Option<Bytes>, entry: Option<Bytes>) {
+    pub fn apply(
+        &self,
+        index: u64,
+        position: Bytes,
+        membership: Option<Bytes>,
+        entry: Option<Bytes>,
+    ) {
         let envelopes = match entry.map(decode_batch) {
             Some(Some(envelopes)) => envelopes,
             Some(None) => {
@@ -84,10 +90,19 @@ impl Machine {
                 let result = scene.carry_out(envelope);
                 scene.writer.commit(&mut scene.batch);
                 let applied = Instant::now();
-                replies.push(Reply { result, revision: scene.writer.revision(), begun, applied });
+                replies.push(Reply {
+                    result,
+                    revision: scene.writer.revision(),
+                    begun,
+                    applied,
+                });
                 begun = applied;
             }
-            let changes = (std::mem::take(&mut scene.batch), scene.writer.revision(), scene.members_changed);
+            let changes = (
+                std::mem::take(&mut scene.batch),
+                scene.writer.revision(),
+                scene.members_changed,
+            );
             drop(scene);
             if leases.next_deadline() != next_deadline {
                 self.wake_lease_clock();
@@ -115,14 +130,29 @@ impl Machine {
         self.slow_applies.fetch_add(1, Ordering::Relaxed);
         if envelope.origin != self.options.member || envelope.internal {
             let expected = self.options.slow_apply;
-            tracing::warn!(index, ?took, ?expected, bytes = envelope.encoded_len(), "applying a command took long");
+            tracing::warn!(
+                index,
+                ?took,
+                ?expected,
+                bytes = envelope.encoded_len(),
+                "applying a command took long"
+            );
         }
     }
 
-    fn remember(&self, mut batch: Batch, revision: i64, position: Bytes, membership: Option<Bytes>) {
+    fn remember(
+        &self,
+        mut batch: Batch,
+        revision: i64,
+        position: Bytes,
+        membership: Option<Bytes>,
+    ) {
         persist::put_place(&mut batch, &position, membership.as_ref());
         let mut place = self.place.lock();
-        *place = Place { position, membership: membership.unwrap_or_else(|| std::mem::take(&mut place.membership)) };
+        *place = Place {
+            position,
+            membership: membership.unwrap_or_else(|| std::mem::take(&mut place.membership)),
+        };
         drop(place);
         self.storer.store(Work { batch, revision });
     }
@@ -130,10 +160,20 @@ impl Machine {
 
 impl Scene<'_> {
     fn carry_out(&mut self, envelope: &Envelope) -> Verdict {
-        let Some(command) = &envelope.command else { return Ok(Outcome::Done) };
-        let caller =
-            Caller { user: envelope.user.clone(), auth_revision: envelope.auth_revision, internal: envelope.internal };
-        Rights { auth: &self.replicated.auth, leases: self.leases, caller: &caller }.command(command)?;
+        let Some(command) = &envelope.command else {
+            return Ok(Outcome::Done);
+        };
+        let caller = Caller {
+            user: envelope.user.clone(),
+            auth_revision: envelope.auth_revision,
+            internal: envelope.internal,
+        };
+        Rights {
+            auth: &self.replicated.auth,
+            leases: self.leases,
+            caller: &caller,
+        }
+        .command(command)?;
         self.check_alarms(command)?;
         match command {
             Command::Put(request) => self.put(request),
@@ -141,10 +181,13 @@ impl Scene<'_> {
                 let answer = self.writer.delete_range(request, &mut Book(self.leases))?;
                 Ok(Outcome::DeleteRange(answer))
             }
-            Command::Txn(request) => Ok(Outcome::Txn(self.writer.txn(request, &mut Book(self.leases))?)),
+            Command::Txn(request) => Ok(Outcome::Txn(
+                self.writer.txn(request, &mut Book(self.leases))?,
+            )),
             Command::Compact(request) => {
                 if request.physical {
-                    self.writer.compact_physically(request.revision, &mut self.batch)?;
+                    self.writer
+                        .compact_physically(request.revision, &mut self.batch)?;
                 } else {
                     self.writer.compact(request.revision, &mut self.batch)?;
                 }
@@ -169,7 +212,12 @@ impl Scene<'_> {
     /// Rejects writes while an alarm is raised: with NOSPACE those that grow the data, with CORRUPT
     /// all.
     fn check_alarms(&self, command: &Command) -> Result<(), Refusal> {
-        let raised = |kind: pb::AlarmType| self.replicated.alarms.iter().any(|(_, alarm)| *alarm == kind as i32);
+        let raised = |kind: pb::AlarmType| {
+            self.replicated
+                .alarms
+                .iter()
+                .any(|(_, alarm)| *alarm == kind as i32)
+        };
         let writes = matches!(
             command,
             Command::Put(_)
@@ -187,7 +235,11 @@ impl Scene<'_> {
             Command::Txn(request) => puts(request),
             _ => false,
         };
-        if grows && raised(pb::AlarmType::Nospace) { Err(Refusal::NoSpace) } else { Ok(()) }
+        if grows && raised(pb::AlarmType::Nospace) {
+            Err(Refusal::NoSpace)
+        } else {
+            Ok(())
+        }
     }
 
     fn put(&mut self, request: &pb::PutRequest) -> Verdict {
@@ -201,11 +253,17 @@ impl Scene<'_> {
         if request.ttl > MAX_TTL {
             return Err(Refusal::LeaseTtlTooLarge);
         }
-        if !self.leases.grant(request.id, request.ttl, Instant::now().into_std()) {
+        if !self
+            .leases
+            .grant(request.id, request.ttl, Instant::now().into_std())
+        {
             return Err(Refusal::LeaseExists);
         }
         persist::put_lease(&mut self.batch, request.id, request.ttl, 0);
-        Ok(Outcome::LeaseGrant { id: request.id, ttl: request.ttl })
+        Ok(Outcome::LeaseGrant {
+            id: request.id,
+            ttl: request.ttl,
+        })
     }
 
     fn revoke(&mut self, id: i64) -> Verdict {
@@ -219,8 +277,16 @@ impl Scene<'_> {
 
     fn checkpoint(&mut self, request: &pb::LeaseCheckpointRequest) -> Verdict {
         for checkpoint in &request.checkpoints {
-            if let Some(ttl) = self.leases.checkpoint(checkpoint.id, checkpoint.remaining_ttl) {
-                persist::put_lease(&mut self.batch, checkpoint.id, ttl, checkpoint.remaining_ttl);
+            if let Some(ttl) = self
+                .leases
+                .checkpoint(checkpoint.id, checkpoint.remaining_ttl)
+            {
+                persist::put_lease(
+                    &mut self.batch,
+                    checkpoint.id,
+                    ttl,
+                    checkpoint.remaining_ttl,
+                );
             }
         }
         Ok(Outcome::Done)
@@ -237,8 +303,12 @@ impl Scene<'_> {
                 persist::put_alarm(&mut self.batch, entry, true);
             }
             AlarmAction::Deactivate => {
-                let gone = self.lower_alarms(request.member_id, request.alarm).into_iter();
-                let list = gone.map(|(member_id, alarm)| pb::AlarmMember { member_id, alarm }).collect();
+                let gone = self
+                    .lower_alarms(request.member_id, request.alarm)
+                    .into_iter();
+                let list = gone
+                    .map(|(member_id, alarm)| pb::AlarmMember { member_id, alarm })
+                    .collect();
                 return Ok(Outcome::Alarms(list));
             }
         }
@@ -266,7 +336,9 @@ impl Scene<'_> {
             }
             Command::MemberUpdate(request) => members.update(request.id, &request.peer_ur_ls)?,
             Command::MemberPromote(request) => members.promote(request.id)?,
-            Command::MemberPublish(member) => members.publish(member.id, &member.name, &member.client_ur_ls)?,
+            Command::MemberPublish(member) => {
+                members.publish(member.id, &member.name, &member.client_ur_ls)?
+            }
             _ => {}
         }
         let members = &self.replicated.members;
@@ -279,7 +351,9 @@ impl Scene<'_> {
     /// were raised.
     fn lower_alarms(&mut self, member: u64, kind: i32) -> Vec<(u64, i32)> {
         let any_kind = kind == pb::AlarmType::None as i32;
-        let of = |entry: &&(u64, i32)| (member == 0 || entry.0 == member) && (any_kind || entry.1 == kind);
+        let of = |entry: &&(u64, i32)| {
+            (member == 0 || entry.0 == member) && (any_kind || entry.1 == kind)
+        };
         let lowered: Vec<(u64, i32)> = self.replicated.alarms.iter().filter(of).copied().collect();
         for entry in &lowered {
             self.replicated.alarms.remove(entry);
@@ -291,9 +365,13 @@ impl Scene<'_> {
 
 /// Returns whether any branch contains a put.
 fn puts(request: &pb::TxnRequest) -> bool {
-    request.success.iter().chain(&request.failure).any(|op| match &op.request {
-        Some(Request::RequestPut(_)) => true,
-        Some(Request::RequestTxn(nested)) => puts(nested),
-        _ => false,
-    })
+    request
+        .success
+        .iter()
+        .chain(&request.failure)
+        .any(|op| match &op.request {
+            Some(Request::RequestPut(_)) => true,
+            Some(Request::RequestTxn(nested)) => puts(nested),
+            _ => false,
+        })
 }

@@ -14,8 +14,15 @@ impl Scene<'_> {
             Command::AuthEnable(_) => auth.enable()?,
             Command::AuthDisable(_) => auth.disable()?,
             Command::UserAdd(request) => {
-                let no_password = request.options.as_ref().is_some_and(|options| options.no_password);
-                auth.add_user(&request.name, request.hashed_password.as_bytes(), no_password)?;
+                let no_password = request
+                    .options
+                    .as_ref()
+                    .is_some_and(|options| options.no_password);
+                auth.add_user(
+                    &request.name,
+                    request.hashed_password.as_bytes(),
+                    no_password,
+                )?;
             }
             Command::UserDelete(request) => auth.delete_user(&request.name)?,
             Command::UserChangePassword(request) => {
@@ -54,7 +61,11 @@ impl Scene<'_> {
             return Err(Refusal::AuthNotEnabled);
         }
         auth.user(&login.user).map_err(|_| Refusal::AuthFailed)?;
-        self.tokens.add(format!("{}.{}", login.digest, self.index), &login.user, Instant::now());
+        self.tokens.add(
+            format!("{}.{}", login.digest, self.index),
+            &login.user,
+            Instant::now(),
+        );
         Ok(Outcome::LoggedIn(self.index))
     }
 }

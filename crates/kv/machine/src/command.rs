@@ -145,7 +145,9 @@ pub fn may_forward(member: u64, batch: &Bytes) -> bool {
         Some(Command::Alarm(alarm)) => alarm.member_id == member,
         _ => false,
     };
-    let fits = |envelope: &Envelope| envelope.origin == member && (!envelope.internal || own(&envelope.command));
+    let fits = |envelope: &Envelope| {
+        envelope.origin == member && (!envelope.internal || own(&envelope.command))
+    };
     decode_batch(batch.clone()).is_some_and(|envelopes| envelopes.iter().all(fits))
 }
 
@@ -155,14 +157,34 @@ mod tests {
 
     #[test]
     fn member_forwards_only_under_its_own_name_and_without_the_stores_rights() {
-        let publish = |id| Command::MemberPublish(pb::Member { id, ..pb::Member::default() });
-        let alarm = |member_id| Command::Alarm(pb::AlarmRequest { member_id, ..pb::AlarmRequest::default() });
+        let publish = |id| {
+            Command::MemberPublish(pb::Member {
+                id,
+                ..pb::Member::default()
+            })
+        };
+        let alarm = |member_id| {
+            Command::Alarm(pb::AlarmRequest {
+                member_id,
+                ..pb::AlarmRequest::default()
+            })
+        };
         for (origin, internal, command, expect) in [
             (7, false, Command::Put(pb::PutRequest::default()), true),
             (8, false, Command::Put(pb::PutRequest::default()), false),
             (7, true, Command::Put(pb::PutRequest::default()), false),
-            (7, true, Command::UserAdd(pb::AuthUserAddRequest::default()), false),
-            (7, true, Command::MemberRemove(pb::MemberRemoveRequest { id: 9 }), false),
+            (
+                7,
+                true,
+                Command::UserAdd(pb::AuthUserAddRequest::default()),
+                false,
+            ),
+            (
+                7,
+                true,
+                Command::MemberRemove(pb::MemberRemoveRequest { id: 9 }),
+                false,
+            ),
             (7, true, publish(7), true),
             (7, true, publish(8), false),
             (7, true, alarm(7), true),
@@ -170,9 +192,20 @@ mod tests {
         ] {
             let shown = format!("{origin} {internal} {command:?}");
             let mut batch = BytesMut::new();
-            encode_into(&mut batch, &Envelope { origin, internal, command: Some(command), ..Envelope::default() });
+            encode_into(
+                &mut batch,
+                &Envelope {
+                    origin,
+                    internal,
+                    command: Some(command),
+                    ..Envelope::default()
+                },
+            );
             assert_eq!(may_forward(7, &batch.freeze()), expect, "{shown}");
         }
-        assert!(!may_forward(7, &Bytes::from_static(b"\xff\xff")), "it is no batch");
+        assert!(
+            !may_forward(7, &Bytes::from_static(b"\xff\xff")),
+            "it is no batch"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The replicated state machine: keys, leases, users, members and alarms, changed by commands from the log.
+//! The replicated state machine: keys, leases, users, members and alarms, changed by commands from
+//! the log.
 //!
 //! Invariant: the same commands in the same order produce the same state and the same results on
 //! every member. An applied command is visible at once. It reaches the engine in the background,

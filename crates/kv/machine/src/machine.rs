@@ -61,7 +61,10 @@ pub struct Caller {
 impl Caller {
     /// Returns the identity of the store itself.
     pub fn internal() -> Self {
-        Caller { internal: true, ..Caller::default() }
+        Caller {
+            internal: true,
+            ..Caller::default()
+        }
     }
 }
 
@@ -106,7 +109,9 @@ pub enum MachineError {
     #[error(transparent)]
     Store(#[from] MvccError),
     /// Another table is damaged.
-    #[error("the stored {0} are damaged; restore this member from a snapshot (kvstore snapshot restore)")]
+    #[error(
+        "the stored {0} are damaged; restore this member from a snapshot (kvstore snapshot restore)"
+    )]
     Damaged(&'static str),
 }
 
@@ -164,12 +169,19 @@ impl Machine {
     pub fn open(engine: Arc<dyn Engine>, options: Options) -> Result<Arc<Machine>, MachineError> {
         let incomplete = persist::interrupted(&*engine)?;
         if incomplete {
-            tracing::warn!("installing a snapshot was interrupted; the state starts empty and it is installed again");
+            tracing::warn!(
+                "installing a snapshot was interrupted; the state starts empty and it is installed again"
+            );
             persist::wipe(&*engine)?;
         }
         let store = Arc::new(Store::open(engine.clone(), options.value_cache)?);
         let loaded = persist::load(&*engine, &store)?;
-        let storer = Storer::start(engine.clone(), store.clone(), options.on_store.clone(), options.own_thread);
+        let storer = Storer::start(
+            engine.clone(),
+            store.clone(),
+            options.on_store.clone(),
+            options.own_thread,
+        );
         store.defer_removals(storer.removals());
         Ok(Arc::new(Machine {
             store,
@@ -256,7 +268,9 @@ impl Machine {
         self.storer.flush().await?;
         let engine = self.engine.clone();
         // The task is cancelled only when the process exits.
-        tokio::task::spawn_blocking(move || engine.give_back()).await.unwrap_or(Ok(()))
+        tokio::task::spawn_blocking(move || engine.give_back())
+            .await
+            .unwrap_or(Ok(()))
     }
 
     /// Writes one batch of pending changes to the engine, in a simulation. Returns whether there
@@ -267,7 +281,9 @@ impl Machine {
 
     /// Returns the limits of transactions.
     pub fn limits(&self) -> Limits {
-        Limits { max_txn_ops: self.options.max_txn_ops }
+        Limits {
+            max_txn_ops: self.options.max_txn_ops,
+        }
     }
 
     /// Registers a request. Returns its number and the receiver of its result.
@@ -334,10 +350,18 @@ impl Machine {
         if !replicated.auth.enabled {
             // Without auth the leases are not needed, so their lock is not taken.
             let nothing = Leases::default();
-            return decide(&Rights { auth: &replicated.auth, leases: &nothing, caller });
+            return decide(&Rights {
+                auth: &replicated.auth,
+                leases: &nothing,
+                caller,
+            });
         }
         let leases = self.leases.lock();
-        decide(&Rights { auth: &replicated.auth, leases: &leases, caller })
+        decide(&Rights {
+            auth: &replicated.auth,
+            leases: &leases,
+            caller,
+        })
     }
 
     /// Reads users, roles and the auth status.
@@ -389,6 +413,9 @@ pub(crate) fn alarm_list(replicated: &Replicated) -> Vec<pb::AlarmMember> {
     replicated
         .alarms
         .iter()
-        .map(|(member_id, alarm)| pb::AlarmMember { member_id: *member_id, alarm: *alarm })
+        .map(|(member_id, alarm)| pb::AlarmMember {
+            member_id: *member_id,
+            alarm: *alarm,
+        })
         .collect()
 }

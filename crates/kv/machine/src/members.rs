@@ -58,7 +58,11 @@ impl Members {
         if self.url_taken(&member.peer_ur_ls, member.id) {
             return Err(Refusal::PeerUrlExists);
         }
-        let learners = self.present.values().filter(|member| member.is_learner).count();
+        let learners = self
+            .present
+            .values()
+            .filter(|member| member.is_learner)
+            .count();
         if member.is_learner && learners >= max_learners {
             return Err(Refusal::TooManyLearners);
         }
@@ -67,7 +71,9 @@ impl Members {
 
     fn url_taken(&self, urls: &[String], except: u64) -> bool {
         let others = self.present.values().filter(|member| member.id != except);
-        others.flat_map(|member| &member.peer_ur_ls).any(|taken| urls.contains(taken))
+        others
+            .flat_map(|member| &member.peer_ur_ls)
+            .any(|taken| urls.contains(taken))
     }
 
     pub(crate) fn add(&mut self, member: Member, max_learners: usize) -> Result<(), Refusal> {
@@ -84,11 +90,25 @@ impl Members {
 
     /// Removes all members but one and makes that one a voter. Returns the removed IDs.
     pub(crate) fn keep_only(&mut self, member: &Member) -> Vec<u64> {
-        let others: Vec<u64> = self.present.keys().copied().filter(|id| *id != member.id).collect();
+        let others: Vec<u64> = self
+            .present
+            .keys()
+            .copied()
+            .filter(|id| *id != member.id)
+            .collect();
         self.removed.extend(&others);
         self.removed.remove(&member.id);
-        let kept = self.present.remove(&member.id).unwrap_or_else(|| member.clone());
-        self.present = BTreeMap::from([(member.id, Member { is_learner: false, ..kept })]);
+        let kept = self
+            .present
+            .remove(&member.id)
+            .unwrap_or_else(|| member.clone());
+        self.present = BTreeMap::from([(
+            member.id,
+            Member {
+                is_learner: false,
+                ..kept
+            },
+        )]);
         others
     }
 
@@ -110,7 +130,12 @@ impl Members {
         Ok(())
     }
 
-    pub(crate) fn publish(&mut self, id: u64, name: &str, client_urls: &[String]) -> Result<(), Refusal> {
+    pub(crate) fn publish(
+        &mut self,
+        id: u64,
+        name: &str,
+        client_urls: &[String],
+    ) -> Result<(), Refusal> {
         let member = self.present.get_mut(&id).ok_or(Refusal::MemberNotFound)?;
         member.name = name.to_owned();
         member.client_ur_ls = client_urls.to_vec();

@@ -57,7 +57,11 @@ pub(crate) fn put_alarm(batch: &mut Batch, (member, kind): (u64, i32), raised: b
 
 pub(crate) fn put_members(batch: &mut Batch, members: &Members) {
     for member in members.list() {
-        batch.put(Table::Members, member.id.to_be_bytes().to_vec(), member.encode_to_vec());
+        batch.put(
+            Table::Members,
+            member.id.to_be_bytes().to_vec(),
+            member.encode_to_vec(),
+        );
     }
     for id in members.removed() {
         batch.put(Table::Members, id.to_be_bytes().to_vec(), Bytes::new());
@@ -72,7 +76,10 @@ pub fn lease_row(row: &[u8]) -> Option<(i64, i64)> {
 
 /// Decodes users and roles from their row.
 pub fn auth_row(row: &Bytes) -> Option<Auth> {
-    let revision = row.get(1..9).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes)?;
+    let revision = row
+        .get(1..9)
+        .and_then(|b| b.try_into().ok())
+        .map(u64::from_be_bytes)?;
     let book = AuthBook::decode(row.slice(9..)).ok()?;
     let mut auth = Auth::default();
     (auth.enabled, auth.revision) = (row.first() == Some(&1), revision);
@@ -91,9 +98,17 @@ pub fn seed(
 ) -> Batch {
     let mut batch = Batch::default();
     put_place(&mut batch, &place.position, Some(&place.membership));
-    batch.put(Table::Meta, b"revision".to_vec(), revision.to_be_bytes().to_vec());
+    batch.put(
+        Table::Meta,
+        b"revision".to_vec(),
+        revision.to_be_bytes().to_vec(),
+    );
     if compacted > 0 {
-        batch.put(Table::Meta, b"compacted".to_vec(), compacted.to_be_bytes().to_vec());
+        batch.put(
+            Table::Meta,
+            b"compacted".to_vec(),
+            compacted.to_be_bytes().to_vec(),
+        );
     }
     for (id, ttl, remaining) in leases {
         put_lease(&mut batch, *id, *ttl, *remaining);
@@ -108,7 +123,10 @@ pub(crate) fn put_auth(batch: &mut Batch, auth: &Auth) {
     let mut row = vec![u8::from(auth.enabled)];
     row.extend(auth.revision.to_be_bytes());
     let roles = auth.roles().cloned().collect();
-    let book = AuthBook { users: auth.users().cloned().collect(), roles };
+    let book = AuthBook {
+        users: auth.users().cloned().collect(),
+        roles,
+    };
     row.extend(book.encode_to_vec());
     batch.put(Table::Auth, b"auth".to_vec(), row);
 }
@@ -158,22 +176,44 @@ pub(crate) fn interrupted(engine: &dyn Engine) -> Result<bool, EngineError> {
 
 pub(crate) fn load(engine: &dyn Engine, store: &Store) -> Result<Loaded, MachineError> {
     let (place, _) = place_of(engine)?;
-    let index = place.position.get(..8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_be_bytes);
-    let replicated =
-        Replicated { auth: load_auth(engine)?, members: load_members(engine)?, alarms: load_alarms(engine)? };
-    Ok(Loaded { replicated, leases: load_leases(engine, store)?, place, index })
+    let index = place
+        .position
+        .get(..8)
+        .and_then(|b| b.try_into().ok())
+        .map_or(0, u64::from_be_bytes);
+    let replicated = Replicated {
+        auth: load_auth(engine)?,
+        members: load_members(engine)?,
+        alarms: load_alarms(engine)?,
+    };
+    Ok(Loaded {
+        replicated,
+        leases: load_leases(engine, store)?,
+        place,
+        index,
+    })
 }
 
 /// Reads the log position of an engine and the store's revision at it.
 pub(crate) fn place_of(engine: &dyn Engine) -> Result<(Place, i64), EngineError> {
-    let meta = |key: &[u8]| -> Result<Bytes, EngineError> { Ok(engine.get(Table::Meta, key)?.unwrap_or_default()) };
-    let place = Place { position: meta(POSITION)?, membership: meta(MEMBERSHIP)? };
-    let revision = meta(b"revision")?.as_ref().try_into().map_or(1, i64::from_be_bytes);
+    let meta = |key: &[u8]| -> Result<Bytes, EngineError> {
+        Ok(engine.get(Table::Meta, key)?.unwrap_or_default())
+    };
+    let place = Place {
+        position: meta(POSITION)?,
+        membership: meta(MEMBERSHIP)?,
+    };
+    let revision = meta(b"revision")?
+        .as_ref()
+        .try_into()
+        .map_or(1, i64::from_be_bytes);
     Ok((place, revision))
 }
 
 fn load_auth(engine: &dyn Engine) -> Result<Auth, MachineError> {
-    let Some(row) = engine.get(Table::Auth, b"auth")? else { return Ok(Auth::default()) };
+    let Some(row) = engine.get(Table::Auth, b"auth")? else {
+        return Ok(Auth::default());
+    };
     auth_row(&row).ok_or(MachineError::Damaged("users and roles"))
 }
 
@@ -181,21 +221,36 @@ fn load_members(engine: &dyn Engine) -> Result<Members, MachineError> {
     let mut members = Members::default();
     let mut damaged = false;
     engine.scan(Table::Members, b"", None, &mut |key, value| {
-        match (key.try_into().map(u64::from_be_bytes), Member::decode(value)) {
+        match (
+            key.try_into().map(u64::from_be_bytes),
+            Member::decode(value),
+        ) {
             (Ok(id), _) if value.is_empty() => members.restore_removed(id),
             (Ok(_), Ok(member)) => members.restore(member),
             _ => damaged = true,
         }
         !damaged
     })?;
-    if damaged { Err(MachineError::Damaged("members")) } else { Ok(members) }
+    if damaged {
+        Err(MachineError::Damaged("members"))
+    } else {
+        Ok(members)
+    }
 }
 
-fn load_alarms(engine: &dyn Engine) -> Result<std::collections::BTreeSet<(u64, i32)>, MachineError> {
+fn load_alarms(
+    engine: &dyn Engine,
+) -> Result<std::collections::BTreeSet<(u64, i32)>, MachineError> {
     let mut alarms = std::collections::BTreeSet::new();
     engine.scan(Table::Alarms, b"", None, &mut |key, _| {
-        let member = key.get(..8).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes);
-        let kind = key.get(8..).and_then(|b| b.try_into().ok()).map(i32::from_be_bytes);
+        let member = key
+            .get(..8)
+            .and_then(|b| b.try_into().ok())
+            .map(u64::from_be_bytes);
+        let kind = key
+            .get(8..)
+            .and_then(|b| b.try_into().ok())
+            .map(i32::from_be_bytes);
         alarms.extend(member.zip(kind));
         true
     })?;

@@ -62,7 +62,10 @@ impl Rights<'_> {
             return Ok(());
         }
         let user = self.user().ok_or(Refusal::UserEmpty)?;
-        self.auth.user(user).map(drop).map_err(|_| AuthError::Denied.into())
+        self.auth
+            .user(user)
+            .map(drop)
+            .map_err(|_| AuthError::Denied.into())
     }
 
     pub fn range(&self, request: &RangeRequest) -> Verdict {
@@ -75,7 +78,11 @@ impl Rights<'_> {
             self.span(&request.key, b"", Access::Read)?;
         }
         // Attaching a key lets the caller affect when the lease's other keys expire.
-        if request.lease != 0 { self.lease_keys(request.lease, Access::Write) } else { Ok(()) }
+        if request.lease != 0 {
+            self.lease_keys(request.lease, Access::Write)
+        } else {
+            Ok(())
+        }
     }
 
     fn delete(&self, request: &DeleteRangeRequest) -> Verdict {
@@ -105,7 +112,10 @@ impl Rights<'_> {
     /// Checks whether the caller may list leases: like etcd, it must be allowed to read the keys of
     /// all of them.
     pub fn lease_list(&self) -> Verdict {
-        self.leases.ids().into_iter().try_for_each(|id| self.lease_keys(id, Access::Read))
+        self.leases
+            .ids()
+            .into_iter()
+            .try_for_each(|id| self.lease_keys(id, Access::Read))
     }
 
     /// Checks whether the caller has access to every key of a lease.

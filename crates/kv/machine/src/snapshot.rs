@@ -26,10 +26,19 @@ pub struct SnapshotReader {
     _pin: Pin,
 }
 
-pub(crate) const SMALL: [Table; 5] = [Table::Meta, Table::Leases, Table::Auth, Table::Members, Table::Alarms];
+pub(crate) const SMALL: [Table; 5] = [
+    Table::Meta,
+    Table::Leases,
+    Table::Auth,
+    Table::Members,
+    Table::Alarms,
+];
 
 fn table(number: u8) -> Option<Table> {
-    SMALL.into_iter().chain([Table::Revisions]).find(|table| *table as u8 == number)
+    SMALL
+        .into_iter()
+        .chain([Table::Revisions])
+        .find(|table| *table as u8 == number)
 }
 
 impl Machine {
@@ -83,7 +92,10 @@ impl Machine {
         &self,
         work: impl FnOnce(&dyn Engine) -> Result<(), EngineError> + Send + 'static,
     ) -> Result<(), MachineError> {
-        self.storer.run(work).await.ok_or(MachineError::Damaged("rows"))??;
+        self.storer
+            .run(work)
+            .await
+            .ok_or(MachineError::Damaged("rows"))??;
         Ok(())
     }
 
@@ -110,7 +122,11 @@ fn take_small(engine: &dyn Engine) -> Result<Small, MachineError> {
     let mut rows = Vec::new();
     for table in SMALL {
         engine.scan(table, b"", None, &mut |key, value| {
-            rows.push((table as u8, Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
+            rows.push((
+                table as u8,
+                Bytes::copy_from_slice(key),
+                Bytes::copy_from_slice(value),
+            ));
             true
         })?;
     }
@@ -134,20 +150,27 @@ impl SnapshotReader {
         if let Some(small) = self.small.take() {
             return Ok(Some(small));
         }
-        let Some(from) = self.next.take() else { return Ok(None) };
+        let Some(from) = self.next.take() else {
+            return Ok(None);
+        };
         let mut rows = Vec::new();
         let mut bytes = 0;
         let end = Mark::first_key(self.revision + 1);
         let mut next = None;
-        self.engine.scan(Table::Revisions, &from, Some(&end), &mut |key, value| {
-            if bytes >= CHUNK_BYTES {
-                next = Some(key.to_vec());
-                return false;
-            }
-            bytes += key.len() + value.len();
-            rows.push((Table::Revisions as u8, Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
-            true
-        })?;
+        self.engine
+            .scan(Table::Revisions, &from, Some(&end), &mut |key, value| {
+                if bytes >= CHUNK_BYTES {
+                    next = Some(key.to_vec());
+                    return false;
+                }
+                bytes += key.len() + value.len();
+                rows.push((
+                    Table::Revisions as u8,
+                    Bytes::copy_from_slice(key),
+                    Bytes::copy_from_slice(value),
+                ));
+                true
+            })?;
         self.next = next;
         Ok(if rows.is_empty() { None } else { Some(rows) })
     }

@@ -84,23 +84,46 @@ impl Storer {
         own_thread: bool,
     ) -> Self {
         let (orders, inbox) = sync_channel(QUEUE);
-        let worker = Worker { inbox, engine, store, on_store };
+        let worker = Worker {
+            inbox,
+            engine,
+            store,
+            on_store,
+        };
         if !own_thread {
             let idle = Arc::new(Mutex::new(worker));
-            let inlet = Inlet { orders, idle: Arc::downgrade(&idle) };
-            return Storer { inlet: Some(inlet), thread: None, idle: Some(idle) };
+            let inlet = Inlet {
+                orders,
+                idle: Arc::downgrade(&idle),
+            };
+            return Storer {
+                inlet: Some(inlet),
+                thread: None,
+                idle: Some(idle),
+            };
         }
-        let inlet = Inlet { orders, idle: Weak::new() };
-        let thread = std::thread::Builder::new().name("storer".to_owned()).spawn(move || worker.run());
+        let inlet = Inlet {
+            orders,
+            idle: Weak::new(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("storer".to_owned())
+            .spawn(move || worker.run());
         match thread {
-            Ok(thread) => Storer { inlet: Some(inlet), thread: Some(thread), idle: None },
+            Ok(thread) => Storer {
+                inlet: Some(inlet),
+                thread: Some(thread),
+                idle: None,
+            },
             Err(e) => stop(&format!("a thread can't be started: {e}")),
         }
     }
 
     /// Executes one batch of queued orders if there is no thread. Returns whether there were any.
     pub fn work_off(&self) -> bool {
-        self.idle.as_ref().is_some_and(|worker| worker.lock().work_off())
+        self.idle
+            .as_ref()
+            .is_some_and(|worker| worker.lock().work_off())
     }
 
     pub fn store(&self, work: Work) {
@@ -123,7 +146,10 @@ impl Storer {
     }
 
     /// Runs a function after all orders that were queued before.
-    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce(&dyn Engine) -> T + Send + 'static) -> Option<T> {
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Engine) -> T + Send + 'static,
+    ) -> Option<T> {
         let (sender, receiver) = oneshot::channel();
         self.order(Order::Run(Box::new(move |engine| {
             let _ = sender.send(work(engine));
@@ -152,14 +178,21 @@ impl Worker {
 
     /// Executes one batch of queued orders. Returns whether there were any.
     fn work_off(&self) -> bool {
-        let Ok(first) = self.inbox.try_recv() else { return false };
+        let Ok(first) = self.inbox.try_recv() else {
+            return false;
+        };
         self.carry_out(first);
         true
     }
 
     /// Executes one batch. Returns false after the last.
     fn carry_out(&self, first: Order) -> bool {
-        let Worker { inbox, engine, store, on_store } = self;
+        let Worker {
+            inbox,
+            engine,
+            store,
+            on_store,
+        } = self;
         let mut next = Some(first);
         let mut batch = Batch::default();
         let mut revision = 0;
@@ -198,7 +231,13 @@ impl Worker {
     }
 }
 
-fn write(engine: &dyn Engine, store: &Store, on_store: &dyn Fn(Duration), batch: Batch, revision: i64) {
+fn write(
+    engine: &dyn Engine,
+    store: &Store,
+    on_store: &dyn Fn(Duration),
+    batch: Batch,
+    revision: i64,
+) {
     if batch.is_empty() {
         return;
     }

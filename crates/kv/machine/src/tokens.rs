@@ -30,7 +30,14 @@ pub(crate) struct Tokens {
 impl Tokens {
     pub fn new(lifetime: Duration) -> Self {
         let (known, order) = Default::default();
-        Tokens { lifetime, most: MOST, known, order, given: 0, sweep: Instant::now() + lifetime }
+        Tokens {
+            lifetime,
+            most: MOST,
+            known,
+            order,
+            given: 0,
+            sweep: Instant::now() + lifetime,
+        }
     }
 
     /// Adds a token.
@@ -41,13 +48,19 @@ impl Tokens {
             self.sweep = now + lifetime / 4;
         }
         self.given += 1;
-        let known = Known { user: user.to_owned(), used: now, number: self.given };
+        let known = Known {
+            user: user.to_owned(),
+            used: now,
+            number: self.given,
+        };
         self.order.insert(self.given, token.clone());
         if let Some(before) = self.known.insert(token, known) {
             self.order.remove(&before.number);
         }
         while self.known.len() > self.most {
-            let Some((_, oldest)) = self.order.pop_first() else { break };
+            let Some((_, oldest)) = self.order.pop_first() else {
+                break;
+            };
             self.known.remove(&oldest);
         }
     }
@@ -105,20 +118,33 @@ mod tests {
         assert_eq!(tokens.user("t", at(18)).as_deref(), Some("u"));
         assert_eq!(tokens.user("t", at(28)), None);
         tokens.add("next".into(), "u", at(30));
-        assert_eq!((tokens.known.len(), tokens.order.len()), (1, 1), "what has expired takes no room");
+        assert_eq!(
+            (tokens.known.len(), tokens.order.len()),
+            (1, 1),
+            "what has expired takes no room"
+        );
     }
 
     #[test]
     fn at_the_limit_the_oldest_goes() {
         let now = Instant::now();
-        let mut tokens = Tokens { most: 2, ..Tokens::new(LIFETIME) };
+        let mut tokens = Tokens {
+            most: 2,
+            ..Tokens::new(LIFETIME)
+        };
         for name in ["a", "b", "c"] {
             tokens.add(name.into(), name, now);
         }
-        assert_eq!(["a", "b", "c"].map(|token| tokens.user(token, now).is_some()), [false, true, true]);
+        assert_eq!(
+            ["a", "b", "c"].map(|token| tokens.user(token, now).is_some()),
+            [false, true, true]
+        );
         tokens.forget("b");
         tokens.add("d".into(), "d", now);
-        assert_eq!(["b", "c", "d"].map(|token| tokens.user(token, now).is_some()), [false, true, true]);
+        assert_eq!(
+            ["b", "c", "d"].map(|token| tokens.user(token, now).is_some()),
+            [false, true, true]
+        );
         tokens.clear();
         assert_eq!(tokens.user("c", now), None);
     }

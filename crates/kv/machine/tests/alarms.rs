@@ -24,18 +24,30 @@ fn machine(engine: &Arc<MemoryEngine>) -> Arc<Machine> {
 }
 
 fn apply(machine: &Machine, index: u64, command: Command) {
-    let envelope = Envelope { internal: true, command: Some(command), ..Envelope::default() };
+    let envelope = Envelope {
+        internal: true,
+        command: Some(command),
+        ..Envelope::default()
+    };
     let mut entry = BytesMut::new();
     encode_into(&mut entry, &envelope);
     machine.apply(index, Bytes::new(), None, Some(entry.freeze()));
 }
 
 fn no_space(member_id: u64) -> Command {
-    Command::Alarm(AlarmRequest { action: AlarmAction::Activate.into(), member_id, alarm: AlarmType::Nospace.into() })
+    Command::Alarm(AlarmRequest {
+        action: AlarmAction::Activate.into(),
+        member_id,
+        alarm: AlarmType::Nospace.into(),
+    })
 }
 
 fn raised_by(machine: &Machine) -> Vec<u64> {
-    machine.alarms().iter().map(|alarm| alarm.member_id).collect()
+    machine
+        .alarms()
+        .iter()
+        .map(|alarm| alarm.member_id)
+        .collect()
 }
 
 #[test]
@@ -44,14 +56,30 @@ fn they_go_with_their_member_and_do_not_come_back() {
     let opened = machine(&engine);
     for id in [1, 2] {
         let peer_ur_ls = vec![format!("http://{id}:1")];
-        apply(&opened, id, Command::MemberAdd(Member { id, peer_ur_ls, ..Member::default() }));
+        apply(
+            &opened,
+            id,
+            Command::MemberAdd(Member {
+                id,
+                peer_ur_ls,
+                ..Member::default()
+            }),
+        );
         apply(&opened, 10 + id, no_space(id));
     }
     assert_eq!(raised_by(&opened), [1, 2]);
-    apply(&opened, 20, Command::MemberRemove(MemberRemoveRequest { id: 2 }));
+    apply(
+        &opened,
+        20,
+        Command::MemberRemove(MemberRemoveRequest { id: 2 }),
+    );
     assert_eq!(raised_by(&opened), [1]);
     apply(&opened, 21, no_space(2));
-    assert_eq!(raised_by(&opened), [1], "it was proposed before the member was removed");
+    assert_eq!(
+        raised_by(&opened),
+        [1],
+        "it was proposed before the member was removed"
+    );
     while opened.work_off() {}
     assert_eq!(raised_by(&machine(&engine)), [1], "after a restart");
 }

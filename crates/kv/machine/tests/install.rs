@@ -26,8 +26,16 @@ fn machine(engine: &Arc<MemoryEngine>) -> Arc<Machine> {
 async fn with_a_key() -> Arc<Machine> {
     let engine = Arc::new(MemoryEngine::default());
     let before = machine(&engine);
-    let put = PutRequest { key: Bytes::from_static(b"k"), value: Bytes::from_static(b"v"), ..PutRequest::default() };
-    let envelope = Envelope { internal: true, command: Some(Command::Put(put)), ..Envelope::default() };
+    let put = PutRequest {
+        key: Bytes::from_static(b"k"),
+        value: Bytes::from_static(b"v"),
+        ..PutRequest::default()
+    };
+    let envelope = Envelope {
+        internal: true,
+        command: Some(Command::Put(put)),
+        ..Envelope::default()
+    };
     let mut entry = BytesMut::new();
     encode_into(&mut entry, &envelope);
     before.apply(1, Bytes::new(), None, Some(entry.freeze()));
@@ -40,13 +48,22 @@ async fn with_a_key() -> Arc<Machine> {
 async fn what_needs_the_engine_is_refused_meanwhile() {
     let (member, leader) = (with_a_key().await, with_a_key().await);
     let mut picture = leader.picture().await.unwrap();
-    let request = RangeRequest { key: Bytes::from_static(b"k"), ..RangeRequest::default() };
+    let request = RangeRequest {
+        key: Bytes::from_static(b"k"),
+        ..RangeRequest::default()
+    };
     let mut looked = 0;
     let rows = || {
         looked += 1;
         if looked == 1 {
-            assert!(matches!(member.store().range(&request), Err(MvccError::Replaced)));
-            assert!(matches!(member.store().history(2, 10), Err(MvccError::Replaced)), "a watcher would miss it");
+            assert!(matches!(
+                member.store().range(&request),
+                Err(MvccError::Replaced)
+            ));
+            assert!(
+                matches!(member.store().history(2, 10), Err(MvccError::Replaced)),
+                "a watcher would miss it"
+            );
         }
         Ok(picture.next_rows()?)
     };

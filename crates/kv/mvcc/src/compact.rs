@@ -53,7 +53,9 @@ impl Store {
         // Steps take this lock, so none is running when this function returns.
         let _state = self.state.write();
         self.pins.fetch_add(1, Ordering::AcqRel);
-        Pin { store: self.clone() }
+        Pin {
+            store: self.clone(),
+        }
     }
 
     fn to_reclaim(&self) -> Option<i64> {
@@ -65,7 +67,9 @@ impl Store {
         let mut from = Some(Box::<[u8]>::default());
         while let Some(key) = from {
             // The semaphore is never closed.
-            let Ok(turn) = self.steps.clone().acquire_owned().await else { return Ok(()) };
+            let Ok(turn) = self.steps.clone().acquire_owned().await else {
+                return Ok(());
+            };
             from = match self.reclaim_step(revision, &key, turn)? {
                 Step::Next(key) => Some(key),
                 Step::Last => None,
@@ -82,14 +86,21 @@ impl Store {
     }
 
     /// Executes one step from `key` on. Returns the start of the next one.
-    fn reclaim_step(&self, revision: i64, key: &[u8], turn: OwnedSemaphorePermit) -> Result<Step, MvccError> {
+    fn reclaim_step(
+        &self,
+        revision: i64,
+        key: &[u8],
+        turn: OwnedSemaphorePermit,
+    ) -> Result<Step, MvccError> {
         let (taken, next) = {
             let mut state = self.state.write();
             if self.pins.load(Ordering::Acquire) > 0 {
                 return Ok(Step::Held);
             }
             let began = Instant::now();
-            state.index.compact(revision, key, STEP, || began.elapsed() > STEP_TIME)
+            state
+                .index
+                .compact(revision, key, STEP, || began.elapsed() > STEP_TIME)
         };
         let mut batch = Batch::default();
         for mark in taken {
@@ -127,7 +138,10 @@ mod tests {
     fn hot() -> Arc<Store> {
         let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
         let store = Arc::new(Store::open(engine.clone(), 0).unwrap());
-        let request = PutRequest { key: Bytes::from_static(b"hot"), ..PutRequest::default() };
+        let request = PutRequest {
+            key: Bytes::from_static(b"hot"),
+            ..PutRequest::default()
+        };
         let mut batch = Batch::default();
         let mut writer = store.writer();
         for _ in 0..REVISIONS {
@@ -155,11 +169,22 @@ mod tests {
             () = store.reclaimed_upto(REVISIONS) => {}
         }
         let steps = steps.lock().clone();
-        assert!(steps.iter().all(|removed| *removed <= STEP), "{:?}", steps.iter().max());
+        assert!(
+            steps.iter().all(|removed| *removed <= STEP),
+            "{:?}",
+            steps.iter().max()
+        );
         // Two revisions remain: the current one and the one that is read at the compacted revision.
         assert_eq!(steps.iter().sum::<usize>() as i64, REVISIONS - 2);
-        let request = RangeRequest { key: Bytes::from_static(b"hot"), revision: REVISIONS, ..RangeRequest::default() };
-        assert_eq!(store.range(&request).unwrap().0.kvs[0].mod_revision, REVISIONS);
+        let request = RangeRequest {
+            key: Bytes::from_static(b"hot"),
+            revision: REVISIONS,
+            ..RangeRequest::default()
+        };
+        assert_eq!(
+            store.range(&request).unwrap().0.kvs[0].mod_revision,
+            REVISIONS
+        );
     }
 
     #[tokio::test]

@@ -21,7 +21,9 @@ impl Store {
                 let state = self.state.read();
                 let upto = readable(&state, revision)?;
                 let known = *self.compacted_hash.lock();
-                if let Some(known) = known.filter(|(_, hashed, _)| *hashed == upto && *hashed == state.compacted) {
+                if let Some(known) =
+                    known.filter(|(_, hashed, _)| *hashed == upto && *hashed == state.compacted)
+                {
                     return Ok(known);
                 }
                 let recent = state.history.since(state.history.first(), usize::MAX);
@@ -41,7 +43,10 @@ impl Store {
     pub(crate) fn hash_compacted(&self, revision: i64) {
         let (upto, before, recent) = {
             let mut state = self.state.write();
-            let Some((upto, before)) = state.to_hash.take().filter(|(upto, _)| *upto == revision) else { return };
+            let Some((upto, before)) = state.to_hash.take().filter(|(upto, _)| *upto == revision)
+            else {
+                return;
+            };
             let recent = state.history.since(state.history.first(), usize::MAX);
             (upto, before, recent.unwrap_or_default())
         };
@@ -52,7 +57,12 @@ impl Store {
     }
 
     /// Hashes the engine's records, and later ones that the engine may not have yet.
-    fn hash_records(&self, upto: i64, compacted: i64, recent: &[RevisionEvents]) -> Result<u32, MvccError> {
+    fn hash_records(
+        &self,
+        upto: i64,
+        compacted: i64,
+        recent: &[RevisionEvents],
+    ) -> Result<u32, MvccError> {
         let mut hash = crc32c::crc32c(&compacted.to_be_bytes());
         let mut damaged = false;
         let mut add = |key: &[u8], record: &[u8]| {
@@ -70,13 +80,22 @@ impl Store {
         };
         let first_recent = recent.iter().flat_map(|events| events.first()).next();
         let end = first_recent.map(|event| Mark::first_key(event.mark.main()));
-        self.engine.scan(Table::Revisions, b"", end.as_ref().map(<[u8; 8]>::as_slice), &mut add)?;
+        self.engine.scan(
+            Table::Revisions,
+            b"",
+            end.as_ref().map(<[u8; 8]>::as_slice),
+            &mut add,
+        )?;
         for event in recent.iter().flat_map(|events| events.iter()) {
             if !add(&event.mark.key(), &event.record) {
                 break;
             }
         }
-        if damaged { Err(MvccError::Damaged(upto)) } else { Ok(hash) }
+        if damaged {
+            Err(MvccError::Damaged(upto))
+        } else {
+            Ok(hash)
+        }
     }
 
     /// Returns whether a compacted record is still the newest of its key at the compacted revision.
@@ -84,7 +103,9 @@ impl Store {
         if mark.dead() {
             return false;
         }
-        let Some(key) = crate::store::record_key(record) else { return true };
+        let Some(key) = crate::store::record_key(record) else {
+            return true;
+        };
         let state = self.state.read();
         state.index.get(key).and_then(|item| item.at(compacted)) == Some(mark)
     }
@@ -115,7 +136,13 @@ mod tests {
         fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
             self.inner.get(table, key)
         }
-        fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+        fn scan(
+            &self,
+            table: Table,
+            from: &[u8],
+            to: Option<&[u8]>,
+            visit: &mut Visit<'_>,
+        ) -> Result<(), EngineError> {
             let first = self.first.lock().take();
             if let Some(first) = first {
                 first();
@@ -149,7 +176,11 @@ mod tests {
         for number in 0..6 {
             let mut batch = Batch::default();
             let mut writer = store.writer();
-            let request = PutRequest { key: "k".into(), value: format!("{number}").into(), ..PutRequest::default() };
+            let request = PutRequest {
+                key: "k".into(),
+                value: format!("{number}").into(),
+                ..PutRequest::default()
+            };
             writer.put(&request, &mut NoLeases).unwrap();
             writer.commit(&mut batch);
             drop(writer);
@@ -174,8 +205,11 @@ mod tests {
             if number % 4 == 3 {
                 writer.delete(&Bytes::from_static(b"k"), &mut NoLeases);
             } else {
-                let request =
-                    PutRequest { key: "k".into(), value: format!("{number}").into(), ..PutRequest::default() };
+                let request = PutRequest {
+                    key: "k".into(),
+                    value: format!("{number}").into(),
+                    ..PutRequest::default()
+                };
                 writer.put(&request, &mut NoLeases).unwrap();
             }
             writer.commit(&mut batch);
@@ -187,7 +221,10 @@ mod tests {
         for revision in [5, 7, store.revision()] {
             let before = store.hash(revision).unwrap();
             let mut batch = Batch::default();
-            store.writer().compact_physically(revision, &mut batch).unwrap();
+            store
+                .writer()
+                .compact_physically(revision, &mut batch)
+                .unwrap();
             tokio::select! {
                 ended = store.reclaim_forever() => panic!("{ended:?}"),
                 () = store.reclaimed_upto(revision) => {}

@@ -46,7 +46,12 @@ fn size(events: &RevisionEvents) -> usize {
 impl History {
     /// Creates an empty history. The next revision is `current + 1`.
     pub fn new(current: i64) -> Self {
-        History { first: current + 1, revisions: VecDeque::new(), bytes: 0, stored: current }
+        History {
+            first: current + 1,
+            revisions: VecDeque::new(),
+            bytes: 0,
+            stored: current,
+        }
     }
 
     pub fn push(&mut self, events: RevisionEvents) {
@@ -62,8 +67,12 @@ impl History {
     }
 
     fn trim(&mut self) {
-        while (self.bytes > KEEP_BYTES || self.revisions.len() > KEEP_REVISIONS) && self.first <= self.stored {
-            let Some(events) = self.revisions.pop_front() else { break };
+        while (self.bytes > KEEP_BYTES || self.revisions.len() > KEEP_REVISIONS)
+            && self.first <= self.stored
+        {
+            let Some(events) = self.revisions.pop_front() else {
+                break;
+            };
             self.bytes -= size(&events);
             self.first += 1;
         }
@@ -91,6 +100,13 @@ impl History {
         if skip > self.revisions.len() {
             return Some(Vec::new());
         }
-        Some(self.revisions.iter().skip(skip).take(limit).cloned().collect())
+        Some(
+            self.revisions
+                .iter()
+                .skip(skip)
+                .take(limit)
+                .cloned()
+                .collect(),
+        )
     }
 }

@@ -39,12 +39,16 @@ impl Item {
 
     /// Returns the create revision.
     pub fn create(&self) -> i64 {
-        self.more.as_ref().map_or(self.last.main(), |more| more.create)
+        self.more
+            .as_ref()
+            .map_or(self.last.main(), |more| more.create)
     }
 
     /// Returns the version.
     pub fn version(&self) -> i64 {
-        self.more.as_ref().map_or(i64::from(self.live()), |more| more.version)
+        self.more
+            .as_ref()
+            .map_or(i64::from(self.live()), |more| more.version)
     }
 
     /// Returns the lease to which the key is attached, or 0.
@@ -64,7 +68,10 @@ impl Item {
         }
         let older = &self.more.as_ref()?.older;
         let count = older.partition_point(|mark| mark.main() <= revision);
-        older.get(count.checked_sub(1)?).copied().filter(|mark| !mark.dead())
+        older
+            .get(count.checked_sub(1)?)
+            .copied()
+            .filter(|mark| !mark.dead())
     }
 
     pub fn live(&self) -> bool {
@@ -73,18 +80,26 @@ impl Item {
 
     fn supersede(&mut self, mark: Mark) {
         let (create, version) = (self.create(), self.version());
-        let more = self.more.get_or_insert_with(|| Box::new(More { create, version, ..More::default() }));
+        let more = self.more.get_or_insert_with(|| {
+            Box::new(More {
+                create,
+                version,
+                ..More::default()
+            })
+        });
         more.older.push_back(self.last);
         self.last = mark;
     }
 
     fn describe(&mut self, life: Life, lease: i64, record: Option<Bytes>) {
-        let plain = life.create == self.last.main() && life.version == 1 && lease == 0 && record.is_none();
+        let plain =
+            life.create == self.last.main() && life.version == 1 && lease == 0 && record.is_none();
         if plain && self.more.is_none() {
             return;
         }
         let more = self.more.get_or_insert_default();
-        (more.create, more.version, more.lease, more.record) = (life.create, life.version, lease, record);
+        (more.create, more.version, more.lease, more.record) =
+            (life.create, life.version, lease, record);
     }
 
     fn take_record(&mut self) -> Option<Bytes> {
@@ -92,7 +107,11 @@ impl Item {
     }
 
     fn replaced(&mut self) -> Replaced {
-        Replaced { mark: self.last, lease: self.lease(), record: self.take_record() }
+        Replaced {
+            mark: self.last,
+            lease: self.lease(),
+            record: self.take_record(),
+        }
     }
 
     /// Frees the further fields if `last` implies them.
@@ -150,7 +169,12 @@ pub(crate) struct Life {
 impl Index {
     #[cfg(test)]
     pub fn new(budget: usize) -> Self {
-        Index { keys: BTreeMap::new(), live: 0, kept: 0, budget }
+        Index {
+            keys: BTreeMap::new(),
+            live: 0,
+            kept: 0,
+            budget,
+        }
     }
 
     /// Returns the number of keys that are not deleted.
@@ -165,18 +189,32 @@ impl Index {
     /// Returns the create revision and version that a put of this key at `main` gets.
     pub fn next_life(&self, key: &[u8], main: i64) -> Life {
         match self.keys.get(key).filter(|item| item.live()) {
-            Some(item) => Life { create: item.create(), version: item.version() + 1 },
-            None => Life { create: main, version: 1 },
+            Some(item) => Life {
+                create: item.create(),
+                version: item.version() + 1,
+            },
+            None => Life {
+                create: main,
+                version: 1,
+            },
         }
     }
 
     /// Sets a key's newest record. Returns the one that it replaced, if there was one.
-    pub fn put(&mut self, key: &[u8], mark: Mark, life: Life, lease: i64, record: Bytes) -> Option<Replaced> {
+    pub fn put(
+        &mut self,
+        key: &[u8],
+        mark: Mark,
+        life: Life,
+        lease: i64,
+        record: Bytes,
+    ) -> Option<Replaced> {
         let keep = self.kept + cost(Some(&record)) <= self.budget;
         let record = keep.then_some(record);
         self.kept += cost(record.as_ref());
         let Some(item) = self.keys.get_mut(key) else {
-            self.keys.insert(key.into(), Item::new(mark, life, lease, record));
+            self.keys
+                .insert(key.into(), Item::new(mark, life, lease, record));
             self.live += 1;
             return None;
         };
@@ -195,7 +233,14 @@ impl Index {
         self.live -= 1;
         self.kept -= cost(replaced.record.as_ref());
         item.supersede(mark);
-        item.describe(Life { create: item.create(), version: 0 }, 0, None);
+        item.describe(
+            Life {
+                create: item.create(),
+                version: 0,
+            },
+            0,
+            None,
+        );
         Some(replaced)
     }
 
@@ -231,7 +276,12 @@ impl Index {
         });
         let keys: BTreeMap<_, _> = items.collect();
         let live = keys.values().filter(|item| item.live()).count();
-        Index { keys, live, kept: 0, budget }
+        Index {
+            keys,
+            live,
+            kept: 0,
+            budget,
+        }
     }
 
     /// Removes revisions that no read or watch at or after `revision` can see, from the keys from
@@ -248,7 +298,9 @@ impl Index {
         let mut taken = Vec::new();
         let mut gone = Vec::new();
         let mut next = None;
-        let range = self.keys.range_mut::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+        let range = self
+            .keys
+            .range_mut::<[u8], _>((Bound::Included(from), Bound::Unbounded));
         for (number, (key, item)) in range.enumerate() {
             let pause = number > 0 && number % STOP_EVERY == 0 && stop();
             if number == most || taken.len() >= most || pause {
@@ -287,7 +339,11 @@ enum Rest {
 fn compact_item(item: &mut Item, revision: i64, most: usize, taken: &mut Vec<Mark>) -> Rest {
     let superseded = item.last.main() <= revision;
     if let Some(more) = &mut item.more {
-        let count = if superseded { more.older.len() } else { invisible(&more.older, revision) };
+        let count = if superseded {
+            more.older.len()
+        } else {
+            invisible(&more.older, revision)
+        };
         let room = most.saturating_sub(taken.len());
         taken.extend(more.older.drain(..count.min(room)));
         if count > room {
@@ -323,7 +379,13 @@ mod tests {
 
     fn put(index: &mut Index, key: &[u8], main: i64) {
         let life = index.next_life(key, main);
-        index.put(key, Mark::new(main, 0, false), life, 0, Bytes::from_static(b"r"));
+        index.put(
+            key,
+            Mark::new(main, 0, false),
+            life,
+            0,
+            Bytes::from_static(b"r"),
+        );
     }
 
     #[test]

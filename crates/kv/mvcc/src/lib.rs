@@ -1,4 +1,5 @@
-//! Multi-version key-value semantics of the etcd v3 API: revisions, ranges, transactions, compaction, watches.
+//! Multi-version key-value semantics of the etcd v3 API: revisions, ranges, transactions,
+//! compaction, watches.
 //!
 //! The key index is in memory, and the engine has one record per revision. A write becomes visible
 //! before it reaches the engine. Until then a shared history of the newest revisions serves

@@ -32,10 +32,16 @@ impl LeaseBook for Book {
         self.leases.contains(&lease)
     }
     fn attach(&mut self, lease: i64, key: &[u8]) {
-        assert!(self.keys.insert((lease, Bytes::copy_from_slice(key))), "attached twice");
+        assert!(
+            self.keys.insert((lease, Bytes::copy_from_slice(key))),
+            "attached twice"
+        );
     }
     fn detach(&mut self, lease: i64, key: &[u8]) {
-        assert!(self.keys.remove(&(lease, Bytes::copy_from_slice(key))), "detached, and was not attached");
+        assert!(
+            self.keys.remove(&(lease, Bytes::copy_from_slice(key))),
+            "detached, and was not attached"
+        );
     }
 }
 
@@ -52,9 +58,15 @@ fn open(engine: &Arc<dyn Engine>) -> Arc<Store> {
     Arc::new(Store::open(engine.clone(), 20).unwrap())
 }
 
-fn same<T: PartialEq + Debug>(found: Result<T, MvccError>, wanted: Result<T, &'static str>) -> bool {
+fn same<T: PartialEq + Debug>(
+    found: Result<T, MvccError>,
+    wanted: Result<T, &'static str>,
+) -> bool {
     let fine = found.is_ok();
-    assert_eq!(found.map_err(|e| e.to_string()), wanted.map_err(str::to_owned));
+    assert_eq!(
+        found.map_err(|e| e.to_string()),
+        wanted.map_err(str::to_owned)
+    );
     fine
 }
 
@@ -66,8 +78,16 @@ fn makes_sense(request: Request) -> bool {
 impl Both {
     fn new() -> Both {
         let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        Both { store: open(&engine), engine, book: Book::default(), naive: Naive::new(), runtime }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        Both {
+            store: open(&engine),
+            engine,
+            book: Book::default(),
+            naive: Naive::new(),
+            runtime,
+        }
     }
 
     fn carry_out(&mut self, command: Command) {
@@ -80,9 +100,14 @@ impl Both {
                 same(found, naive.put(step, &request))
             }),
             Command::Delete(request) => self.write(|writer, book, naive, step| {
-                same(writer.delete_range(&request, book), Ok(naive.delete_range(step, &request)))
+                same(
+                    writer.delete_range(&request, book),
+                    Ok(naive.delete_range(step, &request)),
+                )
             }),
-            Command::Txn(request) if makes_sense(Request::RequestTxn(request.clone())) => self.txn(&request),
+            Command::Txn(request) if makes_sense(Request::RequestTxn(request.clone())) => {
+                self.txn(&request)
+            }
             Command::Txn(_) => {}
             Command::Range(request) => self.read(&request),
             Command::Grant(lease) => {
@@ -125,18 +150,34 @@ impl Both {
 
     fn txn(&mut self, request: &TxnRequest) {
         if only_reads(request) {
-            same(self.store.read_txn(request), self.naive.txn(&mut self.naive.step(), request));
+            same(
+                self.store.read_txn(request),
+                self.naive.txn(&mut self.naive.step(), request),
+            );
         }
-        self.write(|writer, book, naive, step| same(writer.txn(request, book), naive.txn(step, request)));
+        self.write(|writer, book, naive, step| {
+            same(writer.txn(request, book), naive.txn(step, request))
+        });
     }
 
     fn read(&self, request: &RangeRequest) {
         let wanted = self.naive.range(&self.naive.step(), request);
-        let wanted = wanted.map(|answer| (RangeResponse { header: None, ..answer }, self.naive.current()));
+        let wanted = wanted.map(|answer| {
+            (
+                RangeResponse {
+                    header: None,
+                    ..answer
+                },
+                self.naive.current(),
+            )
+        });
         same(self.store.range(request), wanted.clone());
         if let (Ok(Some(found)), Ok((wanted, revision))) = (self.store.records(request), wanted) {
-            let kvs: Vec<KeyValue> =
-                found.records.into_iter().map(|record| KeyValue::decode(record).unwrap()).collect();
+            let kvs: Vec<KeyValue> = found
+                .records
+                .into_iter()
+                .map(|record| KeyValue::decode(record).unwrap())
+                .collect();
             assert_eq!(
                 (kvs, found.more, found.count, found.revision),
                 (wanted.kvs, wanted.more, wanted.count, revision)
@@ -177,24 +218,41 @@ impl Both {
                 () = self.store.reclaimed_upto(self.naive.compacted) => {}
             }
         });
-        assert_eq!(self.store.hash(0).unwrap(), hash, "what can be read has changed");
+        assert_eq!(
+            self.store.hash(0).unwrap(),
+            hash,
+            "what can be read has changed"
+        );
     }
 
     /// Compares all readable revisions and all events that a watcher can receive.
     fn whole(&self) {
         for revision in 0..=self.naive.current() + 1 {
             let (key, range_end) = (Bytes::from_static(b"a"), Bytes::from_static(b"\0"));
-            self.read(&RangeRequest { key, range_end, revision, ..RangeRequest::default() });
+            self.read(&RangeRequest {
+                key,
+                range_end,
+                revision,
+                ..RangeRequest::default()
+            });
         }
         let first = self.naive.compacted.max(2);
         let told = self.told_from(first);
-        let wanted: Vec<Vec<Change>> = self.naive.changes.iter().skip(first as usize - 1).cloned().collect();
+        let wanted: Vec<Vec<Change>> = self
+            .naive
+            .changes
+            .iter()
+            .skip(first as usize - 1)
+            .cloned()
+            .collect();
         assert_eq!(told.len(), wanted.len());
         for (at, (told, mut wanted)) in told.into_iter().zip(wanted).enumerate() {
             assert_eq!(told.len(), wanted.len());
             if first + at as i64 == self.naive.compacted {
                 // The value before the compacted revision may be deleted already or not.
-                told.iter().zip(&mut wanted).for_each(|(told, wanted)| wanted.previous.clone_from(&told.previous));
+                told.iter()
+                    .zip(&mut wanted)
+                    .for_each(|(told, wanted)| wanted.previous.clone_from(&told.previous));
             }
             assert_eq!(told, wanted);
         }
@@ -207,25 +265,36 @@ impl Both {
             if found.is_empty() {
                 return told;
             }
-            told.extend(
-                found.iter().map(|revision| revision.iter().map(|event| self.change(event)).collect::<Vec<_>>()),
-            );
+            told.extend(found.iter().map(|revision| {
+                revision
+                    .iter()
+                    .map(|event| self.change(event))
+                    .collect::<Vec<_>>()
+            }));
             next = after;
         }
     }
 
     fn change(&self, event: &Event) -> Change {
         let previous = self.store.previous(event).unwrap();
-        Change { deleted: event.mark.dead(), kv: event.kv.clone(), previous }
+        Change {
+            deleted: event.mark.dead(),
+            kv: event.kv.clone(),
+            previous,
+        }
     }
 }
 
 fn only_reads(request: &TxnRequest) -> bool {
-    request.success.iter().chain(&request.failure).all(|op| match &op.request {
-        Some(Request::RequestRange(_)) => true,
-        Some(Request::RequestTxn(nested)) => only_reads(nested),
-        _ => false,
-    })
+    request
+        .success
+        .iter()
+        .chain(&request.failure)
+        .all(|op| match &op.request {
+            Some(Request::RequestRange(_)) => true,
+            Some(Request::RequestTxn(nested)) => only_reads(nested),
+            _ => false,
+        })
 }
 
 proptest! {

@@ -53,12 +53,21 @@ pub(crate) fn select(index: &Index, request: &RangeRequest, revision: i64) -> Se
         Ok(limit) if limit > 0 && !all => limit,
         _ => usize::MAX,
     };
-    let mut selection = Selection { found: Vec::new(), count: 0 };
+    let mut selection = Selection {
+        found: Vec::new(),
+        count: 0,
+    };
     index.visit(Span::new(&request.key, &request.range_end), |_, item| {
-        let Some(mark) = item.at(revision) else { return true };
+        let Some(mark) = item.at(revision) else {
+            return true;
+        };
         selection.count += 1;
         if !request.count_only && selection.found.len() < limit {
-            let record = if mark == item.last { item.record().cloned() } else { None };
+            let record = if mark == item.last {
+                item.record().cloned()
+            } else {
+                None
+            };
             selection.found.push((mark, record));
         }
         true
@@ -67,7 +76,11 @@ pub(crate) fn select(index: &Index, request: &RangeRequest, revision: i64) -> Se
 }
 
 /// Sorts, filters and limits the pairs of a selection.
-pub(crate) fn answer(request: &RangeRequest, mut kvs: Vec<KeyValue>, count: i64) -> Result<RangeResponse, MvccError> {
+pub(crate) fn answer(
+    request: &RangeRequest,
+    mut kvs: Vec<KeyValue>,
+    count: i64,
+) -> Result<RangeResponse, MvccError> {
     if filtered(request) {
         kvs.retain(|kv| passes(request, kv));
     }
@@ -86,13 +99,26 @@ pub(crate) fn answer(request: &RangeRequest, mut kvs: Vec<KeyValue>, count: i64)
         }
     }
     let more = !request.count_only && (cut || selected_fewer);
-    Ok(RangeResponse { header: None, kvs, more, count })
+    Ok(RangeResponse {
+        header: None,
+        kvs,
+        more,
+        count,
+    })
 }
 
 fn passes(request: &RangeRequest, kv: &KeyValue) -> bool {
-    let within = |value: i64, min: i64, max: i64| (min == 0 || value >= min) && (max == 0 || value <= max);
-    within(kv.mod_revision, request.min_mod_revision, request.max_mod_revision)
-        && within(kv.create_revision, request.min_create_revision, request.max_create_revision)
+    let within =
+        |value: i64, min: i64, max: i64| (min == 0 || value >= min) && (max == 0 || value <= max);
+    within(
+        kv.mod_revision,
+        request.min_mod_revision,
+        request.max_mod_revision,
+    ) && within(
+        kv.create_revision,
+        request.min_create_revision,
+        request.max_create_revision,
+    )
 }
 
 fn sort(kvs: &mut [KeyValue], target: SortTarget, direction: SortOrder) {

@@ -7,7 +7,9 @@ use crate::txn::{Path, branch};
 use crate::view::View;
 use proto_etcd::etcdserverpb::request_op::Request;
 use proto_etcd::etcdserverpb::response_op::Response;
-use proto_etcd::etcdserverpb::{RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse};
+use proto_etcd::etcdserverpb::{
+    RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse,
+};
 use std::sync::atomic::Ordering;
 
 /// The chosen branch, with the selections of its operations.
@@ -30,13 +32,20 @@ impl Store {
             let (taken, revision) = {
                 let state = self.state.read();
                 let mut path = Path::new();
-                View { engine: &*self.engine, state: &state, pending: &[] }.choose(request, &mut path)?;
+                View {
+                    engine: &*self.engine,
+                    state: &state,
+                    pending: &[],
+                }
+                .choose(request, &mut path)?;
                 (take(&state, request, &mut path.into_iter())?, state.current)
             };
             let operations = taken.ops.len() as u64;
             if let Some(answer) = self.fetch_all(taken, revision)? {
                 self.counts.ranges.fetch_add(operations, Ordering::Relaxed);
-                self.counts.txns.fetch_add(u64::from(operations > 1), Ordering::Relaxed);
+                self.counts
+                    .txns
+                    .fetch_add(u64::from(operations > 1), Ordering::Relaxed);
                 return Ok(answer);
             }
         }
@@ -44,23 +53,34 @@ impl Store {
 
     /// Reads the pairs. Returns `None` if a compaction deleted one in the meantime.
     fn fetch_all(&self, taken: Taken<'_>, revision: i64) -> Result<Option<TxnResponse>, MvccError> {
-        let header = Some(ResponseHeader { revision, ..ResponseHeader::default() });
+        let header = Some(ResponseHeader {
+            revision,
+            ..ResponseHeader::default()
+        });
         let mut responses = Vec::with_capacity(taken.ops.len());
         for op in taken.ops {
             let response = match op {
                 Op::Range(request, selected) => {
-                    let Some(answer) = self.fetch(request, selected)? else { return Ok(None) };
+                    let Some(answer) = self.fetch(request, selected)? else {
+                        return Ok(None);
+                    };
                     Some(Response::ResponseRange(RangeResponse { header, ..answer }))
                 }
                 Op::Txn(nested) => {
-                    let Some(answer) = self.fetch_all(nested, revision)? else { return Ok(None) };
+                    let Some(answer) = self.fetch_all(nested, revision)? else {
+                        return Ok(None);
+                    };
                     Some(Response::ResponseTxn(answer))
                 }
                 Op::Nothing => None,
             };
             responses.push(ResponseOp { response });
         }
-        Ok(Some(TxnResponse { header, succeeded: taken.succeeded, responses }))
+        Ok(Some(TxnResponse {
+            header,
+            succeeded: taken.succeeded,
+            responses,
+        }))
     }
 }
 
@@ -73,7 +93,9 @@ fn take<'a>(
     let mut ops = Vec::new();
     for op in branch(request, succeeded) {
         ops.push(match &op.request {
-            Some(Request::RequestRange(request)) => Op::Range(request, Selected::new(state, request)?),
+            Some(Request::RequestRange(request)) => {
+                Op::Range(request, Selected::new(state, request)?)
+            }
             Some(Request::RequestTxn(nested)) => Op::Txn(take(state, nested, path)?),
             _ => Op::Nothing,
         });
@@ -95,7 +117,11 @@ mod tests {
     fn store() -> Store {
         let store = Store::open(Arc::new(MemoryEngine::default()), 0).unwrap();
         for value in ["one", "two"] {
-            let request = PutRequest { key: "a".into(), value: value.into(), ..PutRequest::default() };
+            let request = PutRequest {
+                key: "a".into(),
+                value: value.into(),
+                ..PutRequest::default()
+            };
             let mut writer = store.writer();
             writer.put(&request, &mut NoLeases).unwrap();
             writer.commit(&mut Batch::default());
@@ -104,8 +130,14 @@ mod tests {
     }
 
     fn read(revision: i64) -> RequestOp {
-        let request = RangeRequest { key: "a".into(), revision, ..RangeRequest::default() };
-        RequestOp { request: Some(Request::RequestRange(request)) }
+        let request = RangeRequest {
+            key: "a".into(),
+            revision,
+            ..RangeRequest::default()
+        };
+        RequestOp {
+            request: Some(Request::RequestRange(request)),
+        }
     }
 
     fn compared(value: &'static str) -> TxnRequest {
@@ -115,9 +147,19 @@ mod tests {
             target_union: Some(TargetUnion::Value(Bytes::from(value))),
             ..Compare::default()
         };
-        let nested = TxnRequest { failure: vec![read(2)], compare: vec![compare.clone()], ..TxnRequest::default() };
-        let nested = RequestOp { request: Some(Request::RequestTxn(nested)) };
-        TxnRequest { compare: vec![compare], success: vec![read(0), read(2)], failure: vec![nested] }
+        let nested = TxnRequest {
+            failure: vec![read(2)],
+            compare: vec![compare.clone()],
+            ..TxnRequest::default()
+        };
+        let nested = RequestOp {
+            request: Some(Request::RequestTxn(nested)),
+        };
+        TxnRequest {
+            compare: vec![compare],
+            success: vec![read(0), read(2)],
+            failure: vec![nested],
+        }
     }
 
     #[test]
@@ -129,8 +171,14 @@ mod tests {
             assert_eq!(wanted.succeeded, value == "two");
             assert_eq!(store.read_txn(&request).unwrap(), wanted);
         }
-        let future = TxnRequest { success: vec![read(9)], ..TxnRequest::default() };
-        assert_eq!(store.read_txn(&future).unwrap_err().to_string(), MvccError::Future.to_string());
+        let future = TxnRequest {
+            success: vec![read(9)],
+            ..TxnRequest::default()
+        };
+        assert_eq!(
+            store.read_txn(&future).unwrap_err().to_string(),
+            MvccError::Future.to_string()
+        );
     }
 
     #[test]

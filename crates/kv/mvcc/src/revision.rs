@@ -41,12 +41,19 @@ impl Ord for Mark {
 impl Mark {
     /// Creates the revision of the `sub`th change of a transaction.
     pub fn new(main: i64, sub: u32, dead: bool) -> Mark {
-        Mark { main, sub: sub | if dead { DEAD } else { 0 }, size: 0 }
+        Mark {
+            main,
+            sub: sub | if dead { DEAD } else { 0 },
+            size: 0,
+        }
     }
 
     /// Sets the size of the record in bytes.
     pub fn sized(self, bytes: usize) -> Mark {
-        Mark { size: u32::try_from(bytes).unwrap_or(u32::MAX), ..self }
+        Mark {
+            size: u32::try_from(bytes).unwrap_or(u32::MAX),
+            ..self
+        }
     }
 
     /// Returns the size of the record in the engine, in bytes.
@@ -91,7 +98,11 @@ impl Mark {
             _ => return None,
         };
         (key.get(8) == Some(&b'_')).then_some(())?;
-        Some(Mark::new(main, u32::try_from(sub).ok().filter(|sub| sub & DEAD == 0)?, dead))
+        Some(Mark::new(
+            main,
+            u32::try_from(sub).ok().filter(|sub| sub & DEAD == 0)?,
+            dead,
+        ))
     }
 
     /// Returns the key before all records of a main revision.
@@ -111,7 +122,12 @@ mod tests {
 
     #[test]
     fn keys_sort_as_marks_and_come_back() {
-        let marks = [Mark::new(1, 0, false), Mark::new(1, 1, true), Mark::new(2, 0, true), Mark::new(300, 7, false)];
+        let marks = [
+            Mark::new(1, 0, false),
+            Mark::new(1, 1, true),
+            Mark::new(2, 0, true),
+            Mark::new(300, 7, false),
+        ];
         for pair in marks.windows(2) {
             assert!(pair[0].key() < pair[1].key());
         }

@@ -198,7 +198,8 @@ impl Store {
     }
 
     pub(crate) fn publish(&self, revision: i64) {
-        self.revisions.send_if_modified(|current| std::mem::replace(current, revision) != revision);
+        self.revisions
+            .send_if_modified(|current| std::mem::replace(current, revision) != revision);
     }
 
     /// Returns the size in bytes of all records, including compacted ones that are not deleted yet.
@@ -209,7 +210,10 @@ impl Store {
     /// Returns sizes for metrics.
     pub fn sizes(&self) -> StoreSizes {
         let state = self.state.read();
-        StoreSizes { keys: state.index.live(), history_bytes: state.history.bytes() }
+        StoreSizes {
+            keys: state.index.live(),
+            history_bytes: state.history.bytes(),
+        }
     }
 
     /// Returns the counters.
@@ -219,12 +223,15 @@ impl Store {
 
     /// Visits the keys that are attached to a lease.
     pub fn each_leased(&self, mut visit: impl FnMut(i64, &[u8])) {
-        self.state.read().index.visit(crate::span::Span::new(b"", b"\0"), |key, item| {
-            if item.live() && item.lease() != 0 {
-                visit(item.lease(), key);
-            }
-            true
-        });
+        self.state
+            .read()
+            .index
+            .visit(crate::span::Span::new(b"", b"\0"), |key, item| {
+                if item.live() && item.lease() != 0 {
+                    visit(item.lease(), key);
+                }
+                true
+            });
     }
 
     /// Records that the engine has everything up to `revision`.
@@ -249,7 +256,11 @@ impl Store {
 
     /// Reads the pairs of a selection. Returns `None` if a compaction deleted one in the meantime;
     /// the caller selects again.
-    pub(crate) fn fetch(&self, request: &RangeRequest, selected: Selected) -> Result<Option<RangeResponse>, MvccError> {
+    pub(crate) fn fetch(
+        &self,
+        request: &RangeRequest,
+        selected: Selected,
+    ) -> Result<Option<RangeResponse>, MvccError> {
         let Selected { selection, recent } = selected;
         let mut kvs = Vec::with_capacity(selection.found.len());
         for ((mark, record), event) in selection.found.into_iter().zip(recent) {
@@ -292,7 +303,12 @@ impl Store {
         }
         self.counts.ranges.fetch_add(1, Ordering::Relaxed);
         let more = !request.count_only && selection.count > wanted as i64;
-        Ok(Some(Records { records, more, count: selection.count, revision }))
+        Ok(Some(Records {
+            records,
+            more,
+            count: selection.count,
+            revision,
+        }))
     }
 
     /// Returns the pair of a revision, or `None` if it was compacted.
@@ -317,14 +333,24 @@ impl Store {
 
     fn read_engine(&self, mark: Mark) -> Result<Option<KeyValue>, MvccError> {
         let Some(record) = self.engine.get(Table::Revisions, &mark.key())? else {
-            return if self.replacing() { Err(MvccError::Replaced) } else { Ok(None) };
+            return if self.replacing() {
+                Err(MvccError::Replaced)
+            } else {
+                Ok(None)
+            };
         };
-        decode(&record).map(Some).ok_or(MvccError::Damaged(mark.main()))
+        decode(&record)
+            .map(Some)
+            .ok_or(MvccError::Damaged(mark.main()))
     }
 
     /// Returns revisions from `from` on in order, about `limit` at most, and the revision at which
     /// to continue. An empty result means that there are no newer ones.
-    pub fn history(&self, from: i64, limit: usize) -> Result<(Vec<RevisionEvents>, i64), MvccError> {
+    pub fn history(
+        &self,
+        from: i64,
+        limit: usize,
+    ) -> Result<(Vec<RevisionEvents>, i64), MvccError> {
         let mut next = from;
         let before = self.replacements.load(Ordering::Acquire);
         loop {
@@ -339,7 +365,9 @@ impl Store {
                 }
                 state.history.first()
             };
-            let last = next.saturating_add(i64::try_from(limit).unwrap_or(i64::MAX)).min(upto);
+            let last = next
+                .saturating_add(i64::try_from(limit).unwrap_or(i64::MAX))
+                .min(upto);
             let found = self.engine_history(next, last)?;
             // Records that were replaced or deleted during the read would leave a gap.
             if self.replacing() || self.replacements.load(Ordering::Acquire) != before {
@@ -370,12 +398,21 @@ impl Store {
         let mut open: Vec<Arc<Event>> = Vec::new();
         for (mark, record) in records {
             let mark = mark.ok_or(MvccError::Damaged(from))?;
-            if open.first().is_some_and(|first| first.mark.main() != mark.main()) {
+            if open
+                .first()
+                .is_some_and(|first| first.mark.main() != mark.main())
+            {
                 revisions.push(std::mem::take(&mut open).into());
             }
             let kv = decode(&record).ok_or(MvccError::Damaged(mark.main()))?;
             let previous = self.previous_mark(&kv.key, mark);
-            open.push(Arc::new(Event { mark, kv, record, previous, previous_record: None }));
+            open.push(Arc::new(Event {
+                mark,
+                kv,
+                record,
+                previous,
+                previous_record: None,
+            }));
         }
         if !open.is_empty() {
             revisions.push(open.into());
@@ -431,13 +468,19 @@ fn from_history(state: &State, found: &[(Mark, Option<Bytes>)]) -> Vec<Option<Ar
 
 fn expected(request: &RangeRequest, count: i64) -> i64 {
     let sorted_or_filtered = range::needs_all(request);
-    if request.limit > 0 && !sorted_or_filtered { count.min(request.limit) } else { count }
+    if request.limit > 0 && !sorted_or_filtered {
+        count.min(request.limit)
+    } else {
+        count
+    }
 }
 
 fn load(engine: &dyn Engine, value_budget: usize) -> Result<(State, u64), MvccError> {
     let number = |key: &[u8]| -> Result<i64, MvccError> {
         let found = engine.get(Table::Meta, key)?;
-        Ok(found.and_then(|v| v.as_ref().try_into().ok().map(i64::from_be_bytes)).unwrap_or_default())
+        Ok(found
+            .and_then(|v| v.as_ref().try_into().ok().map(i64::from_be_bytes))
+            .unwrap_or_default())
     };
     let mut changes = Vec::new();
     let mut current = number(META_REVISION)?.max(1);
@@ -455,8 +498,16 @@ fn load(engine: &dyn Engine, value_budget: usize) -> Result<(State, u64), MvccEr
         };
         let mark = mark.sized(record.len());
         bytes += mark.bytes();
-        let life = Life { create: row.create, version: row.version };
-        changes.push(Change { key: row.key.into(), mark, life, lease: row.lease });
+        let life = Life {
+            create: row.create,
+            version: row.version,
+        };
+        changes.push(Change {
+            key: row.key.into(),
+            mark,
+            life,
+            lease: row.lease,
+        });
         true
     })?;
     if let Some(revision) = damaged {
@@ -465,7 +516,17 @@ fn load(engine: &dyn Engine, value_budget: usize) -> Result<(State, u64), MvccEr
     let compacted = number(META_COMPACTED)?;
     let index = Index::restore(value_budget, changes);
     // A compaction that the last process did not finish is executed again.
-    Ok((State { index, history: History::new(current), current, compacted, reclaimed: 0, to_hash: None }, bytes))
+    Ok((
+        State {
+            index,
+            history: History::new(current),
+            current,
+            compacted,
+            reclaimed: 0,
+            to_hash: None,
+        },
+        bytes,
+    ))
 }
 
 /// The fields of a record that the index needs, without the value.
@@ -483,7 +544,12 @@ pub(crate) fn record_key(record: &[u8]) -> Option<&[u8]> {
 
 /// Decodes a `KeyValue` without copying.
 fn row(mut record: &[u8]) -> Option<Row<'_>> {
-    let mut row = Row { key: &[], create: 0, version: 0, lease: 0 };
+    let mut row = Row {
+        key: &[],
+        create: 0,
+        version: 0,
+        lease: 0,
+    };
     while !record.is_empty() {
         let tag = varint(&mut record)?;
         match tag & 7 {

@@ -45,7 +45,11 @@ impl Touched {
         }
         loop {
             let next = self.deletes.range(from.clone()..).next();
-            let Some((start, reached)) = next.map(|(start, reached)| (start.clone(), reached.clone())) else { break };
+            let Some((start, reached)) =
+                next.map(|(start, reached)| (start.clone(), reached.clone()))
+            else {
+                break;
+            };
             if end.as_ref().is_some_and(|end| start > *end) {
                 break;
             }
@@ -64,7 +68,10 @@ impl Touched {
     }
 
     fn puts_within(&self, from: &Bytes, end: Option<&Bytes>) -> bool {
-        self.puts.range(from.clone()..).next().is_some_and(|key| end.is_none_or(|end| key < end))
+        self.puts
+            .range(from.clone()..)
+            .next()
+            .is_some_and(|key| end.is_none_or(|end| key < end))
     }
 
     fn size(&self) -> usize {
@@ -73,9 +80,18 @@ impl Touched {
 
     /// Returns whether both put the same key, or one puts a key that the other deletes.
     pub fn meets(&self, other: &Touched) -> bool {
-        let (few, many) = if self.size() < other.size() { (self, other) } else { (other, self) };
-        few.puts.iter().any(|key| many.puts.contains(key) || many.deletes(key))
-            || few.deletes.iter().any(|(from, end)| many.puts_within(from, end.as_ref()))
+        let (few, many) = if self.size() < other.size() {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        few.puts
+            .iter()
+            .any(|key| many.puts.contains(key) || many.deletes(key))
+            || few
+                .deletes
+                .iter()
+                .any(|(from, end)| many.puts_within(from, end.as_ref()))
     }
 
     /// Adds the changes of `other`. The smaller set is merged into the larger, so that deep nesting

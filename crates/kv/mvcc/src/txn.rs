@@ -9,7 +9,9 @@ use crate::touched::Touched;
 use crate::writer::{LeaseBook, Writer};
 use proto_etcd::etcdserverpb::request_op::Request;
 use proto_etcd::etcdserverpb::response_op::Response;
-use proto_etcd::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse};
+use proto_etcd::etcdserverpb::{
+    DeleteRangeRequest, PutRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse,
+};
 
 /// Maximum depth of nested transactions.
 const MAX_DEPTH: usize = 64;
@@ -36,7 +38,11 @@ pub fn check_put(request: &PutRequest) -> Result<(), MvccError> {
 }
 
 fn check_delete(request: &DeleteRangeRequest) -> Result<(), MvccError> {
-    if request.key.is_empty() { Err(MvccError::EmptyKey) } else { Ok(()) }
+    if request.key.is_empty() {
+        Err(MvccError::EmptyKey)
+    } else {
+        Ok(())
+    }
 }
 
 /// Validates a request before it is proposed, independent of the state.
@@ -57,7 +63,11 @@ fn check_txn(request: &TxnRequest, limits: Limits, depth: usize) -> Result<(), M
     if depth > MAX_DEPTH {
         return Err(MvccError::InvalidTxn);
     }
-    let longest = request.compare.len().max(request.success.len()).max(request.failure.len());
+    let longest = request
+        .compare
+        .len()
+        .max(request.success.len())
+        .max(request.failure.len());
     if longest > limits.max_txn_ops {
         return Err(MvccError::TooManyOps);
     }
@@ -82,7 +92,9 @@ fn check_overlaps(ops: &[RequestOp]) -> Result<Touched, MvccError> {
         }
     }
     for op in ops {
-        let Some(Request::RequestTxn(nested)) = &op.request else { continue };
+        let Some(Request::RequestTxn(nested)) = &op.request else {
+            continue;
+        };
         let mut either = check_overlaps(&nested.success)?;
         either.merge(check_overlaps(&nested.failure)?);
         if touched.meets(&either) {
@@ -91,7 +103,9 @@ fn check_overlaps(ops: &[RequestOp]) -> Result<Touched, MvccError> {
         touched.merge(either);
     }
     for op in ops {
-        let Some(Request::RequestPut(request)) = &op.request else { continue };
+        let Some(Request::RequestPut(request)) = &op.request else {
+            continue;
+        };
         if !touched.put(&request.key) {
             return Err(MvccError::DuplicateKey);
         }
@@ -104,7 +118,11 @@ pub(crate) type Path = Vec<bool>;
 
 impl Writer<'_> {
     /// Executes a transaction that `check_request` has accepted.
-    pub fn txn(&mut self, request: &TxnRequest, leases: &mut dyn LeaseBook) -> Result<TxnResponse, MvccError> {
+    pub fn txn(
+        &mut self,
+        request: &TxnRequest,
+        leases: &mut dyn LeaseBook,
+    ) -> Result<TxnResponse, MvccError> {
         let mut path = Path::new();
         self.view().choose(request, &mut path)?;
         if branch(request, path.first() == Some(&true)).len() > 1 {
@@ -141,22 +159,36 @@ impl Writer<'_> {
         let mut responses = Vec::new();
         for op in branch(request, succeeded) {
             let response = match &op.request {
-                Some(Request::RequestRange(request)) => Some(Response::ResponseRange(self.range(request)?)),
-                Some(Request::RequestPut(request)) => Some(Response::ResponsePut(self.put(request, leases)?)),
-                Some(Request::RequestDeleteRange(request)) => {
-                    Some(Response::ResponseDeleteRange(self.delete_range(request, leases)?))
+                Some(Request::RequestRange(request)) => {
+                    Some(Response::ResponseRange(self.range(request)?))
                 }
-                Some(Request::RequestTxn(nested)) => Some(Response::ResponseTxn(self.carry_out(nested, path, leases)?)),
+                Some(Request::RequestPut(request)) => {
+                    Some(Response::ResponsePut(self.put(request, leases)?))
+                }
+                Some(Request::RequestDeleteRange(request)) => Some(Response::ResponseDeleteRange(
+                    self.delete_range(request, leases)?,
+                )),
+                Some(Request::RequestTxn(nested)) => {
+                    Some(Response::ResponseTxn(self.carry_out(nested, path, leases)?))
+                }
                 None => None,
             };
             responses.push(ResponseOp { response });
         }
-        Ok(TxnResponse { header: self.header(), succeeded, responses })
+        Ok(TxnResponse {
+            header: self.header(),
+            succeeded,
+            responses,
+        })
     }
 }
 
 pub(crate) fn branch(request: &TxnRequest, succeeded: bool) -> &[RequestOp] {
-    if succeeded { &request.success } else { &request.failure }
+    if succeeded {
+        &request.success
+    } else {
+        &request.failure
+    }
 }
 
 #[cfg(test)]
@@ -168,26 +200,46 @@ mod tests {
     use proptest::prelude::*;
 
     fn put(key: &[u8]) -> RequestOp {
-        let request = PutRequest { key: Bytes::copy_from_slice(key), ..PutRequest::default() };
-        RequestOp { request: Some(Request::RequestPut(request)) }
+        let request = PutRequest {
+            key: Bytes::copy_from_slice(key),
+            ..PutRequest::default()
+        };
+        RequestOp {
+            request: Some(Request::RequestPut(request)),
+        }
     }
 
     fn delete(key: &[u8], end: &[u8]) -> RequestOp {
         let (key, range_end) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(end));
-        RequestOp { request: Some(Request::RequestDeleteRange(DeleteRangeRequest { key, range_end, prev_kv: false })) }
+        RequestOp {
+            request: Some(Request::RequestDeleteRange(DeleteRangeRequest {
+                key,
+                range_end,
+                prev_kv: false,
+            })),
+        }
     }
 
     fn nested(success: Vec<RequestOp>, failure: Vec<RequestOp>) -> RequestOp {
-        let request = TxnRequest { compare: Vec::new(), success, failure };
-        RequestOp { request: Some(Request::RequestTxn(request)) }
+        let request = TxnRequest {
+            compare: Vec::new(),
+            success,
+            failure,
+        };
+        RequestOp {
+            request: Some(Request::RequestTxn(request)),
+        }
     }
 
     /// Keys that are put and ranges that are deleted, compared pairwise.
     type Plain = (Vec<Bytes>, Vec<(Bytes, Bytes)>);
 
     fn plain(ops: &[RequestOp]) -> Option<Plain> {
-        let deleted =
-            |(_, deletes): &Plain, key: &Bytes| deletes.iter().any(|(from, end)| Span::new(from, end).contains(key));
+        let deleted = |(_, deletes): &Plain, key: &Bytes| {
+            deletes
+                .iter()
+                .any(|(from, end)| Span::new(from, end).contains(key))
+        };
         let mut all = Plain::default();
         for op in ops {
             if let Some(Request::RequestDeleteRange(request)) = &op.request {
@@ -195,11 +247,16 @@ mod tests {
             }
         }
         for op in ops {
-            let Some(Request::RequestTxn(request)) = &op.request else { continue };
+            let Some(Request::RequestTxn(request)) = &op.request else {
+                continue;
+            };
             let (mut either, failure) = (plain(&request.success)?, plain(&request.failure)?);
             either.0.extend(failure.0);
             either.1.extend(failure.1);
-            let meets = either.0.iter().any(|key| all.0.contains(key) || deleted(&all, key));
+            let meets = either
+                .0
+                .iter()
+                .any(|key| all.0.contains(key) || deleted(&all, key));
             if meets || all.0.iter().any(|key| deleted(&either, key)) {
                 return None;
             }
@@ -207,7 +264,9 @@ mod tests {
             all.1.extend(either.1);
         }
         for op in ops {
-            let Some(Request::RequestPut(request)) = &op.request else { continue };
+            let Some(Request::RequestPut(request)) = &op.request else {
+                continue;
+            };
             if all.0.contains(&request.key) || deleted(&all, &request.key) {
                 return None;
             }
@@ -243,13 +302,37 @@ mod tests {
     fn many_operations_in_nested_branches_are_checked_at_once() {
         const EACH: u32 = 128;
         let branch = |number: u32, op: &dyn Fn(&[u8]) -> RequestOp| {
-            nested((0..EACH).map(|at| op(&(number * EACH + at).to_be_bytes())).collect(), Vec::new())
+            nested(
+                (0..EACH)
+                    .map(|at| op(&(number * EACH + at).to_be_bytes()))
+                    .collect(),
+                Vec::new(),
+            )
         };
         let tree = |first: u32, op: &dyn Fn(&[u8]) -> RequestOp| {
-            nested((0..EACH).map(|number| branch(first + number, op)).collect(), Vec::new())
+            nested(
+                (0..EACH).map(|number| branch(first + number, op)).collect(),
+                Vec::new(),
+            )
         };
-        let ops = [tree(0, &|key| put(key)), tree(EACH, &|key| put(key)), tree(2 * EACH, &|key| delete(key, b""))];
-        let request = TxnRequest { compare: Vec::new(), success: ops.to_vec(), failure: Vec::new() };
-        assert!(check_request(&Request::RequestTxn(request), Limits { max_txn_ops: EACH as usize }).is_ok());
+        let ops = [
+            tree(0, &|key| put(key)),
+            tree(EACH, &|key| put(key)),
+            tree(2 * EACH, &|key| delete(key, b"")),
+        ];
+        let request = TxnRequest {
+            compare: Vec::new(),
+            success: ops.to_vec(),
+            failure: Vec::new(),
+        };
+        assert!(
+            check_request(
+                &Request::RequestTxn(request),
+                Limits {
+                    max_txn_ops: EACH as usize
+                }
+            )
+            .is_ok()
+        );
     }
 }

@@ -40,16 +40,24 @@ impl View<'_> {
     /// Returns the pair of a revision.
     pub fn value(&self, mark: Mark, record: Option<Bytes>) -> Result<Option<KeyValue>, MvccError> {
         if let Some(record) = record {
-            return decode(&record).map(Some).ok_or(MvccError::Damaged(mark.main()));
+            return decode(&record)
+                .map(Some)
+                .ok_or(MvccError::Damaged(mark.main()));
         }
         if mark.main() == self.state.current + 1 {
-            return Ok(self.pending.get(mark.sub() as usize).map(|event| event.kv.clone()));
+            return Ok(self
+                .pending
+                .get(mark.sub() as usize)
+                .map(|event| event.kv.clone()));
         }
         if let Some(event) = self.state.history.get(mark) {
             return Ok(Some(event.kv.clone()));
         }
         let record = self.engine.get(Table::Revisions, &mark.key())?;
-        record.and_then(|record| decode(&record)).map(Some).ok_or(MvccError::Damaged(mark.main()))
+        record
+            .and_then(|record| decode(&record))
+            .map(Some)
+            .ok_or(MvccError::Damaged(mark.main()))
     }
 
     /// Chooses the branches of a transaction.
@@ -116,7 +124,12 @@ impl View<'_> {
 /// Compares a number of a key. An absent key has zeros.
 fn holds_for(compare: &Compare, item: Option<&Item>) -> bool {
     let (version, create, modified, lease) = match item {
-        Some(item) => (item.version(), item.create(), item.last.main(), item.lease()),
+        Some(item) => (
+            item.version(),
+            item.create(),
+            item.last.main(),
+            item.lease(),
+        ),
         None => (0, 0, 0, 0),
     };
     let (has, wanted) = match (compare.target(), &compare.target_union) {

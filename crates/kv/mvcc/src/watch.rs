@@ -34,7 +34,11 @@ pub struct WatchFilter {
 impl WatchFilter {
     /// Returns whether the watcher receives an event.
     pub fn passes(self, event: &Event) -> bool {
-        if event.mark.dead() { !self.no_delete } else { !self.no_put }
+        if event.mark.dead() {
+            !self.no_delete
+        } else {
+            !self.no_put
+        }
     }
 }
 
@@ -62,7 +66,11 @@ impl Watcher {
     /// Returns the events of a revision that the watcher receives.
     pub fn wanted(&self, events: &RevisionEvents) -> Vec<Arc<Event>> {
         let span = Span::new(&self.key, &self.end);
-        events.iter().filter(|event| span.contains(&event.kv.key) && self.filter.passes(event)).cloned().collect()
+        events
+            .iter()
+            .filter(|event| span.contains(&event.kv.key) && self.filter.passes(event))
+            .cloned()
+            .collect()
     }
 }
 
@@ -91,7 +99,9 @@ impl Inbound {
     /// Weight of this message against the stream's send-queue limit.
     fn weight(&self) -> usize {
         match self {
-            Inbound::Events { watches, events, .. } => weight(watches, events),
+            Inbound::Events {
+                watches, events, ..
+            } => weight(watches, events),
             Inbound::SetAside { .. } => 1,
         }
     }
@@ -124,7 +134,9 @@ fn groups<'a>(
 ) -> impl Iterator<Item = &'a Group> {
     let below = ranges.range(..=(event.kv.key.clone(), Bytes::from_static(&[0xff; 64])));
     let covering = below.filter(|((from, end), _)| Span::new(from, end).contains(&event.kv.key));
-    keys.get(&event.kv.key).into_iter().chain(covering.map(|(_, group)| group))
+    keys.get(&event.kv.key)
+        .into_iter()
+        .chain(covering.map(|(_, group)| group))
 }
 
 #[derive(Default)]
@@ -176,8 +188,15 @@ pub struct HubHandle {
 impl Hub {
     /// Creates a hub that starts after the current revision.
     pub fn new(store: Arc<Store>) -> Arc<Hub> {
-        let shared = Shared { sent: store.revision(), ..Shared::default() };
-        Arc::new(Hub { store, shared: Mutex::new(shared), joined: Notify::new() })
+        let shared = Shared {
+            sent: store.revision(),
+            ..Shared::default()
+        };
+        Arc::new(Hub {
+            store,
+            shared: Mutex::new(shared),
+            joined: Notify::new(),
+        })
     }
 
     /// Sends new revisions until the store is dropped.
@@ -197,7 +216,11 @@ impl Hub {
     pub fn sizes(&self) -> HubSizes {
         let shared = self.shared.lock();
         let sum = |count: fn(&Stream) -> &AtomicUsize| -> usize {
-            shared.streams.values().map(|stream| count(stream).load(Ordering::Relaxed)).sum()
+            shared
+                .streams
+                .values()
+                .map(|stream| count(stream).load(Ordering::Relaxed))
+                .sum()
         };
         let joined = shared.places.len();
         HubSizes {
@@ -216,8 +239,21 @@ impl Hub {
         let mut shared = self.shared.lock();
         shared.next_stream += 1;
         let stream = shared.next_stream;
-        shared.streams.insert(stream, Stream { sender, waiting: waiting.clone(), watchers: watchers.clone() });
-        HubHandle { hub: self.clone(), stream, receiver, waiting, watchers }
+        shared.streams.insert(
+            stream,
+            Stream {
+                sender,
+                waiting: waiting.clone(),
+                watchers: watchers.clone(),
+            },
+        );
+        HubHandle {
+            hub: self.clone(),
+            stream,
+            receiver,
+            waiting,
+            watchers,
+        }
     }
 
     /// Sends all new revisions. Returns false if there are no synced watchers.
@@ -248,14 +284,20 @@ impl Hub {
 
 impl Shared {
     fn send(&mut self, events: &RevisionEvents) {
-        let Some(revision) = events.first().map(|event| event.mark.main()) else { return };
+        let Some(revision) = events.first().map(|event| event.mark.main()) else {
+            return;
+        };
         self.sent = revision;
         // The common case is one event: all its watchers receive the same one, in one message per
         // stream.
         if let [event] = events.as_ref() {
             let mut wanted: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
             for group in groups(&self.keys, &self.ranges, event) {
-                for (key, _) in group.members.iter().filter(|(_, filter)| filter.passes(event)) {
+                for (key, _) in group
+                    .members
+                    .iter()
+                    .filter(|(_, filter)| filter.passes(event))
+                {
                     wanted.entry(key.stream).or_default().push(key.watch);
                 }
             }
@@ -267,7 +309,11 @@ impl Shared {
         let mut wanted: BTreeMap<WatcherKey, Vec<Arc<Event>>> = BTreeMap::new();
         for event in events.iter() {
             for group in groups(&self.keys, &self.ranges, event) {
-                for (key, _) in group.members.iter().filter(|(_, filter)| filter.passes(event)) {
+                for (key, _) in group
+                    .members
+                    .iter()
+                    .filter(|(_, filter)| filter.passes(event))
+                {
                     wanted.entry(*key).or_default().push(event.clone());
                 }
             }
@@ -278,21 +324,35 @@ impl Shared {
     }
 
     fn deliver(&mut self, number: u64, watches: Vec<i64>, revision: i64, events: RevisionEvents) {
-        let Some(stream) = self.streams.get(&number) else { return };
+        let Some(stream) = self.streams.get(&number) else {
+            return;
+        };
         // No other thread adds to the queue, because this lock is held.
         if stream.waiting.load(Ordering::Relaxed) < MAX_WAITING {
-            stream.waiting.fetch_add(weight(&watches, &events), Ordering::Relaxed);
+            stream
+                .waiting
+                .fetch_add(weight(&watches, &events), Ordering::Relaxed);
             self.events += (watches.len() * events.len()) as u64;
             // A closed stream removes its watchers itself.
-            let _ = stream.sender.send(Inbound::Events { watches, revision, events });
+            let _ = stream.sender.send(Inbound::Events {
+                watches,
+                revision,
+                events,
+            });
             return;
         }
         stream.waiting.fetch_add(watches.len(), Ordering::Relaxed);
         for watch in &watches {
-            let _ = stream.sender.send(Inbound::SetAside { watch: *watch, from: revision });
+            let _ = stream.sender.send(Inbound::SetAside {
+                watch: *watch,
+                from: revision,
+            });
         }
         for watch in watches {
-            self.leave(WatcherKey { stream: number, watch });
+            self.leave(WatcherKey {
+                stream: number,
+                watch,
+            });
         }
     }
 
@@ -300,14 +360,19 @@ impl Shared {
         let group = if watcher.end.is_empty() {
             self.keys.entry(watcher.key.clone()).or_default()
         } else {
-            self.ranges.entry((watcher.key.clone(), watcher.end.clone())).or_default()
+            self.ranges
+                .entry((watcher.key.clone(), watcher.end.clone()))
+                .or_default()
         };
         group.members.insert(key, watcher.filter);
-        self.places.insert(key, (watcher.key.clone(), watcher.end.clone()));
+        self.places
+            .insert(key, (watcher.key.clone(), watcher.end.clone()));
     }
 
     fn leave(&mut self, key: WatcherKey) {
-        let Some((from, end)) = self.places.remove(&key) else { return };
+        let Some((from, end)) = self.places.remove(&key) else {
+            return;
+        };
         if end.is_empty() {
             if let Some(group) = self.keys.get_mut(&from) {
                 group.members.remove(&key);
@@ -329,7 +394,10 @@ impl Shared {
             self.leave(key);
             if let Some(stream) = self.streams.get(&key.stream) {
                 stream.waiting.fetch_add(1, Ordering::Relaxed);
-                let _ = stream.sender.send(Inbound::SetAside { watch: key.watch, from });
+                let _ = stream.sender.send(Inbound::SetAside {
+                    watch: key.watch,
+                    from,
+                });
             }
         }
     }
@@ -367,7 +435,13 @@ impl HubHandle {
             // The watcher starts at a future revision. Until then its stream skips events.
             tracing::debug!(from, "a watcher from the future");
         }
-        shared.join(WatcherKey { stream: self.stream, watch }, watcher);
+        shared.join(
+            WatcherKey {
+                stream: self.stream,
+                watch,
+            },
+            watcher,
+        );
         if first {
             self.hub.joined.notify_one();
         }
@@ -381,14 +455,21 @@ impl HubHandle {
 
     /// Removes a watcher.
     pub fn leave(&self, watch: i64) {
-        self.hub.shared.lock().leave(WatcherKey { stream: self.stream, watch });
+        self.hub.shared.lock().leave(WatcherKey {
+            stream: self.stream,
+            watch,
+        });
     }
 
     /// Returns the revision up to which everything has been sent to synced watchers, though it may
     /// still be queued.
     pub fn sent(&self) -> i64 {
         let shared = self.hub.shared.lock();
-        if shared.places.is_empty() { self.hub.store.revision() } else { shared.sent }
+        if shared.places.is_empty() {
+            self.hub.store.revision()
+        } else {
+            shared.sent
+        }
     }
 }
 
@@ -396,7 +477,12 @@ impl Drop for HubHandle {
     fn drop(&mut self) {
         let mut shared = self.hub.shared.lock();
         shared.streams.remove(&self.stream);
-        let mine: Vec<_> = shared.places.keys().filter(|key| key.stream == self.stream).copied().collect();
+        let mine: Vec<_> = shared
+            .places
+            .keys()
+            .filter(|key| key.stream == self.stream)
+            .copied()
+            .collect();
         for key in mine {
             shared.leave(key);
         }
@@ -419,9 +505,17 @@ mod tests {
         let store = Arc::new(Store::open(engine, 0).unwrap());
         let hub = Hub::new(store.clone());
         let mut stream = hub.connect();
-        let watcher = Watcher { key: Bytes::from_static(b"k"), end: Bytes::new(), filter: WatchFilter::default() };
+        let watcher = Watcher {
+            key: Bytes::from_static(b"k"),
+            end: Bytes::new(),
+            filter: WatchFilter::default(),
+        };
         assert!(stream.join(1, &watcher, store.revision() + 1));
-        let request = PutRequest { key: watcher.key.clone(), value: vec![b'v'; VALUE].into(), ..PutRequest::default() };
+        let request = PutRequest {
+            key: watcher.key.clone(),
+            value: vec![b'v'; VALUE].into(),
+            ..PutRequest::default()
+        };
         for _ in 0..100 {
             let mut writer = store.writer();
             writer.put(&request, &mut NoLeases).unwrap();

@@ -13,7 +13,8 @@ use kv_engine::{Batch, Table};
 use parking_lot::RwLockWriteGuard;
 use prost::Message;
 use proto_etcd::etcdserverpb::{
-    DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse, ResponseHeader,
+    DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
+    ResponseHeader,
 };
 use proto_etcd::mvccpb::KeyValue;
 use std::sync::Arc;
@@ -49,7 +50,11 @@ pub struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(crate) fn new(store: &'a Store, state: RwLockWriteGuard<'a, State>) -> Self {
-        Writer { store, state, events: Vec::new() }
+        Writer {
+            store,
+            state,
+            events: Vec::new(),
+        }
     }
 
     /// Ends a command. Its changes become one revision, and their records are added to `batch`.
@@ -59,10 +64,16 @@ impl<'a> Writer<'a> {
         }
         self.state.current += 1;
         for event in &self.events {
-            self.store.bytes.fetch_add(event.mark.bytes(), Ordering::Relaxed);
+            self.store
+                .bytes
+                .fetch_add(event.mark.bytes(), Ordering::Relaxed);
             batch.put(Table::Revisions, event.mark.key(), event.record.clone());
         }
-        batch.put(Table::Meta, META_REVISION.to_vec(), self.state.current.to_be_bytes().to_vec());
+        batch.put(
+            Table::Meta,
+            META_REVISION.to_vec(),
+            self.state.current.to_be_bytes().to_vec(),
+        );
         let events = std::mem::take(&mut self.events);
         self.state.history.push(events.into());
     }
@@ -79,13 +90,21 @@ impl<'a> Writer<'a> {
     }
 
     fn next_mark(&self, dead: bool) -> Mark {
-        Mark::new(self.state.current + 1, u32::try_from(self.events.len()).unwrap_or(u32::MAX >> 1), dead)
+        Mark::new(
+            self.state.current + 1,
+            u32::try_from(self.events.len()).unwrap_or(u32::MAX >> 1),
+            dead,
+        )
     }
 
     /// Checks whether a put can be executed in the current state.
     pub fn check_put(&self, request: &PutRequest, leases: &dyn LeaseBook) -> Result<(), MvccError> {
         if request.ignore_value || request.ignore_lease {
-            let there = self.state.index.get(&request.key).is_some_and(|item| item.live());
+            let there = self
+                .state
+                .index
+                .get(&request.key)
+                .is_some_and(|item| item.live());
             if !there {
                 return Err(MvccError::KeyNotFound);
             }
@@ -97,14 +116,33 @@ impl<'a> Writer<'a> {
     }
 
     /// Puts a key. `check_put` must have succeeded.
-    pub fn put(&mut self, request: &PutRequest, leases: &mut dyn LeaseBook) -> Result<PutResponse, MvccError> {
+    pub fn put(
+        &mut self,
+        request: &PutRequest,
+        leases: &mut dyn LeaseBook,
+    ) -> Result<PutResponse, MvccError> {
         let counts = &self.store.counts;
         counts.puts.fetch_add(1, Ordering::Relaxed);
-        counts.put_bytes.fetch_add((request.key.len() + request.value.len()) as u64, Ordering::Relaxed);
+        counts.put_bytes.fetch_add(
+            (request.key.len() + request.value.len()) as u64,
+            Ordering::Relaxed,
+        );
         let needs_previous = request.prev_kv || request.ignore_value;
-        let previous = if needs_previous { self.current(&request.key)? } else { None };
-        let old_lease = self.state.index.get(&request.key).map_or(0, |item| item.lease());
-        let lease = if request.ignore_lease { old_lease } else { request.lease };
+        let previous = if needs_previous {
+            self.current(&request.key)?
+        } else {
+            None
+        };
+        let old_lease = self
+            .state
+            .index
+            .get(&request.key)
+            .map_or(0, |item| item.lease());
+        let lease = if request.ignore_lease {
+            old_lease
+        } else {
+            request.lease
+        };
         let value = match &previous {
             Some(previous) if request.ignore_value => previous.value.clone(),
             _ => request.value.clone(),
@@ -121,7 +159,10 @@ impl<'a> Writer<'a> {
         };
         let record = Bytes::from(kv.encode_to_vec());
         let mark = mark.sized(record.len());
-        let replaced = self.state.index.put(&request.key, mark, life, lease, record.clone());
+        let replaced = self
+            .state
+            .index
+            .put(&request.key, mark, life, lease, record.clone());
         if old_lease != lease {
             if old_lease != 0 {
                 leases.detach(old_lease, &request.key);
@@ -132,7 +173,10 @@ impl<'a> Writer<'a> {
         }
         self.record(mark, kv, record, replaced);
         let header = self.header();
-        Ok(PutResponse { header, prev_kv: previous.filter(|_| request.prev_kv) })
+        Ok(PutResponse {
+            header,
+            prev_kv: previous.filter(|_| request.prev_kv),
+        })
     }
 
     /// Deletes the keys of a range.
@@ -143,12 +187,14 @@ impl<'a> Writer<'a> {
     ) -> Result<DeleteRangeResponse, MvccError> {
         self.store.counts.deletes.fetch_add(1, Ordering::Relaxed);
         let mut keys = Vec::new();
-        self.state.index.visit(Span::new(&request.key, &request.range_end), |key, item| {
-            if item.live() {
-                keys.push(Bytes::copy_from_slice(key));
-            }
-            true
-        });
+        self.state
+            .index
+            .visit(Span::new(&request.key, &request.range_end), |key, item| {
+                if item.live() {
+                    keys.push(Bytes::copy_from_slice(key));
+                }
+                true
+            });
         let mut prev_kvs = Vec::new();
         for key in &keys {
             if request.prev_kv {
@@ -156,16 +202,26 @@ impl<'a> Writer<'a> {
             }
             self.delete(key, leases);
         }
-        Ok(DeleteRangeResponse { header: self.header(), deleted: keys.len() as i64, prev_kvs })
+        Ok(DeleteRangeResponse {
+            header: self.header(),
+            deleted: keys.len() as i64,
+            prev_kvs,
+        })
     }
 
     /// Deletes a key if it exists.
     pub fn delete(&mut self, key: &Bytes, leases: &mut dyn LeaseBook) {
         let mark = self.next_mark(true);
-        let kv = KeyValue { key: key.clone(), mod_revision: mark.main(), ..KeyValue::default() };
+        let kv = KeyValue {
+            key: key.clone(),
+            mod_revision: mark.main(),
+            ..KeyValue::default()
+        };
         let record = Bytes::from(kv.encode_to_vec());
         let mark = mark.sized(record.len());
-        let Some(replaced) = self.state.index.delete(key, mark) else { return };
+        let Some(replaced) = self.state.index.delete(key, mark) else {
+            return;
+        };
         if replaced.lease != 0 {
             leases.detach(replaced.lease, key);
         }
@@ -177,14 +233,24 @@ impl<'a> Writer<'a> {
             Some(replaced) => (Some(replaced.mark), replaced.record),
             None => (None, None),
         };
-        self.events.push(Arc::new(Event { mark, kv, record, previous, previous_record }));
+        self.events.push(Arc::new(Event {
+            mark,
+            kv,
+            record,
+            previous,
+            previous_record,
+        }));
     }
 
     /// Reads a range within a transaction, including its changes. The view's `check_range` must
     /// have succeeded.
     pub(crate) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, MvccError> {
         self.store.counts.ranges.fetch_add(1, Ordering::Relaxed);
-        let revision = if request.revision <= 0 { self.revision() } else { request.revision };
+        let revision = if request.revision <= 0 {
+            self.revision()
+        } else {
+            request.revision
+        };
         let selection = range::select(&self.state.index, request, revision);
         let mut kvs = Vec::with_capacity(selection.found.len());
         for (mark, record) in selection.found {
@@ -206,11 +272,18 @@ impl<'a> Writer<'a> {
 
     /// Returns a view of the state including this command's changes.
     pub(crate) fn view(&self) -> View<'_> {
-        View { engine: &*self.store.engine, state: &self.state, pending: &self.events }
+        View {
+            engine: &*self.store.engine,
+            state: &self.state,
+            pending: &self.events,
+        }
     }
 
     pub(crate) fn header(&self) -> Option<ResponseHeader> {
-        Some(ResponseHeader { revision: self.revision(), ..ResponseHeader::default() })
+        Some(ResponseHeader {
+            revision: self.revision(),
+            ..ResponseHeader::default()
+        })
     }
 
     /// Compacts the history up to `revision`. The records are deleted afterwards in small steps.
@@ -222,7 +295,11 @@ impl<'a> Writer<'a> {
             return Err(MvccError::Future);
         }
         self.state.compacted = revision;
-        batch.put(Table::Meta, META_COMPACTED.to_vec(), revision.to_be_bytes().to_vec());
+        batch.put(
+            Table::Meta,
+            META_COMPACTED.to_vec(),
+            revision.to_be_bytes().to_vec(),
+        );
         self.store.reclaim.notify_one();
         Ok(())
     }
@@ -230,7 +307,11 @@ impl<'a> Writer<'a> {
     /// Compacts, and has the history up to the revision hashed before records are deleted.
     /// `Store::hash` then returns the same hash for this revision as before. That requires a scan
     /// of all records.
-    pub fn compact_physically(&mut self, revision: i64, batch: &mut Batch) -> Result<(), MvccError> {
+    pub fn compact_physically(
+        &mut self,
+        revision: i64,
+        batch: &mut Batch,
+    ) -> Result<(), MvccError> {
         let before = self.state.compacted;
         self.compact(revision, batch)?;
         self.state.to_hash = Some((revision, before));

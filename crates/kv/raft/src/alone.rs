@@ -32,13 +32,27 @@ pub fn alone(contents: &Contents, member: u64, commands: Bytes) -> Option<Takeov
         None => 0,
     };
     let term = voted.max(last.leader_id.term) + 1;
-    let membership =
-        openraft::Membership::new(vec![BTreeSet::from([member])], BTreeMap::from([(member, EmptyNode {})]));
-    let payloads = [EntryPayload::Membership(membership), EntryPayload::Normal(Commands(commands))];
+    let membership = openraft::Membership::new(
+        vec![BTreeSet::from([member])],
+        BTreeMap::from([(member, EmptyNode {})]),
+    );
+    let payloads = [
+        EntryPayload::Membership(membership),
+        EntryPayload::Normal(Commands(commands)),
+    ];
     let entries = (last.index + 1..).zip(payloads).map(|(index, payload)| {
-        (index, codec::entry_to_bytes(&Entry { log_id: codec::log_id(term, member, index), payload }))
+        (
+            index,
+            codec::entry_to_bytes(&Entry {
+                log_id: codec::log_id(term, member, index),
+                payload,
+            }),
+        )
     });
-    Some(Takeover { vote: codec::vote_to_bytes(&Vote::new(term, member)), entries: entries.collect() })
+    Some(Takeover {
+        vote: codec::vote_to_bytes(&Vote::new(term, member)),
+        entries: entries.collect(),
+    })
 }
 
 #[cfg(test)]
@@ -48,26 +62,44 @@ mod tests {
     use std::collections::VecDeque;
 
     fn entry(term: u64, index: u64) -> (u64, Bytes) {
-        let entry = Entry { log_id: codec::log_id(term, 2, index), payload: EntryPayload::Blank };
+        let entry = Entry {
+            log_id: codec::log_id(term, 2, index),
+            payload: EntryPayload::Blank,
+        };
         (index, codec::entry_to_bytes(&entry))
     }
 
     fn check(contents: &Contents, term: u64, index: u64) {
-        let Takeover { vote, entries } = alone(contents, 7, Bytes::from_static(b"commands")).unwrap();
+        let Takeover { vote, entries } =
+            alone(contents, 7, Bytes::from_static(b"commands")).unwrap();
         assert_eq!(codec::vote_from_bytes(&vote), Some(Vote::new(term, 7)));
-        let entries: Vec<_> = entries.iter().map(|(at, entry)| codec::entry_from_bytes(*at, entry).unwrap()).collect();
+        let entries: Vec<_> = entries
+            .iter()
+            .map(|(at, entry)| codec::entry_from_bytes(*at, entry).unwrap())
+            .collect();
         assert_eq!(
             entries.iter().map(|e| e.log_id).collect::<Vec<_>>(),
-            [codec::log_id(term, 7, index), codec::log_id(term, 7, index + 1)]
+            [
+                codec::log_id(term, 7, index),
+                codec::log_id(term, 7, index + 1)
+            ]
         );
-        let EntryPayload::Membership(membership) = &entries[0].payload else { panic!("no membership comes first") };
+        let EntryPayload::Membership(membership) = &entries[0].payload else {
+            panic!("no membership comes first")
+        };
         assert_eq!(membership.voter_ids().collect::<Vec<_>>(), [7]);
-        assert_eq!(entries[1].payload, EntryPayload::Normal(Commands(Bytes::from_static(b"commands"))));
+        assert_eq!(
+            entries[1].payload,
+            EntryPayload::Normal(Commands(Bytes::from_static(b"commands")))
+        );
     }
 
     #[test]
     fn it_comes_behind_everything_in_a_term_of_its_own() {
-        let mut contents = Contents { entries: VecDeque::from([entry(3, 8), entry(4, 9)]), ..Contents::default() };
+        let mut contents = Contents {
+            entries: VecDeque::from([entry(3, 8), entry(4, 9)]),
+            ..Contents::default()
+        };
         check(&contents, 5, 10);
         contents.vote = Some(codec::vote_to_bytes(&Vote::new_committed(6, 2)));
         check(&contents, 7, 10);

@@ -20,7 +20,10 @@ impl Clock {
     pub fn boot() -> Self {
         Clock::new(|| {
             let now = clock_gettime(ClockId::Boottime);
-            Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
+            Duration::new(
+                now.tv_sec.unsigned_abs(),
+                u32::try_from(now.tv_nsec).unwrap_or_default(),
+            )
         })
     }
 
@@ -37,8 +40,15 @@ mod tests {
     #[test]
     fn the_machine_s_clock_is_that_since_its_boot() {
         let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
-        let seconds: f64 = uptime.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let seconds: f64 = uptime
+            .split(' ')
+            .next()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_default();
         let now = Clock::boot().now().as_secs_f64();
-        assert!(now + 0.02 >= seconds && now < seconds + 600.0, "{now} of {seconds}");
+        assert!(
+            now + 0.02 >= seconds && now < seconds + 600.0,
+            "{now} of {seconds}"
+        );
     }
 }

@@ -28,7 +28,10 @@ pub(crate) fn entry_from_bytes(index: u64, bytes: &Bytes) -> Option<Entry> {
     let term = u64::from_be_bytes(bytes.get(1..9)?.try_into().ok()?);
     let node = u64::from_be_bytes(bytes.get(9..HEAD)?.try_into().ok()?);
     let payload = payload_from_parts(kind, bytes.slice(HEAD..))?;
-    Some(Entry { log_id: log_id(term, node, index), payload })
+    Some(Entry {
+        log_id: log_id(term, node, index),
+        payload,
+    })
 }
 
 fn payload_parts(payload: &EntryPayload<crate::types::Types>) -> (u8, Bytes) {
@@ -36,7 +39,10 @@ fn payload_parts(payload: &EntryPayload<crate::types::Types>) -> (u8, Bytes) {
         EntryPayload::Blank => (BLANK, Bytes::new()),
         EntryPayload::Normal(commands) => (COMMANDS, commands.0.clone()),
         // Serialising sets and maps of numbers can't fail.
-        EntryPayload::Membership(membership) => (MEMBERSHIP, serde_json::to_vec(membership).unwrap_or_default().into()),
+        EntryPayload::Membership(membership) => (
+            MEMBERSHIP,
+            serde_json::to_vec(membership).unwrap_or_default().into(),
+        ),
     }
 }
 
@@ -93,7 +99,11 @@ pub(crate) fn vote_from_bytes(bytes: &[u8]) -> Option<Vote> {
 
 impl From<&LogId> for pb::Position {
     fn from(id: &LogId) -> Self {
-        pb::Position { term: id.leader_id.term, node: id.leader_id.node_id, index: id.index }
+        pb::Position {
+            term: id.leader_id.term,
+            node: id.leader_id.node_id,
+            index: id.index,
+        }
     }
 }
 
@@ -105,7 +115,11 @@ impl From<pb::Position> for LogId {
 
 impl From<&Vote> for pb::Ballot {
     fn from(vote: &Vote) -> Self {
-        pb::Ballot { term: vote.leader_id.term, node: vote.leader_id.node_id, committed: vote.committed }
+        pb::Ballot {
+            term: vote.leader_id.term,
+            node: vote.leader_id.node_id,
+            committed: vote.committed,
+        }
     }
 }
 
@@ -120,14 +134,21 @@ impl From<pb::Ballot> for Vote {
 impl From<&Entry> for pb::Entry {
     fn from(entry: &Entry) -> Self {
         let (kind, payload) = payload_parts(&entry.payload);
-        pb::Entry { position: Some((&entry.log_id).into()), kind: kind.into(), payload }
+        pb::Entry {
+            position: Some((&entry.log_id).into()),
+            kind: kind.into(),
+            payload,
+        }
     }
 }
 
 /// Decodes an entry of a peer message. Returns `None` if it is malformed.
 pub(crate) fn entry_from_message(entry: pb::Entry) -> Option<Entry> {
     let payload = payload_from_parts(u8::try_from(entry.kind).ok()?, entry.payload)?;
-    Some(Entry { log_id: entry.position?.into(), payload })
+    Some(Entry {
+        log_id: entry.position?.into(),
+        payload,
+    })
 }
 
 /// Returns the commands of an encoded log entry. The outer `None` means that the bytes are not an
@@ -146,7 +167,11 @@ pub fn origin(voters: &BTreeSet<u64>) -> (u64, Bytes, Bytes) {
     let nodes: BTreeMap<u64, EmptyNode> = voters.iter().map(|id| (*id, EmptyNode {})).collect();
     let membership = openraft::Membership::new(vec![voters.clone()], nodes);
     let stored = Membership::new(Some(id), membership);
-    (id.index, position_to_bytes(&id), membership_to_bytes(&stored))
+    (
+        id.index,
+        position_to_bytes(&id),
+        membership_to_bytes(&stored),
+    )
 }
 
 #[cfg(test)]
@@ -164,7 +189,10 @@ mod tests {
             EntryPayload::Membership(membership.clone()),
         ];
         for payload in payloads {
-            let entry = Entry { log_id: log_id(3, u64::MAX, 9), payload };
+            let entry = Entry {
+                log_id: log_id(3, u64::MAX, 9),
+                payload,
+            };
             assert_eq!(entry_from_bytes(9, &entry_to_bytes(&entry)).unwrap(), entry);
             assert_eq!(entry_from_message((&entry).into()).unwrap(), entry);
         }

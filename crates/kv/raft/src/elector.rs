@@ -2,8 +2,8 @@
 //!
 //! openraft's own timer is disabled. After an election timeout without contact from a leader, a
 //! member first sends PreVote requests. A peer grants one only if it has heard from no leader
-//! either and the candidate's log is at least as up to date as its own. Only then does the member raise
-//! its term.
+//! either and the candidate's log is at least as up to date as its own. Only then does the member
+//! raise its term.
 
 use crate::pb;
 use crate::promise::{Passing, Reason};
@@ -41,7 +41,9 @@ pub(crate) fn would_vote(
 
 /// Returns whether `in_favour` is a majority of every configuration.
 pub(crate) fn majority(configs: &[BTreeSet<u64>], in_favour: &BTreeSet<u64>) -> bool {
-    configs.iter().all(|voters| voters.intersection(in_favour).count() > voters.len() / 2)
+    configs
+        .iter()
+        .all(|voters| voters.intersection(in_favour).count() > voters.len() / 2)
 }
 
 /// Runs the election timer: campaigns after an election timeout without a leader.
@@ -106,22 +108,39 @@ async fn elect(shared: &Shared, passing: Passing, patience: Duration) -> bool {
 
 /// Campaigns on request of the leader (TimeoutNow, Raft thesis 3.10).
 pub(crate) async fn stand(shared: &Shared, transfer: pb::Transfer) -> Result<(), &'static str> {
-    let passing = shared.promise.pass(shared.term() + 1, &Reason::Transfer(&transfer));
-    let Some(passing) = passing else { return Err("no leadership transfer to this member is in progress") };
+    let passing = shared
+        .promise
+        .pass(shared.term() + 1, &Reason::Transfer(&transfer));
+    let Some(passing) = passing else {
+        return Err("no leadership transfer to this member is in progress");
+    };
     *shared.standing.lock() = Some(transfer);
-    if elect(shared, passing, GIVEN_WAY).await { Ok(()) } else { Err("replication has stopped") }
+    if elect(shared, passing, GIVEN_WAY).await {
+        Ok(())
+    } else {
+        Err("replication has stopped")
+    }
 }
 
 /// Sends a PreVote to every peer. A member without a vote has no other traffic by which it would
 /// learn of its own removal.
 async fn knock(shared: &Shared) {
     let (_, last) = shared.vote_and_last();
-    let others = shared.transport.directory.ids().into_iter().filter(|id| *id != shared.member);
+    let others = shared
+        .transport
+        .directory
+        .ids()
+        .into_iter()
+        .filter(|id| *id != shared.member);
     futures::future::join_all(others.map(|id| ask(shared, id, last))).await;
 }
 
 fn is_voter(shared: &Shared, server: &Server) -> bool {
-    server.membership_config.membership().voter_ids().any(|id| id == shared.member)
+    server
+        .membership_config
+        .membership()
+        .voter_ids()
+        .any(|id| id == shared.member)
 }
 
 /// Returns the time until the next step of the timer, or `None` on the leader.
@@ -132,7 +151,11 @@ fn wait_for(shared: &Shared, metrics: &Server, patience: Duration) -> Option<Dur
     if shared.alone() {
         return Some(Duration::from_millis(1));
     }
-    Some(patience.saturating_sub(shared.promise.silence()).max(Duration::from_millis(10)))
+    Some(
+        patience
+            .saturating_sub(shared.promise.silence())
+            .max(Duration::from_millis(10)),
+    )
 }
 
 /// Sends PreVote requests to the voters. Returns `None` without a majority, or if a leader made
@@ -141,8 +164,14 @@ async fn campaign(shared: &Shared, timeout: Duration) -> Option<Passing> {
     let (configs, last) = shared.configs_and_last();
     let mut in_favour = BTreeSet::from([shared.member]);
     if !majority(&configs, &in_favour) {
-        let others: BTreeSet<u64> = configs.iter().flatten().copied().filter(|id| *id != shared.member).collect();
-        let mut calls: FuturesUnordered<_> = others.into_iter().map(|id| ask(shared, id, last)).collect();
+        let others: BTreeSet<u64> = configs
+            .iter()
+            .flatten()
+            .copied()
+            .filter(|id| *id != shared.member)
+            .collect();
+        let mut calls: FuturesUnordered<_> =
+            others.into_iter().map(|id| ask(shared, id, last)).collect();
         while let Some((id, granted)) = calls.next().await {
             if granted {
                 in_favour.insert(id);
@@ -156,13 +185,21 @@ async fn campaign(shared: &Shared, timeout: Duration) -> Option<Passing> {
         tracing::debug!("no majority granted the PreVote");
         return None;
     }
-    let reason = if shared.alone() { Reason::Always } else { Reason::Silence(timeout) };
+    let reason = if shared.alone() {
+        Reason::Always
+    } else {
+        Reason::Silence(timeout)
+    };
     shared.promise.pass(shared.term() + 1, &reason)
 }
 
 async fn ask(shared: &Shared, id: u64, last: Option<LogId>) -> (u64, bool) {
-    let Ok(mut client) = shared.transport.client(id) else { return (id, false) };
-    let message = pb::PreVoteRequest { last: last.as_ref().map(Into::into) };
+    let Ok(mut client) = shared.transport.client(id) else {
+        return (id, false);
+    };
+    let message = pb::PreVoteRequest {
+        last: last.as_ref().map(Into::into),
+    };
     let timeout = shared.election_timeout();
     let request = shared.transport.request(id, message, Some(timeout));
     let sent = Instant::now();

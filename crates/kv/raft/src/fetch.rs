@@ -20,12 +20,23 @@ impl Node {
         let mut client = Transport::client_at(url, tls).map_err(|e| failed(&e))?;
         let mut request = tonic::Request::new(pb::Nothing {});
         sign(request.metadata_mut(), cluster, member, 0);
-        let mut stream = client.picture(request).await.map_err(|status| failed(&status))?.into_inner();
-        let head = stream.message().await.map_err(|status| failed(&status))?.and_then(|first| first.head);
+        let mut stream = client
+            .picture(request)
+            .await
+            .map_err(|status| failed(&status))?
+            .into_inner();
+        let head = stream
+            .message()
+            .await
+            .map_err(|status| failed(&status))?
+            .and_then(|first| first.head);
         let applied = head.and_then(|head| head.last).map_or(0, |last| last.index);
         if applied < least {
             return Ok(None);
         }
-        server::receive(spool, stream, || {}).await.map(Some).map_err(|status| failed(&status))
+        server::receive(spool, stream, || {})
+            .await
+            .map(Some)
+            .map_err(|status| failed(&status))
     }
 }

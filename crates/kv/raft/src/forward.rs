@@ -24,7 +24,9 @@ pub(crate) async fn commands(shared: Arc<Shared>, mut inbox: mpsc::UnboundedRece
     while inbox.recv_many(&mut waiting, BATCH).await > 0 {
         for batch in split(std::mem::take(&mut waiting)) {
             // Each batch waits for its commit by itself; the next one need not.
-            shared.loops.spawn("forwarded batch", send_batch(shared.clone(), batch));
+            shared
+                .loops
+                .spawn("forwarded batch", send_batch(shared.clone(), batch));
         }
     }
 }
@@ -32,8 +34,15 @@ pub(crate) async fn commands(shared: Arc<Shared>, mut inbox: mpsc::UnboundedRece
 /// Sends a batch, and reports its commands as lost if they can't be sent or replication stops.
 async fn send_batch(shared: Arc<Shared>, batch: Vec<Forwarded>) {
     let requests: Vec<u64> = batch.iter().map(|forwarded| forwarded.request).collect();
-    let commands: Vec<Bytes> = batch.into_iter().map(|forwarded| forwarded.command).collect();
-    let committed = shared.loops.shutdown().run_until_cancelled(forward(&shared, commands)).await;
+    let commands: Vec<Bytes> = batch
+        .into_iter()
+        .map(|forwarded| forwarded.command)
+        .collect();
+    let committed = shared
+        .loops
+        .shutdown()
+        .run_until_cancelled(forward(&shared, commands))
+        .await;
     if committed != Some(true) {
         shared.machine.lost(&requests);
     }
@@ -59,14 +68,18 @@ fn split(waiting: Vec<Forwarded>) -> Vec<Vec<Forwarded>> {
 /// Forwards commands. Returns false if the leader rejected them or lost its leadership before the
 /// commit.
 async fn forward(shared: &Shared, commands: Vec<Bytes>) -> bool {
-    let Some(leader) = shared.leader() else { return false };
+    let Some(leader) = shared.leader() else {
+        return false;
+    };
     if leader == shared.member {
         // This member was elected in the meantime.
         let (sender, receiver) = oneshot::channel();
         shared.propose_batch(commands, sender);
         return receiver.await.unwrap_or(false);
     }
-    let Ok(mut client) = shared.transport.client(leader) else { return false };
+    let Ok(mut client) = shared.transport.client(leader) else {
+        return false;
+    };
     let message = pb::ForwardRequest { commands };
     let request = shared.transport.request(leader, message, Some(TIMEOUT));
     match client.forward(request).await {
@@ -102,7 +115,9 @@ async fn read_index(shared: &Shared) -> Option<u64> {
         return shared.confirm(Duration::from_secs(2)).await;
     }
     let mut client = shared.transport.client(leader).ok()?;
-    let request = shared.transport.request(leader, pb::Nothing {}, Some(Duration::from_secs(3)));
+    let request = shared
+        .transport
+        .request(leader, pb::Nothing {}, Some(Duration::from_secs(3)));
     let answer = client.read_index(request).await.ok()?.into_inner();
     answer.certain.then_some(answer.index)
 }
@@ -114,10 +129,15 @@ mod tests {
     #[test]
     fn messages_are_bounded_and_keep_the_order() {
         let sizes = [BATCH_BYTES, 1, BATCH_BYTES - 1, 1, 2 * BATCH_BYTES, 3];
-        let forwarded = |(at, size): (usize, &usize)| Forwarded { command: vec![0; *size].into(), request: at as u64 };
+        let forwarded = |(at, size): (usize, &usize)| Forwarded {
+            command: vec![0; *size].into(),
+            request: at as u64,
+        };
         let batches = split(sizes.iter().enumerate().map(forwarded).collect());
-        let requests: Vec<Vec<u64>> =
-            batches.iter().map(|batch| batch.iter().map(|one| one.request).collect()).collect();
+        let requests: Vec<Vec<u64>> = batches
+            .iter()
+            .map(|batch| batch.iter().map(|one| one.request).collect())
+            .collect();
         assert_eq!(requests, [vec![0], vec![1, 2], vec![3], vec![4], vec![5]]);
     }
 }

@@ -21,18 +21,29 @@ pub(crate) struct Gathering<T> {
 
 impl<T> Gathering<T> {
     pub fn new(inner: T) -> Self {
-        Gathering { gathered: Gathered::new(inner), fresh: false }
+        Gathering {
+            gathered: Gathered::new(inner),
+            fresh: false,
+        }
     }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Gathering<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(self.gathered.inner()).poll_read(cx, buf)
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Gathering<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.fresh = true;
         self.gathered.poll_write(cx, &[IoSlice::new(bytes)])
     }
@@ -71,7 +82,11 @@ mod tests {
             poll_fn(|cx| {
                 turns += 1;
                 ready!(Pin::new(&mut io).poll_flush(cx)).unwrap();
-                if turns < 3 { Poll::Pending } else { Poll::Ready(()) }
+                if turns < 3 {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(())
+                }
             })
             .await;
         });

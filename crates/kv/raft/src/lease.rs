@@ -44,7 +44,10 @@ impl State {
     /// Switches to a newer term. Returns false if `term` has already ended.
     fn reach(&mut self, term: u64) -> bool {
         if term > self.term {
-            *self = State { term, ..State::default() };
+            *self = State {
+                term,
+                ..State::default()
+            };
         }
         term == self.term
     }
@@ -70,7 +73,10 @@ impl Drop for Transferring {
         let mut state = self.lease.state.lock();
         if state.term == self.transfer.term {
             state.over = state.over.max(self.transfer.number);
-            self.promise.note(Transfer { number: state.over, ..self.transfer });
+            self.promise.note(Transfer {
+                number: state.over,
+                ..self.transfer
+            });
         }
     }
 }
@@ -84,7 +90,13 @@ fn quorum_since(
 ) -> Option<Duration> {
     let mut oldest = now;
     for voters in configs {
-        let sent = |voter: &u64| if *voter == me { Some(now) } else { times.get(voter).copied() };
+        let sent = |voter: &u64| {
+            if *voter == me {
+                Some(now)
+            } else {
+                times.get(voter).copied()
+            }
+        };
         let mut times: Vec<Duration> = voters.iter().filter_map(sent).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
         oldest = oldest.min(*times.get(voters.len() / 2)?);
@@ -95,7 +107,12 @@ fn quorum_since(
 impl Lease {
     pub fn new(clock: Clock) -> Self {
         let session = u64::try_from(clock.now().as_nanos()).unwrap_or(u64::MAX);
-        Lease { clock, session, state: Mutex::default(), renewed: Notify::new() }
+        Lease {
+            clock,
+            session,
+            state: Mutex::default(),
+            renewed: Notify::new(),
+        }
     }
 
     pub fn now(&self) -> Duration {
@@ -106,7 +123,14 @@ impl Lease {
     pub fn sending(&self, term: u64) -> Sent {
         let mut state = self.state.lock();
         let number = if state.reach(term) { state.over } else { 0 };
-        Sent { over: Transfer { term, session: self.session, number }, at: self.clock.now() }
+        Sent {
+            over: Transfer {
+                term,
+                session: self.session,
+                number,
+            },
+            at: self.clock.now(),
+        }
     }
 
     /// Records an acknowledged call. `promised` means that the follower grants no vote for an
@@ -118,7 +142,10 @@ impl Lease {
             return;
         }
         let counts = promised && call.over.number == state.begun;
-        for times in [Some(&mut state.sent), counts.then_some(&mut state.counted)].into_iter().flatten() {
+        for times in [Some(&mut state.sent), counts.then_some(&mut state.counted)]
+            .into_iter()
+            .flatten()
+        {
             let last = times.entry(follower).or_insert(call.at);
             *last = (*last).max(call.at);
         }
@@ -134,18 +161,40 @@ impl Lease {
         if state.reach(term) {
             state.begun += 1;
             state.counted.clear();
-            promise.note(Transfer { term, session: self.session, number: state.over });
+            promise.note(Transfer {
+                term,
+                session: self.session,
+                number: state.over,
+            });
         }
-        let transfer = Transfer { term, session: self.session, number: state.begun };
-        Transferring { lease: self.clone(), promise: promise.clone(), transfer }
+        let transfer = Transfer {
+            term,
+            session: self.session,
+            number: state.begun,
+        };
+        Transferring {
+            lease: self.clone(),
+            promise: promise.clone(),
+            transfer,
+        }
     }
 
     /// Returns whether a quorum of every configuration has acknowledged calls of this term sent at
     /// `asked` or later.
-    pub fn confirmed(&self, term: u64, me: u64, configs: &[BTreeSet<u64>], asked: Duration) -> bool {
+    pub fn confirmed(
+        &self,
+        term: u64,
+        me: u64,
+        configs: &[BTreeSet<u64>],
+        asked: Duration,
+    ) -> bool {
         let state = self.state.lock();
         let nobody = BTreeMap::new();
-        let times = if state.term == term { &state.sent } else { &nobody };
+        let times = if state.term == term {
+            &state.sent
+        } else {
+            &nobody
+        };
         quorum_since(times, me, configs, self.clock.now()).is_some_and(|since| since >= asked)
     }
 
@@ -153,10 +202,14 @@ impl Lease {
     pub fn holds(&self, term: u64, me: u64, configs: &[BTreeSet<u64>], length: Duration) -> bool {
         let state = self.state.lock();
         let nobody = BTreeMap::new();
-        let (times, over) =
-            if state.term == term { (&state.counted, state.over == state.begun) } else { (&nobody, true) };
+        let (times, over) = if state.term == term {
+            (&state.counted, state.over == state.begun)
+        } else {
+            (&nobody, true)
+        };
         let now = self.clock.now();
-        over && quorum_since(times, me, configs, now).is_some_and(|since| now.saturating_sub(since) < length)
+        over && quorum_since(times, me, configs, now)
+            .is_some_and(|since| now.saturating_sub(since) < length)
     }
 }
 
@@ -170,7 +223,12 @@ mod tests {
     fn lease() -> (Arc<Lease>, Arc<AtomicU64>) {
         let millis = Arc::new(AtomicU64::new(0));
         let now = millis.clone();
-        (Arc::new(Lease::new(Clock::new(move || Duration::from_millis(now.load(Ordering::Relaxed))))), millis)
+        (
+            Arc::new(Lease::new(Clock::new(move || {
+                Duration::from_millis(now.load(Ordering::Relaxed))
+            }))),
+            millis,
+        )
     }
 
     #[test]
@@ -213,10 +271,19 @@ mod tests {
         assert!(!lease.holds(5, 1, &three, SECOND));
         let during = lease.sending(5);
         lease.answered(2, during, true);
-        assert!(!lease.holds(5, 1, &three, SECOND), "a vote may be under way");
-        assert!(lease.confirmed(5, 1, &three, Duration::ZERO), "a quorum answers nevertheless");
+        assert!(
+            !lease.holds(5, 1, &three, SECOND),
+            "a vote may be under way"
+        );
+        assert!(
+            lease.confirmed(5, 1, &three, Duration::ZERO),
+            "a quorum answers nevertheless"
+        );
         drop(transferring);
-        assert!(!lease.holds(5, 1, &three, SECOND), "a vote may still be under way");
+        assert!(
+            !lease.holds(5, 1, &three, SECOND),
+            "a vote may still be under way"
+        );
         lease.answered(2, during, true);
         assert!(!lease.holds(5, 1, &three, SECOND));
         lease.answered(2, lease.sending(5), false);

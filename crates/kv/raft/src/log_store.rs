@@ -43,7 +43,10 @@ struct Memory {
 }
 
 fn damaged() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "an entry of the log can't be decoded")
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "an entry of the log can't be decoded",
+    )
 }
 
 impl LogStore {
@@ -53,12 +56,22 @@ impl LogStore {
         applied: watch::Receiver<u64>,
         sync_micros: Arc<AtomicU64>,
     ) -> io::Result<Self> {
-        let purged = contents.purged.as_ref().and_then(|(_, data)| codec::position_from_bytes(data));
+        let purged = contents
+            .purged
+            .as_ref()
+            .and_then(|(_, data)| codec::position_from_bytes(data));
         let last = match contents.entries.back() {
-            Some((index, data)) => Some(codec::entry_from_bytes(*index, data).ok_or_else(damaged)?.log_id),
+            Some((index, data)) => Some(
+                codec::entry_from_bytes(*index, data)
+                    .ok_or_else(damaged)?
+                    .log_id,
+            ),
             None => purged,
         };
-        let vote = contents.vote.as_ref().and_then(|vote| codec::vote_from_bytes(vote));
+        let vote = contents
+            .vote
+            .as_ref()
+            .and_then(|vote| codec::vote_from_bytes(vote));
         let memory = Memory { vote, purged, last };
         Ok(LogStore {
             wal: Arc::new(wal),
@@ -81,7 +94,8 @@ impl LogStore {
             Bound::Unbounded => u64::MAX,
         };
         let found = self.wal.read(start..end, limit)?;
-        let decode = |(index, data): (u64, Bytes)| codec::entry_from_bytes(index, &data).ok_or_else(damaged);
+        let decode =
+            |(index, data): (u64, Bytes)| codec::entry_from_bytes(index, &data).ok_or_else(damaged);
         found.into_iter().map(decode).collect()
     }
 }
@@ -96,11 +110,19 @@ impl RaftLogReader<Types> for LogStore {
         &mut self,
         range: RB,
     ) -> Result<Vec<Entry>, StorageError> {
-        Ok(self.read(range, usize::MAX).map_err(|e| StorageIOError::read_logs(&e))?)
+        Ok(self
+            .read(range, usize::MAX)
+            .map_err(|e| StorageIOError::read_logs(&e))?)
     }
 
-    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, StorageError> {
-        Ok(self.read(start..end, READ_BYTES).map_err(|e| StorageIOError::read_logs(&e))?)
+    async fn limited_get_log_entries(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<Entry>, StorageError> {
+        Ok(self
+            .read(start..end, READ_BYTES)
+            .map_err(|e| StorageIOError::read_logs(&e))?)
     }
 }
 
@@ -109,7 +131,10 @@ impl RaftLogStorage<Types> for LogStore {
 
     async fn get_log_state(&mut self) -> Result<LogState<Types>, StorageError> {
         let memory = self.memory.lock();
-        Ok(LogState { last_purged_log_id: memory.purged, last_log_id: memory.last })
+        Ok(LogState {
+            last_purged_log_id: memory.purged,
+            last_log_id: memory.last,
+        })
     }
 
     async fn get_log_reader(&mut self) -> Self::LogReader {
@@ -140,7 +165,11 @@ impl RaftLogStorage<Types> for LogStore {
         Ok(())
     }
 
-    async fn append<I>(&mut self, entries: I, callback: LogFlushed<Types>) -> Result<(), StorageError>
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        callback: LogFlushed<Types>,
+    ) -> Result<(), StorageError>
     where
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
@@ -153,8 +182,16 @@ impl RaftLogStorage<Types> for LogStore {
         let encoded = encoded.collect();
         // Writing in the caller's task is safe: openraft runs nothing else in the meantime.
         let short = self.sync_micros.load(Ordering::Relaxed) < SHORT_SYNC;
-        let by = if short { WrittenBy::Caller } else { WrittenBy::Thread };
-        self.wal.append(encoded, by, Box::new(move || callback.log_io_completed(Ok(()))));
+        let by = if short {
+            WrittenBy::Caller
+        } else {
+            WrittenBy::Thread
+        };
+        self.wal.append(
+            encoded,
+            by,
+            Box::new(move || callback.log_io_completed(Ok(()))),
+        );
         if last.is_some() {
             self.memory.lock().last = last;
         }
@@ -171,7 +208,10 @@ impl RaftLogStorage<Types> for LogStore {
         );
         on_disk(receiver).await;
         let last = match log_id.index.checked_sub(1) {
-            Some(before) => self.read(before..log_id.index, 1).map_err(|e| StorageIOError::read_logs(&e))?.pop(),
+            Some(before) => self
+                .read(before..log_id.index, 1)
+                .map_err(|e| StorageIOError::read_logs(&e))?
+                .pop(),
             None => None,
         };
         let last = last.map(|entry| entry.log_id);
@@ -184,9 +224,14 @@ impl RaftLogStorage<Types> for LogStore {
         // Entries covered by a received snapshot may be purged only after it is installed.
         // Otherwise a crash in between leaves a log that starts after the end of the state.
         let installed = self.applied.wait_for(|applied| *applied >= log_id.index);
-        if !matches!(tokio::time::timeout(INSTALLATION, installed).await, Ok(Ok(_))) {
-            let late =
-                io::Error::new(io::ErrorKind::TimedOut, "the state machine did not reach the purge index in time");
+        if !matches!(
+            tokio::time::timeout(INSTALLATION, installed).await,
+            Ok(Ok(_))
+        ) {
+            let late = io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the state machine did not reach the purge index in time",
+            );
             return Err(StorageIOError::write_logs(&late).into());
         }
         let (sender, receiver) = oneshot::channel();

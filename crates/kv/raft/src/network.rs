@@ -9,9 +9,13 @@ use crate::transport::{REMOVED, Transport};
 use crate::types::{LogId, Snapshot, StorageError, Types, Vote};
 use base_task::Tasks;
 use bytes::Bytes;
-use openraft::error::{Fatal, NetworkError, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::error::{
+    Fatal, NetworkError, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable,
+};
 use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
-use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+};
 use openraft::{AnyError, EmptyNode, OptionalSend, StorageIOError};
 use parking_lot::Mutex;
 use std::future::Future;
@@ -46,7 +50,10 @@ impl RaftNetworkFactory<Types> for Network {
     type Network = Caller;
 
     async fn new_client(&mut self, target: u64, _: &EmptyNode) -> Caller {
-        Caller { network: self.clone(), target }
+        Caller {
+            network: self.clone(),
+            target,
+        }
     }
 }
 
@@ -77,7 +84,9 @@ impl RaftNetwork<Types> for Caller {
         // A follower may serve reads as soon as it learns of a commit. So the leader records the
         // commit index before it sends it.
         if let Some(committed) = &rpc.leader_commit {
-            self.network.committed.fetch_max(committed.index, Ordering::AcqRel);
+            self.network
+                .committed
+                .fetch_max(committed.index, Ordering::AcqRel);
         }
         let call = self.network.lease.sending(rpc.vote.leader_id.term);
         let message = pb::AppendRequest {
@@ -87,12 +96,25 @@ impl RaftNetwork<Types> for Caller {
             entries: rpc.entries.iter().map(Into::into).collect(),
             over: Some(call.over),
         };
-        let request = self.network.transport.request(self.target, message, Some(option.hard_ttl()));
+        let request = self
+            .network
+            .transport
+            .request(self.target, message, Some(option.hard_ttl()));
         let sent = Instant::now();
-        let answer = self.client()?.append(request).await.map_err(|status| self.unreachable(&status))?.into_inner();
-        self.network.transport.directory.answered(self.target, sent.elapsed());
+        let answer = self
+            .client()?
+            .append(request)
+            .await
+            .map_err(|status| self.unreachable(&status))?
+            .into_inner();
+        self.network
+            .transport
+            .directory
+            .answered(self.target, sent.elapsed());
         if answer.outcome() != Outcome::Higher {
-            self.network.lease.answered(self.target, call, answer.promised);
+            self.network
+                .lease
+                .answered(self.target, call, answer.promised);
         }
         Ok(match answer.outcome() {
             Outcome::Success => AppendEntriesResponse::Success,
@@ -104,16 +126,32 @@ impl RaftNetwork<Types> for Caller {
         })
     }
 
-    async fn vote(&mut self, rpc: VoteRequest<u64>, option: RPCOption) -> Result<VoteResponse<u64>, RpcError> {
+    async fn vote(
+        &mut self,
+        rpc: VoteRequest<u64>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<u64>, RpcError> {
         let message = pb::VoteRequest {
             ballot: Some((&rpc.vote).into()),
             last: rpc.last_log_id.as_ref().map(Into::into),
             transfer: *self.network.standing.lock(),
         };
-        let request = self.network.transport.request(self.target, message, Some(option.hard_ttl()));
-        let answer = self.client()?.vote(request).await.map_err(|status| self.unreachable(&status))?.into_inner();
+        let request = self
+            .network
+            .transport
+            .request(self.target, message, Some(option.hard_ttl()));
+        let answer = self
+            .client()?
+            .vote(request)
+            .await
+            .map_err(|status| self.unreachable(&status))?
+            .into_inner();
         let vote: Vote = answer.ballot.ok_or_else(incomplete)?.into();
-        Ok(VoteResponse::new(vote, answer.last.map(LogId::from), answer.granted))
+        Ok(VoteResponse::new(
+            vote,
+            answer.last.map(LogId::from),
+            answer.granted,
+        ))
     }
 
     async fn full_snapshot(
@@ -123,12 +161,19 @@ impl RaftNetwork<Types> for Caller {
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _: RPCOption,
     ) -> Result<SnapshotResponse<u64>, StreamingError<Types, Fatal<u64>>> {
-        let failed = |reason: String| StorageError::from(StorageIOError::read_snapshot(None, AnyError::error(reason)));
-        let pieces = picture(&*self.network.machine, vote, &self.network.loops).await.map_err(failed)?;
+        let failed = |reason: String| {
+            StorageError::from(StorageIOError::read_snapshot(None, AnyError::error(reason)))
+        };
+        let pieces = picture(&*self.network.machine, vote, &self.network.loops)
+            .await
+            .map_err(failed)?;
         let stream = ReceiverStream::new(pieces);
         let request = self.network.transport.request(self.target, stream, None);
         let mut client = self.client().map_err(StreamingError::Unreachable)?;
-        let (began, traffic) = (Instant::now(), self.network.transport.directory.traffic(self.target));
+        let (began, traffic) = (
+            Instant::now(),
+            self.network.transport.directory.traffic(self.target),
+        );
         tokio::select! {
             closed = cancel => Err(StreamingError::Closed(closed)),
             answer = client.install(request) => {
@@ -162,10 +207,17 @@ pub(crate) async fn picture(
     let mut rows = machine.picture().await?;
     let (position, membership) = rows.place();
     let last = codec::position_from_bytes(&position).map(|id| (&id).into());
-    let head = pb::InstallHead { ballot: Some((&vote).into()), last, membership };
+    let head = pb::InstallHead {
+        ballot: Some((&vote).into()),
+        last,
+        membership,
+    };
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
     let work = async move {
-        let first = pb::InstallRequest { head: Some(head), ..Default::default() };
+        let first = pb::InstallRequest {
+            head: Some(head),
+            ..Default::default()
+        };
         let mut checksum = 0;
         let mut next = Some(first);
         while let Some(message) = next.take() {
@@ -176,9 +228,17 @@ pub(crate) async fn picture(
             next = match base_task::blocking(|| rows.next()) {
                 Ok(Some(rows)) => {
                     checksum = crc32c::crc32c_append(checksum, &rows);
-                    Some(pb::InstallRequest { rows, ..Default::default() })
+                    Some(pb::InstallRequest {
+                        rows,
+                        ..Default::default()
+                    })
                 }
-                Ok(None) => Some(pb::InstallRequest { checksum, last: true, rows: Bytes::new(), head: None }),
+                Ok(None) => Some(pb::InstallRequest {
+                    checksum,
+                    last: true,
+                    rows: Bytes::new(),
+                    head: None,
+                }),
                 Err(reason) => {
                     // Omits the final message: the receiver then discards the snapshot.
                     tracing::error!(%reason, "reading the state for a snapshot failed");

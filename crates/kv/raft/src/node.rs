@@ -123,7 +123,9 @@ fn stopping() -> NodeError {
 }
 
 fn raft_config(config: &Config) -> Result<Arc<openraft::Config>, NodeError> {
-    let election = u64::try_from(config.election_timeout.as_millis()).unwrap_or(1_000).max(20);
+    let election = u64::try_from(config.election_timeout.as_millis())
+        .unwrap_or(1_000)
+        .max(20);
     let raft = openraft::Config {
         cluster_name: format!("{:x}", config.cluster),
         // openraft cancels a call after one heartbeat interval. The heartbeats themselves are sent
@@ -141,7 +143,10 @@ fn raft_config(config: &Config) -> Result<Arc<openraft::Config>, NodeError> {
         enable_heartbeat: false,
         ..openraft::Config::default()
     };
-    Ok(Arc::new(raft.validate().map_err(|e| NodeError::Raft(e.to_string()))?))
+    Ok(Arc::new(
+        raft.validate()
+            .map_err(|e| NodeError::Raft(e.to_string()))?,
+    ))
 }
 
 impl Node {
@@ -173,7 +178,9 @@ impl Node {
             loops: loops.clone(),
         };
         let committed = log.committed.clone();
-        let state = State { machine: machine.clone() };
+        let state = State {
+            machine: machine.clone(),
+        };
         let raft = Raft::new(config.member, raft_config(&config)?, network, log, state)
             .await
             .map_err(|e| NodeError::Storage(e.to_string()))?;
@@ -201,12 +208,28 @@ impl Node {
             loops,
         });
         let (held, counters) = (shared.held.subscribe(), shared.counters.clone());
-        shared.loops.spawn_critical("proposals", propose::run(raft, machine, proposed, held, counters));
-        shared.loops.spawn_critical("forwarded commands", forward::commands(shared.clone(), forwarded));
-        shared.loops.spawn_critical("read indexes", forward::read_indexes(shared.clone(), asked));
-        shared.loops.spawn_critical("elections", elector::run(shared.clone()));
-        shared.loops.spawn_critical("heartbeats", heartbeats(shared.clone()));
-        Ok(Node { shared, forwards, reads })
+        shared.loops.spawn_critical(
+            "proposals",
+            propose::run(raft, machine, proposed, held, counters),
+        );
+        shared.loops.spawn_critical(
+            "forwarded commands",
+            forward::commands(shared.clone(), forwarded),
+        );
+        shared
+            .loops
+            .spawn_critical("read indexes", forward::read_indexes(shared.clone(), asked));
+        shared
+            .loops
+            .spawn_critical("elections", elector::run(shared.clone()));
+        shared
+            .loops
+            .spawn_critical("heartbeats", heartbeats(shared.clone()));
+        Ok(Node {
+            shared,
+            forwards,
+            reads,
+        })
     }
 
     /// Bootstraps a new cluster with these voters. Every voter calls this with the same set.
@@ -215,12 +238,20 @@ impl Node {
             return Ok(());
         }
         let nodes: BTreeMap<u64, EmptyNode> = voters.iter().map(|id| (*id, EmptyNode {})).collect();
-        self.shared.raft.initialize(nodes).await.map_err(|e| NodeError::Raft(e.to_string()))
+        self.shared
+            .raft
+            .initialize(nodes)
+            .await
+            .map_err(|e| NodeError::Raft(e.to_string()))
     }
 
     /// Returns whether the log contains anything.
     pub async fn is_initialized(&self) -> Result<bool, NodeError> {
-        self.shared.raft.is_initialized().await.map_err(|e| NodeError::Raft(e.to_string()))
+        self.shared
+            .raft
+            .is_initialized()
+            .await
+            .map_err(|e| NodeError::Raft(e.to_string()))
     }
 
     /// Proposes an encoded command, forwarding it to the leader if necessary. The state machine
@@ -230,17 +261,26 @@ impl Node {
         if leader == self.shared.member {
             return self.propose_here(command, request);
         }
-        self.forwards.send(Forwarded { command, request }).map_err(|_| stopping())
+        self.forwards
+            .send(Forwarded { command, request })
+            .map_err(|_| stopping())
     }
 
     /// Proposes an encoded command on the leader. If another member is the leader, the command is
     /// rejected.
     pub fn propose_leading(&self, command: Bytes, request: u64) -> Result<(), NodeError> {
-        if self.shared.leading() { self.propose_here(command, request) } else { Err(NodeError::NotLeader) }
+        if self.shared.leading() {
+            self.propose_here(command, request)
+        } else {
+            Err(NodeError::NotLeader)
+        }
     }
 
     fn propose_here(&self, command: Bytes, request: u64) -> Result<(), NodeError> {
-        let proposal = Proposal { commands: command, origin: Origin::Here(request) };
+        let proposal = Proposal {
+            commands: command,
+            origin: Origin::Here(request),
+        };
         self.shared.proposals.send(proposal).map_err(|_| stopping())
     }
 
@@ -248,7 +288,9 @@ impl Node {
     pub async fn read_barrier(&self, timeout: Duration) -> Result<(), NodeError> {
         let index = match self.shared.certain() {
             Some(index) => index,
-            None => tokio::time::timeout(timeout, self.ask_index()).await.map_err(|_| NodeError::TimedOut)??,
+            None => tokio::time::timeout(timeout, self.ask_index())
+                .await
+                .map_err(|_| NodeError::TimedOut)??,
         };
         let mut applied = self.shared.applied.clone();
         if *applied.borrow() >= index {
@@ -263,7 +305,9 @@ impl Node {
 
     /// Returns whether a read of this member's state is linearizable now, without waiting.
     pub fn is_current(&self) -> bool {
-        self.shared.certain().is_some_and(|index| *self.shared.applied.borrow() >= index)
+        self.shared
+            .certain()
+            .is_some_and(|index| *self.shared.applied.borrow() >= index)
     }
 
     async fn ask_index(&self) -> Result<u64, NodeError> {
@@ -295,8 +339,14 @@ impl Node {
             committed: self.shared.committed.load(Ordering::Acquire),
             voters: membership.voter_ids().collect(),
             learners: membership.learner_ids().collect(),
-            coming_voters: membership.get_joint_config().last().cloned().unwrap_or_default(),
-            matched: matched.map(|(id, last)| (*id, last.map_or(0, |id| id.index))).collect(),
+            coming_voters: membership
+                .get_joint_config()
+                .last()
+                .cloned()
+                .unwrap_or_default(),
+            matched: matched
+                .map(|(id, last)| (*id, last.map_or(0, |id| id.index)))
+                .collect(),
             pending: self.shared.counters.pending.load(Ordering::Relaxed),
             failed: self.shared.counters.failed.load(Ordering::Relaxed),
             late_heartbeats: self.shared.counters.late_heartbeats.load(Ordering::Relaxed),
@@ -315,13 +365,27 @@ impl Node {
             () = core => {}
             () = self.shared.loops.shutdown().cancelled() => {}
         }
-        self.reason().unwrap_or_else(|| "shutdown was requested".to_owned())
+        self.reason()
+            .unwrap_or_else(|| "shutdown was requested".to_owned())
     }
 
     /// Returns the reason why replication has stopped.
     fn reason(&self) -> Option<String> {
-        let failed = self.shared.loops.failure().map(|failure| failure.to_string());
-        failed.or_else(|| self.shared.raft.metrics().borrow().running_state.as_ref().err().map(ToString::to_string))
+        let failed = self
+            .shared
+            .loops
+            .failure()
+            .map(|failure| failure.to_string());
+        failed.or_else(|| {
+            self.shared
+                .raft
+                .metrics()
+                .borrow()
+                .running_state
+                .as_ref()
+                .err()
+                .map(ToString::to_string)
+        })
     }
 
     /// Returns the current term, cheaper than `status`.
@@ -337,7 +401,11 @@ impl Node {
     /// Waits until term or leader differ from `known`.
     pub async fn changed(&self, known: (u64, Option<u64>)) {
         let mut metrics = self.shared.raft.server_metrics();
-        if metrics.wait_for(|m| (m.vote.leader_id.term, m.current_leader) != known).await.is_err() {
+        if metrics
+            .wait_for(|m| (m.vote.leader_id.term, m.current_leader) != known)
+            .await
+            .is_err()
+        {
             // Replication has stopped: nothing changes any more.
             std::future::pending::<()>().await;
         }
@@ -352,30 +420,52 @@ impl Node {
 
     /// Promotes a learner to a voter.
     pub async fn promote(&self, id: u64) -> Result<(), NodeError> {
-        self.change(ChangeMembers::AddVoterIds(BTreeSet::from([id])), true).await
+        self.change(ChangeMembers::AddVoterIds(BTreeSet::from([id])), true)
+            .await
     }
 
     /// Removes a member from the membership.
     pub async fn remove(&self, id: u64) -> Result<(), NodeError> {
         if self.status().voters.contains(&id) {
-            self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id])), false).await?;
+            self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id])), false)
+                .await?;
         }
         if self.status().learners.contains(&id) {
-            self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id])), false).await?;
+            self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id])), false)
+                .await?;
         }
         Ok(())
     }
 
-    async fn change(&self, change: ChangeMembers<u64, EmptyNode>, retain: bool) -> Result<(), NodeError> {
+    async fn change(
+        &self,
+        change: ChangeMembers<u64, EmptyNode>,
+        retain: bool,
+    ) -> Result<(), NodeError> {
         let _turn = self.shared.changes.lock().await;
         let changed = self.shared.raft.change_membership(change, retain).await;
-        changed.map(drop).map_err(|e| NodeError::Raft(e.to_string()))
+        changed
+            .map(drop)
+            .map_err(|e| NodeError::Raft(e.to_string()))
     }
 
     /// Sends a peer RPC to a known member. Returns `None` if that member does not handle it.
-    pub async fn ask(&self, id: u64, kind: u32, body: Bytes, timeout: Duration) -> Result<Option<Bytes>, NodeError> {
-        let mut client = self.shared.transport.client(id).map_err(|e| NodeError::Raft(e.to_string()))?;
-        let request = self.shared.transport.request(id, pb::AskRequest { kind, body }, Some(timeout));
+    pub async fn ask(
+        &self,
+        id: u64,
+        kind: u32,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Option<Bytes>, NodeError> {
+        let mut client = self
+            .shared
+            .transport
+            .client(id)
+            .map_err(|e| NodeError::Raft(e.to_string()))?;
+        let request =
+            self.shared
+                .transport
+                .request(id, pb::AskRequest { kind, body }, Some(timeout));
         let answer = client.ask(request).await.map_err(|status| {
             self.shared.refused(id, &status);
             NodeError::Raft(status.to_string())
@@ -385,13 +475,24 @@ impl Node {
     }
 
     /// Sends a peer RPC to a URL whose member is not known yet.
-    pub async fn ask_url(url: &str, tls: PeerTls, kind: u32, body: Bytes) -> Result<Option<Bytes>, NodeError> {
+    pub async fn ask_url(
+        url: &str,
+        tls: PeerTls,
+        kind: u32,
+        body: Bytes,
+    ) -> Result<Option<Bytes>, NodeError> {
         let failed = |e: &dyn std::fmt::Display| NodeError::Raft(e.to_string());
         let mut client = Transport::client_at(url, tls).map_err(|e| failed(&e))?;
         let mut request = tonic::Request::new(pb::AskRequest { kind, body });
         request.set_timeout(Duration::from_secs(3));
-        request.metadata_mut().insert(JOINING, tonic::metadata::MetadataValue::from_static("1"));
-        let answer = client.ask(request).await.map_err(|status| failed(&status))?.into_inner();
+        request
+            .metadata_mut()
+            .insert(JOINING, tonic::metadata::MetadataValue::from_static("1"));
+        let answer = client
+            .ask(request)
+            .await
+            .map_err(|status| failed(&status))?
+            .into_inner();
         Ok(answer.answered.then_some(answer.body))
     }
 

@@ -38,8 +38,12 @@ impl Directory {
 
     /// Replaces all addresses and forgets members that are not among them.
     pub fn replace(&self, addresses: HashMap<u64, PeerAddress>) {
-        self.health.write().retain(|id, _| addresses.contains_key(id));
-        self.traffic.write().retain(|id, _| addresses.contains_key(id));
+        self.health
+            .write()
+            .retain(|id, _| addresses.contains_key(id));
+        self.traffic
+            .write()
+            .retain(|id, _| addresses.contains_key(id));
         *self.addresses.write() = addresses;
     }
 
@@ -68,7 +72,8 @@ impl Directory {
         if let Some(traffic) = self.traffic.read().get(&id) {
             return Some(traffic.clone());
         }
-        self.knows(id).then(|| self.traffic.write().entry(id).or_default().clone())
+        self.knows(id)
+            .then(|| self.traffic.write().entry(id).or_default().clone())
     }
 
     /// Returns the traffic counters of all members, by ID.
@@ -81,7 +86,10 @@ impl Directory {
             traffic.round_trips.observe(round_trip);
         }
         let mut health = self.health.write();
-        let entry = health.entry(id).or_insert(PeerHealth { active_since: None, round_trip });
+        let entry = health.entry(id).or_insert(PeerHealth {
+            active_since: None,
+            round_trip,
+        });
         entry.active_since.get_or_insert_with(Instant::now);
         entry.round_trip = (entry.round_trip * 7 + round_trip) / 8;
     }

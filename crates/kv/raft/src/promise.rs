@@ -68,7 +68,11 @@ impl State {
     /// ends all transfers of the former process. Returns false if `over` comes from such a former
     /// process.
     fn note(&mut self, over: Transfer) -> bool {
-        let unheard = Transfer { term: 0, session: 0, number: 0 };
+        let unheard = Transfer {
+            term: 0,
+            session: 0,
+            number: 0,
+        };
         let known = self.over.get_or_insert(unheard);
         let current = (over.term, over.session) >= (known.term, known.session);
         if (over.term, over.session) > (known.term, known.session) {
@@ -81,14 +85,20 @@ impl State {
 
     fn open(&self, transfer: &Transfer) -> bool {
         self.over.is_some_and(|over| {
-            (over.term, over.session) == (transfer.term, transfer.session) && over.number < transfer.number
+            (over.term, over.session) == (transfer.term, transfer.session)
+                && over.number < transfer.number
         })
     }
 }
 
 impl Promise {
     pub fn new() -> Arc<Self> {
-        Arc::new(Promise(Mutex::new(State { heard: Instant::now(), over: None, passing: 0, voted: 0 })))
+        Arc::new(Promise(Mutex::new(State {
+            heard: Instant::now(),
+            over: None,
+            passing: 0,
+            voted: 0,
+        })))
     }
 
     /// Returns the time since the last contact from a leader.
@@ -126,7 +136,11 @@ impl Promise {
             return None;
         }
         state.passing += 1;
-        Some(Passing { promise: self.clone(), term, given_way: matches!(reason, Reason::Transfer(_)) })
+        Some(Passing {
+            promise: self.clone(),
+            term,
+            given_way: matches!(reason, Reason::Transfer(_)),
+        })
     }
 
     /// Returns whether no vote of this member can conflict with its own leadership in this term.
@@ -145,7 +159,11 @@ mod tests {
     const AT_ONCE: Duration = Duration::ZERO;
 
     fn transfer(term: u64, session: u64, number: u64) -> Transfer {
-        Transfer { term, session, number }
+        Transfer {
+            term,
+            session,
+            number,
+        }
     }
 
     #[test]
@@ -158,7 +176,10 @@ mod tests {
         passing.refused();
         assert!(promise.acknowledge(transfer(1, 7, 0)));
         drop(promise.pass(2, &Reason::Silence(AT_ONCE)));
-        assert!(!promise.acknowledge(transfer(1, 7, 0)), "perhaps it was given");
+        assert!(
+            !promise.acknowledge(transfer(1, 7, 0)),
+            "perhaps it was given"
+        );
         assert!(promise.acknowledge(transfer(2, 8, 0)));
         assert!(promise.free(2) && !promise.free(1));
     }
@@ -167,7 +188,10 @@ mod tests {
     fn votes_of_a_transfer_pass_until_it_is_over() {
         let promise = Promise::new();
         let pass = |term, session, number| {
-            let passing = promise.pass(term + 1, &Reason::Transfer(&transfer(term, session, number)));
+            let passing = promise.pass(
+                term + 1,
+                &Reason::Transfer(&transfer(term, session, number)),
+            );
             passing.map(Passing::refused).is_some()
         };
         assert!(!pass(1, 7, 1), "its leader was never heard");
@@ -178,7 +202,10 @@ mod tests {
         assert!(!pass(1, 7, 1));
         assert!(pass(1, 7, 2));
         assert!(promise.acknowledge(transfer(1, 9, 0)));
-        assert!(!pass(1, 7, 2) && pass(1, 9, 1), "the leader was started anew");
+        assert!(
+            !pass(1, 7, 2) && pass(1, 9, 1),
+            "the leader was started anew"
+        );
         assert!(
             !promise.acknowledge(transfer(1, 7, 9)),
             "a late call, or a clock that was set back: it counts on nothing"

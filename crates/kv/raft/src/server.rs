@@ -45,9 +45,16 @@ fn incomplete() -> Status {
 /// a leadership transfer. openraft 0.9 has no call for that. The forged AppendEntries has a
 /// previous index of `u64::MAX`, which matches no log: it changes the term and nothing else.
 async fn release(raft: &Raft, candidate: Vote) {
-    let fits_nothing = LogId { leader_id: candidate.leader_id, index: u64::MAX };
-    let call =
-        AppendEntriesRequest { vote: candidate, prev_log_id: Some(fits_nothing), entries: vec![], leader_commit: None };
+    let fits_nothing = LogId {
+        leader_id: candidate.leader_id,
+        index: u64::MAX,
+    };
+    let call = AppendEntriesRequest {
+        vote: candidate,
+        prev_log_id: Some(fits_nothing),
+        entries: vec![],
+        leader_commit: None,
+    };
     // The result is ignored: the vote request that follows reports any error.
     let _ = raft.append_entries(call).await;
 }
@@ -60,12 +67,19 @@ impl PeerService {
     /// Returns the gRPC service. It rejects callers without proof of membership before it reads
     /// their messages.
     pub fn into_server(self) -> InterceptedService<PeerServer<PeerService>, Gate> {
-        let (gate, limit) = (Gate(self.shared.config.trust), message_limit(self.shared.config.max_command));
+        let (gate, limit) = (
+            Gate(self.shared.config.trust),
+            message_limit(self.shared.config.max_command),
+        );
         InterceptedService::new(PeerServer::new(self).max_decoding_message_size(limit), gate)
     }
 
     fn caller<T>(&self, request: &Request<T>) -> Result<u64, Status> {
-        let from = check(request.metadata(), self.shared.transport.cluster, self.shared.member)?;
+        let from = check(
+            request.metadata(),
+            self.shared.transport.cluster,
+            self.shared.member,
+        )?;
         if self.shared.answerer.was_removed(from) {
             return Err(Status::permission_denied(REMOVED));
         }
@@ -77,8 +91,17 @@ impl PeerService {
     fn member<T>(&self, request: &Request<T>) -> Result<u64, Status> {
         let from = self.caller(request)?;
         let urls = self.shared.transport.directory.address(from);
-        let proved = urls.is_some_and(|urls| self.shared.config.trust.holds_for_member(request.extensions(), &urls));
-        if proved { Ok(from) } else { Err(Status::permission_denied(NO_PROOF)) }
+        let proved = urls.is_some_and(|urls| {
+            self.shared
+                .config
+                .trust
+                .holds_for_member(request.extensions(), &urls)
+        });
+        if proved {
+            Ok(from)
+        } else {
+            Err(Status::permission_denied(NO_PROOF))
+        }
     }
 }
 
@@ -88,22 +111,41 @@ impl Peer for PeerService {
         self.caller(&request)?;
         let message = request.into_inner();
         let vote: Vote = message.ballot.ok_or_else(incomplete)?.into();
-        let over = message.over.unwrap_or(pb::Transfer { term: vote.leader_id.term, session: 0, number: u64::MAX });
-        let entries: Option<Vec<_>> = message.entries.into_iter().map(codec::entry_from_message).collect();
+        let over = message.over.unwrap_or(pb::Transfer {
+            term: vote.leader_id.term,
+            session: 0,
+            number: u64::MAX,
+        });
+        let entries: Option<Vec<_>> = message
+            .entries
+            .into_iter()
+            .map(codec::entry_from_message)
+            .collect();
         let rpc = AppendEntriesRequest {
             vote,
             prev_log_id: message.previous.map(LogId::from),
             entries: entries.ok_or_else(incomplete)?,
             leader_commit: message.committed.map(LogId::from),
         };
-        let answer = self.shared.raft.append_entries(rpc).await.map_err(stopped)?;
+        let answer = self
+            .shared
+            .raft
+            .append_entries(rpc)
+            .await
+            .map_err(stopped)?;
         let (outcome, higher) = match answer {
-            AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_) => (Outcome::Success, None),
+            AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_) => {
+                (Outcome::Success, None)
+            }
             AppendEntriesResponse::Conflict => (Outcome::Conflict, None),
             AppendEntriesResponse::HigherVote(vote) => (Outcome::Higher, Some((&vote).into())),
         };
         let promised = outcome != Outcome::Higher && self.shared.promise.acknowledge(over);
-        Ok(Response::new(pb::AppendResponse { outcome: outcome.into(), higher, promised }))
+        Ok(Response::new(pb::AppendResponse {
+            outcome: outcome.into(),
+            higher,
+            promised,
+        }))
     }
 
     async fn vote(&self, request: Request<pb::VoteRequest>) -> Answer<pb::VoteResponse> {
@@ -111,11 +153,17 @@ impl Peer for PeerService {
         let message = request.into_inner();
         let last = message.last.map(LogId::from);
         let vote: Vote = message.ballot.ok_or_else(incomplete)?.into();
-        let Some(passing) = self.shared.let_pass(vote.leader_id.term, message.transfer.as_ref()) else {
+        let Some(passing) = self
+            .shared
+            .let_pass(vote.leader_id.term, message.transfer.as_ref())
+        else {
             // A leader exists: the candidate has lost contact with it.
             let (vote, last) = self.shared.vote_and_last();
-            let answer =
-                pb::VoteResponse { ballot: Some((&vote).into()), granted: false, last: last.as_ref().map(Into::into) };
+            let answer = pb::VoteResponse {
+                ballot: Some((&vote).into()),
+                granted: false,
+                last: last.as_ref().map(Into::into),
+            };
             return Ok(Response::new(answer));
         };
         let raft = self.shared.raft.clone();
@@ -148,76 +196,133 @@ impl Peer for PeerService {
         let (_, mine) = self.shared.vote_and_last();
         let shared = &self.shared;
         let leading = shared.leading() && shared.lease_holds();
-        let granted = elector::would_vote(shared.promise.silence(), shared.election_timeout(), leading, mine, theirs);
+        let granted = elector::would_vote(
+            shared.promise.silence(),
+            shared.election_timeout(),
+            leading,
+            mine,
+            theirs,
+        );
         Ok(Response::new(pb::PreVoteResponse { granted }))
     }
 
-    async fn install(&self, request: Request<Streaming<pb::InstallRequest>>) -> Answer<pb::InstallResponse> {
-        let traffic = self.shared.transport.directory.traffic(self.caller(&request)?);
+    async fn install(
+        &self,
+        request: Request<Streaming<pb::InstallRequest>>,
+    ) -> Answer<pb::InstallResponse> {
+        let traffic = self
+            .shared
+            .transport
+            .directory
+            .traffic(self.caller(&request)?);
         let began = Instant::now();
         let mut stream = request.into_inner();
-        let head = stream.message().await?.and_then(|first| first.head).ok_or_else(incomplete)?;
+        let head = stream
+            .message()
+            .await?
+            .and_then(|first| first.head)
+            .ok_or_else(incomplete)?;
         let vote: Vote = head.ballot.ok_or_else(incomplete)?.into();
         tracing::info!("receiving a snapshot from the leader");
         let received = receive(&self.shared.spool, stream, || self.shared.promise.heard()).await;
         match traffic {
-            Some(traffic) if received.is_ok() => traffic.snapshots_received.observe(began.elapsed()),
-            Some(traffic) => drop(traffic.snapshots_not_received.fetch_add(1, Ordering::Relaxed)),
+            Some(traffic) if received.is_ok() => {
+                traffic.snapshots_received.observe(began.elapsed())
+            }
+            Some(traffic) => drop(
+                traffic
+                    .snapshots_not_received
+                    .fetch_add(1, Ordering::Relaxed),
+            ),
             None => {}
         }
         let path = received?;
         let last_membership: Membership = codec::membership_from_bytes(&head.membership);
         let last_log_id = head.last.map(LogId::from);
         let snapshot_id = last_log_id.map(|id| id.to_string()).unwrap_or_default();
-        let meta = SnapshotMeta { last_log_id, last_membership, snapshot_id };
-        let snapshot = Snapshot { meta, snapshot: Box::new(Picture::Received(path)) };
-        let answer = self.shared.raft.install_full_snapshot(vote, snapshot).await.map_err(stopped)?;
+        let meta = SnapshotMeta {
+            last_log_id,
+            last_membership,
+            snapshot_id,
+        };
+        let snapshot = Snapshot {
+            meta,
+            snapshot: Box::new(Picture::Received(path)),
+        };
+        let answer = self
+            .shared
+            .raft
+            .install_full_snapshot(vote, snapshot)
+            .await
+            .map_err(stopped)?;
         self.shared.promise.heard();
         tracing::info!("installed the snapshot from the leader");
-        Ok(Response::new(pb::InstallResponse { ballot: Some((&answer.vote).into()) }))
+        Ok(Response::new(pb::InstallResponse {
+            ballot: Some((&answer.vote).into()),
+        }))
     }
 
     type PictureStream = BoxStream<'static, Result<pb::InstallRequest, Status>>;
 
     async fn picture(&self, request: Request<pb::Nothing>) -> Answer<Self::PictureStream> {
         let from = self.member(&request)?;
-        tracing::info!(member = format!("{from:x}"), "sending the state to a member that has lost its data");
+        tracing::info!(
+            member = format!("{from:x}"),
+            "sending the state to a member that has lost its data"
+        );
         let (vote, _) = self.shared.vote_and_last();
-        let pieces =
-            network::picture(&*self.shared.machine, vote, &self.shared.loops).await.map_err(Status::internal)?;
+        let pieces = network::picture(&*self.shared.machine, vote, &self.shared.loops)
+            .await
+            .map_err(Status::internal)?;
         Ok(Response::new(ReceiverStream::new(pieces).map(Ok).boxed()))
     }
 
     async fn forward(&self, request: Request<pb::ForwardRequest>) -> Answer<pb::ForwardResponse> {
         let from = self.member(&request)?;
         if !self.shared.leading() {
-            return Ok(Response::new(pb::ForwardResponse { accepted: false, committed: false }));
+            return Ok(Response::new(pb::ForwardResponse {
+                accepted: false,
+                committed: false,
+            }));
         }
         let commands = request.into_inner().commands;
-        if let Some(refused) = commands.iter().find(|command| !self.shared.machine.may_forward(from, command)) {
+        if let Some(refused) = commands
+            .iter()
+            .find(|command| !self.shared.machine.may_forward(from, command))
+        {
             tracing::warn!(
                 member = format!("{from:x}"),
                 bytes = refused.len(),
                 "rejected a command that a member may not forward"
             );
-            return Err(Status::permission_denied("a member forwards its clients' commands only"));
+            return Err(Status::permission_denied(
+                "a member forwards its clients' commands only",
+            ));
         }
         let (sender, receiver) = oneshot::channel();
         self.shared.propose_batch(commands, sender);
         let committed = receiver.await.unwrap_or(false);
-        Ok(Response::new(pb::ForwardResponse { accepted: true, committed }))
+        Ok(Response::new(pb::ForwardResponse {
+            accepted: true,
+            committed,
+        }))
     }
 
     async fn read_index(&self, request: Request<pb::Nothing>) -> Answer<pb::ReadIndexResponse> {
         self.caller(&request)?;
         let index = self.shared.confirm(Duration::from_secs(2)).await;
-        let answer = pb::ReadIndexResponse { certain: index.is_some(), index: index.unwrap_or_default() };
+        let answer = pb::ReadIndexResponse {
+            certain: index.is_some(),
+            index: index.unwrap_or_default(),
+        };
         Ok(Response::new(answer))
     }
 
     async fn stand(&self, request: Request<pb::Transfer>) -> Answer<pb::Nothing> {
         self.caller(&request)?;
-        elector::stand(&self.shared, request.into_inner()).await.map_err(Status::unavailable)?;
+        elector::stand(&self.shared, request.into_inner())
+            .await
+            .map_err(Status::unavailable)?;
         Ok(Response::new(pb::Nothing {}))
     }
 
@@ -228,8 +333,15 @@ impl Peer for PeerService {
         let open = joining && self.shared.answerer.for_joining(request.get_ref().kind);
         let from = if open { 0 } else { self.member(&request)? };
         let message = request.into_inner();
-        let body = self.shared.answerer.answer(from, message.kind, message.body).await;
-        Ok(Response::new(pb::AskResponse { answered: body.is_some(), body: body.unwrap_or_default() }))
+        let body = self
+            .shared
+            .answerer
+            .answer(from, message.kind, message.body)
+            .await;
+        Ok(Response::new(pb::AskResponse {
+            answered: body.is_some(),
+            body: body.unwrap_or_default(),
+        }))
     }
 }
 
@@ -240,7 +352,10 @@ impl Shared {
             batch.extend_from_slice(&command);
         }
         // The receiver ends only with the process.
-        let _ = self.proposals.send(Proposal { commands: batch.freeze(), origin: Origin::Elsewhere(sender) });
+        let _ = self.proposals.send(Proposal {
+            commands: batch.freeze(),
+            origin: Origin::Elsewhere(sender),
+        });
     }
 }
 
@@ -252,7 +367,8 @@ pub(crate) async fn receive(
     mut stream: Streaming<pb::InstallRequest>,
     heard: impl Fn(),
 ) -> Result<PathBuf, Status> {
-    let failed = |e: std::io::Error| Status::internal(format!("writing the received state failed: {e}"));
+    let failed =
+        |e: std::io::Error| Status::internal(format!("writing the received state failed: {e}"));
     // A unique name, because a deposed leader and its successor may send at the same time.
     let number = RECEIVED.fetch_add(1, Ordering::Relaxed);
     let path = spool.join(format!("received-{number}.tmp"));
@@ -262,13 +378,16 @@ pub(crate) async fn receive(
         heard();
         if message.last {
             if message.checksum != checksum {
-                return Err(Status::data_loss("the checksum of the received state does not match"));
+                return Err(Status::data_loss(
+                    "the checksum of the received state does not match",
+                ));
             }
             file.sync_all().map_err(failed)?;
             return Ok(path);
         }
         checksum = crc32c::crc32c_append(checksum, &message.rows);
-        file.write_all(&(message.rows.len() as u64).to_le_bytes()).map_err(failed)?;
+        file.write_all(&(message.rows.len() as u64).to_le_bytes())
+            .map_err(failed)?;
         file.write_all(&message.rows).map_err(failed)?;
     }
     Err(Status::data_loss("the stream of the state ended early"))

@@ -64,12 +64,15 @@ impl Shared {
     /// Admits a vote request to openraft, unless the current leader is within its lease or was
     /// heard within an election timeout. Votes of an open leadership transfer are always admitted.
     pub fn let_pass(&self, term: u64, transfer: Option<&pb::Transfer>) -> Option<Passing> {
-        let given_way = transfer.and_then(|transfer| self.promise.pass(term, &Reason::Transfer(transfer)));
+        let given_way =
+            transfer.and_then(|transfer| self.promise.pass(term, &Reason::Transfer(transfer)));
         if given_way.is_some() {
             return given_way;
         }
         if !self.leading() {
-            return self.promise.pass(term, &Reason::Silence(self.config.election_timeout));
+            return self
+                .promise
+                .pass(term, &Reason::Silence(self.config.election_timeout));
         }
         // While a vote is admitted, `certain` grants no lease-based read. So a lease that holds now
         // was held before the admission.
@@ -103,27 +106,42 @@ impl Shared {
     }
 
     fn configs(&self) -> Vec<BTreeSet<u64>> {
-        self.server().membership_config.membership().get_joint_config().clone()
+        self.server()
+            .membership_config
+            .membership()
+            .get_joint_config()
+            .clone()
     }
 
     /// Returns the configured election timeout, extended if disk or network are slow.
     pub fn election_timeout(&self) -> Duration {
         let sync = Duration::from_micros(self.config.sync_micros.load(Ordering::Relaxed));
         let voters: Vec<u64> = self.configs().into_iter().flatten().collect();
-        let trips = voters.iter().filter_map(|id| self.transport.directory.health(*id));
-        let round_trip = trips.map(|health| health.round_trip).max().unwrap_or_default();
+        let trips = voters
+            .iter()
+            .filter_map(|id| self.transport.directory.health(*id));
+        let round_trip = trips
+            .map(|health| health.round_trip)
+            .max()
+            .unwrap_or_default();
         elector::adapted(self.config.election_timeout, sync, round_trip)
     }
 
     pub fn lease_holds(&self) -> bool {
         // The margin of one tenth covers clocks that run at different speeds.
-        self.lease.holds(self.term(), self.member, &self.configs(), self.config.election_timeout.mul_f64(0.9))
+        self.lease.holds(
+            self.term(),
+            self.member,
+            &self.configs(),
+            self.config.election_timeout.mul_f64(0.9),
+        )
     }
 
     /// Returns whether a quorum has acknowledged this leader. A transfer starts only afterwards,
     /// because voters grant its votes only for a leader that they know.
     pub fn known(&self, term: u64) -> bool {
-        self.lease.confirmed(term, self.member, &self.configs(), Duration::ZERO)
+        self.lease
+            .confirmed(term, self.member, &self.configs(), Duration::ZERO)
     }
 
     /// Returns the read index if this member is the leader and holds its lease.
@@ -133,7 +151,12 @@ impl Shared {
         let term = server.vote.leader_id.term;
         let configs = server.membership_config.membership().get_joint_config();
         // The margin of one tenth covers clocks that run at different speeds.
-        let holds = self.lease.holds(term, self.member, configs, self.config.election_timeout.mul_f64(0.9));
+        let holds = self.lease.holds(
+            term,
+            self.member,
+            configs,
+            self.config.election_timeout.mul_f64(0.9),
+        );
         // The lease is checked before the votes: a vote admitted between both checks is later than
         // the time at which the lease held.
         (holds && self.promise.free(term)).then(|| self.index(&server))
@@ -147,7 +170,12 @@ impl Shared {
             _ => {
                 // In a new term, everything that earlier leaders acknowledged is in the log, up to
                 // its end.
-                let last = self.raft.data_metrics().borrow().last_log.map_or(0, |id| id.index);
+                let last = self
+                    .raft
+                    .data_metrics()
+                    .borrow()
+                    .last_log
+                    .map_or(0, |id| id.index);
                 *leadership = Some((server.vote, last));
                 last
             }
@@ -168,8 +196,13 @@ impl Shared {
                 return Some(index);
             }
             let server = self.server();
-            let (term, membership) = (server.vote.leader_id.term, server.membership_config.membership());
-            let confirmed = self.lease.confirmed(term, self.member, membership.get_joint_config(), asked);
+            let (term, membership) = (
+                server.vote.leader_id.term,
+                server.membership_config.membership(),
+            );
+            let confirmed =
+                self.lease
+                    .confirmed(term, self.member, membership.get_joint_config(), asked);
             if server.state.is_leader() && confirmed {
                 // During a leadership transfer there is no lease, but a quorum has just
                 // acknowledged this leader.
@@ -206,9 +239,15 @@ pub(crate) async fn heartbeats(shared: Arc<Shared>) {
         // members.
         shared.raft.runtime_config().tick(others);
         if server.state.is_leader() && others {
-            let late = last.replace(Instant::now()).map(|last| last.elapsed()).unwrap_or_default();
+            let late = last
+                .replace(Instant::now())
+                .map(|last| last.elapsed())
+                .unwrap_or_default();
             if late > 2 * shared.config.heartbeat {
-                shared.counters.late_heartbeats.fetch_add(1, Ordering::Relaxed);
+                shared
+                    .counters
+                    .late_heartbeats
+                    .fetch_add(1, Ordering::Relaxed);
                 let interval = shared.config.heartbeat;
                 tracing::warn!(
                     ?late,

@@ -1,7 +1,9 @@
 //! Adapter from the store's state machine to openraft's.
 
 use crate::codec;
-use crate::types::{Applied, Entry, LogId, Membership, Picture, Snapshot, SnapshotMeta, StorageError, Types};
+use crate::types::{
+    Applied, Entry, LogId, Membership, Picture, Snapshot, SnapshotMeta, StorageError, Types,
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use openraft::storage::RaftStateMachine;
@@ -19,7 +21,13 @@ pub trait StateMachine: Send + Sync + 'static {
 
     /// Applies an entry. The position is stored with the state, and so is the membership if it
     /// changed.
-    fn apply(&self, index: u64, position: Bytes, membership: Option<Bytes>, commands: Option<Bytes>);
+    fn apply(
+        &self,
+        index: u64,
+        position: Bytes,
+        membership: Option<Bytes>,
+        commands: Option<Bytes>,
+    );
 
     /// Returns whether a peer may have this command proposed.
     fn may_forward(&self, from: u64, command: &Bytes) -> bool;
@@ -53,14 +61,21 @@ pub(crate) struct State {
 
 fn place(machine: &dyn StateMachine) -> (Option<LogId>, Membership) {
     let (position, membership) = machine.place();
-    (codec::position_from_bytes(&position), codec::membership_from_bytes(&membership))
+    (
+        codec::position_from_bytes(&position),
+        codec::membership_from_bytes(&membership),
+    )
 }
 
 impl State {
     fn meta(&self) -> Option<SnapshotMeta> {
         let (last_log_id, last_membership) = place(&*self.machine);
         let id = last_log_id?;
-        Some(SnapshotMeta { last_log_id, last_membership, snapshot_id: id.to_string() })
+        Some(SnapshotMeta {
+            last_log_id,
+            last_membership,
+            snapshot_id: id.to_string(),
+        })
     }
 }
 
@@ -68,8 +83,13 @@ impl RaftSnapshotBuilder<Types> for State {
     async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
         let meta = self.meta().unwrap_or_default();
         let flushed = self.machine.flush().await;
-        flushed.map_err(|reason| StorageIOError::write_snapshot(None, openraft::AnyError::error(reason)))?;
-        Ok(Snapshot { meta, snapshot: Box::new(Picture::Live) })
+        flushed.map_err(|reason| {
+            StorageIOError::write_snapshot(None, openraft::AnyError::error(reason))
+        })?;
+        Ok(Snapshot {
+            meta,
+            snapshot: Box::new(Picture::Live),
+        })
     }
 }
 
@@ -96,7 +116,8 @@ impl RaftStateMachine<Types> for State {
                     (Some(codec::membership_to_bytes(&stored)), None)
                 }
             };
-            self.machine.apply(entry.log_id.index, position, membership, commands);
+            self.machine
+                .apply(entry.log_id.index, position, membership, commands);
             answers.push(Applied);
         }
         Ok(answers)
@@ -110,9 +131,14 @@ impl RaftStateMachine<Types> for State {
         Ok(Box::new(Picture::Live))
     }
 
-    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Box<Picture>) -> Result<(), StorageError> {
-        let failed =
-            |reason: String| StorageIOError::read_snapshot(Some(meta.signature()), openraft::AnyError::error(reason));
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        snapshot: Box<Picture>,
+    ) -> Result<(), StorageError> {
+        let failed = |reason: String| {
+            StorageIOError::read_snapshot(Some(meta.signature()), openraft::AnyError::error(reason))
+        };
         match *snapshot {
             Picture::Received(path) => Ok(self.machine.install(&path).await.map_err(failed)?),
             Picture::Live => Ok(()),
@@ -120,6 +146,9 @@ impl RaftStateMachine<Types> for State {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
-        Ok(self.meta().map(|meta| Snapshot { meta, snapshot: Box::new(Picture::Live) }))
+        Ok(self.meta().map(|meta| Snapshot {
+            meta,
+            snapshot: Box::new(Picture::Live),
+        }))
     }
 }

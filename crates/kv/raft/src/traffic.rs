@@ -16,12 +16,14 @@ pub struct Histogram {
 }
 
 /// Default bounds in seconds: from 1 ms, doubling.
-const USUAL: [f64; 14] =
-    [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192];
+const USUAL: [f64; 14] = [
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192,
+];
 /// Bounds for round trips between members, in seconds.
 const ROUND_TRIP: [f64; 16] = [
-    0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024, 0.2048, 0.4096, 0.8192,
-    1.6384, 3.2768,
+    0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024, 0.2048,
+    0.4096, 0.8192, 1.6384, 3.2768,
 ];
 /// Bounds for snapshot transfers, in seconds.
 const SNAPSHOT: [f64; 10] = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2];
@@ -36,7 +38,12 @@ impl Histogram {
     /// Creates a histogram with these upper bounds, in seconds.
     pub fn new(bounds: &'static [f64]) -> Self {
         let buckets = bounds.iter().map(|_| AtomicU64::new(0)).collect();
-        Histogram { bounds, buckets, count: AtomicU64::new(0), nanos: AtomicU64::new(0) }
+        Histogram {
+            bounds,
+            buckets,
+            count: AtomicU64::new(0),
+            nanos: AtomicU64::new(0),
+        }
     }
 
     /// Creates a histogram with bounds for snapshot transfers.
@@ -52,16 +59,22 @@ impl Histogram {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.nanos.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.nanos.fetch_add(
+            u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
     }
 
     /// Returns each upper bound with the number of durations that do not exceed it.
     pub fn within(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut total = 0;
-        self.bounds.iter().zip(&self.buckets).map(move |(bound, bucket)| {
-            total += bucket.load(Ordering::Relaxed);
-            (*bound, total)
-        })
+        self.bounds
+            .iter()
+            .zip(&self.buckets)
+            .map(move |(bound, bucket)| {
+                total += bucket.load(Ordering::Relaxed);
+                (*bound, total)
+            })
     }
 
     /// Returns the number of recorded durations.
@@ -129,7 +142,10 @@ impl<B: Body<Data = Bytes> + Unpin, F: Fn(u64) + Unpin> Body for Metered<B, F> {
     type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
@@ -158,8 +174,14 @@ mod tests {
         for seconds in [0.1, 0.15, 60.0] {
             histogram.observe(Duration::from_secs_f64(seconds));
         }
-        assert_eq!(histogram.within().take(2).collect::<Vec<_>>(), [(0.1, 1), (0.2, 2)]);
-        assert_eq!((histogram.within().last(), histogram.count()), (Some((51.2, 2)), 3));
+        assert_eq!(
+            histogram.within().take(2).collect::<Vec<_>>(),
+            [(0.1, 1), (0.2, 2)]
+        );
+        assert_eq!(
+            (histogram.within().last(), histogram.count()),
+            (Some((51.2, 2)), 3)
+        );
         assert!((histogram.sum() - 60.25).abs() < 1e-9);
     }
 }

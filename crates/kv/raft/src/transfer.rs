@@ -40,7 +40,11 @@ fn step(status: &Status, term: u64, to: u64, held: bool) -> Step {
         return Step::Done;
     }
     if !status.leading {
-        return if status.leader.is_some() { Step::Lost } else { Step::Wait };
+        return if status.leader.is_some() {
+            Step::Lost
+        } else {
+            Step::Wait
+        };
     }
     if status.term != term {
         return Step::Lost;
@@ -48,7 +52,9 @@ fn step(status: &Status, term: u64, to: u64, held: bool) -> Step {
     match status.matched.get(&to) {
         // Pending proposals are not in `last_index` yet, so the log is not complete while there are
         // any.
-        Some(matched) if *matched >= status.last_index && !(held && status.pending > 0) => Step::Ask,
+        Some(matched) if *matched >= status.last_index && !(held && status.pending > 0) => {
+            Step::Ask
+        }
         Some(matched) if matched + NEAR >= status.last_index => Step::Hold,
         _ => Step::Wait,
     }
@@ -67,7 +73,10 @@ impl Node {
             return Err(NodeError::NotLeader);
         }
         // The transfer ends when this guard is dropped, on every path.
-        let transferring = self.shared.lease.begin_transfer(self.term(), &self.shared.promise);
+        let transferring = self
+            .shared
+            .lease
+            .begin_transfer(self.term(), &self.shared.promise);
         match tokio::time::timeout(timeout, self.hand_over(to, transferring.transfer)).await {
             Ok(done) => done,
             Err(_) => Err(NodeError::TimedOut),
@@ -81,7 +90,10 @@ impl Node {
             let held = hold.as_ref().is_some_and(|hold: &Hold<'_>| !hold.is_over());
             let next = step(&status, transfer.term, to, held);
             if matches!(next, Step::Ask | Step::Hold) && hold.is_none() {
-                hold = Some(Hold::new(&self.shared.held, Instant::now() + self.shared.election_timeout()));
+                hold = Some(Hold::new(
+                    &self.shared.held,
+                    Instant::now() + self.shared.election_timeout(),
+                ));
                 continue;
             }
             if !status.leading {
@@ -91,7 +103,9 @@ impl Node {
             match next {
                 Step::Done => return Ok(()),
                 Step::Lost => return Err(NodeError::NotLeader),
-                Step::Ask if self.shared.known(transfer.term) => self.ask_to_stand(to, transfer).await?,
+                Step::Ask if self.shared.known(transfer.term) => {
+                    self.ask_to_stand(to, transfer).await?
+                }
                 Step::Ask | Step::Hold | Step::Wait => {}
             }
             tokio::time::sleep(STEP).await;
@@ -99,8 +113,15 @@ impl Node {
     }
 
     async fn ask_to_stand(&self, to: u64, transfer: pb::Transfer) -> Result<(), NodeError> {
-        let mut client = self.shared.transport.client(to).map_err(|e| NodeError::Raft(e.to_string()))?;
-        if let Err(status) = client.stand(self.shared.transport.request(to, transfer, Some(STAND))).await {
+        let mut client = self
+            .shared
+            .transport
+            .client(to)
+            .map_err(|e| NodeError::Raft(e.to_string()))?;
+        if let Err(status) = client
+            .stand(self.shared.transport.request(to, transfer, Some(STAND)))
+            .await
+        {
             tracing::debug!(%status, "the transferee rejected TimeoutNow");
         }
         Ok(())
@@ -113,7 +134,14 @@ mod tests {
     use crate::node::Status;
 
     fn status(leading: bool, leader: Option<u64>, matched: u64) -> Status {
-        Status { term: 5, leading, leader, last_index: 1_000, matched: [(2, matched)].into(), ..Status::default() }
+        Status {
+            term: 5,
+            leading,
+            leader,
+            last_index: 1_000,
+            matched: [(2, matched)].into(),
+            ..Status::default()
+        }
     }
 
     #[test]
@@ -121,16 +149,31 @@ mod tests {
         assert_eq!(step(&status(true, Some(1), 1_000), 5, 2, true), Step::Ask);
         assert_eq!(step(&status(false, Some(2), 1_000), 5, 2, true), Step::Done);
         assert_eq!(step(&status(false, Some(3), 1_000), 5, 2, true), Step::Lost);
-        assert_eq!(step(&status(false, None, 1_000), 5, 2, true), Step::Wait, "an election is under way");
-        assert_eq!(step(&status(true, Some(1), 1_000), 4, 2, true), Step::Lost, "it came back");
+        assert_eq!(
+            step(&status(false, None, 1_000), 5, 2, true),
+            Step::Wait,
+            "an election is under way"
+        );
+        assert_eq!(
+            step(&status(true, Some(1), 1_000), 4, 2, true),
+            Step::Lost,
+            "it came back"
+        );
     }
 
     #[test]
     fn who_is_to_lead_gets_everything_first() {
         assert_eq!(step(&status(true, Some(1), 10), 5, 2, false), Step::Wait);
         assert_eq!(step(&status(true, Some(1), 950), 5, 2, false), Step::Hold);
-        let proposing = Status { pending: 1, ..status(true, Some(1), 1_000) };
+        let proposing = Status {
+            pending: 1,
+            ..status(true, Some(1), 1_000)
+        };
         assert_eq!(step(&proposing, 5, 2, true), Step::Hold);
-        assert_eq!(step(&proposing, 5, 2, false), Step::Ask, "it was held long enough: chance must do");
+        assert_eq!(
+            step(&proposing, 5, 2, false),
+            Step::Ask,
+            "it was held long enough: chance must do"
+        );
     }
 }

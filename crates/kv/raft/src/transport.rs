@@ -69,7 +69,8 @@ pub enum TransportError {
 /// Connects to a peer URL in a simulation.
 pub type Dial = Arc<dyn Fn(&str) -> Wire + Send + Sync>;
 /// A simulated connection that carries calls.
-pub type Wire = tower::util::BoxCloneSyncService<http::Request<Body>, http::Response<Body>, tower::BoxError>;
+pub type Wire =
+    tower::util::BoxCloneSyncService<http::Request<Body>, http::Response<Body>, tower::BoxError>;
 
 /// Connection of the gRPC client to one member.
 #[derive(Clone)]
@@ -97,21 +98,30 @@ impl tower::Service<http::Request<Body>> for Line {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let Some(traffic) = self.traffic.clone() else { return self.way.call(request) };
+        let Some(traffic) = self.traffic.clone() else {
+            return self.way.call(request);
+        };
         let received = traffic.clone();
         let sent = move |bytes| {
             traffic.sent.fetch_add(bytes, Ordering::Relaxed);
         };
-        let answer = self.way.call(request.map(|body| Body::new(Metered::new(body, sent))));
+        let answer = self
+            .way
+            .call(request.map(|body| Body::new(Metered::new(body, sent))));
         let count = move |bytes| {
             received.received.fetch_add(bytes, Ordering::Relaxed);
         };
-        answer.map_ok(|answer| answer.map(|body| Body::new(Metered::new(body, count)))).boxed()
+        answer
+            .map_ok(|answer| answer.map(|body| Body::new(Metered::new(body, count))))
+            .boxed()
     }
 }
 
 impl Way {
-    fn call(&mut self, request: http::Request<Body>) -> <Line as tower::Service<http::Request<Body>>>::Future {
+    fn call(
+        &mut self,
+        request: http::Request<Body>,
+    ) -> <Line as tower::Service<http::Request<Body>>>::Future {
         match self {
             Way::Channel(channel) => channel.call(request).map_err(Into::into).boxed(),
             Way::Wire(wire) => wire.call(request),
@@ -154,7 +164,9 @@ impl Transport {
     pub fn client(&self, id: u64) -> Result<PeerClient<Line>, TransportError> {
         let urls = self.directory.address(id).unwrap_or_default();
         let attempt = self.attempts.lock().get(&id).copied().unwrap_or_default();
-        let url = urls.get(attempt % urls.len().max(1)).ok_or(TransportError::Unknown(id))?;
+        let url = urls
+            .get(attempt % urls.len().max(1))
+            .ok_or(TransportError::Unknown(id))?;
         let mut channels = self.channels.lock();
         if let Some((known, channel)) = channels.get(&id)
             && known == url
@@ -168,14 +180,22 @@ impl Transport {
             Some(dial) => Way::Wire(dial(url)),
             None => Way::Channel(connect(url, self.tls.clone())?),
         };
-        let channel = Line { way, traffic: self.directory.traffic(id) };
+        let channel = Line {
+            way,
+            traffic: self.directory.traffic(id),
+        };
         channels.insert(id, (url.clone(), channel.clone()));
         Ok(wrap(channel))
     }
 
     /// Returns a client for a URL whose member is not known yet.
     pub fn client_at(url: &str, tls: PeerTls) -> Result<PeerClient<Line>, TransportError> {
-        connect(url, tls).map(|channel| wrap(Line { way: Way::Channel(channel), traffic: None }))
+        connect(url, tls).map(|channel| {
+            wrap(Line {
+                way: Way::Channel(channel),
+                traffic: None,
+            })
+        })
     }
 
     /// Records a failed call. The next call uses another of the member's URLs.
@@ -225,7 +245,9 @@ pub(crate) fn check(metadata: &MetadataMap, cluster: u64, member: u64) -> Result
     }
     let to = number(TO)?;
     if to != 0 && to != member {
-        return Err(Status::failed_precondition(format!("member ID mismatch: this is {member:x}, not {to:x}")));
+        return Err(Status::failed_precondition(format!(
+            "member ID mismatch: this is {member:x}, not {to:x}"
+        )));
     }
     number(FROM)
 }
@@ -246,7 +268,11 @@ fn connect(url: &str, tls: PeerTls) -> Result<Channel, TransportError> {
         .initial_stream_window_size(4 << 20)
         .initial_connection_window_size(16 << 20);
     let host = authority.host().trim_matches(['[', ']']).to_owned();
-    let address = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(2380));
+    let address = format!(
+        "{}:{}",
+        authority.host(),
+        authority.port_u16().unwrap_or(2380)
+    );
     let connector = tower::service_fn(move |_: Uri| {
         let (host, address, tls) = (host.clone(), address.clone(), tls.clone());
         async move { open(&host, &address, secure, &tls).await.map(TokioIo::new) }
@@ -260,8 +286,13 @@ async fn open(host: &str, address: &str, secure: bool, tls: &PeerTls) -> io::Res
     if !secure {
         return Ok(Box::new(Gathering::new(stream)));
     }
-    let config = tls.read().clone().ok_or_else(|| io::Error::other("no peer certificates are configured"))?;
+    let config = tls
+        .read()
+        .clone()
+        .ok_or_else(|| io::Error::other("no peer certificates are configured"))?;
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    let stream = tokio_rustls::TlsConnector::from(config).connect(name, stream).await?;
+    let stream = tokio_rustls::TlsConnector::from(config)
+        .connect(name, stream)
+        .await?;
     Ok(Box::new(Gathering::new(stream)))
 }

@@ -33,7 +33,11 @@ pub struct Gate(pub(crate) PeerTrust);
 
 impl Interceptor for Gate {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
-        if self.0.holds_for_host(request.extensions()) { Ok(request) } else { Err(Status::permission_denied(NO_PROOF)) }
+        if self.0.holds_for_host(request.extensions()) {
+            Ok(request)
+        } else {
+            Err(Status::permission_denied(NO_PROOF))
+        }
     }
 }
 
@@ -48,7 +52,8 @@ impl PeerTrust {
     /// one of their hosts.
     pub(crate) fn holds_for_member(self, connection: &Extensions, urls: &PeerAddress) -> bool {
         self == PeerTrust::Unverified
-            || certificate(connection).is_some_and(|shown| urls.iter().any(|url| is_valid_for(shown, url)))
+            || certificate(connection)
+                .is_some_and(|shown| urls.iter().any(|url| is_valid_for(shown, url)))
     }
 
     /// Returns whether a member at this URL may be called.
@@ -62,17 +67,30 @@ fn certificate(connection: &Extensions) -> Option<&[u8]> {
 }
 
 fn names_host(certificate: &[u8]) -> bool {
-    let Ok((_, certificate)) = x509_parser::parse_x509_certificate(certificate) else { return false };
-    let Ok(Some(names)) = certificate.subject_alternative_name() else { return false };
-    names.value.general_names.iter().any(|name| matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_)))
+    let Ok((_, certificate)) = x509_parser::parse_x509_certificate(certificate) else {
+        return false;
+    };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else {
+        return false;
+    };
+    names
+        .value
+        .general_names
+        .iter()
+        .any(|name| matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_)))
 }
 
 fn is_valid_for(certificate: &[u8], url: &str) -> bool {
-    let Ok(uri) = url.parse::<Uri>() else { return false };
+    let Ok(uri) = url.parse::<Uri>() else {
+        return false;
+    };
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-    let Ok(name) = ServerName::try_from(host) else { return false };
+    let Ok(name) = ServerName::try_from(host) else {
+        return false;
+    };
     let certificate = CertificateDer::from(certificate);
-    ParsedCertificate::try_from(&certificate).is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
+    ParsedCertificate::try_from(&certificate)
+        .is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
 }
 
 #[cfg(test)]
@@ -86,11 +104,18 @@ mod tests {
         let certificate = hosts.map(|hosts| {
             let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
             let params = CertificateParams::new(hosts).unwrap();
-            params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+            params
+                .self_signed(&KeyPair::generate().unwrap())
+                .unwrap()
+                .der()
+                .to_vec()
         });
         let mut extensions = Extensions::new();
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        extensions.insert(Peer { addr, certificates: certificate.into_iter().collect() });
+        extensions.insert(Peer {
+            addr,
+            certificates: certificate.into_iter().collect(),
+        });
         extensions
     }
 
@@ -114,8 +139,15 @@ mod tests {
         ] {
             let connection = connection(hosts);
             assert_eq!(trust.holds_for_host(&connection), host, "{hosts:?}");
-            assert_eq!(trust.holds_for_member(&connection, &urls), member, "{hosts:?}");
-            assert!(PeerTrust::Unverified.holds_for_member(&connection, &urls), "{hosts:?}");
+            assert_eq!(
+                trust.holds_for_member(&connection, &urls),
+                member,
+                "{hosts:?}"
+            );
+            assert!(
+                PeerTrust::Unverified.holds_for_member(&connection, &urls),
+                "{hosts:?}"
+            );
         }
         assert!(!trust.holds_for_host(&Extensions::new()));
     }

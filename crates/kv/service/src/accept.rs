@@ -68,7 +68,11 @@ pub(crate) async fn serve<S>(
     connected: Connected,
     shutdown: CancellationToken,
 ) where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
     S::Future: Send + 'static,
 {
     let graceful = GracefulShutdown::new();
@@ -86,7 +90,14 @@ pub(crate) async fn serve<S>(
         match accepted {
             Ok(stream) => {
                 let (tls, http, service) = (tls.clone(), http.clone(), service.clone());
-                connections.spawn(connection(stream, tls, http, service, intake.connection(), graceful.watcher()));
+                connections.spawn(connection(
+                    stream,
+                    tls,
+                    http,
+                    service,
+                    intake.connection(),
+                    graceful.watcher(),
+                ));
             }
             Err(error) => {
                 // Out of file descriptors, or the peer has closed the connection already.
@@ -109,7 +120,10 @@ fn log_panic(ended: Result<(), JoinError>) {
 
 fn builder(connected: Connected) -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
-    http.http1().timer(TokioTimer::new()).header_read_timeout(DEADLINE).max_buf_size(64 << 10);
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(DEADLINE)
+        .max_buf_size(64 << 10);
     http.http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(connected.streams)
@@ -133,7 +147,11 @@ async fn connection<S>(
     intake: Arc<Budget>,
     watcher: Watcher,
 ) where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
     S::Future: Send + 'static,
 {
     let stream = match stream {
@@ -141,7 +159,10 @@ async fn connection<S>(
         Stream::Socket(stream) => {
             // The process at the other end has no address.
             let addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-            let peer = Peer { addr, certificates: Arc::new([]) };
+            let peer = Peer {
+                addr,
+                certificates: Arc::new([]),
+            };
             return drive(stream, Connection { peer, intake }, &http, service, watcher).await;
         }
     };
@@ -149,17 +170,29 @@ async fn connection<S>(
     let _ = stream.set_nodelay(true);
     let Ok(addr) = stream.peer_addr() else { return };
     let Some(tls) = tls else {
-        let peer = Peer { addr, certificates: Arc::new([]) };
+        let peer = Peer {
+            addr,
+            certificates: Arc::new([]),
+        };
         return drive(stream, Connection { peer, intake }, &http, service, watcher).await;
     };
-    if tokio::time::timeout(DEADLINE, plain(&stream)).await.unwrap_or(true) {
+    if tokio::time::timeout(DEADLINE, plain(&stream))
+        .await
+        .unwrap_or(true)
+    {
         return refuse_plain(stream).await;
     }
     match tokio::time::timeout(DEADLINE, TlsAcceptor::from(tls).accept(stream)).await {
         Ok(Ok(stream)) => {
             let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
-            let certificates = shown.iter().map(|certificate| certificate.to_vec()).collect();
-            let connection = Connection { peer: Peer { addr, certificates }, intake };
+            let certificates = shown
+                .iter()
+                .map(|certificate| certificate.to_vec())
+                .collect();
+            let connection = Connection {
+                peer: Peer { addr, certificates },
+                intake,
+            };
             drive(stream, connection, &http, service, watcher).await;
         }
         Ok(Err(error)) => tracing::debug!(peer = %addr, %error, "TLS handshake failed"),
@@ -177,16 +210,26 @@ async fn plain(stream: &TcpStream) -> bool {
 
 /// Responds in plain text to a plain text request, with the text of Go's servers.
 async fn refuse_plain(mut stream: TcpStream) {
-    let answer = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+    let answer =
+        "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
     // The client may have closed the connection.
     let _ = stream.write_all(answer.as_bytes()).await;
     let _ = stream.shutdown().await;
 }
 
-async fn drive<T, S>(io: T, from: Connection, http: &auto::Builder<TokioExecutor>, service: S, watcher: Watcher)
-where
+async fn drive<T, S>(
+    io: T,
+    from: Connection,
+    http: &auto::Builder<TokioExecutor>,
+    service: S,
+    watcher: Watcher,
+) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
     S::Future: Send + 'static,
 {
     let addr = from.peer.addr;
@@ -197,7 +240,12 @@ where
         request.extensions_mut().insert(from.clone());
         counted.clone().during(service.call(request))
     });
-    let work = |io| watcher.watch(http.serve_connection(TokioIo::new(io), service).into_owned());
+    let work = |io| {
+        watcher.watch(
+            http.serve_connection(TokioIo::new(io), service)
+                .into_owned(),
+        )
+    };
     if let Some(Err(error)) = corked::drive(io, calls, work).await {
         tracing::debug!(peer = %addr, %error, "connection ended");
     }
@@ -213,17 +261,31 @@ mod tests {
     async fn connections_are_closed_at_the_end_of_the_drain_time() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let never = service_fn(|_: Request<Incoming>| std::future::pending::<Result<Response<Body>, Infallible>>());
+        let never = service_fn(|_: Request<Incoming>| {
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
         let stop = CancellationToken::new();
-        let serving = serve(Listener::Port(listener), None, never, Budget::new(), Connected::default(), stop.clone());
+        let serving = serve(
+            Listener::Port(listener),
+            None,
+            never,
+            Budget::new(),
+            Connected::default(),
+            stop.clone(),
+        );
         let client = async {
             let mut stream = TcpStream::connect(address).await.unwrap();
-            stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            stream
+                .write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+                .await
+                .unwrap();
             tokio::time::sleep(Duration::from_millis(100)).await;
             stop.cancel();
             stream.read(&mut [0]).await
         };
-        let (closed, ()) = tokio::time::timeout(2 * DRAIN, async { tokio::join!(client, serving) }).await.unwrap();
+        let (closed, ()) = tokio::time::timeout(2 * DRAIN, async { tokio::join!(client, serving) })
+            .await
+            .unwrap();
         assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
     }
 }

@@ -17,7 +17,11 @@ use std::sync::{Arc, mpsc};
 /// its state does not contain it.
 pub(crate) fn go_on(folder: &DataFolder, identity: Identity, me: Member) -> Result<()> {
     let (wal, contents) = Wal::open(&folder.below("member/wal")?, Arc::new(|_| {}))?;
-    let envelope = Envelope { internal: true, command: Some(Command::MemberAlone(me)), ..Envelope::default() };
+    let envelope = Envelope {
+        internal: true,
+        command: Some(Command::MemberAlone(me)),
+        ..Envelope::default()
+    };
     let mut commands = BytesMut::new();
     encode_into(&mut commands, &envelope);
     let takeover = kv_raft::alone(&contents, identity.member, commands.freeze());

@@ -5,7 +5,10 @@ use crate::settings::Serve;
 use crate::sockets;
 use crate::urls;
 use anyhow::{Context, Result, bail};
-use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -19,7 +22,9 @@ const LONGEST: u32 = 100;
 pub(crate) fn completed(mut flags: Serve) -> Result<Serve> {
     let folder = flags.data_folder().join("fixtures");
     let auto = flags.auto_tls.clone();
-    if (auto.auto_tls || auto.peer_auto_tls) && !(1..=LONGEST).contains(&auto.self_signed_cert_validity) {
+    if (auto.auto_tls || auto.peer_auto_tls)
+        && !(1..=LONGEST).contains(&auto.self_signed_cert_validity)
+    {
         bail!(
             "--self-signed-cert-validity {} is invalid: it is a number of years from 1 to {LONGEST}",
             auto.self_signed_cert_validity
@@ -33,7 +38,11 @@ pub(crate) fn completed(mut flags: Serve) -> Result<Serve> {
                 ("listen-client-urls", &flags.listen_client_urls),
                 ("listen-client-http-urls", &flags.listen_client_http_urls),
             ];
-            let (certificate, key) = made(&folder.join("client"), &lists, auto.self_signed_cert_validity)?;
+            let (certificate, key) = made(
+                &folder.join("client"),
+                &lists,
+                auto.self_signed_cert_validity,
+            )?;
             (flags.cert_file, flags.key_file) = (Some(certificate), Some(key));
         }
     }
@@ -42,7 +51,8 @@ pub(crate) fn completed(mut flags: Serve) -> Result<Serve> {
             tracing::warn!("ignoring peer auto TLS since certs given");
         } else {
             let lists = [("listen-peer-urls", &flags.listen_peer_urls)];
-            let (certificate, key) = made(&folder.join("peer"), &lists, auto.self_signed_cert_validity)?;
+            let (certificate, key) =
+                made(&folder.join("peer"), &lists, auto.self_signed_cert_validity)?;
             (flags.peer_cert_file, flags.peer_key_file) = (Some(certificate), Some(key));
         }
     }
@@ -62,18 +72,30 @@ fn made(folder: &Path, lists: &[(&str, &String)], years: u32) -> Result<(PathBuf
         let (_, list) = sockets::split(flag, list)?;
         hosts.extend(urls::parse(flag, &list)?.into_iter().map(|url| url.host));
     }
-    let signed = sign(hosts, SystemTime::now() + YEAR * years).context("a certificate can't be made")?;
+    let signed =
+        sign(hosts, SystemTime::now() + YEAR * years).context("a certificate can't be made")?;
     let failed = || format!("the certificate can't be written to {}", folder.display());
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(failed)?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .with_context(failed)?;
     // The key first: if the certificate is missing, the next start creates both again.
-    write(&key, &signed.1).and_then(|()| write(&certificate, &signed.0)).with_context(failed)?;
+    write(&key, &signed.1)
+        .and_then(|()| write(&certificate, &signed.0))
+        .with_context(failed)?;
     tracing::warn!(path = %certificate.display(), years, "using a self-signed certificate");
     Ok((certificate, key))
 }
 
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     let next = path.with_extension("tmp");
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&next)?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&next)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&next, path)
@@ -82,10 +104,15 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 fn sign(hosts: Vec<String>, until: SystemTime) -> Result<(String, String), rcgen::Error> {
     let mut params = CertificateParams::new(hosts)?;
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::OrganizationName, "etcd");
+    params
+        .distinguished_name
+        .push(DnType::OrganizationName, "etcd");
     // etcd creates CA certificates, which strict clients reject for a server.
     params.is_ca = IsCa::NoCa;
-    params.key_usages = vec![KeyUsagePurpose::KeyEncipherment, KeyUsagePurpose::DigitalSignature];
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyEncipherment,
+        KeyUsagePurpose::DigitalSignature,
+    ];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.not_before = SystemTime::now().into();
     params.not_after = until.into();

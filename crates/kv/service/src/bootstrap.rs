@@ -37,11 +37,18 @@ pub(crate) fn member_id(peer_urls: &[String], salt: &str) -> u64 {
 
 /// Returns the ID of a cluster.
 pub(crate) fn cluster_id(members: &BTreeSet<u64>) -> u64 {
-    first_bytes(members.iter().fold(Sha1::new(), |hash, id| hash.chain_update(id.to_be_bytes())))
+    first_bytes(
+        members
+            .iter()
+            .fold(Sha1::new(), |hash, id| hash.chain_update(id.to_be_bytes())),
+    )
 }
 
 fn first_bytes(hash: Sha1) -> u64 {
-    hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+    hash.finalize()
+        .iter()
+        .take(8)
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// Returns the members that the flags name.
@@ -49,7 +56,12 @@ pub(crate) fn initial_members(initial_cluster: &str, token: &str) -> Result<Vec<
     let listed = urls::parse_cluster(initial_cluster)?;
     let members = listed.into_iter().map(|(name, peer_ur_ls)| {
         let id = member_id(&peer_ur_ls, token);
-        Member { id, name, peer_ur_ls, ..Member::default() }
+        Member {
+            id,
+            name,
+            peer_ur_ls,
+            ..Member::default()
+        }
     });
     Ok(members.collect())
 }
@@ -86,8 +98,13 @@ pub(crate) async fn first_start(
 /// the directory and writing the first log entry. They are ignored if the log has an entry.
 pub(crate) fn unfinished(flags: &Serve, identity: Identity, members: &[Member]) -> BTreeSet<u64> {
     let voters: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
-    let new = matches!(flags.initial_cluster_state, ClusterState::New) && cluster_id(&voters) == identity.cluster;
-    if new && voters.contains(&identity.member) { voters } else { BTreeSet::new() }
+    let new = matches!(flags.initial_cluster_state, ClusterState::New)
+        && cluster_id(&voters) == identity.cluster;
+    if new && voters.contains(&identity.member) {
+        voters
+    } else {
+        BTreeSet::new()
+    }
 }
 
 /// Rejects a data directory whose cluster differs from that of the members which respond at the
@@ -99,8 +116,15 @@ pub(crate) async fn check_cluster(
     members: &[Member],
     tls: &PeerTls,
 ) -> Result<()> {
-    let others: Vec<Member> = members.iter().filter(|member| member.name != flags.name).cloned().collect();
-    let mine = Member { name: flags.name.clone(), ..Member::default() };
+    let others: Vec<Member> = members
+        .iter()
+        .filter(|member| member.name != flags.name)
+        .cloned()
+        .collect();
+    let mine = Member {
+        name: flags.name.clone(),
+        ..Member::default()
+    };
     let infos = running(&others, &mine, tls, Duration::from_millis(400)).await;
     match infos.first() {
         Some(info) if infos.iter().all(|info| info.cluster != identity.cluster) => bail!(
@@ -123,8 +147,12 @@ pub(crate) fn check_member(
     members: &[Member],
     owner: Option<&str>,
 ) -> Result<()> {
-    let Some(owner) = owner.filter(|owner| !owner.is_empty() && *owner != flags.name) else { return Ok(()) };
-    let other = members.iter().any(|member| member.name == flags.name && member.id != identity.member);
+    let Some(owner) = owner.filter(|owner| !owner.is_empty() && *owner != flags.name) else {
+        return Ok(());
+    };
+    let other = members
+        .iter()
+        .any(|member| member.name == flags.name && member.id != identity.member);
     if other {
         bail!(
             "the data folder {} is that of member {owner:?}, and --name is {:?} with other peer URLs: start {owner:?} with it, or give \
@@ -139,7 +167,10 @@ pub(crate) fn check_member(
 
 async fn begin(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Bootstrap> {
     let voters: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
-    let identity = Identity { cluster: cluster_id(&voters), member: mine.id };
+    let identity = Identity {
+        cluster: cluster_id(&voters),
+        member: mine.id,
+    };
     for info in running(members, mine, tls, Duration::from_millis(400)).await {
         if info.cluster != identity.cluster {
             bail!(
@@ -149,7 +180,10 @@ async fn begin(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Boots
                 identity.cluster
             );
         }
-        let started = info.members.iter().any(|member| member.id == mine.id && !member.client_ur_ls.is_empty());
+        let started = info
+            .members
+            .iter()
+            .any(|member| member.id == mine.id && !member.client_ur_ls.is_empty());
         if started || info.removed.contains(&mine.id) {
             bail!(
                 "member {:x} has already been bootstrapped, and its data folder is empty; to replace it, remove it with \
@@ -158,7 +192,11 @@ async fn begin(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Boots
             );
         }
     }
-    Ok(Bootstrap { identity, members: members.to_vec(), begin: voters })
+    Ok(Bootstrap {
+        identity,
+        members: members.to_vec(),
+        begin: voters,
+    })
 }
 
 async fn join(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Bootstrap> {
@@ -167,7 +205,8 @@ async fn join(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Bootst
         "no member of the existing cluster answers at the peer URLs in --initial-cluster: check them, and that the cluster runs",
     )?;
     let same = |member: &&Member| {
-        member.peer_ur_ls.iter().collect::<BTreeSet<_>>() == mine.peer_ur_ls.iter().collect::<BTreeSet<_>>()
+        member.peer_ur_ls.iter().collect::<BTreeSet<_>>()
+            == mine.peer_ur_ls.iter().collect::<BTreeSet<_>>()
     };
     let me = info.members.iter().find(same).with_context(|| {
         format!(
@@ -181,14 +220,28 @@ async fn join(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Bootst
             me.id
         );
     }
-    let identity = Identity { cluster: info.cluster, member: me.id };
-    Ok(Bootstrap { identity, members: info.members, begin: BTreeSet::new() })
+    let identity = Identity {
+        cluster: info.cluster,
+        member: me.id,
+    };
+    Ok(Bootstrap {
+        identity,
+        members: info.members,
+        begin: BTreeSet::new(),
+    })
 }
 
 /// Requests the cluster's description from the other members and returns the responses.
-async fn running(members: &[Member], mine: &Member, tls: &PeerTls, patience: Duration) -> Vec<ClusterInfo> {
+async fn running(
+    members: &[Member],
+    mine: &Member,
+    tls: &PeerTls,
+    patience: Duration,
+) -> Vec<ClusterInfo> {
     let others = members.iter().filter(|member| member.name != mine.name);
-    let urls: Vec<String> = others.flat_map(|member| member.peer_ur_ls.clone()).collect();
+    let urls: Vec<String> = others
+        .flat_map(|member| member.peer_ur_ls.clone())
+        .collect();
     let asked = urls.into_iter().map(|url| async move {
         let deadline = tokio::time::Instant::now() + patience;
         loop {
@@ -202,7 +255,11 @@ async fn running(members: &[Member], mine: &Member, tls: &PeerTls, patience: Dur
             }
         }
     });
-    futures::future::join_all(asked).await.into_iter().flatten().collect()
+    futures::future::join_all(asked)
+        .await
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 #[cfg(test)]
@@ -215,6 +272,9 @@ mod tests {
         // IDs of an etcd with default flags: member 8e9e05c52164694d of cluster cdf818194e3a8c32.
         let members = initial_members("default=http://localhost:2380", "etcd-cluster").unwrap();
         assert_eq!(members[0].id, 0x8e9e_05c5_2164_694d);
-        assert_eq!(cluster_id(&BTreeSet::from([members[0].id])), 0xcdf8_1819_4e3a_8c32);
+        assert_eq!(
+            cluster_id(&BTreeSet::from([members[0].id])),
+            0xcdf8_1819_4e3a_8c32
+        );
     }
 }

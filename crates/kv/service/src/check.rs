@@ -18,7 +18,8 @@ const CACHE: u64 = 32 << 20;
 const LOST: &str = "restore this member from a snapshot (kvstore snapshot restore), or, in a cluster, remove it with \
                     `member remove`, empty its data folder and add it again";
 /// Advice for a state that can't be read.
-const REBUILD: &str = "start the member: it renames the state and rebuilds it from the log or from another member";
+const REBUILD: &str =
+    "start the member: it renames the state and rebuilds it from the log or from another member";
 
 /// Summary of a log.
 struct Log {
@@ -44,18 +45,30 @@ pub(crate) fn check(path: &Path, work: &Path) -> Result<()> {
         bail!("{} is not a directory", path.display());
     }
     let folder = DataFolder::look(path)?;
-    let identity =
-        folder.identity().with_context(|| format!("{} is not a data directory of kvstore", path.display()))?;
-    print(&format!("identity: member {:x} of cluster {:x}", identity.member, identity.cluster))?;
+    let identity = folder
+        .identity()
+        .with_context(|| format!("{} is not a data directory of kvstore", path.display()))?;
+    print(&format!(
+        "identity: member {:x} of cluster {:x}",
+        identity.member, identity.cluster
+    ))?;
     let mut damage = Vec::new();
     let log = look_at_log(&path.join("member/wal"));
     tell("log", log.as_ref().map(Log::summary), &mut damage)?;
     let state = look_at_state(&path.join("member/state"), work);
-    tell("state", state.as_ref().map(|state| state.summary.clone()), &mut damage)?;
+    tell(
+        "state",
+        state.as_ref().map(|state| state.summary.clone()),
+        &mut damage,
+    )?;
     if let (Ok(log), Ok(state)) = (log, state) {
         let rows = path.join("member/received").join(INSTALLING);
         let together = fit(&log, &state, rows.exists()).map_err(anyhow::Error::msg);
-        tell("log and state", together.as_ref().map(Clone::clone), &mut damage)?;
+        tell(
+            "log and state",
+            together.as_ref().map(Clone::clone),
+            &mut damage,
+        )?;
     }
     match damage.as_slice() {
         [] => Ok(()),
@@ -75,15 +88,23 @@ fn tell(part: &str, found: Result<String, &anyhow::Error>, damage: &mut Vec<Stri
 
 /// Formats an error with those of its causes that its text does not contain yet.
 fn whole(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
-        "" => cause,
-        told if told.contains(&cause) => text,
-        _ => format!("{text}: {cause}"),
-    })
+    error
+        .chain()
+        .map(ToString::to_string)
+        .fold(String::new(), |text, cause| match text.as_str() {
+            "" => cause,
+            told if told.contains(&cause) => text,
+            _ => format!("{text}: {cause}"),
+        })
 }
 
 fn look_at_log(folder: &Path) -> Result<Log> {
-    let Contents { purged, entries, torn, .. } = kv_wal::look(folder)?;
+    let Contents {
+        purged,
+        entries,
+        torn,
+        ..
+    } = kv_wal::look(folder)?;
     let purged = purged.map_or(0, |(index, _)| index);
     let mut next = None;
     for (index, entry) in &entries {
@@ -91,17 +112,25 @@ fn look_at_log(folder: &Path) -> Result<Log> {
             bail!("entries are missing before entry {index}; {LOST}");
         }
         next = Some(index + 1);
-        let commands =
-            kv_raft::commands(*index, entry).with_context(|| format!("entry {index} is malformed; {LOST}"))?;
+        let commands = kv_raft::commands(*index, entry)
+            .with_context(|| format!("entry {index} is malformed; {LOST}"))?;
         if commands.is_some_and(|commands| decode_batch(commands).is_none()) {
             bail!("the commands of entry {index} can't be decoded; {LOST}");
         }
     }
-    if entries.front().is_some_and(|(first, _)| *first > purged + 1) {
+    if entries
+        .front()
+        .is_some_and(|(first, _)| *first > purged + 1)
+    {
         bail!("entries are missing after entry {purged}; {LOST}");
     }
     let last = entries.back().map_or(purged, |(last, _)| *last);
-    Ok(Log { purged, last, entries: entries.len(), torn })
+    Ok(Log {
+        purged,
+        last,
+        entries: entries.len(),
+        torn,
+    })
 }
 
 impl Log {
@@ -109,7 +138,12 @@ impl Log {
         let torn = self.torn.map_or(String::new(), |bytes| {
             format!(", and {bytes} bytes of a write that was never acknowledged, which the next start cuts off")
         });
-        format!("{} entries, from {} to {}{torn}", self.entries, self.purged + 1, self.last)
+        format!(
+            "{} entries, from {} to {}{torn}",
+            self.entries,
+            self.purged + 1,
+            self.last
+        )
     }
 }
 
@@ -129,7 +163,10 @@ fn look_at_state(folder: &Path, work: &Path) -> Result<State> {
     }
     let copy = Copy(work.join(format!("kvstore-check-{}", std::process::id())));
     copy_folder(folder, &copy.0).with_context(|| {
-        format!("a copy of the state can't be created in {}; choose another directory with --work-dir", work.display())
+        format!(
+            "a copy of the state can't be created in {}; choose another directory with --work-dir",
+            work.display()
+        )
     })?;
     let readable = || format!("{} can't be read; {REBUILD}", folder.display());
     let engine = kv_engine::open(&copy.0, None, CACHE).with_context(readable)?;
@@ -147,7 +184,10 @@ fn look_at_state(folder: &Path, work: &Path) -> Result<State> {
     let store = machine.store();
     let (hash, revision, compacted) = store.hash(0).with_context(readable)?;
     let position = machine.place().position;
-    let applied = position.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes);
+    let applied = position
+        .get(..8)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(0, u64::from_be_bytes);
     let summary = format!(
         "at entry {applied}, revision {revision} (compacted at {compacted}), {} keys, hash {hash}, {} leases, {} members, \
          {} users and {} roles, authentication {}",
@@ -156,9 +196,17 @@ fn look_at_state(folder: &Path, work: &Path) -> Result<State> {
         machine.members(|members| members.list().len()),
         machine.auth(|auth| auth.users().count()),
         machine.auth(|auth| auth.roles().count()),
-        if machine.auth(|auth| auth.enabled) { "on" } else { "off" },
+        if machine.auth(|auth| auth.enabled) {
+            "on"
+        } else {
+            "off"
+        },
     );
-    Ok(State { applied, incomplete: machine.incomplete(), summary })
+    Ok(State {
+        applied,
+        incomplete: machine.incomplete(),
+        summary,
+    })
 }
 
 fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
@@ -178,8 +226,16 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
 /// Checks that the log continues where the state ends.
 fn fit(log: &Log, state: &State, rows: bool) -> Result<String, String> {
     match state.incomplete {
-        true if rows => return Ok("the leader's state was being installed; the next start repeats it".to_owned()),
-        true => return Err(format!("the leader's state was being installed and is gone; {LOST}")),
+        true if rows => {
+            return Ok(
+                "the leader's state was being installed; the next start repeats it".to_owned(),
+            );
+        }
+        true => {
+            return Err(format!(
+                "the leader's state was being installed and is gone; {LOST}"
+            ));
+        }
         false => {}
     }
     if state.applied < log.purged {
@@ -195,7 +251,10 @@ fn fit(log: &Log, state: &State, rows: bool) -> Result<String, String> {
             state.applied, log.last
         ));
     }
-    Ok(format!("they belong together; {} entries are to be applied at the next start", log.last - state.applied))
+    Ok(format!(
+        "they belong together; {} entries are to be applied at the next start",
+        log.last - state.applied
+    ))
 }
 
 #[cfg(test)]
@@ -203,8 +262,21 @@ mod tests {
     use super::*;
 
     fn fits(purged: u64, last: u64, applied: u64, incomplete: bool) -> Result<String, String> {
-        let log = Log { purged, last, entries: 0, torn: None };
-        fit(&log, &State { applied, incomplete, summary: String::new() }, false)
+        let log = Log {
+            purged,
+            last,
+            entries: 0,
+            torn: None,
+        };
+        fit(
+            &log,
+            &State {
+                applied,
+                incomplete,
+                summary: String::new(),
+            },
+            false,
+        )
     }
 
     #[test]
@@ -215,7 +287,9 @@ mod tests {
         );
         assert!(fits(3, 3, 3, false).is_ok());
         assert!(fits(5, 9, 4, false).is_err_and(|reason| reason.contains("begins at entry 6")));
-        assert!(fits(5, 9, 10, false).is_err_and(|reason| reason.contains("lost what was promised")));
+        assert!(
+            fits(5, 9, 10, false).is_err_and(|reason| reason.contains("lost what was promised"))
+        );
         assert!(fits(5, 9, 0, true).is_err_and(|reason| reason.contains("being installed")));
     }
 }

@@ -130,21 +130,37 @@ impl Core {
 
     /// Returns whether this member is a learner.
     pub fn is_learner(&self) -> bool {
-        self.machine.members(|members| members.get(self.identity.member).is_some_and(|member| member.is_learner))
+        self.machine.members(|members| {
+            members
+                .get(self.identity.member)
+                .is_some_and(|member| member.is_learner)
+        })
     }
 
     /// Rejects a request that a learner does not serve.
     pub fn not_for_learners(&self) -> Result<(), Status> {
-        if self.is_learner() { Err(status(Refusal::NotForLearner)) } else { Ok(()) }
+        if self.is_learner() {
+            Err(status(Refusal::NotForLearner))
+        } else {
+            Ok(())
+        }
     }
 
     /// Proposes a command and waits until this member has applied it.
-    pub async fn submit(&self, caller: &Caller, command: Command) -> Result<(Outcome, Option<ResponseHeader>), Status> {
+    pub async fn submit(
+        &self,
+        caller: &Caller,
+        command: Command,
+    ) -> Result<(Outcome, Option<ResponseHeader>), Status> {
         let (outcome, revision) = self.submit_raw(caller, command).await.map_err(status)?;
         Ok((outcome, self.header_at(revision)))
     }
 
-    pub async fn submit_raw(&self, caller: &Caller, command: Command) -> Result<(Outcome, i64), Refusal> {
+    pub async fn submit_raw(
+        &self,
+        caller: &Caller,
+        command: Command,
+    ) -> Result<(Outcome, i64), Refusal> {
         self.machine.check_command(caller, &command)?;
         let (request, receiver) = self.machine.wait();
         let bytes = self.encoded(caller, command, request);
@@ -163,7 +179,10 @@ impl Core {
     /// Proposes a command that is only valid while this member is the leader.
     pub async fn submit_leading(&self, command: Command) -> Result<(Outcome, i64), Refusal> {
         let (request, receiver) = self.machine.wait();
-        if let Err(e) = self.node.propose_leading(self.encoded(&Caller::internal(), command, request), request) {
+        if let Err(e) = self
+            .node
+            .propose_leading(self.encoded(&Caller::internal(), command, request), request)
+        {
             self.machine.give_up(request);
             return Err(of_node(&e));
         }
@@ -184,7 +203,11 @@ impl Core {
         bytes.freeze()
     }
 
-    async fn reply(&self, request: u64, receiver: oneshot::Receiver<Reply>) -> Result<(Outcome, i64), Refusal> {
+    async fn reply(
+        &self,
+        request: u64,
+        receiver: oneshot::Receiver<Reply>,
+    ) -> Result<(Outcome, i64), Refusal> {
         tokio::select! {
             reply = tokio::time::timeout(self.bounds.request_timeout, receiver) => match reply {
                 Ok(Ok(reply)) => {
@@ -234,7 +257,8 @@ impl Core {
             () = self.shutdown.cancelled() => Err(Refusal::Stopped),
         };
         slow::passed(Phase::Current);
-        self.meters.read_barrier(began.elapsed() > self.bounds.slow_request, done.is_ok());
+        self.meters
+            .read_barrier(began.elapsed() > self.bounds.slow_request, done.is_ok());
         done.map_err(status)
     }
 
@@ -242,17 +266,25 @@ impl Core {
     pub fn logged_in(&self, token: &str) -> Option<Caller> {
         match &self.jwt {
             Some(jwt) => jwt.caller(token),
-            None => {
-                self.machine.token_user(&tokens::known_form(token)?).map(|user| Caller { user, ..Caller::default() })
-            }
+            None => self
+                .machine
+                .token_user(&tokens::known_form(token)?)
+                .map(|user| Caller {
+                    user,
+                    ..Caller::default()
+                }),
         }
     }
 
     /// Waits until this member has applied the login that issued a simple token, which may lag
     /// behind the issuing member. Gives up after the request timeout.
     pub async fn login_applied(&self, token: &str) {
-        let index = token.rsplit_once('.').and_then(|(_, index)| index.parse::<u64>().ok());
-        let (None, Some(index)) = (&self.jwt, index) else { return };
+        let index = token
+            .rsplit_once('.')
+            .and_then(|(_, index)| index.parse::<u64>().ok());
+        let (None, Some(index)) = (&self.jwt, index) else {
+            return;
+        };
         let mut applied = self.machine.applied();
         let reached = applied.wait_for(|at: &u64| *at >= index);
         // After a timeout the token is rejected as unknown.
@@ -265,24 +297,42 @@ impl Core {
             return Ok(Caller::default());
         }
         if let Some(token) = token(request) {
-            return self.logged_in(&token).ok_or_else(|| status(Refusal::InvalidToken));
+            return self
+                .logged_in(&token)
+                .ok_or_else(|| status(Refusal::InvalidToken));
         }
-        let connection = request.extensions().get::<Connection>().filter(|_| self.bounds.client_cert_auth);
+        let connection = request
+            .extensions()
+            .get::<Connection>()
+            .filter(|_| self.bounds.client_cert_auth);
         let shown = connection.and_then(|connection| connection.peer.certificates.first());
-        let user = shown.and_then(|certificate| common_name(certificate)).unwrap_or_default();
-        Ok(Caller { user, ..Caller::default() })
+        let user = shown
+            .and_then(|certificate| common_name(certificate))
+            .unwrap_or_default();
+        Ok(Caller {
+            user,
+            ..Caller::default()
+        })
     }
 }
 
 /// Returns the token of a request.
 pub(crate) fn token<T>(request: &Request<T>) -> Option<String> {
-    let token = request.metadata().get("token").or_else(|| request.metadata().get("authorization"))?;
+    let token = request
+        .metadata()
+        .get("token")
+        .or_else(|| request.metadata().get("authorization"))?;
     Some(token.to_str().unwrap_or_default().to_owned())
 }
 
 /// Returns the common name of a certificate's subject.
 pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
+    let name = certificate
+        .subject()
+        .iter_common_name()
+        .next()?
+        .as_str()
+        .ok()?;
     Some(name.to_owned())
 }

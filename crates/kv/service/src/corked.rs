@@ -22,13 +22,21 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(crate) struct Corked<T>(Arc<Mutex<Gathered<T>>>);
 
 impl<T: AsyncRead + Unpin> AsyncRead for Corked<T> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(self.0.lock().inner()).poll_read(cx, buf)
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.0.lock().poll_write(cx, &[IoSlice::new(bytes)])
     }
 
@@ -73,7 +81,11 @@ impl Calls {
 }
 
 /// Drives `work` on a coalescing connection. Returns `None` if the peer has closed it.
-pub(crate) async fn drive<T, F>(inner: T, calls: Calls, work: impl FnOnce(Corked<T>) -> F) -> Option<F::Output>
+pub(crate) async fn drive<T, F>(
+    inner: T,
+    calls: Calls,
+    work: impl FnOnce(Corked<T>) -> F,
+) -> Option<F::Output>
 where
     T: AsyncRead + AsyncWrite + Unpin,
     F: Future,
@@ -93,7 +105,9 @@ where
             result = Some(output);
         }
         match ready!(gathered.lock().poll_send(cx)) {
-            Ok(()) => result.take().map_or(Poll::Pending, |output| Poll::Ready(Some(output))),
+            Ok(()) => result
+                .take()
+                .map_or(Poll::Pending, |output| Poll::Ready(Some(output))),
             Err(error) => {
                 tracing::debug!(%error, "an answer can't be sent");
                 Poll::Ready(None)

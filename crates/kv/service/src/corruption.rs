@@ -58,16 +58,27 @@ impl Hashed {
 /// Returns the members whose data differ from those of a majority of all `members`, or `EVERYBODY`
 /// if there is no majority.
 fn corrupt(mine: (u64, Hashed), others: &[(u64, Hashed)], members: usize) -> BTreeSet<u64> {
-    let mut having: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::from([(mine.1.hash, BTreeSet::from([mine.0]))]);
-    for (member, theirs) in others.iter().filter(|(_, theirs)| theirs.comparable(&mine.1)) {
+    let mut having: BTreeMap<u32, BTreeSet<u64>> =
+        BTreeMap::from([(mine.1.hash, BTreeSet::from([mine.0]))]);
+    for (member, theirs) in others
+        .iter()
+        .filter(|(_, theirs)| theirs.comparable(&mine.1))
+    {
         having.entry(theirs.hash).or_default().insert(*member);
     }
     if having.len() == 1 {
         return BTreeSet::new();
     }
-    let majority = having.iter().find(|(_, members_having)| members_having.len() > members / 2).map(|(hash, _)| *hash);
+    let majority = having
+        .iter()
+        .find(|(_, members_having)| members_having.len() > members / 2)
+        .map(|(hash, _)| *hash);
     match majority {
-        Some(right) => having.into_iter().filter(|(hash, _)| *hash != right).flat_map(|(_, who)| who).collect(),
+        Some(right) => having
+            .into_iter()
+            .filter(|(hash, _)| *hash != right)
+            .flat_map(|(_, who)| who)
+            .collect(),
         None => BTreeSet::from([EVERYBODY]),
     }
 }
@@ -75,13 +86,19 @@ fn corrupt(mine: (u64, Hashed), others: &[(u64, Hashed)], members: usize) -> BTr
 /// Returns the hash up to a revision (0: the current one). It is computed on a blocking thread.
 pub(crate) async fn hash(core: &Arc<Core>, revision: i64) -> Result<Hashed, Refusal> {
     let (store, began) = (core.store().clone(), Instant::now());
-    let hashed = tokio::task::spawn_blocking(move || store.hash(revision)).await.map_err(|error| {
-        tracing::error!(%error, "the hash can't be made");
-        Refusal::Stopped
-    })?;
+    let hashed = tokio::task::spawn_blocking(move || store.hash(revision))
+        .await
+        .map_err(|error| {
+            tracing::error!(%error, "the hash can't be made");
+            Refusal::Stopped
+        })?;
     core.meters.hash.observe(began.elapsed());
     let (hash, revision, compacted) = hashed?;
-    Ok(Hashed { hash, revision, compacted })
+    Ok(Hashed {
+        hash,
+        revision,
+        compacted,
+    })
 }
 
 /// Returns the hash for a peer, after this member has applied the revision.
@@ -99,18 +116,36 @@ pub(crate) async fn answer(core: &Arc<Core>, revision: i64) -> Result<Hashed, Re
 async fn ask(core: &Arc<Core>, revision: i64) -> (Vec<(u64, Hashed)>, usize) {
     let mine = core.identity.member;
     let committed = core.machine.members(|members| members.list());
-    let known = if committed.is_empty() { &core.initial } else { &committed };
-    let others = known.iter().map(|member| member.id).filter(|id| *id != mine);
+    let known = if committed.is_empty() {
+        &core.initial
+    } else {
+        &committed
+    };
+    let others = known
+        .iter()
+        .map(|member| member.id)
+        .filter(|id| *id != mine);
     let asked = others.map(|id| async move {
         match questions::hash(core, id, revision, PATIENCE).await {
             Some(theirs) => Some((id, theirs)),
             None => {
-                tracing::warn!(member = format!("{id:x}"), revision, "this member's data can't be compared just now");
+                tracing::warn!(
+                    member = format!("{id:x}"),
+                    revision,
+                    "this member's data can't be compared just now"
+                );
                 None
             }
         }
     });
-    (futures::future::join_all(asked).await.into_iter().flatten().collect(), known.len())
+    (
+        futures::future::join_all(asked)
+            .await
+            .into_iter()
+            .flatten()
+            .collect(),
+        known.len(),
+    )
 }
 
 /// Returns an error if another member has different data at this member's revision.
@@ -118,10 +153,17 @@ pub(crate) async fn check_first(core: &Arc<Core>) -> Result<()> {
     let mine = hash(core, 0).await?;
     let (others, _) = ask(core, mine.revision).await;
     let differs = |theirs: &Hashed| theirs.comparable(&mine) && theirs.hash != mine.hash;
-    let who: Vec<String> =
-        others.iter().filter(|(_, theirs)| differs(theirs)).map(|(id, _)| format!("{id:x}")).collect();
+    let who: Vec<String> = others
+        .iter()
+        .filter(|(_, theirs)| differs(theirs))
+        .map(|(id, _)| format!("{id:x}"))
+        .collect();
     if who.is_empty() {
-        tracing::info!(revision = mine.revision, compared = others.len(), "the other members have the same data");
+        tracing::info!(
+            revision = mine.revision,
+            compared = others.len(),
+            "the other members have the same data"
+        );
         return Ok(());
     }
     bail!(
@@ -182,26 +224,51 @@ async fn pass(core: &Arc<Core>, revision: i64) -> bool {
 async fn round(core: &Arc<Core>, revision: i64) -> Result<(BTreeSet<u64>, bool), Refusal> {
     let mine = hash(core, revision).await?;
     let (others, members) = ask(core, mine.revision).await;
-    let compared = others.iter().filter(|(_, theirs)| theirs.comparable(&mine)).count();
-    tracing::debug!(revision = mine.revision, compared, members, "the members' data are compared");
-    Ok((corrupt((core.identity.member, mine), &others, members), compared + 1 == members))
+    let compared = others
+        .iter()
+        .filter(|(_, theirs)| theirs.comparable(&mine))
+        .count();
+    tracing::debug!(
+        revision = mine.revision,
+        compared,
+        members,
+        "the members' data are compared"
+    );
+    Ok((
+        corrupt((core.identity.member, mine), &others, members),
+        compared + 1 == members,
+    ))
 }
 
 async fn raise(core: &Core, member: u64) {
-    let corrupt = |alarm: &proto_etcd::etcdserverpb::AlarmMember| alarm.alarm() == AlarmType::Corrupt;
-    if core.machine.alarms().iter().any(|alarm| alarm.member_id == member && corrupt(alarm)) {
+    let corrupt =
+        |alarm: &proto_etcd::etcdserverpb::AlarmMember| alarm.alarm() == AlarmType::Corrupt;
+    if core
+        .machine
+        .alarms()
+        .iter()
+        .any(|alarm| alarm.member_id == member && corrupt(alarm))
+    {
         return;
     }
-    let request =
-        AlarmRequest { action: AlarmAction::Activate.into(), member_id: member, alarm: AlarmType::Corrupt.into() };
+    let request = AlarmRequest {
+        action: AlarmAction::Activate.into(),
+        member_id: member,
+        alarm: AlarmType::Corrupt.into(),
+    };
     let member = format!("{member:x}");
-    match core.submit_raw(&Caller::internal(), Command::Alarm(request)).await {
+    match core
+        .submit_raw(&Caller::internal(), Command::Alarm(request))
+        .await
+    {
         Ok(_) => tracing::error!(
             member,
             "this member has other data than a majority (0: no majority has the same): writes are refused until it is replaced and \
              the alarm is disarmed"
         ),
-        Err(refusal) => tracing::error!(member, %refusal, "the data differ, and the alarm can't be raised"),
+        Err(refusal) => {
+            tracing::error!(member, %refusal, "the data differ, and the alarm can't be raised")
+        }
     }
 }
 
@@ -210,12 +277,20 @@ mod tests {
     use super::*;
 
     fn at(hash: u32, revision: i64, compacted: i64) -> Hashed {
-        Hashed { hash, revision, compacted }
+        Hashed {
+            hash,
+            revision,
+            compacted,
+        }
     }
 
     fn check(mine: u32, others: &[(u64, Hashed)], members: usize, expect: &[u64]) {
         let found = corrupt((1, at(mine, 9, 3)), others, members);
-        assert_eq!(found, expect.iter().copied().collect(), "{mine} with {others:?} of {members}");
+        assert_eq!(
+            found,
+            expect.iter().copied().collect(),
+            "{mine} with {others:?} of {members}"
+        );
     }
 
     #[test]
@@ -225,7 +300,17 @@ mod tests {
         check(7, &[(2, at(7, 9, 3)), (3, at(8, 9, 3))], 3, &[3]);
         // The leader is the corrupt member.
         check(8, &[(2, at(7, 9, 3)), (3, at(7, 9, 3))], 3, &[1]);
-        check(7, &[(2, at(7, 9, 3)), (3, at(7, 9, 3)), (4, at(8, 9, 3)), (5, at(6, 9, 3))], 5, &[4, 5]);
+        check(
+            7,
+            &[
+                (2, at(7, 9, 3)),
+                (3, at(7, 9, 3)),
+                (4, at(8, 9, 3)),
+                (5, at(6, 9, 3)),
+            ],
+            5,
+            &[4, 5],
+        );
     }
 
     #[test]

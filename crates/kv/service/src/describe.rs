@@ -5,7 +5,9 @@ use crate::unary::Method;
 use bytes::Bytes;
 use prost::Message;
 use proto_etcd::etcdserverpb::request_op::Request as Op;
-use proto_etcd::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
+use proto_etcd::etcdserverpb::{
+    DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest,
+};
 use std::fmt::Write;
 
 /// Maximum number of bytes of a key in a log line.
@@ -18,14 +20,21 @@ pub(crate) fn call(method: Method, request: &Bytes, answer: Option<&Bytes>) -> S
     let text = match method {
         Method::Range => RangeRequest::decode(request.clone()).map(|request| range(&request)),
         Method::Put => PutRequest::decode(request.clone()).map(|request| put(&request)),
-        Method::DeleteRange => DeleteRangeRequest::decode(request.clone()).map(|request| delete(&request)),
+        Method::DeleteRange => {
+            DeleteRangeRequest::decode(request.clone()).map(|request| delete(&request))
+        }
         Method::Txn => TxnRequest::decode(request.clone()).map(|request| txn(&request)),
     };
     let text = text.unwrap_or_else(|_| "not a request".to_owned());
-    let (size, answer_size) = (request.len(), answer.map_or(0, |answer| answer.len().saturating_sub(PREFIX)));
+    let (size, answer_size) = (
+        request.len(),
+        answer.map_or(0, |answer| answer.len().saturating_sub(PREFIX)),
+    );
     let found = answer.filter(|_| method == Method::Range && answer_size > 0);
     let found = found.and_then(|answer| RangeResponse::decode(answer.slice(PREFIX..)).ok());
-    let found = found.map_or(String::new(), |found| format!(" with {} of {} keys", found.kvs.len(), found.count));
+    let found = found.map_or(String::new(), |found| {
+        format!(" with {} of {} keys", found.kvs.len(), found.count)
+    });
     format!("{text}; {size} bytes, answer {answer_size} bytes{found}")
 }
 
@@ -34,7 +43,11 @@ fn key(key: &[u8], end: &[u8]) -> String {
         let more = if key.len() > KEY { "..." } else { "" };
         format!("\"{}{more}\"", key.get(..KEY).unwrap_or(key).escape_ascii())
     };
-    if end.is_empty() { shown(key) } else { format!("{}..{}", shown(key), shown(end)) }
+    if end.is_empty() {
+        shown(key)
+    } else {
+        format!("{}..{}", shown(key), shown(end))
+    }
 }
 
 fn range(request: &RangeRequest) -> String {
@@ -44,8 +57,11 @@ fn range(request: &RangeRequest) -> String {
         // Writing to a string can't fail.
         let _ = write!(text, " {name} {number}");
     }
-    let flags =
-        [("serializable", request.serializable), ("keys only", request.keys_only), ("count only", request.count_only)];
+    let flags = [
+        ("serializable", request.serializable),
+        ("keys only", request.keys_only),
+        ("count only", request.count_only),
+    ];
     for (name, _) in flags.into_iter().filter(|(_, set)| *set) {
         let _ = write!(text, " {name}");
     }
@@ -53,7 +69,11 @@ fn range(request: &RangeRequest) -> String {
 }
 
 fn put(request: &PutRequest) -> String {
-    format!("put {} of {} bytes", key(&request.key, b""), request.value.len())
+    format!(
+        "put {} of {} bytes",
+        key(&request.key, b""),
+        request.value.len()
+    )
 }
 
 fn delete(request: &DeleteRangeRequest) -> String {
@@ -61,9 +81,17 @@ fn delete(request: &DeleteRangeRequest) -> String {
 }
 
 fn txn(request: &TxnRequest) -> String {
-    let compares = request.compare.iter().take(OPS).map(|compare| key(&compare.key, &compare.range_end));
+    let compares = request
+        .compare
+        .iter()
+        .take(OPS)
+        .map(|compare| key(&compare.key, &compare.range_end));
     let compares = list(compares.collect(), request.compare.len());
-    format!("txn if [{compares}] then [{}] else [{}]", branch(&request.success), branch(&request.failure))
+    format!(
+        "txn if [{compares}] then [{}] else [{}]",
+        branch(&request.success),
+        branch(&request.failure)
+    )
 }
 
 fn branch(ops: &[RequestOp]) -> String {
@@ -85,7 +113,11 @@ fn branch(ops: &[RequestOp]) -> String {
 }
 
 fn list(shown: Vec<String>, count: usize) -> String {
-    let more = if count > shown.len() { format!(", and {} more", count - shown.len()) } else { String::new() };
+    let more = if count > shown.len() {
+        format!(", and {} more", count - shown.len())
+    } else {
+        String::new()
+    };
     format!("{}{more}", shown.join(", "))
 }
 
@@ -95,20 +127,46 @@ mod tests {
 
     #[test]
     fn keys_and_sizes_are_told_and_no_values() {
-        let put = PutRequest { key: "a\n".into(), value: "secret".into(), ..PutRequest::default() };
+        let put = PutRequest {
+            key: "a\n".into(),
+            value: "secret".into(),
+            ..PutRequest::default()
+        };
         let told = call(Method::Put, &put.encode_to_vec().into(), None);
         assert_eq!(told, "put \"a\\n\" of 6 bytes; 12 bytes, answer 0 bytes");
-        let op = RequestOp { request: Some(Op::RequestPut(put)) };
-        let txn = TxnRequest { success: vec![op; 6], ..TxnRequest::default() };
+        let op = RequestOp {
+            request: Some(Op::RequestPut(put)),
+        };
+        let txn = TxnRequest {
+            success: vec![op; 6],
+            ..TxnRequest::default()
+        };
         let told = call(Method::Txn, &txn.encode_to_vec().into(), None);
         assert!(
-            told.contains("txn if [] then [put \"a\\n\" of 6 bytes, ") && told.contains(", and 2 more] else []"),
+            told.contains("txn if [] then [put \"a\\n\" of 6 bytes, ")
+                && told.contains(", and 2 more] else []"),
             "{told}"
         );
         assert!(!told.contains("secret"));
-        let range = RangeRequest { key: vec![b'k'; 200].into(), range_end: "l".into(), limit: 3, ..Default::default() };
-        let answer = RangeResponse { count: 7, kvs: vec![Default::default()], ..Default::default() };
-        let told = call(Method::Range, &range.encode_to_vec().into(), Some(&crate::unary::framed(&answer)));
-        assert!(told.contains("kkk...\"..\"l\" limit 3;") && told.ends_with("with 1 of 7 keys"), "{told}");
+        let range = RangeRequest {
+            key: vec![b'k'; 200].into(),
+            range_end: "l".into(),
+            limit: 3,
+            ..Default::default()
+        };
+        let answer = RangeResponse {
+            count: 7,
+            kvs: vec![Default::default()],
+            ..Default::default()
+        };
+        let told = call(
+            Method::Range,
+            &range.encode_to_vec().into(),
+            Some(&crate::unary::framed(&answer)),
+        );
+        assert!(
+            told.contains("kkk...\"..\"l\" limit 3;") && told.ends_with("with 1 of 7 keys"),
+            "{told}"
+        );
     }
 }

@@ -67,7 +67,9 @@ async fn expire(core: &Arc<Core>, revocations: &mut JoinSet<()>) {
             return;
         }
     }
-    let over = core.machine.leases(|leases| leases.expired(Instant::now().into_std(), ENDED_IN_A_STEP, AGAIN));
+    let over = core
+        .machine
+        .leases(|leases| leases.expired(Instant::now().into_std(), ENDED_IN_A_STEP, AGAIN));
     let core = core.clone();
     // Proposed together, they are one entry.
     revocations.spawn(async move {
@@ -77,7 +79,10 @@ async fn expire(core: &Arc<Core>, revocations: &mut JoinSet<()>) {
 }
 
 async fn end(core: &Core, id: i64) {
-    match core.submit_leading(Command::LeaseRevoke(LeaseRevokeRequest { id })).await {
+    match core
+        .submit_leading(Command::LeaseRevoke(LeaseRevokeRequest { id }))
+        .await
+    {
         Ok(_) => drop(core.meters.expired_leases.fetch_add(1, Ordering::Relaxed)),
         Err(Refusal::LeaseNotFound) => {}
         Err(refusal) => tracing::debug!(%refusal, "revoking an expired lease failed"),
@@ -88,11 +93,16 @@ async fn note_times(core: &Core) {
     // Commands that clear a checkpoint are proposed after these.
     let _alone = core.checkpoints.write().await;
     let every = core.bounds.checkpoint_every;
-    let due = core.machine.leases(|leases| leases.due_checkpoints(Instant::now().into_std(), every));
+    let due = core
+        .machine
+        .leases(|leases| leases.due_checkpoints(Instant::now().into_std(), every));
     if due.is_empty() {
         return;
     }
-    let checkpoints = due.into_iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl }).collect();
+    let checkpoints = due
+        .into_iter()
+        .map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl })
+        .collect();
     let command = Command::LeaseCheckpoint(LeaseCheckpointRequest { checkpoints });
     if let Err(refusal) = core.submit_leading(command).await {
         tracing::debug!(%refusal, "proposing lease checkpoints failed");
@@ -103,7 +113,12 @@ async fn note_times(core: &Core) {
 /// checkpoint, so the client's response waits for it.
 pub(crate) async fn forget_checkpoint(core: &Core, id: i64) -> Result<(), Refusal> {
     let _behind = core.checkpoints.read().await;
-    let checkpoint = LeaseCheckpoint { id, remaining_ttl: 0 };
-    let command = Command::LeaseCheckpoint(LeaseCheckpointRequest { checkpoints: vec![checkpoint] });
+    let checkpoint = LeaseCheckpoint {
+        id,
+        remaining_ttl: 0,
+    };
+    let command = Command::LeaseCheckpoint(LeaseCheckpointRequest {
+        checkpoints: vec![checkpoint],
+    });
     core.submit_leading(command).await.map(drop)
 }

@@ -25,7 +25,13 @@ impl StateMachine for Glue {
         (place.position, place.membership)
     }
 
-    fn apply(&self, index: u64, position: Bytes, membership: Option<Bytes>, commands: Option<Bytes>) {
+    fn apply(
+        &self,
+        index: u64,
+        position: Bytes,
+        membership: Option<Bytes>,
+        commands: Option<Bytes>,
+    ) {
         self.0.apply(index, position, membership, commands);
     }
 
@@ -56,7 +62,9 @@ impl StateMachine for Glue {
         let kept = rows.with_file_name(INSTALLING);
         std::fs::rename(rows, &kept).map_err(|e| e.to_string())?;
         let folder = kept.parent().unwrap_or(Path::new("."));
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| e.to_string())?;
+        File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(|e| e.to_string())?;
         self.1.installing.store(1, Ordering::Relaxed);
         let installed = self.install_kept(&kept).await;
         self.1.installing.store(0, Ordering::Relaxed);
@@ -69,7 +77,9 @@ impl Glue {
     pub async fn resume(&self, folder: &Path) -> Result<(), String> {
         let kept = folder.join(INSTALLING);
         if self.0.incomplete() {
-            self.install_kept(&kept).await.map_err(|e| format!("{}: {e}", kept.display()))?;
+            self.install_kept(&kept)
+                .await
+                .map_err(|e| format!("{}: {e}", kept.display()))?;
         }
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             // Leftover files occupy space, but do no harm.

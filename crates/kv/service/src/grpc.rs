@@ -30,17 +30,31 @@ pub(crate) fn routes(core: &Arc<Core>) -> Routes {
     let mut routes = Routes::builder();
     macro_rules! sized {
         ($service:expr) => {
-            $service.max_decoding_message_size(limit).max_encoding_message_size(usize::MAX)
+            $service
+                .max_decoding_message_size(limit)
+                .max_encoding_message_size(usize::MAX)
         };
     }
     routes.add_service(sized!(pb::kv_server::KvServer::new(kv::Kv(core.clone()))));
     routes.add_service(sized!(pb::watch_server::WatchServer::new(watch::Watch)));
-    routes.add_service(sized!(pb::lease_server::LeaseServer::new(lease::Lease(core.clone()))));
-    routes.add_service(sized!(pb::cluster_server::ClusterServer::new(cluster::Cluster(core.clone()))));
-    routes.add_service(sized!(pb::maintenance_server::MaintenanceServer::new(maintenance::Maintenance(core.clone()))));
-    routes.add_service(sized!(pb::auth_server::AuthServer::new(auth::Auth(core.clone()))));
-    routes.add_service(sized!(v3lockpb::lock_server::LockServer::new(lock::Lock(core.clone()))));
-    routes.add_service(sized!(v3electionpb::election_server::ElectionServer::new(election::Election(core.clone()))));
+    routes.add_service(sized!(pb::lease_server::LeaseServer::new(lease::Lease(
+        core.clone()
+    ))));
+    routes.add_service(sized!(pb::cluster_server::ClusterServer::new(
+        cluster::Cluster(core.clone())
+    )));
+    routes.add_service(sized!(pb::maintenance_server::MaintenanceServer::new(
+        maintenance::Maintenance(core.clone())
+    )));
+    routes.add_service(sized!(pb::auth_server::AuthServer::new(auth::Auth(
+        core.clone()
+    ))));
+    routes.add_service(sized!(v3lockpb::lock_server::LockServer::new(lock::Lock(
+        core.clone()
+    ))));
+    routes.add_service(sized!(v3electionpb::election_server::ElectionServer::new(
+        election::Election(core.clone())
+    )));
     routes.routes()
 }
 

@@ -8,7 +8,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns the reason why the member is unhealthy, ignoring excluded alarms, or `None` if it is
 /// healthy.
-pub(crate) async fn unhealthy(core: &Core, serializable: bool, excluded: impl Fn(AlarmType) -> bool) -> Option<String> {
+pub(crate) async fn unhealthy(
+    core: &Core,
+    serializable: bool,
+    excluded: impl Fn(AlarmType) -> bool,
+) -> Option<String> {
     let status = core.node.status();
     if let Some(reason) = status.stopped {
         return Some(format!("REPLICATION STOPPED: {reason}"));
@@ -52,9 +56,17 @@ impl Check {
 
 /// Returns the checks of `/readyz` or `/livez`.
 pub(crate) fn checks(ready: bool) -> &'static [Check] {
-    const READY: &[Check] =
-        &[Check::SerializableRead, Check::DataCorruption, Check::NonLearner, Check::LinearizableRead];
-    if ready { READY } else { &[Check::SerializableRead] }
+    const READY: &[Check] = &[
+        Check::SerializableRead,
+        Check::DataCorruption,
+        Check::NonLearner,
+        Check::LinearizableRead,
+    ];
+    if ready {
+        READY
+    } else {
+        &[Check::SerializableRead]
+    }
 }
 
 /// Runs a check. Returns the reason if it fails.
@@ -62,12 +74,24 @@ pub(crate) async fn check(core: &Core, check: Check) -> Result<(), String> {
     match check {
         Check::SerializableRead => core.node.status().stopped.map_or(Ok(()), Err),
         Check::DataCorruption => {
-            let corrupt = core.machine.alarms().iter().any(|alarm| alarm.alarm() == AlarmType::Corrupt);
-            if corrupt { Err("alarm activated: CORRUPT".to_owned()) } else { Ok(()) }
+            let corrupt = core
+                .machine
+                .alarms()
+                .iter()
+                .any(|alarm| alarm.alarm() == AlarmType::Corrupt);
+            if corrupt {
+                Err("alarm activated: CORRUPT".to_owned())
+            } else {
+                Ok(())
+            }
         }
         Check::NonLearner if core.is_learner() => Err("not supported for learner".to_owned()),
         Check::NonLearner => Ok(()),
-        Check::LinearizableRead => core.node.read_barrier(PATIENCE).await.map_err(|e| e.to_string()),
+        Check::LinearizableRead => core
+            .node
+            .read_barrier(PATIENCE)
+            .await
+            .map_err(|e| e.to_string()),
     }
 }
 
@@ -112,15 +136,24 @@ mod tests {
             clock: Clock::boot(),
         };
         let log = Wal::open(&folder.join("wal"), Arc::new(|_| {})).unwrap();
-        let tuning = Tuning { quota: u64::MAX, checkpoint_every: Duration::from_secs(300) };
-        let member = proto_etcd::etcdserverpb::Member { id: 1, ..Default::default() };
-        let member = Member::start(machine, log, config, tuning, vec![member], Arc::new(|| {})).await.unwrap();
+        let tuning = Tuning {
+            quota: u64::MAX,
+            checkpoint_every: Duration::from_secs(300),
+        };
+        let member = proto_etcd::etcdserverpb::Member {
+            id: 1,
+            ..Default::default()
+        };
+        let member = Member::start(machine, log, config, tuning, vec![member], Arc::new(|| {}))
+            .await
+            .unwrap();
         member.join(&BTreeSet::from([1]), "a", &[]).await.unwrap();
         member
     }
 
     async fn all_well(core: &Core) -> bool {
-        let failed = futures::future::join_all(checks(true).iter().map(|one| check(core, *one))).await;
+        let failed =
+            futures::future::join_all(checks(true).iter().map(|one| check(core, *one))).await;
         failed.iter().all(Result::is_ok)
     }
 
@@ -133,7 +166,8 @@ mod tests {
             let core = member.core().clone();
             assert!(all_well(&core).await, "ready");
             if loops {
-                core.loops.spawn_critical("heartbeats", async { panic!("planted") });
+                core.loops
+                    .spawn_critical("heartbeats", async { panic!("planted") });
             } else {
                 core.node.shutdown().await;
             }
@@ -143,7 +177,9 @@ mod tests {
                 }
                 core.shutdown.cancelled().await;
             };
-            tokio::time::timeout(Duration::from_secs(1), seen).await.unwrap();
+            tokio::time::timeout(Duration::from_secs(1), seen)
+                .await
+                .unwrap();
             assert!(core.node.status().stopped.is_some());
             member.stop().await;
         }

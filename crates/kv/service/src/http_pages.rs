@@ -13,7 +13,10 @@ type Page = Response<Full<Bytes>>;
 fn page(code: StatusCode, kind: &'static str, body: String) -> Page {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = code;
-    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static(kind),
+    );
     response
 }
 
@@ -23,7 +26,11 @@ const JSON: &str = "application/json";
 /// Handles a request that is not gRPC.
 pub(crate) async fn answer<B>(core: &Core, request: &Request<B>) -> Page {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "Method Not Allowed\n".to_owned());
+        return page(
+            StatusCode::METHOD_NOT_ALLOWED,
+            TEXT,
+            "Method Not Allowed\n".to_owned(),
+        );
     }
     let query = Query(request.uri().query().unwrap_or_default());
     match request.uri().path() {
@@ -35,7 +42,11 @@ pub(crate) async fn answer<B>(core: &Core, request: &Request<B>) -> Page {
             });
             page(StatusCode::OK, JSON, body.to_string())
         }
-        "/metrics" => page(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", core.meters.page(core)),
+        "/metrics" => page(
+            StatusCode::OK,
+            "text/plain; version=0.0.4; charset=utf-8",
+            core.meters.page(core),
+        ),
         path => match probe(path) {
             Some((ready, only)) => checked(core, ready, only, &query).await,
             None => not_found(),
@@ -44,7 +55,11 @@ pub(crate) async fn answer<B>(core: &Core, request: &Request<B>) -> Page {
 }
 
 fn not_found() -> Page {
-    page(StatusCode::NOT_FOUND, TEXT, "404 page not found\n".to_owned())
+    page(
+        StatusCode::NOT_FOUND,
+        TEXT,
+        "404 page not found\n".to_owned(),
+    )
 }
 
 /// The query of a URL.
@@ -56,7 +71,8 @@ impl Query<'_> {
     }
 
     fn says(&self, name: &str, value: &str) -> bool {
-        url::form_urlencoded::parse(self.0.as_bytes()).any(|(key, said)| key == name && said == value)
+        url::form_urlencoded::parse(self.0.as_bytes())
+            .any(|(key, said)| key == name && said == value)
     }
 }
 
@@ -77,7 +93,11 @@ fn probe(path: &str) -> Option<(bool, Option<&str>)> {
 async fn health(core: &Core, query: &Query<'_>) -> Page {
     let excluded = |alarm: AlarmType| query.says("exclude", alarm.as_str_name());
     let reason = health::unhealthy(core, query.says("serializable", "true"), excluded).await;
-    let code = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let code = if reason.is_none() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     let healthy = if reason.is_none() { "true" } else { "false" };
     let body = serde_json::json!({ "health": healthy, "reason": reason.unwrap_or_default() });
     page(code, JSON, body.to_string())
@@ -86,8 +106,16 @@ async fn health(core: &Core, query: &Query<'_>) -> Page {
 async fn checked(core: &Core, ready: bool, only: Option<&str>, query: &Query<'_>) -> Page {
     let known = health::checks(ready);
     let wanted: Vec<_> = match only {
-        Some(only) => known.iter().copied().filter(|check| check.name() == only).collect(),
-        None => known.iter().copied().filter(|check| !query.says("exclude", check.name())).collect(),
+        Some(only) => known
+            .iter()
+            .copied()
+            .filter(|check| check.name() == only)
+            .collect(),
+        None => known
+            .iter()
+            .copied()
+            .filter(|check| !query.says("exclude", check.name()))
+            .collect(),
     };
     if only.is_some() && wanted.is_empty() {
         return not_found();
@@ -118,10 +146,17 @@ mod tests {
     #[test]
     fn paths_and_queries_are_read_as_etcd_reads_them() {
         assert_eq!(probe("/livez"), Some((false, None)));
-        assert_eq!(probe("/readyz/data_corruption"), Some((true, Some("data_corruption"))));
+        assert_eq!(
+            probe("/readyz/data_corruption"),
+            Some((true, Some("data_corruption")))
+        );
         assert_eq!(probe("/healthz"), None);
         let query = Query("verbose&exclude=NOSPACE&exclude=linearizable%5Fread");
-        assert!(query.has("verbose") && query.says("exclude", "NOSPACE") && query.says("exclude", "linearizable_read"));
+        assert!(
+            query.has("verbose")
+                && query.says("exclude", "NOSPACE")
+                && query.says("exclude", "linearizable_read")
+        );
         assert!(!query.has("serializable") && !query.says("exclude", "CORRUPT"));
     }
 }

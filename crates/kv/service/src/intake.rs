@@ -37,17 +37,27 @@ pub(crate) struct Budget {
 impl Budget {
     /// Creates the budget of the process.
     pub fn new() -> Arc<Budget> {
-        Arc::new(Budget { left: AtomicUsize::new(PROCESS), above: None })
+        Arc::new(Budget {
+            left: AtomicUsize::new(PROCESS),
+            above: None,
+        })
     }
 
     /// Creates the budget of a connection as a part of this one.
     pub fn connection(self: &Arc<Self>) -> Arc<Budget> {
-        Arc::new(Budget { left: AtomicUsize::new(CONNECTION), above: Some(self.clone()) })
+        Arc::new(Budget {
+            left: AtomicUsize::new(CONNECTION),
+            above: Some(self.clone()),
+        })
     }
 
     fn take(&self, bytes: usize) -> bool {
         let less = |left: usize| left.checked_sub(bytes);
-        if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err() {
+        if self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .is_err()
+        {
             return false;
         }
         let taken = self.above.as_ref().is_none_or(|above| above.take(bytes));
@@ -75,7 +85,12 @@ impl Held {
     /// Starts with no reserved memory, on the budget of the request's connection.
     pub fn of(core: &Core, extensions: &Extensions) -> Held {
         let connection = extensions.get::<Connection>();
-        Held { budget: connection.map_or(&core.intake, |connection| &connection.intake).clone(), bytes: 0 }
+        Held {
+            budget: connection
+                .map_or(&core.intake, |connection| &connection.intake)
+                .clone(),
+            bytes: 0,
+        }
     }
 
     /// Reserves more memory.
@@ -108,7 +123,10 @@ impl Drop for Held {
 
 /// Returns the error for a request that did not arrive in time.
 pub(crate) fn too_slow() -> Status {
-    Status::deadline_exceeded(format!("etcdserver: the request did not arrive within {} s", DEADLINE.as_secs()))
+    Status::deadline_exceeded(format!(
+        "etcdserver: the request did not arrive within {} s",
+        DEADLINE.as_secs()
+    ))
 }
 
 /// Body of a request that tonic reads, with the same limits.
@@ -122,11 +140,20 @@ pub(crate) struct Guarded<B> {
 
 impl<B> Guarded<B> {
     pub fn new(core: Arc<Core>, held: Held, body: B) -> Self {
-        Guarded { body, core, held, start: Vec::new(), deadline: Box::pin(tokio::time::sleep(DEADLINE)) }
+        Guarded {
+            body,
+            core,
+            held,
+            start: Vec::new(),
+            deadline: Box::pin(tokio::time::sleep(DEADLINE)),
+        }
     }
 
     fn look(&mut self, data: &[u8]) -> Result<(), Status> {
-        self.core.meters.received.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.core
+            .meters
+            .received
+            .fetch_add(data.len() as u64, Ordering::Relaxed);
         self.held.more(data.len())?;
         let missing = PREFIX.saturating_sub(self.start.len());
         if missing == 0 {
@@ -152,7 +179,9 @@ impl<B: RequestBody> http_body::Body for Guarded<B> {
         if self.deadline.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err(too_slow().into())));
         }
-        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else { return Poll::Ready(None) };
+        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
+            return Poll::Ready(None);
+        };
         let frame = frame.map_err(Into::into)?;
         if let Some(data) = frame.data_ref() {
             self.look(data)?;
@@ -176,17 +205,40 @@ mod tests {
     #[test]
     fn a_connection_has_a_share_and_gives_it_back() {
         let process = Budget::new();
-        let connections: Vec<_> = (0..=PROCESS / CONNECTION).map(|_| process.connection()).collect();
-        let mut held: Vec<_> = connections.iter().map(|budget| Held { budget: budget.clone(), bytes: 0 }).collect();
-        let full: Vec<_> = held.iter_mut().map(|held| held.more(CONNECTION).is_ok()).collect();
-        assert_eq!(full.iter().filter(|taken| **taken).count(), PROCESS / CONNECTION);
-        assert!(!full.last().copied().unwrap_or(true), "the process's bytes are all taken");
+        let connections: Vec<_> = (0..=PROCESS / CONNECTION)
+            .map(|_| process.connection())
+            .collect();
+        let mut held: Vec<_> = connections
+            .iter()
+            .map(|budget| Held {
+                budget: budget.clone(),
+                bytes: 0,
+            })
+            .collect();
+        let full: Vec<_> = held
+            .iter_mut()
+            .map(|held| held.more(CONNECTION).is_ok())
+            .collect();
+        assert_eq!(
+            full.iter().filter(|taken| **taken).count(),
+            PROCESS / CONNECTION
+        );
+        assert!(
+            !full.last().copied().unwrap_or(true),
+            "the process's bytes are all taken"
+        );
         for held in &mut held {
             assert!(held.more(1).is_err());
         }
         held.truncate(1);
-        assert!(held.iter_mut().all(|held| held.now(CONNECTION - 10).is_ok()));
-        assert!(held.iter_mut().all(|held| held.more(11).is_err() && held.now(CONNECTION).is_ok()));
+        assert!(
+            held.iter_mut()
+                .all(|held| held.now(CONNECTION - 10).is_ok())
+        );
+        assert!(
+            held.iter_mut()
+                .all(|held| held.more(11).is_err() && held.now(CONNECTION).is_ok())
+        );
         held.clear();
         assert_eq!(process.left.load(Ordering::Relaxed), PROCESS);
     }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(300);
-const METHODS: &str = "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, HS256, HS384 or HS512";
+const METHODS: &str =
+    "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, HS256, HS384 or HS512";
 
 #[derive(Serialize, Deserialize)]
 struct Claims {
@@ -42,15 +43,17 @@ impl<'a> Said<'a> {
     fn parse(options: &'a str) -> Result<Self> {
         let mut said = Said::default();
         for option in options.split(',') {
-            let (name, value) = option
-                .split_once('=')
-                .with_context(|| format!("--auth-token: {option:?} is not an option like ttl=5m"))?;
+            let (name, value) = option.split_once('=').with_context(|| {
+                format!("--auth-token: {option:?} is not an option like ttl=5m")
+            })?;
             let place = match name {
                 "pub-key" => &mut said.public,
                 "priv-key" => &mut said.private,
                 "sign-method" => &mut said.method,
                 "ttl" => &mut said.ttl,
-                _ => bail!("--auth-token: {name:?} is not known: jwt has pub-key, priv-key, sign-method and ttl"),
+                _ => bail!(
+                    "--auth-token: {name:?} is not known: jwt has pub-key, priv-key, sign-method and ttl"
+                ),
             };
             *place = Some(value);
         }
@@ -84,7 +87,9 @@ fn verifying_key(method: Algorithm, path: &str) -> Result<DecodingKey> {
     use Algorithm::*;
     let content = read(path)?;
     let key = match method {
-        HS256 | HS384 | HS512 => bail!("--auth-token: {method:?} has one secret, which priv-key names, and no pub-key"),
+        HS256 | HS384 | HS512 => {
+            bail!("--auth-token: {method:?} has one secret, which priv-key names, and no pub-key")
+        }
         RS256 | RS384 | RS512 | PS256 | PS384 | PS512 => DecodingKey::from_rsa_pem(&content),
         ES256 | ES384 => DecodingKey::from_ec_pem(&content),
         EdDSA => DecodingKey::from_ed_pem(&content),
@@ -116,23 +121,40 @@ impl Jwt {
     }
 
     fn new(said: &Said<'_>) -> Result<Jwt> {
-        let method = said.method.with_context(|| format!("--auth-token jwt needs sign-method: {METHODS}"))?;
-        let method: Algorithm = method
-            .parse()
-            .ok()
-            .with_context(|| format!("--auth-token: sign-method {method:?} is not one of {METHODS}"))?;
-        let ttl = said.ttl.map_or(Ok(DEFAULT_TTL), |ttl| duration("auth-token ttl", ttl, Duration::from_secs(1)))?;
-        let signing = said.private.map(|path| signing_key(method, path)).transpose()?;
-        let public = said.public.map(|path| verifying_key(method, path)).transpose()?;
+        let method = said
+            .method
+            .with_context(|| format!("--auth-token jwt needs sign-method: {METHODS}"))?;
+        let method: Algorithm = method.parse().ok().with_context(|| {
+            format!("--auth-token: sign-method {method:?} is not one of {METHODS}")
+        })?;
+        let ttl = said.ttl.map_or(Ok(DEFAULT_TTL), |ttl| {
+            duration("auth-token ttl", ttl, Duration::from_secs(1))
+        })?;
+        let signing = said
+            .private
+            .map(|path| signing_key(method, path))
+            .transpose()?;
+        let public = said
+            .public
+            .map(|path| verifying_key(method, path))
+            .transpose()?;
         let verifying = match (&signing, public) {
             (_, Some(public)) => public,
-            (Some(signing), None) => public_half(method, signing)
-                .context("--auth-token: priv-key can't be used with this sign-method; give the pub-key too")?,
+            (Some(signing), None) => public_half(method, signing).context(
+                "--auth-token: priv-key can't be used with this sign-method; give the pub-key too",
+            )?,
             (None, None) => {
-                bail!("--auth-token jwt needs a key: priv-key=FILE to sign, or pub-key=FILE to verify only")
+                bail!(
+                    "--auth-token jwt needs a key: priv-key=FILE to sign, or pub-key=FILE to verify only"
+                )
             }
         };
-        let jwt = Jwt { method, signing, verifying, ttl };
+        let jwt = Jwt {
+            method,
+            signing,
+            verifying,
+            ttl,
+        };
         jwt.try_keys()?;
         Ok(jwt)
     }
@@ -143,7 +165,10 @@ impl Jwt {
         if self.signing.is_none() {
             return Ok(());
         }
-        let token = self.sign("user", 1).ok().context("--auth-token: priv-key can't sign with this sign-method")?;
+        let token = self
+            .sign("user", 1)
+            .ok()
+            .context("--auth-token: priv-key can't sign with this sign-method")?;
         let fits = self.ttl.is_zero() || self.caller(&token).is_some();
         if fits {
             Ok(())
@@ -155,8 +180,14 @@ impl Jwt {
     /// Signs a token for a user.
     pub fn sign(&self, user: &str, revision: u64) -> Result<String, Refusal> {
         let key = self.signing.as_ref().ok_or(Refusal::VerifyOnly)?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let claims = Claims { username: user.to_owned(), revision, exp: (now + self.ttl).as_secs() };
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let claims = Claims {
+            username: user.to_owned(),
+            revision,
+            exp: (now + self.ttl).as_secs(),
+        };
         encode(&Header::new(self.method), &claims, key).map_err(|error| {
             tracing::error!(%error, "a token can't be signed");
             Refusal::AuthFailed
@@ -167,8 +198,14 @@ impl Jwt {
     pub fn caller(&self, token: &str) -> Option<Caller> {
         let mut validation = Validation::new(self.method);
         validation.leeway = 0;
-        let Claims { username, revision, .. } = decode(token, &self.verifying, &validation).ok()?.claims;
-        (revision > 0).then(|| Caller { user: username, auth_revision: revision, ..Caller::default() })
+        let Claims {
+            username, revision, ..
+        } = decode(token, &self.verifying, &validation).ok()?.claims;
+        (revision > 0).then(|| Caller {
+            user: username,
+            auth_revision: revision,
+            ..Caller::default()
+        })
     }
 }
 
@@ -209,11 +246,24 @@ mod tests {
         let caller = jwt.caller(&token).unwrap();
         assert_eq!((caller.user.as_str(), caller.auth_revision), ("u", 7));
         assert!(jwt.caller(&token[..token.len() - 2]).is_none() && jwt.caller("").is_none());
-        assert!(jwt.caller(&jwt.sign("u", 0).unwrap()).is_none(), "no revision is that old");
-        let over = Claims { username: "u".into(), revision: 7, exp: 1 };
+        assert!(
+            jwt.caller(&jwt.sign("u", 0).unwrap()).is_none(),
+            "no revision is that old"
+        );
+        let over = Claims {
+            username: "u".into(),
+            revision: 7,
+            exp: 1,
+        };
         let signing = EncodingKey::from_secret(b"a secret of some length");
-        assert!(jwt.caller(&encode(&Header::new(Algorithm::HS256), &over, &signing).unwrap()).is_none());
-        let other = Jwt { verifying: DecodingKey::from_secret(b"another"), ..jwt };
+        assert!(
+            jwt.caller(&encode(&Header::new(Algorithm::HS256), &over, &signing).unwrap())
+                .is_none()
+        );
+        let other = Jwt {
+            verifying: DecodingKey::from_secret(b"another"),
+            ..jwt
+        };
         assert!(other.caller(&token).is_none() && other.try_keys().is_err());
     }
 }

@@ -52,14 +52,23 @@ pub(crate) async fn bind(urls: &[ServerUrl]) -> Result<Vec<Port>> {
     for url in urls {
         let (first, others) = url.addresses()?;
         let listener = base_serve::bind(first).await?;
-        let port = listener.local_addr().context("a port without an address")?.port();
-        let entry = |listener| Port { listener, url: url.with_port(port), secure: url.secure };
+        let port = listener
+            .local_addr()
+            .context("a port without an address")?
+            .port();
+        let entry = |listener| Port {
+            listener,
+            url: url.with_port(port),
+            secure: url.secure,
+        };
         ports.push(entry(listener));
         for other in others {
             match base_serve::bind(SocketAddr::new(other.ip(), port)).await {
                 Ok(listener) => ports.push(entry(listener)),
                 // Further addresses are optional: IPv6 may be disabled.
-                Err(error) => tracing::warn!(url = url.text, %error, "not listening on all addresses of the name"),
+                Err(error) => {
+                    tracing::warn!(url = url.text, %error, "not listening on all addresses of the name")
+                }
             }
         }
     }
@@ -98,18 +107,32 @@ pub(crate) fn tls(files: &TlsFiles<'_>) -> Result<Option<Arc<base_tls::rustls::S
         _ => bail!("--{prefix}cert-file and --{prefix}key-file need each other: give both or none"),
     };
     let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Some(base_tls::server_config_with(&ServerTls { certificate, key, client_auth, alpn }, &files.offer)?))
+    Ok(Some(base_tls::server_config_with(
+        &ServerTls {
+            certificate,
+            key,
+            client_auth,
+            alpn,
+        },
+        &files.offer,
+    )?))
 }
 
 /// Maximum number of concurrent streams on a peer's connection. Further calls wait at the sender.
 const PEER_STREAMS: u32 = 1_000;
 
 fn options(tls: Option<Arc<base_tls::rustls::ServerConfig>>) -> Options {
-    Options { tls, drain: Duration::from_secs(2), ..Options::default() }
+    Options {
+        tls,
+        drain: Duration::from_secs(2),
+        ..Options::default()
+    }
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(http::header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+    headers
+        .get(http::header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
 /// Serves clients.
@@ -119,7 +142,11 @@ pub(crate) async fn serve_clients(
     core: Arc<Core>,
     shutdown: CancellationToken,
 ) {
-    let (routes, intake, connected) = (grpc::routes(&core).prepare(), core.intake.clone(), core.bounds.connected);
+    let (routes, intake, connected) = (
+        grpc::routes(&core).prepare(),
+        core.intake.clone(),
+        core.bounds.connected,
+    );
     let service = service_fn(move |request: Request<Incoming>| {
         let answer = client_request(&routes, &core, request);
         async move { Ok::<_, Infallible>(answer.await) }
@@ -127,13 +154,19 @@ pub(crate) async fn serve_clients(
     crate::accept::serve(listener, tls, service, intake, connected, shutdown).await;
 }
 
-fn client_request(routes: &Routes, core: &Arc<Core>, request: Request<Incoming>) -> BoxFuture<'static, Response<Body>> {
+fn client_request(
+    routes: &Routes,
+    core: &Arc<Core>,
+    request: Request<Incoming>,
+) -> BoxFuture<'static, Response<Body>> {
     if is_grpc(request.headers()) {
         return grpc_request(routes, core, request);
     }
     let core = core.clone();
     Box::pin(async move {
-        http_pages::answer(&core, &request).await.map(|body| Body::new(body.map_err(|never| match never {})))
+        http_pages::answer(&core, &request)
+            .await
+            .map(|body| Body::new(body.map_err(|never| match never {})))
     })
 }
 
@@ -169,24 +202,36 @@ fn grpc_answer<B: RequestBody>(
         grpc::lease::PATH => Some(grpc::lease::keep_alive as Streamed<B>),
         _ => None,
     };
-    let Some(streamed) = by_hand else { return Box::pin(routed(routes.clone(), core, request)) };
+    let Some(streamed) = by_hand else {
+        return Box::pin(routed(routes.clone(), core, request));
+    };
     Box::pin(async move {
         let end = Ended::new(core.clone(), Call::of(request.uri().path()));
-        watched(end, streamed(&core, request).unwrap_or_else(Status::into_http))
+        watched(
+            end,
+            streamed(&core, request).unwrap_or_else(Status::into_http),
+        )
     })
 }
 
 /// Handles a call with tonic's routes.
-async fn routed<B: RequestBody>(routes: Routes, core: Arc<Core>, request: Request<B>) -> Response<Body> {
+async fn routed<B: RequestBody>(
+    routes: Routes,
+    core: Arc<Core>,
+    request: Request<B>,
+) -> Response<Body> {
     let end = Ended::new(core.clone(), Call::of(request.uri().path()));
     let span = tracing::debug_span!("call", method = request.uri().path());
     let held = Held::of(&core, request.extensions());
-    let routed = routes.oneshot(request.map(|body| Body::new(Guarded::new(core.clone(), held, body))));
+    let routed =
+        routes.oneshot(request.map(|body| Body::new(Guarded::new(core.clone(), held, body))));
     // Routing can't fail: an unknown method gets a response as well.
     let (Ok(response), notes) = slow::followed(routed).instrument(span).await;
     if let Some(call) = end.call.filter(|call| call.is_prompt()) {
         let code = response.headers().get("grpc-status");
-        let code = code.map_or(tonic::Code::Ok, |code| tonic::Code::from_bytes(code.as_bytes()));
+        let code = code.map_or(tonic::Code::Ok, |code| {
+            tonic::Code::from_bytes(code.as_bytes())
+        });
         slow::report(&core, call, notes, code, String::new);
     }
     watched(end, response)
@@ -214,7 +259,11 @@ struct Ended {
 impl Ended {
     fn new(core: Arc<Core>, call: Call) -> Self {
         core.meters.started(call);
-        Ended { core, call: Some(call), began: Instant::now() }
+        Ended {
+            core,
+            call: Some(call),
+            began: Instant::now(),
+        }
     }
 
     fn finish(mut self, code: &[u8]) {
@@ -223,7 +272,9 @@ impl Ended {
 
     fn count(&mut self, code: &[u8]) {
         if let Some(call) = self.call.take() {
-            self.core.meters.handled(call, tonic::Code::from_bytes(code), self.began.elapsed());
+            self.core
+                .meters
+                .handled(call, tonic::Code::from_bytes(code), self.began.elapsed());
         }
     }
 }
@@ -255,7 +306,10 @@ impl http_body::Body for Watched {
                     let sent = &self.end.core.meters.sent;
                     sent.fetch_add(data.len() as u64, Ordering::Relaxed);
                 }
-                if let Some(code) = frame.trailers_ref().and_then(|trailers| trailers.get("grpc-status")) {
+                if let Some(code) = frame
+                    .trailers_ref()
+                    .and_then(|trailers| trailers.get("grpc-status"))
+                {
                     let code = code.clone();
                     self.end.count(code.as_bytes());
                 }
@@ -282,7 +336,13 @@ pub(crate) async fn serve_pages(
         let core = core.clone();
         async move { Ok::<_, Infallible>(http_pages::answer(&core, &request).await) }
     });
-    base_serve::serve(port.listener, options(tls.filter(|_| port.secure)), service, shutdown).await;
+    base_serve::serve(
+        port.listener,
+        options(tls.filter(|_| port.secure)),
+        service,
+        shutdown,
+    )
+    .await;
 }
 
 /// Routes and directory that a peer port serves with.
@@ -305,29 +365,45 @@ pub(crate) async fn serve_peers(
         let side = side.get().cloned();
         async move { Ok::<_, Infallible>(peer_request(named, side, request).await) }
     });
-    let options = Options { max_streams: PEER_STREAMS, ..options(tls.filter(|_| port.secure)) };
+    let options = Options {
+        max_streams: PEER_STREAMS,
+        ..options(tls.filter(|_| port.secure))
+    };
     base_serve::serve(port.listener, options, service, shutdown).await;
 }
 
 /// Returns whether a peer's certificate has one of these common names.
 fn shows(request: &Request<Incoming>, names: &str) -> bool {
-    let certificate = request.extensions().get::<base_serve::Peer>().and_then(|peer| peer.certificates.first());
+    let certificate = request
+        .extensions()
+        .get::<base_serve::Peer>()
+        .and_then(|peer| peer.certificates.first());
     certificate
         .and_then(|certificate| common_name(certificate))
         .is_some_and(|shown| names.split(',').any(|name| name.trim() == shown))
 }
 
-async fn peer_request(named: bool, side: Option<PeerSide>, request: Request<Incoming>) -> Response<Body> {
+async fn peer_request(
+    named: bool,
+    side: Option<PeerSide>,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let plain = |code, text: &'static str| {
-        let mut response =
-            Response::new(Body::new(Full::new(Bytes::from_static(text.as_bytes())).map_err(|never| match never {})));
+        let mut response = Response::new(Body::new(
+            Full::new(Bytes::from_static(text.as_bytes())).map_err(|never| match never {}),
+        ));
         *response.status_mut() = code;
         response
     };
     match side {
-        _ if !named => plain(StatusCode::FORBIDDEN, "the certificate has another name than --peer-cert-allowed-cn\n"),
+        _ if !named => plain(
+            StatusCode::FORBIDDEN,
+            "the certificate has another name than --peer-cert-allowed-cn\n",
+        ),
         None => plain(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
-        Some(_) if !is_grpc(request.headers()) => plain(StatusCode::NOT_FOUND, "404 page not found\n"),
+        Some(_) if !is_grpc(request.headers()) => {
+            plain(StatusCode::NOT_FOUND, "404 page not found\n")
+        }
         Some(side) => answer_peer(side, request).await,
     }
 }

@@ -44,10 +44,28 @@ pub(crate) struct Parts {
 
 /// Assembles a member and starts its Raft node.
 pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
-    let Parts { machine, log, config, bounds, meters, jwt, passwords, initial, on_removed, shutdown } = parts;
-    let identity = Identity { cluster: config.cluster, member: config.member };
+    let Parts {
+        machine,
+        log,
+        config,
+        bounds,
+        meters,
+        jwt,
+        passwords,
+        initial,
+        on_removed,
+        shutdown,
+    } = parts;
+    let identity = Identity {
+        cluster: config.cluster,
+        member: config.member,
+    };
     let removed = |call: OnRemoved| Box::new(move || call());
-    let answers = Arc::new(Answers { identity, core: OnceLock::new(), on_removed: removed(on_removed.clone()) });
+    let answers = Arc::new(Answers {
+        identity,
+        core: OnceLock::new(),
+        on_removed: removed(on_removed.clone()),
+    });
     let directory = Directory::new();
     tasks::fill_directory(&directory, &machine, &initial, &Status::default());
     let spool = config.spool.clone();
@@ -62,7 +80,16 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
     // ended.
     let loops = Tasks::new(CancellationToken::new());
     let applied = machine.applied();
-    let node = Node::start(config, log, glue, applied, answers.clone(), directory.clone(), loops.clone()).await?;
+    let node = Node::start(
+        config,
+        log,
+        glue,
+        applied,
+        answers.clone(),
+        directory.clone(),
+        loops.clone(),
+    )
+    .await?;
     let core = Arc::new(Core {
         started: tokio::time::Instant::now(),
         identity,
@@ -90,7 +117,11 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
 
 /// Returns the routes for peers.
 pub(crate) fn peer_routes(core: &Core) -> Routes {
-    Routes::builder().add_service(core.node.peer_service().into_server()).clone().routes().prepare()
+    Routes::builder()
+        .add_service(core.node.peer_service().into_server())
+        .clone()
+        .routes()
+        .prepare()
 }
 
 /// Handles clients' calls.
@@ -170,7 +201,12 @@ impl Member {
     }
 
     /// Bootstraps a cluster or joins one. Waits until the cluster knows this member.
-    pub async fn join(&self, begin: &BTreeSet<u64>, name: &str, client_urls: &[String]) -> Result<()> {
+    pub async fn join(
+        &self,
+        begin: &BTreeSet<u64>,
+        name: &str,
+        client_urls: &[String],
+    ) -> Result<()> {
         if !begin.is_empty() {
             self.core.node.initialize(begin).await?;
         }
@@ -179,7 +215,10 @@ impl Member {
 
     /// Returns the handler of clients' calls.
     pub fn client_service(&self) -> ClientService {
-        ClientService { core: self.core.clone(), routes: grpc::routes(&self.core).prepare() }
+        ClientService {
+            core: self.core.clone(),
+            routes: grpc::routes(&self.core).prepare(),
+        }
     }
 
     /// Returns the routes for peers.

@@ -43,8 +43,10 @@ impl Meters {
 
     /// Counts a read that waited for the leader.
     pub fn read_barrier(&self, slow: bool, done: bool) {
-        self.slow_reads.fetch_add(u64::from(slow || !done), Ordering::Relaxed);
-        self.failed_reads.fetch_add(u64::from(!done), Ordering::Relaxed);
+        self.slow_reads
+            .fetch_add(u64::from(slow || !done), Ordering::Relaxed);
+        self.failed_reads
+            .fetch_add(u64::from(!done), Ordering::Relaxed);
     }
 
     /// Returns the metrics page in Prometheus' text format.
@@ -52,7 +54,11 @@ impl Meters {
         let mut page = Page(String::with_capacity(16 << 10));
         self.raft(&mut page, core);
         self.store(&mut page, core);
-        page.histogram("etcd_disk_wal_fsync_duration_seconds", "Time of a sync of the log.", &self.wal_sync);
+        page.histogram(
+            "etcd_disk_wal_fsync_duration_seconds",
+            "Time of a sync of the log.",
+            &self.wal_sync,
+        );
         page.histogram(
             "etcd_disk_backend_commit_duration_seconds",
             "Time of a write to the engine.",
@@ -63,7 +69,11 @@ impl Meters {
             "Time to make the state durable before the log is cut.",
             &self.snapshot_saves,
         );
-        page.histogram("etcd_mvcc_hash_rev_duration_seconds", "Time to hash all records up to a revision.", &self.hash);
+        page.histogram(
+            "etcd_mvcc_hash_rev_duration_seconds",
+            "Time to hash all records up to a revision.",
+            &self.hash,
+        );
         self.network(&mut page, core);
         process::write(&mut page);
         page.0
@@ -73,25 +83,61 @@ impl Meters {
         let status = core.node.status();
         let count = |value: &AtomicU64| value.load(Ordering::Relaxed) as f64;
         let flag = |value: bool| f64::from(u8::from(value));
-        page.gauge("etcd_server_has_leader", "Whether there is a leader.", flag(status.leader.is_some()));
-        page.gauge("etcd_server_is_leader", "Whether this member leads.", flag(status.leading));
-        page.gauge("etcd_server_is_learner", "Whether this member has no vote.", flag(core.is_learner()));
-        page.counter("etcd_server_leader_changes_seen_total", "Changes of leader seen.", count(&self.leader_changes));
+        page.gauge(
+            "etcd_server_has_leader",
+            "Whether there is a leader.",
+            flag(status.leader.is_some()),
+        );
+        page.gauge(
+            "etcd_server_is_leader",
+            "Whether this member leads.",
+            flag(status.leading),
+        );
+        page.gauge(
+            "etcd_server_is_learner",
+            "Whether this member has no vote.",
+            flag(core.is_learner()),
+        );
+        page.counter(
+            "etcd_server_leader_changes_seen_total",
+            "Changes of leader seen.",
+            count(&self.leader_changes),
+        );
         page.gauge(
             "etcd_server_proposals_committed_total",
             "Entries committed.",
             status.committed.max(status.applied) as f64,
         );
-        page.gauge("etcd_server_proposals_applied_total", "Entries applied.", status.applied as f64);
-        page.gauge("etcd_server_proposals_pending", "Commands under way.", status.pending as f64);
-        page.counter("etcd_server_proposals_failed_total", "Commands that came to nothing.", status.failed as f64);
+        page.gauge(
+            "etcd_server_proposals_applied_total",
+            "Entries applied.",
+            status.applied as f64,
+        );
+        page.gauge(
+            "etcd_server_proposals_pending",
+            "Commands under way.",
+            status.pending as f64,
+        );
+        page.counter(
+            "etcd_server_proposals_failed_total",
+            "Commands that came to nothing.",
+            status.failed as f64,
+        );
         page.counter(
             "etcd_server_slow_read_indexes_total",
             "Reads that waited long for the leader.",
             count(&self.slow_reads),
         );
-        page.gauge("etcd_server_quota_backend_bytes", "Space that data may take.", core.bounds.quota as f64);
-        page.counter("etcd_server_read_indexes_failed_total", "Reads that failed.", count(&self.failed_reads));
+        page.gauge(
+            "etcd_server_quota_backend_bytes",
+            "Space that data may take.",
+            core.bounds.quota as f64,
+        );
+        page.counter(
+            "etcd_server_read_indexes_failed_total",
+            "Reads that failed.",
+            count(&self.failed_reads),
+        );
         page.counter(
             "etcd_server_slow_apply_total",
             "Commands that took longer to be applied than --warning-apply-duration.",
@@ -108,38 +154,96 @@ impl Meters {
             count(&self.installing),
         );
         let version = crate::settings::API_VERSION;
-        page.fact("etcd_server_version", "Version of the API.", "server_version", version);
+        page.fact(
+            "etcd_server_version",
+            "Version of the API.",
+            "server_version",
+            version,
+        );
         page.fact(
             "etcd_cluster_version",
             "Version of the cluster.",
             "cluster_version",
             crate::settings::CLUSTER_VERSION,
         );
-        page.fact("etcd_server_id", "This member.", "server_id", &format!("{:x}", core.identity.member));
+        page.fact(
+            "etcd_server_id",
+            "This member.",
+            "server_id",
+            &format!("{:x}", core.identity.member),
+        );
     }
 
     fn store(&self, page: &mut Page, core: &Core) {
         let size = core.machine.size() as f64;
         let sizes = core.store().sizes();
         let disk = core.machine.disk() as f64;
-        page.gauge("etcd_mvcc_db_total_size_in_bytes", "Bytes that the engine's files take.", disk);
-        page.gauge("etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes that keys and their history take.", size);
-        page.gauge("kvstore_engine_disk_bytes", "Bytes that the engine's files take.", disk);
+        page.gauge(
+            "etcd_mvcc_db_total_size_in_bytes",
+            "Bytes that the engine's files take.",
+            disk,
+        );
+        page.gauge(
+            "etcd_mvcc_db_total_size_in_use_in_bytes",
+            "Bytes that keys and their history take.",
+            size,
+        );
+        page.gauge(
+            "kvstore_engine_disk_bytes",
+            "Bytes that the engine's files take.",
+            disk,
+        );
         self.operations(page, core);
         page.gauge("etcd_debugging_mvcc_keys_total", "Keys.", sizes.keys as f64);
-        page.gauge("etcd_debugging_mvcc_current_revision", "Present revision.", core.store().revision() as f64);
-        page.gauge("etcd_debugging_mvcc_compact_revision", "Compacted revision.", core.store().compacted() as f64);
+        page.gauge(
+            "etcd_debugging_mvcc_current_revision",
+            "Present revision.",
+            core.store().revision() as f64,
+        );
+        page.gauge(
+            "etcd_debugging_mvcc_compact_revision",
+            "Compacted revision.",
+            core.store().compacted() as f64,
+        );
         let hub = core.hub.sizes();
-        page.gauge("etcd_debugging_mvcc_watcher_total", "Watchers.", (hub.joined + hub.behind) as f64);
-        page.gauge("etcd_debugging_mvcc_slow_watcher_total", "Watchers that are behind.", hub.behind as f64);
-        page.gauge("etcd_debugging_mvcc_watch_stream_total", "Streams of watchers.", hub.streams as f64);
-        page.gauge("etcd_debugging_mvcc_pending_events_total", "Events that wait to be sent.", hub.waiting as f64);
-        page.counter("etcd_debugging_mvcc_events_total", "Events sent to watchers.", hub.sent as f64);
-        page.gauge("kvstore_history_bytes", "Bytes of newest revisions in memory.", sizes.history_bytes as f64);
+        page.gauge(
+            "etcd_debugging_mvcc_watcher_total",
+            "Watchers.",
+            (hub.joined + hub.behind) as f64,
+        );
+        page.gauge(
+            "etcd_debugging_mvcc_slow_watcher_total",
+            "Watchers that are behind.",
+            hub.behind as f64,
+        );
+        page.gauge(
+            "etcd_debugging_mvcc_watch_stream_total",
+            "Streams of watchers.",
+            hub.streams as f64,
+        );
+        page.gauge(
+            "etcd_debugging_mvcc_pending_events_total",
+            "Events that wait to be sent.",
+            hub.waiting as f64,
+        );
+        page.counter(
+            "etcd_debugging_mvcc_events_total",
+            "Events sent to watchers.",
+            hub.sent as f64,
+        );
+        page.gauge(
+            "kvstore_history_bytes",
+            "Bytes of newest revisions in memory.",
+            sizes.history_bytes as f64,
+        );
         let leases = core.machine.leases(|leases| leases.len());
         page.gauge("kvstore_leases", "Leases.", leases as f64);
         let expired = self.expired_leases.load(Ordering::Relaxed) as f64;
-        page.counter("etcd_debugging_server_lease_expired_total", "Leases that ended by themselves.", expired);
+        page.counter(
+            "etcd_debugging_server_lease_expired_total",
+            "Leases that ended by themselves.",
+            expired,
+        );
     }
 
     fn operations(&self, page: &mut Page, core: &Core) {
@@ -148,13 +252,21 @@ impl Meters {
             ("etcd_mvcc_put_total", "Puts.", &counts.puts),
             ("etcd_mvcc_delete_total", "Deletions.", &counts.deletes),
             ("etcd_mvcc_range_total", "Ranges read.", &counts.ranges),
-            ("etcd_mvcc_txn_total", "Transactions of more than one operation.", &counts.txns),
+            (
+                "etcd_mvcc_txn_total",
+                "Transactions of more than one operation.",
+                &counts.txns,
+            ),
         ];
         for (name, help, value) in rows {
             page.counter(name, help, value.load(Ordering::Relaxed) as f64);
         }
         let bytes = counts.put_bytes.load(Ordering::Relaxed) as f64;
-        page.gauge("etcd_debugging_mvcc_total_put_size_in_bytes", "Bytes of keys and values put.", bytes);
+        page.gauge(
+            "etcd_debugging_mvcc_total_put_size_in_bytes",
+            "Bytes of keys and values put.",
+            bytes,
+        );
     }
 
     fn network(&self, page: &mut Page, core: &Core) {
@@ -164,7 +276,11 @@ impl Meters {
             "Bytes received from clients.",
             count(&self.received),
         );
-        page.counter("etcd_network_client_grpc_sent_bytes_total", "Bytes sent to clients.", count(&self.sent));
+        page.counter(
+            "etcd_network_client_grpc_sent_bytes_total",
+            "Bytes sent to clients.",
+            count(&self.sent),
+        );
         peers::write(page, core.identity.member, &core.directory);
         self.calls.write(page, core.bounds.detailed_metrics);
     }

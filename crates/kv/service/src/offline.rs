@@ -30,8 +30,15 @@ pub(crate) fn print(text: &str) -> Result<()> {
 
 fn status(flags: &SnapshotStatus) -> Result<()> {
     let source = kv_interchange::open(&flags.file, false)?;
-    let found = kv_interchange::file_status(&source).with_context(|| flags.file.display().to_string())?;
-    let FileStatus { hash, revision, total_keys, total_size, version } = found;
+    let found =
+        kv_interchange::file_status(&source).with_context(|| flags.file.display().to_string())?;
+    let FileStatus {
+        hash,
+        revision,
+        total_keys,
+        total_size,
+        version,
+    } = found;
     match flags.write_out.as_str() {
         "json" => print(
             &serde_json::json!({
@@ -52,10 +59,24 @@ fn status(flags: &SnapshotStatus) -> Result<()> {
 
 /// Formats a row and its headings as a table like etcd's tools.
 fn table<const N: usize>(heads: [&str; N], row: [String; N]) -> String {
-    let cells = || heads.iter().zip(&row).map(|(head, cell)| (*head, cell, head.len().max(cell.len())));
-    let line: String = cells().map(|(_, _, width)| format!("+{}", "-".repeat(width + 2))).collect::<String>() + "+";
-    let head: String = cells().map(|(head, _, width)| format!("| {head:^width$} ")).collect::<String>() + "|";
-    let row: String = cells().map(|(_, cell, width)| format!("| {cell:>width$} ")).collect::<String>() + "|";
+    let cells = || {
+        heads
+            .iter()
+            .zip(&row)
+            .map(|(head, cell)| (*head, cell, head.len().max(cell.len())))
+    };
+    let line: String = cells()
+        .map(|(_, _, width)| format!("+{}", "-".repeat(width + 2)))
+        .collect::<String>()
+        + "+";
+    let head: String = cells()
+        .map(|(head, _, width)| format!("| {head:^width$} "))
+        .collect::<String>()
+        + "|";
+    let row: String = cells()
+        .map(|(_, cell, width)| format!("| {cell:>width$} "))
+        .collect::<String>()
+        + "|";
     [line.as_str(), &head, &line, &row, &line].join("\n")
 }
 
@@ -69,23 +90,45 @@ fn size(bytes: u64) -> String {
         }
         (size, unit) = (size / 1000.0, larger);
     }
-    if size < 10.0 && unit != "B" { format!("{size:.1} {unit}") } else { format!("{size:.0} {unit}") }
+    if size < 10.0 && unit != "B" {
+        format!("{size:.1} {unit}")
+    } else {
+        format!("{size:.0} {unit}")
+    }
 }
 
 fn restore(flags: &SnapshotRestore) -> Result<()> {
-    let target = flags.data_dir.clone().unwrap_or_else(|| PathBuf::from(format!("{}.etcd", flags.name)));
-    if flags.wal_dir.as_ref().is_some_and(|wal| *wal != target.join("member/wal")) {
-        bail!("--wal-dir is not supported: the log is in {}; leave it out", target.join("member/wal").display());
+    let target = flags
+        .data_dir
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("{}.etcd", flags.name)));
+    if flags
+        .wal_dir
+        .as_ref()
+        .is_some_and(|wal| *wal != target.join("member/wal"))
+    {
+        bail!(
+            "--wal-dir is not supported: the log is in {}; leave it out",
+            target.join("member/wal").display()
+        );
     }
-    let taken = target.is_file() || std::fs::read_dir(&target).is_ok_and(|mut entries| entries.next().is_some());
+    let taken = target.is_file()
+        || std::fs::read_dir(&target).is_ok_and(|mut entries| entries.next().is_some());
     if taken {
-        bail!("{} exists and is not empty: restore into another folder, or remove it first", target.display());
+        bail!(
+            "{} exists and is not empty: restore into another folder, or remove it first",
+            target.display()
+        );
     }
     let members = initial_members(&flags.initial_cluster, &flags.initial_cluster_token)?;
     let voters: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
     let mine = members.iter().find(|member| member.name == flags.name);
-    let mine = mine
-        .with_context(|| format!("--name {:?} is not in --initial-cluster {:?}", flags.name, flags.initial_cluster))?;
+    let mine = mine.with_context(|| {
+        format!(
+            "--name {:?} is not in --initial-cluster {:?}",
+            flags.name, flags.initial_cluster
+        )
+    })?;
     let source = kv_interchange::open(&flags.file, !flags.skip_hash_check)?;
     // The file is read completely once before anything is created.
     kv_interchange::import::<anyhow::Error>(&source, |_| Ok(()))
@@ -93,7 +136,16 @@ fn restore(flags: &SnapshotRestore) -> Result<()> {
     let mut folder = DataFolder::open(&target)?;
     let (index, position, membership) = kv_raft::origin(&voters);
     let engine = kv_engine::open(&folder.below("member/state")?, None, CACHE)?;
-    fill(&*engine, &source, flags, &Place { position: position.clone(), membership }, members.clone())?;
+    fill(
+        &*engine,
+        &source,
+        flags,
+        &Place {
+            position: position.clone(),
+            membership,
+        },
+        members.clone(),
+    )?;
     let (wal, _) = Wal::open(&folder.below("member/wal")?, Arc::new(|_| {}))?;
     let (sender, receiver) = mpsc::channel();
     wal.purge(
@@ -105,8 +157,15 @@ fn restore(flags: &SnapshotRestore) -> Result<()> {
     );
     receiver.recv().context("the log can't be written")?;
     // The directory gets its identity only after its content is complete.
-    folder.claim(Identity { cluster: cluster_id(&voters), member: mine.id })?;
-    print(&format!("restored {} to {}", flags.file.display(), target.display()))
+    folder.claim(Identity {
+        cluster: cluster_id(&voters),
+        member: mine.id,
+    })?;
+    print(&format!(
+        "restored {} to {}",
+        flags.file.display(),
+        target.display()
+    ))
 }
 
 fn fill(
@@ -130,8 +189,19 @@ fn fill(
     }
     let bump = i64::try_from(flags.bump_revision).context("--bump-revision is too large")?;
     let revision = contents.revision + bump;
-    let compacted = if flags.mark_compacted { revision } else { contents.compacted };
-    batch.append(seed(place, revision, compacted, &contents.leases, &contents.auth, &members));
+    let compacted = if flags.mark_compacted {
+        revision
+    } else {
+        contents.compacted
+    };
+    batch.append(seed(
+        place,
+        revision,
+        compacted,
+        &contents.leases,
+        &contents.auth,
+        &members,
+    ));
     engine.write(batch)?;
     engine.flush()?;
     Ok(())
@@ -144,9 +214,15 @@ mod tests {
     #[test]
     fn a_table_is_framed() {
         assert_eq!(
-            table(["HASH", "TOTAL SIZE"], ["3a8dbf1f".to_owned(), size(20_480)]),
+            table(
+                ["HASH", "TOTAL SIZE"],
+                ["3a8dbf1f".to_owned(), size(20_480)]
+            ),
             "+----------+------------+\n|   HASH   | TOTAL SIZE |\n+----------+------------+\n| 3a8dbf1f |      20 kB |\n+----------+------------+"
         );
-        assert_eq!([999, 1_500, 82_854_982].map(size), ["999 B", "1.5 kB", "83 MB"]);
+        assert_eq!(
+            [999, 1_500, 82_854_982].map(size),
+            ["999 B", "1.5 kB", "83 MB"]
+        );
     }
 }

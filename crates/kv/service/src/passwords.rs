@@ -21,32 +21,59 @@ pub(crate) struct Passwords {
 impl Passwords {
     pub fn new(cost: u32) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let (places, turns) = (Arc::new(Semaphore::new(threads + WAITING)), Arc::new(Semaphore::new(threads)));
-        Passwords { cost, places, turns, decoy: OnceCell::new() }
+        let (places, turns) = (
+            Arc::new(Semaphore::new(threads + WAITING)),
+            Arc::new(Semaphore::new(threads)),
+        );
+        Passwords {
+            cost,
+            places,
+            turns,
+            decoy: OnceCell::new(),
+        }
     }
 
     /// Returns the hash of a password.
     pub async fn hash(&self, password: String) -> Result<String, Refusal> {
         let cost = self.cost;
-        self.work(move || bcrypt::hash(password, cost)).await?.map_err(|error| {
-            tracing::error!(%error, "a password can't be hashed");
-            Refusal::Stopped
-        })
+        self.work(move || bcrypt::hash(password, cost))
+            .await?
+            .map_err(|error| {
+                tracing::error!(%error, "a password can't be hashed");
+                Refusal::Stopped
+            })
     }
 
     /// Verifies a password against the stored hash. It takes as long without one, so that timing
     /// does not reveal which users exist.
     pub async fn fits(&self, password: String, stored: Option<String>) -> Result<bool, Refusal> {
         let known = stored.is_some();
-        let decoy = self.decoy.get_or_try_init(|| self.hash(String::new())).await?;
+        let decoy = self
+            .decoy
+            .get_or_try_init(|| self.hash(String::new()))
+            .await?;
         let stored = stored.unwrap_or_else(|| decoy.clone());
-        let same = self.work(move || bcrypt::verify(password, &stored).unwrap_or(false)).await?;
+        let same = self
+            .work(move || bcrypt::verify(password, &stored).unwrap_or(false))
+            .await?;
         Ok(same && known)
     }
 
-    async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
-        let place = self.places.clone().try_acquire_owned().map_err(|_| Refusal::TooManyRequests)?;
-        let turn = self.turns.clone().acquire_owned().await.map_err(|_| Refusal::Stopped)?;
+    async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let place = self
+            .places
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| Refusal::TooManyRequests)?;
+        let turn = self
+            .turns
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(|_| Refusal::Stopped)?;
         // The work continues after its client has disconnected, so it keeps its permits.
         let done = tokio::task::spawn_blocking(move || {
             let _kept = (place, turn);
@@ -66,10 +93,17 @@ mod tests {
     async fn only_the_right_password_of_a_user_fits() {
         let passwords = Passwords::new(4);
         let stored = Some(passwords.hash("right".to_owned()).await.unwrap());
-        for (password, stored, fits) in
-            [("right", stored.clone(), true), ("wrong", stored, false), ("", None, false), ("right", None, false)]
-        {
-            assert_eq!(passwords.fits(password.to_owned(), stored).await.unwrap(), fits, "{password}");
+        for (password, stored, fits) in [
+            ("right", stored.clone(), true),
+            ("wrong", stored, false),
+            ("", None, false),
+            ("right", None, false),
+        ] {
+            assert_eq!(
+                passwords.fits(password.to_owned(), stored).await.unwrap(),
+                fits,
+                "{password}"
+            );
         }
     }
 
@@ -78,8 +112,15 @@ mod tests {
         let passwords = Passwords::new(4);
         let places = passwords.places.available_permits();
         let hashed = join_all((0..places + 50).map(|_| passwords.hash("x".to_owned()))).await;
-        let refused = hashed.iter().filter(|hashed| matches!(hashed, Err(Refusal::TooManyRequests))).count();
+        let refused = hashed
+            .iter()
+            .filter(|hashed| matches!(hashed, Err(Refusal::TooManyRequests)))
+            .count();
         assert!((1..=50).contains(&refused), "{refused} of {}", places + 50);
-        assert_eq!(passwords.places.available_permits(), places, "all places are free again");
+        assert_eq!(
+            passwords.places.available_permits(),
+            places,
+            "all places are free again"
+        );
     }
 }

@@ -20,7 +20,10 @@ pub(crate) struct Patient {
 
 impl Patient {
     pub fn new(engine: Arc<dyn Engine>, sync_micros: Arc<AtomicU64>) -> Self {
-        Patient { engine, sync_micros }
+        Patient {
+            engine,
+            sync_micros,
+        }
     }
 
     fn wait<T>(&self, work: impl FnOnce(&dyn Engine) -> T) -> T {
@@ -40,7 +43,13 @@ impl Engine for Patient {
         self.wait(|engine| engine.get(table, key))
     }
 
-    fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError> {
         self.wait(|engine| engine.scan(table, from, to, visit))
     }
 
@@ -93,11 +102,21 @@ mod tests {
         }
 
         fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
-            drop(self.freed.wait_while(self.free.lock().unwrap(), |free| !*free).unwrap());
+            drop(
+                self.freed
+                    .wait_while(self.free.lock().unwrap(), |free| !*free)
+                    .unwrap(),
+            );
             self.below.get(table, key)
         }
 
-        fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+        fn scan(
+            &self,
+            table: Table,
+            from: &[u8],
+            to: Option<&[u8]>,
+            visit: &mut Visit<'_>,
+        ) -> Result<(), EngineError> {
             self.below.scan(table, from, to, visit)
         }
 
@@ -116,9 +135,16 @@ mod tests {
 
     #[test]
     fn readers_that_wait_for_the_engine_of_a_slow_disk_keep_no_other_task_from_running() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let stuck = Arc::new(Stuck::default());
-        let engine = Arc::new(Patient::new(stuck.clone(), Arc::new(AtomicU64::new(200_000))));
+        let engine = Arc::new(Patient::new(
+            stuck.clone(),
+            Arc::new(AtomicU64::new(200_000)),
+        ));
         let readers: Vec<_> = (0..8)
             .map(|_| {
                 let engine = engine.clone();
@@ -135,6 +161,10 @@ mod tests {
         for reader in readers {
             assert_eq!(runtime.block_on(reader).unwrap(), None);
         }
-        assert_eq!(others, Ok(()), "a task that has nothing to do with the engine did not run");
+        assert_eq!(
+            others,
+            Ok(()),
+            "a task that has nothing to do with the engine did not run"
+        );
     }
 }

@@ -39,10 +39,13 @@ impl PeerAccess {
             return Ok(PeerAccess::Mutual);
         }
         if flags.allow_insecure_peers {
-            tracing::warn!("--allow-insecure-peers: every host that reaches a peer port can read and write everything");
+            tracing::warn!(
+                "--allow-insecure-peers: every host that reaches a peer port can read and write everything"
+            );
             return Ok(PeerAccess::Insecure);
         }
-        let alone = flags.force_new_cluster || cluster.len() <= 1 && flags.initial_cluster_state == ClusterState::New;
+        let alone = flags.force_new_cluster
+            || cluster.len() <= 1 && flags.initial_cluster_state == ClusterState::New;
         if !alone {
             bail!("{REFUSED}");
         }
@@ -79,7 +82,10 @@ mod tests {
     fn decide(words: &[&str]) -> Result<PeerAccess> {
         let words = std::iter::once("kvstore").chain(words.iter().copied());
         let flags = Flags::try_parse_from(words)?.serve;
-        PeerAccess::decide(&flags, &urls::parse("listen-peer-urls", &flags.listen_peer_urls)?)
+        PeerAccess::decide(
+            &flags,
+            &urls::parse("listen-peer-urls", &flags.listen_peer_urls)?,
+        )
     }
 
     #[test]
@@ -102,14 +108,24 @@ mod tests {
             (&[TWO, "--force-new-cluster"], Some(PeerAccess::Closed)),
             (&[TLS, CA, TWO], None),
             (&[TLS, SECURE_TWO], None),
-            (&["--listen-peer-urls=https://10.0.0.1:2380,http://127.0.0.1:2380", CA, SECURE_TWO], None),
+            (
+                &[
+                    "--listen-peer-urls=https://10.0.0.1:2380,http://127.0.0.1:2380",
+                    CA,
+                    SECURE_TWO,
+                ],
+                None,
+            ),
             (&[OPEN], Some(PeerAccess::Insecure)),
             (&[TWO, OPEN], Some(PeerAccess::Insecure)),
         ] {
             match (decide(words), expect) {
                 (Ok(access), Some(expect)) => assert_eq!(access, expect, "{words:?}"),
                 (Err(error), None) => {
-                    assert!(error.to_string().contains("--allow-insecure-peers"), "{words:?}: {error}")
+                    assert!(
+                        error.to_string().contains("--allow-insecure-peers"),
+                        "{words:?}: {error}"
+                    )
                 }
                 (other, _) => panic!("{words:?}: {other:?}"),
             }

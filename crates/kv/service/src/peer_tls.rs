@@ -27,9 +27,15 @@ fn shown(flags: &Serve) -> [&Option<PathBuf>; 2] {
 
 /// Returns the TLS configuration of connections to other members; `None` without certificates.
 pub(crate) fn outgoing(flags: &Serve) -> Result<Option<Arc<ClientConfig>>> {
-    let [Some(certificate), Some(key)] = shown(flags) else { return Ok(None) };
+    let [Some(certificate), Some(key)] = shown(flags) else {
+        return Ok(None);
+    };
     let tls = ClientTls {
-        ca: flags.peer_trusted_ca_file.as_deref().map(read).transpose()?,
+        ca: flags
+            .peer_trusted_ca_file
+            .as_deref()
+            .map(read)
+            .transpose()?,
         identity: Some((read(certificate)?, read(key)?)),
         // Without a CA the server's certificate is not verified, as in etcd.
         insecure: flags.peer_trusted_ca_file.is_none(),
@@ -41,8 +47,15 @@ pub(crate) fn outgoing(flags: &Serve) -> Result<Option<Arc<ClientConfig>>> {
 fn modified(flags: &Serve) -> Vec<Option<SystemTime>> {
     let [certificate, key] = shown(flags);
     let files = [certificate, key, &flags.peer_trusted_ca_file];
-    let modified = |path: &Path| std::fs::metadata(path).and_then(|meta| meta.modified()).ok();
-    files.into_iter().map(|file| file.as_deref().and_then(modified)).collect()
+    let modified = |path: &Path| {
+        std::fs::metadata(path)
+            .and_then(|meta| meta.modified())
+            .ok()
+    };
+    files
+        .into_iter()
+        .map(|file| file.as_deref().and_then(modified))
+        .collect()
 }
 
 /// Watches the files and uses changed ones for new connections.

@@ -105,7 +105,11 @@ async fn ask(core: &Core, question: Question) -> Result<i64, Refusal> {
         }
         if core.node.status().leader != Some(core.identity.member) {
             let answer = ask_leader(core, kind, Bytes::copy_from_slice(&id.to_be_bytes())).await?;
-            return answer.as_ref().try_into().map(i64::from_be_bytes).map_err(|_| Refusal::TimedOut);
+            return answer
+                .as_ref()
+                .try_into()
+                .map(i64::from_be_bytes)
+                .map_err(|_| Refusal::TimedOut);
         }
         // This member is the leader, but can't confirm it at the moment.
         if tokio::time::Instant::now() >= deadline {
@@ -124,7 +128,9 @@ pub(crate) async fn renew(core: &Core, id: i64) -> Result<i64, Refusal> {
 /// Returns granted and remaining TTL of a lease; the latter is -1 if it does not exist.
 pub(crate) async fn left(core: &Core, id: i64) -> Result<(i64, i64), Refusal> {
     let left = ask(core, Question::Left(id)).await?;
-    let granted = core.machine.leases(|leases| leases.info(id, tokio::time::Instant::now().into_std()));
+    let granted = core
+        .machine
+        .leases(|leases| leases.info(id, tokio::time::Instant::now().into_std()));
     Ok(match granted {
         Some(info) if left >= 0 => (info.granted, left),
         _ => (0, -1),
@@ -145,7 +151,9 @@ pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refus
     let deadline = tokio::time::Instant::now() + 2 * PATIENCE;
     loop {
         let changed = change_once(core, change.clone()).await;
-        if !matches!(changed, Err(Refusal::LeaderChanged)) || tokio::time::Instant::now() >= deadline {
+        if !matches!(changed, Err(Refusal::LeaderChanged))
+            || tokio::time::Instant::now() >= deadline
+        {
             return changed;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -156,7 +164,10 @@ async fn change_once(core: &Core, change: Change) -> Result<Changed, Refusal> {
     if core.node.status().leading {
         return member_change(core, change).await;
     }
-    let body = ChangeMessage { change: Some(change) }.encode_to_vec();
+    let body = ChangeMessage {
+        change: Some(change),
+    }
+    .encode_to_vec();
     let answer = ask_leader(core, CHANGE, body.into()).await?;
     let answer = ChangeAnswer::decode(answer).map_err(|_| Refusal::TimedOut)?;
     match refusal_of(&answer.refusal) {
@@ -182,11 +193,21 @@ fn refusal_of(text: &str) -> Option<Refusal> {
         NotLeader,
         LeaderChanged,
     ];
-    (!text.is_empty()).then(|| known.into_iter().find(|refusal| refusal.to_string() == text).unwrap_or(TimedOut))
+    (!text.is_empty()).then(|| {
+        known
+            .into_iter()
+            .find(|refusal| refusal.to_string() == text)
+            .unwrap_or(TimedOut)
+    })
 }
 
 /// Returns another member's hash up to a revision, if that member can provide it.
-pub(crate) async fn hash(core: &Core, member: u64, revision: i64, patience: Duration) -> Option<Hashed> {
+pub(crate) async fn hash(
+    core: &Core,
+    member: u64,
+    revision: i64,
+    patience: Duration,
+) -> Option<Hashed> {
     let body = Bytes::copy_from_slice(&revision.to_be_bytes());
     Hashed::decode(core.node.ask(member, HASH, body, patience).await.ok()??).ok()
 }
@@ -214,12 +235,25 @@ impl Answerer for Answers {
                 }
                 let change = ChangeMessage::decode(body).ok()?.change?;
                 let answer = match member_change(core, change).await {
-                    Ok((members, added)) => ChangeAnswer { refusal: String::new(), members, added },
-                    Err(refusal) => ChangeAnswer { refusal: refusal.to_string(), ..ChangeAnswer::default() },
+                    Ok((members, added)) => ChangeAnswer {
+                        refusal: String::new(),
+                        members,
+                        added,
+                    },
+                    Err(refusal) => ChangeAnswer {
+                        refusal: refusal.to_string(),
+                        ..ChangeAnswer::default()
+                    },
                 };
                 Some(answer.encode_to_vec().into())
             }
-            HASH => Some(corruption::answer(core, number()?).await.ok()?.encode_to_vec().into()),
+            HASH => Some(
+                corruption::answer(core, number()?)
+                    .await
+                    .ok()?
+                    .encode_to_vec()
+                    .into(),
+            ),
             STATUS => Some(core.node.status().applied.to_be_bytes().to_vec().into()),
             _ => None,
         }
@@ -234,9 +268,12 @@ impl Answerer for Answers {
     }
 
     fn was_removed(&self, id: u64) -> bool {
-        let Some(core) = self.core() else { return false };
+        let Some(core) = self.core() else {
+            return false;
+        };
         // A removed voter's messages are accepted until Raft's membership no longer contains it.
-        core.machine.members(|members| members.was_removed(id)) && !core.node.status().voters.contains(&id)
+        core.machine.members(|members| members.was_removed(id))
+            && !core.node.status().voters.contains(&id)
     }
 }
 
@@ -246,15 +283,24 @@ impl Answers {
     }
 
     fn cluster_info(&self, core: &Core) -> Bytes {
-        let (mut members, removed) =
-            core.machine.members(|members| (members.list(), members.removed().collect::<Vec<_>>()));
+        let (mut members, removed) = core
+            .machine
+            .members(|members| (members.list(), members.removed().collect::<Vec<_>>()));
         if members.is_empty() {
             members.clone_from(&core.initial);
         }
-        ClusterInfo { cluster: self.identity.cluster, members, removed }.encode_to_vec().into()
+        ClusterInfo {
+            cluster: self.identity.cluster,
+            members,
+            removed,
+        }
+        .encode_to_vec()
+        .into()
     }
 }
 
 fn number_answer(answer: Result<i64, Refusal>) -> Option<Bytes> {
-    answer.ok().map(|number| Bytes::copy_from_slice(&number.to_be_bytes()))
+    answer
+        .ok()
+        .map(|number| Bytes::copy_from_slice(&number.to_be_bytes()))
 }

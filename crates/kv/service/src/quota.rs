@@ -51,18 +51,32 @@ fn needed(size: u64, quota: u64, raised: bool) -> bool {
 
 fn raised(core: &Core) -> bool {
     let mine = core.identity.member;
-    core.machine.alarms().iter().any(|alarm| alarm.member_id == mine && alarm.alarm() == AlarmType::Nospace)
+    core.machine
+        .alarms()
+        .iter()
+        .any(|alarm| alarm.member_id == mine && alarm.alarm() == AlarmType::Nospace)
 }
 
 /// Raises or deactivates the alarm. Returns whether that succeeded.
 async fn set(core: &Core, on: bool) -> bool {
-    let action = if on { AlarmAction::Activate } else { AlarmAction::Deactivate };
-    let request =
-        AlarmRequest { action: action.into(), member_id: core.identity.member, alarm: AlarmType::Nospace.into() };
-    let done = core.submit_raw(&Caller::internal(), Command::Alarm(request)).await;
+    let action = if on {
+        AlarmAction::Activate
+    } else {
+        AlarmAction::Deactivate
+    };
+    let request = AlarmRequest {
+        action: action.into(),
+        member_id: core.identity.member,
+        alarm: AlarmType::Nospace.into(),
+    };
+    let done = core
+        .submit_raw(&Caller::internal(), Command::Alarm(request))
+        .await;
     match &done {
         Ok(_) if on => {
-            tracing::warn!("the data exceed the quota: puts are rejected until a compaction frees space")
+            tracing::warn!(
+                "the data exceed the quota: puts are rejected until a compaction frees space"
+            )
         }
         Ok(_) => tracing::info!("the data are below the quota again: puts are allowed"),
         Err(refusal) => tracing::debug!(%refusal, "setting the NOSPACE alarm failed"),

@@ -60,7 +60,9 @@ impl Around<'_> {
         open: &(dyn Fn() -> Result<Arc<dyn Engine>, EngineError> + Sync),
         options: Options,
     ) -> Result<Arc<Machine>> {
-        let opened = open().map_err(MachineError::from).and_then(|engine| Machine::open(engine, options.clone()));
+        let opened = open()
+            .map_err(MachineError::from)
+            .and_then(|engine| Machine::open(engine, options.clone()));
         let machine = match opened {
             Ok(machine) => machine,
             Err(error) if error.is_damage() => {
@@ -75,7 +77,10 @@ impl Around<'_> {
         }
         if source(self.purged, !self.others.is_empty()) == Source::Nowhere {
             let path = self.folder.path().join(STATE);
-            bail!("the state in {} is behind the log, {REMEDY}", path.display());
+            bail!(
+                "the state in {} is behind the log, {REMEDY}",
+                path.display()
+            );
         }
         self.fetch(&machine, least).await?;
         Ok(machine)
@@ -89,11 +94,16 @@ impl Around<'_> {
         }
         let date = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
         let aside = state.with_file_name(format!("state-damaged-{date}"));
-        std::fs::rename(&state, &aside)
-            .with_context(|| format!("the damaged state can't be renamed to {}", aside.display()))?;
+        std::fs::rename(&state, &aside).with_context(|| {
+            format!("the damaged state can't be renamed to {}", aside.display())
+        })?;
         // The new state is created at the former path.
         self.folder.below(STATE)?;
-        let from = if source == Source::Log { "the log" } else { "another member" };
+        let from = if source == Source::Log {
+            "the log"
+        } else {
+            "another member"
+        };
         tracing::error!(
             %error,
             aside = %aside.display(),
@@ -112,8 +122,12 @@ impl Around<'_> {
                 let identity = (self.identity.cluster, self.identity.member);
                 match Node::fetch_state(url, self.tls.clone(), identity, least, &spool).await {
                     Ok(Some(rows)) => return install(machine, &rows).await,
-                    Ok(None) => tracing::debug!(url, "the state of this member is not recent enough either"),
-                    Err(error) if round % 10 == 0 => tracing::warn!(url, %error, "no state from this member yet"),
+                    Ok(None) => {
+                        tracing::debug!(url, "the state of this member is not recent enough either")
+                    }
+                    Err(error) if round % 10 == 0 => {
+                        tracing::warn!(url, %error, "no state from this member yet")
+                    }
                     Err(error) => tracing::debug!(url, %error, "no state from this member yet"),
                 }
             }
@@ -128,7 +142,9 @@ const REMEDY: &str = "the log begins later than it ends, and there is no other m
 
 async fn install(machine: &Arc<Machine>, rows: &Path) -> Result<()> {
     let installed = Glue(machine.clone(), Arc::default()).install(rows).await;
-    installed.map_err(|reason| anyhow::anyhow!("the state of another member can't be installed: {reason}"))?;
+    installed.map_err(|reason| {
+        anyhow::anyhow!("the state of another member can't be installed: {reason}")
+    })?;
     tracing::info!(entry = machine.applied_index(), "the state is there again");
     Ok(())
 }

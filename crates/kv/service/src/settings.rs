@@ -42,7 +42,12 @@ impl Flags {
     /// Returns the options of logging.
     pub fn log(&self) -> LogOptions {
         // An error in the file is reported later, when the file is loaded for use.
-        if let Some((flags, _)) = self.serve.config_file.as_deref().and_then(|path| file::load(path).ok()) {
+        if let Some((flags, _)) = self
+            .serve
+            .config_file
+            .as_deref()
+            .and_then(|path| file::load(path).ok())
+        {
             return flags.log();
         }
         let mut log = self.log.clone();
@@ -62,7 +67,12 @@ impl Flags {
 
     /// Returns the effective flags: those of the configuration file, if one is given.
     pub(crate) fn effective(self) -> Result<Flags> {
-        let Some(path) = self.serve.config_file.as_deref().filter(|_| self.command.is_none()) else {
+        let Some(path) = self
+            .serve
+            .config_file
+            .as_deref()
+            .filter(|_| self.command.is_none())
+        else {
             unsupported::check_environment(|name| std::env::var(name).ok())?;
             return Ok(self);
         };
@@ -178,11 +188,20 @@ pub(crate) struct Serve {
     /// Directory of log and state [default: NAME.etcd]
     #[arg(long, env = "ETCD_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
-    /// URLs to listen on for clients: http://, https:// or unix://PATH; port 0 lets the kernel pick one
-    #[arg(long, env = "ETCD_LISTEN_CLIENT_URLS", default_value = "http://localhost:2379")]
+    /// URLs to listen on for clients: http://, https:// or unix://PATH; port 0 lets the kernel pick
+    /// one
+    #[arg(
+        long,
+        env = "ETCD_LISTEN_CLIENT_URLS",
+        default_value = "http://localhost:2379"
+    )]
     pub listen_client_urls: String,
     /// URLs to listen on for other members
-    #[arg(long, env = "ETCD_LISTEN_PEER_URLS", default_value = "http://localhost:2380")]
+    #[arg(
+        long,
+        env = "ETCD_LISTEN_PEER_URLS",
+        default_value = "http://localhost:2380"
+    )]
     pub listen_peer_urls: String,
     /// Additional URLs for /metrics and /health
     #[arg(long, env = "ETCD_LISTEN_METRICS_URLS", default_value = "")]
@@ -200,10 +219,19 @@ pub(crate) struct Serve {
     #[arg(long, env = "ETCD_INITIAL_CLUSTER")]
     pub initial_cluster: Option<String>,
     /// Start a new cluster, or join an existing one
-    #[arg(long, env = "ETCD_INITIAL_CLUSTER_STATE", value_enum, default_value = "new")]
+    #[arg(
+        long,
+        env = "ETCD_INITIAL_CLUSTER_STATE",
+        value_enum,
+        default_value = "new"
+    )]
     pub initial_cluster_state: ClusterState,
     /// Token that is part of the cluster's ID
-    #[arg(long, env = "ETCD_INITIAL_CLUSTER_TOKEN", default_value = "etcd-cluster")]
+    #[arg(
+        long,
+        env = "ETCD_INITIAL_CLUSTER_TOKEN",
+        default_value = "etcd-cluster"
+    )]
     pub initial_cluster_token: String,
     /// Restart as a single-member cluster with this member's data, when all other members are lost
     /// for good
@@ -231,13 +259,23 @@ pub(crate) struct Serve {
     #[arg(long, env = "ETCD_STRICT_RECONFIG_CHECK", action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", require_equals = true)]
     pub strict_reconfig_check: bool,
     /// Maximum number of learners
-    #[arg(long, alias = "experimental-max-learners", env = "ETCD_MAX_LEARNERS", default_value_t = 1)]
+    #[arg(
+        long,
+        alias = "experimental-max-learners",
+        env = "ETCD_MAX_LEARNERS",
+        default_value_t = 1
+    )]
     pub max_learners: usize,
     /// Quota of the data in bytes; 0: 2 GiB
     #[arg(long, env = "ETCD_QUOTA_BACKEND_BYTES", default_value_t = 0)]
     pub quota_backend_bytes: i64,
     /// Mode of automatic compaction
-    #[arg(long, env = "ETCD_AUTO_COMPACTION_MODE", value_enum, default_value = "periodic")]
+    #[arg(
+        long,
+        env = "ETCD_AUTO_COMPACTION_MODE",
+        value_enum,
+        default_value = "periodic"
+    )]
     pub auto_compaction_mode: CompactionMode,
     /// History to keep: a duration (a number means hours), or a number of revisions; 0: everything
     #[arg(long, env = "ETCD_AUTO_COMPACTION_RETENTION", default_value = "0")]
@@ -305,7 +343,8 @@ pub(crate) struct Serve {
     /// Key of the certificate for peers
     #[arg(long, env = "ETCD_PEER_KEY_FILE")]
     pub peer_key_file: Option<PathBuf>,
-    /// Certificate for calls to other members, valid for this member's peer URL [default: --peer-cert-file]
+    /// Certificate for calls to other members, valid for this member's peer URL [default:
+    /// --peer-cert-file]
     #[arg(long, env = "ETCD_PEER_CLIENT_CERT_FILE")]
     pub peer_client_cert_file: Option<PathBuf>,
     /// Its key
@@ -356,7 +395,9 @@ pub(crate) struct Serve {
 impl Serve {
     /// Returns the directory of log and state.
     pub fn data_folder(&self) -> PathBuf {
-        self.data_dir.clone().unwrap_or_else(|| PathBuf::from(format!("{}.etcd", self.name)))
+        self.data_dir
+            .clone()
+            .unwrap_or_else(|| PathBuf::from(format!("{}.etcd", self.name)))
     }
 
     /// Returns the enabled versions of TLS.
@@ -374,8 +415,15 @@ impl Serve {
 
     /// Returns the versions and suites of TLS that ports offer.
     fn offer(&self) -> Result<Offer> {
-        let named: Vec<String> = self.cipher_suites.iter().filter(|name| !name.is_empty()).cloned().collect();
-        Ok(Offer::from_names("", &named).context("--cipher-suites")?.with_versions(self.versions()))
+        let named: Vec<String> = self
+            .cipher_suites
+            .iter()
+            .filter(|name| !name.is_empty())
+            .cloned()
+            .collect();
+        Ok(Offer::from_names("", &named)
+            .context("--cipher-suites")?
+            .with_versions(self.versions()))
     }
 
     /// Whether the flags about TLS agree with each other.
@@ -384,10 +432,14 @@ impl Serve {
             bail!("--tls-min-version TLS1.3 is above --tls-max-version TLS1.2");
         }
         if self.peer_client_cert_file.is_some() != self.peer_client_key_file.is_some() {
-            bail!("--peer-client-cert-file and --peer-client-key-file need each other: give both or none");
+            bail!(
+                "--peer-client-cert-file and --peer-client-key-file need each other: give both or none"
+            );
         }
         if self.peer_client_cert_file.is_some() && self.peer_cert_file.is_none() {
-            bail!("--peer-client-cert-file needs a certificate for the peer port: give it with --peer-cert-file");
+            bail!(
+                "--peer-client-cert-file needs a certificate for the peer port: give it with --peer-cert-file"
+            );
         }
         if self.peer_cert_allowed_cn.is_some() && self.peer_trusted_ca_file.is_none() {
             bail!(
@@ -436,7 +488,9 @@ mod tests {
     #[test]
     fn levels_of_logs_are_those_of_the_flag() {
         let levels = |level: &str| {
-            let log = Flags::try_parse_from(["kvstore", "--log-level", level]).unwrap().log();
+            let log = Flags::try_parse_from(["kvstore", "--log-level", level])
+                .unwrap()
+                .log();
             (log.verbosity, log.levels)
         };
         assert_eq!(levels("debug"), (4, None));
@@ -453,6 +507,9 @@ mod tests {
         };
         assert_eq!(format(&[]), LogFormat::Text);
         assert_eq!(format(&["--log-format=json"]), LogFormat::Json);
-        assert_eq!(format(&["--log-format=console", "--logging-format=json"]), LogFormat::Text);
+        assert_eq!(
+            format(&["--log-format=console", "--logging-format=json"]),
+            LogFormat::Text
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Slow-request log: records the phases of each call and logs those of a slow one in one line.
 //!
-//! The notes are task-local. A linearizable read or a proposal records its phase without the functions
-//! in between knowing about it. A fast call pays for a few clock reads only.
+//! The notes are task-local. A linearizable read or a proposal records its phase without the
+//! functions in between knowing about it. A fast call pays for a few clock reads only.
 
 use crate::core::Core;
 use crate::meters::Call;
@@ -47,7 +47,10 @@ tokio::task_local! {
 
 impl Notes {
     fn new() -> Self {
-        Notes { began: Instant::now(), passed: [None; PHASES.len()] }
+        Notes {
+            began: Instant::now(),
+            passed: [None; PHASES.len()],
+        }
     }
 
     /// Returns the time that applying the command took.
@@ -60,11 +63,18 @@ impl Notes {
     fn phases(&self, end: Instant) -> String {
         let mut text = String::new();
         let mut since = self.began;
-        let passed = PHASES.iter().zip(self.passed).filter_map(|((_, name), at)| Some((*name, at?)));
+        let passed = PHASES
+            .iter()
+            .zip(self.passed)
+            .filter_map(|((_, name), at)| Some((*name, at?)));
         for (name, at) in passed.chain([("answered", end)]) {
             let comma = if text.is_empty() { "" } else { ", " };
             // Writing to a string can't fail.
-            let _ = write!(text, "{comma}{name} {:?}", at.saturating_duration_since(since));
+            let _ = write!(
+                text,
+                "{comma}{name} {:?}",
+                at.saturating_duration_since(since)
+            );
             since = since.max(at);
         }
         text
@@ -90,15 +100,27 @@ pub(crate) fn passed_at(phase: Phase, at: Instant) {
 /// Runs a call and returns its notes with its result. Not an async function, because its future
 /// would contain the call three times.
 pub(crate) fn followed<T>(call: impl Future<Output = T>) -> impl Future<Output = (T, Notes)> {
-    NOTES.scope(Cell::new(Notes::new()), call.map(|result| (result, NOTES.with(Cell::get))))
+    NOTES.scope(
+        Cell::new(Notes::new()),
+        call.map(|result| (result, NOTES.with(Cell::get))),
+    )
 }
 
 /// Logs a slow call. `describe` is called only for those.
-pub(crate) fn report(core: &Core, call: Call, notes: Notes, code: tonic::Code, describe: impl FnOnce() -> String) {
+pub(crate) fn report(
+    core: &Core,
+    call: Call,
+    notes: Notes,
+    code: tonic::Code,
+    describe: impl FnOnce() -> String,
+) {
     let end = Instant::now();
     let took = end.saturating_duration_since(notes.began);
     let bounds = &core.bounds;
-    let slow = took > bounds.slow_request || notes.applying().is_some_and(|applying| applying > bounds.slow_apply);
+    let slow = took > bounds.slow_request
+        || notes
+            .applying()
+            .is_some_and(|applying| applying > bounds.slow_apply);
     if !slow && !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
@@ -106,7 +128,14 @@ pub(crate) fn report(core: &Core, call: Call, notes: Notes, code: tonic::Code, d
     if slow {
         tracing::warn!(method, ?took, expected = ?bounds.slow_request, ?code, request, phases, "a request took long");
     } else {
-        tracing::debug!(method, ?took, ?code, request, phases, "a request was answered");
+        tracing::debug!(
+            method,
+            ?took,
+            ?code,
+            request,
+            phases,
+            "a request was answered"
+        );
     }
 }
 
@@ -125,7 +154,10 @@ mod tests {
         .await;
         notes.began = began;
         let told = notes.phases(began + Duration::from_millis(9));
-        assert_eq!(told, "received 2ms, committed 5ms, applied 1ms, answered 1ms");
+        assert_eq!(
+            told,
+            "received 2ms, committed 5ms, applied 1ms, answered 1ms"
+        );
         assert_eq!(notes.applying(), Some(Duration::from_millis(1)));
     }
 

@@ -1,6 +1,7 @@
 //! Unix sockets for clients: `unix://PATH` in the lists of client URLs, as etcd has them.
 //!
-//! Architecture invariant: a socket has no TLS and no certificates of clients. Only the user of the process may connect.
+//! Architecture invariant: a socket has no TLS and no certificates of clients. Only the user of the
+//! process may connect.
 
 use anyhow::{Context, Result, bail};
 use std::fs::Permissions;
@@ -22,15 +23,22 @@ impl Socket {
     pub fn bind(path: &Path) -> Result<Socket> {
         let told = || format!("can't listen on {}", url(path));
         if UnixStream::connect(path).is_ok() {
-            bail!("{} is in use: stop what listens there, or choose another path", url(path));
+            bail!(
+                "{} is in use: stop what listens there, or choose another path",
+                url(path)
+            );
         }
         if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
             std::fs::remove_file(path).with_context(told)?;
         }
         let listener = UnixListener::bind(path).with_context(told)?;
-        // Neither TLS nor a certificate keeps other users out, so the file must, whatever the umask is.
+        // Neither TLS nor a certificate keeps other users out, so the file must, whatever the umask
+        // is.
         std::fs::set_permissions(path, Permissions::from_mode(0o600)).with_context(told)?;
-        Ok(Socket { listener, path: path.to_owned() })
+        Ok(Socket {
+            listener,
+            path: path.to_owned(),
+        })
     }
 
     /// Returns the URL for clients.
@@ -75,7 +83,12 @@ mod tests {
         assert_eq!(paths, [Path::new("/run/s"), Path::new("s")]);
         assert_eq!(others, "http://h:1,https://h:2");
         assert_eq!(split("x", "").unwrap(), (Vec::new(), String::new()));
-        assert!(split("x", "unix://").unwrap_err().to_string().contains("no path"));
+        assert!(
+            split("x", "unix://")
+                .unwrap_err()
+                .to_string()
+                .contains("no path")
+        );
     }
 
     #[tokio::test]
@@ -85,7 +98,10 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "left behind");
         let socket = Socket::bind(&path).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         let refused = Socket::bind(&path).map(drop).unwrap_err().to_string();
         assert!(refused.contains("in use"), "{refused}");
         drop(socket);

@@ -83,7 +83,9 @@ fn bounds(flags: &Serve, access: PeerAccess) -> Result<Bounds> {
     Ok(Bounds {
         max_request: flags.max_request_bytes,
         request_timeout: Duration::from_secs(5) + Duration::from_millis(2 * flags.election_timeout),
-        min_lease_ttl: i64::try_from((3 * flags.election_timeout / 2).div_ceil(1_000)).unwrap_or(2).max(1),
+        min_lease_ttl: i64::try_from((3 * flags.election_timeout / 2).div_ceil(1_000))
+            .unwrap_or(2)
+            .max(1),
         quota,
         progress_interval: duration(
             "watch-progress-notify-interval",
@@ -98,7 +100,11 @@ fn bounds(flags: &Serve, access: PeerAccess) -> Result<Bounds> {
             &flags.warning_unary_request_duration,
             Duration::from_nanos(1),
         )?,
-        slow_apply: duration("warning-apply-duration", &flags.warning_apply_duration, Duration::from_nanos(1))?,
+        slow_apply: duration(
+            "warning-apply-duration",
+            &flags.warning_apply_duration,
+            Duration::from_nanos(1),
+        )?,
         checkpoint_every: CHECKPOINT_EVERY,
         connected: flags.connections.connected()?,
         detailed_metrics: flags.metrics == "extensive",
@@ -115,7 +121,10 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     let client = urls::parse("listen-client-urls", &client)?;
     let peer = urls::parse("listen-peer-urls", &flags.listen_peer_urls)?;
     let mut pages = urls::parse("listen-metrics-urls", &flags.listen_metrics_urls)?;
-    pages.extend(urls::parse("listen-client-http-urls", &flags.listen_client_http_urls)?);
+    pages.extend(urls::parse(
+        "listen-client-http-urls",
+        &flags.listen_client_http_urls,
+    )?);
     if client.is_empty() && paths.is_empty() || peer.is_empty() {
         bail!("--listen-client-urls and --listen-peer-urls need a URL each");
     }
@@ -123,7 +132,9 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     let bounds = bounds(flags, access)?;
     let secure = client.iter().chain(&pages).any(|url| url.secure);
     if secure && (flags.cert_file.is_none() || flags.key_file.is_none()) {
-        bail!("https for clients (--listen-client-urls and the like) needs --cert-file and --key-file");
+        bail!(
+            "https for clients (--listen-client-urls and the like) needs --cert-file and --key-file"
+        );
     }
     let client_tls = listen::tls(&flags.client_files()?)?;
     let peer_tls = listen::tls(&flags.peer_files()?)?;
@@ -139,9 +150,16 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     };
     tasks::Retention::parse(flags)?;
     let client_ports = listen::bind(&client).await?;
-    let peer_ports = if access == PeerAccess::Closed { Vec::new() } else { listen::bind(&peer).await? };
+    let peer_ports = if access == PeerAccess::Closed {
+        Vec::new()
+    } else {
+        listen::bind(&peer).await?
+    };
     let metrics_ports = listen::bind(&pages).await?;
-    let client_sockets = paths.iter().map(|path| Socket::bind(path)).collect::<Result<Vec<_>>>()?;
+    let client_sockets = paths
+        .iter()
+        .map(|path| Socket::bind(path))
+        .collect::<Result<Vec<_>>>()?;
     let client_urls = client_urls(flags, names(&client_ports), &client_sockets)?;
     let bound = match access {
         PeerAccess::Closed => texts(&peer),
@@ -151,7 +169,11 @@ async fn plan(flags: &Serve) -> Result<Plan> {
         Some(list) => texts(&urls::parse("initial-advertise-peer-urls", list)?),
         None => bound,
     };
-    let own = peer_urls.iter().map(|url| format!("{}={url}", flags.name)).collect::<Vec<_>>().join(",");
+    let own = peer_urls
+        .iter()
+        .map(|url| format!("{}={url}", flags.name))
+        .collect::<Vec<_>>()
+        .join(",");
     let initial_cluster = flags.initial_cluster.clone().unwrap_or(own);
     Ok(Plan {
         client_ports,
@@ -179,11 +201,17 @@ fn texts(urls: &[ServerUrl]) -> Vec<String> {
 /// Returns the advertised client URLs: those of the flag, or those of the listeners.
 fn client_urls(flags: &Serve, bound: Vec<String>, sockets: &[Socket]) -> Result<Vec<String>> {
     let Some(list) = &flags.advertise_client_urls else {
-        return Ok(bound.into_iter().chain(sockets.iter().map(Socket::url)).collect());
+        return Ok(bound
+            .into_iter()
+            .chain(sockets.iter().map(Socket::url))
+            .collect());
     };
     let (paths, others) = sockets::split("advertise-client-urls", list)?;
     let others = texts(&urls::parse("advertise-client-urls", &others)?);
-    Ok(others.into_iter().chain(paths.iter().map(|path| sockets::url(path))).collect())
+    Ok(others
+        .into_iter()
+        .chain(paths.iter().map(|path| sockets::url(path)))
+        .collect())
 }
 
 fn open_engine(flags: &Serve, path: &Path) -> Result<Arc<dyn Engine>, EngineError> {
@@ -197,15 +225,27 @@ fn open_engine(flags: &Serve, path: &Path) -> Result<Arc<dyn Engine>, EngineErro
 
 async fn identify(flags: &Serve, plan: &Plan, folder: &mut DataFolder) -> Result<Bootstrap> {
     if let Some(identity) = folder.identity() {
-        let members = bootstrap::initial_members(&plan.initial_cluster, &flags.initial_cluster_token)?;
-        bootstrap::check_cluster(flags, folder.path(), identity, &members, &plan.outgoing_tls).await?;
+        let members =
+            bootstrap::initial_members(&plan.initial_cluster, &flags.initial_cluster_token)?;
+        bootstrap::check_cluster(flags, folder.path(), identity, &members, &plan.outgoing_tls)
+            .await?;
         if flags.force_new_cluster {
             return force(flags, plan, folder, identity);
         }
         let begin = bootstrap::unfinished(flags, identity, &members);
-        return Ok(Bootstrap { identity, members, begin });
+        return Ok(Bootstrap {
+            identity,
+            members,
+            begin,
+        });
     }
-    let first = bootstrap::first_start(flags, &plan.initial_cluster, &plan.peer_urls, &plan.outgoing_tls).await?;
+    let first = bootstrap::first_start(
+        flags,
+        &plan.initial_cluster,
+        &plan.peer_urls,
+        &plan.outgoing_tls,
+    )
+    .await?;
     folder.claim(first.identity)?;
     Ok(first)
 }
@@ -219,7 +259,11 @@ fn force(flags: &Serve, plan: &Plan, folder: &DataFolder, identity: Identity) ->
         ..Member::default()
     };
     alone::go_on(folder, identity, me.clone())?;
-    Ok(Bootstrap { identity, members: vec![me], begin: BTreeSet::new() })
+    Ok(Bootstrap {
+        identity,
+        members: vec![me],
+        begin: BTreeSet::new(),
+    })
 }
 
 async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
@@ -231,7 +275,8 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     }
     let mut folder = DataFolder::open(&plan.data_dir)?;
     let tasks = Tasks::new(shutdown.clone());
-    // Closed after the transfer of leadership: a member that no peer reaches does not learn that it succeeded.
+    // Closed after the transfer of leadership: a member that no peer reaches does not learn that it
+    // succeeded.
     let peers = CancellationToken::new();
     let _closed = peers.clone().drop_guard();
     let routes = Arc::new(OnceLock::new());
@@ -251,14 +296,22 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
     let bootstrap = identify(&flags, &plan, &mut folder).await?;
     let (core, leave) = build(&flags, &plan, &folder, &bootstrap, &shutdown).await?;
     // Set only once, here.
-    let _ = routes.set(PeerSide { routes: member::peer_routes(&core), directory: core.directory.clone() });
+    let _ = routes.set(PeerSide {
+        routes: member::peer_routes(&core),
+        directory: core.directory.clone(),
+    });
     crate::peer_tls::follow(&flags, plan.outgoing_tls.clone(), &tasks);
     tasks::spawn(&core, tasks::Retention::parse(&flags)?, &tasks)?;
     tasks::spawn_upkeep(&core, plan.checks, &tasks);
     for port in std::mem::take(&mut plan.metrics_ports) {
         tasks.spawn_critical(
             "pages",
-            listen::serve_pages(port, plan.client_tls.clone(), core.clone(), shutdown.clone()),
+            listen::serve_pages(
+                port,
+                plan.client_tls.clone(),
+                core.clone(),
+                shutdown.clone(),
+            ),
         );
     }
     begin(&core, &bootstrap).await?;
@@ -270,7 +323,10 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
         announce(&flags, &plan)?;
         for (url, listener, tls) in client_listeners(&mut plan) {
             tracing::info!(url, "ready to serve client requests");
-            tasks.spawn_critical("clients", listen::serve_clients(listener, tls, core.clone(), shutdown.clone()));
+            tasks.spawn_critical(
+                "clients",
+                listen::serve_clients(listener, tls, core.clone(), shutdown.clone()),
+            );
         }
         shutdown.cancelled().await;
     }
@@ -294,9 +350,17 @@ type TlsConfig = Arc<base_tls::rustls::ServerConfig>;
 fn client_listeners(plan: &mut Plan) -> Vec<(String, Listener, Option<TlsConfig>)> {
     let tls = plan.client_tls.clone();
     let ports = std::mem::take(&mut plan.client_ports).into_iter();
-    let ports = ports.map(|port| (port.url, Listener::Port(port.listener), tls.clone().filter(|_| port.secure)));
+    let ports = ports.map(|port| {
+        (
+            port.url,
+            Listener::Port(port.listener),
+            tls.clone().filter(|_| port.secure),
+        )
+    });
     let sockets = std::mem::take(&mut plan.client_sockets).into_iter();
-    ports.chain(sockets.map(|socket| (socket.url(), Listener::Socket(socket), None))).collect()
+    ports
+        .chain(sockets.map(|socket| (socket.url(), Listener::Socket(socket), None)))
+        .collect()
 }
 
 /// Returns when the member may serve.
@@ -309,9 +373,12 @@ async fn ready(core: &Arc<Core>, name: &str, plan: &Plan, new: bool) -> Result<(
 }
 
 fn announce(flags: &Serve, plan: &Plan) -> Result<()> {
-    let (Some(file), Some(port)) = (&flags.port_file, plan.client_ports.first()) else { return Ok(()) };
+    let (Some(file), Some(port)) = (&flags.port_file, plan.client_ports.first()) else {
+        return Ok(());
+    };
     let number = port.listener.local_addr()?.port();
-    base_serve::write_port_file(file, number).with_context(|| format!("--port-file {}", file.display()))
+    base_serve::write_port_file(file, number)
+        .with_context(|| format!("--port-file {}", file.display()))
 }
 
 async fn begin(core: &Core, bootstrap: &Bootstrap) -> Result<()> {
@@ -348,26 +415,47 @@ async fn build(
         on_store,
         slow_apply: plan.bounds.slow_apply,
     };
-    let others = bootstrap.members.iter().filter(|member| member.id != identity.member && member.name != flags.name);
+    let others = bootstrap
+        .members
+        .iter()
+        .filter(|member| member.id != identity.member && member.name != flags.name);
     let around = Around {
         folder,
         identity,
-        others: others.flat_map(|member| member.peer_ur_ls.clone()).collect(),
+        others: others
+            .flat_map(|member| member.peer_ur_ls.clone())
+            .collect(),
         tls: &plan.outgoing_tls,
         purged: Around::purged(&contents),
     };
     let state = folder.below("member/state")?;
     let slow_disk = sync_micros.clone();
-    let open = || Ok(Arc::new(Patient::new(open_engine(flags, &state)?, slow_disk.clone())) as Arc<dyn Engine>);
+    let open = || {
+        Ok(
+            Arc::new(Patient::new(open_engine(flags, &state)?, slow_disk.clone()))
+                as Arc<dyn Engine>,
+        )
+    };
     let machine = tokio::select! {
         opened = around.machine(&open, options) => opened?,
         () = shutdown.cancelled() => bail!("stopped before the state was rebuilt"),
     };
-    let owner = machine.members(|members| members.get(identity.member).map(|member| member.name.clone()));
+    let owner = machine.members(|members| {
+        members
+            .get(identity.member)
+            .map(|member| member.name.clone())
+    });
     if !flags.force_new_cluster {
-        plan.access.check_members(machine.members(|members| members.list().len()))?;
+        plan.access
+            .check_members(machine.members(|members| members.list().len()))?;
     }
-    bootstrap::check_member(flags, folder.path(), identity, &bootstrap.members, owner.as_deref())?;
+    bootstrap::check_member(
+        flags,
+        folder.path(),
+        identity,
+        &bootstrap.members,
+        owner.as_deref(),
+    )?;
     let leave: Leave = Arc::default();
     let config = Config {
         cluster: identity.cluster,
@@ -409,7 +497,11 @@ fn on_removed(leave: Leave, shutdown: CancellationToken) -> OnRemoved {
     })
 }
 
-fn open_log(folder: &DataFolder, meters: &Arc<Meters>, sync_micros: &Arc<AtomicU64>) -> Result<(Wal, Contents)> {
+fn open_log(
+    folder: &DataFolder,
+    meters: &Arc<Meters>,
+    sync_micros: &Arc<AtomicU64>,
+) -> Result<(Wal, Contents)> {
     let (meters, micros) = (meters.clone(), sync_micros.clone());
     let observer = Arc::new(move |took: Duration| {
         meters.wal_sync.observe(took);
@@ -419,19 +511,29 @@ fn open_log(folder: &DataFolder, meters: &Arc<Meters>, sync_micros: &Arc<AtomicU
     });
     let (wal, contents) = Wal::open(&folder.below("member/wal")?, observer)?;
     if let Some(bytes) = contents.torn {
-        tracing::warn!(bytes, "the log ended in a write that was never acknowledged; it is cut off");
+        tracing::warn!(
+            bytes,
+            "the log ended in a write that was never acknowledged; it is cut off"
+        );
     }
     Ok((wal, contents))
 }
 
-/// Returns the voter that takes over from this leader: of those that answer, the one with most of the log.
+/// Returns the voter that takes over from this leader: of those that answer, the one with most of
+/// the log.
 async fn heir(core: &Core) -> Option<u64> {
     const ANSWERS: Duration = Duration::from_millis(500);
     let status = core.node.status();
-    let others = status.voters.iter().copied().filter(|id| *id != core.identity.member && tasks::reached(core, *id));
+    let others = status
+        .voters
+        .iter()
+        .copied()
+        .filter(|id| *id != core.identity.member && tasks::reached(core, *id));
     let others: Vec<u64> = others.filter(|_| status.leading).collect();
     // One that has just stopped still counts as reached.
-    let asked = others.into_iter().map(|id| async move { questions::answers(core, id, ANSWERS).await.then_some(id) });
+    let asked = others
+        .into_iter()
+        .map(|id| async move { questions::answers(core, id, ANSWERS).await.then_some(id) });
     let there = futures::future::join_all(asked).await.into_iter().flatten();
     there.max_by_key(|id| status.matched.get(id).copied().unwrap_or_default())
 }

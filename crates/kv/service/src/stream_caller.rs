@@ -16,13 +16,18 @@ pub(crate) struct StreamCaller {
 impl StreamCaller {
     pub fn new(core: &Core, parts: Parts) -> Result<Self, Status> {
         let token = unary::token(&parts.headers);
-        Ok(StreamCaller { token, caller: unary::caller(core, parts)? })
+        Ok(StreamCaller {
+            token,
+            caller: unary::caller(core, parts)?,
+        })
     }
 
     /// Returns the caller if its login is still valid.
     pub fn current(&self, core: &Core) -> Result<Caller, Refusal> {
         match &self.token {
-            Some(token) if core.machine.auth(|auth| auth.enabled) => core.logged_in(token).ok_or(Refusal::InvalidToken),
+            Some(token) if core.machine.auth(|auth| auth.enabled) => {
+                core.logged_in(token).ok_or(Refusal::InvalidToken)
+            }
             _ => Ok(self.caller.clone()),
         }
     }
@@ -30,6 +35,9 @@ impl StreamCaller {
     /// Returns the user with the current permissions, even if its login is no longer valid: that
     /// only affects new requests.
     pub fn user(&self) -> Caller {
-        Caller { auth_revision: 0, ..self.caller.clone() }
+        Caller {
+            auth_revision: 0,
+            ..self.caller.clone()
+        }
     }
 }

@@ -32,7 +32,10 @@ pub(crate) trait RequestBody:
     http_body::Body<Data = Bytes, Error: Into<BoxError> + Display> + Send + Unpin + 'static
 {
 }
-impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError> + Display> + Send + Unpin + 'static> RequestBody for B {}
+impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError> + Display> + Send + Unpin + 'static>
+    RequestBody for B
+{
+}
 
 /// Decodes the messages of a request body.
 pub(crate) struct Requests<M, B> {
@@ -47,7 +50,14 @@ pub(crate) struct Requests<M, B> {
 impl<M: Message + Default, B: RequestBody> Requests<M, B> {
     pub fn new(core: Arc<Core>, held: Held, body: B) -> Self {
         let limit = crate::grpc::decoding_limit(&core);
-        Requests { core, body, bytes: BytesMut::new(), held, limit, kind: PhantomData }
+        Requests {
+            core,
+            body,
+            bytes: BytesMut::new(),
+            held,
+            limit,
+            kind: PhantomData,
+        }
     }
 
     /// Returns the next message, or `None` after the last. Cancel-safe.
@@ -58,21 +68,30 @@ impl<M: Message + Default, B: RequestBody> Requests<M, B> {
             if message.is_some() {
                 return Ok(message);
             }
-            let Some(frame) = self.body.frame().await else { return Ok(None) };
+            let Some(frame) = self.body.frame().await else {
+                return Ok(None);
+            };
             let frame = frame.map_err(|e| Status::internal(e.to_string()))?;
             if let Ok(data) = frame.into_data() {
-                self.core.meters.received.fetch_add(data.len() as u64, Ordering::Relaxed);
+                self.core
+                    .meters
+                    .received
+                    .fetch_add(data.len() as u64, Ordering::Relaxed);
                 self.bytes.extend_from_slice(&data);
             }
         }
     }
 
     fn whole(&mut self) -> Result<Option<M>, Status> {
-        let Some(length) = announced(&self.bytes)? else { return Ok(None) };
+        let Some(length) = announced(&self.bytes)? else {
+            return Ok(None);
+        };
         if length > self.limit {
             return Err(too_large(length, self.limit));
         }
-        let Some(message) = self.bytes.get(PREFIX..PREFIX + length) else { return Ok(None) };
+        let Some(message) = self.bytes.get(PREFIX..PREFIX + length) else {
+            return Ok(None);
+        };
         let message = M::decode(message).map_err(|e| Status::internal(e.to_string()))?;
         self.bytes.advance(PREFIX + length);
         Ok(Some(message))
@@ -81,7 +100,9 @@ impl<M: Message + Default, B: RequestBody> Requests<M, B> {
 
 /// Returns the length of the next message, once it is known.
 pub(crate) fn announced(bytes: &[u8]) -> Result<Option<usize>, Status> {
-    let Some(&[compressed, a, b, c, d]) = bytes.first_chunk::<PREFIX>() else { return Ok(None) };
+    let Some(&[compressed, a, b, c, d]) = bytes.first_chunk::<PREFIX>() else {
+        return Ok(None);
+    };
     if compressed != 0 {
         return Err(Status::internal(
             "protocol error: received message with compressed-flag but no grpc-encoding was specified",
@@ -92,7 +113,9 @@ pub(crate) fn announced(bytes: &[u8]) -> Result<Option<usize>, Status> {
 
 /// Returns the error for a message that is too large, with the text of Go's servers.
 pub(crate) fn too_large(length: usize, limit: usize) -> Status {
-    Status::resource_exhausted(format!("grpc: received message larger than max ({length} vs. {limit})"))
+    Status::resource_exhausted(format!(
+        "grpc: received message larger than max ({length} vs. {limit})"
+    ))
 }
 
 /// Sender of a call's responses. It holds one at a time.
@@ -128,8 +151,15 @@ where
 {
     let slot = Arc::default();
     let work = Some(Box::pin(work(Answers(Arc::clone(&slot)))));
-    let mut response = Response::new(Body::new(Driven { work, slot, over: false }));
-    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    let mut response = Response::new(Body::new(Driven {
+        work,
+        slot,
+        over: false,
+    }));
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        HeaderValue::from_static("application/grpc"),
+    );
     response
 }
 
@@ -143,7 +173,10 @@ impl<W: Future<Output = ()>> http_body::Body for Driven<W> {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if self.over {
             return Poll::Ready(None);
         }

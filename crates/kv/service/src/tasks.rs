@@ -35,7 +35,11 @@ impl Retention {
         match flags.auto_compaction_mode {
             CompactionMode::Periodic => {
                 let kept = duration("auto-compaction-retention", text, Duration::from_secs(3600))?;
-                Ok(if kept.is_zero() { Retention::All } else { Retention::For(kept) })
+                Ok(if kept.is_zero() {
+                    Retention::All
+                } else {
+                    Retention::For(kept)
+                })
             }
             CompactionMode::Revision => match text.parse::<i64>() {
                 Ok(count) if count >= 0 => Ok(Retention::Revisions(count)),
@@ -67,17 +71,52 @@ pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Re
     };
     task!(core, tasks, "reclaim", reclaim);
     let hub = core.hub.clone();
-    task!(core, tasks, spawn_critical, "watch hub", async move { hub.run().await });
-    task!(core, tasks, spawn_critical, "replication", replication(core.clone()));
-    task!(core, tasks, spawn_critical, "leadership", leadership(core.clone()));
-    task!(core, tasks, spawn_critical, "leases", crate::expiry::run(core.clone()));
+    task!(core, tasks, spawn_critical, "watch hub", async move {
+        hub.run().await
+    });
+    task!(
+        core,
+        tasks,
+        spawn_critical,
+        "replication",
+        replication(core.clone())
+    );
+    task!(
+        core,
+        tasks,
+        spawn_critical,
+        "leadership",
+        leadership(core.clone())
+    );
+    task!(
+        core,
+        tasks,
+        spawn_critical,
+        "leases",
+        crate::expiry::run(core.clone())
+    );
     task!(core, tasks, "members", members(core.clone()));
-    task!(core, tasks, "durable members", durable_members(core.clone()));
+    task!(
+        core,
+        tasks,
+        "durable members",
+        durable_members(core.clone())
+    );
     task!(core, tasks, "quota", crate::quota::watch(core.clone()));
     match retention {
         Retention::All => {}
-        Retention::For(kept) => task!(core, tasks, "compaction", compact_by_time(core.clone(), kept)),
-        Retention::Revisions(count) => task!(core, tasks, "compaction", compact_by_count(core.clone(), count)),
+        Retention::For(kept) => task!(
+            core,
+            tasks,
+            "compaction",
+            compact_by_time(core.clone(), kept)
+        ),
+        Retention::Revisions(count) => task!(
+            core,
+            tasks,
+            "compaction",
+            compact_by_count(core.clone(), count)
+        ),
     }
     Ok(())
 }
@@ -86,10 +125,20 @@ pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Re
 pub(crate) fn spawn_upkeep(core: &Arc<Core>, checks: Checks, tasks: &Tasks) {
     task!(core, tasks, "space", crate::space::watch(core.clone()));
     if let Some(every) = checks.every {
-        task!(core, tasks, "comparison", corruption::compare(core.clone(), every));
+        task!(
+            core,
+            tasks,
+            "comparison",
+            corruption::compare(core.clone(), every)
+        );
     }
     if let Some(every) = checks.compacted_every {
-        task!(core, tasks, "comparison of compacted data", corruption::compare_compacted(core.clone(), every));
+        task!(
+            core,
+            tasks,
+            "comparison of compacted data",
+            corruption::compare_compacted(core.clone(), every)
+        );
     }
 }
 
@@ -111,7 +160,8 @@ async fn leadership(core: Arc<Core>) {
             if led {
                 // All entries of earlier terms must be applied before leases are read.
                 let _ = core.node.read_barrier(Duration::from_secs(10)).await;
-                core.machine.leases(|leases| leases.lead(Instant::now().into_std(), Duration::ZERO));
+                core.machine
+                    .leases(|leases| leases.lead(Instant::now().into_std(), Duration::ZERO));
             } else {
                 core.machine.leases(kv_machine::Leases::follow);
             }
@@ -119,7 +169,11 @@ async fn leadership(core: Arc<Core>) {
         if status.leader.is_some() && status.leader != leader {
             leader = status.leader;
             core.meters.leader_changes.fetch_add(1, Ordering::Relaxed);
-            tracing::info!(leader = format!("{:x}", leader.unwrap_or_default()), term = status.term, "leader elected");
+            tracing::info!(
+                leader = format!("{:x}", leader.unwrap_or_default()),
+                term = status.term,
+                "leader elected"
+            );
         }
         core.node.changed((status.term, status.leader)).await;
     }
@@ -128,20 +182,39 @@ async fn leadership(core: Arc<Core>) {
 /// Sets the addresses of all members: the committed ones, or before that those of the flags. Keeps
 /// the address of a removed member until Raft's membership no longer contains it, because it votes
 /// on its removal.
-pub(crate) fn fill_directory(directory: &Directory, machine: &Machine, initial: &[Member], status: &kv_raft::Status) {
+pub(crate) fn fill_directory(
+    directory: &Directory,
+    machine: &Machine,
+    initial: &[Member],
+    status: &kv_raft::Status,
+) {
     let committed = machine.members(|members| members.list());
-    let known = if committed.is_empty() { initial } else { &committed };
-    let addresses: HashMap<u64, Vec<String>> =
-        known.iter().map(|member| (member.id, member.peer_ur_ls.clone())).collect();
-    let leaving = status.voters.iter().chain(&status.learners).filter(|id| !addresses.contains_key(id));
-    let leaving: Vec<_> = leaving.filter_map(|id| Some((*id, directory.address(*id)?))).collect();
+    let known = if committed.is_empty() {
+        initial
+    } else {
+        &committed
+    };
+    let addresses: HashMap<u64, Vec<String>> = known
+        .iter()
+        .map(|member| (member.id, member.peer_ur_ls.clone()))
+        .collect();
+    let leaving = status
+        .voters
+        .iter()
+        .chain(&status.learners)
+        .filter(|id| !addresses.contains_key(id));
+    let leaving: Vec<_> = leaving
+        .filter_map(|id| Some((*id, directory.address(*id)?)))
+        .collect();
     let addresses = addresses.into_iter().chain(leaving).collect();
     directory.replace(addresses);
 }
 
 /// Returns whether the last call to a member succeeded.
 pub(crate) fn reached(core: &Core, id: u64) -> bool {
-    core.directory.health(id).is_some_and(|health| health.active_since.is_some())
+    core.directory
+        .health(id)
+        .is_some_and(|health| health.active_since.is_some())
 }
 
 /// Flushes the engine when the members change, because a start reads them from the engine before
@@ -163,7 +236,9 @@ async fn members(core: Arc<Core>) {
         changed.borrow_and_update();
         let status = core.node.status();
         fill_directory(&core.directory, &core.machine, &core.initial, &status);
-        let removed = core.machine.members(|members| members.was_removed(core.identity.member));
+        let removed = core
+            .machine
+            .members(|members| members.was_removed(core.identity.member));
         if removed && !status.leading {
             leave(&core).await;
             return;
@@ -183,7 +258,13 @@ async fn members(core: Arc<Core>) {
 async fn leave(core: &Arc<Core>) {
     let deadline = Instant::now() + LEAVING;
     sleep(Duration::from_secs(1)).await;
-    while core.node.status().coming_voters.contains(&core.identity.member) && Instant::now() < deadline {
+    while core
+        .node
+        .status()
+        .coming_voters
+        .contains(&core.identity.member)
+        && Instant::now() < deadline
+    {
         sleep(Duration::from_millis(100)).await;
     }
     // Time for the other member to learn of the commit.
@@ -201,7 +282,10 @@ async fn bring_in_line(core: &Core, status: &kv_raft::Status) -> bool {
     let present: BTreeSet<u64> = status.voters.union(&status.learners).copied().collect();
     let step = if let Some(id) = wanted.difference(&present).next() {
         core.node.add_learner(*id).await
-    } else if let Some(id) = present.difference(&wanted).find(|id| **id != core.identity.member) {
+    } else if let Some(id) = present
+        .difference(&wanted)
+        .find(|id| **id != core.identity.member)
+    {
         core.node.remove(*id).await
     } else {
         let to_promote = members.iter().find(|member| {
@@ -213,7 +297,11 @@ async fn bring_in_line(core: &Core, status: &kv_raft::Status) -> bool {
         });
         match to_promote {
             Some(member) => core.node.promote(member.id).await,
-            None => return members.iter().all(|member| member.is_learner || status.voters.contains(&member.id)),
+            None => {
+                return members
+                    .iter()
+                    .all(|member| member.is_learner || status.voters.contains(&member.id));
+            }
         }
     };
     if let Err(error) = step {
@@ -238,11 +326,16 @@ pub(crate) async fn publish(core: &Arc<Core>, name: &str, client_urls: &[String]
             client_ur_ls: urls.clone(),
             ..Member::default()
         });
-        let same = known.iter().any(|m| m.id == me && m.name == name && m.client_ur_ls == urls);
+        let same = known
+            .iter()
+            .any(|m| m.id == me && m.name == name && m.client_ur_ls == urls);
         let done = if same {
             core.is_learner() || core.node.read_barrier(Duration::from_secs(2)).await.is_ok()
         } else {
-            matches!(core.submit_raw(&Caller::internal(), command).await, Ok((Outcome::Members(_), _)))
+            matches!(
+                core.submit_raw(&Caller::internal(), command).await,
+                Ok((Outcome::Members(_), _))
+            )
         };
         if done {
             return Ok(());
@@ -259,8 +352,14 @@ async fn init_members(core: &Arc<Core>) {
     if !core.node.status().leading {
         return;
     }
-    let members = MemberListResponse { header: None, members: core.initial.clone() };
-    if let Err(refusal) = core.submit_raw(&Caller::internal(), Command::MembersInit(members)).await {
+    let members = MemberListResponse {
+        header: None,
+        members: core.initial.clone(),
+    };
+    if let Err(refusal) = core
+        .submit_raw(&Caller::internal(), Command::MembersInit(members))
+        .await
+    {
         tracing::debug!(%refusal, "proposing the initial members failed");
     }
 }
@@ -269,7 +368,10 @@ async fn compact(core: &Core, revision: i64) {
     if revision <= core.store().compacted() || !core.node.status().leading {
         return;
     }
-    let command = Command::Compact(CompactionRequest { revision, physical: false });
+    let command = Command::Compact(CompactionRequest {
+        revision,
+        physical: false,
+    });
     match core.submit_raw(&Caller::internal(), command).await {
         Ok(_) => tracing::info!(revision, "history compacted"),
         Err(refusal) => tracing::debug!(%refusal, revision, "compaction failed"),
@@ -279,13 +381,18 @@ async fn compact(core: &Core, revision: i64) {
 /// Keeps the history of a time span.
 async fn compact_by_time(core: Arc<Core>, kept: Duration) {
     // A tenth of the span, at most 360 s: enough samples for the required precision.
-    let step = (kept / 10).min(Duration::from_secs(360)).max(Duration::from_millis(100));
+    let step = (kept / 10)
+        .min(Duration::from_secs(360))
+        .max(Duration::from_millis(100));
     let mut samples = std::collections::VecDeque::new();
     loop {
         samples.push_back((Instant::now(), core.store().revision()));
         sleep(step).await;
         let mut target = None;
-        while samples.front().is_some_and(|(taken, _)| taken.elapsed() >= kept) {
+        while samples
+            .front()
+            .is_some_and(|(taken, _)| taken.elapsed() >= kept)
+        {
             target = samples.pop_front().map(|(_, revision)| revision);
         }
         if let Some(revision) = target {

@@ -28,7 +28,10 @@ mod tests {
     #[test]
     fn known_form_of_a_token_has_no_secret_and_is_no_token() {
         let known = known_form("secret.7").unwrap_or_default();
-        assert_eq!(known, "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b.7");
+        assert_eq!(
+            known,
+            "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b.7"
+        );
         assert_ne!(known_form(&known), Some(known));
         assert_eq!(known_form("nonsense"), None);
     }

@@ -41,7 +41,13 @@ enum State {
 
 impl<T> Tolerant<T> {
     pub fn new(inner: T) -> Self {
-        Tolerant { inner, input: BytesMut::new(), ready: 0, skip: 0, state: State::Start }
+        Tolerant {
+            inner,
+            input: BytesMut::new(),
+            ready: 0,
+            skip: 0,
+            state: State::Start,
+        }
     }
 
     /// Advances `ready` as far as the input allows.
@@ -72,8 +78,12 @@ impl<T> Tolerant<T> {
             self.ready += step;
             return self.skip == 0;
         }
-        let Some(head) = self.input.get(self.ready..self.ready + FRAME_HEAD) else { return false };
-        let &[a, b, c, kind, flags, ..] = head else { return false };
+        let Some(head) = self.input.get(self.ready..self.ready + FRAME_HEAD) else {
+            return false;
+        };
+        let &[a, b, c, kind, flags, ..] = head else {
+            return false;
+        };
         let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
         let whole = FRAME_HEAD + length;
         if kind != HEADERS || length > MAX_HEADERS {
@@ -85,7 +95,8 @@ impl<T> Tolerant<T> {
         }
         let from = self.ready + FRAME_HEAD;
         if let Some(block) = self.input.get_mut(from..from + length) {
-            let start = usize::from(flags & PADDED != 0) + if flags & PRIORITY != 0 { 5 } else { 0 };
+            let start =
+                usize::from(flags & PADDED != 0) + if flags & PRIORITY != 0 { 5 } else { 0 };
             if let Some(fields) = block.get_mut(start..) {
                 // The HTTP/2 library rejects a malformed header block.
                 let _ = mend_block(fields);
@@ -195,7 +206,9 @@ fn mend_huffman(value: &mut [u8]) -> Option<()> {
 }
 
 fn bit(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at / 8).map_or(0, |byte| u32::from(byte >> (7 - at % 8) & 1))
+    bytes
+        .get(at / 8)
+        .map_or(0, |byte| u32::from(byte >> (7 - at % 8) & 1))
 }
 
 fn read(bytes: &[u8], at: usize, length: usize) -> u32 {
@@ -206,13 +219,21 @@ fn write(bytes: &mut [u8], at: usize, length: usize, code: u32) {
     for i in 0..length {
         if let Some(byte) = bytes.get_mut((at + i) / 8) {
             let mask = 1 << (7 - (at + i) % 8);
-            if code >> (length - 1 - i) & 1 == 1 { *byte |= mask } else { *byte &= !mask }
+            if code >> (length - 1 - i) & 1 == 1 {
+                *byte |= mask
+            } else {
+                *byte &= !mask
+            }
         }
     }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Tolerant<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         loop {
             if this.ready > 0 {
@@ -228,7 +249,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Tolerant<T> {
                 return Pin::new(&mut this.inner).poll_read(cx, out);
             }
             this.input.reserve(READ);
-            let count = ready!(tokio_util::io::poll_read_buf(Pin::new(&mut this.inner), cx, &mut this.input))?;
+            let count = ready!(tokio_util::io::poll_read_buf(
+                Pin::new(&mut this.inner),
+                cx,
+                &mut this.input
+            ))?;
             if count == 0 {
                 // End of the input: pending bytes are passed through unchanged.
                 this.ready = this.input.len();
@@ -243,7 +268,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Tolerant<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Tolerant<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, bytes)
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -270,7 +299,9 @@ mod tests {
     use super::*;
 
     /// `www.example.com` in Huffman code, from the examples of RFC 7541.
-    const EXAMPLE: [u8; 12] = [0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff];
+    const EXAMPLE: [u8; 12] = [
+        0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff,
+    ];
 
     fn encode(text: &str) -> Vec<u8> {
         let codes: Vec<(u32, u32)> = text
@@ -302,9 +333,10 @@ mod tests {
 
     #[test]
     fn only_what_is_wrong_changes() {
-        for (sent, wanted) in
-            [("http://127.0.0.1:41905", "httpB..127.0.0.1B41905"), ("www.example.com", "www.example.com")]
-        {
+        for (sent, wanted) in [
+            ("http://127.0.0.1:41905", "httpB..127.0.0.1B41905"),
+            ("www.example.com", "www.example.com"),
+        ] {
             let mut value = encode(sent);
             mend_huffman(&mut value).unwrap();
             assert_eq!(value, encode(wanted));

@@ -54,7 +54,9 @@ pub(crate) fn method<B>(request: &Request<B>) -> Option<Method> {
 
 /// Returns whether messages may be compressed. tonic rejects those.
 pub(crate) fn compressed(headers: &HeaderMap) -> bool {
-    headers.get("grpc-encoding").is_some_and(|encoding| encoding != "identity")
+    headers
+        .get("grpc-encoding")
+        .is_some_and(|encoding| encoding != "identity")
 }
 
 /// Counts a call when it ends or is cancelled.
@@ -67,7 +69,11 @@ struct Counting<'a> {
 impl<'a> Counting<'a> {
     fn new(meters: &'a Meters, call: Call) -> Self {
         meters.started(call);
-        Counting { meters, call: Some(call), began: Instant::now() }
+        Counting {
+            meters,
+            call: Some(call),
+            began: Instant::now(),
+        }
     }
 
     fn end(&mut self, code: tonic::Code) {
@@ -84,22 +90,39 @@ impl Drop for Counting<'_> {
 }
 
 /// Handles a call.
-pub(crate) async fn answer<B: RequestBody>(core: Arc<Core>, method: Method, request: Request<B>) -> Response<Body> {
+pub(crate) async fn answer<B: RequestBody>(
+    core: Arc<Core>,
+    method: Method,
+    request: Request<B>,
+) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let call = Call::of(parts.uri.path());
     let mut counting = Counting::new(&core.meters, call);
     let span = tracing::debug_span!("call", method = call.path());
     let mut came = Bytes::new();
-    let (result, notes) = slow::followed(carry_out(&core, method, parts, body, &mut came)).instrument(span).await;
-    let code = result.as_ref().map_or_else(Status::code, |_| tonic::Code::Ok);
-    slow::report(&core, call, notes, code, || describe::call(method, &came, result.as_ref().ok()));
+    let (result, notes) = slow::followed(carry_out(&core, method, parts, body, &mut came))
+        .instrument(span)
+        .await;
+    let code = result
+        .as_ref()
+        .map_or_else(Status::code, |_| tonic::Code::Ok);
+    slow::report(&core, call, notes, code, || {
+        describe::call(method, &came, result.as_ref().ok())
+    });
     counting.end(code);
     match result {
         Ok(message) => {
-            core.meters.sent.fetch_add(message.len() as u64, Ordering::Relaxed);
-            let mut response = Response::new(Body::new(Answer { message: Some(message), over: false }));
+            core.meters
+                .sent
+                .fetch_add(message.len() as u64, Ordering::Relaxed);
+            let mut response = Response::new(Body::new(Answer {
+                message: Some(message),
+                over: false,
+            }));
             let kind = HeaderValue::from_static("application/grpc");
-            response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+            response
+                .headers_mut()
+                .insert(http::header::CONTENT_TYPE, kind);
             response
         }
         Err(status) => status.into_http(),
@@ -123,17 +146,23 @@ async fn carry_out(
     let caller = caller(core, parts)?;
     match method {
         Method::Range => kv::encoded_range(core, &caller, &decode::<RangeRequest>(message)?).await,
-        Method::Put => Ok(framed(&kv::put(core, &caller, decode::<PutRequest>(message)?).await?)),
-        Method::Txn => Ok(framed(&kv::txn(core, &caller, decode::<TxnRequest>(message)?).await?)),
-        Method::DeleteRange => {
-            Ok(framed(&kv::delete_range(core, &caller, decode::<DeleteRangeRequest>(message)?).await?))
-        }
+        Method::Put => Ok(framed(
+            &kv::put(core, &caller, decode::<PutRequest>(message)?).await?,
+        )),
+        Method::Txn => Ok(framed(
+            &kv::txn(core, &caller, decode::<TxnRequest>(message)?).await?,
+        )),
+        Method::DeleteRange => Ok(framed(
+            &kv::delete_range(core, &caller, decode::<DeleteRangeRequest>(message)?).await?,
+        )),
     }
 }
 
 /// Returns the token of a request.
 pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
-    let token = headers.get("token").or_else(|| headers.get("authorization"))?;
+    let token = headers
+        .get("token")
+        .or_else(|| headers.get("authorization"))?;
     Some(token.to_str().unwrap_or_default().to_owned())
 }
 
@@ -173,15 +202,27 @@ pub(crate) fn prefix(bytes: &mut BytesMut, length: usize) {
 }
 
 /// Receives the only message of a call.
-async fn receive(core: &Core, held: &mut Held, mut body: impl RequestBody) -> Result<Bytes, Status> {
+async fn receive(
+    core: &Core,
+    held: &mut Held,
+    mut body: impl RequestBody,
+) -> Result<Bytes, Status> {
     let limit = crate::grpc::decoding_limit(core);
     let mut bytes = Bytes::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Status::internal(e.to_string()))?;
-        let Ok(data) = frame.into_data() else { continue };
-        core.meters.received.fetch_add(data.len() as u64, Ordering::Relaxed);
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        core.meters
+            .received
+            .fetch_add(data.len() as u64, Ordering::Relaxed);
         held.more(data.len())?;
-        bytes = if bytes.is_empty() { data } else { joined(bytes, &data) };
+        bytes = if bytes.is_empty() {
+            data
+        } else {
+            joined(bytes, &data)
+        };
         if let Some(length) = announced(&bytes)?
             && length > limit
         {
@@ -193,7 +234,9 @@ async fn receive(core: &Core, held: &mut Held, mut body: impl RequestBody) -> Re
     }
     match announced(&bytes)? {
         None => Err(Status::internal("Missing request message.")),
-        Some(length) if bytes.len() != PREFIX + length => Err(Status::internal("Unexpected EOF decoding stream.")),
+        Some(length) if bytes.len() != PREFIX + length => {
+            Err(Status::internal("Unexpected EOF decoding stream."))
+        }
         Some(_) => {
             bytes.advance(PREFIX);
             Ok(bytes)
@@ -203,7 +246,9 @@ async fn receive(core: &Core, held: &mut Held, mut body: impl RequestBody) -> Re
 
 /// Joins received chunks. The buffer grows with the received data, not with the announced length.
 fn joined(first: Bytes, more: &[u8]) -> Bytes {
-    let mut whole = first.try_into_mut().unwrap_or_else(|first| BytesMut::from(first.as_ref()));
+    let mut whole = first
+        .try_into_mut()
+        .unwrap_or_else(|first| BytesMut::from(first.as_ref()));
     whole.extend_from_slice(more);
     whole.freeze()
 }
@@ -218,7 +263,10 @@ impl http_body::Body for Answer {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if let Some(message) = self.message.take() {
             return Poll::Ready(Some(Ok(Frame::data(message))));
         }

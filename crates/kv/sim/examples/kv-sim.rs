@@ -46,7 +46,11 @@ fn plant(name: &str) -> Result<Plant, String> {
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    match tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build() {
+    match tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(e) => panic!("no runtime: {e}"),
     }
@@ -56,7 +60,9 @@ fn main() -> ExitCode {
     let flags = Flags::parse();
     let seeds = match flags.seed {
         Some(seed) => {
-            tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
+            tracing_subscriber::fmt()
+                .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+                .init();
             seed..seed + 1
         }
         None => flags.from..flags.from + flags.seeds,
@@ -69,7 +75,11 @@ fn main() -> ExitCode {
         plan.members = flags.members.unwrap_or(plan.members);
         plan.change_every = flags.change_every.unwrap_or(plan.change_every);
         plan.plant = flags.plant;
-        let report = run(&plan, &flags.spool.join(std::process::id().to_string()), runtime);
+        let report = run(
+            &plan,
+            &flags.spool.join(std::process::id().to_string()),
+            runtime,
+        );
         operations += report.operations;
         faults += report.faults;
         (changes, moves) = (changes + report.changes, moves + report.moves);
@@ -88,5 +98,9 @@ fn main() -> ExitCode {
         milliseconds / 60_000,
         began.elapsed().as_secs()
     );
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use proto_etcd::etcdserverpb::compare::TargetUnion;
 use proto_etcd::etcdserverpb::request_op::Request as Op;
 use proto_etcd::etcdserverpb::response_op::Response;
-use proto_etcd::etcdserverpb::{RangeRequest, RangeResponse, RequestOp, ResponseHeader, TxnRequest, TxnResponse};
+use proto_etcd::etcdserverpb::{
+    RangeRequest, RangeResponse, RequestOp, ResponseHeader, TxnRequest, TxnResponse,
+};
 use proto_etcd::mvccpb::KeyValue;
 use std::collections::BTreeMap;
 
@@ -33,7 +35,11 @@ struct Place {
 }
 
 fn in_span(key: &[u8], from: &[u8], end: &[u8]) -> bool {
-    if end.is_empty() { key == from } else { key >= from && key < end }
+    if end.is_empty() {
+        key == from
+    } else {
+        key >= from && key < end
+    }
 }
 
 fn row(kv: &KeyValue) -> Row {
@@ -59,8 +65,12 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Verdict {
     evidence.values_once()?;
     let mut places = Vec::new();
     for operation in evidence.operations {
-        let Some(answer) = &operation.answer else { continue };
-        let place = evidence.explain(&operation.request, answer).map_err(|e| format!("{e}\n  {operation:?}"))?;
+        let Some(answer) = &operation.answer else {
+            continue;
+        };
+        let place = evidence
+            .explain(&operation.request, answer)
+            .map_err(|e| format!("{e}\n  {operation:?}"))?;
         places.extend(place.map(|place| (operation, place)));
     }
     real_time(&places)?;
@@ -71,12 +81,15 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Verdict {
 impl Evidence<'_> {
     fn state(&self, revision: i64) -> Result<&Rows, String> {
         let at = usize::try_from(revision - 1).ok();
-        at.and_then(|at| self.states.get(at)).ok_or_else(|| format!("no member ever had revision {revision}"))
+        at.and_then(|at| self.states.get(at))
+            .ok_or_else(|| format!("no member ever had revision {revision}"))
     }
 
     fn changes(&self, revision: i64) -> Result<&[Change], String> {
         let entry = self.ledger.get(revision);
-        entry.map(|entry| entry.changes.as_slice()).ok_or_else(|| format!("no member ever had revision {revision}"))
+        entry
+            .map(|entry| entry.changes.as_slice())
+            .ok_or_else(|| format!("no member ever had revision {revision}"))
     }
 
     /// Checks that every value is written at most once, and only after a client requested it.
@@ -117,61 +130,119 @@ impl Evidence<'_> {
         match (request, answer) {
             (Request::Put(put), Answer::Put(answer)) => {
                 let at = revision(answer.header.as_ref());
-                let [change] = self.changes(at)? else { return Err(format!("revision {at} has more than the put")) };
-                if change.key != put.key || change.value.as_ref() != Some(&put.value) || change.lease != put.lease {
-                    return Err(format!("revision {at} is not the acknowledged put but {change:?}"));
+                let [change] = self.changes(at)? else {
+                    return Err(format!("revision {at} has more than the put"));
+                };
+                if change.key != put.key
+                    || change.value.as_ref() != Some(&put.value)
+                    || change.lease != put.lease
+                {
+                    return Err(format!(
+                        "revision {at} is not the acknowledged put but {change:?}"
+                    ));
                 }
-                if put.prev_kv && !same_pair(answer.prev_kv.as_ref(), self.state(at - 1)?.get(&put.key)) {
+                if put.prev_kv
+                    && !same_pair(answer.prev_kv.as_ref(), self.state(at - 1)?.get(&put.key))
+                {
                     return Err(format!("not what was there before revision {at}"));
                 }
-                Ok(Some(Place { revision: at, writes: true }))
+                Ok(Some(Place {
+                    revision: at,
+                    writes: true,
+                }))
             }
             (Request::Delete(delete), Answer::Delete(answer)) => {
                 let at = revision(answer.header.as_ref());
                 let before = if answer.deleted > 0 { at - 1 } else { at };
                 let rows = self.state(before)?;
-                let there: Vec<_> = rows.iter().filter(|(k, _)| in_span(k, &delete.key, &delete.range_end)).collect();
+                let there: Vec<_> = rows
+                    .iter()
+                    .filter(|(k, _)| in_span(k, &delete.key, &delete.range_end))
+                    .collect();
                 if there.len() as i64 != answer.deleted {
                     return Err(format!("{} keys were there at {before}", there.len()));
                 }
                 let pairs = answer.prev_kvs.iter().map(|kv| (kv.key.clone(), row(kv)));
-                if delete.prev_kv && !pairs.eq(there.iter().map(|(key, row)| ((*key).clone(), (*row).clone()))) {
+                if delete.prev_kv
+                    && !pairs.eq(there
+                        .iter()
+                        .map(|(key, row)| ((*key).clone(), (*row).clone())))
+                {
                     return Err(format!("not the pairs that were there at {before}"));
                 }
                 if answer.deleted > 0 {
-                    let keys = self.changes(at)?.iter().map(|change| (&change.key, change.value.is_none()));
+                    let keys = self
+                        .changes(at)?
+                        .iter()
+                        .map(|change| (&change.key, change.value.is_none()));
                     if !keys.eq(there.iter().map(|(key, _)| (*key, true))) {
                         return Err(format!("revision {at} is not the acknowledged deletion"));
                     }
                 }
-                Ok(Some(Place { revision: at, writes: answer.deleted > 0 }))
+                Ok(Some(Place {
+                    revision: at,
+                    writes: answer.deleted > 0,
+                }))
             }
             (Request::Range(range), Answer::Range(answer)) => {
                 let at = revision(answer.header.as_ref());
                 self.explain_range(range, answer, at, self.state(at)?)?;
                 // A serializable read may be stale.
-                Ok((!range.serializable).then_some(Place { revision: at, writes: false }))
+                Ok((!range.serializable).then_some(Place {
+                    revision: at,
+                    writes: false,
+                }))
             }
             (Request::Txn(txn), Answer::Txn(answer)) => self.explain_txn(txn, answer).map(Some),
-            (Request::Compact(_) | Request::Grant { .. } | Request::Revoke(_), Answer::Done(at)) => {
+            (
+                Request::Compact(_) | Request::Grant { .. } | Request::Revoke(_),
+                Answer::Done(at),
+            ) => {
                 self.state(*at)?;
                 // The header's revision may already be that of a later command.
-                Ok(Some(Place { revision: *at, writes: false }))
+                Ok(Some(Place {
+                    revision: *at,
+                    writes: false,
+                }))
             }
             (Request::KeepAlive(_), Answer::Alive(_)) => Ok(None),
             _ => Err("an answer to something else".to_owned()),
         }
     }
 
-    fn explain_range(&self, range: &RangeRequest, answer: &RangeResponse, at: i64, present: &Rows) -> Verdict {
-        let rows = if range.revision > 0 { self.state(range.revision)? } else { present };
+    fn explain_range(
+        &self,
+        range: &RangeRequest,
+        answer: &RangeResponse,
+        at: i64,
+        present: &Rows,
+    ) -> Verdict {
+        let rows = if range.revision > 0 {
+            self.state(range.revision)?
+        } else {
+            present
+        };
         if range.revision > at {
             return Err(format!("revision {} read at {at}", range.revision));
         }
-        let found: Vec<_> = rows.iter().filter(|(key, _)| in_span(key, &range.key, &range.range_end)).collect();
-        let limit = usize::try_from(range.limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
-        let wanted = found.iter().take(limit).map(|(key, row)| ((*key).clone(), (*row).clone()));
-        if !answer.kvs.iter().map(|kv| (kv.key.clone(), row(kv))).eq(wanted) {
+        let found: Vec<_> = rows
+            .iter()
+            .filter(|(key, _)| in_span(key, &range.key, &range.range_end))
+            .collect();
+        let limit = usize::try_from(range.limit)
+            .ok()
+            .filter(|limit| *limit > 0)
+            .unwrap_or(usize::MAX);
+        let wanted = found
+            .iter()
+            .take(limit)
+            .map(|(key, row)| ((*key).clone(), (*row).clone()));
+        if !answer
+            .kvs
+            .iter()
+            .map(|kv| (kv.key.clone(), row(kv)))
+            .eq(wanted)
+        {
             return Err(format!("at {at} the range has {found:?}"));
         }
         if answer.count != found.len() as i64 || answer.more != (found.len() > limit) {
@@ -182,7 +253,11 @@ impl Evidence<'_> {
 
     fn explain_txn(&self, txn: &TxnRequest, answer: &TxnResponse) -> Result<Place, String> {
         let at = revision(answer.header.as_ref());
-        let branch = if answer.succeeded { &txn.success } else { &txn.failure };
+        let branch = if answer.succeeded {
+            &txn.success
+        } else {
+            &txn.failure
+        };
         let puts = |op: &RequestOp| matches!(op.request, Some(Op::RequestPut(_)));
         let writes = branch.iter().any(puts);
         let before = self.state(if writes { at - 1 } else { at })?;
@@ -205,7 +280,8 @@ impl Evidence<'_> {
                         return Err(format!("not what was there before revision {at}"));
                     }
                     let after = self.state(at)?.get(&put.key).cloned();
-                    let after = after.ok_or_else(|| format!("revision {at} lacks {:?}", put.key))?;
+                    let after =
+                        after.ok_or_else(|| format!("revision {at} lacks {:?}", put.key))?;
                     rows.insert(put.key.clone(), after);
                     changes.push((put.key.clone(), Some(put.value.clone())));
                 }
@@ -216,20 +292,34 @@ impl Evidence<'_> {
             }
         }
         if writes {
-            let made = self.changes(at)?.iter().map(|change| (change.key.clone(), change.value.clone()));
+            let made = self
+                .changes(at)?
+                .iter()
+                .map(|change| (change.key.clone(), change.value.clone()));
             if !made.eq(changes) {
                 return Err(format!("revision {at} is not the acknowledged transaction"));
             }
         }
-        Ok(Place { revision: at, writes })
+        Ok(Place {
+            revision: at,
+            writes,
+        })
     }
 
     /// Checks that requests which free space are never rejected for lack of it.
     fn space(&self) -> Verdict {
-        let frees = |request: &Request| !matches!(request, Request::Put(_) | Request::Txn(_) | Request::Grant { .. });
+        let frees = |request: &Request| {
+            !matches!(
+                request,
+                Request::Put(_) | Request::Txn(_) | Request::Grant { .. }
+            )
+        };
         let refused = |operation: &&Operation| {
             frees(&operation.request)
-                && operation.refusal.as_ref().is_some_and(|refusal| refusal.contains("database space exceeded"))
+                && operation
+                    .refusal
+                    .as_ref()
+                    .is_some_and(|refusal| refusal.contains("database space exceeded"))
         };
         match self.operations.iter().find(refused) {
             Some(operation) => Err(format!("refused for want of space: {operation:?}")),
@@ -243,7 +333,9 @@ impl Evidence<'_> {
         let mut revoked: BTreeMap<i64, u64> = BTreeMap::new();
         for operation in self.operations {
             match (&operation.request, &operation.answer) {
-                (Request::Grant { lease, ttl }, Some(_)) => drop(least.insert(*lease, (operation.begun_ms, *ttl))),
+                (Request::Grant { lease, ttl }, Some(_)) => {
+                    drop(least.insert(*lease, (operation.begun_ms, *ttl)))
+                }
                 (Request::KeepAlive(lease), Some(Answer::Alive(1..))) => {
                     if let Some((since, _)) = least.get_mut(lease) {
                         *since = operation.begun_ms;
@@ -255,16 +347,22 @@ impl Evidence<'_> {
         }
         for (lease, (since, ttl)) in least {
             let key = lease_key(lease);
-            let ended = self
-                .ledger
-                .entries
-                .iter()
-                .find(|entry| entry.changes.iter().any(|change| change.key == key && change.value.is_none()));
+            let ended = self.ledger.entries.iter().find(|entry| {
+                entry
+                    .changes
+                    .iter()
+                    .any(|change| change.key == key && change.value.is_none())
+            });
             let Some(ended) = ended else { continue };
             let due = since + ttl.cast_unsigned() * 1_000_000 / (1_000 + self.drift);
-            let asked = revoked.get(&lease).is_some_and(|asked| *asked <= ended.seen_ms);
+            let asked = revoked
+                .get(&lease)
+                .is_some_and(|asked| *asked <= ended.seen_ms);
             if ended.seen_ms < due && !asked {
-                return Err(format!("lease {lease} of {ttl} s, renewed at {since} ms, ended at {} ms", ended.seen_ms));
+                return Err(format!(
+                    "lease {lease} of {ttl} s, renewed at {since} ms, ended at {} ms",
+                    ended.seen_ms
+                ));
             }
         }
         Ok(())

@@ -94,13 +94,23 @@ pub(crate) struct Client {
 
 impl Client {
     pub fn new(id: u64, around: Surroundings, rng: Rng) -> Self {
-        Client { id, around, rng, written: 0, known: BTreeMap::new(), newest: 1 }
+        Client {
+            id,
+            around,
+            rng,
+            written: 0,
+            known: BTreeMap::new(),
+            newest: 1,
+        }
     }
 
     pub async fn run(mut self) {
         while !self.around.is_over() {
             self.once().await;
-            tokio::time::sleep(Duration::from_millis(self.rng.below(self.around.plan.pause))).await;
+            tokio::time::sleep(Duration::from_millis(
+                self.rng.below(self.around.plan.pause),
+            ))
+            .await;
         }
     }
 
@@ -115,7 +125,9 @@ impl Client {
         let line = self.around.anyone(&mut self.rng);
         let around = self.around.clone();
         let from_lease = around.reads_from_lease(&line);
-        let answer = around.carry_out(request.clone(), send(line, request, from_lease)).await;
+        let answer = around
+            .carry_out(request.clone(), send(line, request, from_lease))
+            .await;
         if let Some(answer) = answer {
             self.learn(&answer);
         }
@@ -126,7 +138,12 @@ impl Client {
             Answer::Put(answer) => answer.header,
             Answer::Delete(answer) => answer.header,
             Answer::Range(answer) => {
-                self.known.extend(answer.kvs.iter().map(|kv| (kv.key.clone(), kv.mod_revision)));
+                self.known.extend(
+                    answer
+                        .kvs
+                        .iter()
+                        .map(|kv| (kv.key.clone(), kv.mod_revision)),
+                );
                 answer.header
             }
             Answer::Txn(answer) => answer.header,
@@ -146,21 +163,46 @@ impl Client {
             // Large enough to span several sectors, so that it can be torn.
             value.resize(3_000, b'.');
         }
-        PutRequest { key: self.key(), value: value.into(), prev_kv: self.rng.once_in(2), ..PutRequest::default() }
+        PutRequest {
+            key: self.key(),
+            value: value.into(),
+            prev_kv: self.rng.once_in(2),
+            ..PutRequest::default()
+        }
     }
 
     fn delete(&mut self) -> DeleteRangeRequest {
         let key = self.key();
-        let range_end = if self.rng.once_in(3) { Bytes::from_static(b"k3") } else { Bytes::new() };
-        DeleteRangeRequest { key, range_end, prev_kv: self.rng.once_in(2) }
+        let range_end = if self.rng.once_in(3) {
+            Bytes::from_static(b"k3")
+        } else {
+            Bytes::new()
+        };
+        DeleteRangeRequest {
+            key,
+            range_end,
+            prev_kv: self.rng.once_in(2),
+        }
     }
 
     fn range(&mut self) -> RangeRequest {
         let all = self.rng.once_in(2);
-        let key = if all { Bytes::from_static(b"k") } else { self.key() };
-        let range_end = if all { Bytes::from_static(b"l") } else { Bytes::new() };
+        let key = if all {
+            Bytes::from_static(b"k")
+        } else {
+            self.key()
+        };
+        let range_end = if all {
+            Bytes::from_static(b"l")
+        } else {
+            Bytes::new()
+        };
         let past = i64::try_from(self.rng.below(5)).unwrap_or(0);
-        let revision = if self.rng.once_in(5) { self.newest - past } else { 0 };
+        let revision = if self.rng.once_in(5) {
+            self.newest - past
+        } else {
+            0
+        };
         RangeRequest {
             key,
             range_end,
@@ -182,19 +224,36 @@ impl Client {
             range_end: Bytes::new(),
             target_union: Some(TargetUnion::ModRevision(revision)),
         };
-        let op = |request| RequestOp { request: Some(request) };
+        let op = |request| RequestOp {
+            request: Some(request),
+        };
         let (mut one, mut two) = (self.put(), self.put());
         (one.key, two.key) = (compared, key(first + 1 + self.rng.below(KEYS - 1 - first)));
-        let read =
-            RangeRequest { key: Bytes::from_static(b"k"), range_end: Bytes::from_static(b"l"), ..Default::default() };
+        let read = RangeRequest {
+            key: Bytes::from_static(b"k"),
+            range_end: Bytes::from_static(b"l"),
+            ..Default::default()
+        };
         let read = op(Op::RequestRange(read));
-        let mut success = vec![op(Op::RequestPut(one)), op(Op::RequestPut(two)), read.clone()];
+        let mut success = vec![
+            op(Op::RequestPut(one)),
+            op(Op::RequestPut(two)),
+            read.clone(),
+        ];
         if self.rng.once_in(4) {
             success.truncate(1);
         }
-        let compare = if self.rng.once_in(4) { Vec::new() } else { vec![compare] };
+        let compare = if self.rng.once_in(4) {
+            Vec::new()
+        } else {
+            vec![compare]
+        };
         let failure = vec![read];
-        TxnRequest { compare, success, failure }
+        TxnRequest {
+            compare,
+            success,
+            failure,
+        }
     }
 }
 
@@ -202,15 +261,27 @@ async fn send(line: Line, request: Request, from_lease: bool) -> Result<Answer, 
     let mut client = KvClient::new(line);
     Ok(match request {
         Request::Put(request) => Answer::Put(client.put(request).await?.into_inner()),
-        Request::Delete(request) => Answer::Delete(client.delete_range(request).await?.into_inner()),
+        Request::Delete(request) => {
+            Answer::Delete(client.delete_range(request).await?.into_inner())
+        }
         Request::Range(mut request) => {
             request.serializable |= from_lease;
             Answer::Range(client.range(request).await?.into_inner())
         }
         Request::Txn(request) => Answer::Txn(client.txn(request).await?.into_inner()),
         Request::Compact(revision) => {
-            let request = CompactionRequest { revision, physical: false };
-            Answer::Done(client.compact(request).await?.into_inner().header.map_or(0, |header| header.revision))
+            let request = CompactionRequest {
+                revision,
+                physical: false,
+            };
+            Answer::Done(
+                client
+                    .compact(request)
+                    .await?
+                    .into_inner()
+                    .header
+                    .map_or(0, |header| header.revision),
+            )
         }
         _ => return Err(Status::internal("not a request of this service")),
     })

@@ -65,8 +65,13 @@ fn write_into(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 fn sectors(at: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let (first, rest) = bytes.split_at(bytes.len().min((SECTOR - at % SECTOR) % SECTOR));
     let begun = at + first.len();
-    let whole = rest.chunks(SECTOR).enumerate().map(move |(number, sector)| (begun + number * SECTOR, sector));
-    std::iter::once((at, first)).filter(|(_, first)| !first.is_empty()).chain(whole)
+    let whole = rest
+        .chunks(SECTOR)
+        .enumerate()
+        .map(move |(number, sector)| (begun + number * SECTOR, sector));
+    std::iter::once((at, first))
+        .filter(|(_, first)| !first.is_empty())
+        .chain(whole)
 }
 
 fn change_name(names: &mut BTreeMap<PathBuf, u64>, change: &NameChange) {
@@ -94,7 +99,11 @@ impl State {
                 self.stopped = true;
             }
         }
-        if self.stopped { Err(io::Error::other("the process has stopped")) } else { Ok(()) }
+        if self.stopped {
+            Err(io::Error::other("the process has stopped"))
+        } else {
+            Ok(())
+        }
     }
 
     fn name(&mut self, change: NameChange) {
@@ -104,7 +113,9 @@ impl State {
 
     fn sync(&mut self, inode: u64) -> io::Result<()> {
         self.alive()?;
-        let Some(inode) = self.inodes.get_mut(&inode) else { return Err(missing()) };
+        let Some(inode) = self.inodes.get_mut(&inode) else {
+            return Err(missing());
+        };
         if std::mem::take(&mut self.fail_sync) {
             // The kernel drops the pages after a failed sync.
             inode.unsynced.clear();
@@ -169,7 +180,11 @@ impl SimDisk {
         let mut guard = self.0.lock();
         let state = &mut *guard;
         let keep = state.rng.below(state.name_changes.len() as u64 + 1);
-        for change in state.name_changes.drain(..).take(usize::try_from(keep).unwrap_or(0)) {
+        for change in state
+            .name_changes
+            .drain(..)
+            .take(usize::try_from(keep).unwrap_or(0))
+        {
             change_name(&mut state.durable_names, &change);
         }
         state.names.clone_from(&state.durable_names);
@@ -194,7 +209,12 @@ impl DiskFile for SimFile {
     fn size(&self) -> io::Result<u64> {
         let mut state = self.disk.0.lock();
         state.alive()?;
-        Ok(state.inodes.get(&self.inode).ok_or_else(missing)?.content.len() as u64)
+        Ok(state
+            .inodes
+            .get(&self.inode)
+            .ok_or_else(missing)?
+            .content
+            .len() as u64)
     }
 
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
@@ -202,7 +222,9 @@ impl DiskFile for SimFile {
         state.alive()?;
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         let content = &state.inodes.get(&self.inode).ok_or_else(missing)?.content;
-        let found = at.checked_add(bytes.len()).and_then(|end| content.get(at..end));
+        let found = at
+            .checked_add(bytes.len())
+            .and_then(|end| content.get(at..end));
         bytes.copy_from_slice(found.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?);
         Ok(())
     }
@@ -212,9 +234,19 @@ impl DiskFile for SimFile {
         let state = &mut *guard;
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         let alive = state.alive();
-        let part = if alive.is_ok() { bytes.len() as u64 } else { state.rng.below(bytes.len() as u64 + 1) };
+        let part = if alive.is_ok() {
+            bytes.len() as u64
+        } else {
+            state.rng.below(bytes.len() as u64 + 1)
+        };
         // The kernel accepts whole pages only.
-        let whole = |part: usize| if part < bytes.len() { part.saturating_sub((at + part) % SECTOR) } else { part };
+        let whole = |part: usize| {
+            if part < bytes.len() {
+                part.saturating_sub((at + part) % SECTOR)
+            } else {
+                part
+            }
+        };
         let bytes = &bytes[..whole(usize::try_from(part).unwrap_or(0))];
         let inode = state.inodes.get_mut(&self.inode).ok_or_else(missing)?;
         if state.full && at + bytes.len() > inode.content.len() {
@@ -257,15 +289,23 @@ impl Disk for SimDisk {
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
         let mut state = self.0.lock();
         state.alive()?;
-        let inside = state.names.keys().filter(|path| path.parent() == Some(folder));
-        Ok(inside.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
+        let inside = state
+            .names
+            .keys()
+            .filter(|path| path.parent() == Some(folder));
+        Ok(inside
+            .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+            .collect())
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.0.lock();
         state.alive()?;
         let inode = *state.names.get(path).ok_or_else(missing)?;
-        Ok(Arc::new(SimFile { disk: self.clone(), inode }))
+        Ok(Arc::new(SimFile {
+            disk: self.clone(),
+            inode,
+        }))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -281,7 +321,10 @@ impl Disk for SimDisk {
         state.next += 1;
         state.inodes.insert(inode, Inode::default());
         state.name(NameChange::Put(path.to_path_buf(), inode));
-        Ok(Arc::new(SimFile { disk: self.clone(), inode }))
+        Ok(Arc::new(SimFile {
+            disk: self.clone(),
+            inode,
+        }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -336,7 +379,13 @@ mod tests {
 
     fn open(disk: &SimDisk) -> (Wal, Contents, Writer) {
         disk.start();
-        Wal::open_on(Arc::new(disk.clone()), Path::new("/wal"), 4_096, Arc::new(|_| {})).unwrap()
+        Wal::open_on(
+            Arc::new(disk.clone()),
+            Path::new("/wal"),
+            4_096,
+            Arc::new(|_| {}),
+        )
+        .unwrap()
     }
 
     /// A process that is killed between write and sync leaves a frame that the next one reads and
@@ -346,7 +395,11 @@ mod tests {
         for seed in 0..50 {
             let disk = SimDisk::new(Rng::new(seed));
             let (wal, _, mut writer) = open(&disk);
-            wal.append(vec![(1, Bytes::from_static(b"one"))], WrittenBy::Thread, Box::new(|| {}));
+            wal.append(
+                vec![(1, Bytes::from_static(b"one"))],
+                WrittenBy::Thread,
+                Box::new(|| {}),
+            );
             let mut frame = writer.waiting().unwrap();
             writer.write(&mut frame).unwrap();
             drop((wal, writer, frame));

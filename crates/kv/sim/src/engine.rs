@@ -6,7 +6,14 @@ use kv_engine::{Batch, Engine, EngineError, MemoryEngine, Table, Visit};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-const TABLES: [Table; 6] = [Table::Meta, Table::Revisions, Table::Leases, Table::Auth, Table::Members, Table::Alarms];
+const TABLES: [Table; 6] = [
+    Table::Meta,
+    Table::Revisions,
+    Table::Leases,
+    Table::Auth,
+    Table::Members,
+    Table::Alarms,
+];
 
 struct Parts {
     live: MemoryEngine,
@@ -35,7 +42,12 @@ fn copy(from: &MemoryEngine) -> Result<MemoryEngine, EngineError> {
 impl SimEngine {
     pub fn new(rng: Rng) -> Self {
         let (live, durable, unsynced) = Default::default();
-        SimEngine(Arc::new(Mutex::new(Parts { live, durable, unsynced, rng })))
+        SimEngine(Arc::new(Mutex::new(Parts {
+            live,
+            durable,
+            unsynced,
+            rng,
+        })))
     }
 
     /// Simulates a loss of power: a random number of the batches since the last flush survives.
@@ -62,12 +74,21 @@ impl Engine for SimEngine {
         self.0.lock().live.get(table, key)
     }
 
-    fn scan(&self, table: Table, from: &[u8], to: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), EngineError> {
         let mut rows = Vec::new();
-        self.0.lock().live.scan(table, from, to, &mut |key, value| {
-            rows.push((key.to_vec(), value.to_vec()));
-            true
-        })?;
+        self.0
+            .lock()
+            .live
+            .scan(table, from, to, &mut |key, value| {
+                rows.push((key.to_vec(), value.to_vec()));
+                true
+            })?;
         for (key, value) in rows {
             if !visit(&key, &value) {
                 break;

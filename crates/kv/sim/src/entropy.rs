@@ -37,7 +37,11 @@ pub unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) 
     let simulated = SIMULATED.try_with(Cell::get).ok().flatten();
     let Some(mut state) = simulated else {
         let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(bytes));
-        return if read.is_ok() { length.cast_signed() } else { -1 };
+        return if read.is_ok() {
+            length.cast_signed()
+        } else {
+            -1
+        };
     };
     for chunk in bytes.chunks_mut(8) {
         chunk.copy_from_slice(&step(&mut state).to_le_bytes()[..chunk.len()]);

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto_etcd::etcdserverpb::{
-    DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse, TxnRequest,
-    TxnResponse,
+    DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
+    TxnRequest, TxnResponse,
 };
 use std::sync::Arc;
 
@@ -56,7 +56,14 @@ impl History {
     /// Records the start of a request.
     pub fn begin(&self, request: Request, begun: u64, begun_ms: u64) -> usize {
         let mut operations = self.0.lock();
-        operations.push(Operation { request, begun, begun_ms, ended: None, answer: None, refusal: None });
+        operations.push(Operation {
+            request,
+            begun,
+            begun_ms,
+            ended: None,
+            answer: None,
+            refusal: None,
+        });
         operations.len() - 1
     }
 
@@ -83,7 +90,10 @@ impl History {
 #[derive(Clone, Debug)]
 pub(crate) enum Seen {
     /// Events of one message, with their previous values.
-    Events { revision: i64, events: Vec<proto_etcd::mvccpb::Event> },
+    Events {
+        revision: i64,
+        events: Vec<proto_etcd::mvccpb::Event>,
+    },
     /// Progress notification: everything up to this revision was sent.
     Progress(i64),
     /// The requested revision is compacted; the watcher continues at this one.
@@ -109,7 +119,10 @@ impl WatchLog {
     pub fn told(&self) -> i64 {
         let seen = self.0.lock();
         let last = seen.iter().rev().find_map(|seen| match seen {
-            Seen::Events { events, .. } => events.last().and_then(|event| event.kv.as_ref()).map(|kv| kv.mod_revision),
+            Seen::Events { events, .. } => events
+                .last()
+                .and_then(|event| event.kv.as_ref())
+                .map(|kv| kv.mod_revision),
             Seen::Progress(revision) => Some(*revision),
             Seen::Compacted(revision) => Some(revision - 1),
             Seen::From(_) => None,
@@ -127,14 +140,20 @@ impl History {
     /// Returns the number of acknowledged compactions.
     pub fn compactions(&self) -> usize {
         let operations = self.0.lock();
-        operations.iter().filter(|o| matches!((&o.request, &o.answer), (Request::Compact(_), Some(_)))).count()
+        operations
+            .iter()
+            .filter(|o| matches!((&o.request, &o.answer), (Request::Compact(_), Some(_))))
+            .count()
     }
 }
 
 impl History {
     /// Returns whether every request has ended.
     pub fn all_over(&self) -> bool {
-        self.0.lock().iter().all(|operation| operation.ended.is_some() || operation.refusal.is_some())
+        self.0
+            .lock()
+            .iter()
+            .all(|operation| operation.ended.is_some() || operation.refusal.is_some())
     }
 
     pub fn put_back(&self, operations: &[Operation]) {

@@ -79,11 +79,23 @@ pub(crate) struct Identity {
 /// Returns the member in the form of the cluster's list.
 pub(crate) fn member(id: HostId) -> etcdserverpb::Member {
     let url = |port: &str| vec![format!("http://{id}:{port}")];
-    etcdserverpb::Member { id, name: format!("m{id}"), peer_ur_ls: url("1"), client_ur_ls: url("2"), is_learner: false }
+    etcdserverpb::Member {
+        id,
+        name: format!("m{id}"),
+        peer_ur_ls: url("1"),
+        client_ur_ls: url("2"),
+        is_learner: false,
+    }
 }
 
 impl Host {
-    pub fn new(id: HostId, net: Net, mut rng: Rng, spool: PathBuf, make_runtime: MakeRuntime) -> Self {
+    pub fn new(
+        id: HostId,
+        net: Net,
+        mut rng: Rng,
+        spool: PathBuf,
+        make_runtime: MakeRuntime,
+    ) -> Self {
         let (disk, engine) = (SimDisk::new(rng.fork()), SimEngine::new(rng.fork()));
         Host {
             id,
@@ -121,7 +133,13 @@ impl Host {
         let runtime = (self.make_runtime)();
         let started = runtime.block_on(async { Instant::now() });
         let station = Station::new(self.net.clone(), self.id);
-        self.process.insert(Process { runtime, started, ticks: 0, station, signs: Arc::default() })
+        self.process.insert(Process {
+            runtime,
+            started,
+            ticks: 0,
+            station,
+            signs: Arc::default(),
+        })
     }
 
     /// Starts a process without a member, for clients.
@@ -133,7 +151,12 @@ impl Host {
     /// Starts the member.
     pub fn start_member(&mut self, plan: &Plan, identity: &Identity) {
         self.disk.start();
-        let (disk, engine, rng, spool) = (self.disk.clone(), self.engine.clone(), self.rng.fork(), self.spool.clone());
+        let (disk, engine, rng, spool) = (
+            self.disk.clone(),
+            self.engine.clone(),
+            self.rng.fork(),
+            self.spool.clone(),
+        );
         let (id, plan, identity) = (self.id, plan.clone(), identity.clone());
         self.boot_process();
         let slept = self.slept.clone();
@@ -160,7 +183,9 @@ impl Host {
 
     /// Runs the process for one millisecond.
     pub fn tick(&mut self) {
-        let Some(process) = &mut self.process else { return };
+        let Some(process) = &mut self.process else {
+            return;
+        };
         if self.asleep > 0 {
             self.asleep -= 1;
             self.slept.fetch_add(1, Ordering::Relaxed);
@@ -168,7 +193,9 @@ impl Host {
         }
         process.ticks += 1;
         let until = process.started + Duration::from_millis(process.ticks * self.rate / 1_000);
-        process.runtime.block_on(async { tokio::time::sleep_until(until).await });
+        process
+            .runtime
+            .block_on(async { tokio::time::sleep_until(until).await });
     }
 
     /// Delivers a packet.
@@ -180,7 +207,9 @@ impl Host {
 
     /// Ends the process at once, at any await of its tasks. `power` also simulates a loss of power.
     pub fn crash(&mut self, power: bool) {
-        let Some(process) = self.process.take() else { return };
+        let Some(process) = self.process.take() else {
+            return;
+        };
         self.net.set_down(self.id, !power);
         *process.signs.member.lock() = None;
         drop(process);
@@ -193,27 +222,37 @@ impl Host {
 
     /// Returns whether the process has exited.
     pub fn exited(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| process.signs.exited.load(Ordering::Relaxed))
+        self.process
+            .as_ref()
+            .is_some_and(|process| process.signs.exited.load(Ordering::Relaxed))
     }
 
     /// Returns whether the process has learned of its removal from the cluster.
     pub fn removed(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| process.signs.removed.load(Ordering::Relaxed))
+        self.process
+            .as_ref()
+            .is_some_and(|process| process.signs.removed.load(Ordering::Relaxed))
     }
 
     /// Takes the violation that the process detected.
     pub fn broken(&self) -> Option<String> {
-        self.process.as_ref().and_then(|process| process.signs.broken.lock().take())
+        self.process
+            .as_ref()
+            .and_then(|process| process.signs.broken.lock().take())
     }
 
     /// Returns whether the member serves clients.
     pub fn serves(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| process.station.serves_clients())
+        self.process
+            .as_ref()
+            .is_some_and(|process| process.station.serves_clients())
     }
 
     /// Returns the member, once it runs.
     pub fn member(&self) -> Option<Arc<Member>> {
-        self.process.as_ref().and_then(|process| process.signs.member.lock().clone())
+        self.process
+            .as_ref()
+            .and_then(|process| process.signs.member.lock().clone())
     }
 }
 
@@ -243,7 +282,12 @@ struct Boot {
 
 impl Boot {
     async fn run(mut self) -> anyhow::Result<()> {
-        let log = Wal::open_on(Arc::new(self.disk.clone()), Path::new("/wal"), SEGMENT_BYTES, Arc::new(|_| {}));
+        let log = Wal::open_on(
+            Arc::new(self.disk.clone()),
+            Path::new("/wal"),
+            SEGMENT_BYTES,
+            Arc::new(|_| {}),
+        );
         let (wal, contents, writer) = log.map_err(|error: WalError| anyhow::anyhow!("{error}"))?;
         let options = Options {
             member: self.identity.member,
@@ -269,12 +313,19 @@ impl Boot {
         tokio::spawn(store(machine.clone(), self.rng.fork()));
         let (started, slept) = (Instant::now(), self.slept.clone());
         let booted = Duration::from_millis(self.station.net.now());
-        let clock =
-            Clock::new(move || booted + started.elapsed() + Duration::from_millis(slept.load(Ordering::Relaxed)));
+        let clock = Clock::new(move || {
+            booted + started.elapsed() + Duration::from_millis(slept.load(Ordering::Relaxed))
+        });
         let station = self.station.clone();
         let dial: Dial = Arc::new(move |url: &str| {
-            let host = url.trim_start_matches("http://").split(':').next().and_then(|id| id.parse().ok());
-            tower::util::BoxCloneSyncService::new(station.line(host.unwrap_or_default(), Port::Peer))
+            let host = url
+                .trim_start_matches("http://")
+                .split(':')
+                .next()
+                .and_then(|id| id.parse().ok());
+            tower::util::BoxCloneSyncService::new(
+                station.line(host.unwrap_or_default(), Port::Peer),
+            )
         });
         let config = Config {
             cluster: CLUSTER,
@@ -292,14 +343,30 @@ impl Boot {
         };
         let removed = self.signs.clone();
         let on_removed = Arc::new(move || removed.removed.store(true, Ordering::Relaxed));
-        let tuning =
-            Tuning { quota: self.plan.quota, checkpoint_every: Duration::from_millis(self.plan.checkpoint_every) };
+        let tuning = Tuning {
+            quota: self.plan.quota,
+            checkpoint_every: Duration::from_millis(self.plan.checkpoint_every),
+        };
         let initial = self.identity.initial.clone();
-        let member = Member::start(machine, (wal, contents), config, tuning, initial, on_removed).await?;
+        let member = Member::start(
+            machine,
+            (wal, contents),
+            config,
+            tuning,
+            initial,
+            on_removed,
+        )
+        .await?;
         let member = Arc::new(member);
         self.station.serve_peers(member.peer_routes());
         *self.signs.member.lock() = Some(member.clone());
-        member.join(&self.identity.begin, &format!("m{}", self.id), &[format!("http://{}:2", self.id)]).await?;
+        member
+            .join(
+                &self.identity.begin,
+                &format!("m{}", self.id),
+                &[format!("http://{}:2", self.id)],
+            )
+            .await?;
         self.station.serve_clients(member.client_service());
         Ok(())
     }
@@ -319,7 +386,9 @@ impl Log {
     async fn run(mut self) {
         loop {
             sleep(Duration::from_millis(1)).await;
-            let Some(mut frame) = self.writer.waiting() else { continue };
+            let Some(mut frame) = self.writer.waiting() else {
+                continue;
+            };
             if let Err(error) = self.write(&mut frame).await {
                 return self.failed(error).await;
             }
@@ -333,7 +402,8 @@ impl Log {
 
     /// The process exits here in production: nothing is acknowledged any more.
     async fn failed(self, error: std::io::Error) {
-        self.signs.fail(&self.disk, &format!("the log can't be written: {error}"));
+        self.signs
+            .fail(&self.disk, &format!("the log can't be written: {error}"));
         std::future::pending().await
     }
 
@@ -346,7 +416,8 @@ impl Log {
         sleep(Duration::from_millis(took)).await;
         self.writer.sync(frame)?;
         let before = self.sync_micros.load(Ordering::Relaxed);
-        self.sync_micros.store((before * 15 + took * 1_000) / 16, Ordering::Relaxed);
+        self.sync_micros
+            .store((before * 15 + took * 1_000) / 16, Ordering::Relaxed);
         Ok(())
     }
 }

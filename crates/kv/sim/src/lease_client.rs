@@ -7,7 +7,9 @@ use crate::serve::Line;
 use bytes::Bytes;
 use proto_etcd::etcdserverpb::kv_client::KvClient;
 use proto_etcd::etcdserverpb::lease_client::LeaseClient;
-use proto_etcd::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, PutRequest};
+use proto_etcd::etcdserverpb::{
+    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, PutRequest,
+};
 use std::time::Duration;
 use tonic::Status;
 
@@ -37,16 +39,28 @@ impl Holder {
     /// Runs one lease from its grant until it ends or is left to expire.
     async fn live(&mut self, lease: i64) {
         let ttl = 1 + i64::try_from(self.rng.below(self.around.plan.longest_ttl)).unwrap_or(0);
-        if self.carry_out(Request::Grant { lease, ttl }).await.is_none() {
+        if self
+            .carry_out(Request::Grant { lease, ttl })
+            .await
+            .is_none()
+        {
             return;
         }
-        let put = PutRequest { key: lease_key(lease), value: lease_key(lease), lease, ..PutRequest::default() };
+        let put = PutRequest {
+            key: lease_key(lease),
+            value: lease_key(lease),
+            lease,
+            ..PutRequest::default()
+        };
         if self.carry_out(Request::Put(put)).await.is_none() {
             return;
         }
         for _ in 0..self.rng.below(8) {
             tokio::time::sleep(Duration::from_millis(100 + self.rng.below(400))).await;
-            if !matches!(self.carry_out(Request::KeepAlive(lease)).await, Some(Answer::Alive(1..))) {
+            if !matches!(
+                self.carry_out(Request::KeepAlive(lease)).await,
+                Some(Answer::Alive(1..))
+            ) {
                 return;
             }
         }
@@ -57,26 +71,39 @@ impl Holder {
 
     async fn carry_out(&mut self, request: Request) -> Option<Answer> {
         let line = self.around.anyone(&mut self.rng);
-        self.around.clone().carry_out(request.clone(), send(line, request)).await
+        self.around
+            .clone()
+            .carry_out(request.clone(), send(line, request))
+            .await
     }
 }
 
 async fn send(line: Line, request: Request) -> Result<Answer, Status> {
     let mut leases = LeaseClient::new(line.clone());
-    let revision = |header: Option<proto_etcd::etcdserverpb::ResponseHeader>| header.map_or(0, |h| h.revision);
+    let revision =
+        |header: Option<proto_etcd::etcdserverpb::ResponseHeader>| header.map_or(0, |h| h.revision);
     Ok(match request {
         Request::Grant { lease: id, ttl } => {
-            let answer = leases.lease_grant(LeaseGrantRequest { id, ttl }).await?.into_inner();
+            let answer = leases
+                .lease_grant(LeaseGrantRequest { id, ttl })
+                .await?
+                .into_inner();
             Answer::Done(revision(answer.header))
         }
         Request::Revoke(id) => {
-            let answer = leases.lease_revoke(LeaseRevokeRequest { id }).await?.into_inner();
+            let answer = leases
+                .lease_revoke(LeaseRevokeRequest { id })
+                .await?
+                .into_inner();
             Answer::Done(revision(answer.header))
         }
         Request::KeepAlive(id) => {
             let requests = tokio_stream::iter([LeaseKeepAliveRequest { id }]);
             let mut answers = leases.lease_keep_alive(requests).await?.into_inner();
-            let answer = answers.message().await?.ok_or_else(|| Status::unavailable("no answer"))?;
+            let answer = answers
+                .message()
+                .await?
+                .ok_or_else(|| Status::unavailable("no answer"))?;
             Answer::Alive(answer.ttl)
         }
         Request::Put(request) => Answer::Put(KvClient::new(line).put(request).await?.into_inner()),

@@ -60,9 +60,13 @@ impl Ledger {
         let store = machine.store();
         let mut next = from.max(store.compacted() + 1).max(FIRST);
         while next <= store.revision() {
-            let Ok((revisions, after)) = store.history(next, 1_000) else { break };
+            let Ok((revisions, after)) = store.history(next, 1_000) else {
+                break;
+            };
             for events in &revisions {
-                let Some(first) = events.first() else { continue };
+                let Some(first) = events.first() else {
+                    continue;
+                };
                 let changes = events.iter().map(|event| Change {
                     key: event.kv.key.clone(),
                     value: (!event.mark.dead()).then(|| event.kv.value.clone()),
@@ -83,7 +87,10 @@ impl Ledger {
     fn add(&mut self, revision: i64, changes: Vec<Change>, seen_ms: u64) -> Result<(), String> {
         if let Some(known) = self.get(revision) {
             if known.changes != changes {
-                return Err(format!("two histories at revision {revision}: {:?} and {changes:?}", known.changes));
+                return Err(format!(
+                    "two histories at revision {revision}: {:?} and {changes:?}",
+                    known.changes
+                ));
             }
             return Ok(());
         }
@@ -104,15 +111,27 @@ impl Ledger {
                 let before = rows.get(&change.key);
                 let Some(value) = &change.value else {
                     if rows.remove(&change.key).is_none() {
-                        return Err(format!("revision {revision} deletes {:?}, which is not there", change.key));
+                        return Err(format!(
+                            "revision {revision} deletes {:?}, which is not there",
+                            change.key
+                        ));
                     }
                     continue;
                 };
-                let (create, version) = before.map_or((revision, 1), |row| (row.create, row.version + 1));
+                let (create, version) =
+                    before.map_or((revision, 1), |row| (row.create, row.version + 1));
                 if (create, version) != (change.create, change.version) {
-                    return Err(format!("revision {revision}: {change:?} should be version {version} of {create}"));
+                    return Err(format!(
+                        "revision {revision}: {change:?} should be version {version} of {create}"
+                    ));
                 }
-                let row = Row { value: value.clone(), create, modified: revision, version, lease: change.lease };
+                let row = Row {
+                    value: value.clone(),
+                    create,
+                    modified: revision,
+                    version,
+                    lease: change.lease,
+                };
                 rows.insert(change.key.clone(), row);
             }
             states.push(rows);

@@ -74,7 +74,9 @@ impl State {
 
     /// Breaks a call. Both ends notice it, each at its own time.
     fn break_call(&mut self, number: u64, soonest: u64, latest: u64) {
-        let Some(call) = self.calls.get_mut(&number) else { return };
+        let Some(call) = self.calls.get_mut(&number) else {
+            return;
+        };
         if std::mem::replace(&mut call.broken, true) {
             return;
         }
@@ -86,7 +88,9 @@ impl State {
     }
 
     fn note(&mut self, what: u64) {
-        self.trace = (self.trace ^ what).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17);
+        self.trace = (self.trace ^ what)
+            .wrapping_mul(0x0000_0100_0000_01b3)
+            .rotate_left(17);
     }
 }
 
@@ -168,14 +172,24 @@ impl Net {
         let mut state = self.0.lock();
         let number = state.next_call;
         state.next_call += 1;
-        state.calls.insert(number, Call { caller, callee, broken: false, last: [0; 2] });
+        state.calls.insert(
+            number,
+            Call {
+                caller,
+                callee,
+                broken: false,
+                last: [0; 2],
+            },
+        );
         number
     }
 
     pub fn send(&self, from: HostId, number: u64, packet: Packet) {
         let mut guard = self.0.lock();
         let state = &mut *guard;
-        let Some(call) = state.calls.get(&number) else { return };
+        let Some(call) = state.calls.get(&number) else {
+            return;
+        };
         if call.broken {
             return;
         }
@@ -188,7 +202,9 @@ impl Net {
         if state.cut.contains(&(from, to)) || state.rng.once_in(state.lost_once_in) {
             return state.break_call(number, 100, 1_000);
         }
-        let Some(call) = state.calls.get_mut(&number) else { return };
+        let Some(call) = state.calls.get_mut(&number) else {
+            return;
+        };
         let last = &mut call.last[usize::from(back)];
         let at = (state.now + delay).max(*last);
         *last = at;

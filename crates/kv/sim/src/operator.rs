@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use proto_etcd::etcdserverpb::cluster_client::ClusterClient;
 use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
 use proto_etcd::etcdserverpb::{
-    Member, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest, MoveLeaderRequest,
-    StatusRequest,
+    Member, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
+    MoveLeaderRequest, StatusRequest,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -57,8 +57,16 @@ pub(crate) struct Operator {
 
 /// Returns the host of a member.
 pub(crate) fn host_of(member: &Member) -> HostId {
-    let url = member.peer_ur_ls.first().map(String::as_str).unwrap_or_default();
-    url.trim_start_matches("http://").split(':').next().and_then(|host| host.parse().ok()).unwrap_or_default()
+    let url = member
+        .peer_ur_ls
+        .first()
+        .map(String::as_str)
+        .unwrap_or_default();
+    url.trim_start_matches("http://")
+        .split(':')
+        .next()
+        .and_then(|host| host.parse().ok())
+        .unwrap_or_default()
 }
 
 impl Operator {
@@ -67,13 +75,19 @@ impl Operator {
             let pause = self.rng.below(2 * self.around.plan.change_every);
             tokio::time::sleep(Duration::from_millis(pause)).await;
             let line = self.around.anyone(&mut self.rng);
-            let Some(Ok(members)) = self.patiently(members(line)).await else { continue };
+            let Some(Ok(members)) = self.patiently(members(line)).await else {
+                continue;
+            };
             self.start_announced(&members);
             let acted = self.act(&members).await;
             self.around.station.net.note(u64::from(acted.is_ok()));
             if let Ok(moved) = acted {
                 let mut achieved = self.achieved.0.lock();
-                *(if moved { &mut achieved.1 } else { &mut achieved.0 }) += 1;
+                *(if moved {
+                    &mut achieved.1
+                } else {
+                    &mut achieved.0
+                }) += 1;
             }
         }
     }
@@ -81,7 +95,9 @@ impl Operator {
     /// Waits for a response with a random timeout.
     async fn patiently<T>(&mut self, call: impl Future<Output = T>) -> Option<T> {
         let patience = *self.rng.pick(&[100, 1_000, 3_000, 8_000]).unwrap_or(&1_000);
-        tokio::time::timeout(Duration::from_millis(patience), call).await.ok()
+        tokio::time::timeout(Duration::from_millis(patience), call)
+            .await
+            .ok()
     }
 
     /// Starts listed members that do not run yet: the response to adding them may have been lost.
@@ -89,7 +105,11 @@ impl Operator {
         for member in members {
             let host = host_of(member);
             if self.started.insert(host) {
-                self.orders.lock().push(Order { host, member: member.id, members: members.to_vec() });
+                self.orders.lock().push(Order {
+                    host,
+                    member: member.id,
+                    members: members.to_vec(),
+                });
             }
         }
     }
@@ -99,17 +119,34 @@ impl Operator {
         let line = self.around.anyone(&mut self.rng);
         let some = self.rng.pick(members).cloned().unwrap_or_default();
         let voters = members.iter().filter(|member| !member.is_learner).count();
-        let learner = members.iter().find(|member| member.is_learner).map(|member| member.id);
+        let learner = members
+            .iter()
+            .find(|member| member.is_learner)
+            .map(|member| member.id);
         match (self.rng.below(6), learner) {
             (0 | 1, Some(id)) => {
-                let call = async move { ClusterClient::new(line).member_promote(MemberPromoteRequest { id }).await };
-                self.patiently(call).await.unwrap_or_else(late).map(|_| false)
+                let call = async move {
+                    ClusterClient::new(line)
+                        .member_promote(MemberPromoteRequest { id })
+                        .await
+                };
+                self.patiently(call)
+                    .await
+                    .unwrap_or_else(late)
+                    .map(|_| false)
             }
             (0 | 1, None) if members.len() < MOST => self.add(line).await.map(|()| false),
             (2, _) if voters > 2 || some.is_learner => {
                 let id = some.id;
-                let call = async move { ClusterClient::new(line).member_remove(MemberRemoveRequest { id }).await };
-                self.patiently(call).await.unwrap_or_else(late).map(|_| false)
+                let call = async move {
+                    ClusterClient::new(line)
+                        .member_remove(MemberRemoveRequest { id })
+                        .await
+                };
+                self.patiently(call)
+                    .await
+                    .unwrap_or_else(late)
+                    .map(|_| false)
             }
             _ => self.move_leader(members, some.id).await.map(|()| true),
         }
@@ -118,9 +155,16 @@ impl Operator {
     async fn add(&mut self, line: Line) -> Result<(), Status> {
         let (host, is_learner) = (self.next, !self.rng.once_in(3));
         self.next += 1;
-        let request = MemberAddRequest { peer_ur_ls: vec![format!("http://{host}:1")], is_learner };
+        let request = MemberAddRequest {
+            peer_ur_ls: vec![format!("http://{host}:1")],
+            is_learner,
+        };
         let call = async move { ClusterClient::new(line).member_add(request).await };
-        let added = self.patiently(call).await.unwrap_or_else(late)?.into_inner();
+        let added = self
+            .patiently(call)
+            .await
+            .unwrap_or_else(late)?
+            .into_inner();
         self.start_announced(&added.members);
         Ok(())
     }
@@ -128,8 +172,16 @@ impl Operator {
     async fn move_leader(&mut self, members: &[Member], to: u64) -> Result<(), Status> {
         let line = self.around.anyone(&mut self.rng);
         let asked = async move { MaintenanceClient::new(line).status(StatusRequest {}).await };
-        let leader = self.patiently(asked).await.unwrap_or_else(late)?.into_inner().leader;
-        let leader = members.iter().find(|member| member.id == leader).ok_or_else(|| Status::not_found("no leader"))?;
+        let leader = self
+            .patiently(asked)
+            .await
+            .unwrap_or_else(late)?
+            .into_inner()
+            .leader;
+        let leader = members
+            .iter()
+            .find(|member| member.id == leader)
+            .ok_or_else(|| Status::not_found("no leader"))?;
         if leader.id == to {
             return Err(Status::already_exists("it leads already"));
         }
@@ -151,5 +203,9 @@ fn late<T>() -> Result<T, Status> {
 
 async fn members(line: Line) -> Result<Vec<Member>, Status> {
     let request = MemberListRequest { linearizable: true };
-    Ok(ClusterClient::new(line).member_list(request).await?.into_inner().members)
+    Ok(ClusterClient::new(line)
+        .member_list(request)
+        .await?
+        .into_inner()
+        .members)
 }

@@ -60,7 +60,9 @@ impl Plan {
         let mut rng = Rng::new(seed ^ 0x6e77);
         Plan {
             change_every: *rng.pick(&[0, 150, 400, 1_000]).unwrap_or(&0),
-            quota: *rng.pick(&[u64::MAX, u64::MAX, 28_000, 36_000]).unwrap_or(&u64::MAX),
+            quota: *rng
+                .pick(&[u64::MAX, u64::MAX, 28_000, 36_000])
+                .unwrap_or(&u64::MAX),
             drift: *rng.pick(&[0, 50]).unwrap_or(&0),
             suspends: rng.once_in(2),
             checkpoint_every: *rng.pick(&[300_000, 300, 1_000]).unwrap_or(&1_000),

@@ -75,7 +75,11 @@ fn reset() -> Status {
 
 impl Station {
     pub fn new(net: Net, host: HostId) -> Self {
-        Station { net, host, state: Arc::default() }
+        Station {
+            net,
+            host,
+            state: Arc::default(),
+        }
     }
 
     pub fn serve_peers(&self, routes: Routes) {
@@ -92,7 +96,11 @@ impl Station {
 
     /// Returns a connection to another host.
     pub fn line(&self, to: HostId, port: Port) -> Line {
-        Line { station: self.clone(), to, port }
+        Line {
+            station: self.clone(),
+            to,
+            port,
+        }
     }
 
     /// Handles a received packet. The host's runtime must be entered.
@@ -100,7 +108,11 @@ impl Station {
         match packet {
             Packet::Open { from, port, head } => self.answer(number, from, port, head),
             Packet::RequestFrame(bytes) => {
-                if let Some(Served { frames: Some(frames), .. }) = self.state.lock().served.get(&number) {
+                if let Some(Served {
+                    frames: Some(frames),
+                    ..
+                }) = self.state.lock().served.get(&number)
+                {
                     let _ = frames.send(Ok(Frame::data(bytes)));
                 }
             }
@@ -110,7 +122,12 @@ impl Station {
                 }
             }
             Packet::Head(head) => {
-                let waiting = self.state.lock().asked.get_mut(&number).and_then(|asked| asked.head.take());
+                let waiting = self
+                    .state
+                    .lock()
+                    .asked
+                    .get_mut(&number)
+                    .and_then(|asked| asked.head.take());
                 if let Some(waiting) = waiting {
                     let _ = waiting.send(head);
                 }
@@ -170,7 +187,10 @@ impl Station {
             }
             station.state.lock().served.remove(&number);
         });
-        let served = Served { frames: Some(frames), task: task.abort_handle() };
+        let served = Served {
+            frames: Some(frames),
+            task: task.abort_handle(),
+        };
         self.state.lock().served.insert(number, served);
     }
 }
@@ -200,8 +220,17 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.sending.abort();
-        if self.station.state.lock().asked.remove(&self.number).is_some() {
-            self.station.net.send(self.station.host, self.number, Packet::Cancel);
+        if self
+            .station
+            .state
+            .lock()
+            .asked
+            .remove(&self.number)
+            .is_some()
+        {
+            self.station
+                .net
+                .send(self.station.host, self.number, Packet::Cancel);
         } else {
             self.station.net.close(self.number);
         }
@@ -217,14 +246,20 @@ impl http_body::Body for Answer {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         self.frames.poll_recv(cx)
     }
 }
 
 /// Returns the timeout in a call's header.
 fn patience(request: &http::Request<Body>) -> Duration {
-    let text = request.headers().get("grpc-timeout").and_then(|value| value.to_str().ok());
+    let text = request
+        .headers()
+        .get("grpc-timeout")
+        .and_then(|value| value.to_str().ok());
     let parsed = text.and_then(|text| {
         let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
         let number: u64 = number.parse().ok()?;
@@ -256,10 +291,17 @@ impl Service<http::Request<Body>> for Line {
             let number = station.net.open(station.host, to);
             let (head_sender, head) = oneshot::channel();
             let (frames_sender, frames) = mpsc::unbounded_channel();
-            let asked = Asked { head: Some(head_sender), frames: frames_sender };
+            let asked = Asked {
+                head: Some(head_sender),
+                frames: frames_sender,
+            };
             station.state.lock().asked.insert(number, asked);
             let (parts, mut body) = request.into_parts();
-            let open = Packet::Open { from: station.host, port, head: http::Request::from_parts(parts, ()) };
+            let open = Packet::Open {
+                from: station.host,
+                port,
+                head: http::Request::from_parts(parts, ()),
+            };
             station.net.send(station.host, number, open);
             let sender = station.clone();
             let sending = tokio::spawn(async move {
@@ -271,10 +313,21 @@ impl Service<http::Request<Body>> for Line {
                 }
                 send(Packet::RequestEnd);
             });
-            let guard = Guard { station, number, sending: sending.abort_handle() };
+            let guard = Guard {
+                station,
+                number,
+                sending: sending.abort_handle(),
+            };
             let head = tokio::time::timeout(patience, head).await;
-            let head = head.map_err(|_| Status::cancelled("timeout expired"))?.map_err(|_| reset())?;
-            Ok(head.map(|()| Body::new(Answer { frames, _guard: guard })))
+            let head = head
+                .map_err(|_| Status::cancelled("timeout expired"))?
+                .map_err(|_| reset())?;
+            Ok(head.map(|()| {
+                Body::new(Answer {
+                    frames,
+                    _guard: guard,
+                })
+            }))
         })
     }
 }

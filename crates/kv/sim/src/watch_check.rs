@@ -11,14 +11,21 @@ fn watched(change: &Change) -> bool {
 
 /// Compares a watcher's messages with the history up to `last`, all of which the watcher must have
 /// received.
-pub(crate) fn check(seen: &[Seen], ledger: &Ledger, states: &[Rows], last: i64) -> Result<(), String> {
+pub(crate) fn check(
+    seen: &[Seen],
+    ledger: &Ledger,
+    states: &[Rows],
+    last: i64,
+) -> Result<(), String> {
     let mut next = None;
     for (number, message) in seen.iter().enumerate() {
         let told = |e: String| format!("message {number} of a watcher: {e}\n  {message:?}");
         match message {
             Seen::From(from) => match next {
                 None => next = Some(*from),
-                Some(next) if next != *from => return Err(told(format!("it goes on at {from} instead of {next}"))),
+                Some(next) if next != *from => {
+                    return Err(told(format!("it goes on at {from} instead of {next}")));
+                }
                 Some(_) => {}
             },
             Seen::Compacted(revision) => {
@@ -48,7 +55,11 @@ pub(crate) fn check(seen: &[Seen], ledger: &Ledger, states: &[Rows], last: i64) 
 }
 
 fn nothing_between(ledger: &Ledger, from: i64, to: i64) -> Result<(), String> {
-    match (from..=to).find(|at| ledger.get(*at).is_some_and(|entry| entry.changes.iter().any(watched))) {
+    match (from..=to).find(|at| {
+        ledger
+            .get(*at)
+            .is_some_and(|entry| entry.changes.iter().any(watched))
+    }) {
         Some(revision) => Err(format!("revision {revision} was left out")),
         None => Ok(()),
     }
@@ -56,23 +67,41 @@ fn nothing_between(ledger: &Ledger, from: i64, to: i64) -> Result<(), String> {
 
 /// Checks that the events form whole revisions with their exact changes. Returns the revision at
 /// which the next message continues.
-fn told_events(ledger: &Ledger, states: &[Rows], from: i64, events: &[Event]) -> Result<i64, String> {
+fn told_events(
+    ledger: &Ledger,
+    states: &[Rows],
+    from: i64,
+    events: &[Event],
+) -> Result<i64, String> {
     let revision = |event: &Event| event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
     let mut next = from;
     for events in events.chunk_by(|a, b| revision(a) == revision(b)) {
         let at = events.first().map_or(0, revision);
         if at < next {
-            return Err(format!("revision {at} again, or out of order: {next} is next"));
+            return Err(format!(
+                "revision {at} again, or out of order: {next} is next"
+            ));
         }
         nothing_between(ledger, next, at - 1)?;
-        let entry = ledger.get(at).ok_or_else(|| format!("no member ever had revision {at}"))?;
-        let wanted: Vec<&Change> = entry.changes.iter().filter(|change| watched(change)).collect();
+        let entry = ledger
+            .get(at)
+            .ok_or_else(|| format!("no member ever had revision {at}"))?;
+        let wanted: Vec<&Change> = entry
+            .changes
+            .iter()
+            .filter(|change| watched(change))
+            .collect();
         if wanted.len() != events.len() {
-            return Err(format!("{} of {} events of revision {at}", events.len(), wanted.len()));
+            return Err(format!(
+                "{} of {} events of revision {at}",
+                events.len(),
+                wanted.len()
+            ));
         }
         let before = usize::try_from(at - 2).ok().and_then(|at| states.get(at));
         for (event, change) in events.iter().zip(wanted) {
-            same(event, change, before).map_err(|e| format!("{e} at revision {at}: {event:?} for {change:?}"))?;
+            same(event, change, before)
+                .map_err(|e| format!("{e} at revision {at}: {event:?} for {change:?}"))?;
         }
         next = at + 1;
     }
@@ -80,7 +109,9 @@ fn told_events(ledger: &Ledger, states: &[Rows], from: i64, events: &[Event]) ->
 }
 
 fn same(event: &Event, change: &Change, before: Option<&Rows>) -> Result<(), &'static str> {
-    let Some(kv) = &event.kv else { return Err("no pair") };
+    let Some(kv) = &event.kv else {
+        return Err("no pair");
+    };
     if kv.key != change.key {
         return Err("another key");
     }
@@ -88,15 +119,22 @@ fn same(event: &Event, change: &Change, before: Option<&Rows>) -> Result<(), &'s
     if put != change.value.is_some() || put && change.value.as_ref() != Some(&kv.value) {
         return Err("another change");
     }
-    if put && (kv.create_revision, kv.version, kv.lease) != (change.create, change.version, change.lease) {
+    if put
+        && (kv.create_revision, kv.version, kv.lease)
+            != (change.create, change.version, change.lease)
+    {
         return Err("another pair");
     }
     // The previous value may be compacted when the event is sent.
     if let Some(previous) = &event.prev_kv
         && let Some(before) = before
     {
-        let row = before.get(&change.key).ok_or("something before that was not there")?;
-        if (row.modified, &row.value, row.version) != (previous.mod_revision, &previous.value, previous.version) {
+        let row = before
+            .get(&change.key)
+            .ok_or("something before that was not there")?;
+        if (row.modified, &row.value, row.version)
+            != (previous.mod_revision, &previous.value, previous.version)
+        {
             return Err("another pair before");
         }
     }

@@ -7,7 +7,9 @@ use crate::plan::Plant;
 use bytes::Bytes;
 use proto_etcd::etcdserverpb::watch_client::WatchClient;
 use proto_etcd::etcdserverpb::watch_request::RequestUnion;
-use proto_etcd::etcdserverpb::{WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse};
+use proto_etcd::etcdserverpb::{
+    WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -46,10 +48,18 @@ impl Watching {
             prev_kv: true,
             ..WatchCreateRequest::default()
         };
-        let ask = |request| WatchRequest { request_union: Some(request) };
-        let _ = requests.send(ask(RequestUnion::CreateRequest(create))).await;
+        let ask = |request| WatchRequest {
+            request_union: Some(request),
+        };
+        let _ = requests
+            .send(ask(RequestUnion::CreateRequest(create)))
+            .await;
         let mut client = WatchClient::new(line);
-        let opened = tokio::time::timeout(Duration::from_secs(1), client.watch(ReceiverStream::new(outgoing))).await;
+        let opened = tokio::time::timeout(
+            Duration::from_secs(1),
+            client.watch(ReceiverStream::new(outgoing)),
+        )
+        .await;
         let mut stream = opened.map_err(|_| Over)?.map_err(|_| Over)?.into_inner();
         if self.next > 0 {
             self.log.push(Seen::From(self.next));
@@ -57,11 +67,14 @@ impl Watching {
         loop {
             // An idle stream may be broken, and clients switch at times.
             let patience = Duration::from_millis(500 + self.rng.below(3_000));
-            let message = tokio::time::timeout(patience, stream.message()).await.map_err(|_| Over)?;
+            let message = tokio::time::timeout(patience, stream.message())
+                .await
+                .map_err(|_| Over)?;
             let response = message.map_err(|_| Over)?.ok_or(Over)?;
             self.take(response)?;
             if self.rng.once_in(10) {
-                let _ = requests.try_send(ask(RequestUnion::ProgressRequest(WatchProgressRequest {})));
+                let _ =
+                    requests.try_send(ask(RequestUnion::ProgressRequest(WatchProgressRequest {})));
             }
             if self.rng.once_in(60) {
                 return Err(Over);
@@ -71,7 +84,10 @@ impl Watching {
 
     fn take(&mut self, response: WatchResponse) -> Result<(), Over> {
         let revision = response.header.map_or(0, |header| header.revision);
-        self.around.station.net.note(revision.cast_unsigned() << 8 ^ response.events.len() as u64);
+        self.around
+            .station
+            .net
+            .note(revision.cast_unsigned() << 8 ^ response.events.len() as u64);
         if response.canceled {
             if response.compact_revision > 0 {
                 self.next = response.compact_revision;
@@ -91,7 +107,11 @@ impl Watching {
             self.log.push(Seen::Progress(revision));
             return Ok(());
         }
-        let last = response.events.last().and_then(|event| event.kv.as_ref()).map_or(0, |kv| kv.mod_revision);
+        let last = response
+            .events
+            .last()
+            .and_then(|event| event.kv.as_ref())
+            .map_or(0, |kv| kv.mod_revision);
         self.next = last + 1;
         for events in self.tamper(response.events) {
             self.log.push(Seen::Events { revision, events });
@@ -100,8 +120,12 @@ impl Watching {
     }
 
     /// Returns the events as received, unless a planted bug changes them.
-    fn tamper(&mut self, mut events: Vec<proto_etcd::mvccpb::Event>) -> Vec<Vec<proto_etcd::mvccpb::Event>> {
-        let revision = |event: &proto_etcd::mvccpb::Event| event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
+    fn tamper(
+        &mut self,
+        mut events: Vec<proto_etcd::mvccpb::Event>,
+    ) -> Vec<Vec<proto_etcd::mvccpb::Event>> {
+        let revision =
+            |event: &proto_etcd::mvccpb::Event| event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
         match self.around.plan.plant {
             Some(Plant::DropAtCompaction) => {
                 let compactions = self.around.history.compactions();
@@ -111,7 +135,9 @@ impl Watching {
                 vec![events]
             }
             Some(Plant::SplitTransaction) => {
-                let at = events.windows(2).position(|pair| revision(&pair[0]) == revision(&pair[1]));
+                let at = events
+                    .windows(2)
+                    .position(|pair| revision(&pair[0]) == revision(&pair[1]));
                 match at {
                     Some(at) => {
                         let rest = events.split_off(at + 1);

@@ -77,7 +77,12 @@ pub fn run(plan: &Plan, spool: &Path, make_runtime: MakeRuntime) -> Report {
     static FIRST: Once = Once::new();
     // Process-wide random values are always initialised by the same run.
     FIRST.call_once(|| {
-        let plan = Plan { members: 3, faults_for: 300, fault_every: 0, ..Plan::settled(0) };
+        let plan = Plan {
+            members: 3,
+            faults_for: 300,
+            fault_every: 0,
+            ..Plan::settled(0)
+        };
         let _ = run_alone(&plan, spool, make_runtime);
     });
     run_alone(plan, spool, make_runtime)
@@ -159,14 +164,20 @@ impl World {
         net.set_weather(plan.longest_delay, plan.lost_once_in);
         let voters: BTreeSet<HostId> = (1..=plan.members).collect();
         let mut later_rng = Rng::new(plan.seed ^ 0x1a7e);
-        let mut hosts: BTreeMap<HostId, Host> =
-            voters.iter().map(|id| (*id, new_host(*id, &net, rng.fork(), spool, make_runtime))).collect();
+        let mut hosts: BTreeMap<HostId, Host> = voters
+            .iter()
+            .map(|id| (*id, new_host(*id, &net, rng.fork(), spool, make_runtime)))
+            .collect();
         for host in hosts.values_mut() {
             host.set_rate(rate(&plan, &mut later_rng));
         }
         let clients = new_host(CLIENTS, &net, rng.fork(), spool, make_runtime);
         let initial: Vec<_> = voters.iter().map(|id| host::member(*id)).collect();
-        let founder = |id: &HostId| Identity { member: *id, begin: voters.clone(), initial: initial.clone() };
+        let founder = |id: &HostId| Identity {
+            member: *id,
+            begin: voters.clone(),
+            initial: initial.clone(),
+        };
         let identities = voters.iter().map(|id| (*id, founder(id))).collect();
         World {
             rng,
@@ -235,18 +246,50 @@ impl World {
         for id in 1..=4 {
             runtime.spawn(Client::new(id, around.clone(), self.rng.fork()).run());
         }
-        runtime.spawn(Holder { id: 9, around: around.clone(), rng: self.rng.fork() }.run());
+        runtime.spawn(
+            Holder {
+                id: 9,
+                around: around.clone(),
+                rng: self.rng.fork(),
+            }
+            .run(),
+        );
         for next in [0, 1] {
             let log = WatchLog::default();
             self.watches.push(log.clone());
             let (around, rng) = (around.clone(), self.rng.fork());
-            runtime.spawn(Watching { around, rng, log, next, compactions: 0 }.run());
+            runtime.spawn(
+                Watching {
+                    around,
+                    rng,
+                    log,
+                    next,
+                    compactions: 0,
+                }
+                .run(),
+            );
         }
         if self.plan.change_every > 0 {
             let started: BTreeSet<HostId> = self.hosts.keys().copied().collect();
-            let (rng, orders, achieved) = (self.later_rng.fork(), self.orders.clone(), self.achieved.clone());
+            let (rng, orders, achieved) = (
+                self.later_rng.fork(),
+                self.orders.clone(),
+                self.achieved.clone(),
+            );
             let next = self.plan.members + 1;
-            self.operator = Some(runtime.spawn(Operator { around, rng, orders, achieved, started, next }.run()));
+            self.operator = Some(
+                runtime.spawn(
+                    Operator {
+                        around,
+                        rng,
+                        orders,
+                        achieved,
+                        started,
+                        next,
+                    }
+                    .run(),
+                ),
+            );
         }
     }
 
@@ -261,15 +304,38 @@ impl World {
     /// Starts added members and removes hosts whose members were removed and have noticed it.
     fn change_members(&mut self) {
         let orders = std::mem::take(&mut *self.orders.lock());
-        for Order { host: id, member, members } in orders {
-            let mut host = new_host(id, &self.net, self.later_rng.fork(), &self.spool, self.make_runtime);
+        for Order {
+            host: id,
+            member,
+            members,
+        } in orders
+        {
+            let mut host = new_host(
+                id,
+                &self.net,
+                self.later_rng.fork(),
+                &self.spool,
+                self.make_runtime,
+            );
             host.set_rate(rate(&self.plan, &mut self.later_rng));
             self.hosts.insert(id, host);
-            self.identities.insert(id, Identity { member, begin: BTreeSet::new(), initial: members });
+            self.identities.insert(
+                id,
+                Identity {
+                    member,
+                    begin: BTreeSet::new(),
+                    initial: members,
+                },
+            );
             self.members.lock().push(id);
             self.start(id);
         }
-        let removed: Vec<HostId> = self.hosts.iter().filter(|(_, host)| host.removed()).map(|(id, _)| *id).collect();
+        let removed: Vec<HostId> = self
+            .hosts
+            .iter()
+            .filter(|(_, host)| host.removed())
+            .map(|(id, _)| *id)
+            .collect();
         for id in removed {
             self.members.lock().retain(|member| *member != id);
             if let Some(mut host) = self.hosts.remove(&id) {
@@ -311,7 +377,11 @@ impl World {
                 return self.hand_on().and_then(|()| self.hand_on());
             }
         }
-        Err(format!("not at rest {} s after the last fault: {}", REST / 1_000, self.describe()))
+        Err(format!(
+            "not at rest {} s after the last fault: {}",
+            REST / 1_000,
+            self.describe()
+        ))
     }
 
     /// Checks on a healthy cluster that the leader can transfer leadership, and that the new leader
@@ -332,12 +402,26 @@ impl World {
     }
 
     fn hand_on_once(&mut self) -> Result<Result<(), String>, String> {
-        let Some((from, before)) = self.leader() else { return Ok(Err(format!("nobody leads: {}", self.describe()))) };
-        let others = self.hosts.keys().filter(|id| **id != from).map(|id| self.member_at(*id));
-        let Some(to) = others.filter(|id| before.voters.contains(id)).max() else { return Ok(Ok(())) };
-        let Some((station, runtime)) = &self.desk else { return Ok(Ok(())) };
+        let Some((from, before)) = self.leader() else {
+            return Ok(Err(format!("nobody leads: {}", self.describe())));
+        };
+        let others = self
+            .hosts
+            .keys()
+            .filter(|id| **id != from)
+            .map(|id| self.member_at(*id));
+        let Some(to) = others.filter(|id| before.voters.contains(id)).max() else {
+            return Ok(Ok(()));
+        };
+        let Some((station, runtime)) = &self.desk else {
+            return Ok(Ok(()));
+        };
         let mut line = MaintenanceClient::new(station.line(from, Port::Client));
-        let asked = runtime.spawn(async move { line.move_leader(MoveLeaderRequest { target_id: to }).await.map(drop) });
+        let asked = runtime.spawn(async move {
+            line.move_leader(MoveLeaderRequest { target_id: to })
+                .await
+                .map(drop)
+        });
         for _ in 0..REST {
             self.step()?;
             if asked.is_finished() {
@@ -355,7 +439,10 @@ impl World {
         }
         Ok(match self.leader() {
             Some((id, _)) if self.member_at(id) == to => Ok(()),
-            _ => Err(format!("{from} has handed leadership on to {to:x}, who does not lead: {}", self.describe())),
+            _ => Err(format!(
+                "{from} has handed leadership on to {to:x}, who does not lead: {}",
+                self.describe()
+            )),
         })
     }
 
@@ -365,8 +452,13 @@ impl World {
 
     /// Returns the host of the leader.
     fn leader(&self) -> Option<(HostId, Status)> {
-        let statuses = self.hosts.iter().filter_map(|(id, host)| Some((*id, host.member()?.status())));
-        statuses.filter(|(_, status)| status.leading).max_by_key(|(_, status)| status.term)
+        let statuses = self
+            .hosts
+            .iter()
+            .filter_map(|(id, host)| Some((*id, host.member()?.status())));
+        statuses
+            .filter(|(_, status)| status.leading)
+            .max_by_key(|(_, status)| status.term)
     }
 
     fn describe(&self) -> String {
@@ -385,7 +477,11 @@ impl World {
             None => format!("{id}: up {}", host.is_up()),
         });
         let watches: Vec<i64> = self.watches.iter().map(WatchLog::told).collect();
-        format!("{}; watchers at {watches:?} of {}", members.collect::<Vec<_>>().join("; "), self.ledger.last())
+        format!(
+            "{}; watchers at {watches:?} of {}",
+            members.collect::<Vec<_>>().join("; "),
+            self.ledger.last()
+        )
     }
 
     /// Advances the world by one millisecond.
@@ -394,11 +490,20 @@ impl World {
         if self.repair.is_some_and(|at| at <= now) {
             self.repair();
         }
-        for (_, id) in self.blackouts.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
+        for (_, id) in self
+            .blackouts
+            .extract_if(.., |(at, _)| *at <= now)
+            .collect::<Vec<_>>()
+        {
             let away = self.rng.range(1, 300);
             self.crash(id, true, away);
         }
-        let due: Vec<HostId> = self.restarts.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
+        let due: Vec<HostId> = self
+            .restarts
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(id, _)| *id)
+            .collect();
         for id in due {
             self.restarts.remove(&id);
             self.start(id);
@@ -432,10 +537,14 @@ impl World {
             if host.exited() {
                 ended.push(*id);
             }
-            let Some(member) = host.member() else { continue };
+            let Some(member) = host.member() else {
+                continue;
+            };
             let from = self.compared.get(id).copied().unwrap_or(0);
-            let next =
-                self.ledger.note(member.machine(), from, now).map_err(|e| format!("member {id} at {now} ms: {e}"))?;
+            let next = self
+                .ledger
+                .note(member.machine(), from, now)
+                .map_err(|e| format!("member {id} at {now} ms: {e}"))?;
             self.compared.insert(*id, next);
         }
         for id in ended {
@@ -449,35 +558,56 @@ impl World {
     fn at_rest(&self) -> bool {
         let last = self.ledger.last();
         let agree = self.hosts.iter().all(|(_, host)| {
-            host.serves() && host.member().is_some_and(|member| member.machine().store().revision() == last)
+            host.serves()
+                && host
+                    .member()
+                    .is_some_and(|member| member.machine().store().revision() == last)
         });
-        let watched = (crate::ledger::FIRST..=last)
-            .rev()
-            .find(|at| self.ledger.get(*at).is_some_and(|entry| entry.changes.iter().any(|c| c.key.starts_with(b"k"))));
+        let watched = (crate::ledger::FIRST..=last).rev().find(|at| {
+            self.ledger
+                .get(*at)
+                .is_some_and(|entry| entry.changes.iter().any(|c| c.key.starts_with(b"k")))
+        });
         agree
             && self.operator.as_ref().is_none_or(JoinHandle::is_finished)
             && self.settled()
             && self.history.all_over()
-            && self.watches.iter().all(|log| log.told() >= watched.unwrap_or(0))
+            && self
+                .watches
+                .iter()
+                .all(|log| log.told() >= watched.unwrap_or(0))
     }
 
     /// Returns whether members and alarms have settled.
     fn settled(&self) -> bool {
-        let running: BTreeMap<u64, _> =
-            self.hosts.iter().filter_map(|(id, host)| Some((self.member_at(*id), host.member()?))).collect();
+        let running: BTreeMap<u64, _> = self
+            .hosts
+            .iter()
+            .filter_map(|(id, host)| Some((self.member_at(*id), host.member()?)))
+            .collect();
         let mut leading = running.values().map(|member| (member, member.status()));
-        let Some((leader, status)) = leading.find(|(_, status)| status.leading) else { return false };
+        let Some((leader, status)) = leading.find(|(_, status)| status.leading) else {
+            return false;
+        };
         let members = leader.machine().members(|members| members.list());
         let listed: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
-        let voters = members.iter().filter(|member| !member.is_learner && self.hosts.contains_key(&host_of(member)));
-        let voting = voters.map(|member| member.id).all(|id| status.voters.contains(&id));
+        let voters = members
+            .iter()
+            .filter(|member| !member.is_learner && self.hosts.contains_key(&host_of(member)));
+        let voting = voters
+            .map(|member| member.id)
+            .all(|id| status.voters.contains(&id));
         // Removed members must have left the hosts.
         let here = running.keys().all(|id| listed.contains(id));
         let fits = |id: &u64| {
-            running.get(id).is_some_and(|member| member.machine().size() <= self.plan.quota - self.plan.quota / 10)
+            running.get(id).is_some_and(|member| {
+                member.machine().size() <= self.plan.quota - self.plan.quota / 10
+            })
         };
         let alarms = leader.machine().alarms();
-        let alarms = alarms.iter().all(|alarm| listed.contains(&alarm.member_id) && !fits(&alarm.member_id));
+        let alarms = alarms
+            .iter()
+            .all(|alarm| listed.contains(&alarm.member_id) && !fits(&alarm.member_id));
         voting && here && alarms
     }
 
@@ -488,13 +618,19 @@ impl World {
         for log in &self.watches {
             watch_check::check(&log.take(), &self.ledger, &states, self.ledger.last())?;
         }
-        check::check(&Evidence { ledger: &self.ledger, states, operations: &operations, drift: self.plan.drift })
+        check::check(&Evidence {
+            ledger: &self.ledger,
+            states,
+            operations: &operations,
+            drift: self.plan.drift,
+        })
     }
 
     fn repair(&mut self) {
         self.repair = None;
         self.net.heal();
-        self.net.set_weather(self.plan.longest_delay, self.plan.lost_once_in);
+        self.net
+            .set_weather(self.plan.longest_delay, self.plan.lost_once_in);
         for host in self.hosts.values() {
             host.disk.set_full(false);
         }
@@ -504,7 +640,9 @@ impl World {
     fn befall(&mut self) {
         self.faults += 1;
         let ids: Vec<HostId> = self.hosts.keys().copied().collect();
-        let Some(id) = self.rng.pick(&ids).copied() else { return };
+        let Some(id) = self.rng.pick(&ids).copied() else {
+            return;
+        };
         let away = self.rng.range(10, 900);
         let for_a_while = self.net.now() + self.rng.range(50, 1_500);
         if self.plan.suspends && self.later_rng.once_in(5) {

@@ -5,7 +5,11 @@ use kv_sim::{Plan, Plant, Report, run};
 use std::sync::{Mutex, PoisonError};
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
 }
 
 /// Serialises runs, because they share counters of the process (for instance tokio's), which a seed
@@ -25,7 +29,10 @@ const FOUND: [u64; 11] = [34, 142, 144, 275, 283, 291, 350, 404, 534, 602, 614];
 #[test]
 fn a_few_seeds() {
     println!("seeds 0 to 23 and {FOUND:?}, and {FOUND_SETTLED:?} with what does not change");
-    let plans = (0..24).chain(FOUND).map(Plan::new).chain(FOUND_SETTLED.into_iter().map(Plan::settled));
+    let plans = (0..24)
+        .chain(FOUND)
+        .map(Plan::new)
+        .chain(FOUND_SETTLED.into_iter().map(Plan::settled));
     for plan in plans {
         let report = simulate(&plan);
         assert_eq!(report.violation, None, "{plan:?}");
@@ -38,13 +45,19 @@ fn a_few_seeds() {
 fn a_seed_gives_the_same_run() {
     const SEED: &str = "KV_SIM_TRACE";
     if let Ok(seed) = std::env::var(SEED) {
-        println!("trace {}", simulate(&Plan::new(seed.parse().unwrap())).trace);
+        println!(
+            "trace {}",
+            simulate(&Plan::new(seed.parse().unwrap())).trace
+        );
         return;
     }
     let trace = |seed: &str| {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        let ran =
-            command.args(["--exact", "a_seed_gives_the_same_run", "--nocapture"]).env(SEED, seed).output().unwrap();
+        let ran = command
+            .args(["--exact", "a_seed_gives_the_same_run", "--nocapture"])
+            .env(SEED, seed)
+            .output()
+            .unwrap();
         let said = String::from_utf8(ran.stdout).unwrap();
         let at = said.find("trace ").expect("a trace");
         said[at..].lines().next().unwrap().to_owned()
@@ -65,7 +78,11 @@ fn planted_bugs_are_caught() {
     ];
     for plant in plants {
         let caught = (0..80).any(|seed| {
-            let mut plan = Plan { plant: Some(plant), fault_every: 300, ..Plan::new(seed) };
+            let mut plan = Plan {
+                plant: Some(plant),
+                fault_every: 300,
+                ..Plan::new(seed)
+            };
             if plant == Plant::LeaseAfterTransfer {
                 plan.change_every = 100;
             }

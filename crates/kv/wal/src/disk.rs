@@ -94,12 +94,22 @@ impl Disk for FileSystem {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(OpenOptions::new().read(true).write(true).open(path)?))
+        Ok(Arc::new(
+            OpenOptions::new().read(true).write(true).open(path)?,
+        ))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
-        Ok(Arc::new(options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?))
+        Ok(Arc::new(
+            options
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(path)?,
+        ))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

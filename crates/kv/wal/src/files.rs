@@ -28,7 +28,9 @@ const FILL_BYTES: usize = 1 << 20;
 pub(crate) fn remedy(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::StorageFull => "; free some space and start it again",
-        io::ErrorKind::PermissionDenied => "; give this user the folder, or start it as the user who owns it",
+        io::ErrorKind::PermissionDenied => {
+            "; give this user the folder, or start it as the user who owns it"
+        }
         _ => "",
     }
 }
@@ -70,11 +72,21 @@ pub(crate) struct Made {
 /// the power.
 pub(crate) fn distrust(disk: &dyn Disk, folder: &Path) -> io::Result<()> {
     let zeroed = folder.join(ZEROED);
-    if disk.exists(&zeroed) { disk.rename(&zeroed, &folder.join(SPARE)) } else { Ok(()) }
+    if disk.exists(&zeroed) {
+        disk.rename(&zeroed, &folder.join(SPARE))
+    } else {
+        Ok(())
+    }
 }
 
 /// Creates the segment that starts with frame `first`, which contains `head`.
-pub(crate) fn create(disk: &dyn Disk, folder: &Path, first: u64, head: &[Record], size: u64) -> io::Result<Made> {
+pub(crate) fn create(
+    disk: &dyn Disk,
+    folder: &Path,
+    first: u64,
+    head: &[Record],
+    size: u64,
+) -> io::Result<Made> {
     let next = folder.join(NEXT);
     let ready = disk.rename(&folder.join(ZEROED), &next).is_ok();
     if !ready {
@@ -89,7 +101,11 @@ pub(crate) fn create(disk: &dyn Disk, folder: &Path, first: u64, head: &[Record]
     disk.rename(&next, &path(folder, first))?;
     disk.sync_folder(folder)?;
     let head = bytes.len() as u64;
-    Ok(Made { file, size: head, written: if ready { size } else { head } })
+    Ok(Made {
+        file,
+        size: head,
+        written: if ready { size } else { head },
+    })
 }
 
 /// Maintenance of segment files in the background: recycles unused segments and prepares the next
@@ -107,7 +123,9 @@ impl Upkeep {
     /// Returns an error if the log's directory can't be changed and synced.
     pub fn run(self) -> io::Result<()> {
         loop {
-            let Some(alone) = self.shared.upkeep.try_lock() else { return Ok(()) };
+            let Some(alone) = self.shared.upkeep.try_lock() else {
+                return Ok(());
+            };
             self.give_back()?;
             self.fill_spare();
             drop(alone);
@@ -123,11 +141,17 @@ impl Upkeep {
         let (disk, folder) = (&*self.shared.disk, &self.shared.folder);
         let mut given = false;
         loop {
-            let Some(first) = self.shared.dead.lock().pop_front() else { break };
+            let Some(first) = self.shared.dead.lock().pop_front() else {
+                break;
+            };
             recycle(disk, folder, first)?;
             given = true;
         }
-        if given { disk.sync_folder(folder) } else { Ok(()) }
+        if given {
+            disk.sync_folder(folder)
+        } else {
+            Ok(())
+        }
     }
 
     /// Fills an unused or a new segment with zeros, unless one is prepared.
@@ -142,7 +166,10 @@ impl Upkeep {
         if disk.rename(&folder.join(SPARE), &filling).is_ok() && disk.sync_folder(folder).is_err() {
             return;
         }
-        if fill(disk, &filling, self.size).and_then(|()| disk.rename(&filling, &zeroed)).is_err() {
+        if fill(disk, &filling, self.size)
+            .and_then(|()| disk.rename(&filling, &zeroed))
+            .is_err()
+        {
             // The disk may be full; creating the next segment reports that.
             let _ = disk.remove(&filling);
         }
@@ -155,7 +182,9 @@ pub(crate) fn aside(upkeep: Upkeep) {
     let work = move || upkeep.run().unwrap_or_else(|e| fail(&shared, &e));
     // Without the thread, a segment is created when it is needed, and unused ones are recycled next
     // time.
-    let _ = std::thread::Builder::new().name("wal upkeep".to_owned()).spawn(work);
+    let _ = std::thread::Builder::new()
+        .name("wal upkeep".to_owned())
+        .spawn(work);
 }
 
 fn fill(disk: &dyn Disk, path: &Path, size: u64) -> io::Result<()> {

@@ -47,7 +47,9 @@ pub enum FolderError {
         found: u32,
     },
     /// The identity file is damaged.
-    #[error("{path} is damaged ({reason}); restore the member from a snapshot (kvstore snapshot restore)")]
+    #[error(
+        "{path} is damaged ({reason}); restore the member from a snapshot (kvstore snapshot restore)"
+    )]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -77,8 +79,15 @@ pub struct DataFolder {
 impl DataFolder {
     /// Creates the directory if necessary, locks it and reads its identity.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
-        let failed = |source| FolderError::Io { path: path.to_path_buf(), source };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+        let failed = |source| FolderError::Io {
+            path: path.to_path_buf(),
+            source,
+        };
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(failed)?;
         foreign(path)?;
         let lock = OpenOptions::new()
             .create(true)
@@ -89,12 +98,19 @@ impl DataFolder {
             .map_err(failed)?;
         exclusively(&lock, path)?;
         let identity = read_identity(&path.join(IDENTITY))?;
-        Ok(DataFolder { path: path.to_path_buf(), identity, _lock: Some(lock) })
+        Ok(DataFolder {
+            path: path.to_path_buf(),
+            identity,
+            _lock: Some(lock),
+        })
     }
 
     /// Locks an existing directory and reads its identity, without changing anything.
     pub fn look(path: &Path) -> Result<Self, FolderError> {
-        let failed = |source| FolderError::Io { path: path.to_path_buf(), source };
+        let failed = |source| FolderError::Io {
+            path: path.to_path_buf(),
+            source,
+        };
         fs::read_dir(path).map_err(failed)?;
         foreign(path)?;
         let lock = match File::open(path.join(LOCK)) {
@@ -106,7 +122,11 @@ impl DataFolder {
             exclusively(lock, path)?;
         }
         let identity = read_identity(&path.join(IDENTITY))?;
-        Ok(DataFolder { path: path.to_path_buf(), identity, _lock: lock })
+        Ok(DataFolder {
+            path: path.to_path_buf(),
+            identity,
+            _lock: lock,
+        })
     }
 
     /// Returns the identity, or `None` for a new directory.
@@ -116,18 +136,28 @@ impl DataFolder {
 
     /// Sets the identity of a new directory. Durable on return.
     pub fn claim(&mut self, identity: Identity) -> Result<(), FolderError> {
-        let text =
-            format!("format = {VERSION}\ncluster = {:016x}\nmember = {:016x}\n", identity.cluster, identity.member);
+        let text = format!(
+            "format = {VERSION}\ncluster = {:016x}\nmember = {:016x}\n",
+            identity.cluster, identity.member
+        );
         let target = self.path.join(IDENTITY);
         let write = || -> io::Result<()> {
             let next = self.path.join("identity.tmp");
-            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&next)?;
+            let mut file = OpenOptions::new()
+                .create(true)
+                .truncate(true)
+                .write(true)
+                .mode(0o600)
+                .open(&next)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&next, &target)?;
             File::open(&self.path)?.sync_all()
         };
-        write().map_err(|source| FolderError::Io { path: target.clone(), source })?;
+        write().map_err(|source| FolderError::Io {
+            path: target.clone(),
+            source,
+        })?;
         self.identity = Some(identity);
         Ok(())
     }
@@ -139,7 +169,10 @@ impl DataFolder {
             .recursive(true)
             .mode(0o700)
             .create(&path)
-            .map_err(|source| FolderError::Io { path: path.clone(), source })?;
+            .map_err(|source| FolderError::Io {
+                path: path.clone(),
+                source,
+            })?;
         Ok(path)
     }
 
@@ -152,8 +185,13 @@ impl DataFolder {
 fn exclusively(lock: &File, path: &Path) -> Result<(), FolderError> {
     match rustix::fs::flock(lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(FolderError::InUse { path: path.to_path_buf() }),
-        Err(e) => Err(FolderError::Io { path: path.to_path_buf(), source: e.into() }),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(FolderError::InUse {
+            path: path.to_path_buf(),
+        }),
+        Err(e) => Err(FolderError::Io {
+            path: path.to_path_buf(),
+            source: e.into(),
+        }),
     }
 }
 
@@ -163,7 +201,10 @@ fn foreign(path: &Path) -> Result<(), FolderError> {
         return Ok(());
     }
     match path.join("member").join("snap").join("db").exists() {
-        true => Err(FolderError::Foreign { path: path.to_path_buf(), found: "member/snap/db".into() }),
+        true => Err(FolderError::Foreign {
+            path: path.to_path_buf(),
+            found: "member/snap/db".into(),
+        }),
         false => Ok(()),
     }
 }
@@ -172,17 +213,38 @@ fn read_identity(path: &Path) -> Result<Option<Identity>, FolderError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(FolderError::Io { path: path.to_path_buf(), source }),
+        Err(source) => {
+            return Err(FolderError::Io {
+                path: path.to_path_buf(),
+                source,
+            });
+        }
     };
-    let damaged = |reason: &str| FolderError::Damaged { path: path.to_path_buf(), reason: reason.to_owned() };
-    let fields: BTreeMap<&str, &str> =
-        text.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.trim(), v.trim())).collect();
-    let format: u32 = fields.get("format").and_then(|v| v.parse().ok()).ok_or_else(|| damaged("no format"))?;
+    let damaged = |reason: &str| FolderError::Damaged {
+        path: path.to_path_buf(),
+        reason: reason.to_owned(),
+    };
+    let fields: BTreeMap<&str, &str> = text
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(k, v)| (k.trim(), v.trim()))
+        .collect();
+    let format: u32 = fields
+        .get("format")
+        .and_then(|v| v.parse().ok())
+        .ok_or_else(|| damaged("no format"))?;
     if format > VERSION {
         let folder = path.parent().unwrap_or(path).to_path_buf();
-        return Err(FolderError::Newer { path: folder, found: format });
+        return Err(FolderError::Newer {
+            path: folder,
+            found: format,
+        });
     }
-    let number = |name: &str| fields.get(name).and_then(|v| u64::from_str_radix(v, 16).ok());
+    let number = |name: &str| {
+        fields
+            .get(name)
+            .and_then(|v| u64::from_str_radix(v, 16).ok())
+    };
     Ok(Some(Identity {
         cluster: number("cluster").ok_or_else(|| damaged("no cluster identifier"))?,
         member: number("member").ok_or_else(|| damaged("no member identifier"))?,
@@ -200,9 +262,15 @@ mod tests {
         let path = folder.path().join("a/b");
         let mut first = DataFolder::open(&path).unwrap();
         assert_eq!(first.identity(), None);
-        let identity = Identity { cluster: 1, member: u64::MAX };
+        let identity = Identity {
+            cluster: 1,
+            member: u64::MAX,
+        };
         first.claim(identity).unwrap();
-        assert!(matches!(DataFolder::open(&path), Err(FolderError::InUse { .. })));
+        assert!(matches!(
+            DataFolder::open(&path),
+            Err(FolderError::InUse { .. })
+        ));
         drop(first);
         assert_eq!(DataFolder::open(&path).unwrap().identity(), Some(identity));
     }
@@ -211,8 +279,14 @@ mod tests {
     fn newer_and_damaged_are_told_apart() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(IDENTITY), "format = 99\n").unwrap();
-        assert!(matches!(DataFolder::open(folder.path()), Err(FolderError::Newer { found: 99, .. })));
+        assert!(matches!(
+            DataFolder::open(folder.path()),
+            Err(FolderError::Newer { found: 99, .. })
+        ));
         fs::write(folder.path().join(IDENTITY), "nonsense").unwrap();
-        assert!(matches!(DataFolder::open(folder.path()), Err(FolderError::Damaged { .. })));
+        assert!(matches!(
+            DataFolder::open(folder.path()),
+            Err(FolderError::Damaged { .. })
+        ));
     }
 }

@@ -59,7 +59,12 @@ impl Record {
 
 /// Appends a frame to `out`, which must be empty. `at` is its offset in the segment. Returns the
 /// offset of each record in the frame.
-pub(crate) fn encode(out: &mut BytesMut, at: usize, sequence: u64, records: &[Record]) -> Vec<usize> {
+pub(crate) fn encode(
+    out: &mut BytesMut,
+    at: usize,
+    sequence: u64,
+    records: &[Record],
+) -> Vec<usize> {
     out.put_bytes(0, FRAME_HEADER);
     let mut places = Vec::with_capacity(records.len());
     for record in records {
@@ -106,7 +111,12 @@ pub(crate) fn decode(segment: &Bytes, at: usize) -> Option<Found> {
         start += size;
     }
     let sealed = word(segment, at + SEAL)? != 0;
-    Some(Found { sequence, records, size: whole(length), sealed })
+    Some(Found {
+        sequence,
+        records,
+        size: whole(length),
+        sealed,
+    })
 }
 
 /// Returns sequence number and length of the undamaged frame at the start of `bytes`, which is at
@@ -120,8 +130,10 @@ pub(crate) fn check(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let size = whole(length);
     let padded = is_bare(bytes.get(FRAME_HEADER + length..size)?);
     let seal = word(bytes, SEAL)?;
-    let sealed = || seal == 0 || seal == seal_of(header_checksum(bytes), bare_sectors(bytes, at, size));
-    (padded && frame_checksum(sequence, body) == word(bytes, 8)? && sealed()).then_some((sequence, length))
+    let sealed =
+        || seal == 0 || seal == seal_of(header_checksum(bytes), bare_sectors(bytes, at, size));
+    (padded && frame_checksum(sequence, body) == word(bytes, 8)? && sealed())
+        .then_some((sequence, length))
 }
 
 /// Diagnosis of an unreadable frame.
@@ -150,14 +162,24 @@ pub(crate) fn fate(bytes: &[u8], at: usize, expected: u64, after_seal: bool) -> 
         return if begins { Fate::Torn } else { Fate::Absent };
     }
     // A sector with a part of the header is never zero.
-    let begun = sectors(at, FRAME_HEADER).map(|part| part.start..sector_end(at, part.start).min(bytes.len()));
-    if begun.into_iter().any(|part| bytes.get(part).is_none_or(is_bare)) {
+    let begun = sectors(at, FRAME_HEADER)
+        .map(|part| part.start..sector_end(at, part.start).min(bytes.len()));
+    if begun
+        .into_iter()
+        .any(|part| bytes.get(part).is_none_or(is_bare))
+    {
         return Fate::Torn;
     }
-    let Some(length) = word(bytes, 4).filter(|_| begins) else { return Fate::Damaged };
+    let Some(length) = word(bytes, 4).filter(|_| begins) else {
+        return Fate::Damaged;
+    };
     let unwritten = bare_sectors(bytes, at, whole(length as usize));
     let head = header_checksum(bytes);
-    if (0..unwritten).any(|bare| seal_of(head, bare) == seal) { Fate::Torn } else { Fate::Damaged }
+    if (0..unwritten).any(|bare| seal_of(head, bare) == seal) {
+        Fate::Torn
+    } else {
+        Fate::Damaged
+    }
 }
 
 /// Splits `size` bytes at offset `at` of a segment at sector boundaries. Returns ranges relative to
@@ -173,7 +195,9 @@ fn sector_end(at: usize, start: usize) -> usize {
 
 /// Returns the number of sectors of a frame that are zero or missing.
 fn bare_sectors(bytes: &[u8], at: usize, size: usize) -> u32 {
-    sectors(at, size).map(|part| u32::from(bytes.get(part).is_none_or(is_bare))).sum()
+    sectors(at, size)
+        .map(|part| u32::from(bytes.get(part).is_none_or(is_bare)))
+        .sum()
 }
 
 fn is_bare(bytes: &[u8]) -> bool {
@@ -201,7 +225,9 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 fn sequence(bytes: &[u8]) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(16..FRAME_HEADER)?.try_into().ok()?))
+    Some(u64::from_le_bytes(
+        bytes.get(16..FRAME_HEADER)?.try_into().ok()?,
+    ))
 }
 
 fn padding(length: usize) -> usize {
@@ -216,7 +242,10 @@ fn whole(length: usize) -> usize {
 /// Returns the checksum of all header fields except the seal.
 fn header_checksum(bytes: &[u8]) -> u32 {
     let (before, after) = (bytes.get(..SEAL), bytes.get(SEAL + 4..FRAME_HEADER));
-    crc32c::crc32c_append(crc32c::crc32c(before.unwrap_or_default()), after.unwrap_or_default())
+    crc32c::crc32c_append(
+        crc32c::crc32c(before.unwrap_or_default()),
+        after.unwrap_or_default(),
+    )
 }
 
 fn seal_of(header: u32, bare: u32) -> u32 {
@@ -257,8 +286,18 @@ mod tests {
         assert_eq!(size % 8, 0);
         let found = decode(&placed(488, &out), 488).unwrap();
         assert_eq!((found.sequence, found.size, found.sealed), (5, size, true));
-        assert_eq!(found.records.iter().map(|(at, _)| *at).collect::<Vec<_>>(), places);
-        assert_eq!(found.records.into_iter().map(|(_, r)| r).collect::<Vec<_>>(), records());
+        assert_eq!(
+            found.records.iter().map(|(at, _)| *at).collect::<Vec<_>>(),
+            places
+        );
+        assert_eq!(
+            found
+                .records
+                .into_iter()
+                .map(|(_, r)| r)
+                .collect::<Vec<_>>(),
+            records()
+        );
     }
 
     #[test]
@@ -272,7 +311,10 @@ mod tests {
             assert_eq!(fate(&damaged, 0, 5, true), Fate::Damaged, "bit {bit}");
         }
         for end in 0..out.len() {
-            assert!(decode(&Bytes::copy_from_slice(&out[..end]), 0).is_none(), "cut at {end}");
+            assert!(
+                decode(&Bytes::copy_from_slice(&out[..end]), 0).is_none(),
+                "cut at {end}"
+            );
         }
     }
 
@@ -302,7 +344,11 @@ mod tests {
                 let mut changed = out.clone();
                 changed[part.start + (part.len() / 2)] ^= 4;
                 changed.resize(9_000, 0);
-                assert_eq!(fate(&changed, at, 5, true), Fate::Damaged, "at {at}: {part:?}");
+                assert_eq!(
+                    fate(&changed, at, 5, true),
+                    Fate::Damaged,
+                    "at {at}: {part:?}"
+                );
             }
         }
     }

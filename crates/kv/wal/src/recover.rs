@@ -94,16 +94,30 @@ pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Bytes>;
 
 /// Reads a log without changing or locking anything. Returns an error if the directory has no log.
 pub fn look(folder: &Path) -> Result<Contents, WalError> {
-    let failed = |source| WalError::Io { path: folder.to_path_buf(), doing: "read", source };
+    let failed = |source| WalError::Io {
+        path: folder.to_path_buf(),
+        doing: "read",
+        source,
+    };
     if !folder.exists() || files::list(&FileSystem, folder).map_err(failed)?.is_empty() {
-        return Err(WalError::Empty { path: folder.to_path_buf() });
+        return Err(WalError::Empty {
+            path: folder.to_path_buf(),
+        });
     }
     let read = |path: &Path| std::fs::read(path).map(Bytes::from);
     recover(&FileSystem, folder, &read).map(|found| found.contents)
 }
 
-pub(crate) fn recover(disk: &dyn Disk, folder: &Path, read: ReadFile<'_>) -> Result<Recovered, WalError> {
-    let failed = |source| WalError::Io { path: folder.to_path_buf(), doing: "read", source };
+pub(crate) fn recover(
+    disk: &dyn Disk,
+    folder: &Path,
+    read: ReadFile<'_>,
+) -> Result<Recovered, WalError> {
+    let failed = |source| WalError::Io {
+        path: folder.to_path_buf(),
+        doing: "read",
+        source,
+    };
     let segments = files::list(disk, folder).map_err(failed)?;
     let mut found = Recovered {
         contents: Contents::default(),
@@ -139,13 +153,21 @@ fn read_segment(
     first: u64,
     next: Option<u64>,
 ) -> Result<(), WalError> {
-    let failed = |source| WalError::Io { path: path.to_path_buf(), doing: "read", source };
+    let failed = |source| WalError::Io {
+        path: path.to_path_buf(),
+        doing: "read",
+        source,
+    };
     let bytes = read(path).map_err(failed)?;
     let mut offset = 0;
     let mut sealed = false;
     while let Some(frame) = next_frame(&bytes, offset, found.sequence) {
         for (at, record) in frame.records {
-            let place = Place { segment: first, offset: (offset + at) as u64, size: 0 };
+            let place = Place {
+                segment: first,
+                offset: (offset + at) as u64,
+                size: 0,
+            };
             take(found, record, place);
         }
         found.sequence += 1;
@@ -155,10 +177,19 @@ fn read_segment(
     if next == Some(found.sequence) {
         return Ok(());
     }
-    let end = End { bytes: &bytes, offset, sequence: found.sequence, sealed };
+    let end = End {
+        bytes: &bytes,
+        offset,
+        sequence: found.sequence,
+        sealed,
+    };
     let torn = end.torn().map_err(|evidence| {
         let path = path.to_path_buf();
-        WalError::Corrupt { path, offset: offset as u64, evidence }
+        WalError::Corrupt {
+            path,
+            offset: offset as u64,
+            evidence,
+        }
     })?;
     if next.is_none() {
         found.offset = offset as u64;
@@ -205,7 +236,9 @@ impl End<'_> {
     /// Returns whether a valid later frame follows.
     fn promised_behind(&self) -> bool {
         let mut places = (self.offset..self.bytes.len()).step_by(8);
-        places.any(|at| frame::check(&self.bytes[at..], at).is_some_and(|(found, _)| found >= self.sequence))
+        places.any(|at| {
+            frame::check(&self.bytes[at..], at).is_some_and(|(found, _)| found >= self.sequence)
+        })
     }
 
     fn remains(&self) -> Option<u64> {
@@ -220,7 +253,11 @@ fn take(found: &mut Recovered, record: Record, place: Place) {
         Record::Vote(vote) => contents.vote = Some(vote),
         Record::Entry(index, data) => {
             truncate(contents, &mut found.places, index);
-            if contents.entries.back().is_some_and(|(last, _)| last + 1 != index) {
+            if contents
+                .entries
+                .back()
+                .is_some_and(|(last, _)| last + 1 != index)
+            {
                 contents.entries.clear();
                 found.places.clear();
             }
@@ -230,11 +267,19 @@ fn take(found: &mut Recovered, record: Record, place: Place) {
         }
         Record::Truncate(from) => truncate(contents, &mut found.places, from),
         Record::Purge(upto, data) => {
-            while contents.entries.front().is_some_and(|(first, _)| *first <= upto) {
+            while contents
+                .entries
+                .front()
+                .is_some_and(|(first, _)| *first <= upto)
+            {
                 contents.entries.pop_front();
                 found.places.pop_front();
             }
-            if contents.purged.as_ref().is_none_or(|(last, _)| *last <= upto) {
+            if contents
+                .purged
+                .as_ref()
+                .is_none_or(|(last, _)| *last <= upto)
+            {
                 contents.purged = Some((upto, data));
             }
         }
@@ -242,7 +287,11 @@ fn take(found: &mut Recovered, record: Record, place: Place) {
 }
 
 fn truncate(contents: &mut Contents, places: &mut VecDeque<Place>, from: u64) {
-    while contents.entries.back().is_some_and(|(last, _)| *last >= from) {
+    while contents
+        .entries
+        .back()
+        .is_some_and(|(last, _)| *last >= from)
+    {
         contents.entries.pop_back();
         places.pop_back();
     }

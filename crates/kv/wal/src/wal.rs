@@ -130,7 +130,8 @@ impl State {
 impl Wal {
     /// Opens or creates the log in a directory and starts the writer thread.
     pub fn open(folder: &Path, observer: SyncObserver) -> Result<(Wal, Contents), WalError> {
-        let (mut wal, contents, writer) = Wal::open_on(Arc::new(FileSystem), folder, files::SEGMENT_BYTES, observer)?;
+        let (mut wal, contents, writer) =
+            Wal::open_on(Arc::new(FileSystem), folder, files::SEGMENT_BYTES, observer)?;
         let writer = Arc::new(Mutex::new(writer));
         // Capacity 1: one wake-up is enough for all waiting requests.
         let (wake, woken) = mpsc::sync_channel(1);
@@ -142,10 +143,20 @@ impl Wal {
                 }
                 writer.lock().work_off();
             };
-            std::thread::Builder::new().name("wal".to_owned()).spawn(work)
+            std::thread::Builder::new()
+                .name("wal".to_owned())
+                .spawn(work)
         };
-        let failed = |source| WalError::Io { path: folder.to_path_buf(), doing: "opened", source };
-        wal.hands = Some(Hands { writer, wake, thread: thread.map_err(failed)? });
+        let failed = |source| WalError::Io {
+            path: folder.to_path_buf(),
+            doing: "opened",
+            source,
+        };
+        wal.hands = Some(Hands {
+            writer,
+            wake,
+            thread: thread.map_err(failed)?,
+        });
         Ok((wal, contents))
     }
 
@@ -156,7 +167,11 @@ impl Wal {
         segment_bytes: u64,
         observer: SyncObserver,
     ) -> Result<(Wal, Contents, Writer), WalError> {
-        let failed = |source| WalError::Io { path: folder.to_path_buf(), doing: "opened", source };
+        let failed = |source| WalError::Io {
+            path: folder.to_path_buf(),
+            doing: "opened",
+            source,
+        };
         disk.make_folder(folder).map_err(failed)?;
         let mut recovered = recover(&*disk, folder, &|path| read_whole(&*disk, path))?;
         files::distrust(&*disk, folder).map_err(failed)?;
@@ -202,7 +217,15 @@ impl Wal {
             observer,
             due: false,
         };
-        Ok((Wal { shared, requests, hands: None }, contents, writer))
+        Ok((
+            Wal {
+                shared,
+                requests,
+                hands: None,
+            },
+            contents,
+            writer,
+        ))
     }
 
     /// Appends entries. An entry with an existing index replaces that one and all later ones. The
@@ -212,7 +235,15 @@ impl Wal {
             let mut state = self.shared.state.write();
             for (index, data) in &entries {
                 // No location yet: the entry is read from memory until the writer sets one.
-                state.push(*index, data.clone(), Place { segment: 0, offset: 0, size: 0 });
+                state.push(
+                    *index,
+                    data.clone(),
+                    Place {
+                        segment: 0,
+                        offset: 0,
+                        size: 0,
+                    },
+                );
             }
         }
         self.send(Request::Append(entries, done), by);
@@ -248,7 +279,9 @@ impl Wal {
         let mut bytes = 0;
         let mut index = range.start;
         while index < range.end && (found.is_empty() || bytes < limit) {
-            let Some(data) = self.read_one(index)? else { break };
+            let Some(data) = self.read_one(index)? else {
+                break;
+            };
             bytes += data.len();
             found.push((index, data));
             index += 1;
@@ -291,8 +324,15 @@ impl Wal {
     }
 
     fn open_segment(&self, segment: u64) -> io::Result<Arc<dyn DiskFile>> {
-        let file = self.shared.disk.open(&files::path(&self.shared.folder, segment))?;
-        self.shared.state.write().files.insert(segment, file.clone());
+        let file = self
+            .shared
+            .disk
+            .open(&files::path(&self.shared.folder, segment))?;
+        self.shared
+            .state
+            .write()
+            .files
+            .insert(segment, file.clone());
         Ok(file)
     }
 
@@ -362,7 +402,13 @@ mod tests {
     }
 
     fn entry(index: u64) -> Entry {
-        (index, Bytes::from(format!("entry number {index} {}", "x".repeat(index as usize % 40))))
+        (
+            index,
+            Bytes::from(format!(
+                "entry number {index} {}",
+                "x".repeat(index as usize % 40)
+            )),
+        )
     }
 
     fn filled(folder: &Path, count: u64) {
@@ -374,11 +420,17 @@ mod tests {
     }
 
     fn segment(folder: &Path) -> PathBuf {
-        files::path(folder, *files::list(&FileSystem, folder).unwrap().last().unwrap())
+        files::path(
+            folder,
+            *files::list(&FileSystem, folder).unwrap().last().unwrap(),
+        )
     }
 
     fn find(bytes: &[u8], text: &[u8]) -> usize {
-        bytes.windows(text.len()).rposition(|window| window == text).unwrap()
+        bytes
+            .windows(text.len())
+            .rposition(|window| window == text)
+            .unwrap()
     }
 
     #[test]
@@ -387,7 +439,10 @@ mod tests {
         filled(folder.path(), 50);
         let (wal, contents) = open(folder.path()).unwrap();
         assert_eq!(contents.vote.as_deref(), Some(&b"vote"[..]));
-        assert_eq!(contents.entries, (1..=50).map(entry).collect::<VecDeque<_>>());
+        assert_eq!(
+            contents.entries,
+            (1..=50).map(entry).collect::<VecDeque<_>>()
+        );
         wait(|done| wal.truncate(40, done));
         wait(|done| wal.append(vec![entry(40), entry(41)], WrittenBy::Thread, done));
         wait(|done| wal.purge(10, Bytes::from_static(b"ten"), done));
@@ -395,8 +450,14 @@ mod tests {
         drop(wal);
         let (wal, contents) = open(folder.path()).unwrap();
         assert_eq!(contents.purged, Some((10, Bytes::from_static(b"ten"))));
-        assert_eq!(contents.entries, (11..=41).map(entry).collect::<VecDeque<_>>());
-        assert_eq!(wal.read(12..14, usize::MAX).unwrap(), [entry(12), entry(13)]);
+        assert_eq!(
+            contents.entries,
+            (11..=41).map(entry).collect::<VecDeque<_>>()
+        );
+        assert_eq!(
+            wal.read(12..14, usize::MAX).unwrap(),
+            [entry(12), entry(13)]
+        );
         assert_eq!(wal.read(12..14, 1).unwrap(), [entry(12)]);
     }
 
@@ -408,7 +469,11 @@ mod tests {
         for index in 1..=200 {
             let told = told.clone();
             // If the thread is still writing, it executes the caller's request too.
-            let by = if index % 3 == 0 { WrittenBy::Thread } else { WrittenBy::Caller };
+            let by = if index % 3 == 0 {
+                WrittenBy::Thread
+            } else {
+                WrittenBy::Caller
+            };
             wal.append(
                 vec![entry(index)],
                 by,
@@ -427,7 +492,10 @@ mod tests {
             }),
         );
         drop(wal);
-        assert_eq!(open(folder.path()).unwrap().1.entries, (1..=201).map(entry).collect::<VecDeque<_>>());
+        assert_eq!(
+            open(folder.path()).unwrap().1.entries,
+            (1..=201).map(entry).collect::<VecDeque<_>>()
+        );
     }
 
     #[test]
@@ -440,12 +508,18 @@ mod tests {
             wait(|done| wal.append(vec![(index, big.clone())], WrittenBy::Thread, done));
         }
         assert!(files::list(&FileSystem, folder.path()).unwrap().len() > 2);
-        assert_eq!(wal.read(1..3, usize::MAX).unwrap(), [(1, big.clone()), (2, big.clone())]);
+        assert_eq!(
+            wal.read(1..3, usize::MAX).unwrap(),
+            [(1, big.clone()), (2, big.clone())]
+        );
         wait(|done| wal.purge(19, Bytes::from_static(b"p"), done));
         // They are recycled in the background.
         let end = std::time::Instant::now() + Duration::from_secs(30);
         while files::list(&FileSystem, folder.path()).unwrap().len() > 1 {
-            assert!(std::time::Instant::now() < end, "the segments are still there");
+            assert!(
+                std::time::Instant::now() < end,
+                "the segments are still there"
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
         drop(wal);
@@ -467,7 +541,10 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let (wal, contents) = open(folder.path()).unwrap();
         assert!(contents.torn.is_some());
-        assert_eq!(contents.entries, (1..=20).map(entry).collect::<VecDeque<_>>());
+        assert_eq!(
+            contents.entries,
+            (1..=20).map(entry).collect::<VecDeque<_>>()
+        );
         wait(|done| wal.append(vec![entry(21)], WrittenBy::Thread, done));
         drop(wal);
         assert_eq!(open(folder.path()).unwrap().1.entries.len(), 21);
@@ -482,8 +559,16 @@ mod tests {
         let middle = find(&bytes, b"entry number 10 ");
         bytes[middle] ^= 1;
         std::fs::write(&path, bytes).unwrap();
-        let Err(error) = open(folder.path()) else { panic!("served") };
-        assert!(error.to_string().contains("checksum mismatch in"), "{error}");
-        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+        let Err(error) = open(folder.path()) else {
+            panic!("served")
+        };
+        assert!(
+            error.to_string().contains("checksum mismatch in"),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains(path.to_str().unwrap()),
+            "{error}"
+        );
     }
 }

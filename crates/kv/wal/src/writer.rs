@@ -78,7 +78,10 @@ impl Writer {
     /// Returns the maintenance, if it is due.
     pub fn upkeep(&mut self) -> Option<Upkeep> {
         let due = std::mem::take(&mut self.due);
-        due.then(|| Upkeep { shared: self.shared.clone(), size: self.segment_bytes })
+        due.then(|| Upkeep {
+            shared: self.shared.clone(),
+            size: self.segment_bytes,
+        })
     }
 
     /// Combines the waiting requests into a frame. Returns `None` if there are none.
@@ -94,9 +97,18 @@ impl Writer {
         let mut next = Some(first);
         while let Some(request) = next {
             bytes += self.take(request, &mut records, &mut done);
-            next = if bytes < FRAME_BYTES { self.inbox.try_recv().ok() } else { None };
+            next = if bytes < FRAME_BYTES {
+                self.inbox.try_recv().ok()
+            } else {
+                None
+            };
         }
-        Frame { records, places: Vec::new(), size: 0, done }
+        Frame {
+            records,
+            places: Vec::new(),
+            size: 0,
+            done,
+        }
     }
 
     fn take(&mut self, request: Request, records: &mut Vec<Record>, done: &mut Vec<Done>) -> usize {
@@ -104,7 +116,11 @@ impl Writer {
             Request::Append(entries, then) => {
                 done.push(then);
                 let bytes = entries.iter().map(|(_, data)| data.len()).sum();
-                records.extend(entries.into_iter().map(|(index, data)| Record::Entry(index, data)));
+                records.extend(
+                    entries
+                        .into_iter()
+                        .map(|(index, data)| Record::Entry(index, data)),
+                );
                 bytes
             }
             Request::Vote(vote, then) => {
@@ -133,7 +149,12 @@ impl Writer {
             self.roll()?;
         }
         let mut bytes = BytesMut::new();
-        frame.places = frame::encode(&mut bytes, self.offset as usize, self.sequence, &frame.records);
+        frame.places = frame::encode(
+            &mut bytes,
+            self.offset as usize,
+            self.sequence,
+            &frame.records,
+        );
         frame.size = bytes.len() as u64;
         let end = self.offset + frame.size;
         if end > self.written {
@@ -152,7 +173,11 @@ impl Writer {
         self.place(&frame.records, &frame.places);
         self.offset += frame.size;
         self.sequence += 1;
-        if frame.records.iter().any(|record| matches!(record, Record::Purge(..))) {
+        if frame
+            .records
+            .iter()
+            .any(|record| matches!(record, Record::Purge(..)))
+        {
             self.release();
         }
         Ok(())
@@ -180,8 +205,18 @@ impl Writer {
     fn roll(&mut self) -> io::Result<()> {
         let mut head = Vec::new();
         head.extend(self.vote.clone().map(Record::Vote));
-        head.extend(self.purged.clone().map(|(upto, data)| Record::Purge(upto, data)));
-        let made = files::create(&*self.shared.disk, &self.shared.folder, self.sequence, &head, self.segment_bytes)?;
+        head.extend(
+            self.purged
+                .clone()
+                .map(|(upto, data)| Record::Purge(upto, data)),
+        );
+        let made = files::create(
+            &*self.shared.disk,
+            &self.shared.folder,
+            self.sequence,
+            &head,
+            self.segment_bytes,
+        )?;
         self.file = made.file;
         self.written = made.written;
         self.due = true;
@@ -197,8 +232,18 @@ impl Writer {
         // Entries are stored in log order, so the first needed entry is in the first segment to
         // keep.
         let newest = self.segments.last().copied().unwrap_or_default();
-        let keep = state.places.iter().map(|place| place.segment).find(|segment| *segment != 0).unwrap_or(newest);
-        let dead: Vec<u64> = self.segments.iter().copied().filter(|segment| *segment < keep).collect();
+        let keep = state
+            .places
+            .iter()
+            .map(|place| place.segment)
+            .find(|segment| *segment != 0)
+            .unwrap_or(newest);
+        let dead: Vec<u64> = self
+            .segments
+            .iter()
+            .copied()
+            .filter(|segment| *segment < keep)
+            .collect();
         for segment in &dead {
             state.files.remove(segment);
         }

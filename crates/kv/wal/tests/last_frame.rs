@@ -11,7 +11,12 @@ const SEGMENT_BYTES: u64 = 8 << 10;
 const SECTOR: usize = 512;
 
 fn open(folder: &Path) -> Result<(Wal, Contents, Writer), WalError> {
-    Wal::open_on(Arc::new(FileSystem), folder, SEGMENT_BYTES, Arc::new(|_| {}))
+    Wal::open_on(
+        Arc::new(FileSystem),
+        folder,
+        SEGMENT_BYTES,
+        Arc::new(|_| {}),
+    )
 }
 
 fn carry_out(writer: &mut Writer) {
@@ -34,13 +39,22 @@ fn value(index: u64) -> Bytes {
 }
 
 fn append(wal: &Wal, writer: &mut Writer, index: u64) {
-    wal.append(vec![(index, value(index))], WrittenBy::Thread, Box::new(|| {}));
+    wal.append(
+        vec![(index, value(index))],
+        WrittenBy::Thread,
+        Box::new(|| {}),
+    );
     carry_out(writer);
 }
 
 fn newest(folder: &Path) -> PathBuf {
-    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    files.filter(|path| path.extension().is_some_and(|end| end == "wal")).max().unwrap()
+    let files = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    files
+        .filter(|path| path.extension().is_some_and(|end| end == "wal"))
+        .max()
+        .unwrap()
 }
 
 /// Returns the offsets of a segment's frames, and the end of the last one.
@@ -91,31 +105,64 @@ fn closed(recycled: bool) -> Closed {
             used.push(std::fs::metadata(newest(&log)).unwrap().ino());
         }
         let now = used.pop().unwrap();
-        assert!(used.contains(&now), "the newest segment was not in use before");
+        assert!(
+            used.contains(&now),
+            "the newest segment was not in use before"
+        );
     }
     append(&wal, &mut writer, next());
     drop((wal, writer));
     let segment = newest(&log);
     let bytes = std::fs::read(&segment).unwrap();
     let found = frames(&bytes);
-    let [.., begin, end] = found[..] else { panic!("{found:?}") };
-    Closed { _folder: folder, log, segment, bytes, begin, end, last }
+    let [.., begin, end] = found[..] else {
+        panic!("{found:?}")
+    };
+    Closed {
+        _folder: folder,
+        log,
+        segment,
+        bytes,
+        begin,
+        end,
+        last,
+    }
 }
 
 #[test]
 fn any_bit_that_changes_in_the_last_frame_is_refused_by_name() {
     for recycled in [false, true] {
-        let Closed { _folder, log, segment, mut bytes, begin, end, last } = closed(recycled);
-        assert_eq!(look(&log).unwrap().entries.back().map(|(index, _)| *index), Some(last));
+        let Closed {
+            _folder,
+            log,
+            segment,
+            mut bytes,
+            begin,
+            end,
+            last,
+        } = closed(recycled);
+        assert_eq!(
+            look(&log).unwrap().entries.back().map(|(index, _)| *index),
+            Some(last)
+        );
         // All bits of the headers and of the end, one bit of each byte in between.
         let between = begin + 48..end - 16;
-        let bits = (begin * 8..end * 8).filter(|bit| !between.contains(&(bit / 8)) || bit % 8 == bit / 8 % 8);
+        let bits = (begin * 8..end * 8)
+            .filter(|bit| !between.contains(&(bit / 8)) || bit % 8 == bit / 8 % 8);
         for bit in bits {
             bytes[bit / 8] ^= 1 << (bit % 8);
             std::fs::write(&segment, &bytes).unwrap();
-            let error = look(&log).err().unwrap_or_else(|| panic!("bit {bit} was not noticed, recycled {recycled}"));
+            let error = look(&log)
+                .err()
+                .unwrap_or_else(|| panic!("bit {bit} was not noticed, recycled {recycled}"));
             let said = error.to_string();
-            assert!(said.contains(&format!("checksum mismatch in {} at byte {begin}", segment.display())), "{said}");
+            assert!(
+                said.contains(&format!(
+                    "checksum mismatch in {} at byte {begin}",
+                    segment.display()
+                )),
+                "{said}"
+            );
             assert!(said.contains("kvstore snapshot restore"), "{said}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
@@ -129,9 +176,18 @@ fn any_bit_that_changes_in_the_last_frame_is_refused_by_name() {
 #[test]
 fn torn_at_any_sector_it_is_cut_off_and_written_anew() {
     for recycled in [false, true] {
-        let Closed { _folder, log, segment, bytes, begin, end, last } = closed(recycled);
-        let sectors: Vec<_> =
-            (begin / SECTOR..=(end - 1) / SECTOR).map(|n| begin.max(n * SECTOR)..end.min((n + 1) * SECTOR)).collect();
+        let Closed {
+            _folder,
+            log,
+            segment,
+            bytes,
+            begin,
+            end,
+            last,
+        } = closed(recycled);
+        let sectors: Vec<_> = (begin / SECTOR..=(end - 1) / SECTOR)
+            .map(|n| begin.max(n * SECTOR)..end.min((n + 1) * SECTOR))
+            .collect();
         // All combinations of written sectors.
         for written in 0..(1 << sectors.len()) - 1 {
             let mut torn = bytes.clone();
@@ -145,14 +201,30 @@ fn torn_at_any_sector_it_is_cut_off_and_written_anew() {
             }
             std::fs::write(&segment, &torn).unwrap();
             let (wal, contents, mut writer) = open(&log).unwrap();
-            assert_eq!(contents.entries.back().map_or(last - 1, |(index, _)| *index), last - 1, "{written:b}");
+            assert_eq!(
+                contents
+                    .entries
+                    .back()
+                    .map_or(last - 1, |(index, _)| *index),
+                last - 1,
+                "{written:b}"
+            );
             let remains = torn[begin..].iter().any(|byte| *byte != 0);
             assert_eq!(contents.torn.is_some(), remains, "{written:b}");
             // Shorter than the removed write: nothing of that may remain.
-            wal.append(vec![(last, Bytes::from_static(b"short"))], WrittenBy::Thread, Box::new(|| {}));
+            wal.append(
+                vec![(last, Bytes::from_static(b"short"))],
+                WrittenBy::Thread,
+                Box::new(|| {}),
+            );
             carry_out(&mut writer);
             drop((wal, writer));
-            assert!(std::fs::read(&segment).unwrap()[begin + 64..].iter().all(|byte| *byte == 0), "{written:b}");
+            assert!(
+                std::fs::read(&segment).unwrap()[begin + 64..]
+                    .iter()
+                    .all(|byte| *byte == 0),
+                "{written:b}"
+            );
             assert_eq!(look(&log).unwrap().entries.back().unwrap().1, "short");
         }
     }
@@ -161,7 +233,15 @@ fn torn_at_any_sector_it_is_cut_off_and_written_anew() {
 /// Frames without a seal, in a reused segment that was not zeroed.
 #[test]
 fn a_log_of_an_earlier_version_opens() {
-    let Closed { _folder, log, segment, mut bytes, begin, end, last } = closed(false);
+    let Closed {
+        _folder,
+        log,
+        segment,
+        mut bytes,
+        begin,
+        end,
+        last,
+    } = closed(false);
     for at in frames(&bytes) {
         bytes[at + 12..at + 16].fill(0);
     }
@@ -185,7 +265,13 @@ fn a_log_of_an_earlier_version_opens() {
 
 #[test]
 fn a_segment_without_its_head_is_refused() {
-    let Closed { _folder, log, segment, mut bytes, .. } = closed(true);
+    let Closed {
+        _folder,
+        log,
+        segment,
+        mut bytes,
+        ..
+    } = closed(true);
     bytes.fill(0);
     std::fs::write(&segment, &bytes).unwrap();
     let said = look(&log).unwrap_err().to_string();

@@ -9,12 +9,22 @@ use std::sync::Arc;
 const SEGMENT_BYTES: u64 = 8 << 10;
 
 fn segments(folder: &Path) -> usize {
-    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
-    names.filter(|name| name.to_string_lossy().ends_with(".wal")).count()
+    let names = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    names
+        .filter(|name| name.to_string_lossy().ends_with(".wal"))
+        .count()
 }
 
 fn open(folder: &Path) -> (Wal, Contents, Writer) {
-    Wal::open_on(Arc::new(FileSystem), folder, SEGMENT_BYTES, Arc::new(|_| {})).unwrap()
+    Wal::open_on(
+        Arc::new(FileSystem),
+        folder,
+        SEGMENT_BYTES,
+        Arc::new(|_| {}),
+    )
+    .unwrap()
 }
 
 /// Executes waiting requests. Returns the maintenance that is due.
@@ -33,7 +43,11 @@ fn carry_out(writer: &mut Writer) -> Vec<Upkeep> {
 fn purged(folder: &Path) -> (Wal, Vec<Upkeep>) {
     let (wal, _, mut writer) = open(folder);
     for index in 1..=50 {
-        wal.append(vec![(index, vec![7; 4_000].into())], WrittenBy::Thread, Box::new(|| {}));
+        wal.append(
+            vec![(index, vec![7; 4_000].into())],
+            WrittenBy::Thread,
+            Box::new(|| {}),
+        );
         carry_out(&mut writer);
     }
     let before = segments(folder);

@@ -25,11 +25,19 @@ pub(crate) struct Place {
 }
 
 impl Clients {
-    /// Allows these ranges. An empty list allows private and loopback addresses, where pods and nodes usually are: a
-    /// server that responds to the whole Internet can be abused for amplification attacks.
+    /// Allows these ranges. An empty list allows private and loopback addresses, where pods and
+    /// nodes usually are: a server that responds to the whole Internet can be abused for
+    /// amplification attacks.
     pub(crate) fn new(allowed: Vec<IpNet>) -> Self {
-        let allowed = if allowed.is_empty() { private() } else { allowed };
-        Self { allowed, connections: Arc::default() }
+        let allowed = if allowed.is_empty() {
+            private()
+        } else {
+            allowed
+        };
+        Self {
+            allowed,
+            connections: Arc::default(),
+        }
     }
 
     /// Returns whether a client is allowed.
@@ -41,19 +49,28 @@ impl Clients {
     /// Counts a TCP connection; None if the client has reached a limit.
     pub(crate) fn admit(&self, client: IpAddr) -> Option<Place> {
         let client = client.to_canonical();
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let own = connections.get(&client).copied().unwrap_or_default();
         if own >= CONNECTIONS_OF_ONE || connections.values().sum::<usize>() >= CONNECTIONS {
             return None;
         }
         connections.insert(client, own + 1);
-        Some(Place { connections: Arc::clone(&self.connections), client })
+        Some(Place {
+            connections: Arc::clone(&self.connections),
+            client,
+        })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         match connections.get_mut(&self.client) {
             Some(count) if *count > 1 => *count -= 1,
             _ => drop(connections.remove(&self.client)),
@@ -63,13 +80,24 @@ impl Drop for Place {
 
 /// Returns the default ranges: RFC 1918, RFC 6598, RFC 3927, RFC 4193 and loopback.
 fn private() -> Vec<IpNet> {
-    let v4 = [([10, 0, 0, 0], 8), ([172, 16, 0, 0], 12), ([192, 168, 0, 0], 16), ([100, 64, 0, 0], 10)];
+    let v4 = [
+        ([10, 0, 0, 0], 8),
+        ([172, 16, 0, 0], 12),
+        ([192, 168, 0, 0], 16),
+        ([100, 64, 0, 0], 10),
+    ];
     let local = [([169, 254, 0, 0], 16), ([127, 0, 0, 0], 8)];
-    let v4 = v4.into_iter().chain(local).filter_map(|(ip, length)| Ipv4Net::new(Ipv4Addr::from(ip), length).ok());
-    let v6 = [(Ipv6Addr::LOCALHOST, 128), (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7)]
+    let v4 = v4
         .into_iter()
-        .chain([(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10)])
-        .filter_map(|(ip, length)| Ipv6Net::new(ip, length).ok());
+        .chain(local)
+        .filter_map(|(ip, length)| Ipv4Net::new(Ipv4Addr::from(ip), length).ok());
+    let v6 = [
+        (Ipv6Addr::LOCALHOST, 128),
+        (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7),
+    ]
+    .into_iter()
+    .chain([(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10)])
+    .filter_map(|(ip, length)| Ipv6Net::new(ip, length).ok());
     v4.map(IpNet::V4).chain(v6.map(IpNet::V6)).collect()
 }
 
@@ -107,9 +135,14 @@ mod tests {
         let clients = Clients::new(Vec::new());
         let of_one: Vec<_> = std::iter::from_fn(|| clients.admit(ip("10.0.0.1"))).collect();
         assert_eq!(of_one.len(), CONNECTIONS_OF_ONE);
-        assert!(clients.admit(ip("::ffff:10.0.0.1")).is_none(), "the same client by another spelling");
-        let others: Vec<_> =
-            (0..=255).flat_map(|n| [n; 2]).filter_map(|n| clients.admit(IpAddr::from([10, 1, 0, n]))).collect();
+        assert!(
+            clients.admit(ip("::ffff:10.0.0.1")).is_none(),
+            "the same client by another spelling"
+        );
+        let others: Vec<_> = (0..=255)
+            .flat_map(|n| [n; 2])
+            .filter_map(|n| clients.admit(IpAddr::from([10, 1, 0, n])))
+            .collect();
         assert_eq!(of_one.len() + others.len(), CONNECTIONS);
         drop(of_one);
         assert!(clients.admit(ip("10.0.0.1")).is_some());

@@ -21,13 +21,21 @@ pub struct Upstreams {
     room: Semaphore,
 }
 
-/// Parses the name servers of a resolv.conf. Keeps those on loopback: the server runs in the node's network.
+/// Parses the name servers of a resolv.conf. Keeps those on loopback: the server runs in the node's
+/// network.
 #[must_use]
 pub fn upstreams_of(resolv_conf: &str) -> Vec<SocketAddr> {
     resolv_conf
         .lines()
         .filter_map(|line| line.trim().strip_prefix("nameserver"))
-        .filter_map(|rest| rest.split_whitespace().next()?.split('%').next()?.parse::<IpAddr>().ok())
+        .filter_map(|rest| {
+            rest.split_whitespace()
+                .next()?
+                .split('%')
+                .next()?
+                .parse::<IpAddr>()
+                .ok()
+        })
         .map(|ip| SocketAddr::new(ip, 53))
         .take(3)
         .collect()
@@ -37,15 +45,32 @@ impl Upstreams {
     /// Creates the set without the server's own address, which would cause a forwarding loop.
     #[must_use]
     pub fn new(servers: Vec<SocketAddr>, own: SocketAddr) -> Self {
-        let servers = servers.into_iter().filter(|server| *server != own).collect();
-        Self { servers, room: Semaphore::new(UNDERWAY) }
+        let servers = servers
+            .into_iter()
+            .filter(|server| *server != own)
+            .collect();
+        Self {
+            servers,
+            room: Semaphore::new(UNDERWAY),
+        }
     }
 
     /// Forwards a request and returns the response; None if no resolver responded.
     pub async fn ask(&self, request: &[u8], udp: bool) -> Option<Vec<u8>> {
         let _place = self.room.try_acquire().ok()?;
-        for server in self.servers.iter().cycle().take(self.servers.len() * ROUNDS) {
-            let asked = async { if udp { over_udp(*server, request).await } else { over_tcp(*server, request).await } };
+        for server in self
+            .servers
+            .iter()
+            .cycle()
+            .take(self.servers.len() * ROUNDS)
+        {
+            let asked = async {
+                if udp {
+                    over_udp(*server, request).await
+                } else {
+                    over_tcp(*server, request).await
+                }
+            };
             match timeout(PATIENCE, asked).await {
                 Ok(Ok(answer)) if answer.get(..2) == request.get(..2) => return Some(answer),
                 Ok(Err(error)) => tracing::debug!(%server, %error, "upstream failed"),
@@ -56,10 +81,14 @@ impl Upstreams {
     }
 }
 
-/// Uses a new socket for each request: its port is hard to guess, and the kernel drops responses from other
-/// addresses.
+/// Uses a new socket for each request: its port is hard to guess, and the kernel drops responses
+/// from other addresses.
 async fn over_udp(server: SocketAddr, request: &[u8]) -> std::io::Result<Vec<u8>> {
-    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let any: IpAddr = if server.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(server).await?;
     socket.send(request).await?;
@@ -76,7 +105,9 @@ async fn over_udp(server: SocketAddr, request: &[u8]) -> std::io::Result<Vec<u8>
 async fn over_tcp(server: SocketAddr, request: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(server).await?;
     let length = u16::try_from(request.len()).map_err(std::io::Error::other)?;
-    stream.write_all(&[&length.to_be_bytes(), request].concat()).await?;
+    stream
+        .write_all(&[&length.to_be_bytes(), request].concat())
+        .await?;
     let length = stream.read_u16().await?;
     let mut answer = vec![0; usize::from(length)];
     stream.read_exact(&mut answer).await?;
@@ -89,7 +120,8 @@ mod tests {
 
     #[test]
     fn name_servers_of_a_resolv_conf() {
-        let text = "# x\nsearch a.b\nnameserver 192.0.2.1\nnameserver fe80::1%eth0\noptions ndots:1\n";
+        let text =
+            "# x\nsearch a.b\nnameserver 192.0.2.1\nnameserver fe80::1%eth0\noptions ndots:1\n";
         let found: Vec<String> = upstreams_of(text).iter().map(ToString::to_string).collect();
         assert_eq!(found, ["192.0.2.1:53", "[fe80::1]:53"]);
     }

@@ -1,8 +1,10 @@
-//! The cluster's DNS server: answers names of Services, endpoints and pods from informers, and forwards all others.
+//! The cluster's DNS server: answers names of Services, endpoints and pods from informers, and
+//! forwards all others.
 //!
-//! The specification is Kubernetes' DNS-Based Service Discovery 1.1.0. A pure function ([`zone::resolve`]) resolves a
-//! name over a read-only view of the cluster; sockets and forwarding are separate. There is no cache of the cluster's
-//! own names: the informers' stores serve as one, and an answer is never older than they are.
+//! The specification is Kubernetes' DNS-Based Service Discovery 1.1.0. A pure function
+//! ([`zone::resolve`]) resolves a name over a read-only view of the cluster; sockets and forwarding
+//! are separate. There is no cache of the cluster's own names: the informers' stores serve as one,
+//! and an answer is never older than they are.
 
 mod clients;
 mod forward;

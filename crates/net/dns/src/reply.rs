@@ -36,14 +36,18 @@ pub fn reply(view: &dyn View, domain: &Name, request: &Message, synced: bool) ->
     }
     let ours = domain.zone_of(query.name());
     if ours && !synced {
-        // Before the informers have synced, NXDOMAIN could be wrong and be cached; SERVFAIL makes the client retry.
+        // Before the informers have synced, NXDOMAIN could be wrong and be cached; SERVFAIL makes
+        // the client retry.
         return Reply::Ready(Box::new(respond(request, ResponseCode::ServFail)));
     }
     let kind = query.query_type();
     let mut message = respond(request, ResponseCode::NoError);
     message.metadata.authoritative = true;
     match resolve(view, domain, query.name(), kind) {
-        Answer::Records { answers, additional } => {
+        Answer::Records {
+            answers,
+            additional,
+        } => {
             message.add_answers(answers);
             message.add_additionals(additional);
         }
@@ -63,8 +67,8 @@ pub fn reply(view: &dyn View, domain: &Name, request: &Message, synced: bool) ->
     Reply::Ready(Box::new(message))
 }
 
-/// Builds an empty response. It repeats only the first question: a request may hold thousands, and a client that
-/// sends more than one gets an error.
+/// Builds an empty response. It repeats only the first question: a request may hold thousands, and
+/// a client that sends more than one gets an error.
 pub fn respond(request: &Message, code: ResponseCode) -> Message {
     let mut message = Message::response(request.metadata.id, request.metadata.op_code);
     message.metadata.recursion_desired = request.metadata.recursion_desired;
@@ -79,8 +83,8 @@ pub fn respond(request: &Message, code: ResponseCode) -> Message {
     message
 }
 
-/// Encodes a response. Over UDP, records that do not fit are omitted and the response is marked as truncated, so that
-/// the client retries over TCP.
+/// Encodes a response. Over UDP, records that do not fit are omitted and the response is marked as
+/// truncated, so that the client retries over TCP.
 pub fn encode(request: &Message, mut message: Message, udp: bool) -> Option<Vec<u8>> {
     let limit = usize::from(request.max_payload().clamp(512, SAFE_PAYLOAD));
     let bytes = message.to_vec().ok()?;
@@ -118,7 +122,9 @@ mod tests {
     fn answer_repeats_only_the_first_of_many_questions() {
         let mut request = Message::new(7, MessageType::Query, OpCode::Query);
         let name = |n: usize| Name::from_ascii(format!("n{n}.example.")).unwrap();
-        request.queries = (0..4000).map(|n| Query::query(name(n), RecordType::A)).collect();
+        request.queries = (0..4000)
+            .map(|n| Query::query(name(n), RecordType::A))
+            .collect();
         let answer = respond(&request, ResponseCode::FormErr);
         assert_eq!(answer.queries, [Query::query(name(0), RecordType::A)]);
         assert!(encode(&request, answer, false).unwrap().len() < 100);

@@ -28,8 +28,8 @@ pub struct Settings {
     pub allow: Vec<IpNet>,
     /// Listen address of health checks.
     pub health: Option<SocketAddr>,
-    /// User and group to switch to once the ports are bound; if None, or if the process is not root, it keeps its
-    /// user.
+    /// User and group to switch to once the ports are bound; if None, or if the process is not
+    /// root, it keeps its user.
     pub user: Option<u32>,
 }
 
@@ -47,7 +47,12 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
     }
     let upstreams = Upstreams::new(settings.upstreams, settings.listen);
     let clients = Clients::new(settings.allow);
-    let server = Arc::new(Server { view: Box::new(view.clone()), domain, upstreams, clients });
+    let server = Arc::new(Server {
+        view: Box::new(view.clone()),
+        domain,
+        upstreams,
+        clients,
+    });
     tracing::info!(listen = %settings.listen, "serving names");
     serve(&server, sockets, &tasks);
     tokio::select! {
@@ -58,7 +63,8 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
     Ok(())
 }
 
-/// Drops root permanently, in all threads: user, group and supplementary groups, and with them all capabilities.
+/// Drops root permanently, in all threads: user, group and supplementary groups, and with them all
+/// capabilities.
 ///
 /// # Errors
 /// The kernel rejected a call; the process must not continue.

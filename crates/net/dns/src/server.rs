@@ -29,8 +29,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Returns the response if it is available at once, or the request if it must be forwarded. A panic fails only
-    /// this request.
+    /// Returns the response if it is available at once, or the request if it must be forwarded. A
+    /// panic fails only this request.
     fn quick(&self, bytes: &[u8], udp: bool) -> Result<Option<Vec<u8>>, Box<(Message, Reply)>> {
         catch_unwind(AssertUnwindSafe(|| self.quick_unguarded(bytes, udp))).unwrap_or_else(|_| {
             tracing::error!("answering a request panicked; the request is dropped");
@@ -38,9 +38,20 @@ impl Server {
         })
     }
 
-    fn quick_unguarded(&self, bytes: &[u8], udp: bool) -> Result<Option<Vec<u8>>, Box<(Message, Reply)>> {
-        let Ok(request) = Message::from_vec(bytes) else { return Ok(None) };
-        match reply(self.view.as_ref(), &self.domain, &request, self.view.has_synced()) {
+    fn quick_unguarded(
+        &self,
+        bytes: &[u8],
+        udp: bool,
+    ) -> Result<Option<Vec<u8>>, Box<(Message, Reply)>> {
+        let Ok(request) = Message::from_vec(bytes) else {
+            return Ok(None);
+        };
+        match reply(
+            self.view.as_ref(),
+            &self.domain,
+            &request,
+            self.view.has_synced(),
+        ) {
             Reply::Ready(message) => Ok(encode(&request, *message, udp)),
             Reply::Ignore => Ok(None),
             other => Err(Box::new((request, other))),
@@ -62,13 +73,18 @@ impl Server {
         }
     }
 
-    /// Adds the target's records to an alias. If no resolver responds, the alias alone is still correct.
+    /// Adds the target's records to an alias. If no resolver responds, the alias alone is still
+    /// correct.
     async fn follow(&self, message: &mut Message, target: Name, kind: RecordType) {
         let mut question = Message::new(rand::random(), MessageType::Query, OpCode::Query);
         question.metadata.recursion_desired = true;
         question.add_query(Query::query(target, kind));
         let Ok(bytes) = question.to_vec() else { return };
-        let answer = self.upstreams.ask(&bytes, true).await.and_then(|bytes| Message::from_vec(&bytes).ok());
+        let answer = self
+            .upstreams
+            .ask(&bytes, true)
+            .await
+            .and_then(|bytes| Message::from_vec(&bytes).ok());
         if let Some(answer) = answer {
             message.add_answers(answer.answers);
         }
@@ -94,7 +110,10 @@ pub async fn bind(listen: SocketAddr) -> anyhow::Result<Sockets> {
 /// Serves on both sockets until shutdown.
 pub fn serve(server: &Arc<Server>, sockets: Sockets, tasks: &Tasks) {
     let Sockets { tcp, udp } = sockets;
-    tasks.spawn_critical("dns udp", udp_loop(Arc::clone(server), Arc::new(udp), tasks.clone()));
+    tasks.spawn_critical(
+        "dns udp",
+        udp_loop(Arc::clone(server), Arc::new(udp), tasks.clone()),
+    );
     tasks.spawn_critical("dns tcp", tcp_loop(Arc::clone(server), tcp, tasks.clone()));
 }
 
@@ -107,13 +126,21 @@ async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks) {
             received = socket.recv_from(&mut buffer) => received,
         };
         // An ICMP error of an earlier response shows up here; ignore it.
-        let Ok((length, peer)) = received else { continue };
-        let Some(bytes) = buffer.get(..length).filter(|_| server.clients.allows(peer.ip())) else { continue };
+        let Ok((length, peer)) = received else {
+            continue;
+        };
+        let Some(bytes) = buffer
+            .get(..length)
+            .filter(|_| server.clients.allows(peer.ip()))
+        else {
+            continue;
+        };
         match server.quick(bytes, true) {
             Ok(Some(answer)) => drop(socket.send_to(&answer, peer).await),
             Ok(None) => {}
             Err(pending) => {
-                let (server, socket, bytes) = (Arc::clone(&server), Arc::clone(&socket), bytes.to_vec());
+                let (server, socket, bytes) =
+                    (Arc::clone(&server), Arc::clone(&socket), bytes.to_vec());
                 tasks.spawn_isolated("dns forward", async move {
                     if let Some(answer) = server.slow(&bytes, *pending, true).await {
                         let _ = socket.send_to(&answer, peer).await;
@@ -138,7 +165,9 @@ async fn tcp_loop(server: Arc<Server>, listener: TcpListener, tasks: Tasks) {
         if !server.clients.allows(peer.ip()) {
             continue;
         }
-        let Some(place) = server.clients.admit(peer.ip()) else { continue };
+        let Some(place) = server.clients.admit(peer.ip()) else {
+            continue;
+        };
         let (server, shutdown) = (Arc::clone(&server), shutdown.clone());
         tasks.spawn_isolated("dns connection", async move {
             let _place = place;
@@ -154,14 +183,20 @@ async fn connection(server: &Server, mut stream: TcpStream) -> Option<()> {
     loop {
         let length = timeout(SILENCE, stream.read_u16()).await.ok()?.ok()?;
         let mut bytes = vec![0; usize::from(length)];
-        timeout(SILENCE, stream.read_exact(&mut bytes)).await.ok()?.ok()?;
+        timeout(SILENCE, stream.read_exact(&mut bytes))
+            .await
+            .ok()?
+            .ok()?;
         let answer = match server.quick(&bytes, false) {
             Ok(answer) => answer?,
             Err(pending) => server.slow(&bytes, *pending, false).await?,
         };
         let length = u16::try_from(answer.len()).ok()?;
         let framed = [&length.to_be_bytes()[..], &answer].concat();
-        timeout(SILENCE, stream.write_all(&framed)).await.ok()?.ok()?;
+        timeout(SILENCE, stream.write_all(&framed))
+            .await
+            .ok()?
+            .ok()?;
     }
 }
 

@@ -46,7 +46,11 @@ async fn connect(from: [u8; 4], server: SocketAddr) -> TcpStream {
 /// Returns the length of the response over TCP; None if the server closed the connection.
 async fn ask_over(stream: &mut TcpStream) -> Option<u16> {
     let bytes = question("w.ns.svc.cluster.local.");
-    let framed = [&u16::try_from(bytes.len()).unwrap().to_be_bytes()[..], &bytes].concat();
+    let framed = [
+        &u16::try_from(bytes.len()).unwrap().to_be_bytes()[..],
+        &bytes,
+    ]
+    .concat();
     stream.write_all(&framed).await.ok()?;
     timeout(SOON, stream.read_u16()).await.ok()?.ok()
 }
@@ -54,9 +58,19 @@ async fn ask_over(stream: &mut TcpStream) -> Option<u16> {
 #[tokio::test]
 async fn client_outside_the_ranges_gets_no_answer() {
     let (server, _tasks) = start("127.0.0.2/32").await;
-    assert_eq!(ask(server, &question("w.ns.svc.cluster.local.")).await, None);
-    assert_eq!(ask_over(&mut connect([127, 0, 0, 1], server).await).await, None);
-    assert!(ask_over(&mut connect([127, 0, 0, 2], server).await).await.is_some());
+    assert_eq!(
+        ask(server, &question("w.ns.svc.cluster.local.")).await,
+        None
+    );
+    assert_eq!(
+        ask_over(&mut connect([127, 0, 0, 1], server).await).await,
+        None
+    );
+    assert!(
+        ask_over(&mut connect([127, 0, 0, 2], server).await)
+            .await
+            .is_some()
+    );
 }
 
 #[tokio::test]
@@ -66,13 +80,24 @@ async fn one_client_cannot_take_all_connections() {
     for _ in 0..300 {
         silent.push(connect([127, 0, 0, 1], server).await);
     }
-    assert!(ask_over(&mut connect([127, 0, 0, 2], server).await).await.is_some());
+    assert!(
+        ask_over(&mut connect([127, 0, 0, 2], server).await)
+            .await
+            .is_some()
+    );
 }
 
 #[tokio::test]
 async fn request_that_panics_stops_nothing_else() {
     let (server, tasks) = start("127.0.0.0/8").await;
-    assert_eq!(ask(server, &question("planted-panic.svc.cluster.local.")).await, None);
-    assert!(ask(server, &question("w.ns.svc.cluster.local.")).await.is_some());
+    assert_eq!(
+        ask(server, &question("planted-panic.svc.cluster.local.")).await,
+        None
+    );
+    assert!(
+        ask(server, &question("w.ns.svc.cluster.local."))
+            .await
+            .is_some()
+    );
     assert_eq!(tasks.failure(), None);
 }

@@ -29,10 +29,21 @@ impl Informed {
         let slices = Informer::new(client.api::<EndpointSlice>(), ListParams::new())
             .transform(|slice: &mut EndpointSlice| slice.metadata.annotations = None)
             .index("service", |slice| service_key(slice).into_iter().collect())
-            .index("address", |slice| slice.endpoints.iter().flatten().flat_map(|e| e.addresses.clone()).collect())
+            .index("address", |slice| {
+                slice
+                    .endpoints
+                    .iter()
+                    .flatten()
+                    .flat_map(|e| e.addresses.clone())
+                    .collect()
+            })
             .spawn(tasks);
         let namespaces = Informer::new(client.api::<Namespace>(), ListParams::new()).spawn(tasks);
-        Self { services, slices, namespaces }
+        Self {
+            services,
+            slices,
+            namespaces,
+        }
     }
 
     /// Waits until the informers have synced.
@@ -44,17 +55,33 @@ impl Informed {
 }
 
 fn cluster_addresses(service: &Service) -> Vec<String> {
-    let Some(spec) = &service.spec else { return Vec::new() };
-    spec.cluster_ips.clone().unwrap_or_default().into_iter().filter(|ip| ip != "None").collect()
+    let Some(spec) = &service.spec else {
+        return Vec::new();
+    };
+    spec.cluster_ips
+        .clone()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|ip| ip != "None")
+        .collect()
 }
 
 /// Returns the name of the Service that a slice belongs to.
 pub(crate) fn service_name(slice: &EndpointSlice) -> Option<&str> {
-    slice.metadata.labels.as_ref()?.get("kubernetes.io/service-name").map(String::as_str)
+    slice
+        .metadata
+        .labels
+        .as_ref()?
+        .get("kubernetes.io/service-name")
+        .map(String::as_str)
 }
 
 fn service_key(slice: &EndpointSlice) -> Option<String> {
-    Some(format!("{}/{}", slice.metadata.namespace.as_deref()?, service_name(slice)?))
+    Some(format!(
+        "{}/{}",
+        slice.metadata.namespace.as_deref()?,
+        service_name(slice)?
+    ))
 }
 
 impl View for Informed {
@@ -63,7 +90,8 @@ impl View for Informed {
     }
 
     fn slices(&self, namespace: &str, name: &str) -> Vec<Arc<EndpointSlice>> {
-        self.slices.by_index("service", &format!("{namespace}/{name}"))
+        self.slices
+            .by_index("service", &format!("{namespace}/{name}"))
     }
 
     fn namespace(&self, name: &str) -> bool {
@@ -71,7 +99,10 @@ impl View for Informed {
     }
 
     fn service_at(&self, address: IpAddr) -> Option<Arc<Service>> {
-        self.services.by_index("address", &address.to_string()).into_iter().next()
+        self.services
+            .by_index("address", &address.to_string())
+            .into_iter()
+            .next()
     }
 
     fn slices_at(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>> {

@@ -64,7 +64,9 @@ pub fn resolve(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) ->
     if let Ok(net) = name.parse_arpa_name() {
         return reverse(view, domain, name, net.addr(), kind);
     }
-    let Some(labels) = names::below(domain, name) else { return Answer::Elsewhere };
+    let Some(labels) = names::below(domain, name) else {
+        return Answer::Elsewhere;
+    };
     let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
     let lookup = Lookup { view, domain };
     match labels.as_slice() {
@@ -83,13 +85,29 @@ pub fn resolve(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) ->
 }
 
 fn exists(yes: bool) -> Answer {
-    if yes { Answer::NoData } else { Answer::NxDomain }
+    if yes {
+        Answer::NoData
+    } else {
+        Answer::NxDomain
+    }
 }
 
 /// Returns the SOA record, which also limits the caching of negative answers.
 pub fn authority(domain: &Name) -> Record {
-    let under = |label: &str| Name::from_ascii(label).and_then(|l| l.append_domain(domain)).unwrap_or_default();
-    let soa = SOA::new(under("ns.dns"), under("hostmaster"), 1, 7200, 1800, 86_400, TTL);
+    let under = |label: &str| {
+        Name::from_ascii(label)
+            .and_then(|l| l.append_domain(domain))
+            .unwrap_or_default()
+    };
+    let soa = SOA::new(
+        under("ns.dns"),
+        under("hostmaster"),
+        1,
+        7200,
+        1800,
+        86_400,
+        TTL,
+    );
     Record::from_rdata(domain.clone(), TTL, RData::SOA(soa))
 }
 
@@ -115,7 +133,10 @@ fn version(name: &Name, kind: RecordType) -> Answer {
 }
 
 fn records(answers: Vec<Record>) -> Answer {
-    Answer::Records { answers, additional: Vec::new() }
+    Answer::Records {
+        answers,
+        additional: Vec::new(),
+    }
 }
 
 /// Resolves an ExternalName Service: the alias, and its target if that is in the zone too.
@@ -126,11 +147,20 @@ fn alias(view: &dyn View, domain: &Name, name: &Name, target: &Name, kind: Recor
         return records(vec![record]);
     }
     match resolve_once(view, domain, target, kind) {
-        Answer::Records { mut answers, additional } => {
+        Answer::Records {
+            mut answers,
+            additional,
+        } => {
             answers.insert(0, record);
-            Answer::Records { answers, additional }
+            Answer::Records {
+                answers,
+                additional,
+            }
         }
-        Answer::Elsewhere => Answer::Alias { record, target: target.clone() },
+        Answer::Elsewhere => Answer::Alias {
+            record,
+            target: target.clone(),
+        },
         _ => records(vec![record]),
     }
 }
@@ -150,7 +180,13 @@ fn resolve_once(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) -
     }
 }
 
-fn reverse(view: &dyn View, domain: &Name, name: &Name, address: IpAddr, kind: RecordType) -> Answer {
+fn reverse(
+    view: &dyn View,
+    domain: &Name,
+    name: &Name,
+    address: IpAddr,
+    kind: RecordType,
+) -> Answer {
     let lookup = Lookup { view, domain };
     let found = lookup.names_of(address);
     if found.is_empty() {

@@ -13,14 +13,18 @@ impl View for Fake {
     fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
         self.services
             .iter()
-            .find(|s| s.metadata.name.as_deref() == Some(name) && s.metadata.namespace.as_deref() == Some(namespace))
+            .find(|s| {
+                s.metadata.name.as_deref() == Some(name)
+                    && s.metadata.namespace.as_deref() == Some(namespace)
+            })
             .cloned()
     }
     fn slices(&self, namespace: &str, name: &str) -> Vec<Arc<EndpointSlice>> {
         self.slices
             .iter()
             .filter(|s| {
-                crate::view::service_name(s) == Some(name) && s.metadata.namespace.as_deref() == Some(namespace)
+                crate::view::service_name(s) == Some(name)
+                    && s.metadata.namespace.as_deref() == Some(namespace)
             })
             .cloned()
             .collect()
@@ -34,21 +38,35 @@ impl View for Fake {
     }
     fn service_at(&self, address: IpAddr) -> Option<Arc<Service>> {
         let text = address.to_string();
-        let has = |s: &&Arc<Service>| s.spec.as_ref().is_some_and(|spec| spec.cluster_ip.as_deref() == Some(&text));
+        let has = |s: &&Arc<Service>| {
+            s.spec
+                .as_ref()
+                .is_some_and(|spec| spec.cluster_ip.as_deref() == Some(&text))
+        };
         self.services.iter().find(has).cloned()
     }
     fn slices_at(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>> {
         let text = address.to_string();
         self.slices
             .iter()
-            .filter(|s| s.endpoints.iter().flatten().any(|e| e.addresses.contains(&text)))
+            .filter(|s| {
+                s.endpoints
+                    .iter()
+                    .flatten()
+                    .any(|e| e.addresses.contains(&text))
+            })
             .cloned()
             .collect()
     }
 }
 
 fn service(name: &str, spec: Value) -> Arc<Service> {
-    Arc::new(serde_json::from_value(json!({ "metadata": { "name": name, "namespace": "ns" }, "spec": spec })).unwrap())
+    Arc::new(
+        serde_json::from_value(
+            json!({ "metadata": { "name": name, "namespace": "ns" }, "spec": spec }),
+        )
+        .unwrap(),
+    )
 }
 
 pub(crate) fn cluster() -> Fake {
@@ -72,8 +90,14 @@ pub(crate) fn cluster() -> Fake {
                 "s",
                 json!({ "clusterIP": "None", "clusterIPs": ["None"], "ports": [{ "name": "http", "port": 80 }] }),
             ),
-            service("e", json!({ "type": "ExternalName", "externalName": "w.ns.svc.cluster.local" })),
-            service("out", json!({ "type": "ExternalName", "externalName": "www.example.com" })),
+            service(
+                "e",
+                json!({ "type": "ExternalName", "externalName": "w.ns.svc.cluster.local" }),
+            ),
+            service(
+                "out",
+                json!({ "type": "ExternalName", "externalName": "www.example.com" }),
+            ),
         ],
         slices: vec![Arc::new(serde_json::from_value(slice).unwrap())],
     }
@@ -82,9 +106,11 @@ pub(crate) fn cluster() -> Fake {
 fn ask(name: &str, kind: RecordType) -> String {
     let domain = Name::from_ascii("cluster.local.").unwrap();
     match resolve(&cluster(), &domain, &Name::from_ascii(name).unwrap(), kind) {
-        Answer::Records { answers, .. } => {
-            answers.iter().map(|record| record.data.to_string()).collect::<Vec<_>>().join(" | ")
-        }
+        Answer::Records { answers, .. } => answers
+            .iter()
+            .map(|record| record.data.to_string())
+            .collect::<Vec<_>>()
+            .join(" | "),
         Answer::NoData => "NODATA".into(),
         Answer::NxDomain => "NXDOMAIN".into(),
         Answer::Alias { target, .. } => format!("ALIAS {target}"),
@@ -108,8 +134,16 @@ fn names_and_what_they_mean() {
         ("s-0.s.ns.svc.cluster.local.", A, "10.244.0.5"),
         ("10-244-0-6.s.ns.svc.cluster.local.", A, "10.244.0.6"),
         ("s-9.s.ns.svc.cluster.local.", A, "NXDOMAIN"),
-        ("_http._tcp.w.ns.svc.cluster.local.", SRV, "0 100 81 w.ns.svc.cluster.local."),
-        ("_alt._udp.w.ns.svc.cluster.local.", SRV, "0 100 53 w.ns.svc.cluster.local."),
+        (
+            "_http._tcp.w.ns.svc.cluster.local.",
+            SRV,
+            "0 100 81 w.ns.svc.cluster.local.",
+        ),
+        (
+            "_alt._udp.w.ns.svc.cluster.local.",
+            SRV,
+            "0 100 53 w.ns.svc.cluster.local.",
+        ),
         ("_alt._tcp.w.ns.svc.cluster.local.", SRV, "NXDOMAIN"),
         (
             "_http._tcp.s.ns.svc.cluster.local.",
@@ -120,10 +154,18 @@ fn names_and_what_they_mean() {
         ("10-244-0-9.other.pod.cluster.local.", A, "NXDOMAIN"),
         ("x.ns.pod.cluster.local.", A, "NXDOMAIN"),
         ("e.ns.svc.cluster.local.", CNAME, "w.ns.svc.cluster.local."),
-        ("e.ns.svc.cluster.local.", A, "w.ns.svc.cluster.local. | 10.96.0.7"),
+        (
+            "e.ns.svc.cluster.local.",
+            A,
+            "w.ns.svc.cluster.local. | 10.96.0.7",
+        ),
         ("out.ns.svc.cluster.local.", A, "ALIAS www.example.com."),
         ("7.0.96.10.in-addr.arpa.", PTR, "w.ns.svc.cluster.local."),
-        ("5.0.244.10.in-addr.arpa.", PTR, "s-0.s.ns.svc.cluster.local."),
+        (
+            "5.0.244.10.in-addr.arpa.",
+            PTR,
+            "s-0.s.ns.svc.cluster.local.",
+        ),
         ("1.2.0.192.in-addr.arpa.", PTR, "ELSEWHERE"),
         ("dns-version.cluster.local.", TXT, "1.1.0"),
     ] {

@@ -8,7 +8,11 @@ const NOBODY: u32 = 65534;
 
 fn line(status: &str, name: &str) -> String {
     let found = status.lines().find_map(|line| line.strip_prefix(name));
-    found.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+    found
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[test]

@@ -47,16 +47,32 @@ struct Client {
 pub(crate) fn restore(listing: &str, wanted: &BTreeSet<(Family, &str)>) -> String {
     let listing: Listing = serde_json::from_str(listing).unwrap_or_default();
     let mut commands = String::new();
-    for set in listing.nftables.into_iter().filter_map(|entry| entry.set).filter(|set| set.table == TABLE) {
-        let family = [Family::V4, Family::V6].into_iter().find(|family| family.word() == set.family);
+    for set in listing
+        .nftables
+        .into_iter()
+        .filter_map(|entry| entry.set)
+        .filter(|set| set.table == TABLE)
+    {
+        let family = [Family::V4, Family::V6]
+            .into_iter()
+            .find(|family| family.word() == set.family);
         if !family.is_some_and(|family| wanted.contains(&(family, set.name.as_str()))) {
             continue;
         }
-        let clients = set.elem.into_iter().filter_map(|element| serde_json::from_value::<Element>(element).ok());
-        for Client { val, expires } in clients.map(|element| element.elem).filter(|client| client.expires > 0) {
+        let clients = set
+            .elem
+            .into_iter()
+            .filter_map(|element| serde_json::from_value::<Element>(element).ok());
+        for Client { val, expires } in clients
+            .map(|element| element.elem)
+            .filter(|client| client.expires > 0)
+        {
             // Writing to a String can't fail.
-            let _ =
-                writeln!(commands, "add element {} {TABLE} {} {{ {val} expires {expires}s }}", set.family, set.name);
+            let _ = writeln!(
+                commands,
+                "add element {} {TABLE} {} {{ {val} expires {expires}s }}",
+                set.family, set.name
+            );
         }
     }
     commands
@@ -81,7 +97,13 @@ mod tests {
 
     #[test]
     fn unreadable_listing_restores_nothing() {
-        for listing in ["", "{}", "[]", "table ip kube-proxy {}", r#"{"nftables": [{"set": 1}]}"#] {
+        for listing in [
+            "",
+            "{}",
+            "[]",
+            "table ip kube-proxy {}",
+            r#"{"nftables": [{"set": 1}]}"#,
+        ] {
             assert_eq!(restore(listing, &BTreeSet::new()), "", "{listing}");
         }
     }

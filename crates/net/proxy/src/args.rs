@@ -35,10 +35,12 @@ pub struct Args {
     /// Mode: nftables; for iptables the same rules are installed by nftables
     #[arg(long, value_name = "MODE")]
     proxy_mode: Option<String>,
-    /// Address of health checks, port 10256 if only an address is given; empty for none [default: 0.0.0.0:10256]
+    /// Address of health checks, port 10256 if only an address is given; empty for none [default:
+    /// 0.0.0.0:10256]
     #[arg(long, value_name = "IP[:PORT]")]
     healthz_bind_address: Option<String>,
-    /// Address of metrics, port 10249 if only an address is given; empty for none [default: 127.0.0.1:10249]
+    /// Address of metrics, port 10249 if only an address is given; empty for none [default:
+    /// 127.0.0.1:10249]
     #[arg(long, value_name = "IP[:PORT]")]
     metrics_bind_address: Option<String>,
     /// Addresses of node ports: `primary`, or ranges
@@ -64,30 +66,55 @@ impl Args {
     /// # Errors
     /// The configuration file can't be read, or it or a flag has an invalid value.
     pub fn settings(self) -> anyhow::Result<(Option<PathBuf>, Settings)> {
-        let file = self.config.as_deref().map(Configuration::read).transpose()?.unwrap_or_default();
+        let file = self
+            .config
+            .as_deref()
+            .map(Configuration::read)
+            .transpose()?
+            .unwrap_or_default();
         let text = |flag: Option<String>, file: String| flag.unwrap_or(file);
         check_mode(&text(self.proxy_mode, file.mode))?;
-        let from_file = Some(file.client_connection.kubeconfig).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let from_file = Some(file.client_connection.kubeconfig)
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from);
         let name = text(self.hostname_override, file.hostname_override);
         let node_port_addresses = match self.nodeport_addresses.is_empty() {
             true => file.node_port_addresses.unwrap_or_default(),
             false => self.nodeport_addresses,
         };
         let settings = Settings {
-            node_name: if name.is_empty() { host_name() } else { name.to_lowercase() },
+            node_name: if name.is_empty() {
+                host_name()
+            } else {
+                name.to_lowercase()
+            },
             pod_ranges: ranges(&text(self.cluster_cidr, file.cluster_cidr))?,
             masquerade_all: self.masquerade_all || file.nftables.masquerade_all,
-            masquerade_bit: self.nftables_masquerade_bit.or(file.nftables.masquerade_bit).unwrap_or(14),
+            masquerade_bit: self
+                .nftables_masquerade_bit
+                .or(file.nftables.masquerade_bit)
+                .unwrap_or(14),
             node_port_addresses,
-            healthz: address(self.healthz_bind_address, file.healthz_bind_address, ([0, 0, 0, 0], 10256))?,
-            metrics: address(self.metrics_bind_address, file.metrics_bind_address, ([127, 0, 0, 1], 10249))?,
+            healthz: address(
+                self.healthz_bind_address,
+                file.healthz_bind_address,
+                ([0, 0, 0, 0], 10256),
+            )?,
+            metrics: address(
+                self.metrics_bind_address,
+                file.metrics_bind_address,
+                ([127, 0, 0, 1], 10249),
+            )?,
         };
         Ok((self.kubeconfig.or(from_file), settings))
     }
 }
 
 fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().to_lowercase()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .to_lowercase()
 }
 
 fn ranges<T: std::str::FromStr>(text: &str) -> anyhow::Result<Vec<T>>
@@ -98,12 +125,15 @@ where
         .map(str::trim)
         .filter(|range| !range.is_empty())
         .map(|range| {
-            range.parse().with_context(|| format!("{range:?} is not a range of addresses such as 10.244.0.0/16"))
+            range.parse().with_context(|| {
+                format!("{range:?} is not a range of addresses such as 10.244.0.0/16")
+            })
         })
         .collect()
 }
 
-/// Checks the mode. k3s and older kubeadm files name iptables; nftables rules do the same for every kind of Service.
+/// Checks the mode. k3s and older kubeadm files name iptables; nftables rules do the same for every
+/// kind of Service.
 fn check_mode(mode: &str) -> anyhow::Result<()> {
     match mode {
         "" | "nftables" => {}
@@ -116,16 +146,27 @@ fn check_mode(mode: &str) -> anyhow::Result<()> {
 }
 
 /// Parses an address with or without a port. An empty flag disables the endpoint.
-fn address(flag: Option<String>, file: String, default: ([u8; 4], u16)) -> anyhow::Result<Option<SocketAddr>> {
+fn address(
+    flag: Option<String>,
+    file: String,
+    default: ([u8; 4], u16),
+) -> anyhow::Result<Option<SocketAddr>> {
     let text = match flag {
         Some(flag) if flag.is_empty() => return Ok(None),
         Some(flag) => flag,
         None if file.is_empty() => return Ok(Some(SocketAddr::from(default))),
         None => file,
     };
-    let alone = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, default.1));
+    let alone = text
+        .parse::<IpAddr>()
+        .map(|ip| SocketAddr::new(ip, default.1));
     let address = alone.or_else(|_| text.parse());
-    address.map(Some).with_context(|| format!("{text:?} is not an address and port such as 127.0.0.1:{}", default.1))
+    address.map(Some).with_context(|| {
+        format!(
+            "{text:?} is not an address and port such as 127.0.0.1:{}",
+            default.1
+        )
+    })
 }
 
 #[cfg(test)]
@@ -143,7 +184,9 @@ mod tests {
     }
 
     fn settings(words: &[&str]) -> anyhow::Result<Settings> {
-        let words = std::iter::once("kube-proxy").chain(words.iter().copied()).map(OsString::from);
+        let words = std::iter::once("kube-proxy")
+            .chain(words.iter().copied())
+            .map(OsString::from);
         let accepted = accept_upstream_flags(words, UPSTREAM_FLAGS);
         anyhow::ensure!(accepted.refusals.is_empty(), "{:?}", accepted.refusals);
         Ok(base_cli::parse::<Args>(&accepted.arguments)?.settings()?.1)
@@ -162,7 +205,10 @@ mod tests {
             "--proxy-mode=iptables",
         ];
         let read = settings(&k3s).unwrap();
-        assert_eq!(read.healthz, Some(SocketAddr::from(([127, 0, 0, 1], 10256))));
+        assert_eq!(
+            read.healthz,
+            Some(SocketAddr::from(([127, 0, 0, 1], 10256)))
+        );
         let kops = [
             "--bind-address=0.0.0.0",
             "--cluster-cidr=100.96.0.0/11",
@@ -174,7 +220,10 @@ mod tests {
             "--oom-score-adj=-998",
             "--v=2",
         ];
-        assert_eq!(settings(&kops).unwrap().metrics, Some(SocketAddr::from(([0, 0, 0, 0], 10249))));
+        assert_eq!(
+            settings(&kops).unwrap().metrics,
+            Some(SocketAddr::from(([0, 0, 0, 0], 10249)))
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `KubeProxyConfiguration`. Fields that are not implemented are checked by [`UPSTREAM_FIELDS`]; unknown ones are
-//! rejected.
+//! `KubeProxyConfiguration`. Fields that are not implemented are checked by [`UPSTREAM_FIELDS`];
+//! unknown ones are rejected.
 
 use std::path::{Path, PathBuf};
 
@@ -84,7 +84,10 @@ impl Configuration {
     /// # Errors
     /// The file can't be read, or uses a field that is not implemented.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
+        let text = std::fs::read_to_string(path).map_err(|cause| Error::Read {
+            path: path.to_owned(),
+            cause,
+        })?;
         let (configuration, warnings) = Self::parse(path, &text)?;
         for warning in warnings {
             tracing::warn!("{warning}");
@@ -93,10 +96,14 @@ impl Configuration {
     }
 
     fn parse(path: &Path, text: &str) -> Result<(Self, Vec<String>), Error> {
-        let invalid = |cause| Error::Parse { path: path.to_owned(), cause };
+        let invalid = |cause| Error::Parse {
+            path: path.to_owned(),
+            cause,
+        };
         let mut tree: Value = serde_yaml::from_str(text).map_err(invalid)?;
         let judged = judge_fields(&mut tree, UPSTREAM_FIELDS, FalseMeans::Unset);
-        // Read from text, not from the tree, because only that reader names the field of a value that doesn't fit.
+        // Read from text, not from the tree, because only that reader names the field of a value
+        // that doesn't fit.
         let supported = serde_yaml::to_string(&tree).map_err(invalid)?;
         let configuration: Self = serde_yaml::from_str(&supported).map_err(invalid)?;
         configuration.check()?;
@@ -107,7 +114,9 @@ impl Configuration {
     }
 
     fn check(&self) -> Result<(), Error> {
-        if self.kind != "KubeProxyConfiguration" || self.api_version != "kubeproxy.config.k8s.io/v1alpha1" {
+        if self.kind != "KubeProxyConfiguration"
+            || self.api_version != "kubeproxy.config.k8s.io/v1alpha1"
+        {
             return Err(Error::Value(format!(
                 "kind is {} {:?}; kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration is wanted",
                 self.api_version, self.kind
@@ -123,14 +132,19 @@ mod tests {
     use super::*;
 
     fn parse(rest: &str) -> Result<(Configuration, Vec<String>), String> {
-        let text = format!("apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n{rest}");
+        let text = format!(
+            "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n{rest}"
+        );
         Configuration::parse(Path::new("proxy.yaml"), &text).map_err(|error| error.to_string())
     }
 
     #[test]
     fn unknown_field_is_refused_by_name() {
         let error = parse("clusterCidr: x\n").unwrap_err();
-        assert!(error.contains("unknown field `clusterCidr`") && error.contains("clusterCIDR"), "{error}");
+        assert!(
+            error.contains("unknown field `clusterCidr`") && error.contains("clusterCIDR"),
+            "{error}"
+        );
         assert!(parse("mode: [\n").unwrap_err().contains("line"));
     }
 
@@ -146,15 +160,25 @@ mod tests {
                     portRange: \"\"\nwinkernel:\n  enableDSR: false\n";
         let (read, warnings) = parse(text).unwrap();
         assert_eq!(read.cluster_cidr, "10.0.0.0/8");
-        assert_eq!(read.client_connection.kubeconfig, "/var/lib/kube-proxy/kubeconfig.conf");
+        assert_eq!(
+            read.client_connection.kubeconfig,
+            "/var/lib/kube-proxy/kubeconfig.conf"
+        );
         assert_eq!(warnings, Vec::<String>::new());
     }
 
     #[test]
     fn field_without_effect_is_named_and_a_dangerous_one_refused() {
         let (_, warnings) = parse("conntrack:\n  min: 1000\n").unwrap();
-        assert!(warnings[0].starts_with("conntrack.min has no effect: "), "{warnings:?}");
-        assert!(parse("detectLocalMode: BridgeInterface\n").unwrap_err().contains("detectLocalMode is not supported"));
+        assert!(
+            warnings[0].starts_with("conntrack.min has no effect: "),
+            "{warnings:?}"
+        );
+        assert!(
+            parse("detectLocalMode: BridgeInterface\n")
+                .unwrap_err()
+                .contains("detectLocalMode is not supported")
+        );
         assert!(parse("detectLocalMode: ClusterCIDR\n").is_ok());
     }
 }

@@ -1,5 +1,5 @@
-//! conntrack cleanup. UDP has no connections whose end the kernel could see, so entries of removed endpoints must be
-//! deleted, or the kernel keeps sending packets to them.
+//! conntrack cleanup. UDP has no connections whose end the kernel could see, so entries of removed
+//! endpoints must be deleted, or the kernel keeps sending packets to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -9,8 +9,8 @@ use tokio::process::Command;
 
 /// Returns the entries to delete, as arguments of `conntrack -D`. Pure.
 ///
-/// These are entries of removed endpoints. If a port had no endpoint before, these are all of its entries, because
-/// clients that kept sending have an entry without translation.
+/// These are entries of removed endpoints. If a port had no endpoint before, these are all of its
+/// entries, because clients that kept sending have an entry without translation.
 #[must_use]
 pub fn stale(
     before: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
@@ -21,7 +21,13 @@ pub fn stale(
     for (front, targets) in before {
         let left = now.get(front).unwrap_or(&none);
         for gone in targets.difference(left) {
-            out.push([arguments(front, gone.is_ipv6()), vec!["--dst-nat".into(), gone.to_string()]].concat());
+            out.push(
+                [
+                    arguments(front, gone.is_ipv6()),
+                    vec!["--dst-nat".into(), gone.to_string()],
+                ]
+                .concat(),
+            );
         }
     }
     for (front, targets) in now {
@@ -40,19 +46,35 @@ fn arguments(front: &SocketAddr, v6: bool) -> Vec<String> {
         out.extend(["-f".to_owned(), "ipv6".to_owned()]);
     }
     let (ip, port) = (front.ip().to_string(), front.port().to_string());
-    out.extend(["--orig-dst".to_owned(), ip, "--orig-port-dst".to_owned(), port]);
+    out.extend([
+        "--orig-dst".to_owned(),
+        ip,
+        "--orig-port-dst".to_owned(),
+        port,
+    ]);
     out
 }
 
-/// Returns the entries to delete from a listing of `conntrack -L -p udp`: entries of a front that do not lead to one
-/// of its targets. Valid entries stay, so that a restart of the proxy interrupts no client. Pure.
+/// Returns the entries to delete from a listing of `conntrack -L -p udp`: entries of a front that
+/// do not lead to one of its targets. Valid entries stay, so that a restart of the proxy interrupts
+/// no client. Pure.
 #[must_use]
 pub fn astray(listing: &str, fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>) -> Vec<Vec<String>> {
-    listing.lines().filter_map(|line| astray_entry(line, fronts)).collect()
+    listing
+        .lines()
+        .filter_map(|line| astray_entry(line, fronts))
+        .collect()
 }
 
-fn astray_entry(line: &str, fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>) -> Option<Vec<String>> {
-    let all = |name: &str| line.split_whitespace().filter_map(|word| word.strip_prefix(name)).collect::<Vec<_>>();
+fn astray_entry(
+    line: &str,
+    fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
+) -> Option<Vec<String>> {
+    let all = |name: &str| {
+        line.split_whitespace()
+            .filter_map(|word| word.strip_prefix(name))
+            .collect::<Vec<_>>()
+    };
     let (sources, targets, from, to) = (all("src="), all("dst="), all("sport="), all("dport="));
     let port: u16 = to.first()?.parse().ok()?;
     let destination: IpAddr = targets.first()?.parse().ok()?;
@@ -79,9 +101,15 @@ fn astray_entry(line: &str, fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>) -> 
 
 /// Lists all UDP entries.
 pub async fn remembered() -> String {
-    let listing =
-        Command::new("conntrack").args(["-L", "-p", "udp"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
-    listing.await.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+    let listing = Command::new("conntrack")
+        .args(["-L", "-p", "udp"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    listing
+        .await
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        .unwrap_or_default()
 }
 
 /// Deletes entries. `conntrack` exits with 1 if there was no such entry, which is no error.
@@ -107,7 +135,10 @@ mod tests {
     use super::*;
 
     fn map(front: SocketAddr, targets: &[&str]) -> BTreeMap<SocketAddr, BTreeSet<IpAddr>> {
-        BTreeMap::from([(front, targets.iter().map(|ip| ip.parse().unwrap()).collect())])
+        BTreeMap::from([(
+            front,
+            targets.iter().map(|ip| ip.parse().unwrap()).collect(),
+        )])
     }
 
     #[test]
@@ -125,7 +156,11 @@ mod tests {
             "-D -p udp -s 10.0.0.9 -d 10.96.0.10 --sport 4000 --dport 53"
         );
         assert_eq!(
-            astray("udp 17 1 src=10.0.0.9 dst=10.0.0.1 sport=1 dport=53 src=10.0.0.1 dst=10.0.0.9", &front).len(),
+            astray(
+                "udp 17 1 src=10.0.0.9 dst=10.0.0.1 sport=1 dport=53 src=10.0.0.1 dst=10.0.0.9",
+                &front
+            )
+            .len(),
             0
         );
     }
@@ -134,12 +169,21 @@ mod tests {
     fn what_is_forgotten() {
         let front = "10.96.0.10:53".parse().unwrap();
         let forget = |before: &[&str], now: &[&str]| {
-            stale(&map(front, before), &map(front, now)).iter().map(|args| args[3..].join(" ")).collect::<Vec<_>>()
+            stale(&map(front, before), &map(front, now))
+                .iter()
+                .map(|args| args[3..].join(" "))
+                .collect::<Vec<_>>()
         };
         let base = "--orig-dst 10.96.0.10 --orig-port-dst 53";
         assert_eq!(forget(&["10.0.0.1"], &["10.0.0.1"]), Vec::<String>::new());
-        assert_eq!(forget(&["10.0.0.1"], &["10.0.0.2"]), [format!("{base} --dst-nat 10.0.0.1")]);
-        assert_eq!(forget(&["10.0.0.1"], &[]), [format!("{base} --dst-nat 10.0.0.1")]);
+        assert_eq!(
+            forget(&["10.0.0.1"], &["10.0.0.2"]),
+            [format!("{base} --dst-nat 10.0.0.1")]
+        );
+        assert_eq!(
+            forget(&["10.0.0.1"], &[]),
+            [format!("{base} --dst-nat 10.0.0.1")]
+        );
         assert_eq!(forget(&[], &["10.0.0.1"]), [base]);
     }
 
@@ -150,6 +194,9 @@ mod tests {
         let elsewhere = "udp 17 28 src=10.0.0.9 dst=203.0.113.5 sport=4000 dport=30053 src=203.0.113.5 dst=192.0.2.2 sport=30053 dport=4000";
         assert_eq!(astray(elsewhere, &front), Vec::<Vec<String>>::new());
         let args = stale(&front, &BTreeMap::new()).concat().join(" ");
-        assert!(args.contains("--orig-dst 192.0.2.2 --orig-port-dst 30053"), "{args}");
+        assert!(
+            args.contains("--orig-dst 192.0.2.2 --orig-port-dst 30053"),
+            "{args}"
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! The desired rules, and the commands that change the installed rules to them.
 //!
-//! Invariant: the work and the commands are proportional to the change, not to the number of Services. Two Services
-//! may use the same element (an external address, for instance): the first by name gets it, and when that is deleted
-//! the other does.
+//! Invariant: the work and the commands are proportional to the change, not to the number of
+//! Services. Two Services may use the same element (an external address, for instance): the first
+//! by name gets it, and when that is deleted the other does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -13,8 +13,8 @@ use crate::skeleton::TABLE;
 
 type Key = (Family, &'static str, String);
 
-/// Two transactions: the first changes the rules that packets pass, the second removes unused chains and sets (the
-/// kernel still counts references that are removed in the same transaction).
+/// Two transactions: the first changes the rules that packets pass, the second removes unused
+/// chains and sets (the kernel still counts references that are removed in the same transaction).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Commands {
     /// The change.
@@ -31,7 +31,8 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// Sets the rules of a Service (an empty fragment if it was deleted); returns the commands for the difference.
+    /// Sets the rules of a Service (an empty fragment if it was deleted); returns the commands for
+    /// the difference.
     pub fn set(&mut self, service: &str, fragment: Fragment) -> Commands {
         let old = self.fragments.remove(service).unwrap_or_default();
         let mut out = Diff::default();
@@ -82,14 +83,19 @@ impl Desired {
     /// Returns whether any Service has session affinity.
     #[must_use]
     pub fn has_affinity(&self) -> bool {
-        self.fragments.values().flat_map(|fragment| fragment.parts.values()).any(|part| !part.sets.is_empty())
+        self.fragments
+            .values()
+            .flat_map(|fragment| fragment.parts.values())
+            .any(|part| !part.sets.is_empty())
     }
 
     /// Returns the commands that restore the clients of a listing of sets (`nft -j list sets`).
     #[must_use]
     pub fn keep_affinity(&self, listing: &str) -> String {
         let parts = self.fragments.values().flat_map(|fragment| &fragment.parts);
-        let wanted = parts.flat_map(|(family, part)| part.sets.keys().map(|set| (*family, set.as_str()))).collect();
+        let wanted = parts
+            .flat_map(|(family, part)| part.sets.keys().map(|set| (*family, set.as_str())))
+            .collect();
         crate::affinity::restore(listing, &wanted)
     }
 
@@ -136,39 +142,89 @@ impl Diff {
         let word = family.word();
         for (name, declaration) in &now.sets {
             if !before.sets.contains_key(name) {
-                line(&mut self.declare, format_args!("add set {word} {TABLE} {name} {{ {declaration} }}"));
+                line(
+                    &mut self.declare,
+                    format_args!("add set {word} {TABLE} {name} {{ {declaration} }}"),
+                );
             }
         }
         for (name, rules) in &now.chains {
             if before.chains.get(name) == Some(rules) {
                 continue;
             }
-            line(&mut self.declare, format_args!("add chain {word} {TABLE} {name}"));
-            line(&mut self.rules, format_args!("flush chain {word} {TABLE} {name}"));
+            line(
+                &mut self.declare,
+                format_args!("add chain {word} {TABLE} {name}"),
+            );
+            line(
+                &mut self.rules,
+                format_args!("flush chain {word} {TABLE} {name}"),
+            );
             for rule in rules {
-                line(&mut self.rules, format_args!("add rule {word} {TABLE} {name} {rule}"));
+                line(
+                    &mut self.rules,
+                    format_args!("add rule {word} {TABLE} {name} {rule}"),
+                );
             }
         }
-        for name in before.chains.keys().filter(|name| !now.chains.contains_key(*name)) {
-            line(&mut self.flush, format_args!("flush chain {word} {TABLE} {name}"));
-            line(&mut self.remove, format_args!("delete chain {word} {TABLE} {name}"));
+        for name in before
+            .chains
+            .keys()
+            .filter(|name| !now.chains.contains_key(*name))
+        {
+            line(
+                &mut self.flush,
+                format_args!("flush chain {word} {TABLE} {name}"),
+            );
+            line(
+                &mut self.remove,
+                format_args!("delete chain {word} {TABLE} {name}"),
+            );
         }
-        for name in before.sets.keys().filter(|name| !now.sets.contains_key(*name)) {
-            line(&mut self.remove, format_args!("delete set {word} {TABLE} {name}"));
+        for name in before
+            .sets
+            .keys()
+            .filter(|name| !now.sets.contains_key(*name))
+        {
+            line(
+                &mut self.remove,
+                format_args!("delete set {word} {TABLE} {name}"),
+            );
         }
     }
 
     fn element(&mut self, verb: &str, family: Family, set: &str, key: &str, value: &str) {
         let word = family.word();
-        let to = if verb == "add" { &mut self.add_elements } else { &mut self.delete_elements };
-        let value = if value.is_empty() { String::new() } else { format!(" : {value}") };
-        line(to, format_args!("{verb} element {word} {TABLE} {set} {{ {key}{value} }}"));
+        let to = if verb == "add" {
+            &mut self.add_elements
+        } else {
+            &mut self.delete_elements
+        };
+        let value = if value.is_empty() {
+            String::new()
+        } else {
+            format!(" : {value}")
+        };
+        line(
+            to,
+            format_args!("{verb} element {word} {TABLE} {set} {{ {key}{value} }}"),
+        );
     }
 
     fn finish(self) -> Commands {
-        let Self { declare, rules, delete_elements, add_elements, flush, remove } = self;
+        let Self {
+            declare,
+            rules,
+            delete_elements,
+            add_elements,
+            flush,
+            remove,
+        } = self;
         let change = [declare, rules, delete_elements, add_elements].concat();
-        Commands { change, removal: flush + &remove }
+        Commands {
+            change,
+            removal: flush + &remove,
+        }
     }
 }
 

@@ -18,7 +18,11 @@ fn named(name: &str, count: usize, spec: serde_json::Value) -> Fragment {
         .collect();
     let mut service = fixtures::service(spec);
     service.metadata.name = Some(name.to_owned());
-    fragment(&service, &[fixtures::slice(json!(endpoints))], &fixtures::node())
+    fragment(
+        &service,
+        &[fixtures::slice(json!(endpoints))],
+        &fixtures::node(),
+    )
 }
 
 fn plain(n: usize) -> serde_json::Value {
@@ -29,7 +33,10 @@ fn plain(n: usize) -> serde_json::Value {
 fn nothing_changed_nothing_to_do() {
     let mut desired = Desired::default();
     desired.set("ns/web", with(2, plain(1)));
-    assert_eq!(desired.set("ns/web", with(2, plain(1))), Commands::default());
+    assert_eq!(
+        desired.set("ns/web", with(2, plain(1))),
+        Commands::default()
+    );
 }
 
 #[test]
@@ -51,15 +58,26 @@ fn a_contested_address_passes_on_when_its_owner_goes() {
     let mut desired = Desired::default();
     desired.set("ns/a", named("a", 1, spec("10.96.0.1")));
     let second = desired.set("ns/b", named("b", 1, spec("10.96.0.2")));
-    assert!(!second.change.contains("192.0.2.9 . tcp"), "{}", second.change);
+    assert!(
+        !second.change.contains("192.0.2.9 . tcp"),
+        "{}",
+        second.change
+    );
     let gone = desired.set("ns/a", Fragment::default());
-    assert!(gone.change.contains("add element ip kube-proxy service-ips { 192.0.2.9 . tcp . 80"), "{}", gone.change);
+    assert!(
+        gone.change
+            .contains("add element ip kube-proxy service-ips { 192.0.2.9 . tcp . 80"),
+        "{}",
+        gone.change
+    );
 }
 
 /// The real nft checks the whole text, if this process may use it.
 #[test]
 fn nft_accepts_what_is_generated() {
-    if !rustix::process::geteuid().is_root() || Command::new("nft").arg("--version").output().is_err() {
+    if !rustix::process::geteuid().is_root()
+        || Command::new("nft").arg("--version").output().is_err()
+    {
         return;
     }
     let mut desired = Desired::default();
@@ -71,11 +89,28 @@ fn nft_accepts_what_is_generated() {
         "ports": [{ "port": 80, "nodePort": 30080 }]
     });
     desired.set("ns/c", with(3, rich));
-    let options = Skeleton { masquerade_bit: 14, node_port_addresses: vec!["192.0.2.2".parse().unwrap()] };
-    let text = skeleton(Family::V4, &options) + &skeleton(Family::V6, &options) + &desired.install();
-    let mut child =
-        Command::new("nft").args(["-c", "-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let options = Skeleton {
+        masquerade_bit: 14,
+        node_port_addresses: vec!["192.0.2.2".parse().unwrap()],
+    };
+    let text =
+        skeleton(Family::V4, &options) + &skeleton(Family::V6, &options) + &desired.install();
+    let mut child = Command::new("nft")
+        .args(["-c", "-f", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}\n{text}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

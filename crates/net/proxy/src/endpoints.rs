@@ -39,11 +39,17 @@ pub fn endpoints(
             continue;
         }
         for number in port_numbers(port, slice) {
-            found.extend(slice.endpoints.iter().flatten().filter_map(|endpoint| read(endpoint, number, node)));
+            found.extend(
+                slice
+                    .endpoints
+                    .iter()
+                    .flatten()
+                    .filter_map(|endpoint| read(endpoint, number, node)),
+            );
         }
     }
-    // Two slices may have the same address: an endpoint moves from one to the other, or a new pod gets the address of
-    // one that terminates. Keep the entry that accepts connections.
+    // Two slices may have the same address: an endpoint moves from one to the other, or a new pod
+    // gets the address of one that terminates. Keep the entry that accepts connections.
     found.sort_by(|a, b| preference(a).cmp(&preference(b)).then_with(|| a.cmp(b)));
     found.dedup_by_key(|endpoint| endpoint.address);
     found
@@ -51,7 +57,12 @@ pub fn endpoints(
 
 /// Returns the sort key; the first endpoint with an address is kept.
 fn preference(endpoint: &Endpoint) -> (SocketAddr, bool, bool, bool) {
-    (endpoint.address, endpoint.terminating, !endpoint.ready, !endpoint.serving)
+    (
+        endpoint.address,
+        endpoint.terminating,
+        !endpoint.ready,
+        !endpoint.serving,
+    )
 }
 
 fn port_numbers(port: &ServicePort, slice: &EndpointSlice) -> Vec<u16> {
@@ -64,7 +75,11 @@ fn port_numbers(port: &ServicePort, slice: &EndpointSlice) -> Vec<u16> {
         .collect()
 }
 
-fn read(endpoint: &k8s_openapi::api::discovery::v1::Endpoint, port: u16, node: &str) -> Option<Endpoint> {
+fn read(
+    endpoint: &k8s_openapi::api::discovery::v1::Endpoint,
+    port: u16,
+    node: &str,
+) -> Option<Endpoint> {
     let ip: IpAddr = endpoint.addresses.first()?.parse().ok()?;
     let conditions = endpoint.conditions.as_ref();
     let ready = conditions.and_then(|c| c.ready).unwrap_or(true);
@@ -92,12 +107,18 @@ fn usable<'a>(all: impl Iterator<Item = &'a Endpoint> + Clone) -> Vec<&'a Endpoi
     if !ready.is_empty() {
         return ready;
     }
-    all.filter(|endpoint| endpoint.serving && endpoint.terminating).collect()
+    all.filter(|endpoint| endpoint.serving && endpoint.terminating)
+        .collect()
 }
 
 /// Returns the endpoints for a policy: those of this node only, or all, filtered by topology hints.
 #[must_use]
-pub fn choose<'a>(all: &'a [Endpoint], local_only: bool, node: &str, zone: Option<&str>) -> Vec<&'a Endpoint> {
+pub fn choose<'a>(
+    all: &'a [Endpoint],
+    local_only: bool,
+    node: &str,
+    zone: Option<&str>,
+) -> Vec<&'a Endpoint> {
     if local_only {
         return usable(all.iter().filter(|endpoint| endpoint.local));
     }
@@ -108,11 +129,18 @@ pub fn choose<'a>(all: &'a [Endpoint], local_only: bool, node: &str, zone: Optio
 /// Filters by hints; None unless every endpoint has hints and one of them matches this node.
 fn by_hints<'a>(all: &[&'a Endpoint], node: &str, zone: Option<&str>) -> Option<Vec<&'a Endpoint>> {
     let pick = |hints: fn(&Endpoint) -> &Vec<String>, here: &str| {
-        let complete = all.iter().all(|endpoint| endpoint.ready && !hints(endpoint).is_empty());
-        let near: Vec<_> = all.iter().copied().filter(|e| hints(e).iter().any(|name| name == here)).collect();
+        let complete = all
+            .iter()
+            .all(|endpoint| endpoint.ready && !hints(endpoint).is_empty());
+        let near: Vec<_> = all
+            .iter()
+            .copied()
+            .filter(|e| hints(e).iter().any(|name| name == here))
+            .collect();
         (complete && !near.is_empty()).then_some(near)
     };
-    pick(|endpoint| &endpoint.for_nodes, node).or_else(|| pick(|endpoint| &endpoint.for_zones, zone?))
+    pick(|endpoint| &endpoint.for_nodes, node)
+        .or_else(|| pick(|endpoint| &endpoint.for_zones, zone?))
 }
 
 #[cfg(test)]
@@ -139,10 +167,20 @@ mod tests {
 
     #[track_caller]
     fn check(flags: &[&str], local_only: bool, expect: &[u8]) {
-        let all: Vec<_> = flags.iter().zip(1..).map(|(flags, last)| endpoint(last, flags)).collect();
+        let all: Vec<_> = flags
+            .iter()
+            .zip(1..)
+            .map(|(flags, last)| endpoint(last, flags))
+            .collect();
         let got: Vec<u8> = choose(&all, local_only, "n1", None)
             .iter()
-            .map(|e| if let IpAddr::V4(ip) = e.address.ip() { ip.octets()[3] } else { 0 })
+            .map(|e| {
+                if let IpAddr::V4(ip) = e.address.ip() {
+                    ip.octets()[3]
+                } else {
+                    0
+                }
+            })
             .collect();
         assert_eq!(got, expect, "{flags:?}");
     }
@@ -150,7 +188,8 @@ mod tests {
     #[test]
     fn address_in_two_slices_is_ready_if_one_of_them_is() {
         let slice = |ready: bool, terminating: bool| -> EndpointSlice {
-            let conditions = serde_json::json!({ "ready": ready, "serving": true, "terminating": terminating });
+            let conditions =
+                serde_json::json!({ "ready": ready, "serving": true, "terminating": terminating });
             serde_json::from_value(serde_json::json!({
                 "addressType": "IPv4", "ports": [{ "name": "", "port": 80, "protocol": "TCP" }],
                 "endpoints": [{ "addresses": ["10.0.0.1"], "conditions": conditions }],

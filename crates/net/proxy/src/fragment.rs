@@ -1,9 +1,9 @@
 //! The rules of one Service. Pure: the same Service, slices and node always give the same text.
 //!
-//! A port has a `service` chain that picks any endpoint of the cluster (traffic policy Cluster), a `local` chain that
-//! picks one of this node (policy Local), an `external` chain for connections to its node port, external and load
-//! balancer's addresses, a `firewall` chain if sources are restricted, and an `endpoint` chain for each endpoint. The
-//! maps of the base chains lead to them.
+//! A port has a `service` chain that picks any endpoint of the cluster (traffic policy Cluster), a
+//! `local` chain that picks one of this node (policy Local), an `external` chain for connections to
+//! its node port, external and load balancer's addresses, a `firewall` chain if sources are
+//! restricted, and an `endpoint` chain for each endpoint. The maps of the base chains lead to them.
 
 mod build;
 mod chains;
@@ -49,12 +49,17 @@ pub fn fragment(service: &Service, slices: &[Arc<EndpointSlice>], node: &Node) -
     let mut out = Fragment::default();
     for port in service_ports(service) {
         for family in [Family::V4, Family::V6] {
-            if !node.families.contains(&family) || !port.cluster_ips.iter().any(|ip| Family::of(*ip) == family) {
+            if !node.families.contains(&family)
+                || !port.cluster_ips.iter().any(|ip| Family::of(*ip) == family)
+            {
                 continue;
             }
             let all = endpoints(&port, family, slices, &node.name);
             if port.external_local && port.health_check_node_port > 0 {
-                let local = choose(&all, true, &node.name, None).iter().filter(|e| e.ready).count();
+                let local = choose(&all, true, &node.name, None)
+                    .iter()
+                    .filter(|e| e.ready)
+                    .count();
                 let before = out.health.map_or(0, |(_, count)| count);
                 out.health = Some((port.health_check_node_port, before.max(local)));
             }

@@ -24,7 +24,8 @@ pub struct Health {
 impl Health {
     /// Records that the rules are up to date.
     pub fn good(&self) {
-        self.updated.store(jiff::Timestamp::now().as_second(), Ordering::Relaxed);
+        self.updated
+            .store(jiff::Timestamp::now().as_second(), Ordering::Relaxed);
         self.failing.store(false, Ordering::Relaxed);
         self.synced.store(true, Ordering::Relaxed);
     }
@@ -44,21 +45,37 @@ impl Health {
         self.synced.load(Ordering::Relaxed) && !self.failing.load(Ordering::Relaxed)
     }
 
-    /// Builds the response: `/healthz` for load balancers; `/livez`, which decides on a restart, ignores the node's
-    /// state.
+    /// Builds the response: `/healthz` for load balancers; `/livez`, which decides on a restart,
+    /// ignores the node's state.
     fn answer(&self, for_balancers: bool) -> Response<Full<Bytes>> {
         let eligible = !self.removed.load(Ordering::Relaxed);
         let healthy = self.is_healthy() && (eligible || !for_balancers);
-        let time = |seconds| jiff::Timestamp::from_second(seconds).map(|t| t.to_string()).unwrap_or_default();
+        let time = |seconds| {
+            jiff::Timestamp::from_second(seconds)
+                .map(|t| t.to_string())
+                .unwrap_or_default()
+        };
         let now = jiff::Timestamp::now();
-        // As upstream: for load balancers the timestamp of a healthy proxy is the current time, not that of the last
-        // change.
-        let updated = if for_balancers && healthy { now.as_second() } else { self.updated.load(Ordering::Relaxed) };
-        let mut body = serde_json::json!({ "lastUpdated": time(updated), "currentTime": now.to_string() });
+        // As upstream: for load balancers the timestamp of a healthy proxy is the current time, not
+        // that of the last change.
+        let updated = if for_balancers && healthy {
+            now.as_second()
+        } else {
+            self.updated.load(Ordering::Relaxed)
+        };
+        let mut body =
+            serde_json::json!({ "lastUpdated": time(updated), "currentTime": now.to_string() });
         if for_balancers {
             body["nodeEligible"] = eligible.into();
         }
-        json(if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &body)
+        json(
+            if healthy {
+                StatusCode::OK
+            } else {
+                StatusCode::SERVICE_UNAVAILABLE
+            },
+            &body,
+        )
     }
 }
 
@@ -67,12 +84,17 @@ pub(crate) fn json(status: StatusCode, body: &serde_json::Value) -> Response<Ful
     let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
     *response.status_mut() = status;
     let kind = http::HeaderValue::from_static("application/json");
-    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, kind);
     response
 }
 
 fn not_found() -> Response<Full<Bytes>> {
-    json(StatusCode::NOT_FOUND, &serde_json::json!({ "message": "not found" }))
+    json(
+        StatusCode::NOT_FOUND,
+        &serde_json::json!({ "message": "not found" }),
+    )
 }
 
 /// Serves `/healthz` and `/livez`.
@@ -91,7 +113,10 @@ pub async fn serve_health(
     });
     let listener = base_serve::bind(address).await?;
     let shutdown = tasks.shutdown().clone();
-    tasks.spawn_critical("health", base_serve::serve(listener, base_serve::Options::default(), service, shutdown));
+    tasks.spawn_critical(
+        "health",
+        base_serve::serve(listener, base_serve::Options::default(), service, shutdown),
+    );
     Ok(())
 }
 
@@ -112,7 +137,10 @@ pub async fn serve_metrics(
     });
     let listener = base_serve::bind(address).await?;
     let shutdown = tasks.shutdown().clone();
-    tasks.spawn_critical("metrics", base_serve::serve(listener, base_serve::Options::default(), service, shutdown));
+    tasks.spawn_critical(
+        "metrics",
+        base_serve::serve(listener, base_serve::Options::default(), service, shutdown),
+    );
     Ok(())
 }
 
@@ -123,7 +151,10 @@ mod tests {
     #[test]
     fn healthz_fails_on_a_node_that_is_removed_and_livez_does_not() {
         let health = Health::default();
-        let both = || [health.answer(true).status(), health.answer(false).status()].map(|status| status.as_u16());
+        let both = || {
+            [health.answer(true).status(), health.answer(false).status()]
+                .map(|status| status.as_u16())
+        };
         assert_eq!(both(), [503, 503]);
         health.good();
         assert_eq!(both(), [200, 200]);

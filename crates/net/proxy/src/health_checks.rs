@@ -1,4 +1,5 @@
-//! One port for each Service with `healthCheckNodePort`, on which load balancers check for endpoints on this node.
+//! One port for each Service with `healthCheckNodePort`, on which load balancers check for
+//! endpoints on this node.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -27,22 +28,32 @@ pub struct Checks {
     tasks: Tasks,
     health: Arc<Health>,
     open: BTreeMap<u16, Checked>,
-    /// Services whose port is in use by another process, with the port and the number of local endpoints.
+    /// Services whose port is in use by another process, with the port and the number of local
+    /// endpoints.
     waiting: BTreeMap<String, (u16, usize)>,
 }
 
 impl Checks {
     /// Creates an empty set.
     pub fn new(tasks: Tasks, health: Arc<Health>) -> Self {
-        Self { tasks, health, open: BTreeMap::new(), waiting: BTreeMap::new() }
+        Self {
+            tasks,
+            health,
+            open: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+        }
     }
 
     /// Sets the port and the number of local endpoints of a Service; `None` closes its port.
     pub async fn set(&mut self, service: &str, health: Option<(u16, usize)>) {
         self.waiting.remove(service);
         let other = |port: &u16| health.is_none_or(|(wanted, _)| wanted != *port);
-        let closed: Vec<u16> =
-            self.open.iter().filter(|(port, c)| c.service == service && other(port)).map(|(port, _)| *port).collect();
+        let closed: Vec<u16> = self
+            .open
+            .iter()
+            .filter(|(port, c)| c.service == service && other(port))
+            .map(|(port, _)| *port)
+            .collect();
         for port in closed {
             if let Some(checked) = self.open.remove(&port) {
                 checked.stop.cancel();
@@ -50,7 +61,9 @@ impl Checks {
         }
         let Some((port, local)) = health else { return };
         match self.open.get(&port) {
-            Some(checked) if checked.service == service => checked.local.store(local, Ordering::Relaxed),
+            Some(checked) if checked.service == service => {
+                checked.local.store(local, Ordering::Relaxed)
+            }
             _ => self.open_port(service, port, local).await,
         }
     }
@@ -73,14 +86,28 @@ impl Checks {
         };
         let local = Arc::new(AtomicUsize::new(count));
         let stop = self.tasks.shutdown().child_token();
-        let (name, shared, health) = (service.to_owned(), Arc::clone(&local), Arc::clone(&self.health));
+        let (name, shared, health) = (
+            service.to_owned(),
+            Arc::clone(&local),
+            Arc::clone(&self.health),
+        );
         let answer = service_fn(move |_: Request<Incoming>| {
             let answer = local_health(&name, shared.load(Ordering::Relaxed), health.is_healthy());
             std::future::ready(Ok::<_, Infallible>(answer))
         });
         let options = base_serve::Options::default();
-        self.tasks.spawn("service health check", base_serve::serve(listener, options, answer, stop.clone()));
-        self.open.insert(port, Checked { service: service.to_owned(), local, stop });
+        self.tasks.spawn(
+            "service health check",
+            base_serve::serve(listener, options, answer, stop.clone()),
+        );
+        self.open.insert(
+            port,
+            Checked {
+                service: service.to_owned(),
+                local,
+                stop,
+            },
+        );
     }
 }
 
@@ -101,8 +128,17 @@ fn local_health(service: &str, local: usize, healthy: bool) -> Response<Full<Byt
         "localEndpoints": local,
         "serviceProxyHealthy": healthy,
     });
-    let mut answer = json(if local > 0 && healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &body);
-    answer.headers_mut().insert("x-load-balancing-endpoint-weight", HeaderValue::from(local));
+    let mut answer = json(
+        if local > 0 && healthy {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        },
+        &body,
+    );
+    answer
+        .headers_mut()
+        .insert("x-load-balancing-endpoint-weight", HeaderValue::from(local));
     answer
 }
 
@@ -116,7 +152,10 @@ mod tests {
         for (local, healthy, expect) in [(2, true, 200), (0, true, 503), (2, false, 503)] {
             let answer = local_health("ns/web", local, healthy);
             assert_eq!(answer.status(), expect, "{local} {healthy}");
-            assert_eq!(answer.headers()["x-load-balancing-endpoint-weight"], local.to_string());
+            assert_eq!(
+                answer.headers()["x-load-balancing-endpoint-weight"],
+                local.to_string()
+            );
         }
     }
 

@@ -1,8 +1,10 @@
-//! Services in the kernel: nftables rules that send connections to a Service to one of its endpoints.
+//! Services in the kernel: nftables rules that send connections to a Service to one of its
+//! endpoints.
 //!
-//! A pure function ([`fragment`]) computes the desired rules of each Service; the difference to the installed rules
-//! becomes one `nft` transaction of that size. A packet costs a constant number of map look-ups, whatever the number
-//! of Services. Rules outlive the process, so Services work while it is restarted.
+//! A pure function ([`fragment`]) computes the desired rules of each Service; the difference to the
+//! installed rules becomes one `nft` transaction of that size. A packet costs a constant number of
+//! map look-ups, whatever the number of Services. Rules outlive the process, so Services work while
+//! it is restarted.
 
 mod affinity;
 mod args;

@@ -27,19 +27,33 @@ impl Node {
     /// Returns the pods' range of a family.
     #[must_use]
     pub fn pods(&self, family: Family) -> Option<IpNet> {
-        self.pod_ranges.iter().copied().find(|range| Family::of(range.addr()) == family)
+        self.pod_ranges
+            .iter()
+            .copied()
+            .find(|range| Family::of(range.addr()) == family)
     }
 }
 
-/// Returns the addresses of node ports. Loopback is excluded: a connection from outside the node could be forged
-/// there, and masquerading would need `route_localnet`.
+/// Returns the addresses of node ports. Loopback is excluded: a connection from outside the node
+/// could be forged there, and masquerading would need `route_localnet`.
 #[must_use]
 pub fn node_port_addresses(ranges: &[String], node_addresses: &[IpAddr]) -> Vec<IpAddr> {
     let primary = ranges.is_empty() || ranges.iter().any(|range| range == "primary");
-    let mut found: Vec<IpAddr> = if primary { node_addresses.to_vec() } else { Vec::new() };
-    let nets: Vec<IpNet> = ranges.iter().filter_map(|range| range.parse().ok()).collect();
+    let mut found: Vec<IpAddr> = if primary {
+        node_addresses.to_vec()
+    } else {
+        Vec::new()
+    };
+    let nets: Vec<IpNet> = ranges
+        .iter()
+        .filter_map(|range| range.parse().ok())
+        .collect();
     if !nets.is_empty() {
-        found.extend(interface_addresses().into_iter().filter(|ip| nets.iter().any(|net| net.contains(ip))));
+        found.extend(
+            interface_addresses()
+                .into_iter()
+                .filter(|ip| nets.iter().any(|net| net.contains(ip))),
+        );
     }
     found.retain(|ip| !ip.is_loopback());
     found.sort();
@@ -48,11 +62,19 @@ pub fn node_port_addresses(ranges: &[String], node_addresses: &[IpAddr]) -> Vec<
 }
 
 fn interface_addresses() -> Vec<IpAddr> {
-    let Ok(all) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
+    let Ok(all) = nix::ifaddrs::getifaddrs() else {
+        return Vec::new();
+    };
     all.filter_map(|entry| {
         let address = entry.address?;
-        let v4 = address.as_sockaddr_in().map(|socket| IpAddr::V4(socket.ip()));
-        v4.or_else(|| address.as_sockaddr_in6().map(|socket| IpAddr::V6(socket.ip())))
+        let v4 = address
+            .as_sockaddr_in()
+            .map(|socket| IpAddr::V4(socket.ip()));
+        v4.or_else(|| {
+            address
+                .as_sockaddr_in6()
+                .map(|socket| IpAddr::V6(socket.ip()))
+        })
     })
     .collect()
 }

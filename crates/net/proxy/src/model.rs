@@ -18,7 +18,11 @@ impl Family {
     /// Returns the family of an address.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+        if address.is_ipv4() {
+            Self::V4
+        } else {
+            Self::V6
+        }
     }
 
     /// Returns nft's name of the family, for tables and header fields.
@@ -97,7 +101,8 @@ pub struct ServicePort {
     pub affinity: Option<u32>,
     /// Traffic policy of internal connections is Local.
     pub internal_local: bool,
-    /// Traffic policy of external connections is Local: they stay on the node and keep their source.
+    /// Traffic policy of external connections is Local: they stay on the node and keep their
+    /// source.
     pub external_local: bool,
     /// Health check port for load balancers; 0 for none.
     pub health_check_node_port: u16,
@@ -114,15 +119,23 @@ impl ServicePort {
 /// Returns the ports of a Service. Headless and ExternalName Services have none.
 #[must_use]
 pub fn service_ports(service: &Service) -> Vec<ServicePort> {
-    let Some(spec) = &service.spec else { return Vec::new() };
+    let Some(spec) = &service.spec else {
+        return Vec::new();
+    };
     let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
-    let cluster_ips = addresses(spec.cluster_ips.as_deref().unwrap_or_default(), spec.cluster_ip.as_deref());
+    let cluster_ips = addresses(
+        spec.cluster_ips.as_deref().unwrap_or_default(),
+        spec.cluster_ip.as_deref(),
+    );
     if kind == "ExternalName" || cluster_ips.is_empty() {
         return Vec::new();
     }
     let meta = &service.metadata;
-    let name =
-        format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+    let name = format!(
+        "{}/{}",
+        meta.namespace.as_deref().unwrap_or_default(),
+        meta.name.as_deref().unwrap_or_default()
+    );
     let affinity = (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| timeout(spec));
     let external = matches!(kind, "NodePort" | "LoadBalancer");
     let ports = spec.ports.as_deref().unwrap_or_default().iter();
@@ -134,10 +147,18 @@ pub fn service_ports(service: &Service) -> Vec<ServicePort> {
                 protocol: Protocol::parse(port.protocol.as_deref())?,
                 cluster_ips: cluster_ips.clone(),
                 port: u16::try_from(port.port).ok()?,
-                node_port: port.node_port.and_then(|p| u16::try_from(p).ok()).filter(|_| external).unwrap_or(0),
+                node_port: port
+                    .node_port
+                    .and_then(|p| u16::try_from(p).ok())
+                    .filter(|_| external)
+                    .unwrap_or(0),
                 external_ips: addresses(spec.external_ips.as_deref().unwrap_or_default(), None),
                 load_balancer_ips: load_balancer_ips(service),
-                source_ranges: source_ranges(spec.load_balancer_source_ranges.as_deref().unwrap_or_default()),
+                source_ranges: source_ranges(
+                    spec.load_balancer_source_ranges
+                        .as_deref()
+                        .unwrap_or_default(),
+                ),
                 affinity,
                 internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
                 external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
@@ -149,8 +170,14 @@ pub fn service_ports(service: &Service) -> Vec<ServicePort> {
 
 fn timeout(spec: &k8s_openapi::api::core::v1::ServiceSpec) -> u32 {
     const DEFAULT: u32 = 10_800;
-    let config = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
-    config.and_then(|config| config.timeout_seconds).and_then(|s| u32::try_from(s).ok()).unwrap_or(DEFAULT)
+    let config = spec
+        .session_affinity_config
+        .as_ref()
+        .and_then(|config| config.client_ip.as_ref());
+    config
+        .and_then(|config| config.timeout_seconds)
+        .and_then(|s| u32::try_from(s).ok())
+        .unwrap_or(DEFAULT)
 }
 
 fn health_port(port: Option<i32>) -> u16 {
@@ -159,11 +186,17 @@ fn health_port(port: Option<i32>) -> u16 {
 
 fn addresses(list: &[String], single: Option<&str>) -> Vec<IpAddr> {
     let single = single.filter(|_| list.is_empty());
-    list.iter().map(String::as_str).chain(single).filter_map(|text| text.parse().ok()).collect()
+    list.iter()
+        .map(String::as_str)
+        .chain(single)
+        .filter_map(|text| text.parse().ok())
+        .collect()
 }
 
 fn source_ranges(list: &[String]) -> Vec<IpNet> {
-    list.iter().filter_map(|text| text.trim().parse().ok()).collect()
+    list.iter()
+        .filter_map(|text| text.trim().parse().ok())
+        .collect()
 }
 
 fn load_balancer_ips(service: &Service) -> Vec<IpAddr> {

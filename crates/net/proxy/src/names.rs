@@ -1,4 +1,5 @@
-//! Names of chains and sets. They contain a digest, so that they are unique even if the readable part is truncated.
+//! Names of chains and sets. They contain a digest, so that they are unique even if the readable
+//! part is truncated.
 
 use sha2::{Digest, Sha256};
 
@@ -9,9 +10,17 @@ const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 /// Builds `KIND-DIGEST-READABLE`.
 pub fn chain(kind: &str, readable: &str) -> String {
     let digest = Sha256::digest(readable.as_bytes());
-    let short: String = digest.iter().take(8).map(|byte| char::from(ALPHABET[usize::from(byte & 31)])).collect();
+    let short: String = digest
+        .iter()
+        .take(8)
+        .map(|byte| char::from(ALPHABET[usize::from(byte & 31)]))
+        .collect();
     let mut name = format!("{kind}-{short}-{readable}");
-    let end = name.char_indices().map(|(start, c)| start + c.len_utf8()).take_while(|end| *end <= LONGEST).last();
+    let end = name
+        .char_indices()
+        .map(|(start, c)| start + c.len_utf8())
+        .take_while(|end| *end <= LONGEST)
+        .last();
     name.truncate(end.unwrap_or_default());
     name
 }
@@ -23,7 +32,10 @@ mod tests {
     #[test]
     fn chain_cuts_a_long_name_between_characters() {
         for length in 0..8 {
-            let name = chain("service", &format!("{}{}", "a".repeat(length), "\u{00fc}".repeat(80)));
+            let name = chain(
+                "service",
+                &format!("{}{}", "a".repeat(length), "\u{00fc}".repeat(80)),
+            );
             assert!(name.len() <= LONGEST && name.len() > LONGEST - 2, "{name}");
         }
     }

@@ -28,7 +28,12 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Checks that `nft` is installed and this process may use it.
 pub async fn check() -> Result<(), Error> {
-    let output = Command::new("nft").args(["list", "tables"]).stdin(Stdio::null()).kill_on_drop(true).output().await?;
+    let output = Command::new("nft")
+        .args(["list", "tables"])
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await?;
     match output.status.success() {
         true => Ok(()),
         false => Err(Error::Refused(first_lines(&output.stderr))),
@@ -56,7 +61,9 @@ pub async fn apply(commands: &str) -> Result<(), Error> {
         drop(stdin);
     };
     let ended = async { tokio::join!(child.wait_with_output(), feed).0 };
-    let output = tokio::time::timeout(DEADLINE, ended).await.map_err(|_| Error::Late)??;
+    let output = tokio::time::timeout(DEADLINE, ended)
+        .await
+        .map_err(|_| Error::Late)??;
     if output.status.success() {
         return Ok(());
     }
@@ -67,9 +74,14 @@ pub async fn apply(commands: &str) -> Result<(), Error> {
 pub async fn installed(families: &[Family]) -> bool {
     for family in families {
         let words = ["list", "chain", family.word(), TABLE, "nat-prerouting"];
-        let listing = Command::new("nft").args(words).stdin(Stdio::null()).kill_on_drop(true).output();
+        let listing = Command::new("nft")
+            .args(words)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
         if let Ok(Ok(output)) = tokio::time::timeout(DEADLINE, listing).await
-            && !(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("jump services"))
+            && !(output.status.success()
+                && String::from_utf8_lossy(&output.stdout).contains("jump services"))
         {
             return false;
         }
@@ -79,12 +91,21 @@ pub async fn installed(families: &[Family]) -> bool {
 
 /// Returns all sets with their elements, in JSON; empty if `nft` can't list them.
 pub async fn list_sets() -> String {
-    let listing = Command::new("nft").args(["-j", "list", "sets"]).stdin(Stdio::null()).kill_on_drop(true).output();
+    let listing = Command::new("nft")
+        .args(["-j", "list", "sets"])
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
     match listing.await {
-        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        }
         Ok(output) => {
             let reason = first_lines(&output.stderr);
-            tracing::warn!(reason, "sets can't be listed; clients may change endpoints in spite of session affinity");
+            tracing::warn!(
+                reason,
+                "sets can't be listed; clients may change endpoints in spite of session affinity"
+            );
             String::new()
         }
         Err(_) => String::new(),
@@ -92,14 +113,21 @@ pub async fn list_sets() -> String {
 }
 
 fn first_lines(output: &[u8]) -> String {
-    String::from_utf8_lossy(output).lines().take(5).collect::<Vec<_>>().join("; ")
+    String::from_utf8_lossy(output)
+        .lines()
+        .take(5)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// Removes all tables that the proxy installed.
 pub async fn cleanup() -> Result<(), Error> {
     for family in [Family::V4, Family::V6] {
         let word = family.word();
-        apply(&format!("add table {word} {TABLE}\ndelete table {word} {TABLE}\n")).await?;
+        apply(&format!(
+            "add table {word} {TABLE}\ndelete table {word} {TABLE}\n"
+        ))
+        .await?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Assembles the proxy: informers record changed Services, and [`Proxy`] applies the difference.
 //!
-//! No rule is applied before both informers have synced, so that a restart never removes rules of Services.
+//! No rule is applied before both informers have synced, so that a restart never removes rules of
+//! Services.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -77,7 +78,11 @@ pub(crate) struct Figures {
 impl Figures {
     fn new(metrics: &Metrics) -> Self {
         Self {
-            syncs: metrics.register("kubeproxy_sync_proxy_rules", "Transactions applied", Counter::default()),
+            syncs: metrics.register(
+                "kubeproxy_sync_proxy_rules",
+                "Transactions applied",
+                Counter::default(),
+            ),
             failures: metrics.register(
                 "kubeproxy_sync_proxy_rules_nftables_sync_failures",
                 "Transactions refused",
@@ -113,8 +118,17 @@ pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Re
         nodes.synced().await;
         let checks = Checks::new(tasks.clone(), Arc::clone(&health));
         let node = Node::default();
-        let mut proxy =
-            Proxy { settings, services, slices, nodes, node, desired: Desired::default(), checks, figures, health };
+        let mut proxy = Proxy {
+            settings,
+            services,
+            slices,
+            nodes,
+            node,
+            desired: Desired::default(),
+            checks,
+            figures,
+            health,
+        };
         proxy.follow(&dirty).await;
     };
     tokio::select! {
@@ -132,28 +146,43 @@ fn informers(client: &Client, settings: &Settings, dirty: &Arc<Dirty>, tasks: &T
         .on_event(move |event: Event<Service>| mark.service(key(&event.object().metadata)))
         .spawn(tasks);
     let mark = Arc::clone(dirty);
-    let slices = Informer::new(client.api::<EndpointSlice>(), ListParams::new().labels(NOT_OURS))
-        .index("service", |slice| service_of(slice).into_iter().collect())
-        .on_event(move |event: Event<EndpointSlice>| {
-            if let Event::Applied { old: Some(old), .. } = &event {
-                service_of(old).into_iter().for_each(|key| mark.service(key));
-            }
-            service_of(event.object()).into_iter().for_each(|key| mark.service(key));
-        })
-        .spawn(tasks);
+    let slices = Informer::new(
+        client.api::<EndpointSlice>(),
+        ListParams::new().labels(NOT_OURS),
+    )
+    .index("service", |slice| service_of(slice).into_iter().collect())
+    .on_event(move |event: Event<EndpointSlice>| {
+        if let Event::Applied { old: Some(old), .. } = &event {
+            service_of(old)
+                .into_iter()
+                .for_each(|key| mark.service(key));
+        }
+        service_of(event.object())
+            .into_iter()
+            .for_each(|key| mark.service(key));
+    })
+    .spawn(tasks);
     let mark = Arc::clone(dirty);
     let own = ListParams::new().fields(format!("metadata.name={}", settings.node_name));
-    let nodes =
-        Informer::new(client.api::<NodeObject>(), own).on_event(move |_: Event<NodeObject>| mark.node()).spawn(tasks);
+    let nodes = Informer::new(client.api::<NodeObject>(), own)
+        .on_event(move |_: Event<NodeObject>| mark.node())
+        .spawn(tasks);
     (services, slices, nodes)
 }
 
 /// Returns the key of an object in its store.
 pub(crate) fn key(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> String {
-    format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+    format!(
+        "{}/{}",
+        meta.namespace.as_deref().unwrap_or_default(),
+        meta.name.as_deref().unwrap_or_default()
+    )
 }
 
 fn service_of(slice: &EndpointSlice) -> Option<String> {
     let name = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
-    Some(format!("{}/{name}", slice.metadata.namespace.as_deref().unwrap_or_default()))
+    Some(format!(
+        "{}/{name}",
+        slice.metadata.namespace.as_deref().unwrap_or_default()
+    ))
 }

@@ -1,4 +1,5 @@
-//! The base chains: the part of the table that does not depend on any Service (hooks, maps, and their chains).
+//! The base chains: the part of the table that does not depend on any Service (hooks, maps, and
+//! their chains).
 
 use std::net::IpAddr;
 
@@ -25,10 +26,11 @@ pub const MARK: &str = "mark-for-masquerade";
 /// Chain that rejects a connection.
 pub const REJECT: &str = "reject-chain";
 
-/// Closes CVE-2020-8558: where `route_localnet` is set (the portmap plugin does, for host ports), the kernel delivers
-/// packets for 127.0.0.0/8 from pods and neighbours to the node's local services. A loopback address on the wire is
-/// never legitimate. The hook runs before the translation of replies is reverted, so translated connections of local
-/// clients are not affected. The kernel itself drops ::1 on the wire.
+/// Closes CVE-2020-8558: where `route_localnet` is set (the portmap plugin does, for host ports),
+/// the kernel delivers packets for 127.0.0.0/8 from pods and neighbours to the node's local
+/// services. A loopback address on the wire is never legitimate. The hook runs before the
+/// translation of replies is reverted, so translated connections of local clients are not affected.
+/// The kernel itself drops ::1 on the wire.
 const LOOPBACK_GUARD: &str = r#"  chain loopback-guard {
     type filter hook prerouting priority raw; policy accept;
     iifname != "lo" ip daddr 127.0.0.0/8 drop;
@@ -45,19 +47,32 @@ pub struct Skeleton {
     pub node_port_addresses: Vec<IpAddr>,
 }
 
-/// Returns commands that replace a family's table by one with base chains only, within a transaction.
+/// Returns commands that replace a family's table by one with base chains only, within a
+/// transaction.
 #[must_use]
 pub fn skeleton(family: Family, options: &Skeleton) -> String {
     let word = family.word();
     let address = family.address_type();
-    let guard = if family == Family::V4 { LOOPBACK_GUARD } else { "" };
+    let guard = if family == Family::V4 {
+        LOOPBACK_GUARD
+    } else {
+        ""
+    };
     let mark = format!("{:#x}", 1u32 << (options.masquerade_bit & 31));
-    let node_ips: Vec<String> =
-        options.node_port_addresses.iter().filter(|ip| Family::of(**ip) == family).map(ToString::to_string).collect();
-    let elements =
-        if node_ips.is_empty() { String::new() } else { format!("elements = {{ {} }}", node_ips.join(", ")) };
-    // In the output hook, priority -110 runs before DNAT (-100) and -90 after it. The endpoints check comes after
-    // DNAT, because the node's own connections to a Service with the policy Local may use endpoints of other nodes.
+    let node_ips: Vec<String> = options
+        .node_port_addresses
+        .iter()
+        .filter(|ip| Family::of(**ip) == family)
+        .map(ToString::to_string)
+        .collect();
+    let elements = if node_ips.is_empty() {
+        String::new()
+    } else {
+        format!("elements = {{ {} }}", node_ips.join(", "))
+    };
+    // In the output hook, priority -110 runs before DNAT (-100) and -90 after it. The endpoints
+    // check comes after DNAT, because the node's own connections to a Service with the policy Local
+    // may use endpoints of other nodes.
     format!(
         r#"add table {word} {TABLE}
 delete table {word} {TABLE}
@@ -134,17 +149,41 @@ mod tests {
 
     #[test]
     fn skeleton_drops_loopback_addresses_on_the_wire() {
-        let options = Skeleton { masquerade_bit: 14, node_port_addresses: Vec::new() };
-        assert!(skeleton(Family::V4, &options).contains("iifname != \"lo\" ip daddr 127.0.0.0/8 drop;"));
+        let options = Skeleton {
+            masquerade_bit: 14,
+            node_port_addresses: Vec::new(),
+        };
+        assert!(
+            skeleton(Family::V4, &options).contains("iifname != \"lo\" ip daddr 127.0.0.0/8 drop;")
+        );
         assert!(!skeleton(Family::V6, &options).contains("loopback-guard"));
     }
 
-    /// Translation comes first: the node's own connections to a Service with the policy Local may use other nodes' endpoints.
+    /// Translation comes first: the node's own connections to a Service with the policy Local may
+    /// use other nodes' endpoints.
     #[test]
     fn node_connections_are_checked_for_endpoints_after_translation() {
-        let text = skeleton(Family::V4, &Skeleton { masquerade_bit: 14, node_port_addresses: Vec::new() });
-        let chain = |name: &str| text.split(&format!("chain {name} {{")).nth(1).and_then(|rest| rest.split('}').next());
-        assert!(!chain("filter-output").unwrap_or_default().contains("service-endpoints-check"));
-        assert!(chain("filter-output-post-dnat").unwrap_or_default().contains("service-endpoints-check"));
+        let text = skeleton(
+            Family::V4,
+            &Skeleton {
+                masquerade_bit: 14,
+                node_port_addresses: Vec::new(),
+            },
+        );
+        let chain = |name: &str| {
+            text.split(&format!("chain {name} {{"))
+                .nth(1)
+                .and_then(|rest| rest.split('}').next())
+        };
+        assert!(
+            !chain("filter-output")
+                .unwrap_or_default()
+                .contains("service-endpoints-check")
+        );
+        assert!(
+            chain("filter-output-post-dnat")
+                .unwrap_or_default()
+                .contains("service-endpoints-check")
+        );
     }
 }

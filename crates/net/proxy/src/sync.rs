@@ -23,7 +23,8 @@ use crate::skeleton::{Skeleton, skeleton};
 /// Changes within this time are applied together.
 const GATHER: Duration = Duration::from_millis(10);
 const RETRY: Duration = Duration::from_secs(1);
-/// Interval at which the installed rules are checked while nothing changes: upstream's default sync period.
+/// Interval at which the installed rules are checked while nothing changes: upstream's default sync
+/// period.
 const REVIEW: Duration = Duration::from_secs(30);
 
 /// The state of the loop.
@@ -56,7 +57,11 @@ impl Proxy {
                 self.node = node;
             }
             let keys = std::mem::take(&mut *dirty.services.lock());
-            let applied = if whole { self.install().await } else { self.update(&keys, &mut removal).await };
+            let applied = if whole {
+                self.install().await
+            } else {
+                self.update(&keys, &mut removal).await
+            };
             match applied {
                 Ok(()) => {
                     whole = false;
@@ -87,7 +92,9 @@ impl Proxy {
                 Err(_) => self.checks.retry().await,
             }
             if !nft::installed(&self.node.families).await {
-                tracing::warn!("another program has removed the rules; all of them will be installed again");
+                tracing::warn!(
+                    "another program has removed the rules; all of them will be installed again"
+                );
                 return true;
             }
         }
@@ -95,9 +102,21 @@ impl Proxy {
 
     fn look_at_node(&self) -> Node {
         let object = self.nodes.list().into_iter().next();
-        self.health.set_eligible(object.as_ref().is_none_or(|node| is_eligible(node)));
-        let label = |name: &str| object.as_ref()?.metadata.labels.as_ref()?.get(name).cloned();
-        let listed = object.as_ref().and_then(|o| o.status.as_ref()).and_then(|s| s.addresses.as_deref());
+        self.health
+            .set_eligible(object.as_ref().is_none_or(|node| is_eligible(node)));
+        let label = |name: &str| {
+            object
+                .as_ref()?
+                .metadata
+                .labels
+                .as_ref()?
+                .get(name)
+                .cloned()
+        };
+        let listed = object
+            .as_ref()
+            .and_then(|o| o.status.as_ref())
+            .and_then(|s| s.addresses.as_deref());
         let own: Vec<IpAddr> = listed
             .unwrap_or_default()
             .iter()
@@ -115,11 +134,14 @@ impl Proxy {
     }
 
     fn compute(&self, key: &str) -> Fragment {
-        let Some(service) = self.services.get(key) else { return Fragment::default() };
+        let Some(service) = self.services.get(key) else {
+            return Fragment::default();
+        };
         fragment(&service, &self.slices.by_index("service", key), &self.node)
     }
 
-    /// Installs everything in one transaction: packets see the old rules or the new ones. Session affinity is kept.
+    /// Installs everything in one transaction: packets see the old rules or the new ones. Session
+    /// affinity is kept.
     async fn install(&mut self) -> Result<(), nft::Error> {
         let mut desired = Desired::default();
         let mut fronts = BTreeMap::new();
@@ -133,20 +155,33 @@ impl Proxy {
             masquerade_bit: self.settings.masquerade_bit,
             node_port_addresses: self.node.node_port_addresses.clone(),
         };
-        let mut commands: String = self.node.families.iter().map(|family| skeleton(*family, &options)).collect();
+        let mut commands: String = self
+            .node
+            .families
+            .iter()
+            .map(|family| skeleton(*family, &options))
+            .collect();
         commands += &desired.install();
         if desired.has_affinity() {
             commands += &desired.keep_affinity(&nft::list_sets().await);
         }
         nft::apply(&commands).await?;
-        let names: Vec<String> = self.desired.fragments().map(|(name, _)| name.clone()).collect();
+        let names: Vec<String> = self
+            .desired
+            .fragments()
+            .map(|(name, _)| name.clone())
+            .collect();
         for name in names.iter().filter(|name| desired.fragment(name).is_none()) {
             self.checks.set(name, None).await;
         }
         for (name, fragment) in desired.fragments() {
             self.checks.set(name, fragment.health).await;
         }
-        tracing::info!(services = desired.fragments().count(), bytes = commands.len(), "rules installed");
+        tracing::info!(
+            services = desired.fragments().count(),
+            bytes = commands.len(),
+            "rules installed"
+        );
         self.desired = desired;
         if !fronts.is_empty() {
             conntrack::forget(conntrack::astray(&conntrack::remembered().await, &fronts)).await;
@@ -154,9 +189,13 @@ impl Proxy {
         Ok(())
     }
 
-    /// Applies the changed Services only. Unused chains are removed in a second transaction; if that fails, with the
-    /// next one.
-    async fn update(&mut self, keys: &BTreeSet<String>, removal: &mut String) -> Result<(), nft::Error> {
+    /// Applies the changed Services only. Unused chains are removed in a second transaction; if
+    /// that fails, with the next one.
+    async fn update(
+        &mut self,
+        keys: &BTreeSet<String>,
+        removal: &mut String,
+    ) -> Result<(), nft::Error> {
         let mut change = String::new();
         let mut stale = Vec::new();
         let mut checks = Vec::new();
@@ -175,7 +214,11 @@ impl Proxy {
         }
         nft::apply(&change).await?;
         if !change.is_empty() {
-            tracing::debug!(services = checks.len(), bytes = change.len(), "rules changed");
+            tracing::debug!(
+                services = checks.len(),
+                bytes = change.len(),
+                "rules changed"
+            );
         }
         for (key, health) in checks {
             self.checks.set(key, health).await;
@@ -190,17 +233,26 @@ impl Proxy {
     }
 }
 
-/// Returns whether load balancers may send connections to the node: false if it is about to be removed.
+/// Returns whether load balancers may send connections to the node: false if it is about to be
+/// removed.
 fn is_eligible(node: &NodeObject) -> bool {
     const REMOVAL: &str = "ToBeDeletedByClusterAutoscaler";
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    let taints = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.as_deref())
+        .unwrap_or_default();
     node.metadata.deletion_timestamp.is_none() && taints.iter().all(|taint| taint.key != REMOVAL)
 }
 
 /// Returns the address families of the kernel.
 fn families() -> Vec<Family> {
     let v6 = std::path::Path::new("/proc/net/if_inet6").exists();
-    if v6 { vec![Family::V4, Family::V6] } else { vec![Family::V4] }
+    if v6 {
+        vec![Family::V4, Family::V6]
+    } else {
+        vec![Family::V4]
+    }
 }
 
 #[cfg(test)]
@@ -213,15 +265,25 @@ mod tests {
     fn node_that_is_removed_takes_no_connections_of_load_balancers() {
         for (node, expect) in [
             (json!({ "metadata": {} }), true),
-            (json!({ "metadata": {}, "spec": { "taints": [{ "key": "other", "effect": "NoSchedule" }] } }), true),
-            (json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }), false),
+            (
+                json!({ "metadata": {}, "spec": { "taints": [{ "key": "other", "effect": "NoSchedule" }] } }),
+                true,
+            ),
+            (
+                json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }),
+                false,
+            ),
             (
                 json!({ "metadata": {}, "spec": { "taints": [
                     { "key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule" }] } }),
                 false,
             ),
         ] {
-            assert_eq!(is_eligible(&serde_json::from_value(node.clone()).unwrap()), expect, "{node}");
+            assert_eq!(
+                is_eligible(&serde_json::from_value(node.clone()).unwrap()),
+                expect,
+                "{node}"
+            );
         }
     }
 }

@@ -1,17 +1,19 @@
-//! Flags and configuration fields of the stock kube-proxy that this one does not implement, each with its consequence.
+//! Flags and configuration fields of the stock kube-proxy that this one does not implement, each
+//! with its consequence.
 
 use base_cli::{Unsupported, shared};
 
 const IPTABLES: &str = "it belongs to the mode iptables, and rules are installed by nftables";
 const IPVS: &str = "it belongs to the mode ipvs, which is not offered";
 const WINDOWS: &str = "it belongs to Windows";
-const CONNTRACK: &str = "limits and timeouts of connection tracking stay as the kernel or sysctl has them";
+const CONNTRACK: &str =
+    "limits and timeouts of connection tracking stay as the kernel or sysctl has them";
 const LOG_FLAGS: &str = "logging is set with the flags --v and --logging-format";
 const BIND: &str = "a port that can't be bound always stops the start";
-const NODE_ADDRESS: &str = "the node's addresses come from its Node object, and nothing is bound to this address";
+const NODE_ADDRESS: &str =
+    "the node's addresses come from its Node object, and nothing is bound to this address";
 const WATCH: &str = "changes arrive by watches, and there is no periodic refresh";
-const SYNC: &str =
-    "a change is applied 10 ms after it arrives, and every 30 s rules are checked for removal by other programs";
+const SYNC: &str = "a change is applied 10 ms after it arrives, and every 30 s rules are checked for removal by other programs";
 const OOM: &str = "the process keeps the score that it was started with";
 const LOCAL: &str = "only addresses of --cluster-cidr are known as pods; with another mode pods would lose their source \
                      addresses or keep them where they must not";
@@ -29,7 +31,8 @@ const TABLES: &[&[Unsupported]] = &[
 ];
 
 /// Flags that are not implemented.
-pub const UPSTREAM_FLAGS: &[Unsupported] = &shared::join_tables::<{ shared::count_rows(TABLES) }>(TABLES);
+pub const UPSTREAM_FLAGS: &[Unsupported] =
+    &shared::join_tables::<{ shared::count_rows(TABLES) }>(TABLES);
 
 /// Flags that no table of [`shared`] has.
 const OWN: &[Unsupported] = &[
@@ -44,7 +47,11 @@ const OWN: &[Unsupported] = &[
     Unsupported::no_effect("conntrack-udp-timeout", CONNTRACK),
     Unsupported::no_effect("conntrack-udp-timeout-stream", CONNTRACK),
     Unsupported::refused("detect-local-mode", &["ClusterCIDR", ""], LOCAL),
-    Unsupported::refused("healthz-port", &["10256"], "the port is set with --healthz-bind-address"),
+    Unsupported::refused(
+        "healthz-port",
+        &["10256"],
+        "the port is set with --healthz-bind-address",
+    ),
     Unsupported::no_effect(
         "iptables-localhost-nodeports",
         "node ports are closed at loopback, as in upstream's nftables",
@@ -60,7 +67,11 @@ const OWN: &[Unsupported] = &[
     Unsupported::no_effect("ipvs-tcp-timeout", IPVS),
     Unsupported::no_effect("ipvs-tcpfin-timeout", IPVS),
     Unsupported::no_effect("ipvs-udp-timeout", IPVS),
-    Unsupported::refused("metrics-port", &["10249"], "the port is set with --metrics-bind-address"),
+    Unsupported::refused(
+        "metrics-port",
+        &["10249"],
+        "the port is set with --metrics-bind-address",
+    ),
     Unsupported::no_effect("oom-score-adj", OOM),
     Unsupported::no_effect("pod-bridge-interface", OTHER_LOCAL),
     Unsupported::no_effect("pod-interface-name-prefix", OTHER_LOCAL),
@@ -86,7 +97,10 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
     Unsupported::no_effect("enableProfiling", shared::NO_PROFILES),
     Unsupported::no_effect("showHiddenMetricsForVersion", shared::FIXED_METRICS),
     Unsupported::no_effect("iptables.masqueradeBit", IPTABLES),
-    Unsupported::no_effect("iptables.masqueradeAll", "nftables.masqueradeAll is the field of the mode nftables"),
+    Unsupported::no_effect(
+        "iptables.masqueradeAll",
+        "nftables.masqueradeAll is the field of the mode nftables",
+    ),
     Unsupported::no_effect(
         "iptables.localhostNodePorts",
         "node ports are closed at loopback, as in upstream's nftables",
@@ -120,7 +134,10 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
     Unsupported::no_effect("conntrack.udpTimeout", CONNTRACK),
     Unsupported::no_effect("conntrack.udpStreamTimeout", CONNTRACK),
     Unsupported::no_effect("configSyncPeriod", WATCH),
-    Unsupported::no_effect("portRange", "upstream has no use for it either: kube-proxy opens no ports for Services"),
+    Unsupported::no_effect(
+        "portRange",
+        "upstream has no use for it either: kube-proxy opens no ports for Services",
+    ),
     Unsupported::no_effect("windowsRunAsService", WINDOWS),
 ];
 

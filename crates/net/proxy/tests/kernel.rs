@@ -21,18 +21,27 @@ struct World {
 }
 
 fn sh(script: &str) -> Result<String, String> {
-    let output = Command::new("sh").args(["-ec", script]).output().map_err(|error| error.to_string())?;
+    let output = Command::new("sh")
+        .args(["-ec", script])
+        .output()
+        .map_err(|error| error.to_string())?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    Err(format!("{script}: {}", String::from_utf8_lossy(&output.stderr)))
+    Err(format!(
+        "{script}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    ))
 }
 
 impl World {
     fn new() -> Result<Self, String> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let world = Self { tag: format!("icp{}-{count}", std::process::id()), servers: Vec::new() };
+        let world = Self {
+            tag: format!("icp{}-{count}", std::process::id()),
+            servers: Vec::new(),
+        };
         let node = world.name("node");
         sh(&format!(
             "ip netns add {node}
@@ -71,7 +80,9 @@ impl World {
 
     /// Starts an HTTP server in a namespace; it responds with the namespace's name.
     fn server(&mut self, name: &str, port: u16) {
-        let script = format!("d=$(mktemp -d); echo {name} > $d/index.html; exec busybox httpd -f -p {port} -h $d");
+        let script = format!(
+            "d=$(mktemp -d); echo {name} > $d/index.html; exec busybox httpd -f -p {port} -h $d"
+        );
         let server = Command::new("ip")
             .args(["netns", "exec", &self.name(name), "sh", "-c", &script])
             .stdout(Stdio::null())
@@ -87,9 +98,18 @@ impl World {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        child.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(commands.as_bytes())
+            .unwrap();
         let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}\n{commands}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}\n{commands}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 
     /// Returns the distinct responses to several requests from one of the namespaces.
@@ -123,11 +143,14 @@ fn rules(more: &Value, backends: &[&str]) -> Fragment {
 
 /// Returns the rules on node n1 of a Service with its endpoints on some node.
 fn rules_at(more: &Value, backends: &[&str], of: &str) -> Fragment {
-    let mut spec =
-        json!({ "clusterIPs": ["10.96.0.7"], "ports": [{ "port": 80, "nodePort": 30080 }], "type": "NodePort" });
-    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    let service: Service =
-        serde_json::from_value(json!({ "metadata": { "namespace": "ns", "name": "web" }, "spec": spec })).unwrap();
+    let mut spec = json!({ "clusterIPs": ["10.96.0.7"], "ports": [{ "port": 80, "nodePort": 30080 }], "type": "NodePort" });
+    spec.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    let service: Service = serde_json::from_value(
+        json!({ "metadata": { "namespace": "ns", "name": "web" }, "spec": spec }),
+    )
+    .unwrap();
     let endpoints: Vec<Value> = backends
         .iter()
         .map(|ip| json!({ "addresses": [ip], "nodeName": of, "conditions": { "ready": true } }))
@@ -158,7 +181,10 @@ fn world() -> Option<World> {
 #[test]
 fn connections_reach_endpoints_and_follow_changes() {
     let Some(world) = world() else { return };
-    let options = Skeleton { masquerade_bit: 14, node_port_addresses: vec!["10.244.0.1".parse().unwrap()] };
+    let options = Skeleton {
+        masquerade_bit: 14,
+        node_port_addresses: vec!["10.244.0.1".parse().unwrap()],
+    };
     world.nft(&skeleton(Family::V4, &options));
     let mut desired = Desired::default();
     let mut apply = |fragment: Fragment| {
@@ -170,24 +196,54 @@ fn connections_reach_endpoints_and_follow_changes() {
     apply(rules(&json!({}), &both));
     std::thread::sleep(std::time::Duration::from_millis(300));
 
-    assert_eq!(world.ask("a", "10.96.0.7"), Ok(vec!["a".into(), "b".into()]), "pod to cluster address");
-    assert_eq!(world.ask("node", "10.96.0.7"), Ok(vec!["a".into(), "b".into()]), "node to cluster address");
-    assert_eq!(world.ask("b", "10.244.0.1:30080"), Ok(vec!["a".into(), "b".into()]), "node port");
-    assert!(world.ask("node", "127.0.0.1:30080").is_err(), "node ports are closed at loopback");
+    assert_eq!(
+        world.ask("a", "10.96.0.7"),
+        Ok(vec!["a".into(), "b".into()]),
+        "pod to cluster address"
+    );
+    assert_eq!(
+        world.ask("node", "10.96.0.7"),
+        Ok(vec!["a".into(), "b".into()]),
+        "node to cluster address"
+    );
+    assert_eq!(
+        world.ask("b", "10.244.0.1:30080"),
+        Ok(vec!["a".into(), "b".into()]),
+        "node port"
+    );
+    assert!(
+        world.ask("node", "127.0.0.1:30080").is_err(),
+        "node ports are closed at loopback"
+    );
 
     apply(rules(&json!({}), &one));
-    assert_eq!(world.ask("a", "10.96.0.7"), Ok(vec!["a".into()]), "a pod reaches itself");
+    assert_eq!(
+        world.ask("a", "10.96.0.7"),
+        Ok(vec!["a".into()]),
+        "a pod reaches itself"
+    );
     assert_eq!(world.ask("b", "10.96.0.7"), Ok(vec!["a".into()]));
 
     apply(rules(&json!({ "sessionAffinity": "ClientIP" }), &both));
-    assert_eq!(world.ask("b", "10.96.0.7").map(|answers| answers.len()), Ok(1), "affinity");
+    assert_eq!(
+        world.ask("b", "10.96.0.7").map(|answers| answers.len()),
+        Ok(1),
+        "affinity"
+    );
 
     apply(rules(&json!({}), &[]));
     let began = std::time::Instant::now();
-    assert!(world.ask("b", "10.96.0.7").is_err() && began.elapsed().as_secs() < 1, "refused at once");
+    assert!(
+        world.ask("b", "10.96.0.7").is_err() && began.elapsed().as_secs() < 1,
+        "refused at once"
+    );
 
     apply(Fragment::default());
-    let left = sh(&format!("ip netns exec {} nft list table ip kube-proxy", world.name("node"))).unwrap();
+    let left = sh(&format!(
+        "ip netns exec {} nft list table ip kube-proxy",
+        world.name("node")
+    ))
+    .unwrap();
     assert!(!left.contains("ns/web"), "{left}");
 }
 
@@ -195,34 +251,63 @@ fn connections_reach_endpoints_and_follow_changes() {
 #[test]
 fn full_install_keeps_session_affinity() {
     let Some(world) = world() else { return };
-    let options = Skeleton { masquerade_bit: 14, node_port_addresses: Vec::new() };
+    let options = Skeleton {
+        masquerade_bit: 14,
+        node_port_addresses: Vec::new(),
+    };
     let mut desired = Desired::default();
-    desired.set("ns/web", rules(&json!({ "sessionAffinity": "ClientIP" }), &["10.244.0.2", "10.244.0.3"]));
+    desired.set(
+        "ns/web",
+        rules(
+            &json!({ "sessionAffinity": "ClientIP" }),
+            &["10.244.0.2", "10.244.0.3"],
+        ),
+    );
     world.nft(&(skeleton(Family::V4, &options) + &desired.install()));
     std::thread::sleep(std::time::Duration::from_millis(300));
     let bound = world.ask("b", "10.96.0.7").unwrap();
     assert_eq!(bound.len(), 1, "{bound:?}");
     for _ in 0..8 {
-        let listing = sh(&format!("ip netns exec {} nft -j list sets", world.name("node"))).unwrap();
-        world.nft(&(skeleton(Family::V4, &options) + &desired.install() + &desired.keep_affinity(&listing)));
+        let listing = sh(&format!(
+            "ip netns exec {} nft -j list sets",
+            world.name("node")
+        ))
+        .unwrap();
+        world.nft(
+            &(skeleton(Family::V4, &options)
+                + &desired.install()
+                + &desired.keep_affinity(&listing)),
+        );
         assert_eq!(world.ask("b", "10.96.0.7").unwrap(), bound);
     }
 }
 
-/// The short circuit: for the node and its pods, the policy Local does not hide endpoints of other nodes.
+/// The short circuit: for the node and its pods, the policy Local does not hide endpoints of other
+/// nodes.
 #[test]
 fn node_and_pods_reach_remote_endpoints_of_a_service_with_local_policy() {
     let Some(world) = world() else { return };
-    let options = Skeleton { masquerade_bit: 14, node_port_addresses: vec!["10.244.0.1".parse().unwrap()] };
+    let options = Skeleton {
+        masquerade_bit: 14,
+        node_port_addresses: vec!["10.244.0.1".parse().unwrap()],
+    };
     let spec = json!({ "externalTrafficPolicy": "Local", "externalIPs": ["192.0.2.9"] });
     let mut desired = Desired::default();
     desired.set("ns/web", rules_at(&spec, &["10.244.0.2"], "n2"));
     world.nft(&(skeleton(Family::V4, &options) + &desired.install()));
     std::thread::sleep(std::time::Duration::from_millis(300));
     for from in ["node", "b"] {
-        assert_eq!(world.ask(from, "10.244.0.1:30080"), Ok(vec!["a".into()]), "node port from {from}");
+        assert_eq!(
+            world.ask(from, "10.244.0.1:30080"),
+            Ok(vec!["a".into()]),
+            "node port from {from}"
+        );
     }
-    assert_eq!(world.ask("b", "192.0.2.9"), Ok(vec!["a".into()]), "external IP from a pod");
+    assert_eq!(
+        world.ask("b", "192.0.2.9"),
+        Ok(vec!["a".into()]),
+        "external IP from a pod"
+    );
 }
 
 /// CVE-2020-8558: host ports on 127.0.0.1 set `route_localnet` on the bridge.
@@ -238,8 +323,14 @@ fn packet_of_a_pod_to_the_loopback_address_of_the_node_is_dropped() {
     .unwrap();
     world.nft("table ip probe { chain input { type filter hook input priority 0; udp dport 9099 counter; }; }\n");
     let delivered = || {
-        sh(&format!("ip netns exec {pod} bash -c 'echo hit > /dev/udp/127.0.0.1/9099'")).unwrap();
-        sh(&format!("ip netns exec {node} bash -c 'echo hit > /dev/udp/127.0.0.1/9099'")).unwrap();
+        sh(&format!(
+            "ip netns exec {pod} bash -c 'echo hit > /dev/udp/127.0.0.1/9099'"
+        ))
+        .unwrap();
+        sh(&format!(
+            "ip netns exec {node} bash -c 'echo hit > /dev/udp/127.0.0.1/9099'"
+        ))
+        .unwrap();
         std::thread::sleep(std::time::Duration::from_millis(200));
         let counter = sh(&format!("ip netns exec {node} nft list table ip probe"));
         let text = counter.unwrap();
@@ -249,7 +340,17 @@ fn packet_of_a_pod_to_the_loopback_address_of_the_node_is_dropped() {
             .and_then(|n| n.parse::<u32>().ok())
             .unwrap()
     };
-    assert_eq!(delivered(), 2, "without rules, the pod's packet and the node's own");
-    world.nft(&skeleton(Family::V4, &Skeleton { masquerade_bit: 14, node_port_addresses: Vec::new() }));
+    assert_eq!(
+        delivered(),
+        2,
+        "without rules, the pod's packet and the node's own"
+    );
+    world.nft(&skeleton(
+        Family::V4,
+        &Skeleton {
+            masquerade_bit: 14,
+            node_port_addresses: Vec::new(),
+        },
+    ));
     assert_eq!(delivered(), 3, "with rules, the node's own only");
 }

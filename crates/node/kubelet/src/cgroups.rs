@@ -1,6 +1,8 @@
-//! Pod cgroups: `ROOT/kubepods/[burstable|besteffort/]podUID`, version 1 and 2, by plain file operations.
+//! Pod cgroups: `ROOT/kubepods/[burstable|besteffort/]podUID`, version 1 and 2, by plain file
+//! operations.
 //!
-//! The names are those of upstream's cgroupfs driver, so that pods started by a stock kubelet keep their cgroups.
+//! The names are those of upstream's cgroupfs driver, so that pods started by a stock kubelet keep
+//! their cgroups.
 
 use crate::make::resources::{self, PodResources};
 use crate::pod::spec;
@@ -18,7 +20,8 @@ enum Version {
     Two(PathBuf),
 }
 
-/// The node's cgroups. Without a root no cgroups are created and the runtime chooses the containers' place.
+/// The node's cgroups. Without a root no cgroups are created and the runtime chooses the
+/// containers' place.
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroups {
     root: Option<String>,
@@ -28,11 +31,16 @@ pub(crate) struct Cgroups {
 }
 
 impl Cgroups {
-    /// Detects the hierarchies and creates the three parent cgroups. `pids` limits the processes of each pod.
+    /// Detects the hierarchies and creates the three parent cgroups. `pids` limits the processes of
+    /// each pod.
     pub(crate) fn new(root: Option<&str>, pids: Option<u64>) -> io::Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let root = root.map(|r| r.trim_matches('/').to_owned());
-        let cgroups = Cgroups { root, version: version(&mounts), pids };
+        let cgroups = Cgroups {
+            root,
+            version: version(&mounts),
+            pids,
+        };
         if cgroups.root.is_some() {
             for class in ["", "burstable", "besteffort"] {
                 let path = cgroups.parent(class);
@@ -48,7 +56,10 @@ impl Cgroups {
     fn parent(&self, class: &str) -> String {
         let root = self.root.as_deref().unwrap_or_default();
         let parts = [root, "kubepods", class];
-        parts.iter().filter(|p| !p.is_empty()).fold(String::new(), |path, part| format!("{path}/{part}"))
+        parts
+            .iter()
+            .filter(|p| !p.is_empty())
+            .fold(String::new(), |path, part| format!("{path}/{part}"))
     }
 
     /// Returns the pod's cgroup for the CRI config; empty if the kubelet manages no cgroups.
@@ -61,7 +72,11 @@ impl Cgroups {
             "BestEffort" => "besteffort",
             _ => "",
         };
-        format!("{}/pod{}", self.parent(class), pod.metadata.uid.as_deref().unwrap_or_default())
+        format!(
+            "{}/pod{}",
+            self.parent(class),
+            pod.metadata.uid.as_deref().unwrap_or_default()
+        )
     }
 
     /// Creates the pod's cgroup with its limits.
@@ -75,7 +90,8 @@ impl Cgroups {
         self.limit_pids(&path)
     }
 
-    /// Sets the process limit. Unlike CPU shares it protects the node, so a failure must be an error.
+    /// Sets the process limit. Unlike CPU shares it protects the node, so a failure must be an
+    /// error.
     fn limit_pids(&self, path: &str) -> io::Result<()> {
         let Some(pids) = self.pids else { return Ok(()) };
         let missing = || io::Error::other("podPidsLimit is set, but there is no pids controller");
@@ -90,7 +106,9 @@ impl Cgroups {
         }
         for class in ["", "burstable", "besteffort"] {
             let path = format!("{}/pod{uid}", self.parent(class));
-            self.places(&path).into_iter().for_each(|place| remove_tree(&place));
+            self.places(&path)
+                .into_iter()
+                .for_each(|place| remove_tree(&place));
         }
     }
 
@@ -98,7 +116,10 @@ impl Cgroups {
     fn places(&self, path: &str) -> Vec<PathBuf> {
         let path = path.trim_start_matches('/');
         match &self.version {
-            Version::One(hierarchies) => hierarchies.iter().map(|(_, root)| root.join(path)).collect(),
+            Version::One(hierarchies) => hierarchies
+                .iter()
+                .map(|(_, root)| root.join(path))
+                .collect(),
             Version::Two(root) => vec![root.join(path)],
         }
     }
@@ -106,9 +127,10 @@ impl Cgroups {
     fn place(&self, controller: &str, path: &str) -> Option<PathBuf> {
         let path = path.trim_start_matches('/');
         match &self.version {
-            Version::One(all) => {
-                all.iter().find(|(names, _)| names.split(',').any(|n| n == controller)).map(|(_, r)| r.join(path))
-            }
+            Version::One(all) => all
+                .iter()
+                .find(|(names, _)| names.split(',').any(|n| n == controller))
+                .map(|(_, r)| r.join(path)),
             Version::Two(root) => Some(root.join(path)),
         }
     }
@@ -127,12 +149,18 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Copies cpus and memory nodes from the parent: a new cpuset of version 1 is empty, and no process can run in
-    /// it.
+    /// Copies cpus and memory nodes from the parent: a new cpuset of version 1 is empty, and no
+    /// process can run in it.
     fn inherit_cpuset(&self, path: &str) {
-        let Some(leaf) = self.place("cpuset", path) else { return };
-        let Some(root) = self.place("cpuset", "") else { return };
-        let Ok(relative) = leaf.strip_prefix(&root) else { return };
+        let Some(leaf) = self.place("cpuset", path) else {
+            return;
+        };
+        let Some(root) = self.place("cpuset", "") else {
+            return;
+        };
+        let Ok(relative) = leaf.strip_prefix(&root) else {
+            return;
+        };
         let mut at = root.clone();
         for part in relative.components() {
             let parent = at.clone();
@@ -148,15 +176,23 @@ impl Cgroups {
 
     fn apply(&self, path: &str, wanted: PodResources) {
         self.set_cpu(path, wanted.shares, wanted.quota);
-        let Some(place) = self.place("memory", path) else { return };
+        let Some(place) = self.place("memory", path) else {
+            return;
+        };
         if wanted.memory > 0 {
-            let file = if matches!(self.version, Version::One(_)) { "memory.limit_in_bytes" } else { "memory.max" };
+            let file = if matches!(self.version, Version::One(_)) {
+                "memory.limit_in_bytes"
+            } else {
+                "memory.max"
+            };
             write(&place.join(file), &wanted.memory.to_string());
         }
     }
 
     fn set_cpu(&self, path: &str, shares: i64, quota: i64) {
-        let Some(place) = self.place("cpu", path) else { return };
+        let Some(place) = self.place("cpu", path) else {
+            return;
+        };
         if matches!(self.version, Version::One(_)) {
             write(&place.join("cpu.shares"), &shares.to_string());
             if quota > 0 {
@@ -171,23 +207,32 @@ impl Cgroups {
         }
     }
 
-    /// Returns nanoseconds of cpu and bytes of memory (without inactive file cache) used at `path` ("" for the node).
+    /// Returns nanoseconds of cpu and bytes of memory (without inactive file cache) used at `path`
+    /// ("" for the node).
     pub(crate) fn usage(&self, path: &str) -> Option<(u64, u64)> {
         let read = |controller: &str, file: &str| {
-            self.place(controller, path).and_then(|p| fs::read_to_string(p.join(file)).ok())
+            self.place(controller, path)
+                .and_then(|p| fs::read_to_string(p.join(file)).ok())
         };
-        let field =
-            |text: &str, name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let field = |text: &str, name: &str| {
+            text.lines()
+                .find_map(|l| l.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
         match &self.version {
             Version::One(_) => {
                 let cpu = read("cpuacct", "cpuacct.usage")?.trim().parse().ok()?;
-                let memory: u64 = read("memory", "memory.usage_in_bytes")?.trim().parse().ok()?;
-                let idle = field(&read("memory", "memory.stat")?, "total_inactive_file ").unwrap_or(0);
+                let memory: u64 = read("memory", "memory.usage_in_bytes")?
+                    .trim()
+                    .parse()
+                    .ok()?;
+                let idle =
+                    field(&read("memory", "memory.stat")?, "total_inactive_file ").unwrap_or(0);
                 Some((cpu, memory.saturating_sub(idle)))
             }
             Version::Two(_) => {
                 let cpu = field(&read("cpu", "cpu.stat")?, "usage_usec ")? * 1000;
-                let memory: u64 = read("memory", "memory.current").and_then(|t| t.trim().parse().ok())?;
+                let memory: u64 =
+                    read("memory", "memory.current").and_then(|t| t.trim().parse().ok())?;
                 let idle = field(&read("memory", "memory.stat")?, "inactive_file ").unwrap_or(0);
                 Some((cpu, memory.saturating_sub(idle)))
             }
@@ -205,7 +250,9 @@ fn version(mountinfo: &str) -> Version {
     let mut hierarchies = Vec::new();
     let mut unified = None;
     for line in mountinfo.lines() {
-        let Some((before, after)) = line.split_once(" - ") else { continue };
+        let Some((before, after)) = line.split_once(" - ") else {
+            continue;
+        };
         let point = PathBuf::from(before.split(' ').nth(4).unwrap_or_default());
         let mut words = after.split(' ');
         match words.next() {
@@ -233,7 +280,8 @@ fn enable_controllers(root: &Path, path: &str) {
     }
 }
 
-/// Removes a cgroup and its children, leaves first. Only directories are removed: the kernel owns the files.
+/// Removes a cgroup and its children, leaves first. Only directories are removed: the kernel owns
+/// the files.
 fn remove_tree(path: &Path) {
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
@@ -243,16 +291,22 @@ fn remove_tree(path: &Path) {
     let _ = fs::remove_dir(path);
 }
 
-/// Returns the lowest OOM score adjustment that the kernel lets the kubelet set: without CAP_SYS_RESOURCE its own.
+/// Returns the lowest OOM score adjustment that the kernel lets the kubelet set: without
+/// CAP_SYS_RESOURCE its own.
 pub(crate) fn least_oom_score() -> i64 {
     const CAP_SYS_RESOURCE: u64 = 1 << 24;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let caps =
-        status.lines().find_map(|l| l.strip_prefix("CapEff:")).and_then(|t| u64::from_str_radix(t.trim(), 16).ok());
+    let caps = status
+        .lines()
+        .find_map(|l| l.strip_prefix("CapEff:"))
+        .and_then(|t| u64::from_str_radix(t.trim(), 16).ok());
     if caps.is_some_and(|c| c & CAP_SYS_RESOURCE != 0) {
         return -1000;
     }
-    fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0)
+    fs::read_to_string("/proc/self/oom_score_adj")
+        .ok()
+        .and_then(|t| t.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -265,11 +319,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("pod")).unwrap();
         let version = Version::Two(dir.path().to_owned());
-        let cgroups = Cgroups { root: Some(String::new()), version, pids: Some(100) };
+        let cgroups = Cgroups {
+            root: Some(String::new()),
+            version,
+            pids: Some(100),
+        };
         cgroups.limit_pids("/pod").unwrap();
-        assert_eq!(fs::read_to_string(dir.path().join("pod/pids.max")).unwrap(), "100");
+        assert_eq!(
+            fs::read_to_string(dir.path().join("pod/pids.max")).unwrap(),
+            "100"
+        );
         assert!(cgroups.limit_pids("/missing").is_err());
-        let none = Cgroups { version: Version::One(Vec::new()), ..cgroups };
+        let none = Cgroups {
+            version: Version::One(Vec::new()),
+            ..cgroups
+        };
         assert!(none.limit_pids("/pod").is_err());
     }
 }

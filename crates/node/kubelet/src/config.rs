@@ -72,7 +72,8 @@ pub struct Settings {
     pub anonymous: bool,
     /// Authenticate bearer tokens by TokenReview.
     pub webhook_tokens: bool,
-    /// Authorize requests by SubjectAccessReview; without it every authenticated client may do everything.
+    /// Authorize requests by SubjectAccessReview; without it every authenticated client may do
+    /// everything.
     pub webhook_authorization: bool,
     /// DNS servers of pods.
     pub cluster_dns: Vec<String>,
@@ -122,25 +123,53 @@ impl Settings {
 pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
     let (file, source) = read(flags.config.as_deref(), flags.config_dir.as_deref())?;
     let node_ips = node_ips(flags)?;
-    let listen = flags.address.or(file.address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let listen = flags
+        .address
+        .or(file.address)
+        .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let healthz_port = flags.healthz_port.or(file.healthz_port).unwrap_or(10248);
-    let healthz_address =
-        flags.healthz_bind_address.or(file.healthz_bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let simulated =
-        flags.simulated || flags.container_runtime_endpoint.as_deref().is_some_and(|e| e.starts_with("simulated:"));
-    let endpoint = given(&flags.container_runtime_endpoint, &file.container_runtime_endpoint);
+    let healthz_address = flags
+        .healthz_bind_address
+        .or(file.healthz_bind_address)
+        .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let simulated = flags.simulated
+        || flags
+            .container_runtime_endpoint
+            .as_deref()
+            .is_some_and(|e| e.starts_with("simulated:"));
+    let endpoint = given(
+        &flags.container_runtime_endpoint,
+        &file.container_runtime_endpoint,
+    );
     let endpoint = endpoint.unwrap_or_else(|| "unix:///run/containerd/containerd.sock".into());
-    let cgroups = flags.cgroups_per_qos.or(file.cgroups_per_qos).unwrap_or(true) && !simulated;
+    let cgroups = flags
+        .cgroups_per_qos
+        .or(file.cgroups_per_qos)
+        .unwrap_or(true)
+        && !simulated;
     check_kernel(flags, &file, simulated)?;
     check_cgroup_driver(given(&flags.cgroup_driver, &file.cgroup_driver).as_deref())?;
-    let cgroup_root = flags.cgroup_root.clone().or(file.cgroup_root.clone()).unwrap_or_default();
+    let cgroup_root = flags
+        .cgroup_root
+        .clone()
+        .or(file.cgroup_root.clone())
+        .unwrap_or_default();
     Ok(Settings {
         node_name: node_name(flags)?,
         node_ips,
         kubeconfig: flags.kubeconfig.clone(),
-        runtime_endpoint: if simulated { "simulated:".into() } else { endpoint },
-        logs_dir: given(&flags.pod_logs_dir, &file.pod_logs_dir)
-            .unwrap_or_else(|| if simulated { flags.root_dir.join("logs") } else { "/var/log/pods".into() }),
+        runtime_endpoint: if simulated {
+            "simulated:".into()
+        } else {
+            endpoint
+        },
+        logs_dir: given(&flags.pod_logs_dir, &file.pod_logs_dir).unwrap_or_else(|| {
+            if simulated {
+                flags.root_dir.join("logs")
+            } else {
+                "/var/log/pods".into()
+            }
+        }),
         root_dir: flags.root_dir.clone(),
         static_pods: given(&flags.pod_manifest_path, &file.static_pod_path),
         image_archives: flags.image_archives.clone(),
@@ -150,58 +179,118 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
         address: SocketAddr::new(listen, flags.port.or(file.port).unwrap_or(10250)),
         healthz: (healthz_port > 0).then(|| SocketAddr::new(healthz_address, healthz_port)),
         port_file: flags.port_file.clone(),
-        tls: given(&flags.tls_cert_file, &file.tls_cert_file)
-            .zip(given(&flags.tls_private_key_file, &file.tls_private_key_file)),
+        tls: given(&flags.tls_cert_file, &file.tls_cert_file).zip(given(
+            &flags.tls_private_key_file,
+            &file.tls_private_key_file,
+        )),
         offer: offer(flags, &file)?,
-        debugging: flags.enable_debugging_handlers.or(file.enable_debugging_handlers).unwrap_or(true),
+        debugging: flags
+            .enable_debugging_handlers
+            .or(file.enable_debugging_handlers)
+            .unwrap_or(true),
         kept: kept(flags, &file)?,
-        client_ca: given(&flags.client_ca_file, &file.authentication.x509.client_ca_file),
-        anonymous: flags.anonymous_auth.or(file.authentication.anonymous.enabled).unwrap_or(false),
-        webhook_tokens: flags.authentication_token_webhook.or(file.authentication.webhook.enabled).unwrap_or(true),
-        webhook_authorization: match given(&flags.authorization_mode, &file.authorization.mode).as_deref() {
+        client_ca: given(
+            &flags.client_ca_file,
+            &file.authentication.x509.client_ca_file,
+        ),
+        anonymous: flags
+            .anonymous_auth
+            .or(file.authentication.anonymous.enabled)
+            .unwrap_or(false),
+        webhook_tokens: flags
+            .authentication_token_webhook
+            .or(file.authentication.webhook.enabled)
+            .unwrap_or(true),
+        webhook_authorization: match given(&flags.authorization_mode, &file.authorization.mode)
+            .as_deref()
+        {
             Some("AlwaysAllow") => false,
             None | Some("Webhook") => true,
-            Some(mode) => anyhow::bail!("authorization mode {mode:?} is neither Webhook nor AlwaysAllow"),
+            Some(mode) => {
+                anyhow::bail!("authorization mode {mode:?} is neither Webhook nor AlwaysAllow")
+            }
         },
-        cluster_dns: flags.cluster_dns.clone().or(file.cluster_dns.clone()).unwrap_or_default(),
-        cluster_domain: given(&flags.cluster_domain, &file.cluster_domain).unwrap_or_else(|| "cluster.local".into()),
-        resolv_conf: given(&flags.resolv_conf, &file.resolv_conf).unwrap_or_else(|| "/etc/resolv.conf".into()),
+        cluster_dns: flags
+            .cluster_dns
+            .clone()
+            .or(file.cluster_dns.clone())
+            .unwrap_or_default(),
+        cluster_domain: given(&flags.cluster_domain, &file.cluster_domain)
+            .unwrap_or_else(|| "cluster.local".into()),
+        resolv_conf: given(&flags.resolv_conf, &file.resolv_conf)
+            .unwrap_or_else(|| "/etc/resolv.conf".into()),
         max_pods: flags.max_pods.or(file.max_pods).unwrap_or(110),
         cgroup_root: cgroups.then_some(cgroup_root),
-        pod_pids: flags.pod_max_pids.or(file.pod_pids_limit).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0),
-        lease_seconds: file.node_lease_duration_seconds.filter(|s| *s > 0).unwrap_or(40),
+        pod_pids: flags
+            .pod_max_pids
+            .or(file.pod_pids_limit)
+            .and_then(|n| u64::try_from(n).ok())
+            .filter(|n| *n > 0),
+        lease_seconds: file
+            .node_lease_duration_seconds
+            .filter(|s| *s > 0)
+            .unwrap_or(40),
         status_every: duration(
-            given(&flags.node_status_update_frequency, &file.node_status_update_frequency).as_deref(),
+            given(
+                &flags.node_status_update_frequency,
+                &file.node_status_update_frequency,
+            )
+            .as_deref(),
             10,
             "nodeStatusUpdateFrequency",
         )?,
-        report_every: duration(file.node_status_report_frequency.as_deref(), 300, "nodeStatusReportFrequency")?,
+        report_every: duration(
+            file.node_status_report_frequency.as_deref(),
+            300,
+            "nodeStatusReportFrequency",
+        )?,
         log_size: bytes(
-            given(&flags.container_log_max_size, &file.container_log_max_size).as_deref().unwrap_or("10Mi"),
+            given(&flags.container_log_max_size, &file.container_log_max_size)
+                .as_deref()
+                .unwrap_or("10Mi"),
             "containerLogMaxSize",
         )?,
-        log_files: flags.container_log_max_files.or(file.container_log_max_files).unwrap_or(5).max(2),
+        log_files: flags
+            .container_log_max_files
+            .or(file.container_log_max_files)
+            .unwrap_or(5)
+            .max(2),
         reserved: reserved(flags, &file)?,
         unsafe_sysctls: flags
             .allowed_unsafe_sysctls
             .clone()
             .or(file.allowed_unsafe_sysctls.clone())
             .unwrap_or_default(),
-        seccomp_default: flags.seccomp_default.or(file.seccomp_default).unwrap_or(false),
-        mounter: if simulated { Mounter::Plain } else { Mounter::Kernel },
+        seccomp_default: flags
+            .seccomp_default
+            .or(file.seccomp_default)
+            .unwrap_or(false),
+        mounter: if simulated {
+            Mounter::Plain
+        } else {
+            Mounter::Kernel
+        },
         source,
     })
 }
 
 /// Returns the flag's value, or else the file's; an empty value counts as absent.
 fn given<T: Clone + AsRef<std::ffi::OsStr>>(flag: &Option<T>, file: &Option<T>) -> Option<T> {
-    flag.as_ref().or(file.as_ref()).filter(|value| !value.as_ref().is_empty()).cloned()
+    flag.as_ref()
+        .or(file.as_ref())
+        .filter(|value| !value.as_ref().is_empty())
+        .cloned()
 }
 
 /// Checks the kernel's settings unless the node is simulated, which runs no processes.
 fn check_kernel(flags: &Flags, file: &Configuration, simulated: bool) -> anyhow::Result<()> {
     let proc = std::path::Path::new("/proc");
-    if !simulated && flags.protect_kernel_defaults.or(file.protect_kernel_defaults).unwrap_or(false) {
+    if !simulated
+        && flags
+            .protect_kernel_defaults
+            .or(file.protect_kernel_defaults)
+            .unwrap_or(false)
+    {
         kernel::check_sysctls(proc)?;
     }
     if !simulated && flags.fail_swap_on.or(file.fail_swap_on).unwrap_or(true) {
@@ -210,7 +299,8 @@ fn check_kernel(flags: &Flags, file: &Configuration, simulated: bool) -> anyhow:
     Ok(())
 }
 
-/// Checks the cgroup driver. `systemd` only logs a warning, because kubeadm's configurations name it.
+/// Checks the cgroup driver. `systemd` only logs a warning, because kubeadm's configurations name
+/// it.
 fn check_cgroup_driver(driver: Option<&str>) -> anyhow::Result<()> {
     match driver {
         None | Some("cgroupfs") => {}
@@ -226,7 +316,10 @@ fn check_cgroup_driver(driver: Option<&str>) -> anyhow::Result<()> {
 /// Returns what the HTTPS server offers.
 fn offer(flags: &Flags, file: &Configuration) -> anyhow::Result<Offer> {
     let version = given(&flags.tls_min_version, &file.tls_min_version).unwrap_or_default();
-    let suites = flags.tls_cipher_suites.as_ref().or(file.tls_cipher_suites.as_ref());
+    let suites = flags
+        .tls_cipher_suites
+        .as_ref()
+        .or(file.tls_cipher_suites.as_ref());
     let suites = suites.map(Vec::as_slice).unwrap_or_default();
     Offer::from_names(&version, suites).context("tlsMinVersion, tlsCipherSuites")
 }
@@ -235,7 +328,12 @@ fn kept(flags: &Flags, file: &Configuration) -> anyhow::Result<AnswersKept> {
     let (tokens, access) = (&file.authentication.webhook, &file.authorization.webhook);
     let time = |flag, file, default, name| duration(given(flag, file).as_deref(), default, name);
     Ok(AnswersKept {
-        tokens: time(&flags.authentication_token_webhook_cache_ttl, &tokens.cache_ttl, 120, "cacheTTL")?,
+        tokens: time(
+            &flags.authentication_token_webhook_cache_ttl,
+            &tokens.cache_ttl,
+            120,
+            "cacheTTL",
+        )?,
         allowed: time(
             &flags.authorization_webhook_cache_authorized_ttl,
             &access.cache_authorized_ttl,
@@ -260,14 +358,19 @@ fn reserved(flags: &Flags, file: &Configuration) -> anyhow::Result<BTreeMap<Stri
     for (field, map) in [("systemReserved", system), ("kubeReserved", kube)] {
         for (name, text) in map.into_iter().flatten() {
             if !RESERVABLE.contains(&name.as_str()) {
-                anyhow::bail!("{field}: {name:?} can't be reserved; {} can", RESERVABLE.join(", "));
+                anyhow::bail!(
+                    "{field}: {name:?} can't be reserved; {} can",
+                    RESERVABLE.join(", ")
+                );
             }
             let bad = |_| anyhow::anyhow!("{field}.{name}: {text:?} is no quantity");
             let amount = text.parse::<Quantity>().map_err(bad)?;
             if amount.milli_value() < 0 {
                 anyhow::bail!("{field}.{name}: {text:?} is negative");
             }
-            let sum = all.remove(&name).map_or(amount, |before| before.plus(amount));
+            let sum = all
+                .remove(&name)
+                .map_or(amount, |before| before.plus(amount));
             all.insert(name, sum);
         }
     }
@@ -284,15 +387,25 @@ fn node_name(flags: &Flags) -> anyhow::Result<String> {
 
 fn node_ips(flags: &Flags) -> anyhow::Result<Vec<IpAddr>> {
     let given = flags.node_ip.as_deref().unwrap_or_default();
-    let parse =
-        |text: &String| text.parse::<IpAddr>().map_err(|_| anyhow::anyhow!("--node-ip: {text:?} is no IP address"));
+    let parse = |text: &String| {
+        text.parse::<IpAddr>()
+            .map_err(|_| anyhow::anyhow!("--node-ip: {text:?} is no IP address"))
+    };
     let ips: Vec<IpAddr> = given.iter().map(parse).collect::<anyhow::Result<_>>()?;
-    Ok(if ips.is_empty() { vec![crate::node::default_address()] } else { ips })
+    Ok(if ips.is_empty() {
+        vec![crate::node::default_address()]
+    } else {
+        ips
+    })
 }
 
 fn taints(flags: &Flags, file: &Configuration) -> anyhow::Result<Vec<Taint>> {
     let Some(given) = &flags.register_with_taints else {
         return Ok(file.register_with_taints.clone().unwrap_or_default());
     };
-    given.iter().filter(|t| !t.is_empty()).map(|text| flags::taint(text)).collect()
+    given
+        .iter()
+        .filter(|t| !t.is_empty())
+        .map(|text| flags::taint(text))
+        .collect()
 }

@@ -19,7 +19,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore};
 
-/// Concurrent container starts. More would only slow each down: shim and runc are bound by the processors.
+/// Concurrent container starts. More would only slow each down: shim and runc are bound by the
+/// processors.
 pub(crate) const STARTS_AT_ONCE: usize = 4;
 
 /// The kubelet's context.
@@ -60,11 +61,23 @@ pub(crate) struct Features {
 impl Features {
     /// Reads the features from the runtime's status.
     pub(crate) fn of(status: &StatusResponse, apparmor: bool) -> Self {
-        let recursive = |h: &&RuntimeHandler| h.features.as_ref().is_some_and(|f| f.recursive_read_only_mounts);
+        let recursive = |h: &&RuntimeHandler| {
+            h.features
+                .as_ref()
+                .is_some_and(|f| f.recursive_read_only_mounts)
+        };
         Features {
             apparmor,
-            strict_groups: status.features.as_ref().is_some_and(|f| f.supplemental_groups_policy),
-            recursive_read_only: status.runtime_handlers.iter().filter(recursive).map(|h| h.name.clone()).collect(),
+            strict_groups: status
+                .features
+                .as_ref()
+                .is_some_and(|f| f.supplemental_groups_policy),
+            recursive_read_only: status
+                .runtime_handlers
+                .iter()
+                .filter(recursive)
+                .map(|h| h.name.clone())
+                .collect(),
         }
     }
 }
@@ -85,9 +98,12 @@ impl Node {
         self.capacity.get("memory").map_or(0, |q| q.value())
     }
 
-    /// Returns all Services once the informer has synced. A static pod does not wait: it may be the API server.
+    /// Returns all Services once the informer has synced. A static pod does not wait: it may be the
+    /// API server.
     pub(crate) async fn services(&self, is_static: bool) -> Vec<Arc<Service>> {
-        let Some(store) = &self.services else { return Vec::new() };
+        let Some(store) = &self.services else {
+            return Vec::new();
+        };
         if !is_static {
             store.synced().await;
         }
@@ -103,5 +119,8 @@ pub(crate) fn now() -> Nanos {
 /// Builds the object reference of an event: a pod or one of its containers.
 pub(crate) fn reference(pod: &Pod, container: Option<(&str, &str)>) -> ObjectReference {
     let field_path = container.map(|(list, name)| format!("spec.{list}{{{name}}}"));
-    ObjectReference { field_path, ..client::object_reference(pod) }
+    ObjectReference {
+        field_path,
+        ..client::object_reference(pod)
+    }
 }

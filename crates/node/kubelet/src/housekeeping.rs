@@ -18,8 +18,8 @@ const EVERY: Duration = Duration::from_secs(10);
 /// Interval between two collections of orphaned pods.
 const ORPHANS: Duration = Duration::from_secs(60);
 
-/// Removes orphaned pods until shutdown. Start it only after all pod sources have synced: an unknown pod counts as
-/// orphaned.
+/// Removes orphaned pods until shutdown. Start it only after all pod sources have synced: an
+/// unknown pod counts as orphaned.
 pub(crate) async fn collect(node: Arc<Node>) {
     loop {
         orphans(&node).await;
@@ -33,7 +33,12 @@ pub(crate) async fn collect(node: Arc<Node>) {
 /// Rotates logs and enforces local storage limits until shutdown; works without an API server.
 pub(crate) async fn keep(node: Arc<Node>) {
     loop {
-        let active: Vec<Shown> = node.workers.all().into_iter().filter(|s| s.active).collect();
+        let active: Vec<Shown> = node
+            .workers
+            .all()
+            .into_iter()
+            .filter(|s| s.active)
+            .collect();
         for shown in &active {
             rotate(&node, shown).await;
         }
@@ -47,16 +52,25 @@ pub(crate) async fn keep(node: Arc<Node>) {
 
 /// Removes sandboxes, files and cgroups of pods that no source has.
 async fn orphans(node: &Node) {
-    let Ok(sandboxes) = node.runtime.sandboxes(None).await else { return };
+    let Ok(sandboxes) = node.runtime.sandboxes(None).await else {
+        return;
+    };
     let mut gone = BTreeSet::new();
     for sandbox in sandboxes {
         let uid = labels::get(&sandbox.labels, labels::POD_UID);
         if uid.is_empty() || node.workers.knows(uid) {
             continue;
         }
-        tracing::info!(pod = labels::get(&sandbox.labels, labels::POD_NAME), uid, "removing orphaned pod");
+        tracing::info!(
+            pod = labels::get(&sandbox.labels, labels::POD_NAME),
+            uid,
+            "removing orphaned pod"
+        );
         for container in node.runtime.containers(Some(uid)).await.unwrap_or_default() {
-            let _ = node.runtime.stop_container(&container.id, Duration::from_secs(2)).await;
+            let _ = node
+                .runtime
+                .stop_container(&container.id, Duration::from_secs(2))
+                .await;
         }
         let stopped = node.runtime.stop_sandbox(&sandbox.id).await;
         if let Err(e) = stopped.and(node.runtime.remove_sandbox(&sandbox.id).await) {
@@ -67,19 +81,30 @@ async fn orphans(node: &Node) {
     remove_orphans(node, gone.into_iter());
 }
 
-/// Removes files and cgroups of the pods `gone` and of those that left files, unless a worker has them.
+/// Removes files and cgroups of the pods `gone` and of those that left files, unless a worker has
+/// them.
 pub(crate) fn remove_orphans(node: &Node, gone: impl Iterator<Item = String>) {
     base_task::blocking(|| {
-        let folders = std::fs::read_dir(node.settings.root_dir.join("pods")).into_iter().flatten().flatten();
+        let folders = std::fs::read_dir(node.settings.root_dir.join("pods"))
+            .into_iter()
+            .flatten()
+            .flatten();
         let folders = folders.map(|e| e.file_name().to_string_lossy().into_owned());
-        let left: BTreeSet<String> = gone.chain(folders).filter(|uid| !node.workers.knows(uid)).collect();
+        let left: BTreeSet<String> = gone
+            .chain(folders)
+            .filter(|uid| !node.workers.knows(uid))
+            .collect();
         left.iter().for_each(|uid| crate::worker::free(node, uid));
     });
 }
 
 /// Rotates logs that exceed the size limit, and removes the oldest above the number of files.
 async fn rotate(node: &Node, shown: &Shown) {
-    for running in shown.observed.all().filter(|i| i.running() && !i.log_path.is_empty()) {
+    for running in shown
+        .observed
+        .all()
+        .filter(|i| i.running() && !i.log_path.is_empty())
+    {
         let path = Path::new(&running.log_path);
         let large = std::fs::metadata(path).is_ok_and(|m| m.len() > node.settings.log_size);
         if !large {
@@ -102,15 +127,28 @@ fn drop_old(path: &Path, keep: usize) {
     let mut old = moved_away(path);
     old.sort();
     let excess = (old.len() + 1).saturating_sub(keep);
-    old.iter().take(excess).for_each(|p| drop(std::fs::remove_file(p)));
+    old.iter()
+        .take(excess)
+        .for_each(|p| drop(std::fs::remove_file(p)));
 }
 
 /// Lists the rotated files of a log.
 fn moved_away(path: &Path) -> Vec<PathBuf> {
-    let (Some(folder), Some(stem)) = (path.parent(), path.file_name()) else { return Vec::new() };
+    let (Some(folder), Some(stem)) = (path.parent(), path.file_name()) else {
+        return Vec::new();
+    };
     let prefix = format!("{}.", stem.to_string_lossy());
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
-    entries.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix))).collect()
+    let entries = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path());
+    entries
+        .filter(|p| {
+            p.file_name()
+                .is_some_and(|n| n.to_string_lossy().starts_with(&prefix))
+        })
+        .collect()
 }
 
 /// Removes the log of a removed container with its rotated files.
@@ -124,13 +162,21 @@ pub(crate) fn remove_logs(path: &Path) {
 /// Evicts pods that wrote more than they may.
 async fn limits(node: &Node, active: Vec<Shown>) {
     // One list for all pods, and only if one of them needs it.
-    let layers = if active.iter().any(has_storage_limit) { layers(node).await } else { HashMap::new() };
+    let layers = if active.iter().any(has_storage_limit) {
+        layers(node).await
+    } else {
+        HashMap::new()
+    };
     // Walks of large trees take long.
     let over: Vec<(String, String)> = base_task::blocking(|| {
-        active.iter().filter_map(|s| Some((uid(s).to_owned(), excess(node, s, &layers)?))).collect()
+        active
+            .iter()
+            .filter_map(|s| Some((uid(s).to_owned(), excess(node, s, &layers)?)))
+            .collect()
     });
     for (uid, message) in over {
-        node.workers.send(&uid, Message::Evict("Evicted".into(), message));
+        node.workers
+            .send(&uid, Message::Evict("Evicted".into(), message));
     }
 }
 
@@ -141,23 +187,44 @@ fn uid(shown: &Shown) -> &str {
 /// Returns why a pod must be evicted: emptyDir size limits and ephemeral-storage limits.
 fn excess(node: &Node, shown: &Shown, layers: &HashMap<String, u64>) -> Option<String> {
     base_task::assert_may_block();
-    let folder = pod_dir(node, uid(shown)).join("volumes").join("kubernetes.io~empty-dir");
+    let folder = pod_dir(node, uid(shown))
+        .join("volumes")
+        .join("kubernetes.io~empty-dir");
     let mut written = 0;
     for volume in spec::spec(&shown.pod).volumes.iter().flatten() {
-        let Some(source) = volume.empty_dir.as_ref().filter(|e| e.medium.as_deref() != Some("Memory")) else {
+        let Some(source) = volume
+            .empty_dir
+            .as_ref()
+            .filter(|e| e.medium.as_deref() != Some("Memory"))
+        else {
             continue;
         };
-        let limit =
-            source.size_limit.as_ref().and_then(|q| spec::parse(&q.0)).and_then(|q| u64::try_from(q.value()).ok());
+        let limit = source
+            .size_limit
+            .as_ref()
+            .and_then(|q| spec::parse(&q.0))
+            .and_then(|q| u64::try_from(q.value()).ok());
         if limit.is_none() && !has_storage_limit(shown) {
             continue;
         }
         let used = disk_usage(&folder.join(&volume.name));
         written += used;
         if let Some(limit) = limit.filter(|l| *l > 0 && used > *l) {
-            let size = source.size_limit.as_ref().map(|q| q.0.clone()).unwrap_or_default();
-            tracing::info!(pod = spec::full_name(&shown.pod), used, limit, "emptyDir over its limit");
-            return Some(format!("Usage of EmptyDir volume {:?} exceeds the limit {size:?}. ", volume.name));
+            let size = source
+                .size_limit
+                .as_ref()
+                .map(|q| q.0.clone())
+                .unwrap_or_default();
+            tracing::info!(
+                pod = spec::full_name(&shown.pod),
+                used,
+                limit,
+                "emptyDir over its limit"
+            );
+            return Some(format!(
+                "Usage of EmptyDir volume {:?} exceeds the limit {size:?}. ",
+                volume.name
+            ));
         }
     }
     storage(node, shown, layers, written)
@@ -167,17 +234,30 @@ fn has_storage_limit(shown: &Shown) -> bool {
     spec::app_containers(&shown.pod).any(|c| resources::limit_of(c, "ephemeral-storage").is_some())
 }
 
-/// Compares logs, emptyDirs and writable layers with the containers' limits, each alone and as a sum.
-fn storage(node: &Node, shown: &Shown, layers: &HashMap<String, u64>, written: u64) -> Option<String> {
+/// Compares logs, emptyDirs and writable layers with the containers' limits, each alone and as a
+/// sum.
+fn storage(
+    node: &Node,
+    shown: &Shown,
+    layers: &HashMap<String, u64>,
+    written: u64,
+) -> Option<String> {
     if !has_storage_limit(shown) {
         return None;
     }
-    let limit = |c: &Container| resources::limit_of(c, "ephemeral-storage").and_then(|l| u64::try_from(l).ok());
+    let limit = |c: &Container| {
+        resources::limit_of(c, "ephemeral-storage").and_then(|l| u64::try_from(l).ok())
+    };
     let logs = crate::make::sandbox::log_dir(&node.settings, &shown.pod);
     let mut total = written + own_files(&pod_dir(node, uid(shown)));
     for container in spec::app_containers(&shown.pod) {
-        let id = shown.observed.latest(&container.name).map(|i| i.id.clone()).unwrap_or_default();
-        let used = layers.get(&id).copied().unwrap_or_default() + disk_usage(&logs.join(&container.name));
+        let id = shown
+            .observed
+            .latest(&container.name)
+            .map(|i| i.id.clone())
+            .unwrap_or_default();
+        let used =
+            layers.get(&id).copied().unwrap_or_default() + disk_usage(&logs.join(&container.name));
         total += used;
         if let Some(limit) = limit(container).filter(|limit| used > *limit) {
             return Some(format!(
@@ -188,11 +268,13 @@ fn storage(node: &Node, shown: &Shown, layers: &HashMap<String, u64>, written: u
     }
     let sum = spec::app_containers(&shown.pod).try_fold(0, |sum, c| limit(c).map(|l| sum + l));
     let limit = sum.filter(|limit| total > *limit)?;
-    Some(format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "))
+    Some(format!(
+        "Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "
+    ))
 }
 
-/// Returns the bytes of files that the kubelet created and containers can write to: /etc/hosts and termination
-/// messages (CVE-2020-8557).
+/// Returns the bytes of files that the kubelet created and containers can write to: /etc/hosts and
+/// termination messages (CVE-2020-8557).
 fn own_files(pod: &Path) -> u64 {
     disk_usage(&pod.join("etc-hosts")) + disk_usage(&pod.join("containers"))
 }
@@ -218,7 +300,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let node = testing::node(testing::settings(dir.path()));
         let volume = json!({"name": "v", "emptyDir": {"sizeLimit": "4Ki"}});
-        let mut worker = Worker::new(&node, testing::pod(json!({"containers": [], "volumes": [volume]})), false);
+        let mut worker = Worker::new(
+            &node,
+            testing::pod(json!({"containers": [], "volumes": [volume]})),
+            false,
+        );
         let folder = pod_dir(&node, "u").join("volumes/kubernetes.io~empty-dir/v");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("file"), vec![1u8; 1 << 16]).unwrap();
@@ -229,11 +315,20 @@ mod tests {
     #[test]
     fn rotated_logs_go_with_their_instance() {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["0.log", "0.log.1700000000", "0.log.1700000001", "1.log", "1.log.1700000002"] {
+        for name in [
+            "0.log",
+            "0.log.1700000000",
+            "0.log.1700000001",
+            "1.log",
+            "1.log.1700000002",
+        ] {
             std::fs::write(dir.path().join(name), "x").unwrap();
         }
         remove_logs(&dir.path().join("0.log"));
-        let mut left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let mut left: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
         left.sort();
         assert_eq!(left, ["1.log", "1.log.1700000002"]);
     }

@@ -20,7 +20,13 @@ pub(crate) struct NoImage {
 }
 
 fn refuse(reason: &str, message: String, pulled: bool) -> NoImage {
-    NoImage { waiting: Waiting { reason: reason.to_owned(), message }, pulled }
+    NoImage {
+        waiting: Waiting {
+            reason: reason.to_owned(),
+            message,
+        },
+        pulled,
+    }
 }
 
 /// Adds the default registry and tag to an image reference, as runtimes require.
@@ -31,10 +37,16 @@ pub(crate) fn normalize(image: &str) -> Option<String> {
         Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
         _ => (name, None),
     };
-    let lower = path.split('/').skip(1).all(|p| p.chars().all(|c| !c.is_ascii_uppercase()));
+    let lower = path
+        .split('/')
+        .skip(1)
+        .all(|p| p.chars().all(|c| !c.is_ascii_uppercase()));
     let first_fine = path.contains('/') || path.chars().all(|c| !c.is_ascii_uppercase());
-    let bad_edge = |p: &str| p.is_empty() || p.starts_with(['.', '_', '-']) || p.ends_with(['.', '_', '-', ':']);
-    let invalid = !image.chars().all(fits) || !lower || !first_fine || path.split('/').any(bad_edge);
+    let bad_edge = |p: &str| {
+        p.is_empty() || p.starts_with(['.', '_', '-']) || p.ends_with(['.', '_', '-', ':'])
+    };
+    let invalid =
+        !image.chars().all(fits) || !lower || !first_fine || path.split('/').any(bad_edge);
     if invalid
         || tag.is_some_and(|t| t.is_empty() || t.contains(':'))
         || path.split('/').skip(1).any(|p| p.contains(':'))
@@ -56,7 +68,8 @@ pub(crate) fn normalize(image: &str) -> Option<String> {
     Some(format!("{full}{tag}{rest}"))
 }
 
-/// Ensures that the node has the container's image. `back_off` is the remaining back-off of pulls in seconds, if any.
+/// Ensures that the node has the container's image. `back_off` is the remaining back-off of pulls
+/// in seconds, if any.
 pub(crate) async fn ensure(
     node: &Node,
     pod: &Pod,
@@ -76,8 +89,12 @@ pub(crate) async fn ensure(
         );
         return Err(refuse("InvalidImageName", message, false));
     };
-    let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
-    // Events and reasons are upstream's, in upstream's order: present image, policy Never, back-off, pull.
+    let policy = container
+        .image_pull_policy
+        .as_deref()
+        .unwrap_or("IfNotPresent");
+    // Events and reasons are upstream's, in upstream's order: present image, policy Never,
+    // back-off, pull.
     let present = node.runtime.image_status(&image).await.unwrap_or_default();
     if let (Some(found), true) = (&present, policy != "Always") {
         node.recorder.normal(
@@ -108,10 +125,21 @@ pub(crate) async fn ensure(
     pull(node, pod, given, &image, about).await
 }
 
-async fn pull(node: &Node, pod: &Pod, given: &str, image: &str, about: &ObjectReference) -> Result<Image, NoImage> {
-    node.recorder.normal(about, "Pulling", format!("Pulling image {given:?}"));
+async fn pull(
+    node: &Node,
+    pod: &Pod,
+    given: &str,
+    image: &str,
+    about: &ObjectReference,
+) -> Result<Image, NoImage> {
+    node.recorder
+        .normal(about, "Pulling", format!("Pulling image {given:?}"));
     let begun = Instant::now();
-    let mut auths = credentials(node, pod, image).await.into_iter().map(Some).collect::<Vec<_>>();
+    let mut auths = credentials(node, pod, image)
+        .await
+        .into_iter()
+        .map(Some)
+        .collect::<Vec<_>>();
     if auths.is_empty() {
         auths.push(None);
     }
@@ -121,17 +149,27 @@ async fn pull(node: &Node, pod: &Pod, given: &str, image: &str, about: &ObjectRe
             Ok(reference) => {
                 let took = begun.elapsed().as_millis();
                 let found = node.runtime.image_status(&reference).await.ok().flatten();
-                let image = found.unwrap_or_else(|| Image { id: reference, ..Image::default() });
-                let text =
-                    format!("Successfully pulled image {given:?} in {took}ms. Image size: {} bytes.", image.size);
+                let image = found.unwrap_or_else(|| Image {
+                    id: reference,
+                    ..Image::default()
+                });
+                let text = format!(
+                    "Successfully pulled image {given:?} in {took}ms. Image size: {} bytes.",
+                    image.size
+                );
                 node.recorder.normal(about, "Pulled", text);
                 return Ok(image);
             }
             Err(e) => last = e.to_string(),
         }
     }
-    node.recorder.warning(about, "Failed", format!("Failed to pull image {given:?}: {last}"));
-    node.recorder.warning(about, "Failed", "Error: ErrImagePull");
+    node.recorder.warning(
+        about,
+        "Failed",
+        format!("Failed to pull image {given:?}: {last}"),
+    );
+    node.recorder
+        .warning(about, "Failed", "Error: ErrImagePull");
     Err(refuse("ErrImagePull", last, true))
 }
 
@@ -141,11 +179,18 @@ async fn credentials(node: &Node, pod: &Pod, image: &str) -> Vec<AuthConfig> {
     let registry = image.split('/').next().unwrap_or_default();
     let mut all = Vec::new();
     for reference in spec::spec(pod).image_pull_secrets.iter().flatten() {
-        let secret: Result<Option<Arc<Secret>>, String> = node.objects.get(namespace, &reference.name, true).await;
+        let secret: Result<Option<Arc<Secret>>, String> =
+            node.objects.get(namespace, &reference.name, true).await;
         let Ok(Some(secret)) = secret else { continue };
         for (key, value) in secret.data.iter().flatten() {
-            let Ok(json) = serde_json::from_slice::<Value>(&value.0) else { continue };
-            let auths = if key == ".dockerconfigjson" { json.get("auths").cloned() } else { Some(json) };
+            let Ok(json) = serde_json::from_slice::<Value>(&value.0) else {
+                continue;
+            };
+            let auths = if key == ".dockerconfigjson" {
+                json.get("auths").cloned()
+            } else {
+                Some(json)
+            };
             all.extend(matching(auths.as_ref(), registry));
         }
     }
@@ -154,20 +199,43 @@ async fn credentials(node: &Node, pod: &Pod, image: &str) -> Vec<AuthConfig> {
 
 fn matching(auths: Option<&Value>, registry: &str) -> Vec<AuthConfig> {
     let host = |name: &str| {
-        let name = name.trim_start_matches("https://").trim_start_matches("http://");
+        let name = name
+            .trim_start_matches("https://")
+            .trim_start_matches("http://");
         let name = name.split('/').next().unwrap_or_default();
-        if name == "index.docker.io" { "docker.io".to_owned() } else { name.to_owned() }
+        if name == "index.docker.io" {
+            "docker.io".to_owned()
+        } else {
+            name.to_owned()
+        }
     };
     let entries = auths.and_then(Value::as_object).into_iter().flatten();
-    entries.filter(|(name, _)| host(name) == registry).map(|(_, entry)| auth_config(entry)).collect()
+    entries
+        .filter(|(name, _)| host(name) == registry)
+        .map(|(_, entry)| auth_config(entry))
+        .collect()
 }
 
 fn auth_config(entry: &Value) -> AuthConfig {
-    let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let mut auth = AuthConfig { username: text("username"), password: text("password"), ..AuthConfig::default() };
-    let decoded = base64::engine::general_purpose::STANDARD.decode(text("auth")).ok();
-    if let Some((user, password)) =
-        decoded.as_deref().and_then(|d| std::str::from_utf8(d).ok()).and_then(|t| t.split_once(':'))
+    let text = |key: &str| {
+        entry
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let mut auth = AuthConfig {
+        username: text("username"),
+        password: text("password"),
+        ..AuthConfig::default()
+    };
+    let decoded = base64::engine::general_purpose::STANDARD
+        .decode(text("auth"))
+        .ok();
+    if let Some((user, password)) = decoded
+        .as_deref()
+        .and_then(|d| std::str::from_utf8(d).ok())
+        .and_then(|t| t.split_once(':'))
     {
         auth.username = user.to_owned();
         auth.password = password.to_owned();
@@ -180,9 +248,17 @@ pub(crate) async fn preload(folder: &Path, socket: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return tracing::warn!(folder = %folder.display(), "the directory of image archives can't be read");
     };
-    for path in entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "tar")) {
+    for path in entries
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == "tar"))
+    {
         let mut command = tokio::process::Command::new("ctr");
-        command.arg("--address").arg(socket).args(["-n", "k8s.io", "images", "import"]).arg(&path);
+        command
+            .arg("--address")
+            .arg(socket)
+            .args(["-n", "k8s.io", "images", "import"])
+            .arg(&path);
         match command.output().await {
             Ok(output) if output.status.success() => {
                 tracing::info!(archive = %path.display(), "image archive imported")

@@ -1,11 +1,11 @@
 //! The kubelet: runs the pods that are bound to its node.
 //!
-//! - [`Flags`] and [`Settings`] configure it; [`run`] runs it until cancelled. Containers keep running after a
-//!   shutdown; the next kubelet recovers them.
-//! - `pod` holds the decisions as pure functions; `worker` executes them, one task per pod; `make` builds CRI
-//!   configs.
-//! - `sources` reads pods, `node` writes the Node object, `pleg` follows the runtime's events, `serving` implements
-//!   the HTTPS server's endpoints.
+//! - [`Flags`] and [`Settings`] configure it; [`run`] runs it until cancelled. Containers keep
+//!   running after a shutdown; the next kubelet recovers them.
+//! - `pod` holds the decisions as pure functions; `worker` executes them, one task per pod; `make`
+//!   builds CRI configs.
+//! - `sources` reads pods, `node` writes the Node object, `pleg` follows the runtime's events,
+//!   `serving` implements the HTTPS server's endpoints.
 
 mod cgroups;
 mod config;

@@ -1,4 +1,5 @@
-//! Builds the CRI config of a pod: sandbox and container configurations, environment, names, resources.
+//! Builds the CRI config of a pod: sandbox and container configurations, environment, names,
+//! resources.
 
 pub(crate) mod apparmor;
 pub(crate) mod container;

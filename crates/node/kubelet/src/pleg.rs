@@ -1,5 +1,5 @@
-//! Pod lifecycle events: the runtime's event stream where it exists, periodic relists where it does not, and a slow
-//! relist for missed events.
+//! Pod lifecycle events: the runtime's event stream where it exists, periodic relists where it does
+//! not, and a slow relist for missed events.
 
 use crate::context::Node;
 use crate::worker::Message;
@@ -21,7 +21,10 @@ const SAFETY: Duration = Duration::from_secs(60);
 
 /// Follows the runtime until shutdown.
 pub(crate) async fn follow(node: Arc<Node>) {
-    let mut lister = Lister { node: node.clone(), seen: BTreeMap::new() };
+    let mut lister = Lister {
+        node: node.clone(),
+        seen: BTreeMap::new(),
+    };
     let mut feed = Feed::new(Instant::now());
     let mut listed = Instant::now();
     loop {
@@ -30,7 +33,10 @@ pub(crate) async fn follow(node: Arc<Node>) {
             listed = Instant::now();
         }
         // Counted from the last list, so that a stream of events does not put the next one off.
-        let due = listed + wait(feed.source.is_some(), || node.workers.all().iter().any(|s| s.active));
+        let due = listed
+            + wait(feed.source.is_some(), || {
+                node.workers.all().iter().any(|s| s.active)
+            });
         tokio::select! {
             () = node.tasks.shutdown().cancelled() => return,
             change = feed.next() => if let Some(change) = change {
@@ -64,7 +70,11 @@ struct Feed {
 
 impl Feed {
     fn new(now: Instant) -> Self {
-        Feed { source: None, offered: true, not_before: now }
+        Feed {
+            source: None,
+            offered: true,
+            not_before: now,
+        }
     }
 
     /// Opens a stream if there is none and the last try is long enough ago. True if it tried.
@@ -92,7 +102,9 @@ impl Feed {
 
     /// Waits for a change; None at the end of the stream. Without a stream it waits without limit.
     async fn next(&mut self) -> Option<Change> {
-        let Some(source) = &mut self.source else { return std::future::pending().await };
+        let Some(source) = &mut self.source else {
+            return std::future::pending().await;
+        };
         let change = source.changes.next().await;
         if change.is_none() {
             self.source = None;
@@ -117,16 +129,31 @@ struct Lister {
 
 impl Lister {
     async fn list(&mut self) {
-        let both = tokio::try_join!(self.node.runtime.sandboxes(None), self.node.runtime.containers(None));
+        let both = tokio::try_join!(
+            self.node.runtime.sandboxes(None),
+            self.node.runtime.containers(None)
+        );
         let (sandboxes, containers) = match both {
             Ok(both) => both,
             Err(e) => return tracing::warn!(error = %e, "the runtime can't be listed"),
         };
-        let uid = |all: &std::collections::HashMap<String, String>| labels::get(all, labels::POD_UID).to_owned();
+        let uid = |all: &std::collections::HashMap<String, String>| {
+            labels::get(all, labels::POD_UID).to_owned()
+        };
         let mut now = BTreeMap::new();
-        now.extend(sandboxes.into_iter().map(|s| (s.id, (s.state, uid(&s.labels)))));
-        now.extend(containers.into_iter().map(|c| (c.id, (c.state, uid(&c.labels)))));
-        let changed = now.iter().filter(|(id, state)| self.seen.get(*id) != Some(state));
+        now.extend(
+            sandboxes
+                .into_iter()
+                .map(|s| (s.id, (s.state, uid(&s.labels)))),
+        );
+        now.extend(
+            containers
+                .into_iter()
+                .map(|c| (c.id, (c.state, uid(&c.labels)))),
+        );
+        let changed = now
+            .iter()
+            .filter(|(id, state)| self.seen.get(*id) != Some(state));
         let lost = self.seen.iter().filter(|(id, _)| !now.contains_key(*id));
         let pods: BTreeSet<&String> = changed.chain(lost).map(|(_, (_, uid))| uid).collect();
         for uid in pods {
@@ -147,8 +174,16 @@ mod tests {
         let mut tries = 0;
         // Ten seconds in steps of 100 ms.
         for step in 0..100 {
-            let ended = || async { Ok(Some(EventSource { name: "test", changes: futures::stream::empty().boxed() })) };
-            if feed.open(begun + step * Duration::from_millis(100), ended).await {
+            let ended = || async {
+                Ok(Some(EventSource {
+                    name: "test",
+                    changes: futures::stream::empty().boxed(),
+                }))
+            };
+            if feed
+                .open(begun + step * Duration::from_millis(100), ended)
+                .await
+            {
                 tries += 1;
                 assert_eq!(feed.next().await, None);
             }

@@ -1,5 +1,5 @@
-//! A pod's lifecycle as pure functions: desired state (the spec), observed state (the view), actions (the plan) and
-//! status. No IO and no clock: the time is an argument.
+//! A pod's lifecycle as pure functions: desired state (the spec), observed state (the view),
+//! actions (the plan) and status. No IO and no clock: the time is an argument.
 
 pub(crate) mod backoff;
 pub(crate) mod memory;

@@ -23,26 +23,36 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
-/// Runs until `shutdown`. `runtime_endpoint` is a Unix socket (for the simulated runtime, where its server listens).
+/// Runs until `shutdown`. `runtime_endpoint` is a Unix socket (for the simulated runtime, where its
+/// server listens).
 ///
 /// # Errors
 /// The reason why the kubelet can't start, in one sentence with its remedy.
-pub async fn run(settings: Settings, runtime_endpoint: &str, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub async fn run(
+    settings: Settings,
+    runtime_endpoint: &str,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let tasks = Tasks::new(shutdown.clone());
     make_root(&settings)?;
     let runtime = Runtime::new(runtime_endpoint)?;
     let version = runtime_version(&runtime, &shutdown).await?;
     let client = match &settings.kubeconfig {
         Some(path) => {
-            let config = Config::from_kubeconfig(path).with_context(|| format!("kubeconfig {}", path.display()))?;
-            Some(Client::new(config.user_agent(concat!("kubelet/v1.36.2+ironclad.", env!("CARGO_PKG_VERSION")))))
+            let config = Config::from_kubeconfig(path)
+                .with_context(|| format!("kubeconfig {}", path.display()))?;
+            Some(Client::new(config.user_agent(concat!(
+                "kubelet/v1.36.2+ironclad.",
+                env!("CARGO_PKG_VERSION")
+            ))))
         }
         None => None,
     };
     let listener = base_serve::bind(settings.address).await?;
     let port = listener.local_addr()?.port();
     if let Some(path) = &settings.port_file {
-        base_serve::write_port_file(path, port).with_context(|| format!("can't write {}", path.display()))?;
+        base_serve::write_port_file(path, port)
+            .with_context(|| format!("can't write {}", path.display()))?;
     }
     let health = match settings.healthz {
         Some(address) => Some(base_serve::bind(address).await?),
@@ -51,13 +61,25 @@ pub async fn run(settings: Settings, runtime_endpoint: &str, shutdown: Cancellat
     if let Some(folder) = &settings.image_archives {
         images::preload(folder, runtime.socket()).await;
     }
-    let machine =
-        Machine::look(&settings.node_name, &format!("{}://{}", version.runtime_name, version.runtime_version));
+    let machine = Machine::look(
+        &settings.node_name,
+        &format!("{}://{}", version.runtime_name, version.runtime_version),
+    );
     let node = node(settings, runtime, &version, client.clone(), &tasks)?;
-    node.learn(&node.runtime.status().await.context("the runtime does not tell its status")?);
+    node.learn(
+        &node
+            .runtime
+            .status()
+            .await
+            .context("the runtime does not tell its status")?,
+    );
     let tls = server_tls(&node.settings)?;
     serve(&node, listener, health, tls)?;
-    tracing::info!(port, node = node.settings.node_name, "kubelet is ready to serve");
+    tracing::info!(
+        port,
+        node = node.settings.node_name,
+        "kubelet is ready to serve"
+    );
     start(&node, client, machine, port);
     shutdown.cancelled().await;
     tracing::info!("stopping; containers keep running");
@@ -66,11 +88,17 @@ pub async fn run(settings: Settings, runtime_endpoint: &str, shutdown: Cancellat
 }
 
 fn make_root(settings: &Settings) -> anyhow::Result<()> {
-    for folder in [settings.root_dir.clone(), settings.root_dir.join("pods"), settings.logs_dir.clone()] {
-        std::fs::create_dir_all(&folder).with_context(|| format!("can't create {}", folder.display()))?;
+    for folder in [
+        settings.root_dir.clone(),
+        settings.root_dir.join("pods"),
+        settings.logs_dir.clone(),
+    ] {
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("can't create {}", folder.display()))?;
     }
     let private = std::fs::Permissions::from_mode(0o750);
-    std::fs::set_permissions(settings.root_dir.join("pods"), private).context("can't set the mode of the pods' folder")
+    std::fs::set_permissions(settings.root_dir.join("pods"), private)
+        .context("can't set the mode of the pods' folder")
 }
 
 /// Retries for some time, because the runtime is often started at the same moment.
@@ -122,7 +150,9 @@ pub(crate) fn node(
     let cgroups = Cgroups::new(settings.cgroup_root.as_deref(), settings.pod_pids)
         .context("can't make the pods' cgroups: run as root with a writable /sys/fs/cgroup, or with --simulated")?;
     let capacity = node::capacity(&settings);
-    let services = client.as_ref().map(|c| Informer::<Service>::new(c.api(), ListParams::new()).spawn(tasks));
+    let services = client
+        .as_ref()
+        .map(|c| Informer::<Service>::new(c.api(), ListParams::new()).spawn(tasks));
     Ok(Arc::new(Node {
         recorder: match &client {
             Some(client) => Recorder::new(client.clone(), "kubelet", settings.node_name.clone()),
@@ -162,29 +192,47 @@ fn serve(
         node: node.settings.node_name.clone(),
     };
     let access = Access::new(options, node.client.clone()).context("client CA")?;
-    let server = Server::new(access, Arc::new(Serving::new(node.clone())), node.tasks.clone(), node.settings.debugging);
-    let tls = base_tls::server_config_with(&tls, &node.settings.offer).context("server certificate")?;
-    let options =
-        base_serve::Options { tls: Some(tls), drain: Duration::from_secs(1), ..base_serve::Options::default() };
+    let server = Server::new(
+        access,
+        Arc::new(Serving::new(node.clone())),
+        node.tasks.clone(),
+        node.settings.debugging,
+    );
+    let tls =
+        base_tls::server_config_with(&tls, &node.settings.offer).context("server certificate")?;
+    let options = base_serve::Options {
+        tls: Some(tls),
+        drain: Duration::from_secs(1),
+        ..base_serve::Options::default()
+    };
     let shutdown = node.tasks.shutdown().clone();
-    node.tasks.spawn_critical("server", server.serve(listener, options, shutdown.clone()));
+    node.tasks
+        .spawn_critical("server", server.serve(listener, options, shutdown.clone()));
     if let Some(health) = health {
-        node.tasks.spawn_critical("health server", Server::serve_health(health, shutdown));
+        node.tasks
+            .spawn_critical("health server", Server::serve_health(health, shutdown));
     }
     Ok(())
 }
 
 fn start(node: &Arc<Node>, client: Option<Client>, machine: Machine, port: u16) {
-    let pods = client.as_ref().map(|client| sources::api::follow(node, client));
+    let pods = client
+        .as_ref()
+        .map(|client| sources::api::follow(node, client));
     if let (Some(client), true) = (client, node.settings.register) {
-        node.tasks
-            .spawn_critical("node status", node::keep(node.clone(), client, machine, port, Arc::new(Notify::new())));
+        node.tasks.spawn_critical(
+            "node status",
+            node::keep(node.clone(), client, machine, port, Arc::new(Notify::new())),
+        );
     }
     if let Some(folder) = node.settings.static_pods.clone() {
-        node.tasks.spawn_critical("static pods", sources::files::follow(node.clone(), folder));
+        node.tasks
+            .spawn_critical("static pods", sources::files::follow(node.clone(), folder));
     }
-    node.tasks.spawn_critical("runtime events", pleg::follow(node.clone()));
-    node.tasks.spawn_critical("housekeeping", housekeeping::keep(node.clone()));
+    node.tasks
+        .spawn_critical("runtime events", pleg::follow(node.clone()));
+    node.tasks
+        .spawn_critical("housekeeping", housekeeping::keep(node.clone()));
     let keeper = node.clone();
     node.tasks.spawn_critical("orphans", async move {
         let shutdown = keeper.tasks.shutdown().clone();
@@ -208,7 +256,12 @@ fn server_tls(settings: &Settings) -> anyhow::Result<ServerTls> {
         None => own_certificate(settings)?,
     };
     let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(ServerTls { certificate, key, client_auth: ClientAuth::Request, alpn })
+    Ok(ServerTls {
+        certificate,
+        key,
+        client_auth: ClientAuth::Request,
+        alpn,
+    })
 }
 
 fn own_certificate(settings: &Settings) -> anyhow::Result<(PathBuf, PathBuf)> {
@@ -217,11 +270,18 @@ fn own_certificate(settings: &Settings) -> anyhow::Result<(PathBuf, PathBuf)> {
     if certificate.exists() && key.exists() {
         return Ok((certificate, key));
     }
-    std::fs::create_dir_all(&folder).with_context(|| format!("can't create {}", folder.display()))?;
-    let names = settings.node_ips.iter().map(IpAddr::to_string).chain([settings.node_name.clone(), "localhost".into()]);
-    let made = rcgen::generate_simple_self_signed(names.collect::<Vec<_>>()).context("can't make a certificate")?;
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("can't create {}", folder.display()))?;
+    let names = settings
+        .node_ips
+        .iter()
+        .map(IpAddr::to_string)
+        .chain([settings.node_name.clone(), "localhost".into()]);
+    let made = rcgen::generate_simple_self_signed(names.collect::<Vec<_>>())
+        .context("can't make a certificate")?;
     write_private(&key, made.signing_key.serialize_pem().as_bytes())?;
-    std::fs::write(&certificate, made.cert.pem()).with_context(|| format!("can't write {}", certificate.display()))?;
+    std::fs::write(&certificate, made.cert.pem())
+        .with_context(|| format!("can't write {}", certificate.display()))?;
     Ok((certificate, key))
 }
 
@@ -229,6 +289,12 @@ fn write_private(path: &Path, data: &[u8]) -> anyhow::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = std::fs::OpenOptions::new();
-    let file = options.create(true).write(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut f| f.write_all(data)).with_context(|| format!("can't write {}", path.display()))
+    let file = options
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path);
+    file.and_then(|mut f| f.write_all(data))
+        .with_context(|| format!("can't write {}", path.display()))
 }

@@ -31,8 +31,14 @@ impl Serving {
 
     fn running(&self, target: &StreamTarget) -> Result<Instance, Failure> {
         let shown = self.pod(target)?;
-        let found = shown.observed.latest(&target.container).filter(|i| i.running()).cloned();
-        found.ok_or_else(|| Failure::not_found(format!("container not found ({:?})", target.container)))
+        let found = shown
+            .observed
+            .latest(&target.container)
+            .filter(|i| i.running())
+            .cloned();
+        found.ok_or_else(|| {
+            Failure::not_found(format!("container not found ({:?})", target.container))
+        })
     }
 }
 
@@ -43,7 +49,10 @@ fn of_runtime(e: node_runtime::RuntimeError) -> Failure {
 #[async_trait]
 impl Backend for Serving {
     fn pods(&self) -> Value {
-        let pod = |shown: Shown| Pod { status: Some((*shown.status).clone()), ..(*shown.pod).clone() };
+        let pod = |shown: Shown| Pod {
+            status: Some((*shown.status).clone()),
+            ..(*shown.pod).clone()
+        };
         let items: Vec<Pod> = self.node.workers.all().into_iter().map(pod).collect();
         json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
     }
@@ -52,56 +61,129 @@ impl Backend for Serving {
         let shown = self.pod(target)?;
         let name = &target.container;
         if spec::find(&shown.pod, name).is_none() {
-            return Err(Failure::bad(format!("container {name:?} is not valid for pod {:?}", target.pod)));
+            return Err(Failure::bad(format!(
+                "container {name:?} is not valid for pod {:?}",
+                target.pod
+            )));
         }
         let latest = shown.observed.latest(name);
         let wanted = if query.previous {
-            let missing =
-                || Failure::bad(format!("previous terminated container {name:?} in pod {:?} not found", target.pod));
+            let missing = || {
+                Failure::bad(format!(
+                    "previous terminated container {name:?} in pod {:?} not found",
+                    target.pod
+                ))
+            };
             let waits = latest.filter(|i| i.state == State::Exited && restarting(&shown, name));
-            waits.or(shown.observed.previous(name)).ok_or_else(missing)?
+            waits
+                .or(shown.observed.previous(name))
+                .ok_or_else(missing)?
         } else {
             latest.ok_or_else(|| waiting(&shown, target))?
         };
         let path = crate::worker::log_file(&self.node, &shown.pod, wanted);
-        let (node, uid, id) =
-            (self.node.clone(), shown.pod.metadata.uid.clone().unwrap_or_default(), wanted.id.clone());
+        let (node, uid, id) = (
+            self.node.clone(),
+            shown.pod.metadata.uid.clone().unwrap_or_default(),
+            wanted.id.clone(),
+        );
         let alive = move || {
-            node.workers.shown(&uid).is_some_and(|s| s.observed.by_id(&id).is_some_and(|i| i.state != State::Exited))
+            node.workers.shown(&uid).is_some_and(|s| {
+                s.observed
+                    .by_id(&id)
+                    .is_some_and(|i| i.state != State::Exited)
+            })
         };
-        Ok(LogSource { path, alive: Box::new(alive) })
+        Ok(LogSource {
+            path,
+            alive: Box::new(alive),
+        })
     }
 
     async fn exec(&self, target: &StreamTarget, options: StreamOptions) -> Result<String, Failure> {
         let container_id = self.running(target)?.id;
-        let StreamOptions { command: cmd, stdin, stdout, stderr, tty } = options;
-        self.node.runtime.exec(ExecRequest { container_id, cmd, tty, stdin, stdout, stderr }).await.map_err(of_runtime)
+        let StreamOptions {
+            command: cmd,
+            stdin,
+            stdout,
+            stderr,
+            tty,
+        } = options;
+        self.node
+            .runtime
+            .exec(ExecRequest {
+                container_id,
+                cmd,
+                tty,
+                stdin,
+                stdout,
+                stderr,
+            })
+            .await
+            .map_err(of_runtime)
     }
 
-    async fn attach(&self, target: &StreamTarget, options: StreamOptions) -> Result<String, Failure> {
+    async fn attach(
+        &self,
+        target: &StreamTarget,
+        options: StreamOptions,
+    ) -> Result<String, Failure> {
         let container_id = self.running(target)?.id;
-        let StreamOptions { stdin, stdout, stderr, .. } = options;
+        let StreamOptions {
+            stdin,
+            stdout,
+            stderr,
+            ..
+        } = options;
         // The container's spec decides on the terminal, not the client.
         let shown = self.pod(target)?;
-        let tty = spec::find(&shown.pod, &target.container).is_some_and(|(_, c)| c.tty == Some(true));
-        let request = AttachRequest { container_id, stdin, tty, stdout, stderr: stderr && !tty };
+        let tty =
+            spec::find(&shown.pod, &target.container).is_some_and(|(_, c)| c.tty == Some(true));
+        let request = AttachRequest {
+            container_id,
+            stdin,
+            tty,
+            stdout,
+            stderr: stderr && !tty,
+        };
         self.node.runtime.attach(request).await.map_err(of_runtime)
     }
 
-    async fn port_forward(&self, target: &StreamTarget, ports: Vec<i32>) -> Result<String, Failure> {
+    async fn port_forward(
+        &self,
+        target: &StreamTarget,
+        ports: Vec<i32>,
+    ) -> Result<String, Failure> {
         let shown = self.pod(target)?;
         let missing = || Failure::not_found(format!("pod {:?} has no running sandbox", target.pod));
         let sandbox = shown.observed.sandbox().ok_or_else(missing)?;
-        self.node.runtime.port_forward(&sandbox.id, ports).await.map_err(of_runtime)
+        self.node
+            .runtime
+            .port_forward(&sandbox.id, ports)
+            .await
+            .map_err(of_runtime)
     }
 
-    async fn run(&self, target: &StreamTarget, command: Vec<String>, limit: Duration) -> Result<Vec<u8>, Failure> {
+    async fn run(
+        &self,
+        target: &StreamTarget,
+        command: Vec<String>,
+        limit: Duration,
+    ) -> Result<Vec<u8>, Failure> {
         let id = self.running(target)?.id;
-        let done = self.node.runtime.exec_sync(&id, &command, limit).await.map_err(of_runtime)?;
+        let done = self
+            .node
+            .runtime
+            .exec_sync(&id, &command, limit)
+            .await
+            .map_err(of_runtime)?;
         if done.code != 0 {
             let said = String::from_utf8_lossy(&done.output).into_owned();
             let message = format!("command terminated with exit code {}: {said}", done.code);
-            return Err(Failure::new(http::StatusCode::INTERNAL_SERVER_ERROR, message));
+            return Err(Failure::new(
+                http::StatusCode::INTERNAL_SERVER_ERROR,
+                message,
+            ));
         }
         Ok(done.output)
     }
@@ -125,19 +207,40 @@ impl Backend for Serving {
 
 /// Returns whether the container waits for its next restart.
 fn restarting(shown: &Shown, name: &str) -> bool {
-    let lists = [&shown.status.container_statuses, &shown.status.init_container_statuses];
-    let status = lists.into_iter().flatten().flatten().find(|s| s.name == name);
+    let lists = [
+        &shown.status.container_statuses,
+        &shown.status.init_container_statuses,
+    ];
+    let status = lists
+        .into_iter()
+        .flatten()
+        .flatten()
+        .find(|s| s.name == name);
     status.is_some_and(|s| s.state.as_ref().is_some_and(|s| s.waiting.is_some()))
 }
 
 fn waiting(shown: &Shown, target: &StreamTarget) -> Failure {
-    let lists = [&shown.status.container_statuses, &shown.status.init_container_statuses];
-    let status = lists.into_iter().flatten().flatten().find(|s| s.name == target.container);
-    let reason = status.and_then(|s| s.state.as_ref()?.waiting.as_ref()?.reason.clone()).unwrap_or_default();
+    let lists = [
+        &shown.status.container_statuses,
+        &shown.status.init_container_statuses,
+    ];
+    let status = lists
+        .into_iter()
+        .flatten()
+        .flatten()
+        .find(|s| s.name == target.container);
+    let reason = status
+        .and_then(|s| s.state.as_ref()?.waiting.as_ref()?.reason.clone())
+        .unwrap_or_default();
     let what = match reason.as_str() {
         "" | "ContainerCreating" | "PodInitializing" => format!("waiting to start: {reason}"),
-        "ErrImagePull" | "ImagePullBackOff" => "waiting to start: trying and failing to pull image".to_owned(),
+        "ErrImagePull" | "ImagePullBackOff" => {
+            "waiting to start: trying and failing to pull image".to_owned()
+        }
         other => format!("waiting to start: {other}"),
     };
-    Failure::bad(format!("container {:?} in pod {:?} is {what}", target.container, target.pod))
+    Failure::bad(format!(
+        "container {:?} in pod {:?} is {what}",
+        target.container, target.pod
+    ))
 }

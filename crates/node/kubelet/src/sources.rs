@@ -26,7 +26,10 @@ pub(crate) fn applied(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) {
 
 /// Notifies the worker that its pod was removed from the source.
 pub(crate) fn removed(node: &Arc<Node>, pod: &Arc<Pod>) {
-    node.workers.send(pod.metadata.uid.as_deref().unwrap_or_default(), Message::Removed(pod.clone()));
+    node.workers.send(
+        pod.metadata.uid.as_deref().unwrap_or_default(),
+        Message::Removed(pod.clone()),
+    );
 }
 
 /// Handles the end of a worker: its pod is cleaned up.
@@ -43,5 +46,9 @@ pub(crate) fn is_static(pod: &Pod) -> bool {
 }
 
 pub(crate) fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
-    pod.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+    pod.metadata
+        .annotations
+        .as_ref()?
+        .get(name)
+        .map(String::as_str)
 }

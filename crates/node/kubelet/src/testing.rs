@@ -1,4 +1,5 @@
-//! A node with neither a runtime nor an API server, for tests of what the kubelet decides and does by itself.
+//! A node with neither a runtime nor an API server, for tests of what the kubelet decides and does
+//! by itself.
 #![allow(clippy::unwrap_used)]
 
 use crate::config::{Flags, Settings};
@@ -14,14 +15,31 @@ use std::sync::Arc;
 /// Returns the settings of a simulated node whose files are beneath `root`.
 pub(crate) fn settings(root: &Path) -> Settings {
     let root = format!("--root-dir={}", root.display());
-    let words = ["kubelet", "--simulated", "--hostname-override=n1", "--node-ip=192.0.2.1", &root];
+    let words = [
+        "kubelet",
+        "--simulated",
+        "--hostname-override=n1",
+        "--node-ip=192.0.2.1",
+        &root,
+    ];
     crate::config::settings(&Flags::try_parse_from(words).unwrap()).unwrap()
 }
 
 /// Returns the node of these settings; calls of its runtime fail.
 pub(crate) fn node(settings: Settings) -> Arc<Node> {
-    let runtime = Runtime::new(&format!("unix://{}", settings.root_dir.join("no.sock").display())).unwrap();
-    crate::run::node(settings, runtime, &Default::default(), None, &Tasks::new(CancellationToken::new())).unwrap()
+    let runtime = Runtime::new(&format!(
+        "unix://{}",
+        settings.root_dir.join("no.sock").display()
+    ))
+    .unwrap();
+    crate::run::node(
+        settings,
+        runtime,
+        &Default::default(),
+        None,
+        &Tasks::new(CancellationToken::new()),
+    )
+    .unwrap()
 }
 
 /// Returns the pod `ns/a` with the uid `u`.

@@ -10,7 +10,11 @@ use tokio::net::TcpStream;
 #[async_trait]
 pub trait CommandRunner: Send + Sync {
     /// Returns exit code and output, or an error's text and whether the timeout expired.
-    async fn run(&self, command: &[String], timeout: Duration) -> Result<(i32, Vec<u8>), (String, bool)>;
+    async fn run(
+        &self,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<(i32, Vec<u8>), (String, bool)>;
 }
 
 /// The result of one check.
@@ -38,7 +42,11 @@ pub async fn check(handler: &Handler, timeout: Duration, runner: &dyn CommandRun
         Handler::Exec(command) => exec(command, timeout, runner).await,
         Handler::Http { url, headers } => http(url, headers, timeout).await,
         Handler::Tcp { host, port } => tcp(host, *port, timeout).await,
-        Handler::Grpc { host, port, service } => crate::grpc::check(host, *port, service, timeout).await,
+        Handler::Grpc {
+            host,
+            port,
+            service,
+        } => crate::grpc::check(host, *port, service, timeout).await,
         Handler::Sleep(time) => {
             tokio::time::sleep(*time).await;
             Outcome::success("")
@@ -69,7 +77,10 @@ fn words(output: &[u8]) -> String {
 async fn http(url: &str, headers: &[(String, String)], timeout: Duration) -> Outcome {
     match crate::http::http_get(url, headers, timeout).await {
         Ok(answer) if (200..400).contains(&answer.status) => Outcome::success(answer.body),
-        Ok(answer) => Outcome::failure(format!("HTTP probe failed with statuscode: {}", answer.status)),
+        Ok(answer) => Outcome::failure(format!(
+            "HTTP probe failed with statuscode: {}",
+            answer.status
+        )),
         Err(why) => Outcome::failure(format!("Get {url:?}: {why}")),
     }
 }

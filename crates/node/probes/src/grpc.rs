@@ -23,7 +23,9 @@ struct Response {
 pub(crate) async fn check(host: &str, port: u16, service: &str, timeout: Duration) -> Outcome {
     match tokio::time::timeout(timeout, ask(host, port, service)).await {
         Ok(Ok(SERVING)) => Outcome::success("service healthy"),
-        Ok(Ok(status)) => Outcome::failure(format!("service unhealthy (responded with status code {status})")),
+        Ok(Ok(status)) => Outcome::failure(format!(
+            "service unhealthy (responded with status code {status})"
+        )),
         Ok(Err(why)) => Outcome::failure(why),
         Err(_) => Outcome::failure(format!(
             "timeout: failed to connect service \"{host}:{port}\" within {}s: context deadline exceeded",
@@ -33,14 +35,27 @@ pub(crate) async fn check(host: &str, port: u16, service: &str, timeout: Duratio
 }
 
 async fn ask(host: &str, port: u16, service: &str) -> Result<i32, String> {
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    let endpoint = Endpoint::from_shared(format!("http://{host}:{port}")).map_err(|e| e.to_string())?;
-    let endpoint = endpoint.user_agent("kube-probe/1.36").map_err(|e| e.to_string())?;
-    let channel =
-        endpoint.connect().await.map_err(|e| format!("error: failed to connect service \"{host}:{port}\": {e}"))?;
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    };
+    let endpoint =
+        Endpoint::from_shared(format!("http://{host}:{port}")).map_err(|e| e.to_string())?;
+    let endpoint = endpoint
+        .user_agent("kube-probe/1.36")
+        .map_err(|e| e.to_string())?;
+    let channel = endpoint
+        .connect()
+        .await
+        .map_err(|e| format!("error: failed to connect service \"{host}:{port}\": {e}"))?;
     let mut grpc = tonic::client::Grpc::new(channel);
-    grpc.ready().await.map_err(|e| format!("error: failed to connect service: {e}"))?;
-    let request = tonic::Request::new(Request { service: service.to_owned() });
+    grpc.ready()
+        .await
+        .map_err(|e| format!("error: failed to connect service: {e}"))?;
+    let request = tonic::Request::new(Request {
+        service: service.to_owned(),
+    });
     let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
     let codec: ProstCodec<Request, Response> = ProstCodec::default();
     match grpc.unary(request, path, codec).await {

@@ -1,4 +1,5 @@
-//! HTTP requests of probes and hooks: HTTP/1.1, certificates unverified, redirects followed on the same host only.
+//! HTTP requests of probes and hooks: HTTP/1.1, certificates unverified, redirects followed on the
+//! same host only.
 
 use base_tls::{ClientTls, client_config};
 use bytes::Bytes;
@@ -27,18 +28,26 @@ pub struct HttpAnswer {
 ///
 /// # Errors
 /// The reason why there is no response, as text for an event.
-pub async fn http_get(url: &str, headers: &[(String, String)], timeout: Duration) -> Result<HttpAnswer, String> {
+pub async fn http_get(
+    url: &str,
+    headers: &[(String, String)],
+    timeout: Duration,
+) -> Result<HttpAnswer, String> {
     let all = follow(url, headers);
     tokio::time::timeout(timeout, all)
         .await
-        .unwrap_or_else(|_| Err("context deadline exceeded (Client.Timeout exceeded while awaiting headers)".into()))
+        .unwrap_or_else(|_| {
+            Err("context deadline exceeded (Client.Timeout exceeded while awaiting headers)".into())
+        })
 }
 
 async fn follow(url: &str, headers: &[(String, String)]) -> Result<HttpAnswer, String> {
     let mut url = Url::parse(url).map_err(|e| e.to_string())?;
     for _ in 0..REDIRECTS {
         let (answer, location) = once(&url, headers).await?;
-        let next = location.filter(|_| (300..400).contains(&answer.status)).and_then(|l| url.join(&l).ok());
+        let next = location
+            .filter(|_| (300..400).contains(&answer.status))
+            .and_then(|l| url.join(&l).ok());
         match next {
             Some(next) if next.host_str() == url.host_str() => url = next,
             // A redirect to another host counts as the container's response and is not followed.
@@ -48,29 +57,45 @@ async fn follow(url: &str, headers: &[(String, String)]) -> Result<HttpAnswer, S
     Err("stopped after 10 redirects".into())
 }
 
-async fn once(url: &Url, headers: &[(String, String)]) -> Result<(HttpAnswer, Option<String>), String> {
+async fn once(
+    url: &Url,
+    headers: &[(String, String)],
+) -> Result<(HttpAnswer, Option<String>), String> {
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or(80);
     let address = host.trim_start_matches('[').trim_end_matches(']');
-    let stream =
-        TcpStream::connect((address, port)).await.map_err(|e| format!("dial tcp {host}:{port}: connect: {e}"))?;
+    let stream = TcpStream::connect((address, port))
+        .await
+        .map_err(|e| format!("dial tcp {host}:{port}: connect: {e}"))?;
     if url.scheme() != "https" {
         return request(stream, url, headers).await;
     }
-    let tls = ClientTls { insecure: true, ..ClientTls::default() };
+    let tls = ClientTls {
+        insecure: true,
+        ..ClientTls::default()
+    };
     let config = client_config(&tls).map_err(|e| e.to_string())?;
     let name = ServerName::try_from(address.to_owned()).map_err(|e| e.to_string())?;
-    let stream = tokio_rustls::TlsConnector::from(config).connect(name, stream).await.map_err(|e| e.to_string())?;
+    let stream = tokio_rustls::TlsConnector::from(config)
+        .connect(name, stream)
+        .await
+        .map_err(|e| e.to_string())?;
     request(stream, url, headers).await
 }
 
-async fn request<T>(io: T, url: &Url, headers: &[(String, String)]) -> Result<(HttpAnswer, Option<String>), String>
+async fn request<T>(
+    io: T,
+    url: &Url,
+    headers: &[(String, String)],
+) -> Result<(HttpAnswer, Option<String>), String>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(io)).await.map_err(|e| e.to_string())?;
-    // Drives the connection while the response is read; a connection error shows up in the response.
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(io))
+        .await
+        .map_err(|e| e.to_string())?;
+    // Drives the connection while the response is read; a connection error shows up in the
+    // response.
     let driver = async {
         let _ = connection.await;
         std::future::pending::<()>().await;
@@ -79,7 +104,9 @@ where
         Some(query) => format!("{}?{query}", url.path()),
         None => url.path().to_owned(),
     };
-    let mut request = http::Request::get(target).body(Empty::<Bytes>::new()).map_err(|e| e.to_string())?;
+    let mut request = http::Request::get(target)
+        .body(Empty::<Bytes>::new())
+        .map_err(|e| e.to_string())?;
     *request.headers_mut() = header_map(url, headers);
     tokio::select! {
         result = answer(&mut sender, request) => result,
@@ -91,11 +118,28 @@ async fn answer(
     sender: &mut hyper::client::conn::http1::SendRequest<Empty<Bytes>>,
     request: http::Request<Empty<Bytes>>,
 ) -> Result<(HttpAnswer, Option<String>), String> {
-    let response = sender.send_request(request).await.map_err(|e| e.to_string())?;
+    let response = sender
+        .send_request(request)
+        .await
+        .map_err(|e| e.to_string())?;
     let status = response.status().as_u16();
-    let location = response.headers().get(LOCATION).and_then(|l| l.to_str().ok()).map(str::to_owned);
-    let body = Limited::new(response.into_body(), BODY).collect().await.map(|b| b.to_bytes()).unwrap_or_default();
-    Ok((HttpAnswer { status, body: String::from_utf8_lossy(&body).into_owned() }, location))
+    let location = response
+        .headers()
+        .get(LOCATION)
+        .and_then(|l| l.to_str().ok())
+        .map(str::to_owned);
+    let body = Limited::new(response.into_body(), BODY)
+        .collect()
+        .await
+        .map(|b| b.to_bytes())
+        .unwrap_or_default();
+    Ok((
+        HttpAnswer {
+            status,
+            body: String::from_utf8_lossy(&body).into_owned(),
+        },
+        location,
+    ))
 }
 
 fn header_map(url: &Url, headers: &[(String, String)]) -> HeaderMap {
@@ -115,7 +159,11 @@ fn header_map(url: &Url, headers: &[(String, String)]) -> HeaderMap {
         Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
         None => url.host_str().unwrap_or_default().to_owned(),
     };
-    let defaults = [(HOST, authority.as_str()), (USER_AGENT, "kube-probe/1.36"), (ACCEPT, "*/*")];
+    let defaults = [
+        (HOST, authority.as_str()),
+        (USER_AGENT, "kube-probe/1.36"),
+        (ACCEPT, "*/*"),
+    ];
     for (name, value) in defaults {
         if let (false, Ok(value)) = (map.contains_key(&name), HeaderValue::try_from(value)) {
             map.insert(name, value);

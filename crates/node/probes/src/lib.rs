@@ -1,7 +1,8 @@
-//! Probes: checks of a container (exec, http, tcp, grpc), and the thresholds that turn results into a state.
+//! Probes: checks of a container (exec, http, tcp, grpc), and the thresholds that turn results into
+//! a state.
 //!
-//! Invariant: a state changes only if its threshold is reached. A check without a result, for reasons of the node's
-//! own, changes nothing.
+//! Invariant: a state changes only if its threshold is reached. A check without a result, for
+//! reasons of the node's own, changes nothing.
 
 mod check;
 mod grpc;

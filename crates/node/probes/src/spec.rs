@@ -1,6 +1,8 @@
 //! Resolved probes: named ports, defaults, address.
 
-use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction};
+use k8s_openapi::api::core::v1::{
+    Container, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction,
+};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::time::Duration;
 
@@ -80,11 +82,19 @@ pub struct ProbeSpec {
 }
 
 fn seconds(value: Option<i32>, default: u64) -> Duration {
-    Duration::from_secs(value.filter(|v| *v > 0).and_then(|v| u64::try_from(v).ok()).unwrap_or(default))
+    Duration::from_secs(
+        value
+            .filter(|v| *v > 0)
+            .and_then(|v| u64::try_from(v).ok())
+            .unwrap_or(default),
+    )
 }
 
 fn count(value: Option<i32>, default: u32) -> u32 {
-    value.filter(|v| *v > 0).and_then(|v| u32::try_from(v).ok()).unwrap_or(default)
+    value
+        .filter(|v| *v > 0)
+        .and_then(|v| u32::try_from(v).ok())
+        .unwrap_or(default)
 }
 
 impl ProbeSpec {
@@ -114,9 +124,11 @@ fn handler_of_probe(probe: &Probe, container: &Container, pod_ip: &str) -> Handl
     }
     if let Some(grpc) = &probe.grpc {
         return match u16::try_from(grpc.port) {
-            Ok(port) => {
-                Handler::Grpc { host: pod_ip.to_owned(), port, service: grpc.service.clone().unwrap_or_default() }
-            }
+            Ok(port) => Handler::Grpc {
+                host: pod_ip.to_owned(),
+                port,
+                service: grpc.service.clone().unwrap_or_default(),
+            },
             Err(_) => Handler::Invalid(format!("invalid port {}", grpc.port)),
         };
     }
@@ -124,7 +136,11 @@ fn handler_of_probe(probe: &Probe, container: &Container, pod_ip: &str) -> Handl
 }
 
 /// Resolves the handler of a postStart or preStop hook.
-pub fn handler_of_lifecycle(hook: &LifecycleHandler, container: &Container, pod_ip: &str) -> Handler {
+pub fn handler_of_lifecycle(
+    hook: &LifecycleHandler,
+    container: &Container,
+    pod_ip: &str,
+) -> Handler {
     if let Some(exec) = &hook.exec {
         return Handler::Exec(exec.command.clone().unwrap_or_default());
     }
@@ -135,7 +151,9 @@ pub fn handler_of_lifecycle(hook: &LifecycleHandler, container: &Container, pod_
         return tcp_handler(tcp, container, pod_ip);
     }
     if let Some(sleep) = &hook.sleep {
-        return Handler::Sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0)));
+        return Handler::Sleep(Duration::from_secs(
+            u64::try_from(sleep.seconds).unwrap_or(0),
+        ));
     }
     Handler::Invalid("the hook has no handler".into())
 }
@@ -146,19 +164,42 @@ fn http_handler(get: &HTTPGetAction, container: &Container, pod_ip: &str) -> Han
         Err(why) => return Handler::Invalid(why),
     };
     let scheme = get.scheme.as_deref().unwrap_or("HTTP").to_ascii_lowercase();
-    let host = get.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(pod_ip);
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let host = get
+        .host
+        .as_deref()
+        .filter(|h| !h.is_empty())
+        .unwrap_or(pod_ip);
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    };
     let path = get.path.as_deref().unwrap_or("/");
     let slash = if path.starts_with('/') { "" } else { "/" };
-    let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
-    Handler::Http { url: format!("{scheme}://{host}:{port}{slash}{path}"), headers }
+    let headers = get
+        .http_headers
+        .iter()
+        .flatten()
+        .map(|h| (h.name.clone(), h.value.clone()))
+        .collect();
+    Handler::Http {
+        url: format!("{scheme}://{host}:{port}{slash}{path}"),
+        headers,
+    }
 }
 
 fn tcp_handler(tcp: &TCPSocketAction, container: &Container, pod_ip: &str) -> Handler {
     match port_of(&tcp.port, container) {
         Ok(port) => {
-            let host = tcp.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(pod_ip);
-            Handler::Tcp { host: host.to_owned(), port }
+            let host = tcp
+                .host
+                .as_deref()
+                .filter(|h| !h.is_empty())
+                .unwrap_or(pod_ip);
+            Handler::Tcp {
+                host: host.to_owned(),
+                port,
+            }
         }
         Err(why) => Handler::Invalid(why),
     }
@@ -168,12 +209,27 @@ fn port_of(port: &IntOrString, container: &Container) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(number) => *number,
         IntOrString::String(name) => {
-            let named = container.ports.iter().flatten().find(|p| p.name.as_deref() == Some(name));
-            match named.map(|p| p.container_port).or_else(|| name.parse().ok()) {
+            let named = container
+                .ports
+                .iter()
+                .flatten()
+                .find(|p| p.name.as_deref() == Some(name));
+            match named
+                .map(|p| p.container_port)
+                .or_else(|| name.parse().ok())
+            {
                 Some(number) => number,
-                None => return Err(format!("no port is named {name:?} in container {}", container.name)),
+                None => {
+                    return Err(format!(
+                        "no port is named {name:?} in container {}",
+                        container.name
+                    ));
+                }
             }
         }
     };
-    u16::try_from(number).ok().filter(|p| *p > 0).ok_or_else(|| format!("invalid port {number}"))
+    u16::try_from(number)
+        .ok()
+        .filter(|p| *p > 0)
+        .ok_or_else(|| format!("invalid port {number}"))
 }

@@ -17,8 +17,8 @@ pub enum ProbeReport {
     Verdict(Health, String),
 }
 
-/// Checks periodically until the result is final (startup: any; liveness: unhealthy). `age` is the time since the
-/// container's start. Stops when dropped.
+/// Checks periodically until the result is final (startup: any; liveness: unhealthy). `age` is the
+/// time since the container's start. Stops when dropped.
 pub async fn run<F>(spec: ProbeSpec, age: Duration, runner: &dyn CommandRunner, mut report: F)
 where
     F: FnMut(ProbeReport) + Send,
@@ -40,7 +40,9 @@ where
         if answer == Health::Unhealthy {
             report(ProbeReport::Failed(text.clone()));
         }
-        let Some(new) = counts.observe(answer) else { continue };
+        let Some(new) = counts.observe(answer) else {
+            continue;
+        };
         if verdict != Some(new) {
             verdict = Some(new);
             report(ProbeReport::Verdict(new, text));

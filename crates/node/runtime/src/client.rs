@@ -1,4 +1,5 @@
-//! Client of CRI's runtime service. It uses one HTTP/2 connection, opened on first use and again after it broke.
+//! Client of CRI's runtime service. It uses one HTTP/2 connection, opened on first use and again
+//! after it broke.
 
 use crate::error::{Result, RuntimeError};
 use crate::v1::image_service_client::ImageServiceClient;
@@ -11,7 +12,8 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
 const SHORT: Duration = Duration::from_secs(120);
-/// Timeout of calls that wait for CNI: upstream's limit for creating a sandbox is twice the usual one.
+/// Timeout of calls that wait for CNI: upstream's limit for creating a sandbox is twice the usual
+/// one.
 const LONG: Duration = Duration::from_secs(240);
 const MESSAGE: usize = 16 * 1024 * 1024;
 
@@ -37,10 +39,15 @@ impl Runtime {
     /// # Errors
     /// The endpoint is no Unix socket.
     pub fn new(endpoint: &str) -> Result<Self> {
-        let refuse = |why: &str| RuntimeError::Endpoint { endpoint: endpoint.to_owned(), why: why.to_owned() };
+        let refuse = |why: &str| RuntimeError::Endpoint {
+            endpoint: endpoint.to_owned(),
+            why: why.to_owned(),
+        };
         let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
         if !path.starts_with('/') {
-            return Err(refuse("give a Unix socket, for instance unix:///run/containerd/containerd.sock"));
+            return Err(refuse(
+                "give a Unix socket, for instance unix:///run/containerd/containerd.sock",
+            ));
         }
         let socket = PathBuf::from(path);
         let connector = {
@@ -51,7 +58,10 @@ impl Runtime {
             })
         };
         let endpoint = Endpoint::from_static("http://localhost");
-        Ok(Runtime { channel: endpoint.connect_with_connector_lazy(connector), socket })
+        Ok(Runtime {
+            channel: endpoint.connect_with_connector_lazy(connector),
+            socket,
+        })
     }
 
     /// Returns the socket's path.
@@ -69,7 +79,12 @@ impl Runtime {
 
     /// Returns name and version of the runtime.
     pub async fn version(&self) -> Result<VersionResponse> {
-        let request = limited(VersionRequest { version: "v1".into() }, Duration::from_secs(5));
+        let request = limited(
+            VersionRequest {
+                version: "v1".into(),
+            },
+            Duration::from_secs(5),
+        );
         Ok(self.runtime().version(request).await?.into_inner())
     }
 
@@ -81,33 +96,73 @@ impl Runtime {
 
     /// Creates and starts a pod's sandbox; returns its id.
     pub async fn run_sandbox(&self, config: PodSandboxConfig, handler: String) -> Result<String> {
-        let request = RunPodSandboxRequest { config: Some(config), runtime_handler: handler };
-        Ok(self.runtime().run_pod_sandbox(limited(request, LONG)).await?.into_inner().pod_sandbox_id)
+        let request = RunPodSandboxRequest {
+            config: Some(config),
+            runtime_handler: handler,
+        };
+        Ok(self
+            .runtime()
+            .run_pod_sandbox(limited(request, LONG))
+            .await?
+            .into_inner()
+            .pod_sandbox_id)
     }
 
     /// Stops a sandbox and releases its network; succeeds if it is already stopped.
     pub async fn stop_sandbox(&self, id: &str) -> Result<()> {
-        let request = StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        gone_is_done(self.runtime().stop_pod_sandbox(limited(request, LONG)).await)
+        let request = StopPodSandboxRequest {
+            pod_sandbox_id: id.to_owned(),
+        };
+        gone_is_done(
+            self.runtime()
+                .stop_pod_sandbox(limited(request, LONG))
+                .await,
+        )
     }
 
     /// Removes a sandbox and its containers; succeeds if it is already removed.
     pub async fn remove_sandbox(&self, id: &str) -> Result<()> {
-        let request = RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        gone_is_done(self.runtime().remove_pod_sandbox(limited(request, SHORT)).await)
+        let request = RemovePodSandboxRequest {
+            pod_sandbox_id: id.to_owned(),
+        };
+        gone_is_done(
+            self.runtime()
+                .remove_pod_sandbox(limited(request, SHORT))
+                .await,
+        )
     }
 
     /// Lists all sandboxes, or those of one pod.
     pub async fn sandboxes(&self, pod_uid: Option<&str>) -> Result<Vec<PodSandbox>> {
-        let filter = PodSandboxFilter { label_selector: selector(pod_uid), ..Default::default() };
-        let request = limited(ListPodSandboxRequest { filter: Some(filter) }, SHORT);
-        Ok(self.runtime().list_pod_sandbox(request).await?.into_inner().items)
+        let filter = PodSandboxFilter {
+            label_selector: selector(pod_uid),
+            ..Default::default()
+        };
+        let request = limited(
+            ListPodSandboxRequest {
+                filter: Some(filter),
+            },
+            SHORT,
+        );
+        Ok(self
+            .runtime()
+            .list_pod_sandbox(request)
+            .await?
+            .into_inner()
+            .items)
     }
 
     /// Returns a sandbox's full status.
     pub async fn sandbox_status(&self, id: &str) -> Result<PodSandboxStatus> {
-        let request = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
-        let answer = self.runtime().pod_sandbox_status(limited(request, SHORT)).await?.into_inner();
+        let request = PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_owned(),
+            verbose: false,
+        };
+        let answer = self
+            .runtime()
+            .pod_sandbox_status(limited(request, SHORT))
+            .await?
+            .into_inner();
         Ok(answer.status.unwrap_or_default())
     }
 
@@ -123,62 +178,123 @@ impl Runtime {
             config: Some(config),
             sandbox_config: Some(sandbox_config),
         };
-        Ok(self.runtime().create_container(limited(request, SHORT)).await?.into_inner().container_id)
+        Ok(self
+            .runtime()
+            .create_container(limited(request, SHORT))
+            .await?
+            .into_inner()
+            .container_id)
     }
 
     /// Starts a container.
     pub async fn start_container(&self, id: &str) -> Result<()> {
-        let request = StartContainerRequest { container_id: id.to_owned() };
-        self.runtime().start_container(limited(request, SHORT)).await?;
+        let request = StartContainerRequest {
+            container_id: id.to_owned(),
+        };
+        self.runtime()
+            .start_container(limited(request, SHORT))
+            .await?;
         Ok(())
     }
 
-    /// Sends the stop signal, and after `grace` the kill signal; returns when the container has exited.
+    /// Sends the stop signal, and after `grace` the kill signal; returns when the container has
+    /// exited.
     pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
         let timeout = i64::try_from(grace.as_secs_f64().ceil() as u64).unwrap_or(i64::MAX);
-        let request = StopContainerRequest { container_id: id.to_owned(), timeout };
-        gone_is_done(self.runtime().stop_container(limited(request, grace + SHORT)).await)
+        let request = StopContainerRequest {
+            container_id: id.to_owned(),
+            timeout,
+        };
+        gone_is_done(
+            self.runtime()
+                .stop_container(limited(request, grace + SHORT))
+                .await,
+        )
     }
 
     /// Removes a container; succeeds if it is already removed.
     pub async fn remove_container(&self, id: &str) -> Result<()> {
-        let request = RemoveContainerRequest { container_id: id.to_owned() };
-        gone_is_done(self.runtime().remove_container(limited(request, SHORT)).await)
+        let request = RemoveContainerRequest {
+            container_id: id.to_owned(),
+        };
+        gone_is_done(
+            self.runtime()
+                .remove_container(limited(request, SHORT))
+                .await,
+        )
     }
 
     /// Lists all containers, or those of one pod.
     pub async fn containers(&self, pod_uid: Option<&str>) -> Result<Vec<Container>> {
-        let filter = ContainerFilter { label_selector: selector(pod_uid), ..Default::default() };
-        let request = limited(ListContainersRequest { filter: Some(filter) }, SHORT);
-        Ok(self.runtime().list_containers(request).await?.into_inner().containers)
+        let filter = ContainerFilter {
+            label_selector: selector(pod_uid),
+            ..Default::default()
+        };
+        let request = limited(
+            ListContainersRequest {
+                filter: Some(filter),
+            },
+            SHORT,
+        );
+        Ok(self
+            .runtime()
+            .list_containers(request)
+            .await?
+            .into_inner()
+            .containers)
     }
 
     /// Returns a container's full status.
     pub async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
-        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-        let answer = self.runtime().container_status(limited(request, SHORT)).await?.into_inner();
+        let request = ContainerStatusRequest {
+            container_id: id.to_owned(),
+            verbose: false,
+        };
+        let answer = self
+            .runtime()
+            .container_status(limited(request, SHORT))
+            .await?
+            .into_inner();
         Ok(answer.status.unwrap_or_default())
     }
 
     /// Changes a running container's cgroup settings.
     pub async fn update_resources(&self, id: &str, linux: LinuxContainerResources) -> Result<()> {
-        let request =
-            UpdateContainerResourcesRequest { container_id: id.to_owned(), linux: Some(linux), ..Default::default() };
-        self.runtime().update_container_resources(limited(request, SHORT)).await?;
+        let request = UpdateContainerResourcesRequest {
+            container_id: id.to_owned(),
+            linux: Some(linux),
+            ..Default::default()
+        };
+        self.runtime()
+            .update_container_resources(limited(request, SHORT))
+            .await?;
         Ok(())
     }
 
     /// Notifies the runtime that a log file was rotated.
     pub async fn reopen_log(&self, id: &str) -> Result<()> {
-        let request = ReopenContainerLogRequest { container_id: id.to_owned() };
-        self.runtime().reopen_container_log(limited(request, SHORT)).await?;
+        let request = ReopenContainerLogRequest {
+            container_id: id.to_owned(),
+        };
+        self.runtime()
+            .reopen_container_log(limited(request, SHORT))
+            .await?;
         Ok(())
     }
 
     /// Runs a command to completion; a zero `timeout` waits without limit.
-    pub async fn exec_sync(&self, id: &str, command: &[String], timeout: Duration) -> Result<ExecOutput> {
+    pub async fn exec_sync(
+        &self,
+        id: &str,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<ExecOutput> {
         let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
-        let request = ExecSyncRequest { container_id: id.to_owned(), cmd: command.to_vec(), timeout: seconds };
+        let request = ExecSyncRequest {
+            container_id: id.to_owned(),
+            cmd: command.to_vec(),
+            timeout: seconds,
+        };
         let mut request = tonic::Request::new(request);
         if !timeout.is_zero() {
             // The runtime enforces `timeout`; this longer deadline covers a runtime that hangs.
@@ -187,29 +303,55 @@ impl Runtime {
         let answer = self.runtime().exec_sync(request).await?.into_inner();
         let mut output = answer.stdout;
         output.extend(answer.stderr);
-        Ok(ExecOutput { code: answer.exit_code, output })
+        Ok(ExecOutput {
+            code: answer.exit_code,
+            output,
+        })
     }
 
     /// Returns the runtime's streaming URL for a command.
     pub async fn exec(&self, request: ExecRequest) -> Result<String> {
-        Ok(self.runtime().exec(limited(request, SHORT)).await?.into_inner().url)
+        Ok(self
+            .runtime()
+            .exec(limited(request, SHORT))
+            .await?
+            .into_inner()
+            .url)
     }
 
     /// Returns the runtime's streaming URL for a container's main process.
     pub async fn attach(&self, request: AttachRequest) -> Result<String> {
-        Ok(self.runtime().attach(limited(request, SHORT)).await?.into_inner().url)
+        Ok(self
+            .runtime()
+            .attach(limited(request, SHORT))
+            .await?
+            .into_inner()
+            .url)
     }
 
     /// Returns the runtime's streaming URL for ports of a pod.
     pub async fn port_forward(&self, sandbox: &str, port: Vec<i32>) -> Result<String> {
-        let request = PortForwardRequest { pod_sandbox_id: sandbox.to_owned(), port };
-        Ok(self.runtime().port_forward(limited(request, SHORT)).await?.into_inner().url)
+        let request = PortForwardRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            port,
+        };
+        Ok(self
+            .runtime()
+            .port_forward(limited(request, SHORT))
+            .await?
+            .into_inner()
+            .url)
     }
 
     /// Returns the current resource usage of every container.
     pub async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
         let request = limited(ListContainerStatsRequest { filter: None }, SHORT);
-        Ok(self.runtime().list_container_stats(request).await?.into_inner().stats)
+        Ok(self
+            .runtime()
+            .list_container_stats(request)
+            .await?
+            .into_inner()
+            .stats)
     }
 }
 
@@ -220,7 +362,10 @@ pub(crate) fn limited<T>(message: T, limit: Duration) -> tonic::Request<T> {
 }
 
 fn selector(pod_uid: Option<&str>) -> std::collections::HashMap<String, String> {
-    pod_uid.map(|uid| (crate::labels::POD_UID.to_owned(), uid.to_owned())).into_iter().collect()
+    pod_uid
+        .map(|uid| (crate::labels::POD_UID.to_owned(), uid.to_owned()))
+        .into_iter()
+        .collect()
 }
 
 fn gone_is_done<T>(answer: std::result::Result<T, tonic::Status>) -> Result<()> {

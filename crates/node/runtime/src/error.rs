@@ -52,6 +52,9 @@ impl RuntimeError {
 
 impl From<tonic::Status> for RuntimeError {
     fn from(status: tonic::Status) -> Self {
-        RuntimeError::Call { code: status.code(), message: status.message().to_owned() }
+        RuntimeError::Call {
+            code: status.code(),
+            message: status.message().to_owned(),
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Event streams of container changes, so that the kubelet need not relist often.
 //!
-//! Three sources, best first: CRI's own `GetContainerEvents`; containerd's event stream, for containerd before 1.7,
-//! which lacks the CRI call but serves the stream on the same socket; none, so that the caller relists periodically.
+//! Three sources, best first: CRI's own `GetContainerEvents`; containerd's event stream, for
+//! containerd before 1.7, which lacks the CRI call but serves the stream on the same socket; none,
+//! so that the caller relists periodically.
 
 use crate::client::Runtime;
 use crate::error::Result;
@@ -52,23 +53,35 @@ impl Runtime {
     async fn cri_events(&self) -> Result<EventSource> {
         let mut client = self.runtime();
         let call = async move { client.get_container_events(GetEventsRequest {}).await };
-        Ok(EventSource { name: "CRI events", changes: opened(call, of_cri).await? })
+        Ok(EventSource {
+            name: "CRI events",
+            changes: opened(call, of_cri).await?,
+        })
     }
 
     async fn containerd_events(&self) -> Result<EventSource> {
         let topics = ["/tasks/exit", OUT_OF_MEMORY];
-        let filters = topics.iter().map(|topic| format!("topic==\"{topic}\",namespace==k8s.io")).collect();
+        let filters = topics
+            .iter()
+            .map(|topic| format!("topic==\"{topic}\",namespace==k8s.io"))
+            .collect();
         let mut client = EventsClient::new(self.channel.clone());
         let call = async move { client.subscribe(SubscribeRequest { filters }).await };
-        Ok(EventSource { name: "containerd's events", changes: opened(call, of_containerd).await? })
+        Ok(EventSource {
+            name: "containerd's events",
+            changes: opened(call, of_containerd).await?,
+        })
     }
 }
 
 type Answer<T> = std::result::Result<tonic::Response<tonic::Streaming<T>>, tonic::Status>;
 
-/// Opens a stream. gRPC servers in Go send headers with the first message only, so a call without a response after a
-/// moment counts as open; an unimplemented call fails at once.
-async fn opened<T, F>(call: F, change: fn(T) -> Option<Change>) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>>
+/// Opens a stream. gRPC servers in Go send headers with the first message only, so a call without a
+/// response after a moment counts as open; an unimplemented call fails at once.
+async fn opened<T, F>(
+    call: F,
+    change: fn(T) -> Option<Change>,
+) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>>
 where
     T: Send + 'static,
     F: Future<Output = Answer<T>> + Send + 'static,
@@ -82,12 +95,16 @@ where
         }
     };
     let mut later = Box::pin(later);
-    // Ready means headers or an error. A Go server reports an unimplemented call with its first message, hence the
-    // peek.
+    // Ready means headers or an error. A Go server reports an unimplemented call with its first
+    // message, hence the peek.
     let stream = match futures::poll!(&mut later) {
         std::task::Poll::Ready(answer) => {
             let mut stream = answer?.into_inner().peekable();
-            let first = tokio::time::timeout(std::time::Duration::from_millis(300), Pin::new(&mut stream).peek()).await;
+            let first = tokio::time::timeout(
+                std::time::Duration::from_millis(300),
+                Pin::new(&mut stream).peek(),
+            )
+            .await;
             if let Ok(Some(Err(status))) = first {
                 return Err(status.clone().into());
             }
@@ -105,14 +122,25 @@ where
     ))
 }
 
-/// Selects exits only: the kubelet itself creates and starts containers, so those events carry no news.
+/// Selects exits only: the kubelet itself creates and starts containers, so those events carry no
+/// news.
 fn of_cri(event: ContainerEventResponse) -> Option<Change> {
     let kind = ContainerEventType::try_from(event.container_event_type).ok()?;
-    if !matches!(kind, ContainerEventType::ContainerStoppedEvent | ContainerEventType::ContainerDeletedEvent) {
+    if !matches!(
+        kind,
+        ContainerEventType::ContainerStoppedEvent | ContainerEventType::ContainerDeletedEvent
+    ) {
         return None;
     }
-    let uid = event.pod_sandbox_status.and_then(|s| s.metadata).map(|m| m.uid);
-    Some(Change { id: event.container_id, pod_uid: uid.filter(|u| !u.is_empty()), out_of_memory: false })
+    let uid = event
+        .pod_sandbox_status
+        .and_then(|s| s.metadata)
+        .map(|m| m.uid);
+    Some(Change {
+        id: event.container_id,
+        pod_uid: uid.filter(|u| !u.is_empty()),
+        out_of_memory: false,
+    })
 }
 
 fn of_containerd(envelope: Envelope) -> Option<Change> {
@@ -120,7 +148,11 @@ fn of_containerd(envelope: Envelope) -> Option<Change> {
     let event = TaskEvent::decode(envelope.event?.value.as_slice()).ok()?;
     // containerd reports the exit of an exec process too, under the process's own id: ignored.
     let main = event.id.is_empty() || event.id == event.container_id;
-    main.then_some(Change { id: event.container_id, pod_uid: None, out_of_memory })
+    main.then_some(Change {
+        id: event.container_id,
+        pod_uid: None,
+        out_of_memory,
+    })
 }
 
 #[cfg(test)]
@@ -128,9 +160,19 @@ mod tests {
     use super::*;
 
     fn told(topic: &str, container: &str, process: &str) -> Option<Change> {
-        let event = TaskEvent { container_id: container.into(), id: process.into() };
-        let event = prost_types::Any { type_url: String::new(), value: event.encode_to_vec() };
-        of_containerd(Envelope { topic: topic.into(), event: Some(event), ..Envelope::default() })
+        let event = TaskEvent {
+            container_id: container.into(),
+            id: process.into(),
+        };
+        let event = prost_types::Any {
+            type_url: String::new(),
+            value: event.encode_to_vec(),
+        };
+        of_containerd(Envelope {
+            topic: topic.into(),
+            event: Some(event),
+            ..Envelope::default()
+        })
     }
 
     #[test]
@@ -141,14 +183,23 @@ mod tests {
             (ContainerEventType::ContainerStoppedEvent, true),
             (ContainerEventType::ContainerDeletedEvent, true),
         ] {
-            let event = ContainerEventResponse { container_event_type: kind as i32, ..Default::default() };
+            let event = ContainerEventResponse {
+                container_event_type: kind as i32,
+                ..Default::default()
+            };
             assert_eq!(of_cri(event).is_some(), want, "{kind:?}");
         }
     }
 
     #[test]
     fn events_of_containerd() {
-        let change = |out_of_memory| Some(Change { id: "c".into(), pod_uid: None, out_of_memory });
+        let change = |out_of_memory| {
+            Some(Change {
+                id: "c".into(),
+                pod_uid: None,
+                out_of_memory,
+            })
+        };
         assert_eq!(told("/tasks/exit", "c", "c"), change(false));
         assert_eq!(told("/tasks/oom", "c", ""), change(true));
         assert_eq!(told("/tasks/exit", "c", "a command run inside"), None);

@@ -20,7 +20,8 @@ impl FolderWatch {
         let changes = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::CLOSE_WRITE;
         let names = WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM | WatchFlags::DELETE;
         add_watch(&fd, folder, changes | names)?;
-        // An inotify descriptor reads like a pipe; only the type check of the checked constructor would fail.
+        // An inotify descriptor reads like a pipe; only the type check of the checked constructor
+        // would fail.
         Receiver::from_file_unchecked(File::from(fd)).map(FolderWatch)
     }
 

@@ -1,7 +1,8 @@
 //! Client of the container runtime: CRI v1 over a Unix socket, its events, and container log files.
 //!
-//! Invariant: this crate decides nothing. It passes CRI's own messages ([`v1`]); labels and annotations are
-//! upstream's, so that our kubelet and a stock kubelet each find the other's containers.
+//! Invariant: this crate decides nothing. It passes CRI's own messages ([`v1`]); labels and
+//! annotations are upstream's, so that our kubelet and a stock kubelet each find the other's
+//! containers.
 
 mod client;
 mod error;

@@ -1,4 +1,5 @@
-//! Container log files in CRI's format: `TIME stdout|stderr F|P TEXT`, where P marks a part of a longer line.
+//! Container log files in CRI's format: `TIME stdout|stderr F|P TEXT`, where P marks a part of a
+//! longer line.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -28,10 +29,16 @@ pub fn parse(line: &[u8]) -> Option<Record<'_>> {
     };
     let tags = parts.next()?;
     let partial = tags.split(|b| *b == b':').next() == Some(b"P");
-    Some(Record { time, stderr, partial, text: parts.next().unwrap_or_default() })
+    Some(Record {
+        time,
+        stderr,
+        partial,
+        text: parts.next().unwrap_or_default(),
+    })
 }
 
-/// Returns the end of a log: at most `lines` lines and `bytes` bytes of text, as a termination message.
+/// Returns the end of a log: at most `lines` lines and `bytes` bytes of text, as a termination
+/// message.
 ///
 /// # Errors
 /// The file can't be read.
@@ -59,8 +66,8 @@ pub fn tail(path: &Path, lines: usize, bytes: usize) -> io::Result<Vec<u8>> {
     Ok(text.split_off(cut))
 }
 
-/// Returns the byte offset at which the last `lines` whole lines of the file begin, and their number. Partial records
-/// of one line count once.
+/// Returns the byte offset at which the last `lines` whole lines of the file begin, and their
+/// number. Partial records of one line count once.
 ///
 /// # Errors
 /// The file can't be read.
@@ -77,7 +84,11 @@ pub fn tail_offset(file: &mut std::fs::File, lines: u64) -> io::Result<(u64, u64
         file.read_exact(&mut block)?;
         block.extend_from_slice(&tail);
         // Scans whole records of this window, from the last to the first.
-        let first_break = if from == 0 { Some(0) } else { block.iter().position(|b| *b == b'\n').map(|i| i + 1) };
+        let first_break = if from == 0 {
+            Some(0)
+        } else {
+            block.iter().position(|b| *b == b'\n').map(|i| i + 1)
+        };
         let Some(first) = first_break else {
             tail = block;
             continue;
@@ -115,7 +126,10 @@ mod tests {
     #[test]
     fn records_are_read() {
         let got = parse(b"T stdout P a b").unwrap();
-        assert_eq!((got.time, got.stderr, got.partial, got.text), ("T", false, true, b"a b".as_slice()));
+        assert_eq!(
+            (got.time, got.stderr, got.partial, got.text),
+            ("T", false, true, b"a b".as_slice())
+        );
         assert_eq!(parse(b"garbage"), None);
     }
 
@@ -134,8 +148,18 @@ mod tests {
             })
             .collect();
         let mut handle = file.reopen().unwrap();
-        for (lines, want) in [(0, LOG.len()), (1, starts[3]), (2, starts[1]), (3, 0), (9, 0)] {
-            assert_eq!(tail_offset(&mut handle, lines).unwrap().0, want as u64, "{lines} lines");
+        for (lines, want) in [
+            (0, LOG.len()),
+            (1, starts[3]),
+            (2, starts[1]),
+            (3, 0),
+            (9, 0),
+        ] {
+            assert_eq!(
+                tail_offset(&mut handle, lines).unwrap().0,
+                want as u64,
+                "{lines} lines"
+            );
         }
     }
 }

@@ -1,12 +1,14 @@
-//! Authentication and authorization: client certificates of the cluster's CA, tokens by TokenReview, permissions by
-//! SubjectAccessReview. Results of reviews are cached for a short time.
+//! Authentication and authorization: client certificates of the cluster's CA, tokens by
+//! TokenReview, permissions by SubjectAccessReview. Results of reviews are cached for a short time.
 
 use base_tls::ClientCa;
 use client::Client;
 use http::StatusCode;
 use http::request::Parts;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -71,18 +73,33 @@ impl Access {
     /// # Errors
     /// The CA file can't be used.
     pub fn new(options: AccessOptions, client: Option<Client>) -> Result<Self, base_tls::TlsError> {
-        let ca = options.client_ca.as_deref().map(ClientCa::load).transpose()?;
-        Ok(Access { options, ca, client, tokens: Mutex::default(), answers: Mutex::default() })
+        let ca = options
+            .client_ca
+            .as_deref()
+            .map(ClientCa::load)
+            .transpose()?;
+        Ok(Access {
+            options,
+            ca,
+            client,
+            tokens: Mutex::default(),
+            answers: Mutex::default(),
+        })
     }
 
     /// Authenticates and authorizes a request whose path is `segments`.
     pub(crate) async fn check(&self, parts: &Parts, segments: &Segments) -> Result<(), Failure> {
-        let user = self.user(parts).await.ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized"))?;
+        let user = self
+            .user(parts)
+            .await
+            .ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized"))?;
         if !self.options.authorize {
             return Ok(());
         }
         let Right { verb, subresource } = segments.right(&parts.method);
-        if self.allowed(&user, verb, subresource).await? || self.allowed(&user, verb, "proxy").await? {
+        if self.allowed(&user, verb, subresource).await?
+            || self.allowed(&user, verb, "proxy").await?
+        {
             return Ok(());
         }
         let message = format!(
@@ -97,9 +114,15 @@ impl Access {
         if let (Some(ca), Some(peer)) = (&self.ca, peer.filter(|p| !p.certificates.is_empty()))
             && ca.verify(&peer.certificates)
         {
-            return peer.certificates.first().and_then(|leaf| of_certificate(leaf));
+            return peer
+                .certificates
+                .first()
+                .and_then(|leaf| of_certificate(leaf));
         }
-        let header = parts.headers.get(http::header::AUTHORIZATION).and_then(|h| h.to_str().ok());
+        let header = parts
+            .headers
+            .get(http::header::AUTHORIZATION)
+            .and_then(|h| h.to_str().ok());
         if let Some(token) = header.and_then(|h| h.strip_prefix("Bearer ")) {
             return self.of_token(token.trim()).await;
         }
@@ -119,30 +142,67 @@ impl Access {
         {
             return user.clone();
         }
-        let spec = TokenReviewSpec { token: token.to_owned(), audiences: None };
-        let review = TokenReview { spec, ..TokenReview::default() };
-        let answer = self.client.as_ref()?.api::<TokenReview>().review(&review).await;
-        let status = answer.map_err(|e| tracing::warn!(error = %e, "a token can't be reviewed")).ok()?.status?;
-        let user = status.user.filter(|_| status.authenticated == Some(true)).map(|u| User {
-            name: u.username.unwrap_or_default(),
-            uid: u.uid.unwrap_or_default(),
-            groups: u.groups.unwrap_or_default(),
-        });
+        let spec = TokenReviewSpec {
+            token: token.to_owned(),
+            audiences: None,
+        };
+        let review = TokenReview {
+            spec,
+            ..TokenReview::default()
+        };
+        let answer = self
+            .client
+            .as_ref()?
+            .api::<TokenReview>()
+            .review(&review)
+            .await;
+        let status = answer
+            .map_err(|e| tracing::warn!(error = %e, "a token can't be reviewed"))
+            .ok()?
+            .status?;
+        let user = status
+            .user
+            .filter(|_| status.authenticated == Some(true))
+            .map(|u| User {
+                name: u.username.unwrap_or_default(),
+                uid: u.uid.unwrap_or_default(),
+                groups: u.groups.unwrap_or_default(),
+            });
         keep(&self.tokens, token.to_owned(), user.clone());
         user
     }
 
-    async fn allowed(&self, user: &User, verb: &'static str, subresource: &'static str) -> Result<bool, Failure> {
+    async fn allowed(
+        &self,
+        user: &User,
+        verb: &'static str,
+        subresource: &'static str,
+    ) -> Result<bool, Failure> {
         let question = (user.clone(), verb, subresource);
         if let Some((at, allowed)) = self.answers.lock().get(&question)
-            && at.elapsed() < if *allowed { self.options.kept.allowed } else { self.options.kept.denied }
+            && at.elapsed()
+                < if *allowed {
+                    self.options.kept.allowed
+                } else {
+                    self.options.kept.denied
+                }
         {
             return Ok(*allowed);
         }
-        let unavailable =
-            |why: String| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("Authorization error: {why}"));
-        let client = self.client.as_ref().ok_or_else(|| unavailable("no API server to ask".into()))?;
-        let answer = client.api::<SubjectAccessReview>().review(&self.review(user, verb, subresource)).await;
+        let unavailable = |why: String| {
+            Failure::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("Authorization error: {why}"),
+            )
+        };
+        let client = self
+            .client
+            .as_ref()
+            .ok_or_else(|| unavailable("no API server to ask".into()))?;
+        let answer = client
+            .api::<SubjectAccessReview>()
+            .review(&self.review(user, verb, subresource))
+            .await;
         let allowed = match answer {
             Ok(review) => review.status.is_some_and(|s| s.allowed),
             Err(e) => {
@@ -187,8 +247,15 @@ fn of_certificate(leaf: &[u8]) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let subject = certificate.subject();
     let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let mut groups: Vec<String> =
-        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_owned).collect();
+    let mut groups: Vec<String> = subject
+        .iter_organization()
+        .filter_map(|o| o.as_str().ok())
+        .map(str::to_owned)
+        .collect();
     groups.push("system:authenticated".into());
-    Some(User { name, uid: String::new(), groups })
+    Some(User {
+        name,
+        uid: String::new(),
+        groups,
+    })
 }

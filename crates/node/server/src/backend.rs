@@ -20,7 +20,10 @@ pub struct Failure {
 impl Failure {
     /// Creates a failure with this status.
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Failure { status, message: message.into() }
+        Failure {
+            status,
+            message: message.into(),
+        }
     }
 
     /// Creates a 404 failure.
@@ -99,11 +102,21 @@ pub trait Backend: Send + Sync + 'static {
     /// Returns the runtime's streaming URL for a command.
     async fn exec(&self, target: &StreamTarget, options: StreamOptions) -> Result<String, Failure>;
     /// Returns the runtime's streaming URL for a main process.
-    async fn attach(&self, target: &StreamTarget, options: StreamOptions) -> Result<String, Failure>;
+    async fn attach(
+        &self,
+        target: &StreamTarget,
+        options: StreamOptions,
+    ) -> Result<String, Failure>;
     /// Returns the runtime's streaming URL for ports.
-    async fn port_forward(&self, target: &StreamTarget, ports: Vec<i32>) -> Result<String, Failure>;
+    async fn port_forward(&self, target: &StreamTarget, ports: Vec<i32>)
+    -> Result<String, Failure>;
     /// Runs a command to completion; returns its output.
-    async fn run(&self, target: &StreamTarget, command: Vec<String>, limit: Duration) -> Result<Vec<u8>, Failure>;
+    async fn run(
+        &self,
+        target: &StreamTarget,
+        command: Vec<String>,
+        limit: Duration,
+    ) -> Result<Vec<u8>, Failure>;
     /// Returns resource usage of node and pods.
     async fn summary(&self) -> Value;
     /// Returns metrics of the kubelet itself.

@@ -1,8 +1,9 @@
-//! The kubelet's HTTPS server: authentication (client certificates, tokens), authorization (SubjectAccessReview),
-//! logs, streams, stats and metrics.
+//! The kubelet's HTTPS server: authentication (client certificates, tokens), authorization
+//! (SubjectAccessReview), logs, streams, stats and metrics.
 //!
-//! Invariant: no request is served before authentication and authorization, except the plain-text `/healthz` on
-//! localhost. A stream that runs a command needs `create`, whatever the HTTP method is.
+//! Invariant: no request is served before authentication and authorization, except the plain-text
+//! `/healthz` on localhost. A stream that runs a command needs `create`, whatever the HTTP method
+//! is.
 
 mod access;
 mod backend;

@@ -1,8 +1,9 @@
-//! `/containerLogs`: reads a log file from the requested position, and follows it while its container runs.
+//! `/containerLogs`: reads a log file from the requested position, and follows it while its
+//! container runs.
 //!
-//! Rotated files that still exist are read first: a log is complete as far as the node keeps it (stock kubelets
-//! return the newest file only). A follower keeps its file open: after a rotation it reads the old file to its end
-//! and continues with the new one of the same name.
+//! Rotated files that still exist are read first: a log is complete as far as the node keeps it
+//! (stock kubelets return the newest file only). A follower keeps its file open: after a rotation
+//! it reads the old file to its end and continues with the new one of the same name.
 
 use crate::backend::{Failure, LogQuery, LogSource};
 use crate::reply::Reply;
@@ -33,7 +34,12 @@ pub(crate) fn answer(source: LogSource, query: LogQuery, tasks: &Tasks) -> Resul
     let (sender, receiver) = mpsc::channel::<Bytes>(4);
     let shutdown = tasks.shutdown().clone();
     tasks.spawn_isolated("log", async move {
-        let reader = Reader { left: query.limit.unwrap_or(u64::MAX), query, pending: Vec::new(), fresh: true };
+        let reader = Reader {
+            left: query.limit.unwrap_or(u64::MAX),
+            query,
+            pending: Vec::new(),
+            fresh: true,
+        };
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = feed(source, files, reader, sender) => {}
@@ -41,17 +47,26 @@ pub(crate) fn answer(source: LogSource, query: LogQuery, tasks: &Tasks) -> Resul
     });
     let frames = receiver.map(|data| Ok(Frame::data(data)));
     let mut response = Response::new(BodyExt::boxed(StreamBody::new(frames)));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
     Ok(response)
 }
 
-/// Opens the files of a log from the requested position, in order, each positioned at its start of reading.
+/// Opens the files of a log from the requested position, in order, each positioned at its start of
+/// reading.
 fn parts(path: &Path, tail: Option<u64>) -> Result<VecDeque<File>, Failure> {
-    // Open the newest first: if it is rotated meanwhile it is listed among the others too, and nothing is lost.
+    // Open the newest first: if it is rotated meanwhile it is listed among the others too, and
+    // nothing is lost.
     let newest = open(path);
     let known = newest.as_ref().ok().and_then(inode);
-    let older = moved_away(path).into_iter().filter_map(|path| File::open(path).ok());
-    let older: Vec<File> = older.filter(|file| known.is_none() || inode(file) != known).collect();
+    let older = moved_away(path)
+        .into_iter()
+        .filter_map(|path| File::open(path).ok());
+    let older: Vec<File> = older
+        .filter(|file| known.is_none() || inode(file) != known)
+        .collect();
     let newest = match newest {
         // Rotated; the new file does not exist yet.
         Err(_) if !older.is_empty() => None,
@@ -62,7 +77,8 @@ fn parts(path: &Path, tail: Option<u64>) -> Result<VecDeque<File>, Failure> {
     for mut file in newest.into_iter().chain(older.into_iter().rev()) {
         if let Some(lines) = wanted {
             let (start, found) = tail_offset(&mut file, lines).map_err(|e| internal(&e))?;
-            file.seek(SeekFrom::Start(start)).map_err(|e| internal(&e))?;
+            file.seek(SeekFrom::Start(start))
+                .map_err(|e| internal(&e))?;
             wanted = Some(lines - found);
         }
         files.push_front(file);
@@ -75,11 +91,23 @@ fn parts(path: &Path, tail: Option<u64>) -> Result<VecDeque<File>, Failure> {
 
 /// Lists the rotated files of a log, oldest first, with their rotation time in seconds.
 fn moved_away(path: &Path) -> Vec<PathBuf> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Vec::new();
+    };
     let prefix = format!("{}.", name.to_string_lossy());
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<(u64, PathBuf)> = entries
-        .filter_map(|entry| Some((entry.file_name().to_str()?.strip_prefix(&prefix)?.parse().ok()?, entry.path())))
+        .filter_map(|entry| {
+            Some((
+                entry
+                    .file_name()
+                    .to_str()?
+                    .strip_prefix(&prefix)?
+                    .parse()
+                    .ok()?,
+                entry.path(),
+            ))
+        })
         .collect();
     found.sort();
     found.into_iter().map(|(_, path)| path).collect()
@@ -91,27 +119,43 @@ fn inode(file: &File) -> Option<u64> {
 
 fn open(path: &Path) -> Result<File, Failure> {
     File::open(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => {
-            Failure::not_found(format!("failed to open log file {:?}: no such file or directory", path.display()))
-        }
+        std::io::ErrorKind::NotFound => Failure::not_found(format!(
+            "failed to open log file {:?}: no such file or directory",
+            path.display()
+        )),
         _ => internal(&e),
     })
 }
 
 fn internal(e: &std::io::Error) -> Failure {
-    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("failed to read the log: {e}"))
+    Failure::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        format!("failed to read the log: {e}"),
+    )
 }
 
-async fn feed(source: LogSource, mut files: VecDeque<File>, mut reader: Reader, mut sender: mpsc::Sender<Bytes>) {
-    let Some(mut file) = files.pop_front() else { return };
-    let mut watch =
-        source.path.parent().filter(|_| reader.query.follow).and_then(|folder| FolderWatch::new(folder).ok());
+async fn feed(
+    source: LogSource,
+    mut files: VecDeque<File>,
+    mut reader: Reader,
+    mut sender: mpsc::Sender<Bytes>,
+) {
+    let Some(mut file) = files.pop_front() else {
+        return;
+    };
+    let mut watch = source
+        .path
+        .parent()
+        .filter(|_| reader.query.follow)
+        .and_then(|folder| FolderWatch::new(folder).ok());
     loop {
         // Check before reading: records written before the exit are then read in this round.
         let alive = reader.query.follow && (source.alive)();
         loop {
             let mut buffer = vec![0u8; CHUNK];
-            let Ok(count) = file.read(&mut buffer) else { return };
+            let Ok(count) = file.read(&mut buffer) else {
+                return;
+            };
             if count == 0 {
                 break;
             }
@@ -158,7 +202,11 @@ impl Reader {
         raw.extend_from_slice(data);
         let mut text = Vec::new();
         let whole = raw.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
-        for line in raw.get(..whole).unwrap_or_default().split_inclusive(|b| *b == b'\n') {
+        for line in raw
+            .get(..whole)
+            .unwrap_or_default()
+            .split_inclusive(|b| *b == b'\n')
+        {
             self.record(line, &mut text);
         }
         self.pending = raw.split_off(whole);
@@ -171,12 +219,19 @@ impl Reader {
     fn record(&mut self, line: &[u8], text: &mut Vec<u8>) {
         let Some(record) = parse(line) else { return };
         let begins = std::mem::replace(&mut self.fresh, !record.partial);
-        if self.query.stderr.is_some_and(|stderr| stderr != record.stderr) {
+        if self
+            .query
+            .stderr
+            .is_some_and(|stderr| stderr != record.stderr)
+        {
             return;
         }
         // A record at exactly that time is excluded.
         if let Some(since) = self.query.since
-            && record.time.parse::<jiff::Timestamp>().is_ok_and(|t| t <= since)
+            && record
+                .time
+                .parse::<jiff::Timestamp>()
+                .is_ok_and(|t| t <= since)
         {
             return;
         }
@@ -197,23 +252,52 @@ mod tests {
     use super::*;
 
     fn read(query: LogQuery, log: &str) -> String {
-        let mut reader = Reader { left: query.limit.unwrap_or(u64::MAX), query, pending: Vec::new(), fresh: true };
-        let text: Vec<u8> = log.as_bytes().chunks(7).flat_map(|c| reader.take(c)).collect();
+        let mut reader = Reader {
+            left: query.limit.unwrap_or(u64::MAX),
+            query,
+            pending: Vec::new(),
+            fresh: true,
+        };
+        let text: Vec<u8> = log
+            .as_bytes()
+            .chunks(7)
+            .flat_map(|c| reader.take(c))
+            .collect();
         String::from_utf8_lossy(&text).into_owned()
     }
 
     #[test]
     fn parts_of_a_log() {
-        let log =
-            "2026-01-01T00:00:01Z stdout F one\n2026-01-01T00:00:02Z stderr P t\n2026-01-01T00:00:02Z stderr F wo\n";
+        let log = "2026-01-01T00:00:01Z stdout F one\n2026-01-01T00:00:02Z stderr P t\n2026-01-01T00:00:02Z stderr F wo\n";
         let since = "2026-01-01T00:00:01Z".parse().ok();
         for (query, want) in [
             (LogQuery::default(), "one\ntwo\n"),
-            (LogQuery { since, ..LogQuery::default() }, "two\n"),
-            (LogQuery { limit: Some(5), ..LogQuery::default() }, "one\nt"),
-            (LogQuery { stderr: Some(false), ..LogQuery::default() }, "one\n"),
             (
-                LogQuery { timestamps: true, ..LogQuery::default() },
+                LogQuery {
+                    since,
+                    ..LogQuery::default()
+                },
+                "two\n",
+            ),
+            (
+                LogQuery {
+                    limit: Some(5),
+                    ..LogQuery::default()
+                },
+                "one\nt",
+            ),
+            (
+                LogQuery {
+                    stderr: Some(false),
+                    ..LogQuery::default()
+                },
+                "one\n",
+            ),
+            (
+                LogQuery {
+                    timestamps: true,
+                    ..LogQuery::default()
+                },
                 "2026-01-01T00:00:01Z one\n2026-01-01T00:00:02Z two\n",
             ),
         ] {
@@ -221,12 +305,15 @@ mod tests {
         }
     }
 
-    /// Returns the text served for a rotated log; its lines are numbers, eight of them in three files.
+    /// Returns the text served for a rotated log; its lines are numbers, eight of them in three
+    /// files.
     async fn of_rotated(query: LogQuery, newest: bool) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("0.log");
         let write = |path: &Path, numbers: std::ops::Range<u32>| {
-            let lines: String = numbers.map(|n| format!("2026-01-01T00:00:0{n}Z stdout F {n}\n")).collect();
+            let lines: String = numbers
+                .map(|n| format!("2026-01-01T00:00:0{n}Z stdout F {n}\n"))
+                .collect();
             std::fs::write(path, lines).unwrap();
         };
         write(&path.with_extension("log.999"), 0..3);
@@ -235,9 +322,16 @@ mod tests {
         if newest {
             write(&path, 6..8);
         }
-        let source = LogSource { path, alive: Box::new(|| false) };
-        let reply = answer(source, query, &Tasks::new(base_task::CancellationToken::new()))
-            .unwrap_or_else(|_| panic!("refused"));
+        let source = LogSource {
+            path,
+            alive: Box::new(|| false),
+        };
+        let reply = answer(
+            source,
+            query,
+            &Tasks::new(base_task::CancellationToken::new()),
+        )
+        .unwrap_or_else(|_| panic!("refused"));
         let body = reply.into_body().collect().await.unwrap().to_bytes();
         String::from_utf8_lossy(&body).replace('\n', "")
     }
@@ -246,8 +340,26 @@ mod tests {
     async fn a_rotated_log_is_whole() {
         assert_eq!(of_rotated(LogQuery::default(), true).await, "01234567");
         assert_eq!(of_rotated(LogQuery::default(), false).await, "012345");
-        for (tail, want) in [(0, ""), (1, "7"), (2, "67"), (3, "567"), (5, "34567"), (6, "234567"), (9, "01234567")] {
-            assert_eq!(of_rotated(LogQuery { tail: Some(tail), ..LogQuery::default() }, true).await, want);
+        for (tail, want) in [
+            (0, ""),
+            (1, "7"),
+            (2, "67"),
+            (3, "567"),
+            (5, "34567"),
+            (6, "234567"),
+            (9, "01234567"),
+        ] {
+            assert_eq!(
+                of_rotated(
+                    LogQuery {
+                        tail: Some(tail),
+                        ..LogQuery::default()
+                    },
+                    true
+                )
+                .await,
+                want
+            );
         }
     }
 }

@@ -12,13 +12,17 @@ pub(crate) type Body = BoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 pub(crate) type Reply = Response<Body>;
 
 pub(crate) fn body(data: impl Into<Bytes>) -> Body {
-    Full::new(data.into()).map_err(|never| match never {}).boxed()
+    Full::new(data.into())
+        .map_err(|never| match never {})
+        .boxed()
 }
 
 pub(crate) fn reply(status: StatusCode, kind: &'static str, data: impl Into<Bytes>) -> Reply {
     let mut response = Response::new(body(data));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 

@@ -1,7 +1,7 @@
 //! Maps path and method to a route and to the required permission.
 //!
-//! Invariant: the path is decoded once, and authorization and routing use the same [`Route`]. Authorizing the encoded
-//! path and routing the decoded one let `GET /%65xec/...` pass as a read.
+//! Invariant: the path is decoded once, and authorization and routing use the same [`Route`].
+//! Authorizing the encoded path and routing the decoded one let `GET /%65xec/...` pass as a read.
 
 use crate::backend::{Failure, StreamTarget};
 use http::{Method, StatusCode};
@@ -59,8 +59,8 @@ impl Segments {
         self.0.iter().map(String::as_str).collect()
     }
 
-    /// Returns the permission that a request needs. An unknown path needs one too, so that clients without
-    /// permissions learn nothing.
+    /// Returns the permission that a request needs. An unknown path needs one too, so that clients
+    /// without permissions learn nothing.
     pub(crate) fn right(&self, method: &Method) -> Right {
         let words = self.words();
         let first = words.first().copied().unwrap_or_default();
@@ -90,21 +90,28 @@ impl Segments {
     /// # Errors
     /// 404 for an unknown path, 405 for a method that the path does not have.
     pub(crate) fn route(&self, method: &Method) -> Result<Route, Failure> {
-        let route = self.find().ok_or_else(|| Failure::not_found("404 page not found"))?;
+        let route = self
+            .find()
+            .ok_or_else(|| Failure::not_found("404 page not found"))?;
         let methods: &[Method] = match route {
             Route::Stream(Stream::Run, _) => &[Method::POST],
             Route::Stream(..) => &[Method::GET, Method::POST],
             _ => &[Method::GET, Method::HEAD],
         };
         if !methods.contains(method) {
-            return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"));
+            return Err(Failure::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "405: Method Not Allowed",
+            ));
         }
         Ok(route)
     }
 
     fn find(&self) -> Option<Route> {
         Some(match self.words().as_slice() {
-            ["healthz" | "livez" | "readyz"] | ["healthz", "ping" | "syncloop" | "log"] => Route::Health,
+            ["healthz" | "livez" | "readyz"] | ["healthz", "ping" | "syncloop" | "log"] => {
+                Route::Health
+            }
             ["pods"] | ["runningpods"] => Route::Pods,
             ["metrics"] => Route::Metrics,
             ["metrics", "resource"] => Route::ResourceMetrics { cadvisor: false },
@@ -112,12 +119,18 @@ impl Segments {
             ["metrics", "probes"] => Route::ProbeMetrics,
             ["stats"] | ["stats", "summary"] => Route::Stats,
             ["configz"] => Route::Configz,
-            ["containerLogs", namespace, pod, container] => Route::Log(target(namespace, pod, None, container)),
-            ["portForward", namespace, pod] => Route::Stream(Stream::PortForward, target(namespace, pod, None, "")),
+            ["containerLogs", namespace, pod, container] => {
+                Route::Log(target(namespace, pod, None, container))
+            }
+            ["portForward", namespace, pod] => {
+                Route::Stream(Stream::PortForward, target(namespace, pod, None, ""))
+            }
             ["portForward", namespace, pod, uid] => {
                 Route::Stream(Stream::PortForward, target(namespace, pod, Some(uid), ""))
             }
-            [word, namespace, pod, container] => Route::Stream(command(word)?, target(namespace, pod, None, container)),
+            [word, namespace, pod, container] => {
+                Route::Stream(command(word)?, target(namespace, pod, None, container))
+            }
             [word, namespace, pod, uid, container] => {
                 Route::Stream(command(word)?, target(namespace, pod, Some(uid), container))
             }
@@ -151,10 +164,23 @@ mod tests {
 
     #[test]
     fn commands_need_create_in_every_spelling_and_by_every_method() {
-        for path in ["/exec/ns/p/c", "/%65xec/ns/p/c", "//exec/ns/p/c", "/%72un/ns/p/c", "/attach/ns/p/u/c"] {
+        for path in [
+            "/exec/ns/p/c",
+            "/%65xec/ns/p/c",
+            "//exec/ns/p/c",
+            "/%72un/ns/p/c",
+            "/attach/ns/p/u/c",
+        ] {
             for method in [Method::GET, Method::HEAD, Method::POST] {
                 let right = Segments::decode(path).right(&method);
-                assert_eq!(right, Right { verb: "create", subresource: "proxy" }, "{method} {path}");
+                assert_eq!(
+                    right,
+                    Right {
+                        verb: "create",
+                        subresource: "proxy"
+                    },
+                    "{method} {path}"
+                );
             }
         }
     }
@@ -162,7 +188,17 @@ mod tests {
     #[test]
     fn whatever_runs_a_command_needs_create() {
         // A double-encoded path is decoded once, by both.
-        let first = ["exec", "%65xec", "e%78ec", "%2565xec", "run", "r%75n", "%2Frun", "attach", "portForward"];
+        let first = [
+            "exec",
+            "%65xec",
+            "e%78ec",
+            "%2565xec",
+            "run",
+            "r%75n",
+            "%2Frun",
+            "attach",
+            "portForward",
+        ];
         for word in first {
             for method in [Method::GET, Method::POST] {
                 let segments = Segments::decode(&format!("/{word}/ns/p/c"));
@@ -184,7 +220,14 @@ mod tests {
             ("/healthz", "healthz"),
         ] {
             let segments = Segments::decode(path);
-            assert_eq!(segments.right(&Method::GET), Right { verb: "get", subresource }, "{path}");
+            assert_eq!(
+                segments.right(&Method::GET),
+                Right {
+                    verb: "get",
+                    subresource
+                },
+                "{path}"
+            );
             assert!(segments.route(&Method::GET).is_ok(), "{path}");
         }
     }

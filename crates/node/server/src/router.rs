@@ -28,10 +28,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates a server of `backend`, guarded by `access`; streams run in `tasks`. Without `debugging` (upstream's
-    /// `enableDebuggingHandlers`) streams and logs are rejected.
-    pub fn new(access: Access, backend: Arc<dyn Backend>, tasks: Tasks, debugging: bool) -> Arc<Self> {
-        Arc::new(Server { access, backend, tasks, debugging })
+    /// Creates a server of `backend`, guarded by `access`; streams run in `tasks`. Without
+    /// `debugging` (upstream's `enableDebuggingHandlers`) streams and logs are rejected.
+    pub fn new(
+        access: Access,
+        backend: Arc<dyn Backend>,
+        tasks: Tasks,
+        debugging: bool,
+    ) -> Arc<Self> {
+        Arc::new(Server {
+            access,
+            backend,
+            tasks,
+            debugging,
+        })
     }
 
     /// Serves until `shutdown`.
@@ -57,7 +67,10 @@ impl Server {
             };
             Ok::<_, Infallible>(answer)
         });
-        let options = base_serve::Options { drain: Duration::from_millis(100), ..base_serve::Options::default() };
+        let options = base_serve::Options {
+            drain: Duration::from_millis(100),
+            ..base_serve::Options::default()
+        };
         base_serve::serve(listener, options, service, shutdown).await;
     }
 
@@ -68,10 +81,15 @@ impl Server {
             return e.into();
         }
         match segments.route(&parts.method) {
-            Ok(route) if route.is_debugging() && !self.debugging => {
-                Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.").into()
-            }
-            Ok(route) => self.reply(route, Request::from_parts(parts, body)).await.unwrap_or_else(Reply::from),
+            Ok(route) if route.is_debugging() && !self.debugging => Failure::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "Debug endpoints are disabled.",
+            )
+            .into(),
+            Ok(route) => self
+                .reply(route, Request::from_parts(parts, body))
+                .await
+                .unwrap_or_else(Reply::from),
             Err(e) => e.into(),
         }
     }
@@ -82,12 +100,16 @@ impl Server {
             Route::Health => text("ok"),
             Route::Pods => json(&self.backend.pods()),
             Route::Metrics => reply(StatusCode::OK, OPEN_METRICS, self.backend.metrics()),
-            Route::ResourceMetrics { cadvisor } => {
-                reply(StatusCode::OK, PLAIN_METRICS, self.backend.resource_metrics(cadvisor).await)
-            }
+            Route::ResourceMetrics { cadvisor } => reply(
+                StatusCode::OK,
+                PLAIN_METRICS,
+                self.backend.resource_metrics(cadvisor).await,
+            ),
             Route::ProbeMetrics => reply(StatusCode::OK, PLAIN_METRICS, ""),
             Route::Stats => json(&self.backend.summary().await),
-            Route::Configz => json(&serde_json::json!({"kubeletconfig": self.backend.configuration()})),
+            Route::Configz => {
+                json(&serde_json::json!({"kubeletconfig": self.backend.configuration()}))
+            }
             Route::Log(target) => {
                 let query = log_query(&query)?;
                 let source = self.backend.log(&target, &query)?;
@@ -105,15 +127,27 @@ impl Server {
         request: Request<Incoming>,
     ) -> Result<Reply, Failure> {
         if kind == Stream::Run {
-            let command = query.all("cmd").iter().flat_map(|c| c.split_whitespace()).map(str::to_owned).collect();
-            let output = self.backend.run(target, command, Duration::from_secs(60)).await?;
+            let command = query
+                .all("cmd")
+                .iter()
+                .flat_map(|c| c.split_whitespace())
+                .map(str::to_owned)
+                .collect();
+            let output = self
+                .backend
+                .run(target, command, Duration::from_secs(60))
+                .await?;
             return Ok(text(output));
         }
         stream::refuse_unknown_protocols(&request)?;
         let url = match kind {
             Stream::PortForward => {
-                let ports =
-                    query.all("port").iter().flat_map(|p| p.split(',')).filter_map(|p| p.parse().ok()).collect();
+                let ports = query
+                    .all("port")
+                    .iter()
+                    .flat_map(|p| p.split(','))
+                    .filter_map(|p| p.parse().ok())
+                    .collect();
                 self.backend.port_forward(target, ports).await?
             }
             Stream::Attach => self.backend.attach(target, options(query)?).await?,
@@ -132,25 +166,38 @@ fn options(query: &Query) -> Result<StreamOptions, Failure> {
         tty: query.flag("tty"),
     };
     if !options.stdin && !options.stdout && !options.stderr {
-        return Err(Failure::bad("you must specify at least 1 of stdin, stdout, stderr"));
+        return Err(Failure::bad(
+            "you must specify at least 1 of stdin, stdout, stderr",
+        ));
     }
     // A terminal merges both outputs into one.
-    Ok(StreamOptions { stderr: options.stderr && !options.tty, ..options })
+    Ok(StreamOptions {
+        stderr: options.stderr && !options.tty,
+        ..options
+    })
 }
 
 fn log_query(query: &Query) -> Result<LogQuery, Failure> {
     let number = |key: &str| match query.one(key) {
         None => Ok(None),
-        Some(text) => text.parse::<u64>().map(Some).map_err(|_| Failure::bad(format!("{key}: {text:?} is no number"))),
+        Some(text) => text
+            .parse::<u64>()
+            .map(Some)
+            .map_err(|_| Failure::bad(format!("{key}: {text:?} is no number"))),
     };
     let since_time = match query.one("sinceTime") {
-        Some(text) => {
-            Some(text.parse::<Timestamp>().map_err(|_| Failure::bad(format!("sinceTime: {text:?} is no time")))?)
-        }
+        Some(text) => Some(
+            text.parse::<Timestamp>()
+                .map_err(|_| Failure::bad(format!("sinceTime: {text:?} is no time")))?,
+        ),
         None => None,
     };
     let seconds = number("sinceSeconds")?.and_then(|s| i64::try_from(s).ok());
-    let since = seconds.and_then(|s| Timestamp::now().checked_sub(SignedDuration::from_secs(s)).ok());
+    let since = seconds.and_then(|s| {
+        Timestamp::now()
+            .checked_sub(SignedDuration::from_secs(s))
+            .ok()
+    });
     Ok(LogQuery {
         follow: query.flag("follow"),
         previous: query.flag("previous"),
@@ -171,15 +218,26 @@ pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
     fn of(text: &str) -> Self {
-        Query(url::form_urlencoded::parse(text.as_bytes()).into_owned().collect())
+        Query(
+            url::form_urlencoded::parse(text.as_bytes())
+                .into_owned()
+                .collect(),
+        )
     }
 
     fn all(&self, key: &str) -> Vec<String> {
-        self.0.iter().filter(|(k, _)| k == key).map(|(_, v)| v.clone()).collect()
+        self.0
+            .iter()
+            .filter(|(k, _)| k == key)
+            .map(|(_, v)| v.clone())
+            .collect()
     }
 
     fn one(&self, key: &str) -> Option<String> {
-        self.0.iter().find(|(k, v)| k == key && !v.is_empty()).map(|(_, v)| v.clone())
+        self.0
+            .iter()
+            .find(|(k, v)| k == key && !v.is_empty())
+            .map(|(_, v)| v.clone())
     }
 
     fn flag(&self, key: &str) -> bool {

@@ -1,8 +1,9 @@
-//! Streams (exec, attach, port-forward): forwards the client's upgrade to the runtime's own streaming server, then
-//! copies bytes in both directions. So every protocol of the runtime works (SPDY, WebSocket up to v4).
+//! Streams (exec, attach, port-forward): forwards the client's upgrade to the runtime's own
+//! streaming server, then copies bytes in both directions. So every protocol of the runtime works
+//! (SPDY, WebSocket up to v4).
 //!
-//! A WebSocket subprotocol that the runtime does not support is rejected before anything starts; clients then fall
-//! back.
+//! A WebSocket subprotocol that the runtime does not support is rejected before anything starts;
+//! clients then fall back.
 
 use crate::backend::Failure;
 use crate::reply::{Body, Reply, body};
@@ -30,7 +31,13 @@ const KNOWN: [&str; 8] = [
 
 /// Rejects WebSocket subprotocols that only newer runtimes support.
 pub(crate) fn refuse_unknown_protocols(request: &Request<Incoming>) -> Result<(), Failure> {
-    let header = |name: &str| request.headers().get(name).and_then(|h| h.to_str().ok()).unwrap_or_default();
+    let header = |name: &str| {
+        request
+            .headers()
+            .get(name)
+            .and_then(|h| h.to_str().ok())
+            .unwrap_or_default()
+    };
     let upgrade = header("upgrade").to_ascii_lowercase();
     if upgrade.is_empty() {
         return Err(Failure::bad("Upgrade request required"));
@@ -39,21 +46,35 @@ pub(crate) fn refuse_unknown_protocols(request: &Request<Incoming>) -> Result<()
         return Ok(());
     }
     let offered = header("sec-websocket-protocol");
-    if offered.split(',').map(str::trim).any(|p| KNOWN.contains(&p)) {
+    if offered
+        .split(',')
+        .map(str::trim)
+        .any(|p| KNOWN.contains(&p))
+    {
         return Ok(());
     }
-    Err(Failure::new(StatusCode::FORBIDDEN, format!("unable to upgrade: unsupported protocols {offered:?}")))
+    Err(Failure::new(
+        StatusCode::FORBIDDEN,
+        format!("unable to upgrade: unsupported protocols {offered:?}"),
+    ))
 }
 
 /// Forwards the request to the runtime's server at `url`.
-pub(crate) async fn pass(url: &str, mut request: Request<Incoming>, tasks: &Tasks) -> Result<Reply, Failure> {
+pub(crate) async fn pass(
+    url: &str,
+    mut request: Request<Incoming>,
+    tasks: &Tasks,
+) -> Result<Reply, Failure> {
     let url = Url::parse(url).map_err(|e| bad_gateway(format!("the runtime's URL: {e}")))?;
     let host = url.host_str().unwrap_or("127.0.0.1").to_owned();
     let port = url.port_or_known_default().unwrap_or(80);
-    let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|e| bad_gateway(e.to_string()))?;
+    let stream = TcpStream::connect((host.as_str(), port))
+        .await
+        .map_err(|e| bad_gateway(e.to_string()))?;
     let _ = stream.set_nodelay(true);
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| bad_gateway(e.to_string()))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|e| bad_gateway(e.to_string()))?;
     let shutdown = tasks.shutdown().clone();
     tasks.spawn_isolated("connection to the runtime", async move {
         tokio::select! {
@@ -65,8 +86,10 @@ pub(crate) async fn pass(url: &str, mut request: Request<Incoming>, tasks: &Task
             }
         }
     });
-    let answer =
-        sender.send_request(outgoing(&url, &host, port, &request)?).await.map_err(|e| bad_gateway(e.to_string()))?;
+    let answer = sender
+        .send_request(outgoing(&url, &host, port, &request)?)
+        .await
+        .map_err(|e| bad_gateway(e.to_string()))?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return refused(answer).await;
     }
@@ -99,10 +122,18 @@ async fn relay(client: OnUpgrade, runtime: OnUpgrade) {
 }
 
 fn bad_gateway(why: String) -> Failure {
-    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, format!("error dialing the runtime: {why}"))
+    Failure::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        format!("error dialing the runtime: {why}"),
+    )
 }
 
-fn outgoing(url: &Url, host: &str, port: u16, request: &Request<Incoming>) -> Result<Request<Empty<Bytes>>, Failure> {
+fn outgoing(
+    url: &Url,
+    host: &str,
+    port: u16,
+    request: &Request<Incoming>,
+) -> Result<Request<Empty<Bytes>>, Failure> {
     let path = match url.query() {
         Some(query) => format!("{}?{query}", url.path()),
         None => url.path().to_owned(),
@@ -114,7 +145,12 @@ fn outgoing(url: &Url, host: &str, port: u16, request: &Request<Incoming>) -> Re
         .map_err(|e| bad_gateway(e.to_string()))?;
     let mut headers: HeaderMap = request.headers().clone();
     // The client's credentials are for the kubelet; the runtime must not get them.
-    for name in [http::header::AUTHORIZATION, http::header::COOKIE, CONTENT_LENGTH, HOST] {
+    for name in [
+        http::header::AUTHORIZATION,
+        http::header::COOKIE,
+        CONTENT_LENGTH,
+        HOST,
+    ] {
         headers.remove(name);
     }
     if let Ok(value) = format!("{host}:{port}").parse() {
@@ -127,11 +163,23 @@ fn outgoing(url: &Url, host: &str, port: u16, request: &Request<Incoming>) -> Re
 /// Returns a response other than an upgrade to the client, and closes the connection.
 async fn refused(answer: Response<Incoming>) -> Result<Reply, Failure> {
     let (mut parts, incoming) = answer.into_parts();
-    let data = Limited::new(incoming, 64 * 1024).collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+    let data = Limited::new(incoming, 64 * 1024)
+        .collect()
+        .await
+        .map(|b| b.to_bytes())
+        .unwrap_or_default();
     if parts.status.is_success() || parts.status.is_redirection() {
-        return Err(bad_gateway(format!("the runtime answered {}", parts.status)));
+        return Err(bad_gateway(format!(
+            "the runtime answered {}",
+            parts.status
+        )));
     }
-    for name in [UPGRADE, CONNECTION, CONTENT_LENGTH, http::header::TRANSFER_ENCODING] {
+    for name in [
+        UPGRADE,
+        CONNECTION,
+        CONTENT_LENGTH,
+        http::header::TRANSFER_ENCODING,
+    ] {
         parts.headers.remove(name);
     }
     let body: Body = body(data);

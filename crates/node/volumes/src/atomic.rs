@@ -1,8 +1,9 @@
-//! Directories whose whole content changes at once (ConfigMap, Secret, downward API and projected volumes).
+//! Directories whose whole content changes at once (ConfigMap, Secret, downward API and projected
+//! volumes).
 //!
-//! Files live in a hidden directory with a time in its name; `..data` is a symbolic link to it, and each visible entry
-//! is a symbolic link through `..data`. Changing the content is one rename of `..data`: readers see all of the old
-//! files or all of the new ones.
+//! Files live in a hidden directory with a time in its name; `..data` is a symbolic link to it, and
+//! each visible entry is a symbolic link through `..data`. Changing the content is one rename of
+//! `..data`: readers see all of the old files or all of the new ones.
 
 use crate::error::{Context, Result, VolumeError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +29,8 @@ pub struct PayloadFile {
 /// Files by their path within the volume.
 pub type Payload = BTreeMap<String, PayloadFile>;
 
-/// Makes `dir` hold exactly `payload`; `gid`, if given, owns everything. Returns true if something changed.
+/// Makes `dir` hold exactly `payload`; `gid`, if given, owns everything. Returns true if something
+/// changed.
 ///
 /// # Errors
 /// A path outside the volume, or a failed file operation.
@@ -59,17 +61,24 @@ pub fn write_payload(dir: &Path, payload: &Payload, gid: Option<u32>) -> Result<
 
 fn version_name() -> String {
     static SERIAL: AtomicU64 = AtomicU64::new(0);
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     format!("..{}.{:09}_{serial}", now.as_secs(), now.subsec_nanos())
 }
 
 fn check_path(path: &str) -> Result<()> {
-    let inside = !path.is_empty() && Path::new(path).components().all(|c| matches!(c, Component::Normal(_)));
+    let inside = !path.is_empty()
+        && Path::new(path)
+            .components()
+            .all(|c| matches!(c, Component::Normal(_)));
     if inside && !path.starts_with("..") {
         return Ok(());
     }
-    Err(VolumeError::Refused(format!("invalid path {path:?}: it must stay within the volume and not start with '..'")))
+    Err(VolumeError::Refused(format!(
+        "invalid path {path:?}: it must stay within the volume and not start with '..'"
+    )))
 }
 
 fn set_mode(path: &Path, mode: u32) -> Result<()> {
@@ -79,7 +88,11 @@ fn set_mode(path: &Path, mode: u32) -> Result<()> {
 fn write_file(root: &Path, path: &str, file: &PayloadFile, gid: Option<u32>) -> Result<()> {
     let full = root.join(path);
     let mut parent = root.to_owned();
-    for component in Path::new(path).parent().into_iter().flat_map(Path::components) {
+    for component in Path::new(path)
+        .parent()
+        .into_iter()
+        .flat_map(Path::components)
+    {
         parent.push(component);
         if !parent.exists() {
             fs::create_dir(&parent).at("create", &parent)?;
@@ -122,17 +135,25 @@ fn link_entries(dir: &Path, payload: &Payload) -> Result<()> {
 }
 
 fn up_to_date(dir: &Path, payload: &Payload) -> bool {
-    let Ok(data) = fs::canonicalize(dir.join(DATA)) else { return false };
+    let Ok(data) = fs::canonicalize(dir.join(DATA)) else {
+        return false;
+    };
     let mut found = BTreeMap::new();
     if collect(&data, &data, &mut found).is_err() || found.len() != payload.len() {
         return false;
     }
-    payload
-        .iter()
-        .all(|(path, file)| found.get(path).is_some_and(|(data, mode)| data == &file.data && *mode == file.mode))
+    payload.iter().all(|(path, file)| {
+        found
+            .get(path)
+            .is_some_and(|(data, mode)| data == &file.data && *mode == file.mode)
+    })
 }
 
-fn collect(root: &Path, dir: &Path, found: &mut BTreeMap<String, (Vec<u8>, u32)>) -> std::io::Result<()> {
+fn collect(
+    root: &Path,
+    dir: &Path,
+    found: &mut BTreeMap<String, (Vec<u8>, u32)>,
+) -> std::io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
@@ -140,8 +161,18 @@ fn collect(root: &Path, dir: &Path, found: &mut BTreeMap<String, (Vec<u8>, u32)>
             continue;
         }
         let path = entry.path();
-        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
-        found.insert(name, (fs::read(&path)?, entry.metadata()?.permissions().mode() & 0o7777));
+        let name = path
+            .strip_prefix(root)
+            .unwrap_or(&path)
+            .to_string_lossy()
+            .into_owned();
+        found.insert(
+            name,
+            (
+                fs::read(&path)?,
+                entry.metadata()?.permissions().mode() & 0o7777,
+            ),
+        );
     }
     Ok(())
 }
@@ -152,8 +183,15 @@ mod tests {
     use super::*;
 
     fn payload(files: &[(&str, &str)]) -> Payload {
-        let file = |data: &str| PayloadFile { data: data.into(), mode: 0o644, uid: None };
-        files.iter().map(|(path, data)| ((*path).to_owned(), file(data))).collect()
+        let file = |data: &str| PayloadFile {
+            data: data.into(),
+            mode: 0o644,
+            uid: None,
+        };
+        files
+            .iter()
+            .map(|(path, data)| ((*path).to_owned(), file(data)))
+            .collect()
     }
 
     #[test]
@@ -161,11 +199,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         assert!(write_payload(root, &payload(&[("a", "1"), ("sub/b", "2")]), None).unwrap());
-        assert!(!write_payload(root, &payload(&[("a", "1"), ("sub/b", "2")]), None).unwrap(), "nothing changed");
+        assert!(
+            !write_payload(root, &payload(&[("a", "1"), ("sub/b", "2")]), None).unwrap(),
+            "nothing changed"
+        );
         assert_eq!(fs::read_to_string(root.join("sub/b")).unwrap(), "2");
         assert!(write_payload(root, &payload(&[("c", "3")]), None).unwrap());
-        let mut names: Vec<String> =
-            fs::read_dir(root).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = fs::read_dir(root)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names.retain(|n| !n.starts_with("..1") && !n.starts_with("..2"));
         assert_eq!(names, ["..data", "c"]);
@@ -176,7 +219,10 @@ mod tests {
     fn paths_stay_inside() {
         let dir = tempfile::tempdir().unwrap();
         for path in ["../x", "/x", "a/../../x", "..data", ""] {
-            assert!(write_payload(dir.path(), &payload(&[(path, "")]), None).is_err(), "{path}");
+            assert!(
+                write_payload(dir.path(), &payload(&[(path, "")]), None).is_err(),
+                "{path}"
+            );
         }
     }
 }

@@ -31,6 +31,10 @@ pub(crate) trait Context<T> {
 
 impl<T, E: Into<std::io::Error>> Context<T> for std::result::Result<T, E> {
     fn at(self, action: &'static str, path: &Path) -> Result<T> {
-        self.map_err(|e| VolumeError::Io { action, path: path.to_owned(), source: e.into() })
+        self.map_err(|e| VolumeError::Io {
+            action,
+            path: path.to_owned(),
+            source: e.into(),
+        })
     }
 }

@@ -25,12 +25,19 @@ pub fn check_host_path(path: &Path, kind: &str) -> Result<()> {
         "Socket" => (is(FileTypeExt::is_socket), "socket file"),
         "CharDevice" => (is(FileTypeExt::is_char_device), "character device"),
         "BlockDevice" => (is(FileTypeExt::is_block_device), "block device"),
-        other => return Err(VolumeError::Refused(format!("unknown hostPath type {other:?}"))),
+        other => {
+            return Err(VolumeError::Refused(format!(
+                "unknown hostPath type {other:?}"
+            )));
+        }
     };
     if fits {
         return Ok(());
     }
-    Err(VolumeError::Refused(format!("hostPath type check failed: {} is not a {wanted}", path.display())))
+    Err(VolumeError::Refused(format!(
+        "hostPath type check failed: {} is not a {wanted}",
+        path.display()
+    )))
 }
 
 fn make_directory(path: &Path) -> Result<()> {
@@ -39,8 +46,13 @@ fn make_directory(path: &Path) -> Result<()> {
 }
 
 fn make_file(path: &Path) -> Result<()> {
-    let made = fs::OpenOptions::new().create(true).append(true).open(path).at("create", path)?;
-    made.set_permissions(fs::Permissions::from_mode(0o644)).at("set mode of", path)
+    let made = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .at("create", path)?;
+    made.set_permissions(fs::Permissions::from_mode(0o644))
+        .at("set mode of", path)
 }
 
 #[cfg(test)]
@@ -65,7 +77,11 @@ mod tests {
             ("f", "Nonsense", false),
         ];
         for (name, kind, want) in cases {
-            assert_eq!(check_host_path(&at(name), kind).is_ok(), want, "{name} as {kind:?}");
+            assert_eq!(
+                check_host_path(&at(name), kind).is_ok(),
+                want,
+                "{name} as {kind:?}"
+            );
         }
     }
 }

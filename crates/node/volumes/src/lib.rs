@@ -1,7 +1,8 @@
 //! Volumes on the node's file system: contents written atomically, mounts, ownership, sub-paths.
 //!
-//! Invariant: a path that a container can write to is never resolved by name through symbolic links. Sub-paths are
-//! resolved beneath a file descriptor, and contents are written into a directory of the kubelet's own.
+//! Invariant: a path that a container can write to is never resolved by name through symbolic
+//! links. Sub-paths are resolved beneath a file descriptor, and contents are written into a
+//! directory of the kubelet's own.
 
 mod atomic;
 mod error;

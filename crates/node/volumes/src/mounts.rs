@@ -1,4 +1,5 @@
-//! Mounts and unmounts. A node that may not mount (simulated runtime, no root) uses plain directories.
+//! Mounts and unmounts. A node that may not mount (simulated runtime, no root) uses plain
+//! directories.
 
 use crate::error::{Context, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -15,8 +16,8 @@ pub enum Mounter {
 }
 
 impl Mounter {
-    /// Mounts a tmpfs at `path` (created if missing), of at most `size` bytes if given. Returns false if it was
-    /// already mounted.
+    /// Mounts a tmpfs at `path` (created if missing), of at most `size` bytes if given. Returns
+    /// false if it was already mounted.
     ///
     /// # Errors
     /// The mount fails.
@@ -26,7 +27,14 @@ impl Mounter {
             return Ok(false);
         }
         let options = size.map(|bytes| format!("size={bytes}"));
-        mount(Some("tmpfs"), path, Some("tmpfs"), MsFlags::empty(), options.as_deref()).at("mount a tmpfs on", path)?;
+        mount(
+            Some("tmpfs"),
+            path,
+            Some("tmpfs"),
+            MsFlags::empty(),
+            options.as_deref(),
+        )
+        .at("mount a tmpfs on", path)?;
         Ok(true)
     }
 
@@ -38,7 +46,14 @@ impl Mounter {
         if self == Mounter::Plain {
             return Ok(());
         }
-        mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>).at("bind to", target)
+        mount(
+            Some(source),
+            target,
+            None::<&str>,
+            MsFlags::MS_BIND,
+            None::<&str>,
+        )
+        .at("bind to", target)
     }
 
     /// Unmounts everything at and beneath `root`, innermost first.
@@ -49,12 +64,17 @@ impl Mounter {
         if self == Mounter::Plain {
             return Ok(());
         }
-        let mut points: Vec<PathBuf> = mount_points().into_iter().filter(|p| p.starts_with(root)).collect();
+        let mut points: Vec<PathBuf> = mount_points()
+            .into_iter()
+            .filter(|p| p.starts_with(root))
+            .collect();
         points.sort();
         for point in points.iter().rev() {
             if umount2(point, MntFlags::UMOUNT_NOFOLLOW).is_err() {
-                // Still in use by a process that is about to exit: a lazy unmount goes away with the process.
-                umount2(point, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).at("unmount", point)?;
+                // Still in use by a process that is about to exit: a lazy unmount goes away with
+                // the process.
+                umount2(point, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)
+                    .at("unmount", point)?;
             }
         }
         Ok(())
@@ -67,11 +87,23 @@ pub(crate) fn is_mount_point(path: &Path) -> bool {
 
 fn mount_points() -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape).collect()
+    table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(unescape)
+        .collect()
 }
 
-/// Decodes a path of `/proc/self/mountinfo`: the kernel escapes blanks, tabs, line ends and backslashes as octal.
+/// Decodes a path of `/proc/self/mountinfo`: the kernel escapes blanks, tabs, line ends and
+/// backslashes as octal.
 fn unescape(text: &str) -> PathBuf {
-    let plain = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
-    PathBuf::from(plain.iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain)))
+    let plain = [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ];
+    PathBuf::from(plain.iter().fold(text.to_owned(), |text, (code, plain)| {
+        text.replace(code, plain)
+    }))
 }

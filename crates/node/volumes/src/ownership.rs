@@ -1,15 +1,15 @@
 //! Sets the pod's group (fsGroup) on a volume's files.
 //!
-//! Containers may change the volume during the walk. Every directory is opened beneath the volume's descriptor
-//! without following links, and owner and mode are changed through descriptors.
+//! Containers may change the volume during the walk. Every directory is opened beneath the volume's
+//! descriptor without following links, and owner and mode are changed through descriptors.
 //!
-//! Rejected: changes by path. Between the check and the `chmod` a container can replace its file by a link to a file
-//! of the node.
+//! Rejected: changes by path. Between the check and the `chmod` a container can replace its file by
+//! a link to a file of the node.
 
 use crate::error::{Context, Result};
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, chmodat, chownat, fchmod, fchown, fstat, open,
-    openat, openat2, statat,
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, chmodat, chownat, fchmod, fchown,
+    fstat, open, openat, openat2, statat,
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -17,8 +17,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Sets the group of everything at and beneath `path` to `gid`, with read (and unless `read_only` write) permission;
-/// new files in directories inherit the group. With `on_root_mismatch`, does nothing if the root is already right.
+/// Sets the group of everything at and beneath `path` to `gid`, with read (and unless `read_only`
+/// write) permission; new files in directories inherit the group. With `on_root_mismatch`, does
+/// nothing if the root is already right.
 ///
 /// # Errors
 /// A failed system call. Files that vanish or change their type during the walk are skipped.
@@ -30,11 +31,12 @@ pub fn set_group(path: &Path, gid: u32, read_only: bool, on_root_mismatch: bool)
     if on_root_mismatch && stat.st_gid == gid && stat.st_mode & wanted == wanted {
         return Ok(());
     }
-    // Relative paths of the directories still to do. Only one descriptor is open at a time, so that a deep tree
-    // exhausts neither the stack nor the descriptors.
+    // Relative paths of the directories still to do. Only one descriptor is open at a time, so that
+    // a deep tree exhausts neither the stack nor the descriptors.
     let mut left = vec![PathBuf::from(".")];
     while let Some(relative) = left.pop() {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let resolve =
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let directory = match openat2(&root, &relative, flags, Mode::empty(), resolve) {
             Ok(directory) => directory,
@@ -42,7 +44,8 @@ pub fn set_group(path: &Path, gid: u32, read_only: bool, on_root_mismatch: bool)
             Err(e) => return Err(e).at("open", &path.join(relative)),
         };
         set_directory(&directory, gid, read_only).at("set group of", &path.join(&relative))?;
-        let found = set_entries(&directory, gid, read_only).at("set group in", &path.join(&relative))?;
+        let found =
+            set_entries(&directory, gid, read_only).at("set group in", &path.join(&relative))?;
         left.extend(found.into_iter().map(|name| relative.join(name)));
     }
     Ok(())
@@ -50,13 +53,20 @@ pub fn set_group(path: &Path, gid: u32, read_only: bool, on_root_mismatch: bool)
 
 fn group_bits(read_only: bool, directory: bool) -> u32 {
     let rights = if read_only { 0o440 } else { 0o660 };
-    if directory { rights | 0o110 | 0o2000 } else { rights }
+    if directory {
+        rights | 0o110 | 0o2000
+    } else {
+        rights
+    }
 }
 
-/// Returns whether the directory changed while it was opened: `XDEV` means that it was moved out of the volume,
-/// `AGAIN` that the kernel can't tell.
+/// Returns whether the directory changed while it was opened: `XDEV` means that it was moved out of
+/// the volume, `AGAIN` that the kernel can't tell.
 fn changed_meanwhile(error: Errno) -> bool {
-    matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::AGAIN)
+    matches!(
+        error,
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::AGAIN
+    )
 }
 
 fn set_directory(directory: &OwnedFd, gid: u32, read_only: bool) -> rustix::io::Result<()> {
@@ -85,23 +95,45 @@ fn set_entries(directory: &OwnedFd, gid: u32, read_only: bool) -> rustix::io::Re
 }
 
 /// Handles one entry. Returns true for a directory, which it does not change.
-fn set_entry(directory: &OwnedFd, name: &OsStr, gid: u32, read_only: bool) -> rustix::io::Result<bool> {
+fn set_entry(
+    directory: &OwnedFd,
+    name: &OsStr,
+    gid: u32,
+    read_only: bool,
+) -> rustix::io::Result<bool> {
     let group = Some(Gid::from_raw(gid));
     match FileType::from_raw_mode(statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode) {
         FileType::Directory => return Ok(true),
-        FileType::Symlink => return chownat(directory, name, None, group, AtFlags::SYMLINK_NOFOLLOW).map(|()| false),
+        FileType::Symlink => {
+            return chownat(directory, name, None, group, AtFlags::SYMLINK_NOFOLLOW)
+                .map(|()| false);
+        }
         _ => {}
     }
     // O_PATH: opening a device or a pipe must have no effect on it.
-    let file = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let file = openat(
+        directory,
+        name,
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     let stat = fstat(&file)?;
-    if matches!(FileType::from_raw_mode(stat.st_mode), FileType::Symlink | FileType::Directory) {
+    if matches!(
+        FileType::from_raw_mode(stat.st_mode),
+        FileType::Symlink | FileType::Directory
+    ) {
         return Ok(false);
     }
     chownat(file.as_fd(), "", None, group, AtFlags::EMPTY_PATH)?;
-    // chown clears set-user-ID, so the mode is set last. The kernel resolves this path to the descriptor's file.
+    // chown clears set-user-ID, so the mode is set last. The kernel resolves this path to the
+    // descriptor's file.
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 | group_bits(read_only, false));
-    chmodat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), mode, AtFlags::empty())?;
+    chmodat(
+        CWD,
+        format!("/proc/self/fd/{}", file.as_raw_fd()),
+        mode,
+        AtFlags::empty(),
+    )?;
     Ok(false)
 }
 
@@ -137,7 +169,11 @@ mod tests {
         assert_eq!(mode(&volume.join("a/b/file")), 0o660);
         assert_eq!(mode(&volume.join("a/b")) & 0o2070, 0o2070);
         assert_eq!(mode(&outside), 0o600, "a link was followed");
-        assert_eq!(mode(dir.path()) & 0o2000, 0, "a link to a directory was followed");
+        assert_eq!(
+            mode(dir.path()) & 0o2000,
+            0,
+            "a link to a directory was followed"
+        );
     }
 
     #[test]
@@ -153,7 +189,11 @@ mod tests {
         let stop = AtomicBool::new(false);
         let walks = std::thread::scope(|scope| {
             scope.spawn(|| {
-                let (at, aside, link) = (volume.join("d"), dir.path().join("aside"), dir.path().join("link"));
+                let (at, aside, link) = (
+                    volume.join("d"),
+                    dir.path().join("aside"),
+                    dir.path().join("link"),
+                );
                 while !stop.load(Ordering::Relaxed) {
                     let _ = symlink(&host, &link);
                     let _ = fs::rename(&at, &aside);
@@ -162,7 +202,9 @@ mod tests {
                     let _ = fs::rename(&aside, &at);
                 }
             });
-            let walks: Vec<_> = (0..2000).map(|_| set_group(&volume, own_gid(), false, false)).collect();
+            let walks: Vec<_> = (0..2000)
+                .map(|_| set_group(&volume, own_gid(), false, false))
+                .collect();
             stop.store(true, Ordering::Relaxed);
             walks
         });

@@ -1,11 +1,11 @@
 //! Mounts a directory or file inside a volume (subPath).
 //!
-//! The pod's containers may change the volume meanwhile. So the path is opened beneath the volume's file descriptor
-//! with `openat2` (no symbolic link may lead outside), and that descriptor, not its name, is bind-mounted at a place
-//! that only the kubelet can write.
+//! The pod's containers may change the volume meanwhile. So the path is opened beneath the volume's
+//! file descriptor with `openat2` (no symbolic link may lead outside), and that descriptor, not its
+//! name, is bind-mounted at a place that only the kubelet can write.
 //!
-//! Rejected: checking a path and then resolving it by name. CVE-2017-1002101 and CVE-2021-25741 are races between the
-//! two.
+//! Rejected: checking a path and then resolving it by name. CVE-2017-1002101 and CVE-2021-25741 are
+//! races between the two.
 
 use crate::error::{Context, Result, VolumeError};
 use crate::mounts::{Mounter, is_mount_point};
@@ -16,15 +16,25 @@ use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-/// Mounts `subpath` of the volume at `volume` on `target`; creates missing directories with the volume's mode.
-/// Returns the path for the runtime.
+/// Mounts `subpath` of the volume at `volume` on `target`; creates missing directories with the
+/// volume's mode. Returns the path for the runtime.
 ///
 /// # Errors
 /// A path outside the volume, or a failed operation.
-pub fn prepare_subpath(mounter: Mounter, volume: &Path, subpath: &str, target: &Path) -> Result<PathBuf> {
+pub fn prepare_subpath(
+    mounter: Mounter,
+    volume: &Path,
+    subpath: &str,
+    target: &Path,
+) -> Result<PathBuf> {
     let relative = Path::new(subpath);
-    if !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
-        return Err(VolumeError::Refused(format!("subPath {subpath:?} must be relative and must not contain '..'")));
+    if !relative
+        .components()
+        .all(|c| matches!(c, Component::Normal(_) | Component::CurDir))
+    {
+        return Err(VolumeError::Refused(format!(
+            "subPath {subpath:?} must be relative and must not contain '..'"
+        )));
     }
     let root = fs::canonicalize(volume).at("resolve", volume)?;
     let opened = open_beneath(&root, relative)?;
@@ -55,11 +65,17 @@ pub fn clean_subpaths(mounter: Mounter, root: &Path) -> Result<()> {
 fn open_beneath(root: &Path, relative: &Path) -> Result<OwnedFd> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut at = open(root, directory, Mode::empty()).at("open", root)?;
-    if let Ok(all) = openat2(&at, or_dot(relative), OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), inside()) {
+    if let Ok(all) = openat2(
+        &at,
+        or_dot(relative),
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        inside(),
+    ) {
         return Ok(all);
     }
-    // A component is missing (or leads outside, which the next calls detect): create the missing directories one by
-    // one.
+    // A component is missing (or leads outside, which the next calls detect): create the missing
+    // directories one by one.
     for component in relative.components() {
         let name = component.as_os_str();
         at = match openat2(&at, name, directory, Mode::empty(), inside()) {
@@ -76,7 +92,11 @@ fn inside() -> ResolveFlags {
 }
 
 fn or_dot(path: &Path) -> &Path {
-    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+    if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    }
 }
 
 fn make_directory(at: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
@@ -85,7 +105,10 @@ fn make_directory(at: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let made = openat2(at, name, flags, Mode::empty(), inside())?;
     rustix::fs::fchmod(&made, Mode::from_raw_mode(parent.st_mode & 0o7777))?;
-    let owner = (rustix::fs::Uid::from_raw(parent.st_uid), rustix::fs::Gid::from_raw(parent.st_gid));
+    let owner = (
+        rustix::fs::Uid::from_raw(parent.st_uid),
+        rustix::fs::Gid::from_raw(parent.st_gid),
+    );
     rustix::fs::fchown(&made, Some(owner.0), Some(owner.1))?;
     Ok(made)
 }
@@ -94,11 +117,17 @@ fn make_target(opened: &OwnedFd, target: &Path) -> Result<()> {
     let parent = target.parent().unwrap_or(target);
     fs::create_dir_all(parent).at("create", parent)?;
     let stat = rustix::fs::fstat(opened).at("look at", target)?;
-    let directory = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
+    let directory =
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
     if directory {
         fs::create_dir_all(target).at("create", target)
     } else {
-        fs::OpenOptions::new().create(true).append(true).open(target).map(drop).at("create", target)
+        fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(target)
+            .map(drop)
+            .at("create", target)
     }
 }
 

@@ -1,8 +1,9 @@
-//! Objects that a cluster of this tool needs in addition to those of the API server: permissions of its own
-//! identities, and the usual `kube-dns` Service.
+//! Objects that a cluster of this tool needs in addition to those of the API server: permissions of
+//! its own identities, and the usual `kube-dns` Service.
 //!
-//! The DNS server runs as a process on the node, so a static EndpointSlice points to it. The Service has the usual
-//! selector too: a stock CoreDNS Deployment with the label `k8s-app=kube-dns` can serve beside it.
+//! The DNS server runs as a process on the node, so a static EndpointSlice points to it. The
+//! Service has the usual selector too: a stock CoreDNS Deployment with the label `k8s-app=kube-dns`
+//! can serve beside it.
 
 use client::{Client, Object};
 use k8s_openapi::api::core::v1::Service;
@@ -19,18 +20,36 @@ const DNS_USER: &str = "system:cluster-dns";
 
 /// Creates or updates the objects.
 pub async fn apply(client: &Client, settings: &Settings) -> Result<()> {
-    ensure(client.api::<ClusterRoleBinding>(), &kubelet_client_binding()).await?;
+    ensure(
+        client.api::<ClusterRoleBinding>(),
+        &kubelet_client_binding(),
+    )
+    .await?;
     ensure(client.api::<ClusterRole>(), &cluster_role()).await?;
-    ensure(client.api::<ClusterRoleBinding>(), &binding("system:cluster-dns", "system:cluster-dns", DNS_USER)).await?;
+    ensure(
+        client.api::<ClusterRoleBinding>(),
+        &binding("system:cluster-dns", "system:cluster-dns", DNS_USER),
+    )
+    .await?;
     ensure(client.namespaced::<Service>(NAMESPACE), &service(settings)).await?;
-    ensure(client.namespaced::<EndpointSlice>(NAMESPACE), &slice(settings)).await
+    ensure(
+        client.namespaced::<EndpointSlice>(NAMESPACE),
+        &slice(settings),
+    )
+    .await
 }
 
-/// Patches the object if it differs, or creates it. (Not the other way round: creating a Service with an allocated
-/// address fails for that reason, even if the Service itself has it.)
+/// Patches the object if it differs, or creates it. (Not the other way round: creating a Service
+/// with an allocated address fails for that reason, even if the Service itself has it.)
 async fn ensure<K: Object>(api: client::Api<K>, wanted: &Value) -> Result<()> {
-    let name = wanted.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let failed = |cause| Error::Api { what: format!("{} {name}", api.resource().kind), cause };
+    let name = wanted
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let failed = |cause| Error::Api {
+        what: format!("{} {name}", api.resource().kind),
+        cause,
+    };
     match api.patch(name, &client::Patch::Merge(wanted.clone())).await {
         Ok(_) => return Ok(()),
         Err(error) if error.is_not_found() => {}
@@ -53,10 +72,14 @@ fn cluster_role() -> Value {
     })
 }
 
-/// Lets the API server use the kubelets. Upstream's bootstrap policy has the role and leaves the binding to the
-/// issuer of the certificate.
+/// Lets the API server use the kubelets. Upstream's bootstrap policy has the role and leaves the
+/// binding to the issuer of the certificate.
 fn kubelet_client_binding() -> Value {
-    binding("ironclad:apiserver-kubelet-client", "system:kubelet-api-admin", operator_pki::KUBELET_CLIENT)
+    binding(
+        "ironclad:apiserver-kubelet-client",
+        "system:kubelet-api-admin",
+        operator_pki::KUBELET_CLIENT,
+    )
 }
 
 fn binding(name: &str, role: &str, user: &str) -> Value {

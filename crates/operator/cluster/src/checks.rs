@@ -20,10 +20,18 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("ctr", "containerd"),
     ("busybox", "busybox-static"),
 ];
-const BINARIES: [&str; 7] =
-    ["kvstore", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "cluster-dns"];
+const BINARIES: [&str; 7] = [
+    "kvstore",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "cluster-dns",
+];
 
-/// Returns why containers can't run here: not root, or the kernel rejects a needed call. None if they can.
+/// Returns why containers can't run here: not root, or the kernel rejects a needed call. None if
+/// they can.
 #[must_use]
 pub fn why_simulated() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
@@ -64,16 +72,30 @@ fn folder(path: &Path) -> Result<()> {
 
 /// Returns a foreign file in a directory that is neither a cluster's nor prepared for one, if any.
 pub(crate) fn foreign(path: &Path) -> Result<Option<String>> {
-    const PREPARED: [&str; 8] = ["lost+found", "pki", "config", "manifests", "images", "logs", "cni", "run"];
+    const PREPARED: [&str; 8] = [
+        "lost+found",
+        "pki",
+        "config",
+        "manifests",
+        "images",
+        "logs",
+        "cni",
+        "run",
+    ];
     let entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         entries => entries.map_err(Error::io(path))?,
     };
-    let names: Vec<String> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let names: Vec<String> = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
     if names.iter().any(|name| name == "settings.json") {
         return Ok(None);
     }
-    Ok(names.into_iter().find(|name| !PREPARED.contains(&name.as_str())))
+    Ok(names
+        .into_iter()
+        .find(|name| !PREPARED.contains(&name.as_str())))
 }
 
 fn binaries(folder: &Path) -> Result<()> {
@@ -89,10 +111,17 @@ fn binaries(folder: &Path) -> Result<()> {
 }
 
 fn programs(settings: &Settings) -> Result<()> {
-    let mut missing: Vec<&str> =
-        PROGRAMS.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect();
+    let mut missing: Vec<&str> = PROGRAMS
+        .iter()
+        .filter(|(program, _)| find(program).is_none())
+        .map(|(_, package)| *package)
+        .collect();
     if settings.runtime == Runtime::Own {
-        missing.extend(["containerd", "runc"].into_iter().filter(|program| find(program).is_none()));
+        missing.extend(
+            ["containerd", "runc"]
+                .into_iter()
+                .filter(|program| find(program).is_none()),
+        );
         if cni_plugins().is_none() {
             missing.push("containernetworking-plugins");
         }
@@ -102,24 +131,33 @@ fn programs(settings: &Settings) -> Result<()> {
     }
     missing.sort_unstable();
     missing.dedup();
-    refuse(format!("needed and not installed: {0}; install with `apt-get install {0}`", missing.join(" ")))
+    refuse(format!(
+        "needed and not installed: {0}; install with `apt-get install {0}`",
+        missing.join(" ")
+    ))
 }
 
 fn kernel() -> Result<()> {
     let file_systems = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
     if !file_systems.contains("overlay") && crate::command::run("modprobe", &["overlay"]).is_err() {
-        return refuse("the kernel has no overlay file system; load the module `overlay`, or use --simulated");
+        return refuse(
+            "the kernel has no overlay file system; load the module `overlay`, or use --simulated",
+        );
     }
-    if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists() && !Path::new("/sys/fs/cgroup/memory").exists() {
-        return refuse("no cgroups are mounted under /sys/fs/cgroup; mount them, or use --simulated");
+    if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+        && !Path::new("/sys/fs/cgroup/memory").exists()
+    {
+        return refuse(
+            "no cgroups are mounted under /sys/fs/cgroup; mount them, or use --simulated",
+        );
     }
     crate::command::run("nft", &["list", "tables"]).map(drop).or_else(|error| {
         refuse(format!("nftables does not work here ({error}); load the module `nf_tables`, or use --simulated"))
     })
 }
 
-/// Rejects a second real cluster in this network namespace: both would share the addresses of pods and kube-proxy's
-/// tables.
+/// Rejects a second real cluster in this network namespace: both would share the addresses of pods
+/// and kube-proxy's tables.
 fn alone(own: &str) -> Result<()> {
     match neighbour(own)? {
         None => Ok(()),
@@ -139,28 +177,38 @@ pub(crate) fn neighbour(own: &str) -> Result<Option<String>> {
 
 /// Returns the bridge of another cluster from a listing of `ip -brief link`.
 fn other_bridge<'a>(listing: &'a str, own: &str) -> Option<&'a str> {
-    let names = listing.lines().filter_map(|line| line.split_whitespace().next());
-    names.into_iter().find(|name| *name != own && Settings::is_bridge(name))
+    let names = listing
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    names
+        .into_iter()
+        .find(|name| *name != own && Settings::is_bridge(name))
 }
 
 fn ranges(settings: &Settings) -> Result<()> {
     let (pods, services) = (settings.pod_cidr, settings.service_cidr);
     if pods.contains(&services) || services.contains(&pods) {
-        return refuse(format!("the ranges of pods ({pods}) and Services ({services}) overlap; choose others"));
+        return refuse(format!(
+            "the ranges of pods ({pods}) and Services ({services}) overlap; choose others"
+        ));
     }
     if services.prefix_len() > 28 {
-        return refuse(format!("the range of Services {services} is too small; give one of /28 or larger"));
+        return refuse(format!(
+            "the range of Services {services} is too small; give one of /28 or larger"
+        ));
     }
     if let IpAddr::V4(address) = settings.node_address
         && (pods.contains(&address) || services.contains(&address))
     {
-        return refuse(format!("the node's address {address} lies in {pods} or {services}; choose other ranges"));
+        return refuse(format!(
+            "the node's address {address} lies in {pods} or {services}; choose other ranges"
+        ));
     }
     Ok(())
 }
 
-/// Checks that the ports are free, unless this cluster is already running. A live supervisor counts as running,
-/// because it may be starting a component whose record can't be read yet.
+/// Checks that the ports are free, unless this cluster is already running. A live supervisor counts
+/// as running, because it may be starting a component whose record can't be read yet.
 fn ports(settings: &Settings, layout: &Layout) -> Result<()> {
     let components = [
         "kvstore",
@@ -187,8 +235,8 @@ fn ports(settings: &Settings, layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a port to become free: a process that was just killed counts as dead, but its last thread still has to
-/// close it.
+/// Waits for a port to become free: a process that was just killed counts as dead, but its last
+/// thread still has to close it.
 fn free_soon(port: u16) -> bool {
     const PATIENCE: Duration = Duration::from_millis(1500);
     const PAUSE: Duration = Duration::from_millis(20);
@@ -216,10 +264,14 @@ mod tests {
 
     #[test]
     fn another_cluster_is_known_by_its_bridge() {
-        let listing = "docker0 DOWN 02:42:8a:5d:1c:0e <NO-CARRIER>\nironclad0 UP 5e:00:00:00:00:01 <UP>\n";
+        let listing =
+            "docker0 DOWN 02:42:8a:5d:1c:0e <NO-CARRIER>\nironclad0 UP 5e:00:00:00:00:01 <UP>\n";
         assert_eq!(other_bridge(listing, "ironclad0"), None);
         assert_eq!(other_bridge(listing, "ic-c7eb7fcd"), Some("ironclad0"));
-        assert_eq!(other_bridge("ic-c7eb7fcd UP\nicicle UP\n", "ic-00000000"), Some("ic-c7eb7fcd"));
+        assert_eq!(
+            other_bridge("ic-c7eb7fcd UP\nicicle UP\n", "ic-00000000"),
+            Some("ic-c7eb7fcd")
+        );
         assert_eq!(other_bridge("", "ironclad0"), None);
     }
 }

@@ -7,7 +7,13 @@ use std::process::{Command, Output, Stdio};
 use crate::error::{Error, Result};
 
 /// Directories searched in addition to `PATH`, which may lack those for administrators.
-const FOLDERS: [&str; 5] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin"];
+const FOLDERS: [&str; 5] = [
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+];
 
 /// Returns the path of a program; None if it is not installed.
 #[must_use]
@@ -26,10 +32,15 @@ pub fn run(program: &str, args: &[&str]) -> Result<String> {
 
 /// Runs a program with `input` as its standard input.
 pub fn run_with_input(program: &str, args: &[&str], input: &str) -> Result<String> {
-    let output = output(program, args, input).map_err(|error| failed(program, args, error.to_string()))?;
+    let output =
+        output(program, args, input).map_err(|error| failed(program, args, error.to_string()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let reason = if said.is_empty() { output.status.to_string() } else { said };
+        let reason = if said.is_empty() {
+            output.status.to_string()
+        } else {
+            said
+        };
         return Err(failed(program, args, reason));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -37,8 +48,12 @@ pub fn run_with_input(program: &str, args: &[&str], input: &str) -> Result<Strin
 
 fn output(program: &str, args: &[&str], input: &str) -> std::io::Result<Output> {
     let path = find(program).unwrap_or_else(|| PathBuf::from(program));
-    let mut child =
-        Command::new(path).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut child = Command::new(path)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(input.as_bytes())?;
     }
@@ -46,5 +61,8 @@ fn output(program: &str, args: &[&str], input: &str) -> std::io::Result<Output> 
 }
 
 fn failed(program: &str, args: &[&str], reason: String) -> Error {
-    Error::Command { command: format!("{program} {}", args.join(" ")).trim().to_owned(), reason }
+    Error::Command {
+        command: format!("{program} {}", args.join(" ")).trim().to_owned(),
+        reason,
+    }
 }

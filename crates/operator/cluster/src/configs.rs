@@ -12,17 +12,20 @@ const CNI_FOLDERS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cn
 /// Returns the directory of the CNI plugins, if they are installed.
 #[must_use]
 pub fn cni_plugins() -> Option<PathBuf> {
-    CNI_FOLDERS.iter().map(PathBuf::from).find(|folder| folder.join("bridge").is_file())
+    CNI_FOLDERS
+        .iter()
+        .map(PathBuf::from)
+        .find(|folder| folder.join("bridge").is_file())
 }
 
-/// Returns containerd's configuration: all paths are the cluster's own, so that another containerd on the machine is
-/// not affected.
+/// Returns containerd's configuration: all paths are the cluster's own, so that another containerd
+/// on the machine is not affected.
 #[must_use]
 pub fn containerd(layout: &Layout) -> String {
     let root = layout.data().join("containerd");
     let plugins = cni_plugins().unwrap_or_else(|| PathBuf::from(CNI_FOLDERS[0]));
-    // Stream port 0 picks a free port, because another containerd may use a fixed one. `SystemdCgroup = false`
-    // matches the kubelet, which manages cgroups as plain directories.
+    // Stream port 0 picks a free port, because another containerd may use a fixed one.
+    // `SystemdCgroup = false` matches the kubelet, which manages cgroups as plain directories.
     format!(
         r#"version = 2
 root = "{root}"
@@ -71,8 +74,8 @@ disabled_plugins = [
     )
 }
 
-/// Returns the configuration of the pod network. The plugin's masquerading is off, because it would hide the
-/// addresses of pods from one another; the cluster's own table does it.
+/// Returns the configuration of the pod network. The plugin's masquerading is off, because it would
+/// hide the addresses of pods from one another; the cluster's own table does it.
 #[must_use]
 pub fn cni(settings: &Settings, layout: &Layout) -> String {
     let tree = serde_json::json!({
@@ -98,7 +101,8 @@ pub fn cni(settings: &Settings, layout: &Layout) -> String {
     serde_json::to_string_pretty(&tree).unwrap_or_default()
 }
 
-/// Returns the API server's authentication configuration: anonymous requests reach only the health checks.
+/// Returns the API server's authentication configuration: anonymous requests reach only the health
+/// checks.
 #[must_use]
 pub fn authentication() -> String {
     let paths = ["/livez", "/readyz", "/healthz"].map(|path| serde_json::json!({ "path": path }));
@@ -142,11 +146,15 @@ pub fn kubelet(settings: &Settings, layout: &Layout) -> String {
     serde_json::to_string_pretty(&tree).unwrap_or_default()
 }
 
-/// Returns the resolv.conf for pods. systemd-resolved's stub is on loopback, which pods can't reach; it writes the
-/// real list to another file.
+/// Returns the resolv.conf for pods. systemd-resolved's stub is on loopback, which pods can't
+/// reach; it writes the real list to another file.
 fn resolv_conf() -> &'static str {
     const RESOLVED: &str = "/run/systemd/resolve/resolv.conf";
-    if Path::new(RESOLVED).is_file() { RESOLVED } else { "/etc/resolv.conf" }
+    if Path::new(RESOLVED).is_file() {
+        RESOLVED
+    } else {
+        "/etc/resolv.conf"
+    }
 }
 
 /// Returns kube-proxy's configuration.
@@ -172,8 +180,14 @@ mod tests {
     #[test]
     fn anonymous_requests_reach_health_checks_only() {
         let tree: serde_json::Value = serde_json::from_str(&authentication()).unwrap();
-        let conditions = tree.pointer("/anonymous/conditions").and_then(serde_json::Value::as_array).unwrap();
-        let paths: Vec<_> = conditions.iter().filter_map(|condition| condition["path"].as_str()).collect();
+        let conditions = tree
+            .pointer("/anonymous/conditions")
+            .and_then(serde_json::Value::as_array)
+            .unwrap();
+        let paths: Vec<_> = conditions
+            .iter()
+            .filter_map(|condition| condition["path"].as_str())
+            .collect();
         assert_eq!(paths, ["/livez", "/readyz", "/healthz"]);
     }
 }

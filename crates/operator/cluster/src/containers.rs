@@ -24,7 +24,9 @@ const NAMESPACE: &str = "k8s.io";
 pub fn socket(settings: &Settings, layout: &Layout) -> Option<PathBuf> {
     match &settings.runtime {
         Runtime::Own => Some(layout.containerd_socket()),
-        Runtime::Endpoint(endpoint) => Some(PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint))),
+        Runtime::Endpoint(endpoint) => Some(PathBuf::from(
+            endpoint.strip_prefix("unix://").unwrap_or(endpoint),
+        )),
         Runtime::Simulated => None,
     }
 }
@@ -32,10 +34,20 @@ pub fn socket(settings: &Settings, layout: &Layout) -> Option<PathBuf> {
 /// Writes the images' archives if they changed, and imports those that the runtime lacks.
 pub fn import(images: &[Archive], socket: &Path, layout: &Layout) -> Result<()> {
     let address = socket.to_string_lossy();
-    let ctr = |args: &[&str]| run("ctr", &[&["--address", &address, "--namespace", NAMESPACE], args].concat());
+    let ctr = |args: &[&str]| {
+        run(
+            "ctr",
+            &[&["--address", &address, "--namespace", NAMESPACE], args].concat(),
+        )
+    };
     let present = ctr(&["images", "list", "--quiet"])?;
     for image in images {
-        let name = image.reference.rsplit('/').next().unwrap_or_default().replace(':', "-");
+        let name = image
+            .reference
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .replace(':', "-");
         let file = layout.images().join(format!("{name}.tar"));
         let changed = crate::files::write_if_changed(&file, &image.data)?;
         if changed || !present.lines().any(|line| line == image.reference) {
@@ -53,14 +65,20 @@ async fn connect(socket: &Path) -> Result<RuntimeServiceClient<Channel>> {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
-    let failed = |reason: String| Error::Command { command: format!("connect {}", socket.display()), reason };
+    let failed = |reason: String| Error::Command {
+        command: format!("connect {}", socket.display()),
+        reason,
+    };
     let endpoint = Endpoint::from_static("http://runtime").timeout(Duration::from_secs(60));
-    let channel = endpoint.connect_with_connector(connector).await.map_err(|error| failed(error.to_string()))?;
+    let channel = endpoint
+        .connect_with_connector(connector)
+        .await
+        .map_err(|error| failed(error.to_string()))?;
     Ok(RuntimeServiceClient::new(channel))
 }
 
-/// Stops and removes every sandbox with its containers. A runtime that was just started rejects calls until it has
-/// recovered its containers, so failures are retried.
+/// Stops and removes every sandbox with its containers. A runtime that was just started rejects
+/// calls until it has recovered its containers, so failures are retried.
 pub async fn remove_all(socket: &Path) -> Result<()> {
     const ATTEMPTS: u32 = 40;
     const PAUSE: Duration = Duration::from_millis(500);
@@ -74,24 +92,35 @@ pub async fn remove_all(socket: &Path) -> Result<()> {
     }
     match left {
         Err(error) => Err(error),
-        Ok(count) => Err(Error::Refused(format!("{count} sandboxes can't be removed"))),
+        Ok(count) => Err(Error::Refused(format!(
+            "{count} sandboxes can't be removed"
+        ))),
     }
 }
 
 /// Tries to remove all sandboxes once; returns the number of those that remain.
 async fn remove_once(socket: &Path) -> Result<usize> {
     let mut runtime = connect(socket).await?;
-    let list = runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await.map_err(|status| Error::Command {
-        command: "ListPodSandbox".to_owned(),
-        reason: status.message().to_owned(),
-    })?;
+    let list = runtime
+        .list_pod_sandbox(ListPodSandboxRequest::default())
+        .await
+        .map_err(|status| Error::Command {
+            command: "ListPodSandbox".to_owned(),
+            reason: status.message().to_owned(),
+        })?;
     let mut tasks = tokio::task::JoinSet::new();
     for sandbox in list.into_inner().items {
         let mut runtime = runtime.clone();
         tasks.spawn(async move {
             let pod_sandbox_id = sandbox.id;
-            runtime.stop_pod_sandbox(StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() }).await?;
-            runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id }).await
+            runtime
+                .stop_pod_sandbox(StopPodSandboxRequest {
+                    pod_sandbox_id: pod_sandbox_id.clone(),
+                })
+                .await?;
+            runtime
+                .remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id })
+                .await
         });
     }
     let mut left = 0;

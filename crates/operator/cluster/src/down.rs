@@ -25,8 +25,9 @@ pub struct Down {
     pub purge: bool,
 }
 
-/// Stops the cluster; returns false if there was none. A missing or empty directory is no error, because the cluster
-/// is already down; a directory with foreign files is one, because another was probably meant.
+/// Stops the cluster; returns false if there was none. A missing or empty directory is no error,
+/// because the cluster is already down; a directory with foreign files is one, because another was
+/// probably meant.
 pub async fn down(options: &Down, say: &dyn Fn(&str)) -> Result<bool> {
     let Some(settings) = Settings::load(&options.data_dir)? else {
         let folder = options.data_dir.display();
@@ -40,7 +41,10 @@ pub async fn down(options: &Down, say: &dyn Fn(&str)) -> Result<bool> {
     };
     let layout = Layout::of(&settings);
     let processes = plan(&settings, &layout).processes;
-    let names: Vec<String> = processes.iter().map(|process| process.name.clone()).collect();
+    let names: Vec<String> = processes
+        .iter()
+        .map(|process| process.name.clone())
+        .collect();
     say("stopping the components");
     guardian::stop(&settings, &layout, &names).await?;
     if settings.real() {
@@ -63,11 +67,15 @@ pub async fn down(options: &Down, say: &dyn Fn(&str)) -> Result<bool> {
     Ok(true)
 }
 
-/// Removes the containers. The cluster's own containerd was stopped with the rest, so it is started once more to
-/// remove its containers in order.
+/// Removes the containers. The cluster's own containerd was stopped with the rest, so it is started
+/// once more to remove its containers in order.
 async fn remove_containers(settings: &Settings, layout: &Layout, processes: &[Process]) {
-    let Some(socket) = containers::socket(settings, layout) else { return };
-    let own = processes.iter().find(|process| process.name == "containerd");
+    let Some(socket) = containers::socket(settings, layout) else {
+        return;
+    };
+    let own = processes
+        .iter()
+        .find(|process| process.name == "containerd");
     let mut running = match (own, &settings.runtime) {
         (Some(process), Runtime::Own) => Running::start(process, layout, 0).ok(),
         _ => None,
@@ -90,16 +98,25 @@ async fn remove_containers(settings: &Settings, layout: &Layout, processes: &[Pr
     }
 }
 
-/// Kills shims that the cluster's containerd started but no longer knows: a sandbox that was interrupted during its
-/// creation has a shim and no entry. The shim's command line names the socket of this cluster's containerd.
+/// Kills shims that the cluster's containerd started but no longer knows: a sandbox that was
+/// interrupted during its creation has a shim and no entry. The shim's command line names the
+/// socket of this cluster's containerd.
 fn end_shims(socket: &Path) {
     let socket = socket.as_os_str().as_encoded_bytes();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(pid) = process
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
         let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
         let mut words = line.split(|byte| *byte == 0);
-        let shim = words.next().is_some_and(|program| program.ends_with(b"/containerd-shim-runc-v2"));
+        let shim = words
+            .next()
+            .is_some_and(|program| program.ends_with(b"/containerd-shim-runc-v2"));
         if shim && words.any(|word| word == socket) {
             end_tree(pid);
         }
@@ -108,9 +125,15 @@ fn end_shims(socket: &Path) {
 
 /// Kills a shim and its children, the containers' first processes.
 fn end_tree(pid: i32) {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let children = children.split_whitespace().filter_map(|word| word.parse().ok());
-    for pid in std::iter::once(pid).chain(children).filter_map(rustix::process::Pid::from_raw) {
+    let children =
+        fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children = children
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok());
+    for pid in std::iter::once(pid)
+        .chain(children)
+        .filter_map(rustix::process::Pid::from_raw)
+    {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }
@@ -136,13 +159,20 @@ fn unmount_below(folder: &Path) {
 fn remove_cgroups() {
     let root = Path::new("/sys/fs/cgroup");
     let mut folders = vec![root.join("kubepods")];
-    folders.extend(fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path().join("kubepods")));
+    folders.extend(
+        fs::read_dir(root)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path().join("kubepods")),
+    );
     for folder in folders {
         remove_tree(&folder);
     }
 }
 
-/// Removes a cgroup and its children, deepest first. Only directories are removed: the kernel owns the files.
+/// Removes a cgroup and its children, deepest first. Only directories are removed: the kernel owns
+/// the files.
 fn remove_tree(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -27,7 +27,9 @@ pub enum Error {
         cause: serde_json::Error,
     },
     /// The data directory has the layout of a newer release.
-    #[error("{path} was written by a newer release (layout {found}, this one knows {known}); use that release")]
+    #[error(
+        "{path} was written by a newer release (layout {found}, this one knows {known}); use that release"
+    )]
     NewerLayout {
         /// The file.
         path: PathBuf,

@@ -47,7 +47,10 @@ pub fn create_private_dir(path: &Path) -> Result<()> {
 /// Returns the SHA-256 digest in hexadecimal.
 #[must_use]
 pub fn digest(data: &[u8]) -> String {
-    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(data)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Removes a directory with its content if it exists.
@@ -69,6 +72,9 @@ mod tests {
         let logs = dir.path().join("logs");
         create_dir(&logs, 0o755).unwrap();
         create_private_dir(&logs).unwrap();
-        assert_eq!(fs::metadata(&logs).unwrap().permissions().mode() & 0o777, 0o750);
+        assert_eq!(
+            fs::metadata(&logs).unwrap().permissions().mode() & 0o777,
+            0o750
+        );
     }
 }

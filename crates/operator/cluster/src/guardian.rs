@@ -1,4 +1,5 @@
-//! Starts and restarts the supervisor: by a systemd unit where systemd runs, else only by `ironclad up`.
+//! Starts and restarts the supervisor: by a systemd unit where systemd runs, else only by
+//! `ironclad up`.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -53,7 +54,9 @@ fn hang_up(record: &Record) -> Result<()> {
     let sent = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::HUP));
     match sent {
         Some(Ok(())) => Ok(()),
-        _ => Err(Error::Refused("the supervisor ended just now; run the command again".into())),
+        _ => Err(Error::Refused(
+            "the supervisor ended just now; run the command again".into(),
+        )),
     }
 }
 
@@ -66,8 +69,8 @@ fn install(settings: &Settings, program: &Path) -> Result<()> {
     run("systemctl", &["enable", "--quiet", &unit(settings)]).map(drop)
 }
 
-/// Returns the unit file. Components survive a kill of the supervisor (`KillMode=process`) and are adopted by the
-/// next one.
+/// Returns the unit file. Components survive a kill of the supervisor (`KillMode=process`) and are
+/// adopted by the next one.
 fn unit_text(settings: &Settings, program: &Path) -> String {
     // The colon disables the expansion of variables, so that a dollar sign is literal.
     format!(
@@ -104,7 +107,11 @@ fn escape(text: &str) -> String {
 fn detach(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
     crate::files::create_private_dir(&layout.logs())?;
     let log = layout.log(NAME);
-    let file = OpenOptions::new().append(true).create(true).open(&log).map_err(Error::io(&log))?;
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&log)
+        .map_err(Error::io(&log))?;
     let errors = file.try_clone().map_err(Error::io(&log))?;
     Command::new(program)
         .arg("supervise")
@@ -122,10 +129,14 @@ fn detach(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
         })
 }
 
-/// Stops the supervisor, which stops the components. Components that a killed supervisor left are stopped, too.
+/// Stops the supervisor, which stops the components. Components that a killed supervisor left are
+/// stopped, too.
 pub async fn stop(settings: &Settings, layout: &Layout, names: &[String]) -> Result<()> {
     if systemd() && unit_path(settings).exists() {
-        let _ = run("systemctl", &["disable", "--now", "--quiet", &unit(settings)]);
+        let _ = run(
+            "systemctl",
+            &["disable", "--now", "--quiet", &unit(settings)],
+        );
         let _ = std::fs::remove_file(unit_path(settings));
         let _ = run("systemctl", &["daemon-reload"]);
     }
@@ -148,11 +159,13 @@ mod tests {
 
     #[test]
     fn unit_quotes_paths_with_blanks_and_specifiers() {
-        let settings = Settings { data_dir: "/srv/my \"data\" 100%\\\nx".into(), ..Settings::example() };
+        let settings = Settings {
+            data_dir: "/srv/my \"data\" 100%\\\nx".into(),
+            ..Settings::example()
+        };
         let unit = unit_text(&settings, Path::new("/opt/iron clad/$bin/ironclad"));
         let line = unit.lines().find(|line| line.starts_with("ExecStart="));
-        let expect =
-            r#"ExecStart=:"/opt/iron clad/$bin/ironclad" supervise "--data-dir=/srv/my \"data\" 100%%\\\x0ax""#;
+        let expect = r#"ExecStart=:"/opt/iron clad/$bin/ironclad" supervise "--data-dir=/srv/my \"data\" 100%%\\\x0ax""#;
         assert_eq!(line, Some(expect));
     }
 }

@@ -1,7 +1,8 @@
-//! The two images that need no registry: the sandbox's pause program and a small userland, as OCI archives.
+//! The two images that need no registry: the sandbox's pause program and a small userland, as OCI
+//! archives.
 //!
-//! They consist of a distribution package (busybox-static) and of code in this crate, so that a cluster starts on a
-//! machine without network access.
+//! They consist of a distribution package (busybox-static) and of code in this crate, so that a
+//! cluster starts on a machine without network access.
 
 mod oci;
 mod pause;
@@ -18,8 +19,8 @@ pub const PAUSE: &str = "ironclad.local/pause:1";
 /// The example and test image.
 pub const BUSYBOX: &str = "ironclad.local/busybox:1";
 
-/// Replacement of busybox's wget. Debian's version has no timeouts and crashes with `-T`. The shell would call its
-/// built-in wget, so that one is renamed in the image.
+/// Replacement of busybox's wget. Debian's version has no timeouts and crashes with `-T`. The shell
+/// would call its built-in wget, so that one is renamed in the image.
 const WGET: &str = r#"#!/bin/busybox sh
 n=$# limit=
 while [ "$n" -gt 0 ]; do
@@ -51,7 +52,8 @@ pub struct Archive {
     pub data: Vec<u8>,
 }
 
-/// Builds the sandbox image. On a processor without machine code in this crate, busybox's shell is the pause program.
+/// Builds the sandbox image. On a processor without machine code in this crate, busybox's shell is
+/// the pause program.
 pub fn pause_image() -> Result<Archive> {
     let mut layer = Tar::new();
     let command = match pause::program() {
@@ -62,23 +64,40 @@ pub fn pause_image() -> Result<Archive> {
         None => {
             layer.file("pause", 0o755, &busybox()?);
             let script = "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done";
-            vec!["/pause".to_owned(), "sh".to_owned(), "-c".to_owned(), script.to_owned()]
+            vec![
+                "/pause".to_owned(),
+                "sh".to_owned(),
+                "-c".to_owned(),
+                script.to_owned(),
+            ]
         }
     };
-    let config = Config { entrypoint: command, command: Vec::new() };
-    Ok(Archive { reference: PAUSE, data: oci::archive(PAUSE, &layer.finish(), &config) })
+    let config = Config {
+        entrypoint: command,
+        command: Vec::new(),
+    };
+    Ok(Archive {
+        reference: PAUSE,
+        data: oci::archive(PAUSE, &layer.finish(), &config),
+    })
 }
 
 /// Builds a userland of busybox: a shell, an HTTP server and client, netcat, nslookup and the rest.
 pub fn busybox_image() -> Result<Archive> {
     let mut layer = Tar::new();
-    for folder in ["bin", "etc", "home", "proc", "root", "sbin", "sys", "usr", "usr/bin", "usr/sbin", "var", "var/log"]
-    {
+    for folder in [
+        "bin", "etc", "home", "proc", "root", "sbin", "sys", "usr", "usr/bin", "usr/sbin", "var",
+        "var/log",
+    ] {
         layer.directory(folder, 0o755);
     }
     layer.directory("tmp", 0o1777);
     layer.directory("var/tmp", 0o1777);
-    layer.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n");
+    layer.file(
+        "etc/passwd",
+        0o644,
+        b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n",
+    );
     layer.file("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n");
     layer.file("etc/nsswitch.conf", 0o644, b"hosts: files dns\n");
     layer.file("bin/busybox", 0o755, &rename_applet(busybox()?));
@@ -91,34 +110,53 @@ pub fn busybox_image() -> Result<Archive> {
     if let Some(openssl) = crate::command::find("openssl") {
         with_libraries(&mut layer, &openssl)?;
     }
-    let config = Config { entrypoint: Vec::new(), command: vec!["sh".to_owned()] };
-    Ok(Archive { reference: BUSYBOX, data: oci::archive(BUSYBOX, &layer.finish(), &config) })
+    let config = Config {
+        entrypoint: Vec::new(),
+        command: vec!["sh".to_owned()],
+    };
+    Ok(Archive {
+        reference: BUSYBOX,
+        data: oci::archive(BUSYBOX, &layer.finish(), &config),
+    })
 }
 
-/// Adds a program with its shared libraries. wget delegates TLS to `openssl` if that exists; its own TLS lacks the
-/// signature algorithms that current servers require.
+/// Adds a program with its shared libraries. wget delegates TLS to `openssl` if that exists; its
+/// own TLS lacks the signature algorithms that current servers require.
 fn with_libraries(layer: &mut Tar, program: &Path) -> Result<()> {
     layer.file("usr/bin/openssl", 0o755, &read(program)?);
     let listing = crate::command::run("ldd", &[&program.to_string_lossy()])?;
-    for library in listing.split_whitespace().filter(|word| word.starts_with('/')) {
-        layer.file(library.trim_start_matches('/'), 0o755, &read(Path::new(library))?);
+    for library in listing
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'))
+    {
+        layer.file(
+            library.trim_start_matches('/'),
+            0o755,
+            &read(Path::new(library))?,
+        );
     }
     Ok(())
 }
 
-/// Renames an applet in the program. Applets are found by name in a sorted list, so the new name has the same length
-/// and position.
+/// Renames an applet in the program. Applets are found by name in a sorted list, so the new name
+/// has the same length and position.
 fn rename_applet(mut program: Vec<u8>) -> Vec<u8> {
     const NAMES: (&[u8], &[u8]) = (b"\0wc\0wget\0", b"\0wc\0wgex\0");
-    if let Some(at) = program.windows(NAMES.0.len()).position(|window| window == NAMES.0) {
+    if let Some(at) = program
+        .windows(NAMES.0.len())
+        .position(|window| window == NAMES.0)
+    {
         program.splice(at..at + NAMES.1.len(), NAMES.1.iter().copied());
     }
     program
 }
 
 fn busybox() -> Result<Vec<u8>> {
-    let path = crate::command::find("busybox")
-        .ok_or_else(|| Error::Refused("busybox is missing; install it with `apt-get install busybox-static`".into()))?;
+    let path = crate::command::find("busybox").ok_or_else(|| {
+        Error::Refused(
+            "busybox is missing; install it with `apt-get install busybox-static`".into(),
+        )
+    })?;
     read(&path)
 }
 

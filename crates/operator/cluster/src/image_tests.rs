@@ -7,13 +7,19 @@ use super::*;
 
 #[test]
 fn pause_waits_and_ends_on_term() {
-    let Some(program) = pause::program() else { return };
+    let Some(program) = pause::program() else {
+        return;
+    };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pause");
     let mut tar = Tar::new();
     tar.file("pause", 0o755, &program);
     std::fs::write(dir.path().join("a.tar"), tar.finish()).unwrap();
-    let done = Command::new("tar").args(["xf", "a.tar"]).current_dir(dir.path()).status().unwrap();
+    let done = Command::new("tar")
+        .args(["xf", "a.tar"])
+        .current_dir(dir.path())
+        .status()
+        .unwrap();
     assert!(done.success());
     let mut child = Command::new(&path).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(100));
@@ -34,7 +40,14 @@ fn pause_waits_and_ends_on_term() {
 
 #[test]
 fn an_archive_has_the_parts_that_its_index_names() {
-    let image = oci::archive("a/b:1", b"layer", &Config { entrypoint: vec!["/x".into()], command: vec![] });
+    let image = oci::archive(
+        "a/b:1",
+        b"layer",
+        &Config {
+            entrypoint: vec!["/x".into()],
+            command: vec![],
+        },
+    );
     let text = String::from_utf8_lossy(&image);
     for part in [
         "oci-layout",

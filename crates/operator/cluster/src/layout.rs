@@ -18,7 +18,8 @@ impl Layout {
         Self::new(&settings.data_dir, rustix::process::geteuid().is_root())
     }
 
-    /// Returns the layout for `data`. Without root, `/run` is not writable and the data directory replaces it.
+    /// Returns the layout for `data`. Without root, `/run` is not writable and the data directory
+    /// replaces it.
     #[must_use]
     pub fn new(data: &Path, root: bool) -> Self {
         let run = match (root, instance(data).as_str()) {
@@ -26,7 +27,10 @@ impl Layout {
             (true, "") => PathBuf::from("/run/ironclad"),
             (true, word) => PathBuf::from(format!("/run/ironclad-{word}")),
         };
-        Self { data: data.to_owned(), run }
+        Self {
+            data: data.to_owned(),
+            run,
+        }
     }
 
     /// Returns the data directory.

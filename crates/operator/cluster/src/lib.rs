@@ -1,8 +1,8 @@
-//! A cluster on this machine: the processes to run (a plan, pure data), their supervisor, and the commands `up`,
-//! `down`, `status` and `supervise` of the operator's tool.
+//! A cluster on this machine: the processes to run (a plan, pure data), their supervisor, and the
+//! commands `up`, `down`, `status` and `supervise` of the operator's tool.
 //!
-//! Rejected: one process with all components (a component could not be replaced by a stock one), and components as
-//! static pods (none would run without a container runtime).
+//! Rejected: one process with all components (a component could not be replaced by a stock one),
+//! and components as static pods (none would run without a container runtime).
 
 mod addons;
 mod checks;

@@ -1,5 +1,5 @@
-//! The node's part of the pod network: kernel settings, the bridge, a route for Services, masquerading to the
-//! outside, and a guard for the node's loopback addresses.
+//! The node's part of the pod network: kernel settings, the bridge, a route for Services,
+//! masquerading to the outside, and a guard for the node's loopback addresses.
 //!
 //! Everything is idempotent: `up` does it, and the supervisor does it again after a reboot.
 
@@ -20,7 +20,8 @@ const SYSCTLS: [(&str, &str); 3] = [
 /// Prepares the network for pods.
 pub fn prepare(settings: &Settings) -> Result<()> {
     for module in ["overlay", "br_netfilter", "nf_conntrack"] {
-        // The module may be built in, or the kernel can't load modules: if it is really missing, the next steps fail.
+        // The module may be built in, or the kernel can't load modules: if it is really missing,
+        // the next steps fail.
         let _ = run("modprobe", &["-q", module]);
     }
     for (name, value) in SYSCTLS {
@@ -44,38 +45,48 @@ fn bridge(settings: &Settings) -> Result<()> {
     if !present(&name) {
         run("ip", &["link", "add", &name, "type", "bridge"])?;
     }
-    let address = format!("{}/{}", settings.bridge_address(), settings.node_pods().prefix_len());
+    let address = format!(
+        "{}/{}",
+        settings.bridge_address(),
+        settings.node_pods().prefix_len()
+    );
     run("ip", &["address", "replace", &address, "dev", &name])?;
     run("ip", &["link", "set", &name, "up"]).map(drop)
 }
 
-/// Returns whether a device of this name exists. Queries the kernel instead of `/sys`, which may show another network
-/// namespace.
+/// Returns whether a device of this name exists. Queries the kernel instead of `/sys`, which may
+/// show another network namespace.
 fn present(device: &str) -> bool {
     run("ip", &["link", "show", "dev", device]).is_ok()
 }
 
-/// Adds a route for Services: a packet that the node itself sends to a Service needs some route before it is
-/// translated. The route must not lead back to the bridge: for packets of pods the kernel would send redirects, and
-/// with them use up its limit on ICMP errors.
+/// Adds a route for Services: a packet that the node itself sends to a Service needs some route
+/// before it is translated. The route must not lead back to the bridge: for packets of pods the
+/// kernel would send redirects, and with them use up its limit on ICMP errors.
 fn service_route(settings: &Settings) -> Result<()> {
-    if run("ip", &["-4", "route", "show", "default"])?.trim().is_empty() {
+    if run("ip", &["-4", "route", "show", "default"])?
+        .trim()
+        .is_empty()
+    {
         let range = settings.service_cidr.to_string();
         let source = settings.node_address.to_string();
-        run("ip", &["route", "replace", &range, "dev", "lo", "src", &source])?;
+        run(
+            "ip",
+            &["route", "replace", &range, "dev", "lo", "src", &source],
+        )?;
     }
     Ok(())
 }
 
 /// Returns the nftables table of the pod network.
 ///
-/// `postrouting`: traffic of pods to addresses outside the cluster gets the node's address; between pods the source
-/// is kept.
+/// `postrouting`: traffic of pods to addresses outside the cluster gets the node's address; between
+/// pods the source is kept.
 ///
-/// `loopback-guard` closes CVE-2020-8558. For host ports on 127.0.0.1 the portmap plugin sets `route_localnet` on the
-/// bridge, and the kernel then delivers a frame for 127.0.0.1 from any pod to the node's local services. A loopback
-/// address on the wire is never legitimate. The hook runs before the translation of replies is reverted, so host
-/// ports on 127.0.0.1 work.
+/// `loopback-guard` closes CVE-2020-8558. For host ports on 127.0.0.1 the portmap plugin sets
+/// `route_localnet` on the bridge, and the kernel then delivers a frame for 127.0.0.1 from any pod
+/// to the node's local services. A loopback address on the wire is never legitimate. The hook runs
+/// before the translation of replies is reverted, so host ports on 127.0.0.1 work.
 fn table(settings: &Settings) -> String {
     let (table, bridge) = (settings.table(), settings.bridge());
     let (pods, services) = (settings.pod_cidr, settings.service_cidr);
@@ -101,26 +112,46 @@ fn table(settings: &Settings) -> String {
 pub fn remove(settings: &Settings) -> Result<()> {
     let bridge = settings.bridge();
     // Exists only if there was no default route.
-    let _ = run("ip", &["route", "delete", &settings.service_cidr.to_string(), "dev", "lo"]);
+    let _ = run(
+        "ip",
+        &[
+            "route",
+            "delete",
+            &settings.service_cidr.to_string(),
+            "dev",
+            "lo",
+        ],
+    );
     if present(&bridge) {
         run("ip", &["link", "delete", &bridge])?;
     }
     let mut tables = vec![("ip", settings.table())];
-    // kube-proxy's tables have the same name in every cluster: if another cluster runs here, they belong to it.
+    // kube-proxy's tables have the same name in every cluster: if another cluster runs here, they
+    // belong to it.
     if neighbour(&bridge)?.is_none() {
-        tables.extend([("ip", "kube-proxy".to_owned()), ("ip6", "kube-proxy".to_owned())]);
+        tables.extend([
+            ("ip", "kube-proxy".to_owned()),
+            ("ip6", "kube-proxy".to_owned()),
+        ]);
     }
     for (family, table) in tables {
-        run_with_input("nft", &["-f", "-"], &format!("add table {family} {table}\ndelete table {family} {table}\n"))?;
+        run_with_input(
+            "nft",
+            &["-f", "-"],
+            &format!("add table {family} {table}\ndelete table {family} {table}\n"),
+        )?;
     }
     remove_port_mappings();
     Ok(())
 }
 
-/// Removes the portmap plugin's (empty) chains from the nat tables of iptables, and a table without other content.
+/// Removes the portmap plugin's (empty) chains from the nat tables of iptables, and a table without
+/// other content.
 fn remove_port_mappings() {
     for (family, program) in [("ip", "iptables"), ("ip6", "ip6tables")] {
-        let Ok(rules) = run("nft", &["list", "table", family, "nat"]) else { continue };
+        let Ok(rules) = run("nft", &["list", "table", family, "nat"]) else {
+            continue;
+        };
         if rules.contains("CNI-HOSTPORT") {
             remove_plugin_chains(program);
         }
@@ -132,13 +163,41 @@ fn remove_port_mappings() {
 
 fn remove_plugin_chains(program: &str) {
     for chain in ["PREROUTING", "OUTPUT"] {
-        let jump = ["-t", "nat", "-D", chain, "-m", "addrtype", "--dst-type", "LOCAL", "-j", "CNI-HOSTPORT-DNAT"];
+        let jump = [
+            "-t",
+            "nat",
+            "-D",
+            chain,
+            "-m",
+            "addrtype",
+            "--dst-type",
+            "LOCAL",
+            "-j",
+            "CNI-HOSTPORT-DNAT",
+        ];
         let _ = run(program, &jump);
     }
-    let comment = ["-m", "comment", "--comment", "CNI portfwd requiring masquerade"];
+    let comment = [
+        "-m",
+        "comment",
+        "--comment",
+        "CNI portfwd requiring masquerade",
+    ];
     let masquerade = ["-j", "CNI-HOSTPORT-MASQ"];
-    let _ = run(program, &[&["-t", "nat", "-D", "POSTROUTING"], &comment[..], &masquerade].concat());
-    for chain in ["CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-MASQ", "CNI-HOSTPORT-SETMARK"] {
+    let _ = run(
+        program,
+        &[
+            &["-t", "nat", "-D", "POSTROUTING"],
+            &comment[..],
+            &masquerade,
+        ]
+        .concat(),
+    );
+    for chain in [
+        "CNI-HOSTPORT-DNAT",
+        "CNI-HOSTPORT-MASQ",
+        "CNI-HOSTPORT-SETMARK",
+    ] {
         let _ = run(program, &["-t", "nat", "-F", chain]);
         let _ = run(program, &["-t", "nat", "-X", chain]);
     }
@@ -164,7 +223,10 @@ mod tests {
     #[test]
     fn table_drops_loopback_addresses_that_arrive_from_a_pod() {
         let rules = table(&Settings::example());
-        for rule in ["iifname != \"lo\" ip daddr 127.0.0.0/8 drop", "iifname != \"lo\" ip saddr 127.0.0.0/8 drop"] {
+        for rule in [
+            "iifname != \"lo\" ip daddr 127.0.0.0/8 drop",
+            "iifname != \"lo\" ip saddr 127.0.0.0/8 drop",
+        ] {
             assert!(rules.contains(rule), "{rule} is not in {rules}");
         }
     }
@@ -173,6 +235,8 @@ mod tests {
     fn an_empty_base_chain_is_no_rule() {
         let empty = "table ip nat {\n\tchain PREROUTING {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t}\n}\n";
         assert!(!has_rules(empty));
-        assert!(has_rules(&empty.replace("accept;\n", "accept;\n\t\tjump DOCKER\n")));
+        assert!(has_rules(
+            &empty.replace("accept;\n", "accept;\n\t\tjump DOCKER\n")
+        ));
     }
 }

@@ -1,6 +1,7 @@
 //! The plan: a list of processes with their arguments, dependencies and readiness checks.
 //!
-//! Pure: it depends only on settings and paths, so that a table test can compare whole command lines.
+//! Pure: it depends only on settings and paths, so that a table test can compare whole command
+//! lines.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -66,7 +67,8 @@ pub fn plan(settings: &Settings, layout: &Layout) -> Plan {
     Plan { processes }
 }
 
-/// The user `nobody`, for a process that parses data from pods and needs no permissions after its start.
+/// The user `nobody`, for a process that parses data from pods and needs no permissions after its
+/// start.
 const NOBODY: u32 = 65534;
 
 struct Builder<'a> {
@@ -87,7 +89,14 @@ impl Builder<'_> {
         self.layout.pki().join(name)
     }
 
-    fn process(&self, name: &str, args: Vec<String>, inputs: &[PathBuf], ready: Ready, after: &[&str]) -> Process {
+    fn process(
+        &self,
+        name: &str,
+        args: Vec<String>,
+        inputs: &[PathBuf],
+        ready: Ready,
+        after: &[&str],
+    ) -> Process {
         let mut argv = vec![text(&self.settings.bin_dir.join(name))];
         argv.extend(args);
         if self.settings.verbosity > 0 {
@@ -127,9 +136,19 @@ impl Builder<'_> {
             "--client-cert-auth=true".to_owned(),
             "--peer-client-cert-auth=true".to_owned(),
         ];
-        args.extend(files.iter().map(|(flag, file)| format!("--{flag}={}", text(&self.pki(file)))));
+        args.extend(
+            files
+                .iter()
+                .map(|(flag, file)| format!("--{flag}={}", text(&self.pki(file)))),
+        );
         let inputs: Vec<_> = files.iter().map(|(_, file)| self.pki(file)).collect();
-        self.process("kvstore", args, &inputs, Ready::Tcp(local(ports.store)), &[])
+        self.process(
+            "kvstore",
+            args,
+            &inputs,
+            Ready::Tcp(local(ports.store)),
+            &[],
+        )
     }
 
     fn api_server(&self) -> Process {
@@ -157,7 +176,10 @@ impl Builder<'_> {
             format!("--bind-address={}", self.api_bind()),
             format!("--advertise-address={}", self.settings.node_address),
             format!("--service-cluster-ip-range={}", self.settings.service_cidr),
-            format!("--service-account-issuer=https://kubernetes.default.svc.{}", self.settings.domain),
+            format!(
+                "--service-account-issuer=https://kubernetes.default.svc.{}",
+                self.settings.domain
+            ),
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs".to_owned(),
             format!("--authentication-config={}", text(&authentication)),
@@ -167,15 +189,30 @@ impl Builder<'_> {
             "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
             "--kubelet-preferred-address-types=InternalIP,Hostname".to_owned(),
         ];
-        args.extend(names.iter().map(|(flag, file)| format!("--{flag}={}", text(&self.pki(file)))));
+        args.extend(
+            names
+                .iter()
+                .map(|(flag, file)| format!("--{flag}={}", text(&self.pki(file)))),
+        );
         let mut inputs: Vec<_> = names.iter().map(|(_, file)| self.pki(file)).collect();
         inputs.push(authentication);
-        self.process("kube-apiserver", args, &inputs, Ready::Tcp(local(ports.api)), &["kvstore"])
+        self.process(
+            "kube-apiserver",
+            args,
+            &inputs,
+            Ready::Tcp(local(ports.api)),
+            &["kvstore"],
+        )
     }
 
-    /// Returns the API server's listen address: all addresses if pods really run; otherwise only loopback.
+    /// Returns the API server's listen address: all addresses if pods really run; otherwise only
+    /// loopback.
     fn api_bind(&self) -> IpAddr {
-        if self.settings.real() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv4Addr::LOCALHOST.into() }
+        if self.settings.real() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::LOCALHOST.into()
+        }
     }
 
     fn containerd(&self) -> Process {
@@ -187,7 +224,8 @@ impl Builder<'_> {
             Ready::Unix(self.layout.containerd_socket()),
             &[],
         );
-        process.argv[0] = crate::command::find("containerd").map_or("containerd".to_owned(), |p| text(&p));
+        process.argv[0] =
+            crate::command::find("containerd").map_or("containerd".to_owned(), |p| text(&p));
         process.argv.truncate(3);
         process
     }
@@ -205,16 +243,28 @@ impl Builder<'_> {
             "--use-service-account-credentials=true".to_owned(),
             "--allocate-node-cidrs=true".to_owned(),
             format!("--cluster-cidr={}", self.settings.pod_cidr),
-            format!("--node-cidr-mask-size={}", self.settings.node_pods().prefix_len()),
+            format!(
+                "--node-cidr-mask-size={}",
+                self.settings.node_pods().prefix_len()
+            ),
             format!("--service-cluster-ip-range={}", self.settings.service_cidr),
-            format!("--service-account-private-key-file={}", text(&self.pki("sa.key"))),
+            format!(
+                "--service-account-private-key-file={}",
+                text(&self.pki("sa.key"))
+            ),
             format!("--root-ca-file={}", text(&self.pki("ca.crt"))),
             format!("--cluster-signing-cert-file={}", text(&self.pki("ca.crt"))),
             format!("--cluster-signing-key-file={}", text(&self.pki("ca.key"))),
         ];
         let inputs = [kubeconfig, self.pki("sa.key"), self.pki("ca.crt")];
         let ready = Ready::Tcp(local(ports.controller_manager));
-        self.process("kube-controller-manager", args, &inputs, ready, &["kube-apiserver"])
+        self.process(
+            "kube-controller-manager",
+            args,
+            &inputs,
+            ready,
+            &["kube-apiserver"],
+        )
     }
 
     fn scheduler(&self) -> Process {
@@ -229,7 +279,13 @@ impl Builder<'_> {
             "--leader-elect=true".to_owned(),
         ];
         let ready = Ready::Tcp(local(ports.scheduler));
-        self.process("kube-scheduler", args, &[kubeconfig], ready, &["kube-apiserver"])
+        self.process(
+            "kube-scheduler",
+            args,
+            &[kubeconfig],
+            ready,
+            &["kube-apiserver"],
+        )
     }
 
     fn kubelet(&self) -> Process {
@@ -249,7 +305,11 @@ impl Builder<'_> {
             format!("--container-runtime-endpoint={endpoint}"),
         ];
         let name = &self.settings.node_name;
-        let inputs = [kubeconfig, config, self.pki(&format!("kubelet-serving-{name}.crt"))];
+        let inputs = [
+            kubeconfig,
+            config,
+            self.pki(&format!("kubelet-serving-{name}.crt")),
+        ];
         let after: &[&str] = match self.settings.runtime {
             Runtime::Own => &["kube-apiserver", "containerd"],
             _ => &["kube-apiserver"],
@@ -261,8 +321,10 @@ impl Builder<'_> {
     fn proxy(&self) -> Process {
         let config = self.layout.config("kube-proxy.yaml");
         let inputs = [config.clone(), self.layout.kubeconfig("proxy")];
-        let args =
-            vec![format!("--config={}", text(&config)), format!("--hostname-override={}", self.settings.node_name)];
+        let args = vec![
+            format!("--config={}", text(&config)),
+            format!("--hostname-override={}", self.settings.node_name),
+        ];
         let ready = Ready::Tcp(local(self.settings.ports.proxy_health));
         self.process("kube-proxy", args, &inputs, ready, &["kube-apiserver"])
     }
@@ -285,7 +347,13 @@ impl Builder<'_> {
         } else {
             args.retain(|arg| !arg.ends_with("/32") || self.settings.node_address.is_ipv4());
         }
-        self.process("cluster-dns", args, &[kubeconfig], Ready::Tcp(local(ports.dns_health)), &["kube-apiserver"])
+        self.process(
+            "cluster-dns",
+            args,
+            &[kubeconfig],
+            Ready::Tcp(local(ports.dns_health)),
+            &["kube-apiserver"],
+        )
     }
 }
 
@@ -300,13 +368,22 @@ impl Plan {
 
 fn stamp(process: &Process) -> String {
     let mut all = process.argv.join("\0");
-    if let Some(meta) = process.argv.first().and_then(|program| std::fs::metadata(program).ok()) {
-        let modified = meta.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
+    if let Some(meta) = process
+        .argv
+        .first()
+        .and_then(|program| std::fs::metadata(program).ok())
+    {
+        let modified = meta
+            .modified()
+            .ok()
+            .and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
         all.push_str(&format!("\0{} {:?}", meta.len(), modified));
     }
     for input in &process.inputs {
         all.push('\0');
-        all.push_str(&crate::files::digest(&std::fs::read(input).unwrap_or_default()));
+        all.push_str(&crate::files::digest(
+            &std::fs::read(input).unwrap_or_default(),
+        ));
     }
     crate::files::digest(all.as_bytes())
 }

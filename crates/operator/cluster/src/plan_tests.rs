@@ -2,7 +2,10 @@
 use super::*;
 
 fn settings(runtime: Runtime) -> Settings {
-    Settings { runtime, ..Settings::example() }
+    Settings {
+        runtime,
+        ..Settings::example()
+    }
 }
 
 fn names(plan: &Plan) -> Vec<&str> {
@@ -33,11 +36,18 @@ fn what_runs_depends_on_the_runtime() {
 
 #[test]
 fn every_dependency_starts_earlier() {
-    let all = plan(&settings(Runtime::Own), &Layout::new(Path::new("/data"), false));
+    let all = plan(
+        &settings(Runtime::Own),
+        &Layout::new(Path::new("/data"), false),
+    );
     for (index, process) in all.processes.iter().enumerate() {
         for name in &process.after {
             let at = all.processes.iter().position(|p| &p.name == name);
-            assert!(at.is_some_and(|at| at < index), "{} after {name}", process.name);
+            assert!(
+                at.is_some_and(|at| at < index),
+                "{} after {name}",
+                process.name
+            );
         }
     }
 }
@@ -52,16 +62,30 @@ fn the_usual_addresses() {
 }
 
 fn arguments(component: &str) -> Vec<String> {
-    let all = plan(&settings(Runtime::Own), &Layout::new(Path::new("/data"), false));
-    all.processes.into_iter().find(|process| process.name == component).map(|process| process.argv).unwrap_or_default()
+    let all = plan(
+        &settings(Runtime::Own),
+        &Layout::new(Path::new("/data"), false),
+    );
+    all.processes
+        .into_iter()
+        .find(|process| process.name == component)
+        .map(|process| process.argv)
+        .unwrap_or_default()
 }
 
 /// The store's peer port carries every Secret, and a peer may write without further checks.
 #[test]
 fn no_component_listens_or_connects_without_tls() {
-    let all = plan(&settings(Runtime::Own), &Layout::new(Path::new("/data"), false));
+    let all = plan(
+        &settings(Runtime::Own),
+        &Layout::new(Path::new("/data"), false),
+    );
     for process in &all.processes {
-        let plain: Vec<_> = process.argv.iter().filter(|argument| argument.contains("http://")).collect();
+        let plain: Vec<_> = process
+            .argv
+            .iter()
+            .filter(|argument| argument.contains("http://"))
+            .collect();
         assert!(plain.is_empty(), "{}: {plain:?}", process.name);
     }
     let store = arguments("kvstore");
@@ -74,23 +98,40 @@ fn no_component_listens_or_connects_without_tls() {
         "--peer-client-cert-auth=true",
         "--client-cert-auth=true",
     ] {
-        assert!(store.contains(&flag.to_owned()), "{flag} is not among {store:?}");
+        assert!(
+            store.contains(&flag.to_owned()),
+            "{flag} is not among {store:?}"
+        );
     }
 }
 
 #[test]
 fn api_server_limits_anonymous_requests_and_denies_external_ips() {
     let api = arguments("kube-apiserver");
-    assert!(api.contains(&"--authentication-config=/data/config/authentication.yaml".to_owned()), "{api:?}");
-    let plugins = api.iter().find_map(|argument| argument.strip_prefix("--enable-admission-plugins="));
+    assert!(
+        api.contains(&"--authentication-config=/data/config/authentication.yaml".to_owned()),
+        "{api:?}"
+    );
+    let plugins = api
+        .iter()
+        .find_map(|argument| argument.strip_prefix("--enable-admission-plugins="));
     assert_eq!(plugins, Some("NodeRestriction,DenyServiceExternalIPs"));
 }
 
 #[test]
 fn dns_server_gives_up_root_where_pods_reach_it() {
     assert!(arguments("cluster-dns").contains(&"--user=65534".to_owned()));
-    let simulated = plan(&settings(Runtime::Simulated), &Layout::new(Path::new("/data"), false));
-    assert!(simulated.processes.iter().flat_map(|p| &p.argv).all(|argument| !argument.starts_with("--user=")));
+    let simulated = plan(
+        &settings(Runtime::Simulated),
+        &Layout::new(Path::new("/data"), false),
+    );
+    assert!(
+        simulated
+            .processes
+            .iter()
+            .flat_map(|p| &p.argv)
+            .all(|argument| !argument.starts_with("--user="))
+    );
 }
 
 /// Without it containers that name no profile may make every system call.
@@ -99,9 +140,16 @@ fn kubelet_gives_containers_the_seccomp_profile_of_the_runtime() {
     for runtime in [Runtime::Own, Runtime::Simulated] {
         let (settings, layout) = (settings(runtime), Layout::new(Path::new("/data"), false));
         let config = format!("--config={}", layout.config("kubelet.yaml").display());
-        let kubelet = plan(&settings, &layout).processes.into_iter().find(|process| process.name == "kubelet");
-        assert!(kubelet.is_some_and(|kubelet| kubelet.argv.contains(&config)), "{config}");
-        let file: serde_json::Value = serde_json::from_str(&crate::configs::kubelet(&settings, &layout)).unwrap();
+        let kubelet = plan(&settings, &layout)
+            .processes
+            .into_iter()
+            .find(|process| process.name == "kubelet");
+        assert!(
+            kubelet.is_some_and(|kubelet| kubelet.argv.contains(&config)),
+            "{config}"
+        );
+        let file: serde_json::Value =
+            serde_json::from_str(&crate::configs::kubelet(&settings, &layout)).unwrap();
         assert_eq!(file["seccompDefault"], true);
     }
 }

@@ -1,5 +1,6 @@
-//! One running process: started in its own process group, recorded so that a later supervisor can adopt it, watched
-//! and signalled through a pidfd so that a recycled process id is never signalled.
+//! One running process: started in its own process group, recorded so that a later supervisor can
+//! adopt it, watched and signalled through a pidfd so that a recycled process id is never
+//! signalled.
 
 use std::fs::{self, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,7 +39,10 @@ impl Record {
     }
 
     fn save(&self, path: &Path) -> Result<()> {
-        crate::files::write(path, serde_json::to_string(self).unwrap_or_default().as_bytes())
+        crate::files::write(
+            path,
+            serde_json::to_string(self).unwrap_or_default().as_bytes(),
+        )
     }
 
     /// Returns whether the recorded process is alive.
@@ -49,7 +53,10 @@ impl Record {
 
 /// Returns the id of this boot.
 pub fn boot() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// Returns the start time of a process; None if it does not exist or is a zombie.
@@ -81,9 +88,16 @@ impl Running {
     pub fn start(process: &Process, layout: &Layout, restarts: u32) -> Result<Self> {
         let log = layout.log(&process.name);
         crate::files::create_private_dir(&layout.logs())?;
-        let file = OpenOptions::new().append(true).create(true).open(&log).map_err(Error::io(&log))?;
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(&log)
+            .map_err(Error::io(&log))?;
         let errors = file.try_clone().map_err(Error::io(&log))?;
-        let (program, args) = process.argv.split_first().ok_or_else(|| Error::Refused("an empty command".into()))?;
+        let (program, args) = process
+            .argv
+            .split_first()
+            .ok_or_else(|| Error::Refused("an empty command".into()))?;
         let child = Command::new(program)
             .args(args)
             .current_dir("/")
@@ -92,7 +106,10 @@ impl Running {
             .stderr(errors)
             .process_group(0)
             .spawn()
-            .map_err(|error| Error::Command { command: program.clone(), reason: error.to_string() })?;
+            .map_err(|error| Error::Command {
+                command: program.clone(),
+                reason: error.to_string(),
+            })?;
         let pid = i32::try_from(child.id()).unwrap_or_default();
         let record = Record {
             pid,
@@ -118,14 +135,23 @@ impl Running {
         running.record.alive().then_some(running)
     }
 
-    /// Opens the pidfd. It is owned by the `AsyncFd` and never replaced, as its constructor requires.
+    /// Opens the pidfd. It is owned by the `AsyncFd` and never replaced, as its constructor
+    /// requires.
     #[allow(deprecated)]
     fn open(record: Record) -> Result<Self> {
-        let failed = |reason: String| Error::Command { command: format!("pidfd_open({})", record.pid), reason };
+        let failed = |reason: String| Error::Command {
+            command: format!("pidfd_open({})", record.pid),
+            reason,
+        };
         let pid = Pid::from_raw(record.pid).ok_or_else(|| failed("no such process".into()))?;
-        let descriptor = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.to_string()))?;
+        let descriptor =
+            pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.to_string()))?;
         let descriptor = AsyncFd::new(descriptor).map_err(|error| failed(error.to_string()))?;
-        Ok(Self { record, descriptor, child: None })
+        Ok(Self {
+            record,
+            descriptor,
+            child: None,
+        })
     }
 
     /// Waits for the exit.

@@ -1,5 +1,5 @@
-//! The settings of a cluster on this machine: stored in `DIR/settings.json`, so that every later command uses the
-//! same.
+//! The settings of a cluster on this machine: stored in `DIR/settings.json`, so that every later
+//! command uses the same.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -81,7 +81,11 @@ impl Ports {
             ("the store's peers", self.store_peer, "--store-peer-port"),
             ("the kubelet", self.kubelet, "--kubelet-port"),
             ("the kubelet's health", self.kubelet_health, "--pick-ports"),
-            ("the controller manager", self.controller_manager, "--pick-ports"),
+            (
+                "the controller manager",
+                self.controller_manager,
+                "--pick-ports",
+            ),
             ("the scheduler", self.scheduler, "--pick-ports"),
             ("kube-proxy's metrics", self.proxy_metrics, "--pick-ports"),
             ("kube-proxy's health", self.proxy_health, "--pick-ports"),
@@ -130,12 +134,23 @@ impl Settings {
             Err(cause) => return Err(Error::Io { path, cause }),
         };
         let tree: serde_json::Value =
-            serde_json::from_str(&text).map_err(|cause| Error::Settings { path: path.clone(), cause })?;
-        let found = tree.get("layout").and_then(serde_json::Value::as_u64).unwrap_or(0);
+            serde_json::from_str(&text).map_err(|cause| Error::Settings {
+                path: path.clone(),
+                cause,
+            })?;
+        let found = tree
+            .get("layout")
+            .and_then(serde_json::Value::as_u64)
+            .unwrap_or(0);
         if found > u64::from(LAYOUT) {
-            return Err(Error::NewerLayout { path, found, known: LAYOUT });
+            return Err(Error::NewerLayout {
+                path,
+                found,
+                known: LAYOUT,
+            });
         }
-        let settings = serde_json::from_value(tree).map_err(|cause| Error::Settings { path, cause })?;
+        let settings =
+            serde_json::from_value(tree).map_err(|cause| Error::Settings { path, cause })?;
         Ok(Some(settings))
     }
 
@@ -169,7 +184,10 @@ impl Settings {
     /// Returns whether a device is the bridge of a cluster, this one or another.
     #[must_use]
     pub fn is_bridge(device: &str) -> bool {
-        device == "ironclad0" || device.strip_prefix("ic-").is_some_and(|word| word.len() == 8)
+        device == "ironclad0"
+            || device
+                .strip_prefix("ic-")
+                .is_some_and(|word| word.len() == 8)
     }
 
     /// Returns the name of the pod network's nftables table.
@@ -181,7 +199,8 @@ impl Settings {
         }
     }
 
-    /// Returns the range of the node's pods: the first /24 of the cluster's range (all of a smaller one).
+    /// Returns the range of the node's pods: the first /24 of the cluster's range (all of a smaller
+    /// one).
     #[must_use]
     pub fn node_pods(&self) -> Ipv4Net {
         let length = self.pod_cidr.prefix_len().max(24);
@@ -206,10 +225,15 @@ impl Settings {
         nth(self.service_cidr, 10)
     }
 
-    /// Returns the listen address of the cluster DNS: on the bridge, or the node's address if there is no bridge.
+    /// Returns the listen address of the cluster DNS: on the bridge, or the node's address if there
+    /// is no bridge.
     #[must_use]
     pub fn dns_listen_address(&self) -> IpAddr {
-        if self.real() { IpAddr::V4(self.bridge_address()) } else { self.node_address }
+        if self.real() {
+            IpAddr::V4(self.bridge_address())
+        } else {
+            self.node_address
+        }
     }
 
     /// Returns the URL of the API server for clients on this machine.
@@ -252,7 +276,10 @@ pub fn instance(data_dir: &Path) -> String {
     if data_dir == default_data_dir() {
         return String::new();
     }
-    crate::files::digest(data_dir.as_os_str().as_encoded_bytes()).chars().take(8).collect()
+    crate::files::digest(data_dir.as_os_str().as_encoded_bytes())
+        .chars()
+        .take(8)
+        .collect()
 }
 
 fn nth(range: Ipv4Net, n: u32) -> Ipv4Addr {

@@ -1,4 +1,5 @@
-//! Component status: read from the records, so that it needs neither the supervisor nor the API server.
+//! Component status: read from the records, so that it needs neither the supervisor nor the API
+//! server.
 
 use std::path::Path;
 
@@ -60,7 +61,10 @@ impl Report {
 /// Reads the status of the cluster in `data_dir`.
 pub async fn status(data_dir: &Path) -> Result<Report> {
     let settings = Settings::load(data_dir)?.ok_or_else(|| {
-        Error::Refused(format!("{} holds no cluster; start one with `ironclad up`", data_dir.display()))
+        Error::Refused(format!(
+            "{} holds no cluster; start one with `ironclad up`",
+            data_dir.display()
+        ))
     })?;
     let layout = Layout::of(&settings);
     let mut components = Vec::new();

@@ -1,8 +1,9 @@
-//! The supervisor: starts the processes of the plan in order, restarts exited ones with growing back-off, adopts
-//! those of an earlier supervisor, and restarts those whose program or configuration changed.
+//! The supervisor: starts the processes of the plan in order, restarts exited ones with growing
+//! back-off, adopts those of an earlier supervisor, and restarts those whose program or
+//! configuration changed.
 //!
-//! Invariant: the end of the supervisor ends no other process. It stops components only when it is stopped (SIGTERM)
-//! or when the plan changes (SIGHUP).
+//! Invariant: the end of the supervisor ends no other process. It stops components only when it is
+//! stopped (SIGTERM) or when the plan changes (SIGHUP).
 
 mod keeper;
 mod rotate;
@@ -42,12 +43,17 @@ struct Kept {
 
 /// Supervises the cluster of `data_dir` until `shutdown`.
 pub async fn supervise(data_dir: &Path, shutdown: CancellationToken) -> Result<()> {
-    let settings = Settings::load(data_dir)?
-        .ok_or_else(|| Error::Refused(format!("{} holds no cluster; run `ironclad up` first", data_dir.display())))?;
+    let settings = Settings::load(data_dir)?.ok_or_else(|| {
+        Error::Refused(format!(
+            "{} holds no cluster; run `ironclad up` first",
+            data_dir.display()
+        ))
+    })?;
     let layout = Layout::of(&settings);
     // Leaves the caller's terminal and session; fails harmlessly for a session leader.
     let _ = rustix::process::setsid();
-    // Install the handler before the record is visible to others: without it the signal would end this process.
+    // Install the handler before the record is visible to others: without it the signal would end
+    // this process.
     let mut hangup = signal(SignalKind::hangup()).map_err(Error::io(layout.run()))?;
     let _lock = own(&layout)?;
     if settings.real() {
@@ -77,8 +83,8 @@ pub async fn supervise(data_dir: &Path, shutdown: CancellationToken) -> Result<(
     Ok(())
 }
 
-/// Renews certificates in their last 90 days. If there were any, returns the plan that restarts the components that
-/// use them.
+/// Renews certificates in their last 90 days. If there were any, returns the plan that restarts the
+/// components that use them.
 fn renew(settings: &Settings, layout: &Layout) -> Result<Option<Plan>> {
     let written = up::write_files(settings, layout)?;
     if written.is_empty() {
@@ -95,7 +101,8 @@ fn load(layout: &Layout) -> Result<Plan> {
     serde_json::from_slice(&text).map_err(|cause| Error::Settings { path, cause })
 }
 
-/// Makes this process the cluster's only supervisor. The kernel releases the lock when the process exits.
+/// Makes this process the cluster's only supervisor. The kernel releases the lock when the process
+/// exits.
 fn own(layout: &Layout) -> Result<std::fs::File> {
     crate::files::create_dir(layout.run(), 0o711)?;
     let path = layout.run().join("supervisor.lock");
@@ -104,7 +111,13 @@ fn own(layout: &Layout) -> Result<std::fs::File> {
         .map_err(|_| Error::Refused(format!("another supervisor holds {}", path.display())))?;
     let pid = i32::try_from(std::process::id()).unwrap_or_default();
     let start = start_of(pid).unwrap_or_default();
-    let record = Record { pid, start, boot: boot(), stamp: String::new(), restarts: 0 };
+    let record = Record {
+        pid,
+        start,
+        boot: boot(),
+        stamp: String::new(),
+        restarts: 0,
+    };
     let text = serde_json::to_string(&record).unwrap_or_default();
     crate::files::write(&layout.record(NAME), text.as_bytes())?;
     Ok(file)
@@ -129,10 +142,21 @@ async fn adjust(kept: &mut HashMap<String, Kept>, plan: Plan, layout: &Layout) {
             continue;
         }
         let stop = CancellationToken::new();
-        let after = all.iter().filter(|other| process.after.contains(&other.name)).map(|p| p.ready.clone()).collect();
+        let after = all
+            .iter()
+            .filter(|other| process.after.contains(&other.name))
+            .map(|p| p.ready.clone())
+            .collect();
         let mut keeper = JoinSet::new();
         keeper.spawn(keep(process.clone(), after, layout.clone(), stop.clone()));
-        kept.insert(process.name.clone(), Kept { process, stop, keeper });
+        kept.insert(
+            process.name.clone(),
+            Kept {
+                process,
+                stop,
+                keeper,
+            },
+        );
     }
 }
 
@@ -143,8 +167,8 @@ async fn keep(process: Process, after: Vec<Ready>, layout: Layout, stop: Cancell
     restart_after_panic(&name, Duration::from_secs(1), keeper).await;
 }
 
-/// Runs a task to its end, again after each panic. The supervisor must survive its own defects: without systemd
-/// nothing restarts it.
+/// Runs a task to its end, again after each panic. The supervisor must survive its own defects:
+/// without systemd nothing restarts it.
 async fn restart_after_panic<F>(name: &str, pause: Duration, mut task: impl FnMut() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -162,8 +186,13 @@ where
 async fn stop_all(kept: &mut HashMap<String, Kept>, layout: &Layout) {
     let mut left: Vec<Kept> = kept.drain().map(|(_, kept)| kept).collect();
     while !left.is_empty() {
-        let needed: Vec<String> = left.iter().flat_map(|kept| kept.process.after.clone()).collect();
-        let (stay, mut go): (Vec<_>, Vec<_>) = left.into_iter().partition(|kept| needed.contains(&kept.process.name));
+        let needed: Vec<String> = left
+            .iter()
+            .flat_map(|kept| kept.process.after.clone())
+            .collect();
+        let (stay, mut go): (Vec<_>, Vec<_>) = left
+            .into_iter()
+            .partition(|kept| needed.contains(&kept.process.name));
         left = stay;
         for kept in &go {
             kept.stop.cancel();
@@ -196,7 +225,11 @@ mod tests {
         assert_eq!(renew(&settings, &layout).unwrap(), None, "nothing is due");
         std::fs::remove_file(layout.pki().join("scheduler.crt")).unwrap();
         let second = renew(&settings, &layout).unwrap().unwrap();
-        let changed = first.processes.iter().zip(&second.processes).filter(|(old, new)| old != new);
+        let changed = first
+            .processes
+            .iter()
+            .zip(&second.processes)
+            .filter(|(old, new)| old != new);
         let names: Vec<_> = changed.map(|(old, _)| old.name.as_str()).collect();
         assert_eq!(names, ["kube-scheduler"]);
     }

@@ -86,21 +86,29 @@ pub async fn up(options: &Up, say: &dyn Fn(&str)) -> Result<Settings> {
     wait::node(&client, &settings, &layout).await?;
     say("waiting for cluster DNS");
     wait::dns(&settings, &layout).await?;
-    say(&format!("ready after {:.1} s", began.elapsed().as_secs_f32()));
+    say(&format!(
+        "ready after {:.1} s",
+        began.elapsed().as_secs_f32()
+    ));
     Ok(settings)
 }
 
 fn connect(layout: &Layout) -> Result<Client> {
     let path = layout.admin_kubeconfig();
-    let config =
-        Config::from_kubeconfig(&path).map_err(|cause| Error::Api { what: path.display().to_string(), cause })?;
+    let config = Config::from_kubeconfig(&path).map_err(|cause| Error::Api {
+        what: path.display().to_string(),
+        cause,
+    })?;
     Ok(Client::new(config.user_agent("ironclad")))
 }
 
-/// Writes missing or outdated certificates and configurations, certificates in their last 90 days included. Returns
-/// the names of the written certificates.
+/// Writes missing or outdated certificates and configurations, certificates in their last 90 days
+/// included. Returns the names of the written certificates.
 pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<String>> {
-    let node = NodeName { name: settings.node_name.clone(), addresses: vec![settings.node_address] };
+    let node = NodeName {
+        name: settings.node_name.clone(),
+        addresses: vec![settings.node_address],
+    };
     let names = Names {
         domain: settings.domain.clone(),
         service_address: settings.api_service_address().into(),
@@ -114,7 +122,11 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
     let kubelet = format!("kubelet-{}", settings.node_name);
     let node_user = format!("system:node:{}", settings.node_name);
     for (file, certificate, user) in [
-        ("controller-manager", "controller-manager", "system:kube-controller-manager"),
+        (
+            "controller-manager",
+            "controller-manager",
+            "system:kube-controller-manager",
+        ),
         ("scheduler", "scheduler", "system:kube-scheduler"),
         ("proxy", "proxy", "system:kube-proxy"),
         ("dns", "dns", "system:cluster-dns"),
@@ -122,15 +134,32 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
     ] {
         pki.kubeconfig(&layout.kubeconfig(file), certificate, user, &server)?;
     }
-    pki.kubeconfig(&layout.admin_kubeconfig(), "admin", "kubernetes-admin", &server)?;
-    files::write_if_changed(&layout.config("authentication.yaml"), configs::authentication().as_bytes())?;
-    files::write_if_changed(&layout.config("kubelet.yaml"), configs::kubelet(settings, layout).as_bytes())?;
+    pki.kubeconfig(
+        &layout.admin_kubeconfig(),
+        "admin",
+        "kubernetes-admin",
+        &server,
+    )?;
+    files::write_if_changed(
+        &layout.config("authentication.yaml"),
+        configs::authentication().as_bytes(),
+    )?;
+    files::write_if_changed(
+        &layout.config("kubelet.yaml"),
+        configs::kubelet(settings, layout).as_bytes(),
+    )?;
     files::create_dir(&settings.data_dir.join("manifests"), 0o755)?;
     if settings.real() {
-        files::write_if_changed(&layout.config("kube-proxy.yaml"), configs::proxy(settings, layout).as_bytes())?;
+        files::write_if_changed(
+            &layout.config("kube-proxy.yaml"),
+            configs::proxy(settings, layout).as_bytes(),
+        )?;
     }
     if settings.runtime == Runtime::Own {
-        files::write_if_changed(&layout.config("containerd.toml"), configs::containerd(layout).as_bytes())?;
+        files::write_if_changed(
+            &layout.config("containerd.toml"),
+            configs::containerd(layout).as_bytes(),
+        )?;
         let conf = layout.cni_conf().join("10-ironclad.conflist");
         files::write_if_changed(&conf, configs::cni(settings, layout).as_bytes())?;
     }

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
 use time::{Duration, OffsetDateTime};
 
 use crate::Error;
@@ -32,21 +35,36 @@ impl Authority {
     }
 
     fn from_pem(crt: &Path, certificate: String, key: &str) -> Result<Self, Error> {
-        let bad = |cause| Error::Certificate { path: crt.to_owned(), cause };
+        let bad = |cause| Error::Certificate {
+            path: crt.to_owned(),
+            cause,
+        };
         let pair = KeyPair::from_pem(key).map_err(bad)?;
         let issuer = Issuer::from_ca_cert_pem(&certificate, pair).map_err(bad)?;
-        Ok(Self { path: crt.to_owned(), certificate, issuer })
+        Ok(Self {
+            path: crt.to_owned(),
+            certificate,
+            issuer,
+        })
     }
 
     fn create(crt: &Path, key: &Path, common_name: &str) -> Result<Self, Error> {
-        let bad = |cause| Error::Certificate { path: crt.to_owned(), cause };
+        let bad = |cause| Error::Certificate {
+            path: crt.to_owned(),
+            cause,
+        };
         let pair = KeyPair::generate().map_err(bad)?;
         let mut params = CertificateParams::new(Vec::new()).map_err(bad)?;
         params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, common_name);
+        params
+            .distinguished_name
+            .push(DnType::CommonName, common_name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages =
-            vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+        ];
         let now = OffsetDateTime::now_utc();
         params.not_before = now - Duration::minutes(5);
         params.not_after = now + LIFETIME;

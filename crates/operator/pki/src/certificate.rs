@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SanType};
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,
+    KeyUsagePurpose, SanType,
+};
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
 
@@ -60,15 +63,27 @@ impl Subject {
         dns.dedup();
         addresses.sort();
         addresses.dedup();
-        Self { common_name: common_name.to_owned(), organization: None, dns, addresses, usage: Usage::Server }
+        Self {
+            common_name: common_name.to_owned(),
+            organization: None,
+            dns,
+            addresses,
+            usage: Usage::Server,
+        }
     }
 }
 
-/// Writes `NAME.crt` and `NAME.key` in `folder` unless they match `subject`; returns true if they were written.
+/// Writes `NAME.crt` and `NAME.key` in `folder` unless they match `subject`; returns true if they
+/// were written.
 ///
 /// # Errors
 /// A file can't be read or written, or the CA can't sign.
-pub fn ensure(authority: &Authority, folder: &Path, name: &str, subject: &Subject) -> Result<bool, Error> {
+pub fn ensure(
+    authority: &Authority,
+    folder: &Path,
+    name: &str,
+    subject: &Subject,
+) -> Result<bool, Error> {
     let crt = folder.join(format!("{name}.crt"));
     let key = folder.join(format!("{name}.key"));
     if let (Some(present), Some(_)) = (read_optional(&crt)?, read_optional(&key)?)
@@ -81,20 +96,32 @@ pub fn ensure(authority: &Authority, folder: &Path, name: &str, subject: &Subjec
 }
 
 fn issue(authority: &Authority, crt: &Path, key: &Path, subject: &Subject) -> Result<(), Error> {
-    let bad = |cause| Error::Certificate { path: crt.to_owned(), cause };
+    let bad = |cause| Error::Certificate {
+        path: crt.to_owned(),
+        cause,
+    };
     let pair = KeyPair::generate().map_err(bad)?;
     let mut params = CertificateParams::new(subject.dns.clone()).map_err(bad)?;
-    params.subject_alt_names.extend(subject.addresses.iter().map(|a| SanType::IpAddress(*a)));
+    params
+        .subject_alt_names
+        .extend(subject.addresses.iter().map(|a| SanType::IpAddress(*a)));
     params.distinguished_name = DistinguishedName::new();
     if let Some(group) = &subject.organization {
-        params.distinguished_name.push(DnType::OrganizationName, group);
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, group);
     }
-    params.distinguished_name.push(DnType::CommonName, &subject.common_name);
+    params
+        .distinguished_name
+        .push(DnType::CommonName, &subject.common_name);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = match subject.usage {
         Usage::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
         Usage::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
-        Usage::Both => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+        Usage::Both => vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ],
     };
     params.use_authority_key_identifier_extension = true;
     let now = OffsetDateTime::now_utc();
@@ -106,18 +133,29 @@ fn issue(authority: &Authority, crt: &Path, key: &Path, subject: &Subject) -> Re
 }
 
 fn still_good(present: &str, authority: &Authority, subject: &Subject) -> bool {
-    let Some(der) = der(present) else { return false };
-    let Some(authority_der) = der_of_authority(authority) else { return false };
-    let Ok((_, certificate)) = X509Certificate::from_der(&der) else { return false };
-    let Ok((_, signer)) = X509Certificate::from_der(&authority_der) else { return false };
-    let left = certificate.validity().not_after.timestamp() - OffsetDateTime::now_utc().unix_timestamp();
+    let Some(der) = der(present) else {
+        return false;
+    };
+    let Some(authority_der) = der_of_authority(authority) else {
+        return false;
+    };
+    let Ok((_, certificate)) = X509Certificate::from_der(&der) else {
+        return false;
+    };
+    let Ok((_, signer)) = X509Certificate::from_der(&authority_der) else {
+        return false;
+    };
+    let left =
+        certificate.validity().not_after.timestamp() - OffsetDateTime::now_utc().unix_timestamp();
     left > RENEW_BEFORE.whole_seconds()
         && authority_key(&certificate).is_some_and(|key| Some(key) == subject_key(&signer))
         && names(&certificate) == wanted_names(subject)
 }
 
 fn der(pem: &str) -> Option<Vec<u8>> {
-    x509_parser::pem::parse_x509_pem(pem.as_bytes()).ok().map(|(_, pem)| pem.contents)
+    x509_parser::pem::parse_x509_pem(pem.as_bytes())
+        .ok()
+        .map(|(_, pem)| pem.contents)
 }
 
 fn der_of_authority(authority: &Authority) -> Option<Vec<u8>> {
@@ -125,30 +163,48 @@ fn der_of_authority(authority: &Authority) -> Option<Vec<u8>> {
 }
 
 fn authority_key<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
-    certificate.extensions().iter().find_map(|e| match e.parsed_extension() {
-        ParsedExtension::AuthorityKeyIdentifier(id) => id.key_identifier.as_ref().map(|k| k.0),
-        _ => None,
-    })
+    certificate
+        .extensions()
+        .iter()
+        .find_map(|e| match e.parsed_extension() {
+            ParsedExtension::AuthorityKeyIdentifier(id) => id.key_identifier.as_ref().map(|k| k.0),
+            _ => None,
+        })
 }
 
 fn subject_key<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
-    certificate.extensions().iter().find_map(|e| match e.parsed_extension() {
-        ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0),
-        _ => None,
-    })
+    certificate
+        .extensions()
+        .iter()
+        .find_map(|e| match e.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0),
+            _ => None,
+        })
 }
 
 /// Returns everything in a certificate about its subject, as one comparable list.
 fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let mut all = Vec::new();
     let subject = certificate.subject();
-    all.extend(subject.iter_common_name().filter_map(|n| n.as_str().ok()).map(|n| format!("cn {n}")));
-    all.extend(subject.iter_organization().filter_map(|n| n.as_str().ok()).map(|n| format!("o {n}")));
+    all.extend(
+        subject
+            .iter_common_name()
+            .filter_map(|n| n.as_str().ok())
+            .map(|n| format!("cn {n}")),
+    );
+    all.extend(
+        subject
+            .iter_organization()
+            .filter_map(|n| n.as_str().ok())
+            .map(|n| format!("o {n}")),
+    );
     if let Ok(Some(san)) = certificate.subject_alternative_name() {
         for name in &san.value.general_names {
             match name {
                 GeneralName::DNSName(dns) => all.push(format!("dns {dns}")),
-                GeneralName::IPAddress(bytes) => all.extend(address(bytes).map(|a| format!("ip {a}"))),
+                GeneralName::IPAddress(bytes) => {
+                    all.extend(address(bytes).map(|a| format!("ip {a}")))
+                }
                 _ => {}
             }
         }
@@ -158,7 +214,10 @@ fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {
-    <[u8; 4]>::try_from(bytes).map(IpAddr::from).or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+    <[u8; 4]>::try_from(bytes)
+        .map(IpAddr::from)
+        .or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
+        .ok()
 }
 
 fn wanted_names(subject: &Subject) -> Vec<String> {

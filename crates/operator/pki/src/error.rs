@@ -22,6 +22,8 @@ pub enum Error {
         cause: rcgen::Error,
     },
     /// A CA's certificate exists without its key, or the reverse.
-    #[error("{0} is missing while its counterpart is there; restore it from a backup, or move the whole folder away")]
+    #[error(
+        "{0} is missing while its counterpart is there; restore it from a backup, or move the whole folder away"
+    )]
     Half(PathBuf),
 }

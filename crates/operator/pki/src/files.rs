@@ -17,7 +17,10 @@ pub(crate) fn write_public(path: &Path, data: &[u8]) -> Result<(), Error> {
 }
 
 fn write(path: &Path, data: &[u8], mode: u32) -> Result<(), Error> {
-    let io = |cause| Error::Io { path: path.to_owned(), cause };
+    let io = |cause| Error::Io {
+        path: path.to_owned(),
+        cause,
+    };
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(io)?;
     }
@@ -25,8 +28,15 @@ fn write(path: &Path, data: &[u8], mode: u32) -> Result<(), Error> {
     name.push(".new");
     let fresh = Path::new(&name);
     let _ = fs::remove_file(fresh);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(fresh).map_err(io)?;
-    file.write_all(data).and_then(|()| file.sync_all()).map_err(io)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(fresh)
+        .map_err(io)?;
+    file.write_all(data)
+        .and_then(|()| file.sync_all())
+        .map_err(io)?;
     fs::rename(fresh, path).map_err(io)
 }
 
@@ -35,6 +45,9 @@ pub(crate) fn read_optional(path: &Path) -> Result<Option<String>, Error> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(cause) => Err(Error::Io { path: path.to_owned(), cause }),
+        Err(cause) => Err(Error::Io {
+            path: path.to_owned(),
+            cause,
+        }),
     }
 }

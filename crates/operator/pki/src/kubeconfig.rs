@@ -37,7 +37,12 @@ impl Kubeconfig<'_> {
     }
 
     fn render(&self) -> Result<String, Error> {
-        let Self { cluster, user, server, .. } = self;
+        let Self {
+            cluster,
+            user,
+            server,
+            ..
+        } = self;
         let ca = STANDARD.encode(self.authority);
         let certificate = encode(self.certificate)?;
         let key = encode(self.key)?;
@@ -51,5 +56,10 @@ impl Kubeconfig<'_> {
 }
 
 fn encode(path: &Path) -> Result<String, Error> {
-    std::fs::read(path).map(|data| STANDARD.encode(data)).map_err(|cause| Error::Io { path: path.to_owned(), cause })
+    std::fs::read(path)
+        .map(|data| STANDARD.encode(data))
+        .map_err(|cause| Error::Io {
+            path: path.to_owned(),
+            cause,
+        })
 }

@@ -1,8 +1,8 @@
-//! The certificates of a cluster: three separate CAs (cluster, front proxy, store), the certificates of each
-//! component, the key that signs ServiceAccount tokens, and kubeconfigs.
+//! The certificates of a cluster: three separate CAs (cluster, front proxy, store), the
+//! certificates of each component, the key that signs ServiceAccount tokens, and kubeconfigs.
 //!
-//! Everything is ECDSA P-256. Keys are written with mode 0600, and only if the existing certificate is no longer
-//! valid (other names, other CA, near its expiration): a second run changes nothing.
+//! Everything is ECDSA P-256. Keys are written with mode 0600, and only if the existing certificate
+//! is no longer valid (other names, other CA, near its expiration): a second run changes nothing.
 
 mod authority;
 mod certificate;

@@ -34,7 +34,8 @@ pub struct Names {
     pub nodes: Vec<NodeName>,
 }
 
-/// The user with which the API server connects to kubelets; it needs a binding to `system:kubelet-api-admin`.
+/// The user with which the API server connects to kubelets; it needs a binding to
+/// `system:kubelet-api-admin`.
 pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 
 /// Paths of the whole set.
@@ -68,35 +69,82 @@ pub fn ensure(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Error>
 fn wanted<'a>(pki: &'a Pki, names: &Names) -> Vec<(&'a Authority, String, Subject)> {
     let mut all = vec![
         (&pki.cluster, "apiserver", api_server(names)),
-        // Not in `system:masters`: a node's object controls where these connections go, so the certificate must give
-        // access to kubelets only.
-        (&pki.cluster, "apiserver-kubelet-client", Subject::client(KUBELET_CLIENT, None)),
-        (&pki.front_proxy, "front-proxy-client", Subject::client("front-proxy-client", None)),
-        (&pki.store, "apiserver-etcd-client", Subject::client("kube-apiserver-etcd-client", None)),
+        // Not in `system:masters`: a node's object controls where these connections go, so the
+        // certificate must give access to kubelets only.
+        (
+            &pki.cluster,
+            "apiserver-kubelet-client",
+            Subject::client(KUBELET_CLIENT, None),
+        ),
+        (
+            &pki.front_proxy,
+            "front-proxy-client",
+            Subject::client("front-proxy-client", None),
+        ),
+        (
+            &pki.store,
+            "apiserver-etcd-client",
+            Subject::client("kube-apiserver-etcd-client", None),
+        ),
         (&pki.store, "etcd/server", store(names, Usage::Both)),
         (&pki.store, "etcd/peer", store(names, Usage::Both)),
-        (&pki.cluster, "admin", Subject::client("kubernetes-admin", Some("system:masters"))),
-        (&pki.cluster, "controller-manager", Subject::client("system:kube-controller-manager", None)),
-        (&pki.cluster, "scheduler", Subject::client("system:kube-scheduler", None)),
-        (&pki.cluster, "proxy", Subject::client("system:kube-proxy", None)),
-        (&pki.cluster, "dns", Subject::client("system:cluster-dns", None)),
+        (
+            &pki.cluster,
+            "admin",
+            Subject::client("kubernetes-admin", Some("system:masters")),
+        ),
+        (
+            &pki.cluster,
+            "controller-manager",
+            Subject::client("system:kube-controller-manager", None),
+        ),
+        (
+            &pki.cluster,
+            "scheduler",
+            Subject::client("system:kube-scheduler", None),
+        ),
+        (
+            &pki.cluster,
+            "proxy",
+            Subject::client("system:kube-proxy", None),
+        ),
+        (
+            &pki.cluster,
+            "dns",
+            Subject::client("system:cluster-dns", None),
+        ),
     ]
     .into_iter()
     .map(|(authority, name, subject)| (authority, name.to_owned(), subject))
     .collect::<Vec<_>>();
     for node in &names.nodes {
         let user = format!("system:node:{}", node.name);
-        all.push((&pki.cluster, format!("kubelet-{}", node.name), Subject::client(&user, Some("system:nodes"))));
+        all.push((
+            &pki.cluster,
+            format!("kubelet-{}", node.name),
+            Subject::client(&user, Some("system:nodes")),
+        ));
         let mut addresses = node.addresses.clone();
         addresses.push(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let serving = Subject::server(&user, vec![node.name.clone(), "localhost".to_owned()], addresses);
-        all.push((&pki.cluster, format!("kubelet-serving-{}", node.name), serving));
+        let serving = Subject::server(
+            &user,
+            vec![node.name.clone(), "localhost".to_owned()],
+            addresses,
+        );
+        all.push((
+            &pki.cluster,
+            format!("kubelet-serving-{}", node.name),
+            serving,
+        ));
     }
     all
 }
 
 fn loopback() -> [IpAddr; 2] {
-    [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)]
+    [
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::LOCALHOST),
+    ]
 }
 
 fn api_server(names: &Names) -> Subject {
@@ -117,14 +165,21 @@ fn api_server(names: &Names) -> Subject {
 fn store(names: &Names, usage: Usage) -> Subject {
     let mut addresses = loopback().to_vec();
     addresses.extend(names.addresses.iter().copied());
-    Subject { usage, ..Subject::server("kvstore", vec!["localhost".to_owned()], addresses) }
+    Subject {
+        usage,
+        ..Subject::server("kvstore", vec!["localhost".to_owned()], addresses)
+    }
 }
 
-/// Creates `sa.key` and `sa.pub`, the key pair of ServiceAccount tokens; returns true if they were written.
+/// Creates `sa.key` and `sa.pub`, the key pair of ServiceAccount tokens; returns true if they were
+/// written.
 pub fn ensure_service_account_key(folder: &Path) -> Result<bool, Error> {
     let private = folder.join("sa.key");
     let public = folder.join("sa.pub");
-    let bad = |cause| Error::Certificate { path: private.clone(), cause };
+    let bad = |cause| Error::Certificate {
+        path: private.clone(),
+        cause,
+    };
     if let Some(pem) = read_optional(&private)? {
         if read_optional(&public)?.is_none() {
             let pair = KeyPair::from_pem(&pem).map_err(bad)?;
@@ -170,7 +225,13 @@ impl Pki {
     }
 
     /// Writes a kubeconfig with the certificate `name`; returns true if the file changed.
-    pub fn kubeconfig(&self, path: &Path, name: &str, user: &str, server: &str) -> Result<bool, Error> {
+    pub fn kubeconfig(
+        &self,
+        path: &Path,
+        name: &str,
+        user: &str,
+        server: &str,
+    ) -> Result<bool, Error> {
         Kubeconfig {
             cluster: "ironclad",
             user,

@@ -9,7 +9,10 @@ fn names() -> Names {
         service_address: "10.96.0.1".parse().unwrap(),
         extra_dns: vec![],
         addresses: vec!["192.0.2.2".parse().unwrap()],
-        nodes: vec![NodeName { name: "node-1".into(), addresses: vec!["192.0.2.2".parse().unwrap()] }],
+        nodes: vec![NodeName {
+            name: "node-1".into(),
+            addresses: vec!["192.0.2.2".parse().unwrap()],
+        }],
     }
 }
 
@@ -17,10 +20,16 @@ fn names() -> Names {
 fn a_second_run_writes_nothing_and_a_new_address_only_what_it_concerns() {
     let dir = tempfile::tempdir().unwrap();
     let (_, first) = ensure(dir.path(), &names()).unwrap();
-    assert!(first.contains(&"kubelet-serving-node-1".to_owned()), "{first:?}");
+    assert!(
+        first.contains(&"kubelet-serving-node-1".to_owned()),
+        "{first:?}"
+    );
     let (pki, second) = ensure(dir.path(), &names()).unwrap();
     assert_eq!(second, Vec::<String>::new());
-    let mode = std::fs::metadata(pki.key("apiserver")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(pki.key("apiserver"))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
 
     let mut moved = names();
@@ -43,9 +52,18 @@ fn a_kubeconfig_is_private_and_written_once() {
     let dir = tempfile::tempdir().unwrap();
     let (pki, _) = ensure(dir.path(), &names()).unwrap();
     let file = dir.path().join("admin.kubeconfig");
-    assert!(pki.kubeconfig(&file, "admin", "kubernetes-admin", "https://127.0.0.1:6443").unwrap());
-    assert!(!pki.kubeconfig(&file, "admin", "kubernetes-admin", "https://127.0.0.1:6443").unwrap());
-    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(
+        pki.kubeconfig(&file, "admin", "kubernetes-admin", "https://127.0.0.1:6443")
+            .unwrap()
+    );
+    assert!(
+        !pki.kubeconfig(&file, "admin", "kubernetes-admin", "https://127.0.0.1:6443")
+            .unwrap()
+    );
+    assert_eq!(
+        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
 }
 
 /// CVE-2022-3294: the API server presents this certificate to any address that a node names.
@@ -58,6 +76,9 @@ fn kubelet_client_certificate_is_in_no_group() {
     let certificate = pem.parse_x509().unwrap();
     let subject = certificate.subject();
     assert_eq!(subject.iter_organization().count(), 0, "{subject}");
-    let names: Vec<_> = subject.iter_common_name().filter_map(|name| name.as_str().ok()).collect();
+    let names: Vec<_> = subject
+        .iter_common_name()
+        .filter_map(|name| name.as_str().ok())
+        .collect();
     assert_eq!(names, [KUBELET_CLIENT]);
 }

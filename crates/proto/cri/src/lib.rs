@@ -1,7 +1,13 @@
 //! gRPC code of the container runtime interface (CRI v1), generated at build time from
 //! `/proto/cri`.
 
-#![allow(missing_docs, clippy::all, rust_2018_idioms, clippy::unwrap_used, clippy::expect_used)]
+#![allow(
+    missing_docs,
+    clippy::all,
+    rust_2018_idioms,
+    clippy::unwrap_used,
+    clippy::expect_used
+)]
 
 /// CRI v1: messages, clients and servers of the runtime and image services.
 pub mod v1 {

@@ -1,5 +1,5 @@
-//! From a chosen node to a bound pod: assume, Reserve and Permit run in the scheduling cycle; waiting and binding run
-//! in the background.
+//! From a chosen node to a bound pod: assume, Reserve and Permit run in the scheduling cycle;
+//! waiting and binding run in the background.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use scheduler_framework::cycle::Chosen;
 use scheduler_framework::{
-    BindError, ClusterEvent, Code, CycleState, Diagnosis, PermitOutcome, PodInfo, Profile, Rejection, Wait,
+    BindError, ClusterEvent, Code, CycleState, Diagnosis, PermitOutcome, PodInfo, Profile,
+    Rejection, Wait,
 };
 
 use crate::queue::{Attempt, Failure};
@@ -28,9 +29,17 @@ impl Scheduler {
         let (pod, node) = (Arc::clone(&attempt.pod), chosen.node.to_string());
         self.cache.assume(&pod, &node);
         self.release_nomination(&pod, &node);
-        let mut binding = Binding { pod, node, state: chosen.state, wait: None };
-        let permitted = self.reserve(&mut binding).and_then(|()| self.permit(&mut binding));
-        // While a Permit plugin may still reject the pod, cluster events are kept as for a running attempt.
+        let mut binding = Binding {
+            pod,
+            node,
+            state: chosen.state,
+            wait: None,
+        };
+        let permitted = self
+            .reserve(&mut binding)
+            .and_then(|()| self.permit(&mut binding));
+        // While a Permit plugin may still reject the pod, cluster events are kept as for a running
+        // attempt.
         if binding.wait.is_none() && permitted.is_ok() {
             self.queue.settle(binding.pod.uid());
         }
@@ -52,28 +61,44 @@ impl Scheduler {
         });
     }
 
-    /// Removes the pod's nomination, since the cache counts the pod now. The room reserved on another node is
-    /// released.
+    /// Removes the pod's nomination, since the cache counts the pod now. The room reserved on
+    /// another node is released.
     fn release_nomination(&self, pod: &Arc<PodInfo>, node: &str) {
-        if self.nominations.remove(pod.uid()).is_some_and(|nominated| &*nominated != node) {
-            self.queue.event_for_others(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
+        if self
+            .nominations
+            .remove(pod.uid())
+            .is_some_and(|nominated| &*nominated != node)
+        {
+            self.queue
+                .event_for_others(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
         }
     }
 
     fn profile(&self, pod: &PodInfo) -> Result<&Profile, Rejection> {
-        self.profiles.of(&pod.pod).ok_or_else(|| Rejection::error("", "the pod's scheduler name has no profile"))
+        self.profiles
+            .of(&pod.pod)
+            .ok_or_else(|| Rejection::error("", "the pod's scheduler name has no profile"))
     }
 
     fn reserve(&self, binding: &mut Binding) -> Result<(), Rejection> {
-        let Binding { pod, node, state, .. } = binding;
+        let Binding {
+            pod, node, state, ..
+        } = binding;
         let profile = self.profile(pod)?;
-        profile.points.reserve.iter().try_for_each(|entry| entry.plugin.reserve(state, pod, node))
+        profile
+            .points
+            .reserve
+            .iter()
+            .try_for_each(|entry| entry.plugin.reserve(state, pod, node))
     }
 
     fn permit(&self, binding: &mut Binding) -> Result<(), Rejection> {
         let mut limits = Vec::new();
         for entry in &self.profile(&binding.pod)?.points.permit {
-            match entry.plugin.permit(&binding.state, &binding.pod, &binding.node) {
+            match entry
+                .plugin
+                .permit(&binding.state, &binding.pod, &binding.node)
+            {
                 PermitOutcome::Allow => {}
                 PermitOutcome::Wait(limit) => limits.push((entry.name, limit)),
                 PermitOutcome::Reject(rejection) => return Err(rejection),
@@ -90,16 +115,25 @@ impl Scheduler {
             wait.end().await?;
             self.queue.settle(binding.pod.uid());
         }
-        let Binding { pod, node, state, .. } = binding;
+        let Binding {
+            pod, node, state, ..
+        } = binding;
         let points = &self.profile(pod)?.points;
         let failed = |error: BindError| Rejection::error(error.plugin, error.message);
         for entry in &points.pre_bind {
-            entry.plugin.pre_bind(state, pod, node).await.map_err(failed)?;
+            entry
+                .plugin
+                .pre_bind(state, pod, node)
+                .await
+                .map_err(failed)?;
         }
         let began = Instant::now();
         for entry in &points.bind {
             if entry.plugin.bind(pod, node).await.map_err(failed)? {
-                points.post_bind.iter().for_each(|entry| entry.plugin.post_bind(pod, node));
+                points
+                    .post_bind
+                    .iter()
+                    .for_each(|entry| entry.plugin.post_bind(pod, node));
                 return Ok(began.elapsed());
             }
         }
@@ -108,7 +142,9 @@ impl Scheduler {
 
     /// Forgets the assumed pod and puts it back into the queue.
     async fn unbound(&self, binding: &mut Binding, rejection: &Rejection) {
-        let Binding { pod, node, state, .. } = binding;
+        let Binding {
+            pod, node, state, ..
+        } = binding;
         if let Some(profile) = self.profiles.of(&pod.pod) {
             for entry in profile.points.reserve.iter().rev() {
                 entry.plugin.unreserve(state, pod, node);
@@ -118,15 +154,30 @@ impl Scheduler {
         let returns = self.queue.pod(pod.uid()).is_some() && !self.cache.has_pod(pod.uid());
         let errored = rejection.code == Code::Error;
         if returns {
-            let plugins = if errored { HashSet::new() } else { [rejection.plugin].into() };
-            self.queue.reject(pod.uid(), Failure { plugins, errored, preempting: false }, now());
+            let plugins = if errored {
+                HashSet::new()
+            } else {
+                [rejection.plugin].into()
+            };
+            self.queue.reject(
+                pod.uid(),
+                Failure {
+                    plugins,
+                    errored,
+                    preempting: false,
+                },
+                now(),
+            );
         }
         // The node has room again for other pods; this pod did not fail for lack of room.
-        self.queue.event_for_others(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
+        self.queue
+            .event_for_others(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
         if returns {
             let (reason, message) = explain_rejection(node, rejection);
             tracing::warn!(pod = pod.key(), node, message, "pod not bound");
-            self.writer.unschedulable(&pod.pod, reason, &message, Some("")).await;
+            self.writer
+                .unschedulable(&pod.pod, reason, &message, Some(""))
+                .await;
         }
     }
 }
@@ -134,8 +185,19 @@ impl Scheduler {
 /// Returns reason and message of the condition of a pod that was not bound.
 fn explain_rejection(node: &str, rejection: &Rejection) -> (&'static str, String) {
     if rejection.code == Code::Error {
-        return ("SchedulerError", format!("binding rejected: {}", rejection.reasons.join(", ")));
+        return (
+            "SchedulerError",
+            format!("binding rejected: {}", rejection.reasons.join(", ")),
+        );
     }
     let rejections = [(Arc::from(node), rejection.clone())].into();
-    ("Unschedulable", Diagnosis { nodes: 1, rejections, ..Diagnosis::default() }.message())
+    (
+        "Unschedulable",
+        Diagnosis {
+            nodes: 1,
+            rejections,
+            ..Diagnosis::default()
+        }
+        .message(),
+    )
 }

@@ -1,7 +1,8 @@
 //! The scheduler cache: nodes and their pods, from the informers and the scheduler's own decisions.
 //!
-//! A pod counts on its node from the moment it is chosen: it is assumed there until the informer shows the binding,
-//! or forgotten when the binding fails. A snapshot shares the entries of unchanged nodes with the previous one.
+//! A pod counts on its node from the moment it is chosen: it is assumed there until the informer
+//! shows the binding, or forgotten when the binding fails. A snapshot shares the entries of
+//! unchanged nodes with the previous one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,23 +32,43 @@ impl Inner {
 
     /// Returns the entry of a node, known or not, for a change.
     fn node(&mut self, name: &str) -> &mut NodeInfo {
-        let at = self.snapshot.by_name.get(name).copied().filter(|at| *at < self.snapshot.nodes.len());
+        let at = self
+            .snapshot
+            .by_name
+            .get(name)
+            .copied()
+            .filter(|at| *at < self.snapshot.nodes.len());
         match at {
             Some(at) => Arc::make_mut(&mut Arc::make_mut(&mut self.snapshot).nodes[at]),
-            None => self.strays.entry(name.to_owned()).or_insert_with(|| NodeInfo::new(name)),
+            None => self
+                .strays
+                .entry(name.to_owned())
+                .or_insert_with(|| NodeInfo::new(name)),
         }
     }
 
     fn place(&mut self, pod: &Arc<PodInfo>, node: &str, assumed: bool) {
         self.take(pod.uid());
         self.node(node).add_pod(Arc::clone(pod));
-        self.pods.insert(pod.uid().to_owned(), Placed { node: node.to_owned(), assumed });
+        self.pods.insert(
+            pod.uid().to_owned(),
+            Placed {
+                node: node.to_owned(),
+                assumed,
+            },
+        );
     }
 
     fn take(&mut self, uid: &str) -> bool {
-        let Some(placed) = self.pods.remove(uid) else { return false };
+        let Some(placed) = self.pods.remove(uid) else {
+            return false;
+        };
         self.node(&placed.node).remove_pod(uid);
-        if self.strays.get(&placed.node).is_some_and(|stray| stray.pods.is_empty()) {
+        if self
+            .strays
+            .get(&placed.node)
+            .is_some_and(|stray| stray.pods.is_empty())
+        {
             self.strays.remove(&placed.node);
         }
         true
@@ -68,10 +89,15 @@ impl Cache {
 
     /// Records an added or changed node.
     pub fn set_node(&self, node: &Arc<Node>) {
-        let Some(name) = node.metadata.name.as_deref() else { return };
+        let Some(name) = node.metadata.name.as_deref() else {
+            return;
+        };
         let mut inner = self.inner.lock();
         if !inner.snapshot.by_name.contains_key(name) {
-            let info = inner.strays.remove(name).unwrap_or_else(|| NodeInfo::new(name));
+            let info = inner
+                .strays
+                .remove(name)
+                .unwrap_or_else(|| NodeInfo::new(name));
             inner.snapshot().push(Arc::new(info));
         }
         let info = inner.node(name);
@@ -89,10 +115,14 @@ impl Cache {
         if !inner.snapshot.by_name.contains_key(name) {
             return;
         }
-        let Some(info) = inner.snapshot().remove(name) else { return };
+        let Some(info) = inner.snapshot().remove(name) else {
+            return;
+        };
         if !info.pods.is_empty() {
             let mut stray = NodeInfo::new(name);
-            info.pods.iter().for_each(|pod| stray.add_pod(Arc::clone(pod)));
+            info.pods
+                .iter()
+                .for_each(|pod| stray.add_pod(Arc::clone(pod)));
             inner.strays.insert(name.to_owned(), stray);
         }
     }
@@ -149,11 +179,16 @@ mod tests {
     fn pod(name: &str, node: &str) -> Arc<PodInfo> {
         let spec = json!({"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]});
         let object = json!({"metadata": {"name": name, "uid": name}, "spec": spec});
-        Arc::new(PodInfo::new(Arc::new(serde_json::from_value(object).unwrap())))
+        Arc::new(PodInfo::new(Arc::new(
+            serde_json::from_value(object).unwrap(),
+        )))
     }
 
     fn used(cache: &Cache, node: &str) -> Option<i64> {
-        cache.snapshot().node(node).map(|info| info.requested.milli_cpu)
+        cache
+            .snapshot()
+            .node(node)
+            .map(|info| info.requested.milli_cpu)
     }
 
     #[test]

@@ -28,12 +28,18 @@ pub(crate) struct View {
 }
 
 fn by_namespace<K: Object + k8s_openapi::Resource>(client: &Client) -> Informer<K> {
-    Informer::new(client.api(), ListParams::new()).index(NAMESPACE, |object: &K| vec![object.namespace().to_owned()])
+    Informer::new(client.api(), ListParams::new())
+        .index(NAMESPACE, |object: &K| vec![object.namespace().to_owned()])
 }
 
 impl View {
     /// Starts the informers; `changed` is called for changes of storage objects.
-    pub(crate) fn fill<F>(&self, client: &Client, tasks: &base_task::Tasks, changed: F) -> Option<&Stores>
+    pub(crate) fn fill<F>(
+        &self,
+        client: &Client,
+        tasks: &base_task::Tasks,
+        changed: F,
+    ) -> Option<&Stores>
     where
         F: Fn() + Clone + Send + Sync + 'static,
     {
@@ -41,15 +47,22 @@ impl View {
             move |_| changed()
         }
         let stores = Stores {
-            claims: Informer::new(client.api(), ListParams::new()).on_event(telling(changed.clone())).spawn(tasks),
+            claims: Informer::new(client.api(), ListParams::new())
+                .on_event(telling(changed.clone()))
+                .spawn(tasks),
             volumes: Informer::new(client.api(), ListParams::new())
                 .index(CLASS, |volume: &PersistentVolume| {
-                    let class = volume.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
+                    let class = volume
+                        .spec
+                        .as_ref()
+                        .and_then(|spec| spec.storage_class_name.clone());
                     vec![class.unwrap_or_default()]
                 })
                 .on_event(telling(changed.clone()))
                 .spawn(tasks),
-            classes: Informer::new(client.api(), ListParams::new()).on_event(telling(changed)).spawn(tasks),
+            classes: Informer::new(client.api(), ListParams::new())
+                .on_event(telling(changed))
+                .spawn(tasks),
             budgets: by_namespace(client).spawn(tasks),
             services: by_namespace(client)
                 .transform(|service: &mut Service| {
@@ -65,7 +78,10 @@ impl View {
 
 impl ClaimView for View {
     fn claim(&self, namespace: &str, name: &str) -> Option<Arc<PersistentVolumeClaim>> {
-        self.stores.get()?.claims.get(&format!("{namespace}/{name}"))
+        self.stores
+            .get()?
+            .claims
+            .get(&format!("{namespace}/{name}"))
     }
 
     fn volume(&self, name: &str) -> Option<Arc<PersistentVolume>> {
@@ -73,7 +89,10 @@ impl ClaimView for View {
     }
 
     fn volumes_of_class(&self, class: &str) -> Vec<Arc<PersistentVolume>> {
-        self.stores.get().map(|stores| stores.volumes.by_index(CLASS, class)).unwrap_or_default()
+        self.stores
+            .get()
+            .map(|stores| stores.volumes.by_index(CLASS, class))
+            .unwrap_or_default()
     }
 
     fn class(&self, name: &str) -> Option<Arc<StorageClass>> {
@@ -83,7 +102,10 @@ impl ClaimView for View {
 
 impl Cluster for View {
     fn budgets(&self, namespace: &str) -> Vec<Arc<PodDisruptionBudget>> {
-        self.stores.get().map(|stores| stores.budgets.by_index(NAMESPACE, namespace)).unwrap_or_default()
+        self.stores
+            .get()
+            .map(|stores| stores.budgets.by_index(NAMESPACE, namespace))
+            .unwrap_or_default()
     }
 
     fn claims(&self) -> &dyn ClaimView {
@@ -91,11 +113,18 @@ impl Cluster for View {
     }
 
     fn service_selectors(&self, namespace: &str, labels: &Labels) -> Vec<Labels> {
-        let Some(stores) = self.stores.get() else { return Vec::new() };
+        let Some(stores) = self.stores.get() else {
+            return Vec::new();
+        };
         let services = stores.services.by_index(NAMESPACE, namespace);
-        let selectors = services.iter().filter_map(|service| service.spec.as_ref()?.selector.clone());
+        let selectors = services
+            .iter()
+            .filter_map(|service| service.spec.as_ref()?.selector.clone());
         let selects = |selector: &Labels| {
-            !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+            !selector.is_empty()
+                && selector
+                    .iter()
+                    .all(|(key, value)| labels.get(key) == Some(value))
         };
         selectors.filter(selects).collect()
     }

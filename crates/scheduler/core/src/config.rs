@@ -1,7 +1,7 @@
 //! KubeSchedulerConfiguration v1.
 //!
-//! Fields are upstream's; an unknown one is an error that names it. Fields that are not implemented are listed in
-//! [`crate::UPSTREAM_FIELDS`] with their treatment.
+//! Fields are upstream's; an unknown one is an error that names it. Fields that are not implemented
+//! are listed in [`crate::UPSTREAM_FIELDS`] with their treatment.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -132,18 +132,23 @@ pub struct PluginConfig {
 impl Configuration {
     /// Loads a configuration file.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("can't read {}", path.display()))?;
         Self::parse(&text).with_context(|| format!("{} is no usable configuration", path.display()))
     }
 
     fn parse(text: &str) -> anyhow::Result<Self> {
         let mut tree: Value = serde_yaml::from_str(text)?;
         let judged = judge_fields(&mut tree, UPSTREAM_FIELDS, FalseMeans::Unset);
-        judged.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        judged
+            .warnings
+            .iter()
+            .for_each(|warning| tracing::warn!("{warning}"));
         if !judged.refusals.is_empty() {
             bail!("{}", judged.refusals.join("; "));
         }
-        // Parsed from text, not from the tree: only the text parser names the field of an invalid value.
+        // Parsed from text, not from the tree: only the text parser names the field of an invalid
+        // value.
         let config: Self = serde_yaml::from_str(&serde_yaml::to_string(&tree)?)?;
         if config.kind != "KubeSchedulerConfiguration" || config.api_version != API_VERSION {
             bail!(
@@ -155,11 +160,17 @@ impl Configuration {
         if !config.extenders.is_empty() {
             bail!("extenders are not supported; remove the field");
         }
-        let (first, longest) = (config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds);
+        let (first, longest) = (
+            config.pod_initial_backoff_seconds,
+            config.pod_max_backoff_seconds,
+        );
         if first == Some(0) || longest.unwrap_or(10) < first.unwrap_or(1) {
             bail!("podInitialBackoffSeconds must be above 0 and not above podMaxBackoffSeconds");
         }
-        if config.percentage_of_nodes_to_score.is_some_and(|share| share > 100) {
+        if config
+            .percentage_of_nodes_to_score
+            .is_some_and(|share| share > 100)
+        {
             bail!("percentageOfNodesToScore is more than 100");
         }
         Ok(config)
@@ -169,8 +180,15 @@ impl Configuration {
     pub fn waits(&self, unschedulable: Duration) -> Waits {
         let first = self.pod_initial_backoff_seconds.unwrap_or(1);
         let longest = self.pod_max_backoff_seconds.unwrap_or(10);
-        let (first_backoff, longest_backoff) = (Duration::from_secs(first), Duration::from_secs(longest.max(first)));
-        Waits { first_backoff, longest_backoff, unschedulable }
+        let (first_backoff, longest_backoff) = (
+            Duration::from_secs(first),
+            Duration::from_secs(longest.max(first)),
+        );
+        Waits {
+            first_backoff,
+            longest_backoff,
+            unschedulable,
+        }
     }
 }
 
@@ -179,15 +197,31 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let problem = || format!("{text:?} is not a duration such as 1m30s");
     let (mut total, mut rest) = (0.0, text);
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(problem)?;
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .ok_or_else(problem)?;
         let (number, tail) = rest.split_at(digits);
         let number: f64 = number.parse().map_err(|_| problem())?;
-        let units = [("ms", 0.001), ("us", 0.000_001), ("ns", 1e-9), ("h", 3600.0), ("m", 60.0), ("s", 1.0)];
-        let (unit, factor) = units.iter().find(|(unit, _)| tail.starts_with(unit)).ok_or_else(problem)?;
+        let units = [
+            ("ms", 0.001),
+            ("us", 0.000_001),
+            ("ns", 1e-9),
+            ("h", 3600.0),
+            ("m", 60.0),
+            ("s", 1.0),
+        ];
+        let (unit, factor) = units
+            .iter()
+            .find(|(unit, _)| tail.starts_with(unit))
+            .ok_or_else(problem)?;
         total += number * factor;
         rest = tail.get(unit.len()..).unwrap_or_default();
     }
-    if text.is_empty() { Err(problem()) } else { Duration::try_from_secs_f64(total).map_err(|_| problem()) }
+    if text.is_empty() {
+        Err(problem())
+    } else {
+        Duration::try_from_secs_f64(total).map_err(|_| problem())
+    }
 }
 
 #[cfg(test)]
@@ -195,7 +229,8 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
 
-    const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+    const HEAD: &str =
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 
     #[test]
     fn files() {
@@ -204,7 +239,10 @@ mod tests {
              podMaxBackoffSeconds: 3\nleaderElection: {{leaderElect: false}}\n"
         );
         let config = Configuration::parse(&text).unwrap();
-        assert_eq!(config.waits(Duration::ZERO).longest_backoff, Duration::from_secs(3));
+        assert_eq!(
+            config.waits(Duration::ZERO).longest_backoff,
+            Duration::from_secs(3)
+        );
         assert_eq!(config.profiles[0].plugins.score.disabled[0].name, "*");
         let problem = Configuration::parse(&format!("{HEAD}nonsense: 1\n")).unwrap_err();
         assert!(problem.to_string().contains("nonsense"), "{problem}");
@@ -218,19 +256,36 @@ mod tests {
             leaderElection: {resourceLock: leases}\n";
         Configuration::parse(&format!("{HEAD}{accepted}")).unwrap();
         for (text, want) in [
-            ("extenders: [{urlPrefix: 'http://x', filterVerb: filter}]\n", "extenders[].filterVerb"),
-            ("leaderElection: {resourceLock: endpoints}\n", "resourceLock"),
+            (
+                "extenders: [{urlPrefix: 'http://x', filterVerb: filter}]\n",
+                "extenders[].filterVerb",
+            ),
+            (
+                "leaderElection: {resourceLock: endpoints}\n",
+                "resourceLock",
+            ),
             ("podInitialBackoffSeconds: 20\n", "podInitialBackoffSeconds"),
         ] {
-            let problem = Configuration::parse(&format!("{HEAD}{text}")).unwrap_err().to_string();
+            let problem = Configuration::parse(&format!("{HEAD}{text}"))
+                .unwrap_err()
+                .to_string();
             assert!(problem.contains(want), "{problem}");
         }
     }
 
     #[test]
     fn durations() {
-        for (text, want) in [("15s", 15_000), ("1m30s", 90_000), ("250ms", 250), ("1.5s", 1500)] {
-            assert_eq!(duration(text).unwrap(), Duration::from_millis(want), "{text}");
+        for (text, want) in [
+            ("15s", 15_000),
+            ("1m30s", 90_000),
+            ("250ms", 250),
+            ("1.5s", 1500),
+        ] {
+            assert_eq!(
+                duration(text).unwrap(),
+                Duration::from_millis(want),
+                "{text}"
+            );
         }
         assert!(duration("5").is_err() && duration("").is_err() && duration("5 s").is_err());
     }

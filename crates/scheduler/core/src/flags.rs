@@ -1,4 +1,5 @@
-//! Flags, with upstream's names and meanings. A configuration file given with `--config` overrides them.
+//! Flags, with upstream's names and meanings. A configuration file given with `--config` overrides
+//! them.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,7 +12,11 @@ use crate::config::duration;
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "kube-scheduler", version, about = "Decides which node each pod runs on")]
+#[command(
+    name = "kube-scheduler",
+    version,
+    about = "Decides which node each pod runs on"
+)]
 pub struct Flags {
     /// KubeSchedulerConfiguration file
     #[arg(long, value_name = "FILE")]
@@ -142,8 +147,13 @@ mod tests {
 
     #[test]
     fn settings_that_would_weaken_or_redirect_are_refused() {
-        for flag in ["--master=https://other:6443", "--tls-curve-preferences=29", "--write-config-to=x"] {
-            let accepted = base_cli::accept_upstream_flags([OsString::from(flag)].into_iter(), UPSTREAM_FLAGS);
+        for flag in [
+            "--master=https://other:6443",
+            "--tls-curve-preferences=29",
+            "--write-config-to=x",
+        ] {
+            let accepted =
+                base_cli::accept_upstream_flags([OsString::from(flag)].into_iter(), UPSTREAM_FLAGS);
             assert_eq!(accepted.refusals.len(), 1, "{flag}");
         }
     }

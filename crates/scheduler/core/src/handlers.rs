@@ -1,7 +1,7 @@
 //! Informers' event handlers: they update the cache and the queue.
 //!
-//! Only changes that a plugin may need become cluster events: status updates of running pods and heartbeats of nodes
-//! make no pod schedulable.
+//! Only changes that a plugin may need become cluster events: status updates of running pods and
+//! heartbeats of nodes make no pod schedulable.
 
 use std::sync::Arc;
 
@@ -34,13 +34,23 @@ impl Watched {
 }
 
 /// Starts the informers.
-pub(crate) fn watch(scheduler: &Arc<Scheduler>, client: &Client, tasks: &base_task::Tasks) -> Watched {
-    let (on_pod, on_node, on_namespace) = (Arc::clone(scheduler), Arc::clone(scheduler), Arc::clone(scheduler));
+pub(crate) fn watch(
+    scheduler: &Arc<Scheduler>,
+    client: &Client,
+    tasks: &base_task::Tasks,
+) -> Watched {
+    let (on_pod, on_node, on_namespace) = (
+        Arc::clone(scheduler),
+        Arc::clone(scheduler),
+        Arc::clone(scheduler),
+    );
     Watched {
         namespaces: Informer::new(client.api(), ListParams::new())
             .on_event(move |event| namespace(&on_namespace, &event))
             .spawn(tasks),
-        nodes: Informer::new(client.api(), ListParams::new()).on_event(move |event| node(&on_node, event)).spawn(tasks),
+        nodes: Informer::new(client.api(), ListParams::new())
+            .on_event(move |event| node(&on_node, event))
+            .spawn(tasks),
         pods: Informer::new(client.api(), ListParams::new().fields(LIVE))
             .transform(slim)
             .on_event(move |event| pod(&on_pod, event))
@@ -66,7 +76,9 @@ fn slim(pod: &mut Pod) {
         spec.init_containers.iter_mut().flatten().for_each(keep);
         spec.ephemeral_containers = None;
         spec.volumes.iter_mut().for_each(|volumes| {
-            volumes.retain(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
+            volumes.retain(|volume| {
+                volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
+            });
         });
     }
     if let Some(status) = &mut pod.status {
@@ -78,12 +90,19 @@ fn slim(pod: &mut Pod) {
 }
 
 fn is_assigned(pod: &Pod) -> bool {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|name| !name.is_empty())
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.node_name.as_deref())
+        .is_some_and(|name| !name.is_empty())
 }
 
 /// Returns whether two states of a pod differ in fields that plugins read.
 fn differs(old: &Pod, new: &Pod) -> bool {
-    let nominated = |pod: &Pod| pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
+    let nominated = |pod: &Pod| {
+        pod.status
+            .as_ref()
+            .and_then(|status| status.nominated_node_name.clone())
+    };
     old.spec != new.spec
         || old.metadata.labels != new.metadata.labels
         || old.is_deleting() != new.is_deleting()
@@ -92,7 +111,10 @@ fn differs(old: &Pod, new: &Pod) -> bool {
 
 pub(crate) fn pod(scheduler: &Scheduler, event: Event<Pod>) {
     match event {
-        Event::Applied { old: Some(old), new } if old.uid() != new.uid() => {
+        Event::Applied {
+            old: Some(old),
+            new,
+        } if old.uid() != new.uid() => {
             gone(scheduler, &old);
             applied(scheduler, None, &new);
         }
@@ -115,24 +137,38 @@ fn applied(scheduler: &Scheduler, old: Option<&Arc<Pod>>, new: &Arc<Pod>) {
             let info = info();
             scheduler.cache.set_pod(&info);
             scheduler.queue.remove(new.uid());
-            if scheduler.nominations.remove(new.uid()).is_some_and(|node| *node != *info.node_name()) {
-                // Another scheduler or a user bound it elsewhere: the room reserved for it is released.
-                scheduler.queue.event(ClusterEvent::AssignedPodDeleted(Arc::clone(&info)));
+            if scheduler
+                .nominations
+                .remove(new.uid())
+                .is_some_and(|node| *node != *info.node_name())
+            {
+                // Another scheduler or a user bound it elsewhere: the room reserved for it is
+                // released.
+                scheduler
+                    .queue
+                    .event(ClusterEvent::AssignedPodDeleted(Arc::clone(&info)));
             }
             scheduler.queue.event(ClusterEvent::AssignedPodAdded(info));
         }
         Some(old) if differs(old, new) => {
             let (old, new) = (Arc::new(PodInfo::new(Arc::clone(old))), info());
             scheduler.cache.set_pod(&new);
-            scheduler.queue.event(ClusterEvent::AssignedPodUpdated { old, new });
+            scheduler
+                .queue
+                .event(ClusterEvent::AssignedPodUpdated { old, new });
         }
         Some(_) => {}
     }
 }
 
-/// Returns whether the conditions changed. They matter for later status patches, but not for the choice of a node.
+/// Returns whether the conditions changed. They matter for later status patches, but not for the
+/// choice of a node.
 fn status_reset(old: &Pod, new: &Pod) -> bool {
-    let conditions = |pod: &Pod| pod.status.as_ref().and_then(|status| status.conditions.clone());
+    let conditions = |pod: &Pod| {
+        pod.status
+            .as_ref()
+            .and_then(|status| status.conditions.clone())
+    };
     conditions(old) != conditions(new)
 }
 
@@ -143,22 +179,33 @@ fn waiting(scheduler: &Scheduler, old: Option<&Arc<Pod>>, info: Arc<PodInfo>) {
         scheduler.nominations.observe(old.map(|old| &**old), &info);
     }
     if bound() {
-        // The pod counts on its node, so a late status must not nominate it again. If the node was chosen a moment
-        // ago, another pod may have seen its room counted twice.
+        // The pod counts on its node, so a late status must not nominate it again. If the node was
+        // chosen a moment ago, another pod may have seen its room counted twice.
         if scheduler.nominations.remove(info.uid()).is_some() {
-            scheduler.queue.event_for_others(info.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(&info)));
+            scheduler.queue.event_for_others(
+                info.uid(),
+                ClusterEvent::AssignedPodDeleted(Arc::clone(&info)),
+            );
         }
         return;
     }
     if kept.is_some() && kept != scheduler.nominations.node_of(info.uid()) {
         // The room reserved for the pod is released.
-        scheduler.queue.event_for_others(info.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(&info)));
+        scheduler.queue.event_for_others(
+            info.uid(),
+            ClusterEvent::AssignedPodDeleted(Arc::clone(&info)),
+        );
     }
     let updated = |old: &Arc<Pod>| {
         let old = Arc::new(PodInfo::new(Arc::clone(old)));
-        ClusterEvent::PodUpdated { old, new: Arc::clone(&info) }
+        ClusterEvent::PodUpdated {
+            old,
+            new: Arc::clone(&info),
+        }
     };
-    let event = old.filter(|old| differs_in_spec(old, &info.pod)).map(updated);
+    let event = old
+        .filter(|old| differs_in_spec(old, &info.pod))
+        .map(updated);
     scheduler.note_gated(&info);
     scheduler.queue.set(info, event, now());
 }
@@ -171,7 +218,10 @@ fn differs_in_spec(old: &Pod, new: &Pod) -> bool {
 fn gone(scheduler: &Scheduler, last: &Arc<Pod>) {
     scheduler.queue.remove(last.uid());
     // Ends a Permit wait: there is no pod left to bind.
-    scheduler.waiting.reject(last.uid(), Rejection::unschedulable("", "the pod was deleted"));
+    scheduler.waiting.reject(
+        last.uid(),
+        Rejection::unschedulable("", "the pod was deleted"),
+    );
     let nominated = scheduler.nominations.remove(last.uid()).is_some();
     let counted = is_assigned(last) || scheduler.cache.has_pod(last.uid());
     if counted {
@@ -179,7 +229,11 @@ fn gone(scheduler: &Scheduler, last: &Arc<Pod>) {
     }
     if counted || nominated {
         // Room was reserved for a nominated pod.
-        scheduler.queue.event(ClusterEvent::AssignedPodDeleted(Arc::new(PodInfo::new(Arc::clone(last)))));
+        scheduler
+            .queue
+            .event(ClusterEvent::AssignedPodDeleted(Arc::new(PodInfo::new(
+                Arc::clone(last),
+            ))));
     }
 }
 
@@ -194,7 +248,10 @@ pub(crate) fn node(scheduler: &Scheduler, event: Event<Node>) {
             match old {
                 // Images change only scores.
                 Some(old) if !node_fits_differ(&old, &new) => {}
-                Some(old) => scheduler.queue.event(ClusterEvent::NodeUpdated { old: bare(old), new: bare(new) }),
+                Some(old) => scheduler.queue.event(ClusterEvent::NodeUpdated {
+                    old: bare(old),
+                    new: bare(new),
+                }),
                 None => scheduler.queue.event(ClusterEvent::NodeAdded(bare(new))),
             }
         }
@@ -214,10 +271,16 @@ fn node_differs(old: &Node, new: &Node) -> bool {
 /// Returns whether two states of a node differ in fields that Filter plugins read.
 fn node_fits_differ(old: &Node, new: &Node) -> bool {
     let allocatable = |old: &NodeStatus, new: &NodeStatus| old.allocatable != new.allocatable;
-    old.spec != new.spec || old.metadata.labels != new.metadata.labels || statuses_differ(old, new, allocatable)
+    old.spec != new.spec
+        || old.metadata.labels != new.metadata.labels
+        || statuses_differ(old, new, allocatable)
 }
 
-fn statuses_differ(old: &Node, new: &Node, differ: impl Fn(&NodeStatus, &NodeStatus) -> bool) -> bool {
+fn statuses_differ(
+    old: &Node,
+    new: &Node,
+    differ: impl Fn(&NodeStatus, &NodeStatus) -> bool,
+) -> bool {
     match (&old.status, &new.status) {
         (Some(old), Some(new)) => differ(old, new),
         (old, new) => old.is_some() != new.is_some(),
@@ -227,7 +290,10 @@ fn statuses_differ(old: &Node, new: &Node, differ: impl Fn(&NodeStatus, &NodeSta
 fn namespace(scheduler: &Scheduler, event: &Event<Namespace>) {
     match event {
         Event::Applied { old, new } => {
-            if old.as_ref().is_some_and(|old| old.metadata.labels == new.metadata.labels) {
+            if old
+                .as_ref()
+                .is_some_and(|old| old.metadata.labels == new.metadata.labels)
+            {
                 return;
             }
             let labels = new.metadata.labels.clone().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `/healthz`, `/livez`, `/readyz` and `/metrics`. Paths that are not always allowed need authorization by the API
-//! server.
+//! `/healthz`, `/livez`, `/readyz` and `/metrics`. Paths that are not always allowed need
+//! authorization by the API server.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -35,16 +35,23 @@ pub(crate) async fn serve(flags: &Flags, shown: Shown, tasks: &Tasks) -> anyhow:
     let listener = base_serve::bind(SocketAddr::new(flags.bind_address, flags.secure_port)).await?;
     let port = listener.local_addr()?.port();
     if let Some(path) = &flags.port_file {
-        base_serve::write_port_file(path, port).with_context(|| format!("can't write {}", path.display()))?;
+        base_serve::write_port_file(path, port)
+            .with_context(|| format!("can't write {}", path.display()))?;
     }
     let shown = Arc::new(shown);
     let service = service_fn(move |request: Request<Incoming>| {
         let shown = Arc::clone(&shown);
         async move { Ok::<_, Infallible>(answer(&request, &shown).await) }
     });
-    let options = base_serve::Options { tls: Some(tls(flags)?), ..base_serve::Options::default() };
+    let options = base_serve::Options {
+        tls: Some(tls(flags)?),
+        ..base_serve::Options::default()
+    };
     tracing::info!(port, "serving health and metrics");
-    tasks.spawn_critical("health", base_serve::serve(listener, options, service, tasks.shutdown().clone()));
+    tasks.spawn_critical(
+        "health",
+        base_serve::serve(listener, options, service, tasks.shutdown().clone()),
+    );
     Ok(())
 }
 
@@ -60,7 +67,10 @@ async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Full<Byt
     match path {
         "/healthz" | "/livez" => text(StatusCode::OK, "ok"),
         "/readyz" if (shown.ready)() => text(StatusCode::OK, "ok"),
-        "/readyz" => text(StatusCode::INTERNAL_SERVER_ERROR, "[-]informer-sync failed: not all informers have synced"),
+        "/readyz" => text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "[-]informer-sync failed: not all informers have synced",
+        ),
         "/metrics" => text(StatusCode::OK, &(shown.metrics)()),
         _ => text(StatusCode::NOT_FOUND, "404 page not found"),
     }
@@ -88,10 +98,19 @@ fn tls(flags: &Flags) -> anyhow::Result<Arc<ServerConfig>> {
     let alpn: Vec<Vec<u8>> = http2.into_iter().chain([b"http/1.1".to_vec()]).collect();
     if let (Some(certificate), Some(key)) = (&flags.tls_cert_file, &flags.tls_private_key_file) {
         let (certificate, key) = (certificate.clone(), key.clone());
-        let files = ServerTls { certificate, key, client_auth: ClientAuth::None, alpn };
+        let files = ServerTls {
+            certificate,
+            key,
+            client_auth: ClientAuth::None,
+            alpn,
+        };
         return Ok(base_tls::server_config_with(&files, &offer)?);
     }
-    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), flags.bind_address.to_string()];
+    let names = vec![
+        "localhost".to_owned(),
+        "127.0.0.1".to_owned(),
+        flags.bind_address.to_string(),
+    ];
     Ok(base_tls::self_signed_config(names, alpn, &offer)?)
 }
 
@@ -110,8 +129,17 @@ mod tests {
     async fn start(flags: &[&str], tasks: &Tasks) -> anyhow::Result<SocketAddr> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("port");
-        let own = ["x", "--bind-address=127.0.0.1", "--secure-port=0", "--port-file"].map(std::ffi::OsString::from);
-        let words = own.into_iter().chain([file.clone().into()]).chain(flags.iter().map(std::ffi::OsString::from));
+        let own = [
+            "x",
+            "--bind-address=127.0.0.1",
+            "--secure-port=0",
+            "--port-file",
+        ]
+        .map(std::ffi::OsString::from);
+        let words = own
+            .into_iter()
+            .chain([file.clone().into()])
+            .chain(flags.iter().map(std::ffi::OsString::from));
         let flags = Flags::try_parse_from(words)?;
         let client = client::Client::new(client::Config::builder("http://127.0.0.1:1"));
         let shown = Shown {
@@ -121,7 +149,10 @@ mod tests {
             open: Vec::new(),
         };
         serve(&flags, shown, tasks).await?;
-        Ok(SocketAddr::new(flags.bind_address, std::fs::read_to_string(file)?.trim().parse()?))
+        Ok(SocketAddr::new(
+            flags.bind_address,
+            std::fs::read_to_string(file)?.trim().parse()?,
+        ))
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -130,22 +161,39 @@ mod tests {
         const AES_256: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
         let tasks = Tasks::new(CancellationToken::new());
         let shake = async |address, version, suite| {
-            tokio::task::spawn_blocking(move || negotiate(address, version, suite)).await.unwrap()
+            tokio::task::spawn_blocking(move || negotiate(address, version, suite))
+                .await
+                .unwrap()
         };
-        let newest = start(&["--tls-min-version=VersionTLS13"], &tasks).await.unwrap();
-        assert!(shake(newest, &TLS13, CipherSuite::TLS13_AES_128_GCM_SHA256).await.is_ok());
+        let newest = start(&["--tls-min-version=VersionTLS13"], &tasks)
+            .await
+            .unwrap();
+        assert!(
+            shake(newest, &TLS13, CipherSuite::TLS13_AES_128_GCM_SHA256)
+                .await
+                .is_ok()
+        );
         assert!(shake(newest, &TLS12, AES_128).await.is_err());
         let flag = "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384";
         let listed = start(&[flag], &tasks).await.unwrap();
         assert!(shake(listed, &TLS12, AES_256).await.is_ok());
         assert!(shake(listed, &TLS12, AES_128).await.is_err());
-        assert!(start(&["--tls-cipher-suites=TLS_NULL"], &tasks).await.is_err());
+        assert!(
+            start(&["--tls-cipher-suites=TLS_NULL"], &tasks)
+                .await
+                .is_err()
+        );
     }
 
     #[test]
     fn paths_are_open_by_name_or_prefix() {
         let open = ["/healthz".to_owned(), "/debug/*".to_owned()];
-        for (path, want) in [("/healthz", true), ("/healthz/x", false), ("/debug/flags", true), ("/metrics", false)] {
+        for (path, want) in [
+            ("/healthz", true),
+            ("/healthz/x", false),
+            ("/debug/flags", true),
+            ("/metrics", false),
+        ] {
             assert_eq!(is_open(&open, path), want, "{path}");
         }
     }

@@ -1,8 +1,8 @@
 //! kube-scheduler: watches pods and nodes, chooses a node for each pod, and binds it.
 //!
-//! Informers feed the [`cache`] and the [`queue`]. One task takes pods from the queue and runs the pure scheduling
-//! cycle on a snapshot of the cache; separate tasks write bindings, conditions, events and evictions, so that a slow
-//! API server never delays the next scheduling cycle.
+//! Informers feed the [`cache`] and the [`queue`]. One task takes pods from the queue and runs the
+//! pure scheduling cycle on a snapshot of the cache; separate tasks write bindings, conditions,
+//! events and evictions, so that a slow API server never delays the next scheduling cycle.
 
 mod binding;
 pub mod cache;

@@ -47,10 +47,20 @@ impl Numbers {
                 "Attempts to schedule pods, by result",
                 Family::default(),
             ),
-            durations: histogram("scheduler_scheduling_algorithm_duration_seconds", "Time to decide"),
+            durations: histogram(
+                "scheduler_scheduling_algorithm_duration_seconds",
+                "Time to decide",
+            ),
             binding: histogram("scheduler_binding_duration_seconds", "Time to bind"),
-            waiting: histogram("scheduler_pod_scheduling_sli_duration_seconds", "Time from coming to being bound"),
-            pending: registry.register("scheduler_pending_pods", "Pods without a node, by queue", Family::default()),
+            waiting: histogram(
+                "scheduler_pod_scheduling_sli_duration_seconds",
+                "Time from coming to being bound",
+            ),
+            pending: registry.register(
+                "scheduler_pending_pods",
+                "Pods without a node, by queue",
+                Family::default(),
+            ),
             preempted: registry.register(
                 "scheduler_preemption_victims",
                 "Pods removed to make room",
@@ -61,7 +71,12 @@ impl Numbers {
     }
 
     pub(crate) fn attempt(&self, result: &'static str, profile: &str, took: Duration) {
-        self.attempts.get_or_create(&Attempt { result, profile: profile.to_owned() }).inc();
+        self.attempts
+            .get_or_create(&Attempt {
+                result,
+                profile: profile.to_owned(),
+            })
+            .inc();
         self.durations.observe(took.as_secs_f64());
     }
 
@@ -83,7 +98,9 @@ impl Numbers {
             ("gated", counts.gated),
         ];
         for (queue, count) in places {
-            self.pending.get_or_create(&Place { queue }).set(i64::try_from(count).unwrap_or(i64::MAX));
+            self.pending
+                .get_or_create(&Place { queue })
+                .set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         self.registry.encode()
     }

@@ -1,6 +1,7 @@
 //! The nominator: pods nominated to nodes on which preemption makes room.
 //!
-//! Invariant: a pod that counts on a node in the cache is not nominated, so that no filter counts it twice.
+//! Invariant: a pod that counts on a node in the cache is not nominated, so that no filter counts
+//! it twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,10 @@ struct Inner {
 impl Inner {
     fn insert(&mut self, pod: &Arc<PodInfo>, node: Arc<str>) {
         self.remove(pod.uid());
-        self.by_node.entry(Arc::clone(&node)).or_default().push(Arc::clone(pod));
+        self.by_node
+            .entry(Arc::clone(&node))
+            .or_default()
+            .push(Arc::clone(pod));
         self.by_pod.insert(pod.uid().to_owned(), node);
     }
 
@@ -36,7 +40,11 @@ impl Inner {
 }
 
 fn nominated_node(pod: &Pod) -> Option<&str> {
-    pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
+    pod.status
+        .as_ref()?
+        .nominated_node_name
+        .as_deref()
+        .filter(|name| !name.is_empty())
 }
 
 /// Nominations by node and by pod.
@@ -46,8 +54,8 @@ pub struct NominationIndex {
 }
 
 impl NominationIndex {
-    /// Records the nomination in a pod's status. A status that never named a node does not remove a nomination that
-    /// was made in memory and is still being written.
+    /// Records the nomination in a pod's status. A status that never named a node does not remove a
+    /// nomination that was made in memory and is still being written.
     pub fn observe(&self, old: Option<&Pod>, new: &Arc<PodInfo>) {
         let mut inner = self.inner.lock();
         let known = inner.by_pod.get(new.uid()).cloned();
@@ -73,7 +81,10 @@ impl NominationIndex {
     pub fn remove_lower(&self, node: &str, priority: i32) -> Vec<Arc<PodInfo>> {
         let mut inner = self.inner.lock();
         let pods = inner.by_node.get(node).into_iter().flatten();
-        let lower: Vec<Arc<PodInfo>> = pods.filter(|pod| pod.priority() < priority).cloned().collect();
+        let lower: Vec<Arc<PodInfo>> = pods
+            .filter(|pod| pod.priority() < priority)
+            .cloned()
+            .collect();
         lower.iter().for_each(|pod| drop(inner.remove(pod.uid())));
         lower
     }
@@ -81,7 +92,12 @@ impl NominationIndex {
 
 impl Nominations for NominationIndex {
     fn on(&self, node: &str) -> Vec<Arc<PodInfo>> {
-        self.inner.lock().by_node.get(node).cloned().unwrap_or_default()
+        self.inner
+            .lock()
+            .by_node
+            .get(node)
+            .cloned()
+            .unwrap_or_default()
     }
 
     fn node_of(&self, uid: &str) -> Option<Arc<str>> {
@@ -102,7 +118,9 @@ mod tests {
     fn pod(name: &str, priority: i32, node: Option<&str>) -> Arc<PodInfo> {
         let object = json!({"metadata": {"name": name, "uid": name}, "status": {"nominatedNodeName": node},
             "spec": {"priority": priority, "containers": []}});
-        Arc::new(PodInfo::new(Arc::new(serde_json::from_value(object).unwrap())))
+        Arc::new(PodInfo::new(Arc::new(
+            serde_json::from_value(object).unwrap(),
+        )))
     }
 
     #[test]
@@ -124,7 +142,10 @@ mod tests {
         index.set(&pod("equal", 5, None), "a");
         index.set(&pod("elsewhere", 1, None), "b");
         let removed = index.remove_lower("a", 5);
-        assert_eq!(removed.iter().map(|pod| pod.name()).collect::<Vec<_>>(), ["low"]);
+        assert_eq!(
+            removed.iter().map(|pod| pod.name()).collect::<Vec<_>>(),
+            ["low"]
+        );
         assert_eq!((index.on("a").len(), index.on("b").len()), (1, 1));
     }
 }

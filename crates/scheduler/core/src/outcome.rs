@@ -23,24 +23,44 @@ pub(crate) struct Writer {
 }
 
 fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
+    pod.status
+        .as_ref()?
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == kind)
 }
 
 /// Returns the status patch for an unschedulable pod; None if the status is up to date.
-fn status_patch(pod: &Pod, reason: &str, message: &str, nominate: Option<&str>, now: Timestamp) -> Option<Value> {
+fn status_patch(
+    pod: &Pod,
+    reason: &str,
+    message: &str,
+    nominate: Option<&str>,
+    now: Timestamp,
+) -> Option<Value> {
     let known = condition(pod, SCHEDULED);
     let same = known.is_some_and(|known| {
-        known.status == "False" && known.reason.as_deref() == Some(reason) && known.message.as_deref() == Some(message)
+        known.status == "False"
+            && known.reason.as_deref() == Some(reason)
+            && known.message.as_deref() == Some(message)
     });
-    let present = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref()).unwrap_or_default();
+    let present = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.nominated_node_name.as_deref())
+        .unwrap_or_default();
     let nominate = nominate.filter(|name| *name != present);
     if same && nominate.is_none() {
         return None;
     }
     let mut status = json!({});
     if !same {
-        let kept = known.filter(|known| known.status == "False").and_then(|known| known.last_transition_time.clone());
-        let since = kept.unwrap_or_else(|| Time(Timestamp::from_second(now.as_second()).unwrap_or(now)));
+        let kept = known
+            .filter(|known| known.status == "False")
+            .and_then(|known| known.last_transition_time.clone());
+        let since =
+            kept.unwrap_or_else(|| Time(Timestamp::from_second(now.as_second()).unwrap_or(now)));
         status["conditions"] = json!([{
             "type": SCHEDULED, "status": "False", "reason": reason, "message": message,
             "lastProbeTime": null, "lastTransitionTime": since,
@@ -48,7 +68,11 @@ fn status_patch(pod: &Pod, reason: &str, message: &str, nominate: Option<&str>, 
         }]);
     }
     if let Some(name) = nominate {
-        status["nominatedNodeName"] = if name.is_empty() { Value::Null } else { json!(name) };
+        status["nominatedNodeName"] = if name.is_empty() {
+            Value::Null
+        } else {
+            json!(name)
+        };
     }
     Some(json!({"metadata": {"uid": pod.metadata.uid}, "status": status}))
 }
@@ -57,19 +81,35 @@ fn cut(message: &str) -> String {
     if message.len() <= MESSAGE_LIMIT {
         return message.to_owned();
     }
-    let end = (0..=MESSAGE_LIMIT - 4).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
+    let end = (0..=MESSAGE_LIMIT - 4)
+        .rev()
+        .find(|at| message.is_char_boundary(*at))
+        .unwrap_or(0);
     format!("{} ...", message.get(..end).unwrap_or_default())
 }
 
 impl Writer {
     /// Writes condition and event of an unschedulable pod.
-    pub(crate) async fn unschedulable(&self, pod: &Pod, reason: &str, message: &str, nominate: Option<&str>) {
-        self.events.warning(&object_reference(pod), "FailedScheduling", cut(message));
+    pub(crate) async fn unschedulable(
+        &self,
+        pod: &Pod,
+        reason: &str,
+        message: &str,
+        nominate: Option<&str>,
+    ) {
+        self.events
+            .warning(&object_reference(pod), "FailedScheduling", cut(message));
         self.condition(pod, reason, message, nominate).await;
     }
 
     /// Writes the condition PodScheduled=False without an event.
-    pub(crate) async fn condition(&self, pod: &Pod, reason: &str, message: &str, nominate: Option<&str>) {
+    pub(crate) async fn condition(
+        &self,
+        pod: &Pod,
+        reason: &str,
+        message: &str,
+        nominate: Option<&str>,
+    ) {
         if let Some(patch) = status_patch(pod, reason, message, nominate, Timestamp::now())
             && let Err(error) = self.patch_status(pod, patch).await
         {
@@ -80,7 +120,12 @@ impl Writer {
     async fn patch_status(&self, pod: &Pod, patch: Value) -> Result<()> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        match self.client.namespaced::<Pod>(namespace).patch_status(name, &Patch::Strategic(patch)).await {
+        match self
+            .client
+            .namespaced::<Pod>(namespace)
+            .patch_status(name, &Patch::Strategic(patch))
+            .await
+        {
             Err(error) if error.is_not_found() => Ok(()),
             other => other.map(drop),
         }
@@ -88,19 +133,26 @@ impl Writer {
 
     /// Records the event of a bound pod.
     pub(crate) fn scheduled(&self, pod: &PodInfo, node: &str) {
-        let message = format!("Successfully assigned {}/{} to {node}", pod.namespace(), pod.name());
-        self.events.normal(&object_reference(&*pod.pod), "Scheduled", message);
+        let message = format!(
+            "Successfully assigned {}/{} to {node}",
+            pod.namespace(),
+            pod.name()
+        );
+        self.events
+            .normal(&object_reference(&*pod.pod), "Scheduled", message);
     }
 
     /// Clears the nomination in a pod's status.
     pub(crate) async fn clear_nomination(&self, pod: &Pod) {
-        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": null}});
+        let patch =
+            json!({"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": null}});
         if let Err(error) = self.patch_status(pod, patch).await {
             tracing::warn!(pod = pod.metadata.name, %error, "cannot clear the nominated node of a pod");
         }
     }
 
-    /// Evicts a victim of a preemption. Returns false on failure, true also if it is already being deleted.
+    /// Evicts a victim of a preemption. Returns false on failure, true also if it is already being
+    /// deleted.
     pub(crate) async fn evict(&self, eviction: &Eviction, preemptor: &Arc<Pod>) -> bool {
         let victim = &eviction.pod;
         if victim.metadata.deletion_timestamp.is_some() {
@@ -116,10 +168,18 @@ impl Writer {
             tracing::warn!(pod = victim.metadata.name, %error, "cannot mark the victim of a preemption");
             return false;
         }
-        let params = DeleteParams { uid: victim.metadata.uid.clone(), ..DeleteParams::new() };
+        let params = DeleteParams {
+            uid: victim.metadata.uid.clone(),
+            ..DeleteParams::new()
+        };
         let namespace = victim.metadata.namespace.as_deref().unwrap_or_default();
         let name = victim.metadata.name.as_deref().unwrap_or_default();
-        match self.client.namespaced::<Pod>(namespace).delete(name, &params).await {
+        match self
+            .client
+            .namespaced::<Pod>(namespace)
+            .delete(name, &params)
+            .await
+        {
             Ok(()) => {}
             Err(error) if error.is_not_found() => return true,
             Err(error) => {
@@ -129,7 +189,8 @@ impl Writer {
         }
         let uid = preemptor.metadata.uid.as_deref().unwrap_or_default();
         let message = format!("Preempted by pod {uid} on node {}", eviction.node);
-        self.events.normal(&object_reference(&**victim), "Preempted", message);
+        self.events
+            .normal(&object_reference(&**victim), "Preempted", message);
         true
     }
 }
@@ -142,18 +203,30 @@ mod tests {
     #[test]
     fn the_status_is_written_only_when_it_changes() {
         let now = Timestamp::from_second(100).unwrap();
-        let mut pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"}})).unwrap();
+        let mut pod: Pod =
+            serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"}})).unwrap();
         let patch = status_patch(&pod, "Unschedulable", "m", Some("n"), now).unwrap();
         assert_eq!(patch["status"]["nominatedNodeName"], "n");
-        assert_eq!(patch["status"]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:01:40Z");
-        pod.status = serde_json::from_value(json!({"nominatedNodeName": "n", "conditions": [{"type": "PodScheduled",
+        assert_eq!(
+            patch["status"]["conditions"][0]["lastTransitionTime"],
+            "1970-01-01T00:01:40Z"
+        );
+        pod.status = serde_json::from_value(
+            json!({"nominatedNodeName": "n", "conditions": [{"type": "PodScheduled",
             "status": "False", "reason": "Unschedulable", "message": "m",
-            "lastTransitionTime": "1970-01-01T00:00:01Z"}]}))
+            "lastTransitionTime": "1970-01-01T00:00:01Z"}]}),
+        )
         .unwrap();
         assert_eq!(status_patch(&pod, "Unschedulable", "m", None, now), None);
-        assert_eq!(status_patch(&pod, "Unschedulable", "m", Some("n"), now), None);
+        assert_eq!(
+            status_patch(&pod, "Unschedulable", "m", Some("n"), now),
+            None
+        );
         let patch = status_patch(&pod, "Unschedulable", "other", Some(""), now).unwrap();
-        assert_eq!(patch["status"]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:01Z");
+        assert_eq!(
+            patch["status"]["conditions"][0]["lastTransitionTime"],
+            "1970-01-01T00:00:01Z"
+        );
         assert_eq!(patch["status"]["nominatedNodeName"], Value::Null);
     }
 

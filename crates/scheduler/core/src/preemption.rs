@@ -1,7 +1,8 @@
 //! Executes a preemption that the scheduling cycle decided.
 //!
-//! The preemptor is not tried again before the preemption is complete: until then its nomination and the deletions of
-//! its victims are not visible everywhere, and another attempt could choose other victims.
+//! The preemptor is not tried again before the preemption is complete: until then its nomination
+//! and the deletions of its victims are not visible everywhere, and another attempt could choose
+//! other victims.
 
 use std::sync::Arc;
 
@@ -23,12 +24,26 @@ impl Drop for Hold<'_> {
 }
 
 impl Scheduler {
-    /// Nominates the pod to the node, clears lower-priority nominations there, and evicts the victims.
-    pub(crate) async fn preempt(&self, pod: &Arc<PodInfo>, node: &str, evictions: &[Eviction], message: &str) {
-        let mut hold = Hold { scheduler: self, uid: pod.uid(), failed: true };
-        self.writer.unschedulable(&pod.pod, "Unschedulable", message, Some(node)).await;
+    /// Nominates the pod to the node, clears lower-priority nominations there, and evicts the
+    /// victims.
+    pub(crate) async fn preempt(
+        &self,
+        pod: &Arc<PodInfo>,
+        node: &str,
+        evictions: &[Eviction],
+        message: &str,
+    ) {
+        let mut hold = Hold {
+            scheduler: self,
+            uid: pod.uid(),
+            failed: true,
+        };
+        self.writer
+            .unschedulable(&pod.pod, "Unschedulable", message, Some(node))
+            .await;
         for lower in self.nominations.remove_lower(node, pod.priority()) {
-            // The pod may fit on another node, instead of waiting for the room that the preemptor takes.
+            // The pod may fit on another node, instead of waiting for the room that the preemptor
+            // takes.
             self.queue.activate(lower.uid());
             self.writer.clear_nomination(&lower.pod).await;
         }
@@ -43,10 +58,18 @@ impl Scheduler {
     /// Returns whether the victim is being deleted, or was rejected before it was bound.
     async fn evict(&self, eviction: &Eviction, pod: &Arc<PodInfo>) -> bool {
         let victim = &eviction.pod.metadata;
-        tracing::info!(pod = pod.key(), victim = victim.name, node = eviction.node, "preempting a pod");
+        tracing::info!(
+            pod = pod.key(),
+            victim = victim.name,
+            node = eviction.node,
+            "preempting a pod"
+        );
         let uid = victim.uid.as_deref().unwrap_or_default();
         // A victim in a Permit wait goes back to the queue instead of being deleted.
-        if self.waiting.reject(uid, Rejection::error("DefaultPreemption", "preempted")) {
+        if self
+            .waiting
+            .reject(uid, Rejection::error("DefaultPreemption", "preempted"))
+        {
             return true;
         }
         self.writer.evict(eviction, &pod.pod).await

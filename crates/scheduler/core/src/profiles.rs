@@ -1,7 +1,8 @@
 //! Builds profiles from the configuration: plugins, order and weights.
 //!
-//! All plugins are enabled by default. `multiPoint` enables or disables a plugin at all its extension points, the
-//! named points override it; an enabled plugin runs at every point that it implements.
+//! All plugins are enabled by default. `multiPoint` enables or disables a plugin at all its
+//! extension points, the named points override it; an enabled plugin runs at every point that it
+//! implements.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -39,7 +40,10 @@ fn lists(set: &PluginSet, name: &str) -> bool {
 }
 
 fn drops(set: &PluginSet, name: &str) -> bool {
-    set.disabled.iter().any(|plugin| plugin.name == name || plugin.name == "*") && !lists(set, name)
+    set.disabled
+        .iter()
+        .any(|plugin| plugin.name == name || plugin.name == "*")
+        && !lists(set, name)
 }
 
 /// Returns whether a plugin is enabled at a point.
@@ -54,17 +58,35 @@ fn keeps(plugins: &Plugins, point: &str, name: &str) -> bool {
 
 fn check_names(plugins: &Plugins, known: &HashSet<&str>) -> anyhow::Result<()> {
     let all = sets(plugins);
-    let every = all.iter().map(|(_, set)| *set).chain([&plugins.multi_point]);
+    let every = all
+        .iter()
+        .map(|(_, set)| *set)
+        .chain([&plugins.multi_point]);
     for set in every {
-        if let Some(plugin) = set.enabled.iter().find(|plugin| !known.contains(plugin.name.as_str())) {
+        if let Some(plugin) = set
+            .enabled
+            .iter()
+            .find(|plugin| !known.contains(plugin.name.as_str()))
+        {
             if let Some(consequence) = missing(&plugin.name) {
-                bail!("plugin {:?} is enabled but not implemented: {consequence}", plugin.name);
+                bail!(
+                    "plugin {:?} is enabled but not implemented: {consequence}",
+                    plugin.name
+                );
             }
-            bail!("plugin {:?} is not known{}", plugin.name, hint(&plugin.name, known));
+            bail!(
+                "plugin {:?} is not known{}",
+                plugin.name,
+                hint(&plugin.name, known)
+            );
         }
         let unknown = |name: &str| name != "*" && !known.contains(name) && missing(name).is_none();
         if let Some(plugin) = set.disabled.iter().find(|plugin| unknown(&plugin.name)) {
-            bail!("plugin {:?} is not known{}", plugin.name, hint(&plugin.name, known));
+            bail!(
+                "plugin {:?} is not known{}",
+                plugin.name,
+                hint(&plugin.name, known)
+            );
         }
     }
     Ok(())
@@ -72,13 +94,20 @@ fn check_names(plugins: &Plugins, known: &HashSet<&str>) -> anyhow::Result<()> {
 
 /// Returns the consequence of a missing plugin of upstream; None if it is implemented.
 fn missing(name: &str) -> Option<&'static str> {
-    MISSING_PLUGINS.iter().find(|(known, _)| *known == name).map(|(_, consequence)| *consequence)
+    MISSING_PLUGINS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, consequence)| *consequence)
 }
 
 /// Rejects a plugin that is enabled at a point which it does not implement: it would never run.
 fn check_points(plugins: &Plugins, points: &Points) -> anyhow::Result<()> {
     for (point, set) in sets(plugins) {
-        if let Some(plugin) = set.enabled.iter().find(|plugin| !points.has(point, &plugin.name)) {
+        if let Some(plugin) = set
+            .enabled
+            .iter()
+            .find(|plugin| !points.has(point, &plugin.name))
+        {
             bail!("plugin {:?} does not extend {point}", plugin.name);
         }
     }
@@ -87,7 +116,8 @@ fn check_points(plugins: &Plugins, points: &Points) -> anyhow::Result<()> {
 
 fn hint(name: &str, known: &HashSet<&str>) -> String {
     let near = base_cli::nearest(name, known.iter().copied());
-    near.map(|near| format!("; the nearest known one is {near:?}")).unwrap_or_default()
+    near.map(|near| format!("; the nearest known one is {near:?}"))
+        .unwrap_or_default()
 }
 
 fn build(
@@ -102,9 +132,16 @@ fn build(
     let mut args: HashMap<&str, &Value> = HashMap::new();
     for entry in &config.plugin_config {
         if let Some(consequence) = missing(&entry.name) {
-            tracing::warn!(plugin = entry.name, "pluginConfig has no effect: {consequence}");
+            tracing::warn!(
+                plugin = entry.name,
+                "pluginConfig has no effect: {consequence}"
+            );
         } else if !known.contains(entry.name.as_str()) {
-            bail!("pluginConfig names plugin {:?}, which is not known{}", entry.name, hint(&entry.name, &known));
+            bail!(
+                "pluginConfig names plugin {:?}, which is not known{}",
+                entry.name,
+                hint(&entry.name, &known)
+            );
         }
         args.insert(&entry.name, &entry.args);
     }
@@ -121,7 +158,10 @@ fn build(
     points.retain(|point, name| keeps(&config.plugins, point, name));
     for (name, weight) in &weights {
         let given = |set: &PluginSet| {
-            let plugin = set.enabled.iter().find(|plugin| plugin.name == *name && plugin.weight > 0);
+            let plugin = set
+                .enabled
+                .iter()
+                .find(|plugin| plugin.name == *name && plugin.weight > 0);
             plugin.map(|plugin| plugin.weight)
         };
         let chosen = given(&config.plugins.score).or_else(|| given(&config.plugins.multi_point));
@@ -131,9 +171,15 @@ fn build(
         bail!("a profile needs one queueSort plugin and a bind plugin");
     }
     Ok(Profile {
-        name: config.scheduler_name.clone().unwrap_or_else(|| DEFAULT_NAME.to_owned()),
+        name: config
+            .scheduler_name
+            .clone()
+            .unwrap_or_else(|| DEFAULT_NAME.to_owned()),
         points,
-        percentage_of_nodes_to_score: config.percentage_of_nodes_to_score.or(percentage).unwrap_or(0),
+        percentage_of_nodes_to_score: config
+            .percentage_of_nodes_to_score
+            .or(percentage)
+            .unwrap_or(0),
     })
 }
 
@@ -144,7 +190,11 @@ pub(crate) fn profiles(
     cluster: &Arc<dyn Cluster>,
 ) -> anyhow::Result<Vec<Profile>> {
     let fallback = [ProfileConfig::default()];
-    let given = if config.profiles.is_empty() { &fallback[..] } else { &config.profiles };
+    let given = if config.profiles.is_empty() {
+        &fallback[..]
+    } else {
+        &config.profiles
+    };
     let mut names = HashSet::new();
     let mut made = Vec::new();
     for profile in given {
@@ -153,7 +203,10 @@ pub(crate) fn profiles(
             bail!("there are two profiles named {name:?}");
         }
         let percentage = config.percentage_of_nodes_to_score;
-        made.push(build(profile, percentage, client, cluster).with_context(|| format!("profile {name:?}"))?);
+        made.push(
+            build(profile, percentage, client, cluster)
+                .with_context(|| format!("profile {name:?}"))?,
+        );
     }
     Ok(made)
 }
@@ -168,7 +221,11 @@ mod tests {
     fn from(text: &str) -> anyhow::Result<Vec<Profile>> {
         let config: Configuration = serde_yaml::from_str(text).unwrap();
         let cluster: Arc<dyn Cluster> = Arc::new(View::default());
-        profiles(&config, &Client::new(Config::builder("http://localhost")), &cluster)
+        profiles(
+            &config,
+            &Client::new(Config::builder("http://localhost")),
+            &cluster,
+        )
     }
 
     #[test]
@@ -177,23 +234,47 @@ mod tests {
             "profiles: [{plugins: {score: {disabled: [{name: '*'}], enabled: [{name: ImageLocality, weight: 7}]}}}]",
         );
         let score = &made.unwrap()[0].points.score;
-        assert_eq!(score.iter().map(|entry| (entry.name, entry.weight)).collect::<Vec<_>>(), [("ImageLocality", 7)]);
-        let made = from("profiles: [{plugins: {multiPoint: {disabled: [{name: DefaultPreemption}]}}}]").unwrap();
+        assert_eq!(
+            score
+                .iter()
+                .map(|entry| (entry.name, entry.weight))
+                .collect::<Vec<_>>(),
+            [("ImageLocality", 7)]
+        );
+        let made =
+            from("profiles: [{plugins: {multiPoint: {disabled: [{name: DefaultPreemption}]}}}]")
+                .unwrap();
         assert!(made[0].points.post_filter.is_empty());
         assert!(from("{}").unwrap()[0].points.filter.len() > 8);
         // A plugin that is not implemented may be disabled.
-        from("profiles: [{plugins: {multiPoint: {disabled: [{name: DynamicResources}]}}}]").unwrap();
+        from("profiles: [{plugins: {multiPoint: {disabled: [{name: DynamicResources}]}}}]")
+            .unwrap();
     }
 
     #[test]
     fn mistakes_are_named() {
         for (text, want) in [
-            ("profiles: [{plugins: {score: {enabled: [{name: Nope}]}}}]", "Nope"),
-            ("profiles: [{plugins: {queueSort: {disabled: [{name: '*'}]}}}]", "queueSort"),
-            ("profiles: [{plugins: {filter: {enabled: [{name: VolumeZone}]}}}]", "zone labels"),
-            ("profiles: [{plugins: {filter: {enabled: [{name: ImageLocality}]}}}]", "does not extend filter"),
+            (
+                "profiles: [{plugins: {score: {enabled: [{name: Nope}]}}}]",
+                "Nope",
+            ),
+            (
+                "profiles: [{plugins: {queueSort: {disabled: [{name: '*'}]}}}]",
+                "queueSort",
+            ),
+            (
+                "profiles: [{plugins: {filter: {enabled: [{name: VolumeZone}]}}}]",
+                "zone labels",
+            ),
+            (
+                "profiles: [{plugins: {filter: {enabled: [{name: ImageLocality}]}}}]",
+                "does not extend filter",
+            ),
             ("profiles: [{}, {}]", "two profiles"),
-            ("profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: X}}}]}]", "\"X\""),
+            (
+                "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: X}}}]}]",
+                "\"X\"",
+            ),
         ] {
             let problem = format!("{:#}", from(text).err().unwrap());
             assert!(problem.contains(want), "{problem}");

@@ -1,11 +1,11 @@
 //! The scheduling queue: pods without a node.
 //!
-//! A pod is active (activeQ), backing off (backoffQ), unschedulable (until a cluster event may help it), held
-//! (unschedulable while its preemption runs), gated (PreEnqueue rejects it) or in flight (being tried). A cluster
-//! event requeues an unschedulable pod if a plugin that rejected it listens for the event and its queueing hint says
-//! that it may help; after five minutes the pod is requeued in any case. Pods in back-off are tried early if activeQ
-//! is empty, unless they failed with an error. [`Queue::next`] sleeps until the earliest of these times: nothing
-//! polls.
+//! A pod is active (activeQ), backing off (backoffQ), unschedulable (until a cluster event may help
+//! it), held (unschedulable while its preemption runs), gated (PreEnqueue rejects it) or in flight
+//! (being tried). A cluster event requeues an unschedulable pod if a plugin that rejected it
+//! listens for the event and its queueing hint says that it may help; after five minutes the pod is
+//! requeued in any case. Pods in back-off are tried early if activeQ is empty, unless they failed
+//! with an error. [`Queue::next`] sleeps until the earliest of these times: nothing polls.
 
 mod in_flight;
 mod state;
@@ -84,7 +84,11 @@ pub struct Waits {
 impl Default for Waits {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { first_backoff: seconds(1), longest_backoff: seconds(10), unschedulable: seconds(300) }
+        Self {
+            first_backoff: seconds(1),
+            longest_backoff: seconds(10),
+            unschedulable: seconds(300),
+        }
     }
 }
 
@@ -99,7 +103,12 @@ pub struct Queue {
 impl Queue {
     /// Creates an empty queue.
     pub fn new(judge: Arc<dyn Judge>, waits: Waits) -> Self {
-        Self { judge, waits, state: Mutex::default(), changed: Notify::new() }
+        Self {
+            judge,
+            waits,
+            state: Mutex::default(),
+            changed: Notify::new(),
+        }
     }
 
     fn admitted(&self, waiting: &Waiting) -> Place {
@@ -112,7 +121,9 @@ impl Queue {
 
     fn admit(&self, state: &mut State, uid: &str) {
         let place = state.pods.get(uid).map(|waiting| self.admitted(waiting));
-        place.into_iter().for_each(|place| state.set_place(uid, place));
+        place
+            .into_iter()
+            .for_each(|place| state.set_place(uid, place));
     }
 
     /// Records an added or changed pod without a node.
@@ -197,17 +208,28 @@ impl Queue {
             }
             let hint = |uid: &Uid| {
                 *plugin == NO_PLUGIN
-                    || state.pods.get(uid).is_some_and(|waiting| self.judge.hint(plugin, &waiting.pod, event))
+                    || state
+                        .pods
+                        .get(uid)
+                        .is_some_and(|waiting| self.judge.hint(plugin, &waiting.pod, event))
             };
-            helped.extend(uids.iter().filter(|uid| Some(&***uid) != except && hint(uid)).cloned());
+            helped.extend(
+                uids.iter()
+                    .filter(|uid| Some(&***uid) != except && hint(uid))
+                    .cloned(),
+            );
         }
         helped
     }
 
     /// Requeues one unschedulable pod if the event may help it.
     fn consider(&self, state: &mut State, uid: &str, event: &ClusterEvent) -> bool {
-        let Some(waiting) = state.pods.get(uid) else { return false };
-        let helps = |plugin: &&str| self.judge.listens(plugin, event) && self.judge.hint(plugin, &waiting.pod, event);
+        let Some(waiting) = state.pods.get(uid) else {
+            return false;
+        };
+        let helps = |plugin: &&str| {
+            self.judge.listens(plugin, event) && self.judge.hint(plugin, &waiting.pod, event)
+        };
         let helped = waiting.rejected_by.is_empty() || waiting.rejected_by.iter().any(helps);
         if helped {
             self.retry(state, uid);
@@ -217,8 +239,13 @@ impl Queue {
 
     fn retry(&self, state: &mut State, uid: &str) {
         let place = match state.pods.get(uid) {
-            Some(Waiting { place: Place::Held { .. }, .. }) => Place::Held { woken: true },
-            Some(waiting) if matches!(waiting.place, Place::Unschedulable(_)) => self.retry_place(waiting),
+            Some(Waiting {
+                place: Place::Held { .. },
+                ..
+            }) => Place::Held { woken: true },
+            Some(waiting) if matches!(waiting.place, Place::Unschedulable(_)) => {
+                self.retry_place(waiting)
+            }
             _ => return,
         };
         state.set_place(uid, place);
@@ -226,7 +253,9 @@ impl Queue {
 
     /// Returns backoffQ if the pod's back-off has not expired, else activeQ.
     fn retry_place(&self, waiting: &Waiting) -> Place {
-        let until = waiting.tried.map(|tried| tried + self.backoff(waiting.attempts));
+        let until = waiting
+            .tried
+            .map(|tried| tried + self.backoff(waiting.attempts));
         match until.filter(|until| *until > Instant::now()) {
             Some(until) => Place::Backoff(until),
             None => self.admitted(waiting),
@@ -235,10 +264,14 @@ impl Queue {
 
     fn backoff(&self, attempts: u32) -> Duration {
         let doublings = attempts.saturating_sub(1).min(30);
-        self.waits.first_backoff.saturating_mul(1 << doublings).min(self.waits.longest_backoff)
+        self.waits
+            .first_backoff
+            .saturating_mul(1 << doublings)
+            .min(self.waits.longest_backoff)
     }
 
-    /// Waits for the next pod; [`Queue::reject`] or [`Queue::settle`] must follow. None once closed.
+    /// Waits for the next pod; [`Queue::reject`] or [`Queue::settle`] must follow. None once
+    /// closed.
     pub async fn next(&self) -> Option<Attempt> {
         loop {
             let changed = self.changed.notified();
@@ -266,20 +299,29 @@ impl Queue {
     /// Activates the pods that are due; returns the time of the next.
     fn promote(&self, state: &mut State, now: Instant) -> Option<Instant> {
         let due = |list: &BTreeMap<(Instant, u64), Uid>| {
-            list.range(..=(now, u64::MAX)).map(|(_, uid)| uid.clone()).collect::<Vec<_>>()
+            list.range(..=(now, u64::MAX))
+                .map(|(_, uid)| uid.clone())
+                .collect::<Vec<_>>()
         };
         let (back, stale) = (due(&state.backoff), due(&state.unschedulable));
         for uid in back.into_iter().chain(stale) {
             self.admit(state, &uid);
         }
         if state.active.is_empty() {
-            let early = state.backoff.values().find(|uid| state.pods.get(*uid).is_some_and(|pod| !pod.errored));
+            let early = state
+                .backoff
+                .values()
+                .find(|uid| state.pods.get(*uid).is_some_and(|pod| !pod.errored));
             if let Some(uid) = early.cloned() {
                 self.admit(state, &uid);
             }
         }
-        let first = |list: &BTreeMap<(Instant, u64), Uid>| list.keys().next().map(|(when, _)| *when);
-        first(&state.backoff).into_iter().chain(first(&state.unschedulable)).min()
+        let first =
+            |list: &BTreeMap<(Instant, u64), Uid>| list.keys().next().map(|(when, _)| *when);
+        first(&state.backoff)
+            .into_iter()
+            .chain(first(&state.unschedulable))
+            .min()
     }
 
     fn take(&self, state: &mut State) -> Option<Attempt> {
@@ -290,7 +332,11 @@ impl Queue {
         waiting.attempts = waiting.attempts.saturating_add(1);
         waiting.tried = Some(Instant::now());
         waiting.updates.clear();
-        Some(Attempt { pod: Arc::clone(&waiting.pod), attempts: waiting.attempts, arrived: waiting.arrived })
+        Some(Attempt {
+            pod: Arc::clone(&waiting.pod),
+            attempts: waiting.attempts,
+            arrived: waiting.arrived,
+        })
     }
 
     /// Requeues a pod whose attempt failed at `now` (nanoseconds).
@@ -301,7 +347,9 @@ impl Queue {
         let mut missed = state.in_flight.finish(uid);
         // Remove the pod from the index before its rejecting plugins change.
         state.set_place(uid, Place::InFlight);
-        let Some(waiting) = state.pods.get_mut(uid) else { return };
+        let Some(waiting) = state.pods.get_mut(uid) else {
+            return;
+        };
         missed.append(&mut waiting.updates);
         waiting.tried = Some(Instant::now());
         waiting.since = now;
@@ -309,24 +357,37 @@ impl Queue {
         waiting.errored = failure.errored;
         let place = match failure {
             Failure { errored: true, .. } => self.retry_place(waiting),
-            Failure { preempting: true, .. } => Place::Held { woken: false },
+            Failure {
+                preempting: true, ..
+            } => Place::Held { woken: false },
             _ => Place::Unschedulable(Instant::now() + self.waits.unschedulable),
         };
         state.set_place(uid, place);
         if !failure.errored {
-            let _ = missed.iter().any(|event| self.consider(&mut state, uid, event));
+            let _ = missed
+                .iter()
+                .any(|event| self.consider(&mut state, uid, event));
         }
         drop(state);
         self.changed.notify_one();
     }
 
-    /// Ends the hold of a pod after its preemption. With `retry` the preemption failed: the pod is retried without
-    /// waiting for an event.
+    /// Ends the hold of a pod after its preemption. With `retry` the preemption failed: the pod is
+    /// retried without waiting for an event.
     pub fn release(&self, uid: &str, retry: bool) {
         let mut state = self.state.lock();
-        let Some(Waiting { place: Place::Held { woken }, .. }) = state.pods.get(uid) else { return };
+        let Some(Waiting {
+            place: Place::Held { woken },
+            ..
+        }) = state.pods.get(uid)
+        else {
+            return;
+        };
         let wake = retry || *woken;
-        state.set_place(uid, Place::Unschedulable(Instant::now() + self.waits.unschedulable));
+        state.set_place(
+            uid,
+            Place::Unschedulable(Instant::now() + self.waits.unschedulable),
+        );
         if wake {
             self.retry(&mut state, uid);
         }
@@ -342,14 +403,19 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Ends the attempt of a pod that is being bound; the queue keeps the pod until the informer shows the binding.
+    /// Ends the attempt of a pod that is being bound; the queue keeps the pod until the informer
+    /// shows the binding.
     pub fn settle(&self, uid: &str) {
         self.state.lock().in_flight.forget(uid);
     }
 
     /// Returns the latest known state of the pod.
     pub fn pod(&self, uid: &str) -> Option<Arc<PodInfo>> {
-        self.state.lock().pods.get(uid).map(|waiting| Arc::clone(&waiting.pod))
+        self.state
+            .lock()
+            .pods
+            .get(uid)
+            .map(|waiting| Arc::clone(&waiting.pod))
     }
 
     /// Returns the number of pods in each queue.
@@ -372,7 +438,10 @@ impl Queue {
     pub fn recover(&self) {
         let mut state = self.state.lock();
         state.in_flight.clear();
-        let in_flight = state.pods.iter().filter(|(_, waiting)| waiting.place == Place::InFlight);
+        let in_flight = state
+            .pods
+            .iter()
+            .filter(|(_, waiting)| waiting.place == Place::InFlight);
         let uids: Vec<Uid> = in_flight.map(|(uid, _)| uid.clone()).collect();
         for uid in uids {
             self.admit(&mut state, &uid);

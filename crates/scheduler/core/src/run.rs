@@ -42,11 +42,18 @@ fn access(flags: &Flags, own: &Client) -> anyhow::Result<DelegatedAccess> {
         unauthorized: flags.authorization_webhook_cache_unauthorized_ttl,
     };
     let authentication = connect(&flags.authentication_kubeconfig)?;
-    Ok(DelegatedAccess::new(authentication, connect(&flags.authorization_kubeconfig)?, lifetimes))
+    Ok(DelegatedAccess::new(
+        authentication,
+        connect(&flags.authorization_kubeconfig)?,
+        lifetimes,
+    ))
 }
 
 fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Returns the Lease settings, from the file or else from the flags; None without leader election.
@@ -59,9 +66,13 @@ fn lease(flags: &Flags, config: &Configuration) -> anyhow::Result<Option<LeaderC
         Some(text) => duration(text).map_err(anyhow::Error::msg),
         None => Ok(flag),
     };
-    let text = |given: &Option<String>, flag: &str| given.clone().unwrap_or_else(|| flag.to_owned());
+    let text =
+        |given: &Option<String>, flag: &str| given.clone().unwrap_or_else(|| flag.to_owned());
     let lease = LeaderConfig {
-        namespace: text(&file.resource_namespace, &flags.leader_elect_resource_namespace),
+        namespace: text(
+            &file.resource_namespace,
+            &flags.leader_elect_resource_namespace,
+        ),
         name: text(&file.resource_name, &flags.leader_elect_resource_name),
         identity: format!("{}_{}", host_name(), uuid::Uuid::new_v4()),
         lease_duration: time(&file.lease_duration, flags.leader_elect_lease_duration)?,
@@ -69,7 +80,9 @@ fn lease(flags: &Flags, config: &Configuration) -> anyhow::Result<Option<LeaderC
         retry_period: time(&file.retry_period, flags.leader_elect_retry_period)?,
     };
     if lease.lease_duration <= lease.renew_deadline || lease.renew_deadline <= lease.retry_period {
-        bail!("leader election: the lease duration must exceed the renew deadline, and that the retry period");
+        bail!(
+            "leader election: the lease duration must exceed the renew deadline, and that the retry period"
+        );
     }
     Ok(Some(lease))
 }
@@ -83,7 +96,11 @@ fn build(
 ) -> anyhow::Result<Arc<Scheduler>> {
     let cluster: Arc<dyn Cluster> = Arc::clone(view) as Arc<dyn Cluster>;
     let made = Arc::new(Profiles(profiles(config, client, &cluster)?));
-    let name = made.0.first().map_or(DEFAULT_NAME, |profile| &profile.name).to_owned();
+    let name = made
+        .0
+        .first()
+        .map_or(DEFAULT_NAME, |profile| &profile.name)
+        .to_owned();
     let events = Recorder::new(client.clone(), name.clone(), "");
     Ok(Arc::new(Scheduler {
         cache: Default::default(),
@@ -91,7 +108,11 @@ fn build(
         nominations: NominationIndex::default(),
         profiles: made,
         waiting: view.waiting_pods(),
-        writer: Writer { client: client.clone(), events, name },
+        writer: Writer {
+            client: client.clone(),
+            events,
+            name,
+        },
         numbers: Numbers::new(),
         tasks: tasks.clone(),
     }))
@@ -99,9 +120,18 @@ fn build(
 
 /// Runs the scheduler until `shutdown`.
 pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let config = flags.config.as_deref().map(Configuration::load).transpose()?.unwrap_or_default();
+    let config = flags
+        .config
+        .as_deref()
+        .map(Configuration::load)
+        .transpose()?
+        .unwrap_or_default();
     let lease = lease(&flags, &config)?;
-    let kubeconfig = config.client_connection.kubeconfig.as_ref().or(flags.kubeconfig.as_ref());
+    let kubeconfig = config
+        .client_connection
+        .kubeconfig
+        .as_ref()
+        .or(flags.kubeconfig.as_ref());
     let client = client(kubeconfig)?;
     let access = access(&flags, &client)?;
     let view = Arc::new(View::default());
@@ -109,7 +139,9 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()
     let waits = config.waits(flags.pod_max_in_unschedulable_pods_duration);
     let scheduler = build(&config, waits, &client, &view, &tasks)?;
     let woken = Arc::clone(&scheduler);
-    view.fill(&client, &tasks, move || woken.queue.event(ClusterEvent::StorageChanged));
+    view.fill(&client, &tasks, move || {
+        woken.queue.event(ClusterEvent::StorageChanged)
+    });
     let watched = Arc::new(handlers::watch(&scheduler, &client, &tasks));
     let open = flags.authorization_always_allow_paths.clone();
     health::serve(&flags, shown(&scheduler, &watched, access, open), &tasks).await?;
@@ -118,7 +150,12 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()
     Ok(tasks.finish(DRAIN).await?)
 }
 
-fn shown(scheduler: &Arc<Scheduler>, watched: &Arc<Watched>, access: DelegatedAccess, open: Vec<String>) -> Shown {
+fn shown(
+    scheduler: &Arc<Scheduler>,
+    watched: &Arc<Watched>,
+    access: DelegatedAccess,
+    open: Vec<String>,
+) -> Shown {
     let (scheduler, watched) = (Arc::clone(scheduler), Arc::clone(watched));
     Shown {
         access,

@@ -1,5 +1,5 @@
-//! The scheduling loop: takes a pod, runs the scheduling cycle on a snapshot, and starts a task that writes the
-//! result.
+//! The scheduling loop: takes a pod, runs the scheduling cycle on a snapshot, and starts a task
+//! that writes the result.
 
 #[cfg(test)]
 mod tests;
@@ -26,20 +26,33 @@ pub(crate) struct Profiles(pub(crate) Vec<Profile>);
 
 impl Profiles {
     pub(crate) fn of(&self, pod: &Pod) -> Option<&Profile> {
-        let name = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default();
-        let name = if name.is_empty() { crate::profiles::DEFAULT_NAME } else { name };
+        let name = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.scheduler_name.as_deref())
+            .unwrap_or_default();
+        let name = if name.is_empty() {
+            crate::profiles::DEFAULT_NAME
+        } else {
+            name
+        };
         self.0.iter().find(|profile| profile.name == name)
     }
 
     fn gate(&self, pod: &PodInfo) -> Option<Rejection> {
         let points = &self.of(&pod.pod)?.points;
-        points.pre_enqueue.iter().find_map(|entry| entry.plugin.pre_enqueue(pod))
+        points
+            .pre_enqueue
+            .iter()
+            .find_map(|entry| entry.plugin.pre_enqueue(pod))
     }
 }
 
 impl Judge for Profiles {
     fn rank(&self, pod: &PodInfo, since: i128) -> Rank {
-        let sort = self.of(&pod.pod).and_then(|profile| profile.points.queue_sort.first());
+        let sort = self
+            .of(&pod.pod)
+            .and_then(|profile| profile.points.queue_sort.first());
         sort.map_or(Rank(0, since), |entry| entry.plugin.rank(pod, since))
     }
 
@@ -48,11 +61,14 @@ impl Judge for Profiles {
     }
 
     fn listens(&self, plugin: &str, event: &ClusterEvent) -> bool {
-        self.0.iter().any(|profile| profile.points.listens(plugin, event))
+        self.0
+            .iter()
+            .any(|profile| profile.points.listens(plugin, event))
     }
 
     fn hint(&self, plugin: &str, pod: &PodInfo, event: &ClusterEvent) -> bool {
-        self.of(&pod.pod).is_none_or(|profile| profile.points.hint(plugin, pod, event))
+        self.of(&pod.pod)
+            .is_none_or(|profile| profile.points.hint(plugin, pod, event))
     }
 }
 
@@ -81,17 +97,30 @@ impl Scheduler {
 
     /// Writes the condition of a gated pod, unless the API server has already done so.
     pub(crate) fn note_gated(self: &Scheduler, pod: &Arc<PodInfo>) {
-        let gates = pod.spec().and_then(|spec| spec.scheduling_gates.as_deref()).unwrap_or_default();
-        let conditions = pod.pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-        let noted = conditions.iter().any(|condition| condition.reason.as_deref() == Some("SchedulingGated"));
+        let gates = pod
+            .spec()
+            .and_then(|spec| spec.scheduling_gates.as_deref())
+            .unwrap_or_default();
+        let conditions = pod
+            .pod
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.as_deref())
+            .unwrap_or_default();
+        let noted = conditions
+            .iter()
+            .any(|condition| condition.reason.as_deref() == Some("SchedulingGated"));
         if gates.is_empty() || noted {
             return;
         }
         let (writer, pod) = (self.writer.clone(), Arc::clone(&pod.pod));
-        self.tasks.spawn_isolated("gated pod's condition", async move {
-            let message = "Scheduling is blocked due to non-empty scheduling gates";
-            writer.condition(&pod, "SchedulingGated", message, None).await;
-        });
+        self.tasks
+            .spawn_isolated("gated pod's condition", async move {
+                let message = "Scheduling is blocked due to non-empty scheduling gates";
+                writer
+                    .condition(&pod, "SchedulingGated", message, None)
+                    .await;
+            });
     }
 
     /// Schedules until `term` ends.
@@ -110,7 +139,9 @@ impl Scheduler {
 
     pub(crate) fn attempt(self: &Arc<Self>, attempt: Attempt, start: &mut usize) {
         let pod = Arc::clone(&attempt.pod);
-        let Some(profile) = self.profiles.of(&pod.pod) else { return self.queue.remove(pod.uid()) };
+        let Some(profile) = self.profiles.of(&pod.pod) else {
+            return self.queue.remove(pod.uid());
+        };
         if pod.pod.metadata.deletion_timestamp.is_some() || self.cache.has_pod(pod.uid()) {
             // The pod is being deleted or bound: the informer or the end of the binding removes it.
             return self.queue.settle(pod.uid());
@@ -119,11 +150,16 @@ impl Scheduler {
         match cycle::schedule(profile, &snapshot, &self.nominations, &pod, start) {
             Ok(chosen) => {
                 drop(snapshot);
-                self.numbers.attempt("scheduled", &profile.name, began.elapsed());
+                self.numbers
+                    .attempt("scheduled", &profile.name, began.elapsed());
                 self.commit(&attempt, chosen);
             }
             Err(unfit) => {
-                let result = if unfit.error.is_some() { "error" } else { "unschedulable" };
+                let result = if unfit.error.is_some() {
+                    "error"
+                } else {
+                    "unschedulable"
+                };
                 self.numbers.attempt(result, &profile.name, began.elapsed());
                 self.unfit(&pod, *unfit);
             }
@@ -147,15 +183,27 @@ impl Scheduler {
         tracing::debug!(pod = pod.key(), message, "no node fits");
         let evictions = unfit.remedy.evict;
         let preempting = !evictions.is_empty();
-        self.queue.reject(pod.uid(), Failure { plugins: unfit.diagnosis.plugins, errored, preempting }, now());
+        self.queue.reject(
+            pod.uid(),
+            Failure {
+                plugins: unfit.diagnosis.plugins,
+                errored,
+                preempting,
+            },
+            now(),
+        );
         let (this, pod) = (Arc::clone(self), Arc::clone(pod));
-        self.tasks.spawn_isolated("outcome of an attempt", async move {
-            let node = nominate.as_deref();
-            if preempting {
-                this.preempt(&pod, node.unwrap_or_default(), &evictions, &message).await;
-            } else {
-                this.writer.unschedulable(&pod.pod, reason, &message, node).await;
-            }
-        });
+        self.tasks
+            .spawn_isolated("outcome of an attempt", async move {
+                let node = nominate.as_deref();
+                if preempting {
+                    this.preempt(&pod, node.unwrap_or_default(), &evictions, &message)
+                        .await;
+                } else {
+                    this.writer
+                        .unschedulable(&pod.pod, reason, &message, node)
+                        .await;
+                }
+            });
     }
 }

@@ -1,7 +1,8 @@
 //! The scheduling cycle of one pod: filter, score, choose. Pure.
 //!
-//! The walk over nodes starts where the last one ended, so that all nodes get their turn when only a part of them is
-//! scored. Nominated pods of equal or higher priority count as running on their node.
+//! The walk over nodes starts where the last one ended, so that all nodes get their turn when only
+//! a part of them is scored. Nominated pods of equal or higher priority count as running on their
+//! node.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -57,8 +58,16 @@ pub struct Feasibility<'a> {
 
 impl<'a> Feasibility<'a> {
     /// Creates filters over a snapshot.
-    pub fn new(profile: &'a Profile, snapshot: &'a Snapshot, nominations: &'a dyn Nominations) -> Self {
-        Self { profile, snapshot, nominations }
+    pub fn new(
+        profile: &'a Profile,
+        snapshot: &'a Snapshot,
+        nominations: &'a dyn Nominations,
+    ) -> Self {
+        Self {
+            profile,
+            snapshot,
+            nominations,
+        }
     }
 
     /// Returns the node that a pod is nominated to in memory; the status may lag behind.
@@ -67,22 +76,44 @@ impl<'a> Feasibility<'a> {
     }
 
     /// Runs the filters with the node as it is.
-    pub fn filters(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+    pub fn filters(
+        &self,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: &NodeInfo,
+    ) -> Result<(), Rejection> {
         let active = |name| !state.skip_filters.contains(name);
-        for entry in self.profile.points.filter.iter().filter(|entry| active(entry.name)) {
+        for entry in self
+            .profile
+            .points
+            .filter
+            .iter()
+            .filter(|entry| active(entry.name))
+        {
             entry.plugin.filter(state, pod, node)?;
         }
         Ok(())
     }
 
-    /// Runs the filters with the node's nominated pods of equal or higher priority, and again without them: the pod
-    /// must fit whether or not they arrive.
-    pub fn check(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+    /// Runs the filters with the node's nominated pods of equal or higher priority, and again
+    /// without them: the pod must fit whether or not they arrive.
+    pub fn check(
+        &self,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: &NodeInfo,
+    ) -> Result<(), Rejection> {
         let nominated: Vec<Arc<PodInfo>> = if self.nominations.is_empty() {
             Vec::new()
         } else {
-            let matter = |other: &Arc<PodInfo>| other.priority() >= pod.priority() && other.uid() != pod.uid();
-            self.nominations.on(&node.name).into_iter().filter(matter).collect()
+            let matter = |other: &Arc<PodInfo>| {
+                other.priority() >= pod.priority() && other.uid() != pod.uid()
+            };
+            self.nominations
+                .on(&node.name)
+                .into_iter()
+                .filter(matter)
+                .collect()
         };
         if !nominated.is_empty() {
             let (mut state, mut node) = (state.clone(), node.clone());
@@ -95,7 +126,13 @@ impl<'a> Feasibility<'a> {
     }
 
     /// Adds a pod to a node and to the state.
-    pub fn add_pod(&self, state: &mut CycleState, pod: &PodInfo, added: &Arc<PodInfo>, node: &mut NodeInfo) {
+    pub fn add_pod(
+        &self,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        added: &Arc<PodInfo>,
+        node: &mut NodeInfo,
+    ) {
         node.add_pod(Arc::clone(added));
         for entry in self
             .profile
@@ -110,7 +147,13 @@ impl<'a> Feasibility<'a> {
     }
 
     /// Removes a pod from a node and from the state.
-    pub fn remove_pod(&self, state: &mut CycleState, pod: &PodInfo, removed: &Arc<PodInfo>, node: &mut NodeInfo) {
+    pub fn remove_pod(
+        &self,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        removed: &Arc<PodInfo>,
+        node: &mut NodeInfo,
+    ) {
         node.remove_pod(removed.uid());
         for entry in self
             .profile
@@ -157,24 +200,49 @@ pub fn schedule(
 ) -> Result<Chosen, Box<Unfit>> {
     let mut state = CycleState::default();
     let feasibility = Feasibility::new(profile, snapshot, nominations);
-    let mut diagnosis = Diagnosis { nodes: snapshot.nodes.len(), ..Diagnosis::default() };
+    let mut diagnosis = Diagnosis {
+        nodes: snapshot.nodes.len(),
+        ..Diagnosis::default()
+    };
     if snapshot.nodes.is_empty() {
-        return Err(Box::new(Unfit { diagnosis, remedy: PostFilterOutcome::default(), error: None }));
+        return Err(Box::new(Unfit {
+            diagnosis,
+            remedy: PostFilterOutcome::default(),
+            error: None,
+        }));
     }
     let found = match pre_filter(profile, snapshot, pod, &mut state, &mut diagnosis) {
-        Ok(allowed) => find(&feasibility, &state, pod, allowed.as_ref(), start, &mut diagnosis),
+        Ok(allowed) => find(
+            &feasibility,
+            &state,
+            pod,
+            allowed.as_ref(),
+            start,
+            &mut diagnosis,
+        ),
         Err(rejection) => {
             refuse(snapshot, rejection, &mut diagnosis);
             Found::default()
         }
     };
     if found.nodes.is_empty() {
-        return Err(Box::new(unfit(&feasibility, &state, pod, diagnosis, found.error)));
+        return Err(Box::new(unfit(
+            &feasibility,
+            &state,
+            pod,
+            diagnosis,
+            found.error,
+        )));
     }
     let evaluated = found.nodes.len() + diagnosis.rejections.len();
     let feasible = found.nodes.len();
     let node = choose(profile, snapshot, &mut state, pod, &found.nodes);
-    Ok(Chosen { node, state, evaluated, feasible })
+    Ok(Chosen {
+        node,
+        state,
+        evaluated,
+        feasible,
+    })
 }
 
 fn pre_filter(
@@ -202,10 +270,15 @@ fn pre_filter(
     }
     if let Some(allowed) = &allowed {
         diagnosis.plugins.extend(narrowing.iter().copied());
-        let present = allowed.iter().filter(|name| snapshot.node(name).is_some()).count();
+        let present = allowed
+            .iter()
+            .filter(|name| snapshot.node(name).is_some())
+            .count();
         let reason = format!("node(s) didn't satisfy plugin(s) [{}]", narrowing.join(" "));
-        let rejection = Rejection::unresolvable(narrowing.first().copied().unwrap_or_default(), reason);
-        diagnosis.absent = Some((snapshot.nodes.len() - present, rejection)).filter(|(count, _)| *count > 0);
+        let rejection =
+            Rejection::unresolvable(narrowing.first().copied().unwrap_or_default(), reason);
+        diagnosis.absent =
+            Some((snapshot.nodes.len() - present, rejection)).filter(|(count, _)| *count > 0);
     }
     Ok(allowed)
 }
@@ -235,19 +308,35 @@ fn find(
     let all = snapshot.nodes.len();
     let mut found = Found::default();
     // The nominated node comes first: preemption made room there for this pod.
-    let nominated = feasibility.nominated_node(pod).and_then(|name| snapshot.node(&name));
-    if let Some(node) = nominated.filter(|node| allowed.is_none_or(|allowed| allowed.contains(&*node.name)))
+    let nominated = feasibility
+        .nominated_node(pod)
+        .and_then(|name| snapshot.node(&name));
+    if let Some(node) =
+        nominated.filter(|node| allowed.is_none_or(|allowed| allowed.contains(&*node.name)))
         && feasibility.check(state, pod, node).is_ok()
     {
         found.nodes.push(Arc::clone(node));
         return found;
     }
     let candidates: Vec<&Arc<NodeInfo>> = match allowed {
-        None => snapshot.nodes.iter().cycle().skip(*start % all).take(all).collect(),
-        Some(allowed) => snapshot.nodes.iter().filter(|node| allowed.contains(&*node.name)).collect(),
+        None => snapshot
+            .nodes
+            .iter()
+            .cycle()
+            .skip(*start % all)
+            .take(all)
+            .collect(),
+        Some(allowed) => snapshot
+            .nodes
+            .iter()
+            .filter(|node| allowed.contains(&*node.name))
+            .collect(),
     };
     // In large clusters the walk stops early: scoring a part of the feasible nodes is enough.
-    let wanted = nodes_to_find(feasibility.profile.percentage_of_nodes_to_score, candidates.len());
+    let wanted = nodes_to_find(
+        feasibility.profile.percentage_of_nodes_to_score,
+        candidates.len(),
+    );
     let mut looked_at = 0;
     for node in candidates {
         looked_at += 1;
@@ -258,7 +347,9 @@ fn find(
                 if rejection.code == Code::Error {
                     found.error = Some(rejection.reasons.join(", "));
                 }
-                diagnosis.rejections.insert(Arc::clone(&node.name), rejection);
+                diagnosis
+                    .rejections
+                    .insert(Arc::clone(&node.name), rejection);
             }
         }
         if found.nodes.len() >= wanted {
@@ -290,14 +381,24 @@ fn unfit(
     let mut remedy = PostFilterOutcome::default();
     if error.is_none() {
         for entry in &feasibility.profile.points.post_filter {
-            remedy = entry.plugin.post_filter(state, pod, &diagnosis, feasibility);
-            if remedy.nominate.as_deref().is_some_and(|name| !name.is_empty()) {
+            remedy = entry
+                .plugin
+                .post_filter(state, pod, &diagnosis, feasibility);
+            if remedy
+                .nominate
+                .as_deref()
+                .is_some_and(|name| !name.is_empty())
+            {
                 break;
             }
         }
         diagnosis.post_filter.clone_from(&remedy.message);
     }
-    Unfit { diagnosis, remedy, error }
+    Unfit {
+        diagnosis,
+        remedy,
+        error,
+    }
 }
 
 fn choose(
@@ -307,7 +408,9 @@ fn choose(
     pod: &PodInfo,
     nodes: &[Arc<NodeInfo>],
 ) -> Arc<str> {
-    let [first, rest @ ..] = nodes else { return Arc::from("") };
+    let [first, rest @ ..] = nodes else {
+        return Arc::from("");
+    };
     if rest.is_empty() {
         return Arc::clone(&first.name);
     }
@@ -317,11 +420,20 @@ fn choose(
         }
     }
     let mut totals = vec![0_i64; nodes.len()];
-    for entry in profile.points.score.iter().filter(|entry| !state.skip_scores.contains(entry.name)) {
-        let mut scores: Vec<i64> = nodes.iter().map(|node| entry.plugin.score(state, pod, node, snapshot)).collect();
+    for entry in profile
+        .points
+        .score
+        .iter()
+        .filter(|entry| !state.skip_scores.contains(entry.name))
+    {
+        let mut scores: Vec<i64> = nodes
+            .iter()
+            .map(|node| entry.plugin.score(state, pod, node, snapshot))
+            .collect();
         entry.plugin.normalize(state, pod, nodes, &mut scores);
         for (total, score) in totals.iter_mut().zip(scores) {
-            *total = total.saturating_add(score.clamp(0, MAX_NODE_SCORE).saturating_mul(entry.weight));
+            *total =
+                total.saturating_add(score.clamp(0, MAX_NODE_SCORE).saturating_mul(entry.weight));
         }
     }
     best(nodes, &totals)
@@ -330,10 +442,16 @@ fn choose(
 /// Picks randomly among the highest-scoring nodes.
 fn best(nodes: &[Arc<NodeInfo>], totals: &[i64]) -> Arc<str> {
     let most = totals.iter().max().copied().unwrap_or(0);
-    let winners: Vec<&Arc<NodeInfo>> =
-        nodes.iter().zip(totals).filter(|(_, total)| **total == most).map(|(node, _)| node).collect();
+    let winners: Vec<&Arc<NodeInfo>> = nodes
+        .iter()
+        .zip(totals)
+        .filter(|(_, total)| **total == most)
+        .map(|(node, _)| node)
+        .collect();
     let lot = rand::rng().random_range(0..winners.len().max(1));
-    winners.get(lot).map_or_else(|| Arc::from(""), |node| Arc::clone(&node.name))
+    winners
+        .get(lot)
+        .map_or_else(|| Arc::from(""), |node| Arc::clone(&node.name))
 }
 
 #[cfg(test)]
@@ -352,7 +470,11 @@ mod tests {
             (100, 500, 500),
         ];
         for (percentage, all, want) in cases {
-            assert_eq!(nodes_to_find(percentage, all), want, "{percentage} of {all}");
+            assert_eq!(
+                nodes_to_find(percentage, all),
+                want,
+                "{percentage} of {all}"
+            );
         }
     }
 }

@@ -29,17 +29,29 @@ pub struct Rejection {
 impl Rejection {
     /// Builds a rejection that could be resolved by removing pods.
     pub fn unschedulable(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { code: Code::Unschedulable, reasons: vec![reason.into()], plugin }
+        Self {
+            code: Code::Unschedulable,
+            reasons: vec![reason.into()],
+            plugin,
+        }
     }
 
     /// Builds a rejection that removing pods does not resolve.
     pub fn unresolvable(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { code: Code::UnschedulableAndUnresolvable, reasons: vec![reason.into()], plugin }
+        Self {
+            code: Code::UnschedulableAndUnresolvable,
+            reasons: vec![reason.into()],
+            plugin,
+        }
     }
 
     /// Builds a rejection for a failed operation.
     pub fn error(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { code: Code::Error, reasons: vec![reason.into()], plugin }
+        Self {
+            code: Code::Error,
+            reasons: vec![reason.into()],
+            plugin,
+        }
     }
 }
 
@@ -81,13 +93,19 @@ impl Diagnosis {
     fn histogram(&self) -> String {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         let each = self.rejections.values().map(|rejection| (1, rejection));
-        let absent = self.absent.iter().map(|(count, rejection)| (*count, rejection));
+        let absent = self
+            .absent
+            .iter()
+            .map(|(count, rejection)| (*count, rejection));
         for (count, rejection) in each.chain(absent) {
             for reason in &rejection.reasons {
                 *counts.entry(reason).or_default() += count;
             }
         }
-        let mut lines: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        let mut lines: Vec<String> = counts
+            .iter()
+            .map(|(reason, count)| format!("{count} {reason}"))
+            .collect();
         lines.sort();
         lines.join(", ")
     }
@@ -99,7 +117,10 @@ mod tests {
 
     #[test]
     fn messages() {
-        let mut diagnosis = Diagnosis { nodes: 3, ..Diagnosis::default() };
+        let mut diagnosis = Diagnosis {
+            nodes: 3,
+            ..Diagnosis::default()
+        };
         let cpu = Rejection::unschedulable("Fit", "Insufficient cpu");
         let taint = Rejection::unresolvable("Taint", "node(s) had untolerated taint(s)");
         diagnosis.rejections.insert("a".into(), cpu.clone());
@@ -111,7 +132,13 @@ mod tests {
             "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. preemption: x"
         );
         diagnosis.pre_filter = "no such claim".into();
-        assert_eq!(diagnosis.message(), "0/3 nodes are available: no such claim. preemption: x");
-        assert_eq!(Diagnosis::default().message(), "no nodes available to schedule pods");
+        assert_eq!(
+            diagnosis.message(),
+            "0/3 nodes are available: no such claim. preemption: x"
+        );
+        assert_eq!(
+            Diagnosis::default().message(),
+            "no nodes available to schedule pods"
+        );
     }
 }

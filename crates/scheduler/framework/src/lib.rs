@@ -1,8 +1,8 @@
 //! The scheduling framework, without any IO.
 //!
-//! A [`Snapshot`] of nodes and their pods, a [`CycleState`] for one attempt, and a trait for each extension point of
-//! upstream's scheduling framework. [`cycle`] runs a profile's plugins over a snapshot and returns a decision; the
-//! scheduler core executes it.
+//! A [`Snapshot`] of nodes and their pods, a [`CycleState`] for one attempt, and a trait for each
+//! extension point of upstream's scheduling framework. [`cycle`] runs a profile's plugins over a
+//! snapshot and returns a decision; the scheduler core executes it.
 
 pub mod cycle;
 mod diagnosis;
@@ -21,8 +21,9 @@ pub use diagnosis::{Code, Diagnosis, Rejection};
 pub use event::{ClusterEvent, EventKind};
 pub use node::{HostPort, ImageState, Images, NodeInfo, PortTable};
 pub use plugin::{
-    Bind, BindError, Eviction, Filter, Permit, PermitOutcome, Plugin, PostBind, PostFilter, PostFilterOutcome, PreBind,
-    PreEnqueue, PreFilter, PreFilterOutcome, PreScore, QueueSort, Rank, Reserve, Score,
+    Bind, BindError, Eviction, Filter, Permit, PermitOutcome, Plugin, PostBind, PostFilter,
+    PostFilterOutcome, PreBind, PreEnqueue, PreFilter, PreFilterOutcome, PreScore, QueueSort, Rank,
+    Reserve, Score,
 };
 pub use pod::{AffinityTerm, PodInfo};
 pub use profile::{Points, Profile, Weighted};

@@ -1,7 +1,7 @@
 //! A node with its pods and their sums.
 //!
-//! Invariant: `requested`, `non_zero` and `ports` are the sums over `pods`; only [`NodeInfo::add_pod`] and
-//! [`NodeInfo::remove_pod`] change them.
+//! Invariant: `requested`, `non_zero` and `ports` are the sums over `pods`; only
+//! [`NodeInfo::add_pod`] and [`NodeInfo::remove_pod`] change them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,7 +30,11 @@ impl HostPort {
     /// Returns the host ports of a pod. Sidecars count, other init containers do not.
     pub fn of(spec: &PodSpec) -> Vec<Self> {
         let stays = |policy: &Option<String>| policy.as_deref() == Some("Always");
-        let sidecars = spec.init_containers.iter().flatten().filter(|container| stays(&container.restart_policy));
+        let sidecars = spec
+            .init_containers
+            .iter()
+            .flatten()
+            .filter(|container| stays(&container.restart_policy));
         spec.containers
             .iter()
             .chain(sidecars)
@@ -38,10 +42,16 @@ impl HostPort {
             .filter_map(|port| {
                 let number = port.host_port.filter(|number| *number > 0)?;
                 let given = |text: &Option<String>, default: &str| {
-                    text.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| default.to_owned())
+                    text.clone()
+                        .filter(|text| !text.is_empty())
+                        .unwrap_or_else(|| default.to_owned())
                 };
                 let address = given(&port.host_ip, ANY_ADDRESS);
-                Some(Self { address, protocol: given(&port.protocol, "TCP"), port: number })
+                Some(Self {
+                    address,
+                    protocol: given(&port.protocol, "TCP"),
+                    port: number,
+                })
             })
             .collect()
     }
@@ -49,7 +59,9 @@ impl HostPort {
     fn conflicts(&self, other: &Self) -> bool {
         self.port == other.port
             && self.protocol == other.protocol
-            && (self.address == other.address || self.address == ANY_ADDRESS || other.address == ANY_ADDRESS)
+            && (self.address == other.address
+                || self.address == ANY_ADDRESS
+                || other.address == ANY_ADDRESS)
     }
 }
 
@@ -75,7 +87,9 @@ impl PortTable {
 
     /// Returns whether the port conflicts with one in use.
     pub fn clashes(&self, port: &HostPort) -> bool {
-        self.0.get(&port.port).is_some_and(|taken| taken.iter().any(|known| known.conflicts(port)))
+        self.0
+            .get(&port.port)
+            .is_some_and(|taken| taken.iter().any(|known| known.conflicts(port)))
     }
 }
 
@@ -127,13 +141,20 @@ fn next_generation() -> u64 {
 impl NodeInfo {
     /// Creates a node without pods.
     pub fn new(name: &str) -> Self {
-        Self { name: name.into(), ..Self::default() }
+        Self {
+            name: name.into(),
+            ..Self::default()
+        }
     }
 
     /// Returns a node as queueing hints see it: without pods and images.
     pub fn bare(node: Arc<Node>) -> Self {
         let mut info = Self::new(node.metadata.name.as_deref().unwrap_or_default());
-        info.allocatable = Resources::of(node.status.as_ref().and_then(|status| status.allocatable.as_ref()));
+        info.allocatable = Resources::of(
+            node.status
+                .as_ref()
+                .and_then(|status| status.allocatable.as_ref()),
+        );
         info.node = Some(node);
         info
     }
@@ -142,10 +163,18 @@ impl NodeInfo {
     pub fn set_node(&mut self, node: Arc<Node>) {
         let status = node.status.as_ref();
         self.allocatable = Resources::of(status.and_then(|status| status.allocatable.as_ref()));
-        let images = status.and_then(|status| status.images.as_deref()).unwrap_or_default();
+        let images = status
+            .and_then(|status| status.images.as_deref())
+            .unwrap_or_default();
         let by_name = images.iter().flat_map(|image| {
-            let state = ImageState { size: image.size_bytes.unwrap_or(0) };
-            image.names.iter().flatten().map(move |name| (Arc::from(name.as_str()), state))
+            let state = ImageState {
+                size: image.size_bytes.unwrap_or(0),
+            };
+            image
+                .names
+                .iter()
+                .flatten()
+                .map(move |name| (Arc::from(name.as_str()), state))
         });
         self.images = Arc::new(by_name.collect());
         self.node = Some(node);
@@ -173,7 +202,9 @@ impl NodeInfo {
         self.generation = next_generation();
         self.requested.subtract(&pod.requests);
         self.non_zero.subtract(&pod.non_zero);
-        pod.host_ports.iter().for_each(|port| self.ports.remove(port));
+        pod.host_ports
+            .iter()
+            .for_each(|port| self.ports.remove(port));
         for claim in claims(&pod) {
             if let Some(count) = self.claims.get_mut(&claim) {
                 *count = count.saturating_sub(1);
@@ -200,7 +231,8 @@ impl NodeInfo {
     /// Returns the node's taints.
     pub fn taints(&self) -> &[Taint] {
         let spec = self.node.as_ref().and_then(|node| node.spec.as_ref());
-        spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
+        spec.and_then(|spec| spec.taints.as_deref())
+            .unwrap_or_default()
     }
 
     /// Returns whether the node is cordoned.
@@ -211,7 +243,10 @@ impl NodeInfo {
 }
 
 fn claims(pod: &PodInfo) -> impl Iterator<Item = String> + '_ {
-    let volumes = pod.spec().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    let volumes = pod
+        .spec()
+        .and_then(|spec| spec.volumes.as_deref())
+        .unwrap_or_default();
     volumes.iter().filter_map(|volume| {
         let claim = volume.persistent_volume_claim.as_ref()?;
         Some(format!("{}/{}", pod.namespace(), claim.claim_name))
@@ -226,8 +261,11 @@ mod tests {
 
     #[test]
     fn ports_clash_by_address_and_protocol() {
-        let port =
-            |address: &str, protocol: &str| HostPort { address: address.into(), protocol: protocol.into(), port: 80 };
+        let port = |address: &str, protocol: &str| HostPort {
+            address: address.into(),
+            protocol: protocol.into(),
+            port: 80,
+        };
         let mut table = PortTable::default();
         table.add(&port("10.0.0.1", "TCP"));
         assert!(table.clashes(&port("0.0.0.0", "TCP")));
@@ -248,7 +286,10 @@ mod tests {
         .unwrap();
         let mut node = NodeInfo::new("n");
         node.add_pod(Arc::new(PodInfo::new(Arc::new(pod))));
-        assert_eq!((node.requested.milli_cpu, node.non_zero.milli_cpu), (1000, 1000));
+        assert_eq!(
+            (node.requested.milli_cpu, node.non_zero.milli_cpu),
+            (1000, 1000)
+        );
         assert!(node.remove_pod("u").is_some());
         assert_eq!((node.requested.milli_cpu, node.non_zero.memory), (0, 0));
     }

@@ -1,7 +1,8 @@
 //! The extension points, one trait each.
 //!
-//! A plugin implements [`Plugin`] and the traits of its extension points, and registers itself with each in
-//! [`Plugin::extend`]. All decisions are pure; only PreBind and Bind may wait for the cluster.
+//! A plugin implements [`Plugin`] and the traits of its extension points, and registers itself with
+//! each in [`Plugin::extend`]. All decisions are pure; only PreBind and Bind may wait for the
+//! cluster.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ pub trait Plugin: Send + Sync + Sized + 'static {
     /// Name in configuration, messages and metrics.
     const NAME: &'static str;
 
-    /// Creates the plugin from its arguments (`null` if none are configured) and its view of the cluster.
+    /// Creates the plugin from its arguments (`null` if none are configured) and its view of the
+    /// cluster.
     ///
     /// # Errors
     /// A sentence that names the argument.
@@ -34,12 +36,14 @@ pub trait Plugin: Send + Sync + Sized + 'static {
     /// Registers the plugin with each extension point that it implements.
     fn extend(self: Arc<Self>, points: &mut Points);
 
-    /// Returns the kinds of events that may help a pod rejected by this plugin; [`Plugin::hint`] gets no others.
+    /// Returns the kinds of events that may help a pod rejected by this plugin; [`Plugin::hint`]
+    /// gets no others.
     fn events(&self) -> &'static [EventKind] {
         EventKind::ALL
     }
 
-    /// Returns whether an event may help a pod rejected by this plugin (queueing hint). True when in doubt.
+    /// Returns whether an event may help a pod rejected by this plugin (queueing hint). True when
+    /// in doubt.
     fn hint(&self, _pod: &PodInfo, _event: &ClusterEvent) -> bool {
         true
     }
@@ -77,13 +81,26 @@ pub enum PreFilterOutcome {
 /// Inspects the pod and the whole cluster before nodes are filtered.
 pub trait PreFilter: Send + Sync {
     /// Prepares the state for Filter.
-    fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, snapshot: &Snapshot) -> PreFilterOutcome;
+    fn pre_filter(
+        &self,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        snapshot: &Snapshot,
+    ) -> PreFilterOutcome;
 
     /// Updates the prepared state as if `added` were on `node`.
-    fn add_pod(&self, _state: &mut CycleState, _pod: &PodInfo, _added: &PodInfo, _node: &NodeInfo) {}
+    fn add_pod(&self, _state: &mut CycleState, _pod: &PodInfo, _added: &PodInfo, _node: &NodeInfo) {
+    }
 
     /// Updates the prepared state as if `removed` were not on `node`.
-    fn remove_pod(&self, _state: &mut CycleState, _pod: &PodInfo, _removed: &PodInfo, _node: &NodeInfo) {}
+    fn remove_pod(
+        &self,
+        _state: &mut CycleState,
+        _pod: &PodInfo,
+        _removed: &PodInfo,
+        _node: &NodeInfo,
+    ) {
+    }
 }
 
 /// Decides whether a node can run the pod.
@@ -127,16 +144,30 @@ pub trait PostFilter: Send + Sync {
 /// Prepares scoring.
 pub trait PreScore: Send + Sync {
     /// Returns false if the plugin's Score does not apply to this pod.
-    fn pre_score(&self, state: &mut CycleState, pod: &PodInfo, nodes: &[Arc<NodeInfo>], snapshot: &Snapshot) -> bool;
+    fn pre_score(
+        &self,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        nodes: &[Arc<NodeInfo>],
+        snapshot: &Snapshot,
+    ) -> bool;
 }
 
 /// Scores nodes.
 pub trait Score: Send + Sync {
     /// Returns the score; higher is better, 0 to 100 after normalization.
-    fn score(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> i64;
+    fn score(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot)
+    -> i64;
 
     /// Scales the scores of all nodes to 0 to 100.
-    fn normalize(&self, _state: &CycleState, _pod: &PodInfo, _nodes: &[Arc<NodeInfo>], _scores: &mut [i64]) {}
+    fn normalize(
+        &self,
+        _state: &CycleState,
+        _pod: &PodInfo,
+        _nodes: &[Arc<NodeInfo>],
+        _scores: &mut [i64],
+    ) {
+    }
 }
 
 /// Reserves resources of the plugin's own for a pod with a chosen node.
@@ -153,7 +184,8 @@ pub trait Reserve: Send + Sync {
 pub enum PermitOutcome {
     /// Bind the pod.
     Allow,
-    /// Wait at most this long until the plugin allows the pod through [`crate::WaitingPods`]; then reject it.
+    /// Wait at most this long until the plugin allows the pod through [`crate::WaitingPods`]; then
+    /// reject it.
     Wait(Duration),
     /// Do not bind the pod.
     Reject(Rejection),
@@ -179,7 +211,12 @@ pub struct BindError {
 #[async_trait]
 pub trait PreBind: Send + Sync {
     /// Performs the work.
-    async fn pre_bind(&self, state: &CycleState, pod: &PodInfo, node: &str) -> Result<(), BindError>;
+    async fn pre_bind(
+        &self,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: &str,
+    ) -> Result<(), BindError>;
 }
 
 /// Writes the Binding.

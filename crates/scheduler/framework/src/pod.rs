@@ -53,13 +53,19 @@ impl AffinityTerm {
     }
 }
 
-/// Adds `matchLabelKeys` and `mismatchLabelKeys` to the selector, unless the API server has already done so.
+/// Adds `matchLabelKeys` and `mismatchLabelKeys` to the selector, unless the API server has already
+/// done so.
 fn with_label_keys(term: &PodAffinityTerm, labels: Option<&Labels>) -> Option<LabelSelector> {
     let mut selector = term.label_selector.clone()?;
-    let both = [("In", &term.match_label_keys), ("NotIn", &term.mismatch_label_keys)];
+    let both = [
+        ("In", &term.match_label_keys),
+        ("NotIn", &term.mismatch_label_keys),
+    ];
     for (operator, keys) in both {
         for key in keys.iter().flatten() {
-            let Some(value) = labels.and_then(|labels| labels.get(key)) else { continue };
+            let Some(value) = labels.and_then(|labels| labels.get(key)) else {
+                continue;
+            };
             let requirement = LabelSelectorRequirement {
                 key: key.clone(),
                 operator: operator.to_owned(),
@@ -104,30 +110,39 @@ impl PodInfo {
         let near = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
         let away = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
         let required = |terms: Option<&Vec<PodAffinityTerm>>| {
-            terms.into_iter().flatten().map(|term| AffinityTerm::new(term, 0, &pod)).collect::<Vec<_>>()
+            terms
+                .into_iter()
+                .flatten()
+                .map(|term| AffinityTerm::new(term, 0, &pod))
+                .collect::<Vec<_>>()
         };
-        let preferred = |terms: Option<&Vec<k8s_openapi::api::core::v1::WeightedPodAffinityTerm>>| {
-            let term = |term: &k8s_openapi::api::core::v1::WeightedPodAffinityTerm| {
-                AffinityTerm::new(&term.pod_affinity_term, i64::from(term.weight), &pod)
+        let preferred =
+            |terms: Option<&Vec<k8s_openapi::api::core::v1::WeightedPodAffinityTerm>>| {
+                let term = |term: &k8s_openapi::api::core::v1::WeightedPodAffinityTerm| {
+                    AffinityTerm::new(&term.pod_affinity_term, i64::from(term.weight), &pod)
+                };
+                terms.into_iter().flatten().map(term).collect::<Vec<_>>()
             };
-            terms.into_iter().flatten().map(term).collect::<Vec<_>>()
-        };
         Self {
             requests: Resources::requested(spec),
             non_zero: Resources::non_zero(spec),
             host_ports: HostPort::of(spec),
-            required_affinity: required(
-                near.and_then(|near| near.required_during_scheduling_ignored_during_execution.as_ref()),
-            ),
-            required_anti_affinity: required(
-                away.and_then(|away| away.required_during_scheduling_ignored_during_execution.as_ref()),
-            ),
-            preferred_affinity: preferred(
-                near.and_then(|near| near.preferred_during_scheduling_ignored_during_execution.as_ref()),
-            ),
-            preferred_anti_affinity: preferred(
-                away.and_then(|away| away.preferred_during_scheduling_ignored_during_execution.as_ref()),
-            ),
+            required_affinity: required(near.and_then(|near| {
+                near.required_during_scheduling_ignored_during_execution
+                    .as_ref()
+            })),
+            required_anti_affinity: required(away.and_then(|away| {
+                away.required_during_scheduling_ignored_during_execution
+                    .as_ref()
+            })),
+            preferred_affinity: preferred(near.and_then(|near| {
+                near.preferred_during_scheduling_ignored_during_execution
+                    .as_ref()
+            })),
+            preferred_anti_affinity: preferred(away.and_then(|away| {
+                away.preferred_during_scheduling_ignored_during_execution
+                    .as_ref()
+            })),
             pod,
         }
     }
@@ -169,13 +184,18 @@ impl PodInfo {
 
     /// Returns the node that the pod is bound to, empty if none.
     pub fn node_name(&self) -> &str {
-        self.spec().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+        self.spec()
+            .and_then(|spec| spec.node_name.as_deref())
+            .unwrap_or_default()
     }
 
     /// Returns the nominated node of the status.
     pub fn nominated_node(&self) -> Option<&str> {
         let status = self.pod.status.as_ref()?;
-        status.nominated_node_name.as_deref().filter(|name| !name.is_empty())
+        status
+            .nominated_node_name
+            .as_deref()
+            .filter(|name| !name.is_empty())
     }
 
     /// Returns whether the pod has any affinity or anti-affinity to pods.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::event::{ClusterEvent, EventKind};
 use crate::plugin::{
-    Bind, Filter, Permit, Plugin, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, QueueSort, Reserve,
-    Score,
+    Bind, Filter, Permit, Plugin, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore,
+    QueueSort, Reserve, Score,
 };
 use crate::pod::PodInfo;
 
@@ -91,7 +91,11 @@ impl Points {
         let plugin = Arc::new(plugin);
         let hinting = Arc::clone(&plugin);
         let hint = Box::new(move |pod: &PodInfo, event: &ClusterEvent| hinting.hint(pod, event));
-        self.hints.push(Hints { name: P::NAME, kinds: plugin.events(), hint });
+        self.hints.push(Hints {
+            name: P::NAME,
+            kinds: plugin.events(),
+            hint,
+        });
         plugin.extend(self);
     }
 
@@ -108,8 +112,8 @@ impl Points {
         known.is_none_or(|known| (known.hint)(pod, event))
     }
 
-    /// Returns whether the named plugin listens for an event. Called once per event; [`Points::hint`] is called per
-    /// pod.
+    /// Returns whether the named plugin listens for an event. Called once per event;
+    /// [`Points::hint`] is called per pod.
     pub fn listens(&self, name: &str, event: &ClusterEvent) -> bool {
         let known = self.hints.iter().find(|known| known.name == name);
         known.is_none_or(|known| known.kinds.iter().any(|kind| event.is(*kind)))

@@ -1,8 +1,8 @@
 //! Amounts of resources, as integers.
 //!
-//! CPU is in thousandths, everything else in whole units, both rounded up as upstream does. A pod requests the larger
-//! of the sum of its containers and the peak of its init containers, plus overhead; sidecars (init containers that
-//! restart) count on both sides.
+//! CPU is in thousandths, everything else in whole units, both rounded up as upstream does. A pod
+//! requests the larger of the sum of its containers and the peak of its init containers, plus
+//! overhead; sidecars (init containers that restart) count on both sides.
 
 use std::collections::BTreeMap;
 
@@ -105,7 +105,8 @@ impl Resources {
         })
     }
 
-    /// Returns a pod's CPU and memory for scoring: containers without requests count with the defaults.
+    /// Returns a pod's CPU and memory for scoring: containers without requests count with the
+    /// defaults.
     pub fn non_zero(spec: &PodSpec) -> Self {
         let total = pod_total(spec, &|container| {
             let resources = container.resources.as_ref();
@@ -120,7 +121,11 @@ impl Resources {
             }
             amounts
         });
-        Self { milli_cpu: total.milli_cpu, memory: total.memory, ..Self::default() }
+        Self {
+            milli_cpu: total.milli_cpu,
+            memory: total.memory,
+            ..Self::default()
+        }
     }
 }
 
@@ -141,9 +146,16 @@ fn pod_total(spec: &PodSpec, of: &dyn Fn(&Container) -> Resources) -> Resources 
     }
     let mut total = running.plus(&sidecars);
     total.raise(&starting);
-    if let Some(whole) = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()) {
+    if let Some(whole) = spec
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.requests.as_ref())
+    {
         let whole = Resources::of(Some(whole));
-        for (own, given) in [(&mut total.milli_cpu, whole.milli_cpu), (&mut total.memory, whole.memory)] {
+        for (own, given) in [
+            (&mut total.milli_cpu, whole.milli_cpu),
+            (&mut total.memory, whole.memory),
+        ] {
             if given > 0 {
                 *own = given;
             }
@@ -170,17 +182,45 @@ mod tests {
         let mut sidecar = container("1");
         sidecar["restartPolicy"] = json!("Always");
         let cases = [
-            (json!({"containers": [container("1"), container("500m")]}), 1500, 2),
-            (json!({"containers": [container("1")], "initContainers": [container("3")]}), 3000, 1),
-            (json!({"containers": [container("1")], "initContainers": [sidecar, container("3")]}), 4000, 2),
-            (json!({"containers": [container("5")], "initContainers": [sidecar, container("3")]}), 6000, 2),
-            (json!({"containers": [container("1")], "initContainers": [container("3"), sidecar]}), 3000, 2),
-            (json!({"containers": [container("1")], "overhead": {"cpu": "250m"}}), 1250, 1),
+            (
+                json!({"containers": [container("1"), container("500m")]}),
+                1500,
+                2,
+            ),
+            (
+                json!({"containers": [container("1")], "initContainers": [container("3")]}),
+                3000,
+                1,
+            ),
+            (
+                json!({"containers": [container("1")], "initContainers": [sidecar, container("3")]}),
+                4000,
+                2,
+            ),
+            (
+                json!({"containers": [container("5")], "initContainers": [sidecar, container("3")]}),
+                6000,
+                2,
+            ),
+            (
+                json!({"containers": [container("1")], "initContainers": [container("3"), sidecar]}),
+                3000,
+                2,
+            ),
+            (
+                json!({"containers": [container("1")], "overhead": {"cpu": "250m"}}),
+                1250,
+                1,
+            ),
         ];
         for (spec, cpu, scalar) in cases {
             let spec: PodSpec = serde_json::from_value(spec).unwrap();
             let got = Resources::requested(&spec);
-            assert_eq!((got.milli_cpu, got.get("example.com/x")), (cpu, scalar), "{spec:?}");
+            assert_eq!(
+                (got.milli_cpu, got.get("example.com/x")),
+                (cpu, scalar),
+                "{spec:?}"
+            );
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
+use k8s_openapi::api::core::v1::{
+    Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// Labels as objects carry them.
@@ -10,14 +12,28 @@ pub type Labels = BTreeMap<String, String>;
 
 /// Returns whether a label selector matches. An empty one matches everything; None matches nothing.
 pub fn labels_match(selector: Option<&LabelSelector>, labels: Option<&Labels>) -> bool {
-    let Some(selector) = selector else { return false };
-    let value = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
-    let equal = selector.match_labels.iter().flatten().all(|(key, want)| value(key) == Some(want));
+    let Some(selector) = selector else {
+        return false;
+    };
+    let value = |key: &str| {
+        labels
+            .and_then(|labels| labels.get(key))
+            .map(String::as_str)
+    };
+    let equal = selector
+        .match_labels
+        .iter()
+        .flatten()
+        .all(|(key, want)| value(key) == Some(want));
     equal
-        && selector.match_expressions.iter().flatten().all(|requirement| {
-            let values = requirement.values.as_deref().unwrap_or_default();
-            one_matches(&requirement.operator, values, value(&requirement.key))
-        })
+        && selector
+            .match_expressions
+            .iter()
+            .flatten()
+            .all(|requirement| {
+                let values = requirement.values.as_deref().unwrap_or_default();
+                one_matches(&requirement.operator, values, value(&requirement.key))
+            })
 }
 
 fn one_matches(operator: &str, values: &[String], found: Option<&str>) -> bool {
@@ -29,7 +45,10 @@ fn one_matches(operator: &str, values: &[String], found: Option<&str>) -> bool {
         "DoesNotExist" => found.is_none(),
         "Gt" | "Lt" => {
             let number = |text: &str| text.parse::<i64>().ok();
-            let bound = values.first().filter(|_| values.len() == 1).and_then(|value| number(value));
+            let bound = values
+                .first()
+                .filter(|_| values.len() == 1)
+                .and_then(|value| number(value));
             match (found.and_then(number), bound) {
                 (Some(found), Some(bound)) => {
                     (operator == "Gt" && found > bound) || (operator == "Lt" && found < bound)
@@ -42,7 +61,11 @@ fn one_matches(operator: &str, values: &[String], found: Option<&str>) -> bool {
 }
 
 fn requirement_matches(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool {
-    one_matches(&requirement.operator, requirement.values.as_deref().unwrap_or_default(), found)
+    one_matches(
+        &requirement.operator,
+        requirement.values.as_deref().unwrap_or_default(),
+        found,
+    )
 }
 
 /// Returns whether one term matches a node. An empty term matches nothing.
@@ -53,14 +76,27 @@ pub fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
         return false;
     }
     let label = |key: &str| node.metadata.labels.as_ref()?.get(key).map(String::as_str);
-    let field = |key: &str| if key == "metadata.name" { node.metadata.name.as_deref() } else { None };
-    expressions.iter().all(|requirement| requirement_matches(requirement, label(&requirement.key)))
-        && fields.iter().all(|requirement| requirement_matches(requirement, field(&requirement.key)))
+    let field = |key: &str| {
+        if key == "metadata.name" {
+            node.metadata.name.as_deref()
+        } else {
+            None
+        }
+    };
+    expressions
+        .iter()
+        .all(|requirement| requirement_matches(requirement, label(&requirement.key)))
+        && fields
+            .iter()
+            .all(|requirement| requirement_matches(requirement, field(&requirement.key)))
 }
 
 /// Returns whether any term matches a node.
 pub fn node_matches(selector: &NodeSelector, node: &Node) -> bool {
-    selector.node_selector_terms.iter().any(|term| term_matches(term, node))
+    selector
+        .node_selector_terms
+        .iter()
+        .any(|term| term_matches(term, node))
 }
 
 /// Returns whether a toleration tolerates a taint.
@@ -85,7 +121,9 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 
 /// Returns whether any of the tolerations tolerates a taint.
 pub fn any_tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
-    tolerations.iter().any(|toleration| tolerates(toleration, taint))
+    tolerations
+        .iter()
+        .any(|toleration| tolerates(toleration, taint))
 }
 
 #[cfg(test)]
@@ -111,19 +149,28 @@ mod tests {
             ("Gt", &values[..], Some("9"), false),
         ];
         for (operator, values, found, want) in cases {
-            assert_eq!(one_matches(operator, values, found), want, "{operator} {found:?}");
+            assert_eq!(
+                one_matches(operator, values, found),
+                want,
+                "{operator} {found:?}"
+            );
         }
     }
 
     #[test]
     fn tolerations() {
-        let taint: Taint = serde_json::from_value(json!({"key": "k", "value": "v", "effect": "NoSchedule"})).unwrap();
+        let taint: Taint =
+            serde_json::from_value(json!({"key": "k", "value": "v", "effect": "NoSchedule"}))
+                .unwrap();
         let cases = [
             (json!({"operator": "Exists"}), true),
             (json!({"key": "k", "operator": "Exists"}), true),
             (json!({"key": "k", "value": "v"}), true),
             (json!({"key": "k", "value": "w"}), false),
-            (json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}), false),
+            (
+                json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}),
+                false,
+            ),
             (json!({"key": "x", "operator": "Exists"}), false),
         ];
         for (toleration, want) in cases {

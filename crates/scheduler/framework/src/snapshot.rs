@@ -1,6 +1,7 @@
 //! An immutable snapshot of the cluster for one attempt.
 //!
-//! Nodes are in one array, which a filter walks; a new snapshot replaces only the entries that changed.
+//! Nodes are in one array, which a filter walks; a new snapshot replaces only the entries that
+//! changed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -57,7 +58,9 @@ impl Snapshot {
     /// Creates a snapshot of these nodes.
     pub fn of(nodes: Vec<NodeInfo>) -> Self {
         let mut snapshot = Self::default();
-        nodes.into_iter().for_each(|node| snapshot.push(Arc::new(node)));
+        nodes
+            .into_iter()
+            .for_each(|node| snapshot.push(Arc::new(node)));
         snapshot
     }
 
@@ -70,7 +73,9 @@ impl Snapshot {
 
     /// Removes a node; the last one moves to its index.
     pub fn remove(&mut self, name: &str) -> Option<Arc<NodeInfo>> {
-        let at = Arc::make_mut(&mut self.by_name).remove(name).filter(|at| *at < self.nodes.len())?;
+        let at = Arc::make_mut(&mut self.by_name)
+            .remove(name)
+            .filter(|at| *at < self.nodes.len())?;
         let node = self.nodes.swap_remove(at);
         if let Some(moved) = self.nodes.get(at) {
             Arc::make_mut(&mut self.by_name).insert(Arc::clone(&moved.name), at);
@@ -118,7 +123,10 @@ mod tests {
     use serde_json::json;
 
     fn node(name: &str, images: &[&str]) -> NodeInfo {
-        let images: Vec<_> = images.iter().map(|image| json!({"names": [image], "sizeBytes": 1})).collect();
+        let images: Vec<_> = images
+            .iter()
+            .map(|image| json!({"names": [image], "sizeBytes": 1}))
+            .collect();
         let object = json!({"metadata": {"name": name}, "status": {"images": images}});
         let mut info = NodeInfo::new(name);
         info.set_node(Arc::new(serde_json::from_value(object).unwrap()));
@@ -127,11 +135,24 @@ mod tests {
 
     #[test]
     fn index_and_image_counts_follow_single_changes() {
-        let mut snapshot = Snapshot::of(vec![node("a", &["x", "y"]), node("b", &["x"]), node("c", &["x"])]);
+        let mut snapshot = Snapshot::of(vec![
+            node("a", &["x", "y"]),
+            node("b", &["x"]),
+            node("c", &["x"]),
+        ]);
         let spread = |snapshot: &Snapshot, image: &str| snapshot.image_spread.get(image).copied();
-        assert_eq!((spread(&snapshot, "x"), spread(&snapshot, "y")), (Some(3), Some(1)));
-        snapshot.change_images(&node("a", &["x", "y"]).images, &node("a", &["y", "z"]).images);
-        assert_eq!((spread(&snapshot, "x"), spread(&snapshot, "z")), (Some(2), Some(1)));
+        assert_eq!(
+            (spread(&snapshot, "x"), spread(&snapshot, "y")),
+            (Some(3), Some(1))
+        );
+        snapshot.change_images(
+            &node("a", &["x", "y"]).images,
+            &node("a", &["y", "z"]).images,
+        );
+        assert_eq!(
+            (spread(&snapshot, "x"), spread(&snapshot, "z")),
+            (Some(2), Some(1))
+        );
         assert!(snapshot.remove("b").is_some() && snapshot.remove("b").is_none());
         assert_eq!(spread(&snapshot, "x"), Some(1));
         for name in ["a", "c"] {

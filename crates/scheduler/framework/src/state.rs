@@ -1,7 +1,7 @@
 //! The state that plugins keep during one attempt.
 //!
-//! Values are stored by type, so no two plugins can collide, and can be cloned: trying out the removal of pods works
-//! on a copy.
+//! Values are stored by type, so no two plugins can collide, and can be cloned: trying out the
+//! removal of pods works on a copy.
 
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, HashSet};
@@ -40,7 +40,11 @@ impl Clone for CycleState {
     fn clone(&self) -> Self {
         Self {
             // Copies the inner value, not the box: a box is a value, too.
-            values: self.values.iter().map(|(key, value)| (*key, (**value).copy())).collect(),
+            values: self
+                .values
+                .iter()
+                .map(|(key, value)| (*key, (**value).copy()))
+                .collect(),
             skip_filters: self.skip_filters.clone(),
             skip_scores: self.skip_scores.clone(),
         }
@@ -55,12 +59,16 @@ impl CycleState {
 
     /// Returns the value of a type.
     pub fn get<T: Any>(&self) -> Option<&T> {
-        (**self.values.get(&TypeId::of::<T>())?).any().downcast_ref()
+        (**self.values.get(&TypeId::of::<T>())?)
+            .any()
+            .downcast_ref()
     }
 
     /// Returns the value of a type for changing it.
     pub fn get_mut<T: Any>(&mut self) -> Option<&mut T> {
-        (**self.values.get_mut(&TypeId::of::<T>())?).any_mut().downcast_mut()
+        (**self.values.get_mut(&TypeId::of::<T>())?)
+            .any_mut()
+            .downcast_mut()
     }
 }
 
@@ -76,6 +84,9 @@ mod tests {
         if let Some(value) = copy.get_mut::<i32>() {
             *value = 6;
         }
-        assert_eq!((state.get::<i32>(), copy.get::<i32>()), (Some(&5), Some(&6)));
+        assert_eq!(
+            (state.get::<i32>(), copy.get::<i32>()),
+            (Some(&5), Some(&6))
+        );
     }
 }

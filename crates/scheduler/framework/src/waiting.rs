@@ -1,7 +1,8 @@
 //! Pods that wait for Permit plugins.
 //!
-//! A pod waits until every plugin that requested the wait has allowed it. The first rejection ends the wait; so does
-//! the first plugin that does not decide within its limit, which counts as a rejection.
+//! A pod waits until every plugin that requested the wait has allowed it. The first rejection ends
+//! the wait; so does the first plugin that does not decide within its limit, which counts as a
+//! rejection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +29,9 @@ struct Entry {
 
 impl Entry {
     fn finish(&mut self, end: End) -> bool {
-        self.end.take().is_some_and(|sender| sender.send(end).is_ok())
+        self.end
+            .take()
+            .is_some_and(|sender| sender.send(end).is_ok())
     }
 }
 
@@ -48,21 +51,35 @@ impl WaitingPods {
             (plugin, (now + limit, limit))
         };
         let pending = limits.into_iter().map(bounded).collect();
-        let entry = Entry { pod: Arc::clone(pod), pending, end: Some(sender) };
+        let entry = Entry {
+            pod: Arc::clone(pod),
+            pending,
+            end: Some(sender),
+        };
         self.pods.lock().insert(pod.uid().to_owned(), entry);
-        Wait { pods: self.clone(), uid: pod.uid().to_owned(), receiver }
+        Wait {
+            pods: self.clone(),
+            uid: pod.uid().to_owned(),
+            receiver,
+        }
     }
 
     /// Returns the waiting pods.
     pub fn list(&self) -> Vec<Arc<PodInfo>> {
-        self.pods.lock().values().map(|entry| Arc::clone(&entry.pod)).collect()
+        self.pods
+            .lock()
+            .values()
+            .map(|entry| Arc::clone(&entry.pod))
+            .collect()
     }
 
-    /// Records that a plugin allows a pod, which is bound once all its plugins have. Returns false if it does not
-    /// wait.
+    /// Records that a plugin allows a pod, which is bound once all its plugins have. Returns false
+    /// if it does not wait.
     pub fn allow(&self, uid: &str, plugin: &str) -> bool {
         let mut pods = self.pods.lock();
-        let Some(entry) = pods.get_mut(uid) else { return false };
+        let Some(entry) = pods.get_mut(uid) else {
+            return false;
+        };
         entry.pending.remove(plugin);
         if entry.pending.is_empty() {
             entry.finish(Ok(()));
@@ -72,7 +89,10 @@ impl WaitingPods {
 
     /// Rejects a pod. Returns false if it does not wait.
     pub fn reject(&self, uid: &str, rejection: Rejection) -> bool {
-        self.pods.lock().get_mut(uid).is_some_and(|entry| entry.finish(Err(rejection)))
+        self.pods
+            .lock()
+            .get_mut(uid)
+            .is_some_and(|entry| entry.finish(Err(rejection)))
     }
 
     /// Returns the earliest limit of a pod's plugins; rejects the pod if that limit has passed.
@@ -82,7 +102,8 @@ impl WaitingPods {
         let (plugin, (until, limit)) = entry.pending.iter().min_by_key(|(_, (until, _))| *until)?;
         let (plugin, until, limit) = (*plugin, *until, *limit);
         if until <= Instant::now() {
-            let reason = format!("rejected due to timeout after waiting {limit:?} at plugin {plugin}");
+            let reason =
+                format!("rejected due to timeout after waiting {limit:?} at plugin {plugin}");
             entry.finish(Err(Rejection::unschedulable(plugin, reason)));
         }
         Some(until)
@@ -108,7 +129,12 @@ impl Wait {
             let limit = limit.unwrap_or_else(|| Instant::now() + LONGEST_WAIT);
             match tokio::time::timeout_at(limit, &mut self.receiver).await {
                 Ok(Ok(end)) => return end,
-                Ok(Err(_)) => return Err(Rejection::error("", "the wait for permission was abandoned")),
+                Ok(Err(_)) => {
+                    return Err(Rejection::error(
+                        "",
+                        "the wait for permission was abandoned",
+                    ));
+                }
                 Err(_) => {}
             }
         }
@@ -129,11 +155,16 @@ mod tests {
 
     fn pod() -> Arc<PodInfo> {
         let object = json!({"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": []}});
-        Arc::new(PodInfo::new(Arc::new(serde_json::from_value(object).unwrap())))
+        Arc::new(PodInfo::new(Arc::new(
+            serde_json::from_value(object).unwrap(),
+        )))
     }
 
     fn limits() -> Vec<(&'static str, Duration)> {
-        vec![("Quota", Duration::from_secs(10)), ("Gang", Duration::from_millis(50))]
+        vec![
+            ("Quota", Duration::from_secs(10)),
+            ("Gang", Duration::from_millis(50)),
+        ]
     }
 
     #[tokio::test]
@@ -141,7 +172,10 @@ mod tests {
         let pods = WaitingPods::default();
         let rejection = pods.add(&pod(), limits()).end().await.unwrap_err();
         assert_eq!(rejection.plugin, "Gang");
-        assert_eq!(rejection.reasons, ["rejected due to timeout after waiting 50ms at plugin Gang"]);
+        assert_eq!(
+            rejection.reasons,
+            ["rejected due to timeout after waiting 50ms at plugin Gang"]
+        );
         assert!(pods.list().is_empty());
     }
 

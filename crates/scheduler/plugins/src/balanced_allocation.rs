@@ -1,9 +1,11 @@
-//! NodeResourcesBalancedAllocation: prefers nodes on which the pod makes resource usage more balanced.
+//! NodeResourcesBalancedAllocation: prefers nodes on which the pod makes resource usage more
+//! balanced.
 
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, CycleState, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points, PreScore, Score, Snapshot,
+    Cluster, CycleState, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points, PreScore, Score,
+    Snapshot,
 };
 use serde_json::Value;
 
@@ -15,8 +17,14 @@ impl Plugin for BalancedAllocation {
     const NAME: &'static str = "NodeResourcesBalancedAllocation";
 
     fn new(args: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
-        let given = args.get("resources").and_then(Value::as_array).into_iter().flatten();
-        let named = given.filter_map(|entry| entry.get("name")?.as_str()).map(str::to_owned);
+        let given = args
+            .get("resources")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
+        let named = given
+            .filter_map(|entry| entry.get("name")?.as_str())
+            .map(str::to_owned);
         let mut resources: Vec<String> = named.collect();
         if resources.is_empty() {
             resources = vec!["cpu".to_owned(), "memory".to_owned()];
@@ -44,7 +52,8 @@ fn spread(shares: &[f64]) -> f64 {
 }
 
 impl BalancedAllocation {
-    /// Returns the balance of a node's resources with `more` of each in use: 50 to 100, 100 for balanced use.
+    /// Returns the balance of a node's resources with `more` of each in use: 50 to 100, 100 for
+    /// balanced use.
     fn balance(&self, pod: &PodInfo, node: &NodeInfo, more: impl Fn(&str) -> i64) -> i64 {
         let share = |name: &String| {
             let all = node.allocatable.get(name);
@@ -59,13 +68,20 @@ impl BalancedAllocation {
 
 impl PreScore for BalancedAllocation {
     /// Skips scoring for a pod without requests, which changes no balance.
-    fn pre_score(&self, _: &mut CycleState, pod: &PodInfo, _: &[Arc<NodeInfo>], _: &Snapshot) -> bool {
+    fn pre_score(
+        &self,
+        _: &mut CycleState,
+        pod: &PodInfo,
+        _: &[Arc<NodeInfo>],
+        _: &Snapshot,
+    ) -> bool {
         self.resources.iter().any(|name| pod.requests.get(name) > 0)
     }
 }
 
 impl Score for BalancedAllocation {
-    /// Returns 75 if the pod does not change the balance, up to 100 if it improves it, down to 50 if it worsens it.
+    /// Returns 75 if the pod does not change the balance, up to 100 if it improves it, down to 50
+    /// if it worsens it.
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
         let before = self.balance(pod, node, |_| 0);
         let after = self.balance(pod, node, |name| pod.requests.get(name));
@@ -91,7 +107,12 @@ mod tests {
             ((2000, 0), (0, 500), 87),
         ];
         for (used, wanted, want) in cases {
-            let mut node = node("n", json!({}), json!({}), json!({"cpu": "4", "memory": "1000"}));
+            let mut node = node(
+                "n",
+                json!({}),
+                json!({}),
+                json!({"cpu": "4", "memory": "1000"}),
+            );
             node.add_pod(Arc::new(asking("before", used.0, used.1)));
             let pod = asking("p", wanted.0, wanted.1);
             let got = plugin.score(&CycleState::default(), &pod, &node, &Snapshot::default());

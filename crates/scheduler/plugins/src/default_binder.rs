@@ -8,7 +8,8 @@ use scheduler_framework::{Bind, BindError, Cluster, Plugin, PodInfo, Points};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Binds through the API server. Created with [`DefaultBinder::with`], because a registry entry has no client.
+/// Binds through the API server. Created with [`DefaultBinder::with`], because a registry entry has
+/// no client.
 pub struct DefaultBinder {
     client: Client,
 }
@@ -52,7 +53,12 @@ impl Bind for DefaultBinder {
             },
         };
         let pods = self.client.namespaced::<Pod>(pod.namespace());
-        let posted = pods.subresource_create::<_, Status>(pod.name(), "binding", &binding).await;
-        posted.map(|_| true).map_err(|error| BindError { plugin: Self::NAME, message: error.to_string() })
+        let posted = pods
+            .subresource_create::<_, Status>(pod.name(), "binding", &binding)
+            .await;
+        posted.map(|_| true).map_err(|error| BindError {
+            plugin: Self::NAME,
+            message: error.to_string(),
+        })
     }
 }

@@ -1,8 +1,10 @@
-//! DefaultPreemption: finds a node on which an unschedulable pod fits after evicting pods of lower priority.
+//! DefaultPreemption: finds a node on which an unschedulable pod fits after evicting pods of lower
+//! priority.
 //!
-//! On each node that could be helped, all pods of lower priority are removed; if the pod then fits, as many of them
-//! as possible are reprieved, those under a disruption budget and the more important ones first. The cheapest of the
-//! remaining nodes is nominated. The decision is pure; the core evicts.
+//! On each node that could be helped, all pods of lower priority are removed; if the pod then fits,
+//! as many of them as possible are reprieved, those under a disruption budget and the more
+//! important ones first. The cheapest of the remaining nodes is nominated. The decision is pure;
+//! the core evicts.
 
 mod candidate;
 
@@ -10,8 +12,8 @@ use std::sync::Arc;
 
 use scheduler_framework::cycle::Feasibility;
 use scheduler_framework::{
-    Cluster, ClusterEvent, Code, CycleState, Diagnosis, EventKind, Eviction, NodeInfo, Plugin, PodInfo, Points,
-    PostFilter, PostFilterOutcome, Rejection,
+    Cluster, ClusterEvent, Code, CycleState, Diagnosis, EventKind, Eviction, NodeInfo, Plugin,
+    PodInfo, Points, PostFilter, PostFilterOutcome, Rejection,
 };
 use serde_json::Value;
 
@@ -55,32 +57,58 @@ impl Plugin for DefaultPreemption {
 }
 
 fn said(message: impl Into<String>, nominate: Option<String>) -> PostFilterOutcome {
-    PostFilterOutcome { nominate, evict: Vec::new(), message: format!("preemption: {}", message.into()) }
+    PostFilterOutcome {
+        nominate,
+        evict: Vec::new(),
+        message: format!("preemption: {}", message.into()),
+    }
 }
 
 /// Returns why the pod may not preempt; None if it may.
-fn ineligible(pod: &PodInfo, diagnosis: &Diagnosis, feasibility: &Feasibility<'_>) -> Option<&'static str> {
-    let policy = pod.spec().and_then(|spec| spec.preemption_policy.as_deref());
+fn ineligible(
+    pod: &PodInfo,
+    diagnosis: &Diagnosis,
+    feasibility: &Feasibility<'_>,
+) -> Option<&'static str> {
+    let policy = pod
+        .spec()
+        .and_then(|spec| spec.preemption_policy.as_deref());
     if policy == Some("Never") {
         return Some("not eligible due to preemptionPolicy=Never.");
     }
     // Uses the nomination in memory: the status may not name the node yet.
-    let node = feasibility.snapshot.node(&feasibility.nominated_node(pod)?)?;
-    let hopeless = diagnosis.rejections.get(&node.name).map(|rejection| rejection.code);
+    let node = feasibility
+        .snapshot
+        .node(&feasibility.nominated_node(pod)?)?;
+    let hopeless = diagnosis
+        .rejections
+        .get(&node.name)
+        .map(|rejection| rejection.code);
     if hopeless == Some(Code::UnschedulableAndUnresolvable) {
         return None;
     }
     let leaving = |other: &Arc<PodInfo>| other.priority() < pod.priority() && is_preempted(other);
-    node.pods.iter().any(leaving).then_some("not eligible due to a terminating pod on the nominated node.")
+    node.pods
+        .iter()
+        .any(leaving)
+        .then_some("not eligible due to a terminating pod on the nominated node.")
 }
 
 /// Returns whether a pod is being deleted because of a preemption.
 fn is_preempted(pod: &PodInfo) -> bool {
-    let conditions = pod.pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let disrupted = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget");
+    let conditions = pod
+        .pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default();
+    let disrupted = conditions
+        .iter()
+        .find(|condition| condition.type_ == "DisruptionTarget");
     pod.pod.metadata.deletion_timestamp.is_some()
         && disrupted.is_some_and(|condition| {
-            condition.status == "True" && condition.reason.as_deref() == Some("PreemptionByScheduler")
+            condition.status == "True"
+                && condition.reason.as_deref() == Some("PreemptionByScheduler")
         })
 }
 
@@ -89,7 +117,8 @@ impl DefaultPreemption {
         Budgets::new(&*self.cluster, pods)
     }
 
-    /// Finds victims whose removal makes the pod fit on a node, and reprieves as many pods as possible.
+    /// Finds victims whose removal makes the pod fit on a node, and reprieves as many pods as
+    /// possible.
     fn try_node(
         &self,
         state: &CycleState,
@@ -98,8 +127,12 @@ impl DefaultPreemption {
         feasibility: &Feasibility<'_>,
     ) -> Result<Candidate, Rejection> {
         let (mut state, mut trial) = (state.clone(), (**node).clone());
-        let mut lower: Vec<Arc<PodInfo>> =
-            node.pods.iter().filter(|other| other.priority() < pod.priority()).cloned().collect();
+        let mut lower: Vec<Arc<PodInfo>> = node
+            .pods
+            .iter()
+            .filter(|other| other.priority() < pod.priority())
+            .cloned()
+            .collect();
         if lower.is_empty() {
             return Err(Rejection::unresolvable(Self::NAME, NO_VICTIMS));
         }
@@ -109,11 +142,14 @@ impl DefaultPreemption {
         feasibility.check(&state, pod, &trial)?;
         lower.sort_by(|a, b| importance(a, b));
         let mut budgets = self.budgets(&lower);
-        let (violating, free): (Vec<_>, Vec<_>) = lower.into_iter().partition(|other| budgets.violates(other));
+        let (violating, free): (Vec<_>, Vec<_>) =
+            lower.into_iter().partition(|other| budgets.violates(other));
         // Reprieve pods under a budget first: violated budgets weigh most in the cost.
         let mut candidate = Candidate::new(&node.name);
-        for (other, violates) in
-            violating.into_iter().map(|other| (other, true)).chain(free.into_iter().map(|other| (other, false)))
+        for (other, violates) in violating
+            .into_iter()
+            .map(|other| (other, true))
+            .chain(free.into_iter().map(|other| (other, false)))
         {
             feasibility.add_pod(&mut state, pod, &other, &mut trial);
             if feasibility.check(&state, pod, &trial).is_err() {
@@ -142,11 +178,18 @@ impl PostFilter for DefaultPreemption {
         let clear = nominated.then(String::new);
         let all = feasibility.snapshot.nodes.len();
         let helpful = |node: &&Arc<NodeInfo>| {
-            diagnosis.rejections.get(&node.name).is_some_and(|rejection| rejection.code == Code::Unschedulable)
+            diagnosis
+                .rejections
+                .get(&node.name)
+                .is_some_and(|rejection| rejection.code == Code::Unschedulable)
         };
-        let nodes: Vec<&Arc<NodeInfo>> = feasibility.snapshot.nodes.iter().filter(helpful).collect();
+        let nodes: Vec<&Arc<NodeInfo>> =
+            feasibility.snapshot.nodes.iter().filter(helpful).collect();
         let wanted = (all * self.least_share / 100).max(self.least_nodes);
-        let mut tried = Diagnosis { nodes: all, ..Diagnosis::default() };
+        let mut tried = Diagnosis {
+            nodes: all,
+            ..Diagnosis::default()
+        };
         let not_helpful = Rejection::unresolvable(Self::NAME, NOT_HELPFUL);
         tried.absent = Some((all - nodes.len(), not_helpful)).filter(|(count, _)| *count > 0);
         let mut candidates = Vec::new();
@@ -162,7 +205,10 @@ impl PostFilter for DefaultPreemption {
         let Some(best) = candidates.into_iter().min_by_key(Candidate::cost) else {
             return said(tried.message(), clear);
         };
-        let evict = |victim: Arc<PodInfo>| Eviction { pod: Arc::clone(&victim.pod), node: best.node.to_string() };
+        let evict = |victim: Arc<PodInfo>| Eviction {
+            pod: Arc::clone(&victim.pod),
+            node: best.node.to_string(),
+        };
         PostFilterOutcome {
             nominate: Some(best.node.to_string()),
             evict: best.victims.into_iter().map(evict).collect(),
@@ -183,10 +229,17 @@ mod tests {
     fn profile() -> Profile {
         let mut points = Points::default();
         for name in ["NodeResourcesFit", "NodeAffinity", "DefaultPreemption"] {
-            let entry = crate::registry().into_iter().find(|entry| entry.name == name).unwrap();
+            let entry = crate::registry()
+                .into_iter()
+                .find(|entry| entry.name == name)
+                .unwrap();
             (entry.make)(&Value::Null, &nothing(), &mut points).unwrap();
         }
-        Profile { name: "test".into(), points, percentage_of_nodes_to_score: 0 }
+        Profile {
+            name: "test".into(),
+            points,
+            percentage_of_nodes_to_score: 0,
+        }
     }
 
     fn worker(name: &str, cpu: &str, priority: i32) -> PodInfo {
@@ -200,7 +253,12 @@ mod tests {
     }
 
     fn full(name: &str, pods: &[(&str, &str, i32)]) -> NodeInfo {
-        let mut info = node(name, json!({}), json!({}), json!({"cpu": "2", "memory": "1Gi", "pods": "10"}));
+        let mut info = node(
+            name,
+            json!({}),
+            json!({}),
+            json!({"cpu": "2", "memory": "1Gi", "pods": "10"}),
+        );
         for (name, cpu, priority) in pods {
             info.add_pod(Arc::new(worker(name, cpu, *priority)));
         }
@@ -208,16 +266,34 @@ mod tests {
     }
 
     fn outcome(pod: &PodInfo, nodes: Vec<NodeInfo>) -> (Option<String>, Vec<String>, String) {
-        let unfit = schedule(&profile(), &Snapshot::of(nodes), &NoNominations, pod, &mut 0).err().unwrap();
-        let victims = unfit.remedy.evict.iter().map(|eviction| eviction.pod.metadata.name.clone().unwrap());
-        (unfit.remedy.nominate, victims.collect(), unfit.diagnosis.message())
+        let unfit = schedule(
+            &profile(),
+            &Snapshot::of(nodes),
+            &NoNominations,
+            pod,
+            &mut 0,
+        )
+        .err()
+        .unwrap();
+        let victims = unfit
+            .remedy
+            .evict
+            .iter()
+            .map(|eviction| eviction.pod.metadata.name.clone().unwrap());
+        (
+            unfit.remedy.nominate,
+            victims.collect(),
+            unfit.diagnosis.message(),
+        )
     }
 
     #[test]
     fn the_cheapest_node_is_taken_and_the_important_are_spared() {
         let top = worker("top", "1", 100);
-        let nodes =
-            vec![full("a", &[("a1", "1", 50), ("a2", "1", 50)]), full("b", &[("b1", "1", 10), ("b2", "1", 50)])];
+        let nodes = vec![
+            full("a", &[("a1", "1", 50), ("a2", "1", 50)]),
+            full("b", &[("b1", "1", 10), ("b2", "1", 50)]),
+        ];
         assert_eq!(outcome(&top, nodes).0.as_deref(), Some("b"));
         let nodes = vec![full("b", &[("b1", "1", 10), ("b2", "1", 50)])];
         assert_eq!(outcome(&top, nodes).1, ["b1"]);
@@ -241,8 +317,14 @@ mod tests {
     fn never_means_never() {
         let mut object = (*worker("p", "1", 100).pod).clone();
         object.spec.as_mut().unwrap().preemption_policy = Some("Never".into());
-        let (nominate, victims, text) = outcome(&PodInfo::new(Arc::new(object)), vec![full("a", &[("a1", "2", 0)])]);
+        let (nominate, victims, text) = outcome(
+            &PodInfo::new(Arc::new(object)),
+            vec![full("a", &[("a1", "2", 0)])],
+        );
         assert!(nominate.is_none() && victims.is_empty());
-        assert!(text.ends_with("preemption: not eligible due to preemptionPolicy=Never."), "{text}");
+        assert!(
+            text.ends_with("preemption: not eligible due to preemptionPolicy=Never."),
+            "{text}"
+        );
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use scheduler_framework::{Cluster, CycleState, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points, Score, Snapshot};
+use scheduler_framework::{
+    Cluster, CycleState, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points, Score, Snapshot,
+};
 use serde_json::Value;
 
 const MEBIBYTE: i64 = 1024 * 1024;
@@ -26,20 +28,39 @@ impl Plugin for ImageLocality {
 /// Returns the name as nodes report it: with a tag.
 fn normalized(image: &str) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
-    if last.contains(':') || last.contains('@') { image.to_owned() } else { format!("{image}:latest") }
+    if last.contains(':') || last.contains('@') {
+        image.to_owned()
+    } else {
+        format!("{image}:latest")
+    }
 }
 
 impl Score for ImageLocality {
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> i64 {
         let Some(spec) = pod.spec() else { return 0 };
-        let nodes = i64::try_from(snapshot.nodes.len()).unwrap_or(i64::MAX).max(1);
+        let nodes = i64::try_from(snapshot.nodes.len())
+            .unwrap_or(i64::MAX)
+            .max(1);
         let (mut sum, mut containers) = (0_i64, 0_i64);
-        for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
+        for container in spec
+            .init_containers
+            .iter()
+            .flatten()
+            .chain(&spec.containers)
+        {
             containers += 1;
-            let Some(image) = &container.image else { continue };
+            let Some(image) = &container.image else {
+                continue;
+            };
             let name = normalized(image);
-            let Some(state) = node.images.get(name.as_str()) else { continue };
-            let having = snapshot.image_spread.get(name.as_str()).copied().unwrap_or(0);
+            let Some(state) = node.images.get(name.as_str()) else {
+                continue;
+            };
+            let having = snapshot
+                .image_spread
+                .get(name.as_str())
+                .copied()
+                .unwrap_or(0);
             sum += (state.size as f64 * (having as f64 / nodes as f64)) as i64;
         }
         let most = MOST_PER_CONTAINER * containers.max(1);
@@ -70,9 +91,15 @@ mod tests {
             info
         };
         let has = json!([{"names": ["x:latest"], "sizeBytes": 800 * MEBIBYTE}]);
-        let snapshot = Snapshot::of(vec![node("a", has.clone()), node("b", has), node("c", json!([]))]);
+        let snapshot = Snapshot::of(vec![
+            node("a", has.clone()),
+            node("b", has),
+            node("c", json!([])),
+        ]);
         let pod = pod(json!({"containers": [{"name": "c", "image": "x"}]}));
-        let score = |at: usize| ImageLocality.score(&CycleState::default(), &pod, &snapshot.nodes[at], &snapshot);
+        let score = |at: usize| {
+            ImageLocality.score(&CycleState::default(), &pod, &snapshot.nodes[at], &snapshot)
+        };
         assert_eq!((score(0), score(2)), (52, 0));
     }
 }

@@ -1,8 +1,8 @@
 //! InterPodAffinity: affinity and anti-affinity between pods, by topology domain.
 //!
-//! PreFilter computes three counts for each topology domain (a label and its value): existing pods whose
-//! anti-affinity matches the pod, pods that match the pod's affinity, and pods that match its anti-affinity. The
-//! filter only looks counts up.
+//! PreFilter computes three counts for each topology domain (a label and its value): existing pods
+//! whose anti-affinity matches the pod, pods that match the pod's affinity, and pods that match its
+//! anti-affinity. The filter only looks counts up.
 
 mod places;
 
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use scheduler_framework::selector::{Labels, labels_match};
 use scheduler_framework::{
-    AffinityTerm, Cluster, ClusterEvent, CycleState, EventKind, Filter, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo,
-    Points, PreFilter, PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
+    AffinityTerm, Cluster, ClusterEvent, CycleState, EventKind, Filter, MAX_NODE_SCORE, NodeInfo,
+    Plugin, PodInfo, Points, PreFilter, PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
 };
 use serde_json::Value;
 
@@ -48,7 +48,9 @@ fn all_match(terms: &[AffinityTerm], pod: &Pod, namespaces: &HashMap<String, Lab
 impl Counts {
     /// Makes copies cheap.
     fn freeze(&mut self) {
-        [&mut self.existing, &mut self.wanted, &mut self.shunned].into_iter().for_each(Places::freeze);
+        [&mut self.existing, &mut self.wanted, &mut self.shunned]
+            .into_iter()
+            .for_each(Places::freeze);
     }
 
     /// Adds `by` (1 or -1) to the counts of `other` on `node`.
@@ -80,21 +82,28 @@ impl Counts {
     fn has_wanted(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
         let mut near = true;
         for term in &pod.required_affinity {
-            let Some(value) = node.label(&term.topology_key) else { return false };
+            let Some(value) = node.label(&term.topology_key) else {
+                return false;
+            };
             near &= self.wanted.get(&term.topology_key, value) > 0;
         }
         // If no pod matches yet, a pod that matches its own affinity may be the first of its group.
-        near || self.wanted.is_void() && all_match(&pod.required_affinity, &pod.pod, &self.namespaces)
+        near || self.wanted.is_void()
+            && all_match(&pod.required_affinity, &pod.pod, &self.namespaces)
     }
 
     fn has_shunned(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
         pod.required_anti_affinity.iter().any(|term| {
-            node.label(&term.topology_key).is_some_and(|value| self.shunned.get(&term.topology_key, value) > 0)
+            node.label(&term.topology_key)
+                .is_some_and(|value| self.shunned.get(&term.topology_key, value) > 0)
         })
     }
 
     fn is_shunned(&self, node: &NodeInfo) -> bool {
-        self.existing.keys().any(|key| node.label(key).is_some_and(|value| self.existing.get(key, value) > 0))
+        self.existing.keys().any(|key| {
+            node.label(key)
+                .is_some_and(|value| self.existing.get(key, value) > 0)
+        })
     }
 }
 
@@ -102,12 +111,22 @@ impl Plugin for InterPodAffinity {
     const NAME: &'static str = "InterPodAffinity";
 
     fn new(args: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
-        let hard_weight = args.get("hardPodAffinityWeight").and_then(Value::as_i64).unwrap_or(1);
+        let hard_weight = args
+            .get("hardPodAffinityWeight")
+            .and_then(Value::as_i64)
+            .unwrap_or(1);
         if !(0..=100).contains(&hard_weight) {
-            return Err(format!("hardPodAffinityWeight: {hard_weight} is not in 0 to 100"));
+            return Err(format!(
+                "hardPodAffinityWeight: {hard_weight} is not in 0 to 100"
+            ));
         }
-        let ignored = args.get("ignorePreferredTermsOfExistingPods").and_then(Value::as_bool);
-        Ok(Self { hard_weight, ignore_preferred_of_existing: ignored.unwrap_or(false) })
+        let ignored = args
+            .get("ignorePreferredTermsOfExistingPods")
+            .and_then(Value::as_bool);
+        Ok(Self {
+            hard_weight,
+            ignore_preferred_of_existing: ignored.unwrap_or(false),
+        })
     }
 
     fn extend(self: Arc<Self>, points: &mut Points) {
@@ -120,12 +139,24 @@ impl Plugin for InterPodAffinity {
     fn events(&self) -> &'static [EventKind] {
         use EventKind::{AssignedPodAdded, AssignedPodDeleted, AssignedPodUpdated};
         use EventKind::{NamespaceChanged, NodeAdded, NodeLabels, PodUpdated};
-        &[AssignedPodAdded, AssignedPodUpdated, AssignedPodDeleted, NodeAdded, NodeLabels, PodUpdated, NamespaceChanged]
+        &[
+            AssignedPodAdded,
+            AssignedPodUpdated,
+            AssignedPodDeleted,
+            NodeAdded,
+            NodeLabels,
+            PodUpdated,
+            NamespaceChanged,
+        ]
     }
 
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
         let wanted = |other: &PodInfo| {
-            !pod.required_affinity.is_empty() && pod.required_affinity.iter().all(|term| may_match(term, other))
+            !pod.required_affinity.is_empty()
+                && pod
+                    .required_affinity
+                    .iter()
+                    .all(|term| may_match(term, other))
         };
         match event {
             ClusterEvent::AssignedPodAdded(other) => wanted(other),
@@ -134,28 +165,48 @@ impl Plugin for InterPodAffinity {
                 wanted(new) && !wanted(old) || pod.required_anti_affinity.iter().any(shunned)
             }
             ClusterEvent::AssignedPodDeleted(other) => {
-                pod.required_anti_affinity.iter().any(|term| may_match(term, other))
-                    || other.required_anti_affinity.iter().any(|term| may_match(term, pod))
-                    || pod.required_affinity.iter().any(|term| may_match(term, other))
+                pod.required_anti_affinity
+                    .iter()
+                    .any(|term| may_match(term, other))
+                    || other
+                        .required_anti_affinity
+                        .iter()
+                        .any(|term| may_match(term, pod))
+                    || pod
+                        .required_affinity
+                        .iter()
+                        .any(|term| may_match(term, other))
             }
             // Topology domains depend only on labels.
             ClusterEvent::NodeUpdated { old, new } => old.labels() != new.labels(),
-            ClusterEvent::NodeAdded(_) | ClusterEvent::PodUpdated { .. } | ClusterEvent::NamespaceChanged => true,
+            ClusterEvent::NodeAdded(_)
+            | ClusterEvent::PodUpdated { .. }
+            | ClusterEvent::NamespaceChanged => true,
             _ => false,
         }
     }
 }
 
-/// Returns whether a term may match a pod. Namespace selectors are not resolved: in doubt they match.
+/// Returns whether a term may match a pod. Namespace selectors are not resolved: in doubt they
+/// match.
 fn may_match(term: &AffinityTerm, other: &PodInfo) -> bool {
-    let here = term.namespaces.iter().any(|name| name == other.namespace()) || term.namespace_selector.is_some();
+    let here = term.namespaces.iter().any(|name| name == other.namespace())
+        || term.namespace_selector.is_some();
     here && labels_match(term.selector.as_ref(), other.labels())
 }
 
 impl PreFilter for InterPodAffinity {
-    fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, snapshot: &Snapshot) -> PreFilterOutcome {
+    fn pre_filter(
+        &self,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        snapshot: &Snapshot,
+    ) -> PreFilterOutcome {
         let own = !pod.required_affinity.is_empty() || !pod.required_anti_affinity.is_empty();
-        let mut counts = Counts { namespaces: Arc::clone(&snapshot.namespaces), ..Counts::default() };
+        let mut counts = Counts {
+            namespaces: Arc::clone(&snapshot.namespaces),
+            ..Counts::default()
+        };
         for node in &snapshot.nodes {
             if !own && node.with_required_anti_affinity == 0 {
                 continue;
@@ -180,7 +231,13 @@ impl PreFilter for InterPodAffinity {
         }
     }
 
-    fn remove_pod(&self, state: &mut CycleState, pod: &PodInfo, removed: &PodInfo, node: &NodeInfo) {
+    fn remove_pod(
+        &self,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        removed: &PodInfo,
+        node: &NodeInfo,
+    ) {
         if let Some(counts) = state.get_mut::<Counts>() {
             counts.count(pod, removed, node, -1);
         }
@@ -189,7 +246,9 @@ impl PreFilter for InterPodAffinity {
 
 impl Filter for InterPodAffinity {
     fn filter(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-        let Some(counts) = state.get::<Counts>() else { return Ok(()) };
+        let Some(counts) = state.get::<Counts>() else {
+            return Ok(());
+        };
         if !counts.has_wanted(pod, node) {
             return Err(Rejection::unresolvable(Self::NAME, NO_AFFINITY));
         }
@@ -204,7 +263,14 @@ impl Filter for InterPodAffinity {
 }
 
 impl InterPodAffinity {
-    fn weigh(&self, scores: &mut Places, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, namespaces: &Namespaces) {
+    fn weigh(
+        &self,
+        scores: &mut Places,
+        pod: &PodInfo,
+        other: &PodInfo,
+        node: &NodeInfo,
+        namespaces: &Namespaces,
+    ) {
         let mut add = |term: &AffinityTerm, about: &Pod, weight: i64| {
             if let Some(value) = node.label(&term.topology_key)
                 && weight != 0
@@ -213,21 +279,44 @@ impl InterPodAffinity {
                 scores.add(&term.topology_key, value, weight);
             }
         };
-        pod.preferred_affinity.iter().for_each(|term| add(term, &other.pod, term.weight));
-        pod.preferred_anti_affinity.iter().for_each(|term| add(term, &other.pod, -term.weight));
-        other.required_affinity.iter().for_each(|term| add(term, &pod.pod, self.hard_weight));
+        pod.preferred_affinity
+            .iter()
+            .for_each(|term| add(term, &other.pod, term.weight));
+        pod.preferred_anti_affinity
+            .iter()
+            .for_each(|term| add(term, &other.pod, -term.weight));
+        other
+            .required_affinity
+            .iter()
+            .for_each(|term| add(term, &pod.pod, self.hard_weight));
         if !self.ignore_preferred_of_existing {
-            other.preferred_affinity.iter().for_each(|term| add(term, &pod.pod, term.weight));
-            other.preferred_anti_affinity.iter().for_each(|term| add(term, &pod.pod, -term.weight));
+            other
+                .preferred_affinity
+                .iter()
+                .for_each(|term| add(term, &pod.pod, term.weight));
+            other
+                .preferred_anti_affinity
+                .iter()
+                .for_each(|term| add(term, &pod.pod, -term.weight));
         }
     }
 }
 
 impl PreScore for InterPodAffinity {
-    fn pre_score(&self, state: &mut CycleState, pod: &PodInfo, _: &[Arc<NodeInfo>], snapshot: &Snapshot) -> bool {
+    fn pre_score(
+        &self,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        _: &[Arc<NodeInfo>],
+        snapshot: &Snapshot,
+    ) -> bool {
         let own = !pod.preferred_affinity.is_empty() || !pod.preferred_anti_affinity.is_empty();
         let mut scores = Places::default();
-        for node in snapshot.nodes.iter().filter(|node| own || node.with_affinity > 0) {
+        for node in snapshot
+            .nodes
+            .iter()
+            .filter(|node| own || node.with_affinity > 0)
+        {
             for other in node.pods.iter().filter(|other| own || other.has_affinity()) {
                 self.weigh(&mut scores, pod, other, node, &snapshot.namespaces);
             }
@@ -240,15 +329,24 @@ impl PreScore for InterPodAffinity {
 
 impl Score for InterPodAffinity {
     fn score(&self, state: &CycleState, _: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
-        let Some(Scores(places)) = state.get::<Scores>() else { return 0 };
-        places.keys().filter_map(|key| Some(places.get(key, node.label(key)?))).sum()
+        let Some(Scores(places)) = state.get::<Scores>() else {
+            return 0;
+        };
+        places
+            .keys()
+            .filter_map(|key| Some(places.get(key, node.label(key)?)))
+            .sum()
     }
 
     fn normalize(&self, _: &CycleState, _: &PodInfo, _: &[Arc<NodeInfo>], scores: &mut [i64]) {
         let least = scores.iter().min().copied().unwrap_or(0);
         let most = scores.iter().max().copied().unwrap_or(0);
         for score in scores {
-            *score = if most > least { MAX_NODE_SCORE * (*score - least) / (most - least) } else { 0 };
+            *score = if most > least {
+                MAX_NODE_SCORE * (*score - least) / (most - least)
+            } else {
+                0
+            };
         }
     }
 }
@@ -271,13 +369,20 @@ mod tests {
         if let Some(pod) = existing {
             here.add_pod(Arc::new(pod));
         }
-        Snapshot::of(vec![here, labelled("b", json!({"zone": "b"})), labelled("c", json!({}))])
+        Snapshot::of(vec![
+            here,
+            labelled("b", json!({"zone": "b"})),
+            labelled("c", json!({})),
+        ])
     }
 
     fn verdicts(pod: &PodInfo, snapshot: &Snapshot) -> Vec<&'static str> {
         let plugin = InterPodAffinity::new(&Value::Null, &nothing()).unwrap();
         let mut state = CycleState::default();
-        if matches!(plugin.pre_filter(&mut state, pod, snapshot), PreFilterOutcome::Skip) {
+        if matches!(
+            plugin.pre_filter(&mut state, pod, snapshot),
+            PreFilterOutcome::Skip
+        ) {
             return vec!["ok"; snapshot.nodes.len()];
         }
         let check = |node: &Arc<NodeInfo>| match plugin.filter(&state, pod, node) {
@@ -307,7 +412,12 @@ mod tests {
             (&plain, Some(guard), ["shunned", "ok", "ok"]),
         ];
         for (pod, existing, want) in cases {
-            assert_eq!(verdicts(pod, &snapshot(existing)), want, "{:?}", pod.labels());
+            assert_eq!(
+                verdicts(pod, &snapshot(existing)),
+                want,
+                "{:?}",
+                pod.labels()
+            );
         }
     }
 
@@ -330,8 +440,13 @@ mod tests {
             assert_eq!(plugin.hint(pod, &event), want, "{event:?}");
         }
         let zone = |zone: &str| Arc::new(labelled("n", json!({"zone": zone})));
-        let moved = |from: &str, to: &str| ClusterEvent::NodeUpdated { old: zone(from), new: zone(to) };
-        assert!(plugin.hint(&follower, &moved("a", "b")) && !plugin.hint(&follower, &moved("a", "a")));
+        let moved = |from: &str, to: &str| ClusterEvent::NodeUpdated {
+            old: zone(from),
+            new: zone(to),
+        };
+        assert!(
+            plugin.hint(&follower, &moved("a", "b")) && !plugin.hint(&follower, &moved("a", "a"))
+        );
     }
 
     #[test]
@@ -346,7 +461,10 @@ mod tests {
                     "topologyKey": "zone"}}]}}}),
             )
         };
-        for (kind, want) in [("podAffinity", [100, 0, 0]), ("podAntiAffinity", [0, 100, 100])] {
+        for (kind, want) in [
+            ("podAffinity", [100, 0, 0]),
+            ("podAntiAffinity", [0, 100, 100]),
+        ] {
             let pod = prefers(kind);
             let snapshot = snapshot(Some(named("w", json!({"app": "web"}), json!({}))));
             let mut state = CycleState::default();

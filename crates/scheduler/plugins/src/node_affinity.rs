@@ -1,13 +1,16 @@
-//! NodeAffinity: nodeSelector, required and preferred node affinity, and the profile's added affinity.
+//! NodeAffinity: nodeSelector, required and preferred node affinity, and the profile's added
+//! affinity.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{NodeAffinity as Affinity, NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm};
+use k8s_openapi::api::core::v1::{
+    NodeAffinity as Affinity, NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm,
+};
 use scheduler_framework::selector::{node_matches, term_matches};
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points, PreFilter,
-    PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
+    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points,
+    PreFilter, PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
 };
 use serde_json::Value;
 
@@ -25,20 +28,34 @@ fn affinity(pod: &PodInfo) -> Option<&Affinity> {
 }
 
 fn required(affinity: &Affinity) -> Option<&NodeSelector> {
-    affinity.required_during_scheduling_ignored_during_execution.as_ref()
+    affinity
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()
 }
 
 fn preferred(affinity: Option<&Affinity>) -> &[PreferredSchedulingTerm] {
-    let terms = affinity.and_then(|affinity| affinity.preferred_during_scheduling_ignored_during_execution.as_deref());
+    let terms = affinity.and_then(|affinity| {
+        affinity
+            .preferred_during_scheduling_ignored_during_execution
+            .as_deref()
+    });
     terms.unwrap_or_default()
 }
 
 /// Returns whether the pod's own selector and required affinity match a node.
 pub(crate) fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
-    let Some(object) = &node.node else { return false };
-    let mut wanted = pod.spec().and_then(|spec| spec.node_selector.as_ref()).into_iter().flatten();
+    let Some(object) = &node.node else {
+        return false;
+    };
+    let mut wanted = pod
+        .spec()
+        .and_then(|spec| spec.node_selector.as_ref())
+        .into_iter()
+        .flatten();
     wanted.all(|(key, value)| node.label(key) == Some(value))
-        && affinity(pod).and_then(required).is_none_or(|selector| node_matches(selector, object))
+        && affinity(pod)
+            .and_then(required)
+            .is_none_or(|selector| node_matches(selector, object))
 }
 
 /// Returns the node names that a term requires with `metadata.name`; None if it does not.
@@ -46,7 +63,14 @@ fn pinned(term: &NodeSelectorTerm) -> Option<HashSet<String>> {
     let fields = term.match_fields.iter().flatten();
     let names = fields.filter(|field| field.key == "metadata.name" && field.operator == "In");
     names
-        .map(|field| field.values.iter().flatten().cloned().collect::<HashSet<String>>())
+        .map(|field| {
+            field
+                .values
+                .iter()
+                .flatten()
+                .cloned()
+                .collect::<HashSet<String>>()
+        })
         .reduce(|all, more| all.intersection(&more).cloned().collect())
 }
 
@@ -56,7 +80,9 @@ impl Plugin for NodeAffinity {
     fn new(args: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
         let added = args.get("addedAffinity").filter(|value| !value.is_null());
         let added = added.cloned().map(serde_json::from_value).transpose();
-        Ok(Self { added: added.map_err(|error| format!("addedAffinity: {error}"))? })
+        Ok(Self {
+            added: added.map_err(|error| format!("addedAffinity: {error}"))?,
+        })
     }
 
     fn extend(self: Arc<Self>, points: &mut Points) {
@@ -67,7 +93,11 @@ impl Plugin for NodeAffinity {
     }
 
     fn events(&self) -> &'static [EventKind] {
-        &[EventKind::NodeAdded, EventKind::NodeLabels, EventKind::PodUpdated]
+        &[
+            EventKind::NodeAdded,
+            EventKind::NodeLabels,
+            EventKind::PodUpdated,
+        ]
     }
 
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
@@ -85,22 +115,31 @@ impl NodeAffinity {
     /// Returns whether the profile's added affinity matches a node.
     fn adds_no_obstacle(&self, node: &NodeInfo) -> bool {
         let added = self.added.as_ref().and_then(required);
-        added.zip(node.node.as_ref()).is_none_or(|(selector, object)| node_matches(selector, object))
+        added
+            .zip(node.node.as_ref())
+            .is_none_or(|(selector, object)| node_matches(selector, object))
     }
 }
 
 impl PreFilter for NodeAffinity {
     fn pre_filter(&self, _: &mut CycleState, pod: &PodInfo, _: &Snapshot) -> PreFilterOutcome {
-        let selects = pod.spec().and_then(|spec| spec.node_selector.as_ref()).is_some_and(|labels| !labels.is_empty());
+        let selects = pod
+            .spec()
+            .and_then(|spec| spec.node_selector.as_ref())
+            .is_some_and(|labels| !labels.is_empty());
         let terms = affinity(pod).and_then(required);
         if !selects && terms.is_none() && self.added.is_none() {
             return PreFilterOutcome::Skip;
         }
-        let Some(terms) = terms else { return PreFilterOutcome::All };
+        let Some(terms) = terms else {
+            return PreFilterOutcome::All;
+        };
         let mut nodes = HashSet::new();
         for term in &terms.node_selector_terms {
             // A term without node names leaves all nodes possible.
-            let Some(names) = pinned(term) else { return PreFilterOutcome::All };
+            let Some(names) = pinned(term) else {
+                return PreFilterOutcome::All;
+            };
             nodes.extend(names);
         }
         if nodes.is_empty() {
@@ -116,12 +155,22 @@ impl Filter for NodeAffinity {
         if !self.adds_no_obstacle(node) {
             return Err(Rejection::unresolvable(Self::NAME, NO_ADDED_MATCH));
         }
-        if allows(pod, node) { Ok(()) } else { Err(Rejection::unresolvable(Self::NAME, NO_MATCH)) }
+        if allows(pod, node) {
+            Ok(())
+        } else {
+            Err(Rejection::unresolvable(Self::NAME, NO_MATCH))
+        }
     }
 }
 
 impl PreScore for NodeAffinity {
-    fn pre_score(&self, _: &mut CycleState, pod: &PodInfo, _: &[Arc<NodeInfo>], _: &Snapshot) -> bool {
+    fn pre_score(
+        &self,
+        _: &mut CycleState,
+        pod: &PodInfo,
+        _: &[Arc<NodeInfo>],
+        _: &Snapshot,
+    ) -> bool {
         !preferred(affinity(pod)).is_empty() || !preferred(self.added.as_ref()).is_empty()
     }
 }
@@ -129,7 +178,9 @@ impl PreScore for NodeAffinity {
 impl Score for NodeAffinity {
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
         let Some(object) = &node.node else { return 0 };
-        let terms = preferred(affinity(pod)).iter().chain(preferred(self.added.as_ref()));
+        let terms = preferred(affinity(pod))
+            .iter()
+            .chain(preferred(self.added.as_ref()));
         let matching = terms.filter(|term| term_matches(&term.preference, object));
         matching.map(|term| i64::from(term.weight)).sum()
     }
@@ -162,7 +213,9 @@ mod tests {
             (required_of(expr("cores", "Gt", json!(["4"]))), true),
             (required_of(json!([{}])), false),
             (
-                required_of(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}])),
+                required_of(
+                    json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]),
+                ),
                 true,
             ),
         ];
@@ -175,13 +228,18 @@ mod tests {
     fn names_narrow_the_walk() {
         let plugin = NodeAffinity { added: None };
         let name = |names: Value| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": names}]});
-        let run = |pod: PodInfo| plugin.pre_filter(&mut CycleState::default(), &pod, &Snapshot::default());
+        let run = |pod: PodInfo| {
+            plugin.pre_filter(&mut CycleState::default(), &pod, &Snapshot::default())
+        };
         assert!(matches!(run(pod(json!({}))), PreFilterOutcome::Skip));
-        let PreFilterOutcome::Nodes(nodes) = run(required_of(json!([name(json!(["a"])), name(json!(["b"]))]))) else {
+        let PreFilterOutcome::Nodes(nodes) =
+            run(required_of(json!([name(json!(["a"])), name(json!(["b"]))])))
+        else {
             panic!("no nodes")
         };
         assert_eq!(nodes.len(), 2);
-        let open = json!([name(json!(["a"])), {"matchExpressions": [{"key": "k", "operator": "Exists"}]}]);
+        let open =
+            json!([name(json!(["a"])), {"matchExpressions": [{"key": "k", "operator": "Exists"}]}]);
         assert!(matches!(run(required_of(open)), PreFilterOutcome::All));
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points, Rejection,
+    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points,
+    Rejection,
 };
 use serde_json::Value;
 
@@ -34,7 +35,10 @@ impl Filter for NodeName {
         match pod.node_name() {
             "" => Ok(()),
             name if name == &*node.name => Ok(()),
-            _ => Err(Rejection::unresolvable(Self::NAME, "node(s) didn't match the requested node name")),
+            _ => Err(Rejection::unresolvable(
+                Self::NAME,
+                "node(s) didn't match the requested node name",
+            )),
         }
     }
 }

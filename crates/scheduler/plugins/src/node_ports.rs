@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points, PreFilter,
-    PreFilterOutcome, Rejection, Snapshot,
+    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points,
+    PreFilter, PreFilterOutcome, Rejection, Snapshot,
 };
 use serde_json::Value;
 
@@ -37,7 +37,11 @@ impl Plugin for NodePorts {
 
 impl PreFilter for NodePorts {
     fn pre_filter(&self, _: &mut CycleState, pod: &PodInfo, _: &Snapshot) -> PreFilterOutcome {
-        if pod.host_ports.is_empty() { PreFilterOutcome::Skip } else { PreFilterOutcome::All }
+        if pod.host_ports.is_empty() {
+            PreFilterOutcome::Skip
+        } else {
+            PreFilterOutcome::All
+        }
     }
 }
 

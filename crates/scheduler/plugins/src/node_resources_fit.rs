@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, ClusterEvent, Code, CycleState, EventKind, Filter, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points,
-    Rejection, Resources, Score, Snapshot,
+    Cluster, ClusterEvent, Code, CycleState, EventKind, Filter, MAX_NODE_SCORE, NodeInfo, Plugin,
+    PodInfo, Points, Rejection, Resources, Score, Snapshot,
 };
 use serde_json::Value;
 
@@ -27,13 +27,20 @@ pub(crate) struct Fit {
 }
 
 fn strings(args: &Value, field: &str) -> Vec<String> {
-    let items = args.get(field).and_then(Value::as_array).into_iter().flatten();
+    let items = args
+        .get(field)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
     items.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 fn strategy(args: &Value) -> Result<Strategy, String> {
     let given = args.get("scoringStrategy");
-    match given.and_then(|given| given.get("type")).and_then(Value::as_str) {
+    match given
+        .and_then(|given| given.get("type"))
+        .and_then(Value::as_str)
+    {
         None | Some("LeastAllocated") => Ok(Strategy::LeastAllocated),
         Some("MostAllocated") => Ok(Strategy::MostAllocated),
         Some("RequestedToCapacityRatio") => {
@@ -48,24 +55,49 @@ fn strategy(args: &Value) -> Result<Strategy, String> {
 fn points(shape: Option<&Value>) -> Result<Vec<(i64, i64)>, String> {
     let number = |point: &Value, field: &str| point.get(field).and_then(Value::as_i64).unwrap_or(0);
     let points = shape.and_then(Value::as_array).into_iter().flatten();
-    let points: Vec<_> = points.map(|point| (number(point, "utilization"), number(point, "score"))).collect();
-    if points.is_empty() || points.windows(2).any(|pair| matches!(pair, [a, b] if a.0 >= b.0)) {
+    let points: Vec<_> = points
+        .map(|point| (number(point, "utilization"), number(point, "score")))
+        .collect();
+    if points.is_empty()
+        || points
+            .windows(2)
+            .any(|pair| matches!(pair, [a, b] if a.0 >= b.0))
+    {
         return Err("requestedToCapacityRatio.shape needs points of ascending utilization".into());
     }
-    if points.iter().any(|(utilization, score)| !(0..=100).contains(utilization) || !(0..=10).contains(score)) {
-        return Err("requestedToCapacityRatio.shape: utilization must be in 0 to 100 and score in 0 to 10".into());
+    if points
+        .iter()
+        .any(|(utilization, score)| !(0..=100).contains(utilization) || !(0..=10).contains(score))
+    {
+        return Err(
+            "requestedToCapacityRatio.shape: utilization must be in 0 to 100 and score in 0 to 10"
+                .into(),
+        );
     }
-    Ok(points.into_iter().map(|(utilization, score)| (utilization, score * MAX_NODE_SCORE / 10)).collect())
+    Ok(points
+        .into_iter()
+        .map(|(utilization, score)| (utilization, score * MAX_NODE_SCORE / 10))
+        .collect())
 }
 
 fn weights(args: &Value) -> BTreeMap<String, i64> {
-    let given = args.pointer("/scoringStrategy/resources").and_then(Value::as_array);
+    let given = args
+        .pointer("/scoringStrategy/resources")
+        .and_then(Value::as_array);
     let named = given.into_iter().flatten().filter_map(|entry| {
-        let weight = entry.get("weight").and_then(Value::as_i64).filter(|weight| *weight > 0).unwrap_or(1);
+        let weight = entry
+            .get("weight")
+            .and_then(Value::as_i64)
+            .filter(|weight| *weight > 0)
+            .unwrap_or(1);
         Some((entry.get("name")?.as_str()?.to_owned(), weight))
     });
     let named: BTreeMap<_, _> = named.collect();
-    if named.is_empty() { [("cpu".to_owned(), 1), ("memory".to_owned(), 1)].into() } else { named }
+    if named.is_empty() {
+        [("cpu".to_owned(), 1), ("memory".to_owned(), 1)].into()
+    } else {
+        named
+    }
 }
 
 /// Returns a resource's usage with the pod, and its allocatable amount.
@@ -81,12 +113,15 @@ fn use_of(pod: &PodInfo, node: &NodeInfo, name: &str) -> (i64, i64) {
 impl Fit {
     fn ignores(&self, name: &str) -> bool {
         let group = name.split_once('/').map_or("", |(group, _)| group);
-        self.ignored.iter().any(|ignored| ignored == name) || self.ignored_groups.iter().any(|ignored| ignored == group)
+        self.ignored.iter().any(|ignored| ignored == name)
+            || self.ignored_groups.iter().any(|ignored| ignored == group)
     }
 
     fn rate(&self, used: i64, total: i64) -> i64 {
-        let share =
-            |part: i64| i64::try_from(i128::from(part) * i128::from(MAX_NODE_SCORE) / i128::from(total)).unwrap_or(0);
+        let share = |part: i64| {
+            i64::try_from(i128::from(part) * i128::from(MAX_NODE_SCORE) / i128::from(total))
+                .unwrap_or(0)
+        };
         match &self.strategy {
             Strategy::LeastAllocated if used > total => 0,
             Strategy::LeastAllocated => share(total - used),
@@ -132,15 +167,28 @@ impl Plugin for Fit {
     }
 
     fn events(&self) -> &'static [EventKind] {
-        use EventKind::{AssignedPodDeleted, AssignedPodUpdated, NodeAdded, NodeAllocatable, PodUpdated};
-        &[AssignedPodDeleted, AssignedPodUpdated, PodUpdated, NodeAdded, NodeAllocatable]
+        use EventKind::{
+            AssignedPodDeleted, AssignedPodUpdated, NodeAdded, NodeAllocatable, PodUpdated,
+        };
+        &[
+            AssignedPodDeleted,
+            AssignedPodUpdated,
+            PodUpdated,
+            NodeAdded,
+            NodeAllocatable,
+        ]
     }
 
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
-        let fits = |node: &NodeInfo| self.shortages(pod, &Resources::default(), &node.allocatable, 0).is_empty();
+        let fits = |node: &NodeInfo| {
+            self.shortages(pod, &Resources::default(), &node.allocatable, 0)
+                .is_empty()
+        };
         match event {
             ClusterEvent::AssignedPodDeleted(_) | ClusterEvent::PodUpdated { .. } => true,
-            ClusterEvent::AssignedPodUpdated { old, new } => grew(&pod.requests, &new.requests, &old.requests),
+            ClusterEvent::AssignedPodUpdated { old, new } => {
+                grew(&pod.requests, &new.requests, &old.requests)
+            }
             ClusterEvent::NodeAdded(node) => fits(node),
             ClusterEvent::NodeUpdated { old, new } => {
                 let (before, after) = (&old.allocatable, &new.allocatable);
@@ -154,7 +202,9 @@ impl Plugin for Fit {
 /// Returns whether a resource that is requested has grown from `before` to `after`.
 fn grew(want: &Resources, before: &Resources, after: &Resources) -> bool {
     let scalars = want.scalars.keys().map(String::as_str);
-    let mut names = ["cpu", "memory", "ephemeral-storage"].into_iter().chain(scalars);
+    let mut names = ["cpu", "memory", "ephemeral-storage"]
+        .into_iter()
+        .chain(scalars);
     names.any(|name| want.get(name) > 0 && after.get(name) > before.get(name))
 }
 
@@ -178,12 +228,32 @@ impl Fit {
                 short.push((reason, want > all));
             }
         };
-        check("Insufficient cpu".into(), want.milli_cpu, used.milli_cpu, all.milli_cpu);
-        check("Insufficient memory".into(), want.memory, used.memory, all.memory);
+        check(
+            "Insufficient cpu".into(),
+            want.milli_cpu,
+            used.milli_cpu,
+            all.milli_cpu,
+        );
+        check(
+            "Insufficient memory".into(),
+            want.memory,
+            used.memory,
+            all.memory,
+        );
         let (wanted, taken) = (want.ephemeral_storage, used.ephemeral_storage);
-        check("Insufficient ephemeral-storage".into(), wanted, taken, all.ephemeral_storage);
+        check(
+            "Insufficient ephemeral-storage".into(),
+            wanted,
+            taken,
+            all.ephemeral_storage,
+        );
         for (name, amount) in want.scalars.iter().filter(|(name, _)| !self.ignores(name)) {
-            check(format!("Insufficient {name}").into(), *amount, used.get(name), all.get(name));
+            check(
+                format!("Insufficient {name}").into(),
+                *amount,
+                used.get(name),
+                all.get(name),
+            );
         }
         short
     }
@@ -197,9 +267,17 @@ impl Filter for Fit {
         }
         // The request exceeds the whole node: removing pods does not help.
         let hopeless = short.iter().any(|(_, hopeless)| *hopeless);
-        let code = if hopeless { Code::UnschedulableAndUnresolvable } else { Code::Unschedulable };
+        let code = if hopeless {
+            Code::UnschedulableAndUnresolvable
+        } else {
+            Code::Unschedulable
+        };
         let reasons = short.into_iter().map(|(reason, _)| reason).collect();
-        Err(Rejection { code, reasons, plugin: Self::NAME })
+        Err(Rejection {
+            code,
+            reasons,
+            plugin: Self::NAME,
+        })
     }
 }
 
@@ -210,11 +288,14 @@ impl Score for Fit {
         for (name, weight) in &self.weights {
             let (used, total) = use_of(pod, node, name);
             // A resource that the pod does not request or the node does not have has no influence.
-            if total <= 0 || !matches!(name.as_str(), "cpu" | "memory") && pod.requests.get(name) == 0 {
+            if total <= 0
+                || !matches!(name.as_str(), "cpu" | "memory") && pod.requests.get(name) == 0
+            {
                 continue;
             }
             let rate = self.rate(used, total);
-            // As upstream: a ratio of zero is left out of the mean, and the mean of ratios is rounded.
+            // As upstream: a ratio of zero is left out of the mean, and the mean of ratios is
+            // rounded.
             if rate > 0 || !by_ratio {
                 sum += rate * weight;
                 weights += weight;
@@ -241,28 +322,53 @@ mod tests {
 
     #[test]
     fn room() {
-        let mut node = node("n", json!({}), json!({}), json!({"cpu": "2", "memory": "1000", "pods": "2"}));
+        let mut node = node(
+            "n",
+            json!({}),
+            json!({}),
+            json!({"cpu": "2", "memory": "1000", "pods": "2"}),
+        );
         node.add_pod(Arc::new(asking("a", 1000, 400)));
         let check = |pod: &PodInfo, node: &NodeInfo| {
-            let rejection = fit(json!({})).filter(&CycleState::default(), pod, node).err();
+            let rejection = fit(json!({}))
+                .filter(&CycleState::default(), pod, node)
+                .err();
             rejection.map(|found| (found.reasons.join("; "), found.code))
         };
         assert_eq!(check(&asking("b", 1000, 600), &node), None);
-        let both = ("Insufficient cpu; Insufficient memory".to_owned(), Code::Unschedulable);
+        let both = (
+            "Insufficient cpu; Insufficient memory".to_owned(),
+            Code::Unschedulable,
+        );
         assert_eq!(check(&asking("b", 1001, 601), &node), Some(both));
-        let hopeless = ("Insufficient cpu".to_owned(), Code::UnschedulableAndUnresolvable);
+        let hopeless = (
+            "Insufficient cpu".to_owned(),
+            Code::UnschedulableAndUnresolvable,
+        );
         assert_eq!(check(&asking("b", 2001, 0), &node), Some(hopeless));
         node.add_pod(Arc::new(asking("c", 0, 0)));
-        assert_eq!(check(&asking("b", 0, 0), &node), Some(("Too many pods".to_owned(), Code::Unschedulable)));
+        assert_eq!(
+            check(&asking("b", 0, 0), &node),
+            Some(("Too many pods".to_owned(), Code::Unschedulable))
+        );
     }
 
     #[test]
     fn scores() {
-        let node = node("n", json!({}), json!({}), json!({"cpu": "4", "memory": "1000", "pods": "9"}));
+        let node = node(
+            "n",
+            json!({}),
+            json!({}),
+            json!({"cpu": "4", "memory": "1000", "pods": "9"}),
+        );
         let pod = asking("p", 1000, 500);
-        let score = |args| fit(args).score(&CycleState::default(), &pod, &node, &Snapshot::default());
+        let score =
+            |args| fit(args).score(&CycleState::default(), &pod, &node, &Snapshot::default());
         assert_eq!(score(json!({})), (75 + 50) / 2);
-        assert_eq!(score(json!({"scoringStrategy": {"type": "MostAllocated"}})), (25 + 50) / 2);
+        assert_eq!(
+            score(json!({"scoringStrategy": {"type": "MostAllocated"}})),
+            (25 + 50) / 2
+        );
         let shape = json!([{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]);
         let ratio = json!({"scoringStrategy": {"type": "RequestedToCapacityRatio",
             "resources": [{"name": "memory", "weight": 2}], "requestedToCapacityRatio": {"shape": shape}}});
@@ -277,10 +383,18 @@ mod tests {
 
     #[test]
     fn requested_to_capacity_ratio_is_precise_to_one_percent() {
-        let node = node("n", json!({}), json!({}), json!({"cpu": "1", "memory": "1000", "pods": "9"}));
+        let node = node(
+            "n",
+            json!({}),
+            json!({}),
+            json!({"cpu": "1", "memory": "1000", "pods": "9"}),
+        );
         let shape = json!([{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]);
         let falling = json!([{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}]);
-        let (cpu, both) = (json!([{"name": "cpu"}]), json!([{"name": "cpu"}, {"name": "memory"}]));
+        let (cpu, both) = (
+            json!([{"name": "cpu"}]),
+            json!([{"name": "cpu"}, {"name": "memory"}]),
+        );
         let cases = [
             (550, 0, shape.clone(), cpu.clone(), 55),
             (550, 0, falling, cpu.clone(), 45),
@@ -291,29 +405,58 @@ mod tests {
         ];
         for (cpu, memory, shape, resources, want) in cases {
             let fit = fit(by_ratio(shape.clone(), resources));
-            let got = fit.score(&CycleState::default(), &asking("p", cpu, memory), &node, &Snapshot::default());
+            let got = fit.score(
+                &CycleState::default(),
+                &asking("p", cpu, memory),
+                &node,
+                &Snapshot::default(),
+            );
             assert_eq!(got, want, "{cpu} {memory} {shape}");
         }
     }
 
     #[test]
     fn shape_outside_its_range_is_an_error() {
-        for point in [json!({"utilization": 101, "score": 1}), json!({"utilization": 1, "score": 11})] {
-            assert!(Fit::new(&by_ratio(json!([point]), json!([{"name": "cpu"}])), &nothing()).is_err());
+        for point in [
+            json!({"utilization": 101, "score": 1}),
+            json!({"utilization": 1, "score": 11}),
+        ] {
+            assert!(
+                Fit::new(
+                    &by_ratio(json!([point]), json!([{"name": "cpu"}])),
+                    &nothing()
+                )
+                .is_err()
+            );
         }
     }
 
     #[test]
     fn node_update_helps_only_with_more_of_what_the_pod_wants() {
         let sized = |cpu: &str, memory: &str| {
-            Arc::new(node("n", json!({}), json!({}), json!({"cpu": cpu, "memory": memory, "pods": "9"})))
+            Arc::new(node(
+                "n",
+                json!({}),
+                json!({}),
+                json!({"cpu": cpu, "memory": memory, "pods": "9"}),
+            ))
         };
         let pod = asking("p", 1000, 0);
-        let cases =
-            [("1", "1Gi", "2", "1Gi", true), ("2", "1Gi", "2", "2Gi", false), ("100m", "1", "200m", "1", false)];
+        let cases = [
+            ("1", "1Gi", "2", "1Gi", true),
+            ("2", "1Gi", "2", "2Gi", false),
+            ("100m", "1", "200m", "1", false),
+        ];
         for (cpu, memory, new_cpu, new_memory, want) in cases {
-            let event = ClusterEvent::NodeUpdated { old: sized(cpu, memory), new: sized(new_cpu, new_memory) };
-            assert_eq!(fit(json!({})).hint(&pod, &event), want, "{cpu} {memory} -> {new_cpu} {new_memory}");
+            let event = ClusterEvent::NodeUpdated {
+                old: sized(cpu, memory),
+                new: sized(new_cpu, new_memory),
+            };
+            assert_eq!(
+                fit(json!({})).hint(&pod, &event),
+                want,
+                "{cpu} {memory} -> {new_cpu} {new_memory}"
+            );
         }
     }
 }

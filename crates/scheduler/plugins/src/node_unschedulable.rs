@@ -5,7 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Taint;
 use scheduler_framework::selector::any_tolerates;
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points, Rejection,
+    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points,
+    Rejection,
 };
 use serde_json::Value;
 
@@ -23,13 +24,19 @@ impl Plugin for NodeUnschedulable {
     }
 
     fn events(&self) -> &'static [EventKind] {
-        &[EventKind::NodeAdded, EventKind::NodeTaints, EventKind::PodUpdated]
+        &[
+            EventKind::NodeAdded,
+            EventKind::NodeTaints,
+            EventKind::PodUpdated,
+        ]
     }
 
     fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
         match event {
             ClusterEvent::NodeAdded(node) => !node.is_unschedulable(),
-            ClusterEvent::NodeUpdated { old, new } => old.is_unschedulable() && !new.is_unschedulable(),
+            ClusterEvent::NodeUpdated { old, new } => {
+                old.is_unschedulable() && !new.is_unschedulable()
+            }
             event => matches!(event, ClusterEvent::PodUpdated { .. }),
         }
     }
@@ -45,11 +52,17 @@ impl Filter for NodeUnschedulable {
             effect: "NoSchedule".to_owned(),
             ..Taint::default()
         };
-        let tolerations = pod.spec().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
+        let tolerations = pod
+            .spec()
+            .and_then(|spec| spec.tolerations.as_deref())
+            .unwrap_or_default();
         if any_tolerates(tolerations, &taint) {
             return Ok(());
         }
-        Err(Rejection::unresolvable(Self::NAME, "node(s) were unschedulable"))
+        Err(Rejection::unresolvable(
+            Self::NAME,
+            "node(s) were unschedulable",
+        ))
     }
 }
 
@@ -62,9 +75,15 @@ mod tests {
     #[test]
     fn cordons() {
         let cordoned = node("n", json!({}), json!({"unschedulable": true}), json!({}));
-        let check = |spec| NodeUnschedulable.filter(&CycleState::default(), &pod(spec), &cordoned).is_ok();
+        let check = |spec| {
+            NodeUnschedulable
+                .filter(&CycleState::default(), &pod(spec), &cordoned)
+                .is_ok()
+        };
         assert!(!check(json!({})));
         let key = "node.kubernetes.io/unschedulable";
-        assert!(check(json!({"tolerations": [{"key": key, "operator": "Exists"}]})));
+        assert!(check(
+            json!({"tolerations": [{"key": key, "operator": "Exists"}]})
+        ));
     }
 }

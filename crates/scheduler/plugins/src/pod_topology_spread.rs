@@ -1,7 +1,8 @@
 //! PodTopologySpread: spreads matching pods evenly over topology domains.
 //!
-//! The filter checks DoNotSchedule constraints against counts that PreFilter computed; ScheduleAnyway constraints,
-//! and the defaults for pods of a Service or ReplicaSet without constraints, only affect the score.
+//! The filter checks DoNotSchedule constraints against counts that PreFilter computed;
+//! ScheduleAnyway constraints, and the defaults for pods of a Service or ReplicaSet without
+//! constraints, only affect the score.
 
 mod constraint;
 mod memo;
@@ -11,8 +12,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, EventKind, Filter, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points, PreFilter,
-    PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
+    Cluster, ClusterEvent, CycleState, EventKind, Filter, MAX_NODE_SCORE, NodeInfo, Plugin,
+    PodInfo, Points, PreFilter, PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
 };
 use serde_json::Value;
 
@@ -22,7 +23,8 @@ use tally::Tally;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const TOO_SKEWED: &str = "node(s) didn't match pod topology spread constraints";
-const NO_LABEL: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
+const NO_LABEL: &str =
+    "node(s) didn't match pod topology spread constraints (missing required label)";
 
 #[derive(Clone)]
 struct Spread {
@@ -36,7 +38,11 @@ impl Spread {
     /// Returns the smallest number of pods in a domain.
     fn least(&self) -> i64 {
         let places = i64::try_from(self.counts.len()).unwrap_or(i64::MAX);
-        if places < self.constraint.min_domains { 0 } else { self.counts.least() }
+        if places < self.constraint.min_domains {
+            0
+        } else {
+            self.counts.least()
+        }
     }
 }
 
@@ -52,7 +58,11 @@ struct Scoring {
 
 impl Scoring {
     fn ignores(&self, node: &NodeInfo) -> bool {
-        self.needs_all && self.spreads.iter().any(|(constraint, _, _)| node.label(&constraint.key).is_none())
+        self.needs_all
+            && self
+                .spreads
+                .iter()
+                .any(|(constraint, _, _)| node.label(&constraint.key).is_none())
     }
 }
 
@@ -67,18 +77,29 @@ impl Plugin for PodTopologySpread {
     const NAME: &'static str = "PodTopologySpread";
 
     fn new(args: &Value, cluster: &Arc<dyn Cluster>) -> Result<Self, String> {
-        let given = args.get("defaultConstraints").filter(|value| !value.is_null());
+        let given = args
+            .get("defaultConstraints")
+            .filter(|value| !value.is_null());
         let listed = args.get("defaultingType").and_then(Value::as_str) == Some("List");
         let defaults = match given {
             None if listed => Some(Vec::new()),
             None => None,
             Some(list) => {
                 let list: Vec<k8s_openapi::api::core::v1::TopologySpreadConstraint> =
-                    serde_json::from_value(list.clone()).map_err(|error| format!("defaultConstraints: {error}"))?;
-                Some(list.iter().map(|constraint| Constraint::new(constraint, None)).collect())
+                    serde_json::from_value(list.clone())
+                        .map_err(|error| format!("defaultConstraints: {error}"))?;
+                Some(
+                    list.iter()
+                        .map(|constraint| Constraint::new(constraint, None))
+                        .collect(),
+                )
             }
         };
-        Ok(Self { cluster: Arc::clone(cluster), defaults, memo: Memo::default() })
+        Ok(Self {
+            cluster: Arc::clone(cluster),
+            defaults,
+            memo: Memo::default(),
+        })
     }
 
     fn extend(self: Arc<Self>, points: &mut Points) {
@@ -104,22 +125,28 @@ impl Plugin for PodTopologySpread {
     }
 
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
-        let any = |holds: &dyn Fn(&Constraint) -> bool| self.constraints(pod, Action::Forbid).0.iter().any(holds);
+        let any = |holds: &dyn Fn(&Constraint) -> bool| {
+            self.constraints(pod, Action::Forbid).0.iter().any(holds)
+        };
         match event {
             ClusterEvent::AssignedPodAdded(other) | ClusterEvent::AssignedPodDeleted(other) => {
                 // A deleted pod counted until its deletion was requested, so its labels decide.
-                other.namespace() == pod.namespace() && any(&|constraint| constraint.selects(other.labels()))
+                other.namespace() == pod.namespace()
+                    && any(&|constraint| constraint.selects(other.labels()))
             }
             ClusterEvent::AssignedPodUpdated { old, new } => {
-                let counted =
-                    |constraint: &Constraint| constraint.speaks_of(&old.pod) != constraint.speaks_of(&new.pod);
+                let counted = |constraint: &Constraint| {
+                    constraint.speaks_of(&old.pod) != constraint.speaks_of(&new.pod)
+                };
                 new.namespace() == pod.namespace() && any(&counted)
             }
             // A domain that disappears may have been the one with the fewest pods.
             ClusterEvent::NodeAdded(node) | ClusterEvent::NodeDeleted(node) => {
                 has_labels(node, &self.constraints(pod, Action::Forbid).0)
             }
-            ClusterEvent::NodeUpdated { old, new } => old.labels() != new.labels() || old.taints() != new.taints(),
+            ClusterEvent::NodeUpdated { old, new } => {
+                old.labels() != new.labels() || old.taints() != new.taints()
+            }
             ClusterEvent::PodUpdated { .. } => true,
             _ => false,
         }
@@ -129,23 +156,42 @@ impl Plugin for PodTopologySpread {
 impl PodTopologySpread {
     /// Returns the constraints with an action, and whether they are the pod's own.
     fn constraints(&self, pod: &PodInfo, action: Action) -> (Vec<Constraint>, bool) {
-        let given = pod.spec().and_then(|spec| spec.topology_spread_constraints.as_deref()).unwrap_or_default();
+        let given = pod
+            .spec()
+            .and_then(|spec| spec.topology_spread_constraints.as_deref())
+            .unwrap_or_default();
         if !given.is_empty() {
-            let all = given.iter().map(|constraint| Constraint::new(constraint, pod.labels()));
-            return (all.filter(|constraint| constraint.action == action).collect(), true);
+            let all = given
+                .iter()
+                .map(|constraint| Constraint::new(constraint, pod.labels()));
+            return (
+                all.filter(|constraint| constraint.action == action)
+                    .collect(),
+                true,
+            );
         }
         let defaults = match &self.defaults {
             Some(defaults) => defaults.clone(),
             None => {
-                vec![Constraint::default_for(HOSTNAME, 3), Constraint::default_for("topology.kubernetes.io/zone", 5)]
+                vec![
+                    Constraint::default_for(HOSTNAME, 3),
+                    Constraint::default_for("topology.kubernetes.io/zone", 5),
+                ]
             }
         };
-        let mut defaults: Vec<_> = defaults.into_iter().filter(|constraint| constraint.action == action).collect();
+        let mut defaults: Vec<_> = defaults
+            .into_iter()
+            .filter(|constraint| constraint.action == action)
+            .collect();
         if defaults.is_empty() {
             return (defaults, false);
         }
-        let Some(selector) = constraint::default_selector(pod, &*self.cluster) else { return (Vec::new(), false) };
-        defaults.iter_mut().for_each(|constraint| constraint.selector = Some(selector.clone()));
+        let Some(selector) = constraint::default_selector(pod, &*self.cluster) else {
+            return (Vec::new(), false);
+        };
+        defaults
+            .iter_mut()
+            .for_each(|constraint| constraint.selector = Some(selector.clone()));
         (defaults, false)
     }
 }
@@ -159,25 +205,50 @@ fn add(counts: &mut HashMap<String, i64>, place: &str, by: i64) {
 
 /// Returns whether a node has the labels of all constraints.
 fn has_labels(node: &NodeInfo, constraints: &[Constraint]) -> bool {
-    constraints.iter().all(|constraint| node.label(&constraint.key).is_some())
+    constraints
+        .iter()
+        .all(|constraint| node.label(&constraint.key).is_some())
 }
 
 impl PreFilter for PodTopologySpread {
-    fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, snapshot: &Snapshot) -> PreFilterOutcome {
+    fn pre_filter(
+        &self,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        snapshot: &Snapshot,
+    ) -> PreFilterOutcome {
         let (constraints, _) = self.constraints(pod, Action::Forbid);
         if constraints.is_empty() {
             return PreFilterOutcome::Skip;
         }
-        let labelled: Vec<bool> = snapshot.nodes.iter().map(|node| has_labels(node, &constraints)).collect();
+        let labelled: Vec<bool> = snapshot
+            .nodes
+            .iter()
+            .map(|node| has_labels(node, &constraints))
+            .collect();
         let spread = |constraint: Constraint| {
             let mut counts = HashMap::new();
             let pods = self.memo.count(&constraint, pod, snapshot);
-            let nodes = snapshot.nodes.iter().zip(pods).zip(&labelled).filter(|(_, labelled)| **labelled);
-            for ((node, count), _) in nodes.filter(|((node, _), _)| constraint.includes(pod, node)) {
-                add(&mut counts, node.label(&constraint.key).unwrap_or_default(), count);
+            let nodes = snapshot
+                .nodes
+                .iter()
+                .zip(pods)
+                .zip(&labelled)
+                .filter(|(_, labelled)| **labelled);
+            for ((node, count), _) in nodes.filter(|((node, _), _)| constraint.includes(pod, node))
+            {
+                add(
+                    &mut counts,
+                    node.label(&constraint.key).unwrap_or_default(),
+                    count,
+                );
             }
             let own = i64::from(constraint.selects(pod.labels()));
-            Spread { constraint, counts: Tally::new(counts), own }
+            Spread {
+                constraint,
+                counts: Tally::new(counts),
+                own,
+            }
         };
         state.put(Forbidding(constraints.into_iter().map(spread).collect()));
         PreFilterOutcome::All
@@ -187,18 +258,30 @@ impl PreFilter for PodTopologySpread {
         change(state, pod, added, node, 1);
     }
 
-    fn remove_pod(&self, state: &mut CycleState, pod: &PodInfo, removed: &PodInfo, node: &NodeInfo) {
+    fn remove_pod(
+        &self,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        removed: &PodInfo,
+        node: &NodeInfo,
+    ) {
         change(state, pod, removed, node, -1);
     }
 }
 
 fn change(state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
-    let Some(Forbidding(spreads)) = state.get_mut::<Forbidding>() else { return };
-    if spreads.iter().any(|spread| node.label(&spread.constraint.key).is_none()) {
+    let Some(Forbidding(spreads)) = state.get_mut::<Forbidding>() else {
+        return;
+    };
+    if spreads
+        .iter()
+        .any(|spread| node.label(&spread.constraint.key).is_none())
+    {
         return;
     }
     for spread in spreads.iter_mut() {
-        let counts = other.namespace() == pod.namespace() && spread.constraint.speaks_of(&other.pod);
+        let counts =
+            other.namespace() == pod.namespace() && spread.constraint.speaks_of(&other.pod);
         if counts && spread.constraint.includes(pod, node) {
             let value = node.label(&spread.constraint.key).unwrap_or_default();
             spread.counts.add(value, by);
@@ -208,7 +291,9 @@ fn change(state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &NodeInf
 
 impl Filter for PodTopologySpread {
     fn filter(&self, state: &CycleState, _: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-        let Some(Forbidding(spreads)) = state.get::<Forbidding>() else { return Ok(()) };
+        let Some(Forbidding(spreads)) = state.get::<Forbidding>() else {
+            return Ok(());
+        };
         for spread in spreads {
             let Some(value) = node.label(&spread.constraint.key) else {
                 return Err(Rejection::unresolvable(Self::NAME, NO_LABEL));
@@ -222,21 +307,40 @@ impl Filter for PodTopologySpread {
 }
 
 impl PreScore for PodTopologySpread {
-    fn pre_score(&self, state: &mut CycleState, pod: &PodInfo, nodes: &[Arc<NodeInfo>], snapshot: &Snapshot) -> bool {
+    fn pre_score(
+        &self,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        nodes: &[Arc<NodeInfo>],
+        snapshot: &Snapshot,
+    ) -> bool {
         let (constraints, needs_all) = self.constraints(pod, Action::Score);
         if constraints.is_empty() {
             return false;
         }
-        let scored: Vec<_> = nodes.iter().filter(|node| !needs_all || has_labels(node, &constraints)).collect();
+        let scored: Vec<_> = nodes
+            .iter()
+            .filter(|node| !needs_all || has_labels(node, &constraints))
+            .collect();
         let spread = |constraint: Constraint| {
             let mut counts: HashMap<String, i64> = HashMap::new();
             for value in scored.iter().filter_map(|node| node.label(&constraint.key)) {
                 add(&mut counts, value, 0);
             }
             let pods = self.memo.count(&constraint, pod, snapshot);
-            for (node, pods) in snapshot.nodes.iter().zip(pods).filter(|(_, pods)| *pods > 0) {
-                let counted = (!needs_all || has_labels(node, &constraints)) && constraint.includes(pod, node);
-                if counted && let Some(count) = node.label(&constraint.key).and_then(|value| counts.get_mut(value)) {
+            for (node, pods) in snapshot
+                .nodes
+                .iter()
+                .zip(pods)
+                .filter(|(_, pods)| *pods > 0)
+            {
+                let counted = (!needs_all || has_labels(node, &constraints))
+                    && constraint.includes(pod, node);
+                if counted
+                    && let Some(count) = node
+                        .label(&constraint.key)
+                        .and_then(|value| counts.get_mut(value))
+                {
                     *count += pods;
                 }
             }
@@ -251,17 +355,39 @@ impl PreScore for PodTopologySpread {
 
 impl Score for PodTopologySpread {
     fn score(&self, state: &CycleState, _: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
-        let Some(scoring) = state.get::<Scoring>() else { return 0 };
-        let each = scoring.spreads.iter().filter_map(|(constraint, counts, weight)| {
-            let count = counts.get(node.label(&constraint.key)?).copied().unwrap_or(0);
-            Some(count as f64 * weight + (constraint.max_skew - 1) as f64)
-        });
+        let Some(scoring) = state.get::<Scoring>() else {
+            return 0;
+        };
+        let each = scoring
+            .spreads
+            .iter()
+            .filter_map(|(constraint, counts, weight)| {
+                let count = counts
+                    .get(node.label(&constraint.key)?)
+                    .copied()
+                    .unwrap_or(0);
+                Some(count as f64 * weight + (constraint.max_skew - 1) as f64)
+            });
         each.sum::<f64>().round() as i64
     }
 
-    fn normalize(&self, state: &CycleState, _: &PodInfo, nodes: &[Arc<NodeInfo>], scores: &mut [i64]) {
-        let Some(scoring) = state.get::<Scoring>() else { return };
-        let taking_part = || nodes.iter().enumerate().filter(|(_, node)| !scoring.ignores(node)).map(|(at, _)| at);
+    fn normalize(
+        &self,
+        state: &CycleState,
+        _: &PodInfo,
+        nodes: &[Arc<NodeInfo>],
+        scores: &mut [i64],
+    ) {
+        let Some(scoring) = state.get::<Scoring>() else {
+            return;
+        };
+        let taking_part = || {
+            nodes
+                .iter()
+                .enumerate()
+                .filter(|(_, node)| !scoring.ignores(node))
+                .map(|(at, _)| at)
+        };
         let values = || taking_part().filter_map(|at| scores.get(at).copied());
         let (least, most) = (values().min().unwrap_or(0), values().max().unwrap_or(0));
         let part: std::collections::HashSet<usize> = taking_part().collect();
@@ -292,7 +418,11 @@ mod tests {
         for (key, value) in rule.as_object().unwrap() {
             base[key] = value.clone();
         }
-        named("p", json!({"g": "g"}), json!({"topologySpreadConstraints": [base]}))
+        named(
+            "p",
+            json!({"g": "g"}),
+            json!({"topologySpreadConstraints": [base]}),
+        )
     }
 
     /// Builds zones with these numbers of pods, and a node without a zone.
@@ -303,7 +433,11 @@ mod tests {
                 json!({"zone": format!("z{at}"), "kubernetes.io/hostname": format!("n{at}")}),
             );
             for i in 0..*count {
-                node.add_pod(Arc::new(named(&format!("{at}-{i}"), json!({"g": "g"}), json!({}))));
+                node.add_pod(Arc::new(named(
+                    &format!("{at}-{i}"),
+                    json!({"g": "g"}),
+                    json!({}),
+                )));
             }
             node
         };
@@ -318,12 +452,27 @@ mod tests {
             (json!({}), vec![1, 0], vec![false, true, false]),
             (json!({}), vec![1, 1], vec![true, true, false]),
             (json!({"maxSkew": 2}), vec![1, 0], vec![true, true, false]),
-            (json!({"minDomains": 3}), vec![1, 1], vec![false, false, false]),
-            (json!({"labelSelector": {"matchLabels": {"g": "other"}}}), vec![5, 0], vec![true, true, false]),
+            (
+                json!({"minDomains": 3}),
+                vec![1, 1],
+                vec![false, false, false],
+            ),
+            (
+                json!({"labelSelector": {"matchLabels": {"g": "other"}}}),
+                vec![5, 0],
+                vec![true, true, false],
+            ),
         ];
         for (rule, counts, want) in cases {
-            let (pod, snapshot, mut state) = (spreading(rule.clone()), zones(&counts), CycleState::default());
-            assert!(matches!(plugin().pre_filter(&mut state, &pod, &snapshot), PreFilterOutcome::All));
+            let (pod, snapshot, mut state) = (
+                spreading(rule.clone()),
+                zones(&counts),
+                CycleState::default(),
+            );
+            assert!(matches!(
+                plugin().pre_filter(&mut state, &pod, &snapshot),
+                PreFilterOutcome::All
+            ));
             let check = |node: &Arc<NodeInfo>| plugin().filter(&state, &pod, node).is_ok();
             let got: Vec<bool> = snapshot.nodes.iter().map(check).collect();
             assert_eq!(got, want, "{rule} over {counts:?}");
@@ -337,12 +486,36 @@ mod tests {
         let node = |labels: Value| Arc::new(labelled("n", labels));
         let zone = || json!({"zone": "a"});
         let cases = [
-            (ClusterEvent::AssignedPodUpdated { old: pod("g"), new: pod("h") }, true),
-            (ClusterEvent::AssignedPodUpdated { old: pod("h"), new: pod("h") }, false),
+            (
+                ClusterEvent::AssignedPodUpdated {
+                    old: pod("g"),
+                    new: pod("h"),
+                },
+                true,
+            ),
+            (
+                ClusterEvent::AssignedPodUpdated {
+                    old: pod("h"),
+                    new: pod("h"),
+                },
+                false,
+            ),
             (ClusterEvent::NodeDeleted(node(zone())), true),
             (ClusterEvent::NodeDeleted(node(json!({}))), false),
-            (ClusterEvent::NodeUpdated { old: node(zone()), new: node(zone()) }, false),
-            (ClusterEvent::NodeUpdated { old: node(json!({})), new: node(zone()) }, true),
+            (
+                ClusterEvent::NodeUpdated {
+                    old: node(zone()),
+                    new: node(zone()),
+                },
+                false,
+            ),
+            (
+                ClusterEvent::NodeUpdated {
+                    old: node(json!({})),
+                    new: node(zone()),
+                },
+                true,
+            ),
         ];
         for (event, want) in cases {
             assert_eq!(plugin().hint(&waiting, &event), want, "{event:?}");

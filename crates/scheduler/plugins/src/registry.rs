@@ -35,10 +35,14 @@ fn entry<P: Plugin>() -> Entry {
         points.add(P::new(args, cluster)?);
         Ok(())
     };
-    Entry { name: P::NAME, make }
+    Entry {
+        name: P::NAME,
+        make,
+    }
 }
 
-/// Returns all plugins except those that need a client (`DefaultBinder`), in upstream's default order.
+/// Returns all plugins except those that need a client (`DefaultBinder`), in upstream's default
+/// order.
 pub fn registry() -> Vec<Entry> {
     vec![
         entry::<SchedulingGates>(),
@@ -66,5 +70,8 @@ pub fn defaults() -> Vec<(&'static str, i64)> {
         _ => 1,
     };
     let names = registry().into_iter().map(|entry| entry.name);
-    names.chain([crate::DefaultBinder::NAME]).map(|name| (name, weight(name))).collect()
+    names
+        .chain([crate::DefaultBinder::NAME])
+        .map(|name| (name, weight(name)))
+        .collect()
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use scheduler_framework::{Cluster, ClusterEvent, EventKind, Plugin, PodInfo, Points, PreEnqueue, Rejection};
+use scheduler_framework::{
+    Cluster, ClusterEvent, EventKind, Plugin, PodInfo, Points, PreEnqueue, Rejection,
+};
 use serde_json::Value;
 
 pub(crate) struct SchedulingGates;
@@ -48,8 +50,13 @@ mod tests {
     #[test]
     fn gates_hold_back() {
         assert!(SchedulingGates.pre_enqueue(&pod(json!({}))).is_none());
-        let held = SchedulingGates.pre_enqueue(&pod(json!({"schedulingGates": [{"name": "a"}, {"name": "b"}]})));
+        let held = SchedulingGates.pre_enqueue(&pod(
+            json!({"schedulingGates": [{"name": "a"}, {"name": "b"}]}),
+        ));
         let reasons = held.map(|rejection| rejection.reasons.join(""));
-        assert_eq!(reasons.as_deref(), Some("waiting for scheduling gates: [a b]"));
+        assert_eq!(
+            reasons.as_deref(),
+            Some("waiting for scheduling gates: [a b]")
+        );
     }
 }

@@ -11,7 +11,11 @@ pub(crate) fn normalize(scores: &mut [i64], reverse: bool) {
             0 => 0,
             most => {
                 let scaled = *score * MAX_NODE_SCORE / most;
-                if reverse { MAX_NODE_SCORE - scaled } else { scaled }
+                if reverse {
+                    MAX_NODE_SCORE - scaled
+                } else {
+                    scaled
+                }
             }
         };
     }

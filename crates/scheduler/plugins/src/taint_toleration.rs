@@ -1,11 +1,13 @@
-//! TaintToleration: rejects nodes with taints that the pod does not tolerate; PreferNoSchedule lowers the score.
+//! TaintToleration: rejects nodes with taints that the pod does not tolerate; PreferNoSchedule
+//! lowers the score.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use scheduler_framework::selector::{any_tolerates, tolerates};
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points, Rejection, Score, Snapshot,
+    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points,
+    Rejection, Score, Snapshot,
 };
 use serde_json::Value;
 
@@ -14,12 +16,17 @@ use crate::score::normalize;
 pub(crate) struct TaintToleration;
 
 fn tolerations(pod: &PodInfo) -> &[Toleration] {
-    pod.spec().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default()
+    pod.spec()
+        .and_then(|spec| spec.tolerations.as_deref())
+        .unwrap_or_default()
 }
 
 fn untolerated<'a>(pod: &PodInfo, taints: &'a [Taint]) -> Option<&'a Taint> {
     let forbids = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
-    taints.iter().filter(forbids).find(|taint| !any_tolerates(tolerations(pod), taint))
+    taints
+        .iter()
+        .filter(forbids)
+        .find(|taint| !any_tolerates(tolerations(pod), taint))
 }
 
 impl Plugin for TaintToleration {
@@ -35,7 +42,11 @@ impl Plugin for TaintToleration {
     }
 
     fn events(&self) -> &'static [EventKind] {
-        &[EventKind::NodeAdded, EventKind::NodeTaints, EventKind::PodUpdated]
+        &[
+            EventKind::NodeAdded,
+            EventKind::NodeTaints,
+            EventKind::PodUpdated,
+        ]
     }
 
     fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
@@ -53,19 +64,34 @@ impl Filter for TaintToleration {
     fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
         match untolerated(pod, node.taints()) {
             None => Ok(()),
-            Some(_) => Err(Rejection::unresolvable(Self::NAME, "node(s) had untolerated taint(s)")),
+            Some(_) => Err(Rejection::unresolvable(
+                Self::NAME,
+                "node(s) had untolerated taint(s)",
+            )),
         }
     }
 }
 
 impl Score for TaintToleration {
-    /// Returns the number of PreferNoSchedule taints that the pod does not tolerate; normalization reverses it.
+    /// Returns the number of PreferNoSchedule taints that the pod does not tolerate; normalization
+    /// reverses it.
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
         let soft = |toleration: &&Toleration| {
-            toleration.effect.as_deref().is_none_or(|effect| matches!(effect, "" | "PreferNoSchedule"))
+            toleration
+                .effect
+                .as_deref()
+                .is_none_or(|effect| matches!(effect, "" | "PreferNoSchedule"))
         };
-        let tolerated = |taint: &Taint| tolerations(pod).iter().filter(soft).any(|known| tolerates(known, taint));
-        let taints = node.taints().iter().filter(|taint| taint.effect == "PreferNoSchedule");
+        let tolerated = |taint: &Taint| {
+            tolerations(pod)
+                .iter()
+                .filter(soft)
+                .any(|known| tolerates(known, taint))
+        };
+        let taints = node
+            .taints()
+            .iter()
+            .filter(|taint| taint.effect == "PreferNoSchedule");
         i64::try_from(taints.filter(|taint| !tolerated(taint)).count()).unwrap_or(i64::MAX)
     }
 
@@ -83,7 +109,12 @@ mod tests {
     #[test]
     fn taints() {
         let tainted = |effect: &str| {
-            node("n", json!({}), json!({"taints": [{"key": "k", "value": "v", "effect": effect}]}), json!({}))
+            node(
+                "n",
+                json!({}),
+                json!({"taints": [{"key": "k", "value": "v", "effect": effect}]}),
+                json!({}),
+            )
         };
         let tolerating = json!({"tolerations": [{"key": "k", "value": "v"}]});
         let cases = [

@@ -26,13 +26,16 @@ pub(crate) fn named(name: &str, labels: Value, mut spec: Value) -> PodInfo {
 /// Builds a pod that requests CPU (thousandths) and memory (bytes).
 pub(crate) fn asking(name: &str, cpu: i64, memory: i64) -> PodInfo {
     let requests = json!({"cpu": format!("{cpu}m"), "memory": memory.to_string()});
-    named(name, json!({}), json!({"containers": [{"name": "c", "resources": {"requests": requests}}]}))
+    named(
+        name,
+        json!({}),
+        json!({"containers": [{"name": "c", "resources": {"requests": requests}}]}),
+    )
 }
 
 /// Builds a node with labels, spec and allocatable.
 pub(crate) fn node(name: &str, labels: Value, spec: Value, allocatable: Value) -> NodeInfo {
-    let object =
-        json!({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"allocatable": allocatable}});
+    let object = json!({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"allocatable": allocatable}});
     let mut info = NodeInfo::new(name);
     info.set_node(Arc::new(serde_json::from_value(object).unwrap()));
     info
@@ -40,7 +43,12 @@ pub(crate) fn node(name: &str, labels: Value, spec: Value, allocatable: Value) -
 
 /// Builds a node with labels only, and room for 110 pods.
 pub(crate) fn labelled(name: &str, labels: Value) -> NodeInfo {
-    node(name, labels, json!({}), json!({"cpu": "4", "memory": "4Gi", "pods": "110"}))
+    node(
+        name,
+        labels,
+        json!({}),
+        json!({"cpu": "4", "memory": "4Gi", "pods": "110"}),
+    )
 }
 
 /// An empty cluster.

@@ -36,17 +36,29 @@ pub fn measure(options: &Options) -> anyhow::Result<Value> {
     let mut row = |what: &str, size: usize, took: Duration| rows.add_time(what, size, took);
     for &n in &options.nodes {
         row("subnets for all nodes", n, subnets(n)?);
-        row("subnet for the last node, by scan", n, last_subnet_by_scan(n)?);
+        row(
+            "subnet for the last node, by scan",
+            n,
+            last_subnet_by_scan(n)?,
+        );
         row("one DaemonSet pass", n, daemon_pass(n)?);
         row("one Service pass, slices unchanged", n, service_pass(n)?);
     }
     for &n in &options.pods {
         row("owner checks after deletions", n, owner_checks(n));
         if n <= 10_000 {
-            row("owner checks after deletions, by scan", n, owner_checks_by_scan(n));
+            row(
+                "owner checks after deletions, by scan",
+                n,
+                owner_checks_by_scan(n),
+            );
         }
         row("one indexed Job pass, 500 pods to make", n, job_pass(n)?);
-        row("a new PersistentVolume, with the passes that it causes", n, new_volume(n)?);
+        row(
+            "a new PersistentVolume, with the passes that it causes",
+            n,
+            new_volume(n)?,
+        );
     }
     Ok(rows.into_json())
 }
@@ -58,7 +70,10 @@ fn time<T>(work: impl FnOnce() -> T) -> Duration {
 }
 
 fn range() -> anyhow::Result<Range> {
-    Ok(Range { cluster: "10.0.0.0/8".parse()?, mask: 24 })
+    Ok(Range {
+        cluster: "10.0.0.0/8".parse()?,
+        mask: 24,
+    })
 }
 
 fn subnets(count: usize) -> anyhow::Result<Duration> {
@@ -78,7 +93,10 @@ fn last_subnet_by_scan(count: usize) -> anyhow::Result<Duration> {
     let taken: HashSet<IpNet> = cluster.subnets(mask)?.take(count - 1).collect();
     Ok(time(|| {
         let free = |net: &IpNet| !taken.iter().any(|t| t.contains(net) || net.contains(t));
-        cluster.subnets(mask).ok().and_then(|mut all| all.find(free))
+        cluster
+            .subnets(mask)
+            .ok()
+            .and_then(|mut all| all.find(free))
     }))
 }
 
@@ -86,26 +104,37 @@ fn objects<K: serde::de::DeserializeOwned>(
     count: usize,
     tree: impl Fn(usize) -> Value,
 ) -> Result<Vec<Arc<K>>, serde_json::Error> {
-    (0..count).map(|i| serde_json::from_value(tree(i)).map(Arc::new)).collect()
+    (0..count)
+        .map(|i| serde_json::from_value(tree(i)).map(Arc::new))
+        .collect()
 }
 
 fn daemon_pass(count: usize) -> anyhow::Result<Duration> {
-    let set: DaemonSet = serde_json::from_value(json!({"metadata": {"name": "d", "namespace": "n", "uid": "d"},
+    let set: DaemonSet = serde_json::from_value(
+        json!({"metadata": {"name": "d", "namespace": "n", "uid": "d"},
         "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": {"metadata": {"labels": {"app": "d"}},
-            "spec": {"containers": [{"name": "c", "image": "i"}]}}}}))?;
-    let nodes = objects::<Node>(count, |i| json!({"metadata": {"name": format!("node-{i}"), "uid": i.to_string()}}))?;
+            "spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
+    )?;
+    let nodes = objects::<Node>(
+        count,
+        |i| json!({"metadata": {"name": format!("node-{i}"), "uid": i.to_string()}}),
+    )?;
     let pods = objects::<Pod>(count, |i| {
         json!({"metadata": {"name": format!("d-{i}"), "namespace": "n", "uid": format!("p{i}"), "labels": {"app": "d"},
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": true}]},
             "spec": {"nodeName": format!("node-{i}"), "containers": []}, "status": {"phase": "Running"}})
     })?;
     let now = "2026-01-01T00:00:00Z".parse()?;
-    Ok(time(|| controllers_workloads::daemonset::reconcile(&set, &pods, &nodes, &[], now)))
+    Ok(time(|| {
+        controllers_workloads::daemonset::reconcile(&set, &pods, &nodes, &[], now)
+    }))
 }
 
 fn service_pass(count: usize) -> anyhow::Result<Duration> {
-    let service: Service = serde_json::from_value(json!({"metadata": {"name": "s", "namespace": "n", "uid": "s"},
-        "spec": {"selector": {"app": "s"}, "ipFamilies": ["IPv4"], "ports": [{"port": 80}]}}))?;
+    let service: Service = serde_json::from_value(
+        json!({"metadata": {"name": "s", "namespace": "n", "uid": "s"},
+        "spec": {"selector": {"app": "s"}, "ipFamilies": ["IPv4"], "ports": [{"port": 80}]}}),
+    )?;
     let pods = objects::<Pod>(count, |i| {
         json!({"metadata": {"name": format!("s-{i}"), "namespace": "n", "uid": format!("p{i}"), "labels": {"app": "s"}},
             "spec": {"nodeName": format!("node-{i}"), "containers": []}, "status": {"phase": "Running",
@@ -113,13 +142,19 @@ fn service_pass(count: usize) -> anyhow::Result<Duration> {
     })?;
     let zone = |_: &str| Some("z".to_owned());
     let made = controllers_network::slicing::reconcile(&service, &pods, &zone, &[]);
-    let slices = made.iter().filter_map(controllers_runtime::Action::as_write).enumerate().map(|(i, write)| {
-        let mut slice: EndpointSlice = serde_json::from_value(write.body.clone())?;
-        slice.metadata.name = Some(format!("s-{i}"));
-        Ok(Arc::new(slice))
-    });
+    let slices = made
+        .iter()
+        .filter_map(controllers_runtime::Action::as_write)
+        .enumerate()
+        .map(|(i, write)| {
+            let mut slice: EndpointSlice = serde_json::from_value(write.body.clone())?;
+            slice.metadata.name = Some(format!("s-{i}"));
+            Ok(Arc::new(slice))
+        });
     let slices = slices.collect::<Result<Vec<_>, serde_json::Error>>()?;
-    Ok(time(|| controllers_network::slicing::reconcile(&service, &pods, &zone, &slices)))
+    Ok(time(|| {
+        controllers_network::slicing::reconcile(&service, &pods, &zone, &slices)
+    }))
 }
 
 fn owner_checks(count: usize) -> Duration {
@@ -146,13 +181,17 @@ fn owner_checks_by_scan(count: usize) -> Duration {
 
 fn job_pass(completions: usize) -> anyhow::Result<Duration> {
     let done = completions / 2;
-    let job: Job = serde_json::from_value(json!({"metadata": {"name": "j", "namespace": "n", "uid": "j"},
+    let job: Job = serde_json::from_value(
+        json!({"metadata": {"name": "j", "namespace": "n", "uid": "j"},
         "spec": {"completionMode": "Indexed", "completions": completions, "parallelism": 500, "backoffLimitPerIndex": 1,
             "selector": {"matchLabels": {"job": "j"}}, "template": {"metadata": {"labels": {"job": "j"}},
             "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
-        "status": {"startTime": "2026-01-01T00:00:00Z", "succeeded": done, "completedIndexes": format!("0-{}", done - 1)}}))?;
+        "status": {"startTime": "2026-01-01T00:00:00Z", "succeeded": done, "completedIndexes": format!("0-{}", done - 1)}}),
+    )?;
     let now = "2026-01-01T00:00:00Z".parse()?;
-    Ok(time(|| controllers_workloads::job::reconcile(&job, &[], now)))
+    Ok(time(|| {
+        controllers_workloads::job::reconcile(&job, &[], now)
+    }))
 }
 
 /// A volume that fits 10 of 20 open claims, beside `count` claims that are bound.
@@ -167,14 +206,34 @@ fn new_volume(count: usize) -> anyhow::Result<Duration> {
                 "resources": {"requests": {"storage": "1Gi"}}}})
     };
     let bound = |i: usize| claim(&format!("c{i}"), "c", json!(format!("v{i}")), "Bound");
-    let open =
-        |i: usize| claim(&format!("open-{i}"), if i.is_multiple_of(2) { "c" } else { "d" }, Value::Null, "Pending");
-    let claims = (0..count).map(bound).chain((0..20).map(open)).map(serde_json::from_value);
-    let owner = |i: usize| json!({"namespace": "n", "name": format!("c{i}"), "uid": format!("c{i}")});
-    let volumes = (0..count).map(|i| volume(&format!("v{i}"), owner(i))).chain([volume("new", Value::Null)]);
-    let volumes = volumes.map(serde_json::from_value).collect::<Result<Vec<PersistentVolume>, _>>()?;
+    let open = |i: usize| {
+        claim(
+            &format!("open-{i}"),
+            if i.is_multiple_of(2) { "c" } else { "d" },
+            Value::Null,
+            "Pending",
+        )
+    };
+    let claims = (0..count)
+        .map(bound)
+        .chain((0..20).map(open))
+        .map(serde_json::from_value);
+    let owner =
+        |i: usize| json!({"namespace": "n", "name": format!("c{i}"), "uid": format!("c{i}")});
+    let volumes = (0..count)
+        .map(|i| volume(&format!("v{i}"), owner(i)))
+        .chain([volume("new", Value::Null)]);
+    let volumes = volumes
+        .map(serde_json::from_value)
+        .collect::<Result<Vec<PersistentVolume>, _>>()?;
     let new: PersistentVolume = serde_json::from_value(volume("new", Value::Null))?;
     let binder = Binder::fixed(claims.collect::<Result<_, _>>()?, volumes, Vec::new());
     let now = "2026-01-01T00:00:00Z".parse()?;
-    Ok(time(|| binder.keys_woken_by(&new).iter().map(|key| binder.reconcile(key, now).len()).sum::<usize>()))
+    Ok(time(|| {
+        binder
+            .keys_woken_by(&new)
+            .iter()
+            .map(|key| binder.reconcile(key, now).len())
+            .sum::<usize>()
+    }))
 }

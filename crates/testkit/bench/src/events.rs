@@ -22,7 +22,11 @@ pub struct Options {
 /// Runs all measurements.
 pub async fn measure(options: &Options) -> anyhow::Result<Value> {
     let store = vec![format!("--engine={}", options.engine)];
-    let plane = ControlPlane::start_with(Parts { store, ..Parts::default() }).await;
+    let plane = ControlPlane::start_with(Parts {
+        store,
+        ..Parts::default()
+    })
+    .await;
     let client = Client::new(Config::from_kubeconfig(plane.kubeconfig("admin"))?);
     let api = client.namespaced::<Event>("default");
     let mut rows = Rows::default();
@@ -30,11 +34,21 @@ pub async fn measure(options: &Options) -> anyhow::Result<Value> {
         let before = api.count().await?;
         let recorder = Recorder::new(client.clone(), format!("burst-of-{size}"), "");
         let begun = Instant::now();
-        (0..size).for_each(|i| recorder.normal(&pod(size, i), "Scheduled", format!("Successfully assigned pod {i}")));
+        (0..size).for_each(|i| {
+            recorder.normal(
+                &pod(size, i),
+                "Scheduled",
+                format!("Successfully assigned pod {i}"),
+            )
+        });
         let (written, took) = wait_until_still(&api, begun).await?;
         let written = written - before;
         rows.add_count("events written of a burst", size, written as u64);
-        rows.add_count("events written per second", size, (written as f64 / took.as_secs_f64()).round() as u64);
+        rows.add_count(
+            "events written per second",
+            size,
+            (written as f64 / took.as_secs_f64()).round() as u64,
+        );
     }
     Ok(rows.into_json())
 }

@@ -1,5 +1,5 @@
-//! Figures of a running cluster, pod start against the runtime's own floor, of decisions at the size of large clusters,
-//! and of single components. Prints one JSON value.
+//! Figures of a running cluster, pod start against the runtime's own floor, of decisions at the
+//! size of large clusters, and of single components. Prints one JSON value.
 #![allow(clippy::print_stdout)]
 
 mod controllers;
@@ -15,7 +15,10 @@ mod stats;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(version, about = "Measures pod start, decisions in large clusters, and single components")]
+#[command(
+    version,
+    about = "Measures pod start, decisions in large clusters, and single components"
+)]
 struct Arguments {
     #[command(subcommand)]
     what: What,
@@ -35,7 +38,8 @@ enum What {
     Requests(requests::Options),
     /// Events that reach an API server in this process
     Events(events::Options),
-    /// Calls of the runtime for each container, and delays by blocking work, with a kubelet in this process
+    /// Calls of the runtime for each container, and delays by blocking work, with a kubelet in this
+    /// process
     Node(node::Options),
 }
 

@@ -36,10 +36,23 @@ pub async fn measure(options: &Options) -> anyhow::Result<Value> {
     }
     let path = folder.path().to_owned();
     // A runtime can't be made, nor waited for, on a thread of another one.
-    let delays = move || Ok::<_, anyhow::Error>([longest_delay(&path, &[])?, longest_delay(&path, &["a", "b"])?]);
+    let delays = move || {
+        Ok::<_, anyhow::Error>([
+            longest_delay(&path, &[])?,
+            longest_delay(&path, &["a", "b"])?,
+        ])
+    };
     let [alone, beside] = tokio::task::spawn_blocking(delays).await??;
-    rows.add_time("longest delay of a task every 10 ms on two threads, nothing else", 0, alone);
-    rows.add_time("longest delay of a task every 10 ms on two threads, two trees measured", options.files, beside);
+    rows.add_time(
+        "longest delay of a task every 10 ms on two threads, nothing else",
+        0,
+        alone,
+    );
+    rows.add_time(
+        "longest delay of a task every 10 ms on two threads, two trees measured",
+        options.files,
+        beside,
+    );
     Ok(rows.into_json())
 }
 
@@ -61,7 +74,11 @@ async fn calls_of_starts(pods: usize) -> anyhow::Result<u64> {
     let settings = node_kubelet::settings(&node_kubelet::Flags::try_parse_from(words)?)?;
     let runtime = FakeRuntime::start(&settings.root_dir).await?;
     let stop = CancellationToken::new();
-    let kubelet = async { node_kubelet::run(settings, runtime.endpoint(), stop.clone()).await.context("the kubelet") };
+    let kubelet = async {
+        node_kubelet::run(settings, runtime.endpoint(), stop.clone())
+            .await
+            .context("the kubelet")
+    };
     let starts = async {
         let before = wait_until_still(&runtime).await;
         for i in 0..pods {
@@ -96,9 +113,21 @@ async fn wait_until_still(runtime: &FakeRuntime) -> u64 {
 /// Waits until `count` containers have written their first line.
 async fn wait_for_start(root: &Path, count: usize) -> anyhow::Result<()> {
     let begun = Instant::now();
-    let logs = || std::fs::read_dir(root.join("logs")).into_iter().flatten().flatten();
-    while logs().filter(|pod| pod.path().join("c/0.log").exists()).count() < count {
-        ensure!(begun.elapsed() < Duration::from_secs(30), "container {count} did not start within 30 s");
+    let logs = || {
+        std::fs::read_dir(root.join("logs"))
+            .into_iter()
+            .flatten()
+            .flatten()
+    };
+    while logs()
+        .filter(|pod| pod.path().join("c/0.log").exists())
+        .count()
+        < count
+    {
+        ensure!(
+            begun.elapsed() < Duration::from_secs(30),
+            "container {count} did not start within 30 s"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
@@ -115,14 +144,18 @@ fn fill(tree: &Path, files: usize) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Runs a task that wakes every 10 ms on a runtime of two threads, and then measures the trees on it. Returns the
-/// longest delay until all are measured, at least of one second.
+/// Runs a task that wakes every 10 ms on a runtime of two threads, and then measures the trees on
+/// it. Returns the longest delay until all are measured, at least of one second.
 fn longest_delay(folder: &Path, trees: &[&str]) -> anyhow::Result<Duration> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()?;
     let left = Arc::new(AtomicUsize::new(trees.len()));
     let (ready, wait) = std::sync::mpsc::channel();
     let ticks = runtime.spawn(tick(Arc::clone(&left), ready));
-    // The caller's own thread starts the walks: both threads of the runtime are free for them, and the task runs.
+    // The caller's own thread starts the walks: both threads of the runtime are free for them, and
+    // the task runs.
     wait.recv()?;
     for tree in trees {
         let (tree, left) = (folder.join(tree), Arc::clone(&left));

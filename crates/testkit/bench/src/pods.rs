@@ -35,7 +35,8 @@ pub async fn measure(options: &Options) -> anyhow::Result<Value> {
     let api = client.namespaced::<Pod>("default");
     let result = tokio::time::timeout(Duration::from_secs(300), run(&api, options)).await;
     let none_left = DeleteParams::background().grace_period(0);
-    api.delete_collection(&none_left, &ListParams::new().labels(LABEL)).await?;
+    api.delete_collection(&none_left, &ListParams::new().labels(LABEL))
+        .await?;
     result.context("the pods did not run within five minutes")?
 }
 
@@ -48,9 +49,14 @@ async fn run(api: &Api<Pod>, options: &Options) -> anyhow::Result<Value> {
     let mut took = Vec::new();
     let wave = if options.together { options.count } else { 1 };
     for first in (0..options.count).step_by(wave) {
-        let names: Vec<String> = (first..first + wave).map(|i| format!("bench-{i}")).collect();
+        let names: Vec<String> = (first..first + wave)
+            .map(|i| format!("bench-{i}"))
+            .collect();
         posted.extend(names.iter().map(|n| (n.clone(), Instant::now())));
-        let pods = names.iter().map(|name| pod(name, &options.image)).collect::<Result<Vec<_>, _>>()?;
+        let pods = names
+            .iter()
+            .map(|name| pod(name, &options.image))
+            .collect::<Result<Vec<_>, _>>()?;
         futures::future::try_join_all(pods.iter().map(|pod| api.create(pod))).await?;
         while !posted.is_empty() {
             let name = next_running(&mut watch).await?;
@@ -62,7 +68,9 @@ async fn run(api: &Api<Pod>, options: &Options) -> anyhow::Result<Value> {
 
 async fn next_running(watch: &mut client::Watch<Pod>) -> anyhow::Result<String> {
     while let Some(event) = watch.next().await {
-        let (WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = event? else { continue };
+        let (WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = event? else {
+            continue;
+        };
         if pod.status.and_then(|s| s.phase).as_deref() == Some("Running") {
             return Ok(pod.metadata.name.unwrap_or_default());
         }

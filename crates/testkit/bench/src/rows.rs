@@ -17,7 +17,8 @@ impl Rows {
 
     /// Adds a count of something.
     pub fn add_count(&mut self, what: &str, size: impl Serialize, count: u64) {
-        self.0.push(json!({"what": what, "size": size, "count": count}));
+        self.0
+            .push(json!({"what": what, "size": size, "count": count}));
     }
 
     /// Returns the table as JSON.

@@ -11,7 +11,9 @@ use scheduler_core::cache::Cache;
 use scheduler_core::nominated::NominationIndex;
 use scheduler_core::queue::{Failure, Judge, Queue, Waits};
 use scheduler_framework::cycle::{NoNominations, Nominations, schedule};
-use scheduler_framework::{Cluster, ClusterEvent, NodeInfo, PodInfo, Points, Profile, Rank, Snapshot};
+use scheduler_framework::{
+    Cluster, ClusterEvent, NodeInfo, PodInfo, Points, Profile, Rank, Snapshot,
+};
 use serde_json::{Value, json};
 
 use crate::rows::Rows;
@@ -58,10 +60,17 @@ fn time<T>(rounds: u32, mut call: impl FnMut() -> T) -> Duration {
 fn profile(objects: Objects, only: &[&str]) -> anyhow::Result<Profile> {
     let cluster: Arc<dyn Cluster> = Arc::new(objects);
     let mut points = Points::default();
-    for entry in scheduler_plugins::registry().iter().filter(|e| only.is_empty() || only.contains(&e.name)) {
+    for entry in scheduler_plugins::registry()
+        .iter()
+        .filter(|e| only.is_empty() || only.contains(&e.name))
+    {
         (entry.make)(&Value::Null, &cluster, &mut points).map_err(anyhow::Error::msg)?;
     }
-    Ok(Profile { name: "default-scheduler".into(), points, percentage_of_nodes_to_score: 0 })
+    Ok(Profile {
+        name: "default-scheduler".into(),
+        points,
+        percentage_of_nodes_to_score: 0,
+    })
 }
 
 struct OneProfile(Profile);
@@ -86,10 +95,14 @@ impl Judge for OneProfile {
 
 fn images_of_nodes(nodes: usize, rows: &mut Rows) -> anyhow::Result<()> {
     let cache = Cache::default();
-    let objects = (0..nodes).map(|at| node(at, &images(0))).collect::<Result<Vec<_>, _>>()?;
+    let objects = (0..nodes)
+        .map(|at| node(at, &images(0)))
+        .collect::<Result<Vec<_>, _>>()?;
     let added = time(1, || objects.iter().for_each(|node| cache.set_node(node)));
     rows.add_time("all nodes added to the cache, 50 images each", nodes, added);
-    let changed = (1..=10).map(|extra| node(7, &images(extra))).collect::<Result<Vec<_>, _>>()?;
+    let changed = (1..=10)
+        .map(|extra| node(7, &images(extra)))
+        .collect::<Result<Vec<_>, _>>()?;
     let mut next = changed.iter();
     let pulled = time(10, || next.next().map(|node| cache.set_node(node)));
     rows.add_time("a node pulls an image, in the cache", nodes, pulled);
@@ -99,35 +112,82 @@ fn images_of_nodes(nodes: usize, rows: &mut Rows) -> anyhow::Result<()> {
 fn nominations(nodes: usize, rows: &mut Rows) -> anyhow::Result<()> {
     let index = NominationIndex::default();
     for at in 0..1_000 {
-        index.set(&pod(&format!("p{at}"), "100m", json!({}))?, &format!("n{at}"));
+        index.set(
+            &pod(&format!("p{at}"), "100m", json!({}))?,
+            &format!("n{at}"),
+        );
     }
     let names: Vec<String> = (0..nodes).map(|at| format!("n{at}")).collect();
-    let took = time(3, || names.iter().map(|name| index.on(name).len()).sum::<usize>());
-    rows.add_time("nominations looked up for every node, 1,000 nominations", nodes, took);
+    let took = time(3, || {
+        names.iter().map(|name| index.on(name).len()).sum::<usize>()
+    });
+    rows.add_time(
+        "nominations looked up for every node, 1,000 nominations",
+        nodes,
+        took,
+    );
     Ok(())
 }
 
 fn events_for_waiting_pods(pods: usize, rows: &mut Rows) -> anyhow::Result<()> {
-    let queue = Queue::new(Arc::new(OneProfile(profile(Objects::default(), &[])?)), Waits::default());
+    let queue = Queue::new(
+        Arc::new(OneProfile(profile(Objects::default(), &[])?)),
+        Waits::default(),
+    );
     for at in 0..pods {
         let name = format!("p{at}");
         queue.set(pod(&name, "100m", json!({}))?, None, 0);
-        queue.reject(&name, Failure { plugins: ["NodeResourcesFit"].into(), ..Failure::default() }, 1);
+        queue.reject(
+            &name,
+            Failure {
+                plugins: ["NodeResourcesFit"].into(),
+                ..Failure::default()
+            },
+            1,
+        );
     }
     let bound = pod("other", "100m", json!({"nodeName": "n1"}))?;
-    let added = time(3, || queue.event(ClusterEvent::AssignedPodAdded(Arc::clone(&bound))));
-    rows.add_time("a pod was bound: event for pods that wait for resources", pods, added);
-    let (old, new) = (Arc::new(NodeInfo::bare(node(1, &images(0))?)), Arc::new(NodeInfo::bare(node(1, &images(1))?)));
-    let pulled = || queue.event(ClusterEvent::NodeUpdated { old: Arc::clone(&old), new: Arc::clone(&new) });
-    rows.add_time("a node pulled an image: event for pods that wait for resources", pods, time(1, pulled));
-    ensure!(queue.counts().unschedulable == pods, "the events woke pods that they can't help");
+    let added = time(3, || {
+        queue.event(ClusterEvent::AssignedPodAdded(Arc::clone(&bound)))
+    });
+    rows.add_time(
+        "a pod was bound: event for pods that wait for resources",
+        pods,
+        added,
+    );
+    let (old, new) = (
+        Arc::new(NodeInfo::bare(node(1, &images(0))?)),
+        Arc::new(NodeInfo::bare(node(1, &images(1))?)),
+    );
+    let pulled = || {
+        queue.event(ClusterEvent::NodeUpdated {
+            old: Arc::clone(&old),
+            new: Arc::clone(&new),
+        })
+    };
+    rows.add_time(
+        "a node pulled an image: event for pods that wait for resources",
+        pods,
+        time(1, pulled),
+    );
+    ensure!(
+        queue.counts().unschedulable == pods,
+        "the events woke pods that they can't help"
+    );
     Ok(())
 }
 
 /// Times attempts to schedule a pod, each of which must find a node.
-fn attempts(rounds: u32, profile: &Profile, snapshot: &Snapshot, pod: &Arc<PodInfo>) -> anyhow::Result<Duration> {
+fn attempts(
+    rounds: u32,
+    profile: &Profile,
+    snapshot: &Snapshot,
+    pod: &Arc<PodInfo>,
+) -> anyhow::Result<Duration> {
     let mut found = true;
-    let took = time(rounds, || found &= schedule(profile, snapshot, &NoNominations, pod, &mut 0).is_ok());
+    let took = time(rounds, || {
+        found &= schedule(profile, snapshot, &NoNominations, pod, &mut 0).is_ok()
+    });
     ensure!(found, "no node was found for the pod");
     Ok(took)
 }
@@ -135,22 +195,36 @@ fn attempts(rounds: u32, profile: &Profile, snapshot: &Snapshot, pod: &Arc<PodIn
 /// Only the last node has volumes.
 fn volumes(nodes: usize, volumes: usize, rows: &mut Rows) -> anyhow::Result<()> {
     let snapshot = cluster(nodes, 0, "100m")?;
-    let volumes = (0..volumes).map(|at| local_volume(at, nodes - 1)).collect::<Result<Vec<_>, _>>()?;
+    let volumes = (0..volumes)
+        .map(|at| local_volume(at, nodes - 1))
+        .collect::<Result<Vec<_>, _>>()?;
     let profile = profile(Objects { volumes }, &["VolumeBinding"])?;
-    let claims = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]});
+    let claims =
+        json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]});
     let took = attempts(1, &profile, &snapshot, &pod("p", "100m", claims)?)?;
-    rows.add_time("attempt of a pod with an unbound claim, 1,000 local volumes", nodes, took);
+    rows.add_time(
+        "attempt of a pod with an unbound claim, 1,000 local volumes",
+        nodes,
+        took,
+    );
     Ok(())
 }
 
 /// The first attempt counts all pods; those that follow are measured.
 fn default_spreading(nodes: usize, pods: usize, rows: &mut Rows) -> anyhow::Result<()> {
     let snapshot = cluster(nodes, pods, "100m")?;
-    let profile = profile(Objects::default(), &["PodTopologySpread", "NodeResourcesFit"])?;
+    let profile = profile(
+        Objects::default(),
+        &["PodTopologySpread", "NodeResourcesFit"],
+    )?;
     let pod = pod("p", "100m", json!({}))?;
     attempts(1, &profile, &snapshot, &pod)?;
     let took = attempts(10, &profile, &snapshot, &pod)?;
-    rows.add_time("attempt of a replica, default spread constraints", format!("{nodes} nodes, {pods} pods"), took);
+    rows.add_time(
+        "attempt of a replica, default spread constraints",
+        format!("{nodes} nodes, {pods} pods"),
+        took,
+    );
     Ok(())
 }
 
@@ -158,13 +232,24 @@ fn preemption_with_spreading(nodes: usize, rows: &mut Rows) -> anyhow::Result<()
     let snapshot = cluster(nodes, 3 * nodes, "10")?;
     let constraint = json!({"maxSkew": 5, "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}});
-    let preemptor = pod("p", "20", json!({"priority": 1000, "topologySpreadConstraints": [constraint]}))?;
-    let profile = profile(Objects::default(), &["NodeResourcesFit", "PodTopologySpread", "DefaultPreemption"])?;
+    let preemptor = pod(
+        "p",
+        "20",
+        json!({"priority": 1000, "topologySpreadConstraints": [constraint]}),
+    )?;
+    let profile = profile(
+        Objects::default(),
+        &["NodeResourcesFit", "PodTopologySpread", "DefaultPreemption"],
+    )?;
     let begun = Instant::now();
     let unfit = schedule(&profile, &snapshot, &NoNominations, &preemptor, &mut 0).err();
     let took = begun.elapsed();
     let unfit = unfit.context("the pod fits without a preemption")?;
-    ensure!(!unfit.remedy.evict.is_empty(), "no victim was found: {}", unfit.diagnosis.message());
+    ensure!(
+        !unfit.remedy.evict.is_empty(),
+        "no victim was found: {}",
+        unfit.diagnosis.message()
+    );
     rows.add_time("preemption under a spread constraint by host", nodes, took);
     Ok(())
 }

@@ -9,7 +9,9 @@ pub fn summary(mut samples: Vec<Duration>, whole: Duration) -> Value {
     samples.sort();
     let at = |part: f64| {
         let index = (samples.len().saturating_sub(1) as f64 * part).round() as usize;
-        samples.get(index).map_or(0.0, |d| (d.as_secs_f64() * 10_000.0).round() / 10.0)
+        samples
+            .get(index)
+            .map_or(0.0, |d| (d.as_secs_f64() * 10_000.0).round() / 10.0)
     };
     json!({"count": samples.len(), "median_ms": at(0.5), "p90_ms": at(0.9), "max_ms": at(1.0),
         "whole_s": (whole.as_secs_f64() * 100.0).round() / 100.0})

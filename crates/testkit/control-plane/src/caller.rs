@@ -29,7 +29,11 @@ pub struct Caller {
 
 impl Caller {
     pub(crate) fn new(address: SocketAddr, tls: Arc<ClientConfig>) -> Self {
-        Self { address, tls, headers: Vec::new() }
+        Self {
+            address,
+            tls,
+            headers: Vec::new(),
+        }
     }
 
     /// Returns a client that sends this header with every request.
@@ -53,13 +57,16 @@ impl Caller {
     pub async fn connect(&self) -> std::io::Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(self.address).await?;
         let name = ServerName::from(self.address.ip());
-        TlsConnector::from(self.tls.clone()).connect(name, stream).await
+        TlsConnector::from(self.tls.clone())
+            .connect(name, stream)
+            .await
     }
 
     /// Sends a request and reads the complete response.
     ///
     /// # Errors
-    /// The server closed the connection, took longer than 30 s, or the path or a header can't be sent.
+    /// The server closed the connection, took longer than 30 s, or the path or a header can't be
+    /// sent.
     pub async fn send(
         &self,
         method: Method,
@@ -67,8 +74,14 @@ impl Caller {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> anyhow::Result<Reply> {
-        let mut request = Request::builder().method(method).uri(path).header("host", self.address.to_string());
-        let own = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", self.address.to_string());
+        let own = self
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in own.chain(headers.iter().copied()) {
             request = request.header(HeaderName::try_from(name)?, HeaderValue::try_from(value)?);
         }
@@ -78,7 +91,8 @@ impl Caller {
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Reply> {
         let stream = self.connect().await?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         // Ends with this exchange.
         let mut driver = JoinSet::new();
         driver.spawn(connection.with_upgrades());
@@ -90,7 +104,11 @@ impl Caller {
         } else {
             body.collect().await?.to_bytes()
         };
-        Ok(Reply { status: parts.status.as_u16(), headers: parts.headers, body })
+        Ok(Reply {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            body,
+        })
     }
 
     #[track_caller]
@@ -108,27 +126,32 @@ impl Caller {
 
     /// Sends POST with a JSON body.
     pub async fn post(&self, path: &str, body: &Value) -> Reply {
-        self.send_json(Method::POST, path, "application/json", body).await
+        self.send_json(Method::POST, path, "application/json", body)
+            .await
     }
 
     /// Sends PUT with a JSON body.
     pub async fn put(&self, path: &str, body: &Value) -> Reply {
-        self.send_json(Method::PUT, path, "application/json", body).await
+        self.send_json(Method::PUT, path, "application/json", body)
+            .await
     }
 
     /// Sends a JSON merge patch.
     pub async fn merge_patch(&self, path: &str, patch: &Value) -> Reply {
-        self.send_json(Method::PATCH, path, "application/merge-patch+json", patch).await
+        self.send_json(Method::PATCH, path, "application/merge-patch+json", patch)
+            .await
     }
 
     /// Sends a JSON Patch.
     pub async fn json_patch(&self, path: &str, patch: &Value) -> Reply {
-        self.send_json(Method::PATCH, path, "application/json-patch+json", patch).await
+        self.send_json(Method::PATCH, path, "application/json-patch+json", patch)
+            .await
     }
 
     /// Sends a server-side apply; the query is the caller's.
     pub async fn apply(&self, path: &str, object: &Value) -> Reply {
-        self.send_json(Method::PATCH, path, "application/apply-patch+yaml", object).await
+        self.send_json(Method::PATCH, path, "application/apply-patch+yaml", object)
+            .await
     }
 
     /// Sends DELETE.
@@ -137,8 +160,21 @@ impl Caller {
     }
 
     /// Sends a body of this type.
-    pub async fn send_json(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Reply {
-        let sent = self.send(method, path, &[("content-type", content_type)], body.to_string()).await;
+    pub async fn send_json(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> Reply {
+        let sent = self
+            .send(
+                method,
+                path,
+                &[("content-type", content_type)],
+                body.to_string(),
+            )
+            .await;
         Self::sent(sent, path)
     }
 }

@@ -14,7 +14,10 @@ impl Certificates {
     /// Writes the cluster's certificates, with one kubelet identity for each name of `nodes`.
     pub(crate) fn create(folder: &Path, nodes: &[String]) -> anyhow::Result<Self> {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let node = |name: &String| NodeName { name: name.clone(), addresses: vec![loopback] };
+        let node = |name: &String| NodeName {
+            name: name.clone(),
+            addresses: vec![loopback],
+        };
         let names = Names {
             domain: "cluster.local".to_owned(),
             service_address: IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)),
@@ -23,14 +26,26 @@ impl Certificates {
             nodes: nodes.iter().map(node).collect(),
         };
         let (pki, _) = operator_pki::ensure(folder, &names)?;
-        Ok(Self { folder: folder.to_owned(), pki })
+        Ok(Self {
+            folder: folder.to_owned(),
+            pki,
+        })
     }
 
     /// Returns certificate and key, in PEM, of a user in at most one group.
-    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+    pub(crate) fn client(
+        &self,
+        user: &str,
+        group: Option<&str>,
+    ) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
         let authority = Authority::ensure(&self.folder, "ca", "")?;
         let name = format!("client-{}", file_name(user, group));
-        operator_pki::ensure_certificate(&authority, &self.folder, &name, &Subject::client(user, group))?;
+        operator_pki::ensure_certificate(
+            &authority,
+            &self.folder,
+            &name,
+            &Subject::client(user, group),
+        )?;
         let read = |path: PathBuf| std::fs::read(path);
         Ok((read(self.pki.crt(&name))?, read(self.pki.key(&name))?))
     }
@@ -55,5 +70,8 @@ impl Certificates {
 
 fn file_name(user: &str, group: Option<&str>) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    format!("{user}-{}", group.unwrap_or_default()).chars().map(plain).collect()
+    format!("{user}-{}", group.unwrap_or_default())
+        .chars()
+        .map(plain)
+        .collect()
 }

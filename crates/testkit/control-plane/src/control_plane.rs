@@ -18,8 +18,8 @@ const START: Duration = Duration::from_secs(30);
 /// Components of a control plane and their flags.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Flags of the API server besides the addresses and certificates, such as `--anonymous-auth=false`. A flag given
-    /// here replaces the default one.
+    /// Flags of the API server besides the addresses and certificates, such as
+    /// `--anonymous-auth=false`. A flag given here replaces the default one.
     pub api_server: Vec<String>,
     /// Flags of the store besides the addresses and certificates.
     pub store: Vec<String>,
@@ -67,14 +67,29 @@ impl ControlPlane {
     /// # Errors
     /// A component rejected its flags or did not become ready within 30 s.
     pub async fn try_start(options: &Options) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("ironclad-control-plane.").tempdir()?;
+        let folder = tempfile::Builder::new()
+            .prefix("ironclad-control-plane.")
+            .tempdir()?;
         let certificates = Certificates::create(&folder.path().join("pki"), &options.nodes)?;
         let tasks = Tasks::new(CancellationToken::new());
         let guard = tasks.shutdown().clone().drop_guard();
         let store = start_store(folder.path(), &certificates, &options.store, &tasks).await?;
-        let api = start_api_server(folder.path(), &certificates, store, &options.api_server, &tasks).await?;
+        let api = start_api_server(
+            folder.path(),
+            &certificates,
+            store,
+            &options.api_server,
+            &tasks,
+        )
+        .await?;
         guard.disarm();
-        let plane = Self { folder, certificates, api, store, tasks };
+        let plane = Self {
+            folder,
+            certificates,
+            api,
+            store,
+            tasks,
+        };
         plane.wait_until_ready().await?;
         plane.bind_kubelet_client().await?;
         Ok(plane)
@@ -133,12 +148,18 @@ impl ControlPlane {
 
     /// Returns a client that sends a bearer token.
     pub fn bearer(&self, token: &str) -> Caller {
-        self.anonymous().with_header("authorization", &format!("Bearer {token}"))
+        self.anonymous()
+            .with_header("authorization", &format!("Bearer {token}"))
     }
 
     fn caller(&self, identity: Option<(Vec<u8>, Vec<u8>)>) -> Caller {
         let ca = std::fs::read(self.certificate("ca")).ok();
-        let tls = ClientTls { ca, identity, insecure: false, alpn: vec![b"http/1.1".to_vec()] };
+        let tls = ClientTls {
+            ca,
+            identity,
+            insecure: false,
+            alpn: vec![b"http/1.1".to_vec()],
+        };
         match client_config(&tls) {
             Ok(config) => Caller::new(self.api, config),
             Err(error) => panic!("the client's TLS: {error}"),
@@ -150,7 +171,10 @@ impl ControlPlane {
     /// # Panics
     /// If the file can't be written.
     pub fn kubeconfig(&self, identity: &str) -> PathBuf {
-        match self.certificates.kubeconfig(identity, &format!("https://{}", self.api)) {
+        match self
+            .certificates
+            .kubeconfig(identity, &format!("https://{}", self.api))
+        {
             Ok(path) => path,
             Err(error) => panic!("the kubeconfig of {identity}: {error:#}"),
         }
@@ -161,23 +185,39 @@ impl ControlPlane {
     /// # Panics
     /// If the role or its binding is rejected.
     pub async fn grant(&self, user: &str, namespace: &str, rules: serde_json::Value) {
-        let (role, binding) =
-            if namespace.is_empty() { ("ClusterRole", "ClusterRoleBinding") } else { ("Role", "RoleBinding") };
-        let scope = if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
+        let (role, binding) = if namespace.is_empty() {
+            ("ClusterRole", "ClusterRoleBinding")
+        } else {
+            ("Role", "RoleBinding")
+        };
+        let scope = if namespace.is_empty() {
+            String::new()
+        } else {
+            format!("/namespaces/{namespace}")
+        };
         let base = format!("/apis/rbac.authorization.k8s.io/v1{scope}");
         let name = format!("test-{}", user.replace(':', "-"));
         let metadata = json!({"name": name});
-        let rules =
-            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": role, "metadata": metadata, "rules": rules});
-        self.admin().post(&format!("{base}/{}s", role.to_lowercase()), &rules).await.expect_success();
+        let rules = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": role, "metadata": metadata, "rules": rules});
+        self.admin()
+            .post(&format!("{base}/{}s", role.to_lowercase()), &rules)
+            .await
+            .expect_success();
         let group = "rbac.authorization.k8s.io";
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": binding, "metadata": metadata,
             "roleRef": {"apiGroup": group, "kind": role, "name": name},
             "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
         });
-        let plural = if namespace.is_empty() { "clusterrolebindings" } else { "rolebindings" };
-        self.admin().post(&format!("{base}/{plural}"), &binding).await.expect_success();
+        let plural = if namespace.is_empty() {
+            "clusterrolebindings"
+        } else {
+            "rolebindings"
+        };
+        self.admin()
+            .post(&format!("{base}/{plural}"), &binding)
+            .await
+            .expect_success();
     }
 
     /// Starts the controller manager with these controllers (in the form of `--controllers`).
@@ -188,12 +228,18 @@ impl ControlPlane {
         let pki = &self.certificates.pki;
         let flags = [
             "kube-controller-manager".to_owned(),
-            format!("--kubeconfig={}", self.kubeconfig("controller-manager").display()),
+            format!(
+                "--kubeconfig={}",
+                self.kubeconfig("controller-manager").display()
+            ),
             format!("--controllers={controllers}"),
             "--leader-elect=false".to_owned(),
             "--use-service-account-credentials=true".to_owned(),
             "--secure-port=0".to_owned(),
-            format!("--service-account-private-key-file={}", pki.key("sa").display()),
+            format!(
+                "--service-account-private-key-file={}",
+                pki.key("sa").display()
+            ),
             format!("--root-ca-file={}", pki.crt("ca").display()),
             format!("--cluster-signing-cert-file={}", pki.crt("ca").display()),
             format!("--cluster-signing-key-file={}", pki.key("ca").display()),
@@ -203,7 +249,11 @@ impl ControlPlane {
             Err(error) => panic!("flags of the controller manager: {error}"),
         };
         let stop = self.tasks.shutdown().clone();
-        spawn(&self.tasks, "kube-controller-manager", controllers_manager::run(options, stop));
+        spawn(
+            &self.tasks,
+            "kube-controller-manager",
+            controllers_manager::run(options, stop),
+        );
     }
 
     /// Starts a kubelet on the simulated runtime. The node must be one of [`Options::nodes`].
@@ -229,7 +279,10 @@ impl ControlPlane {
         let mut words = vec![
             "kubelet".to_owned(),
             format!("--config={}", config.display()),
-            format!("--kubeconfig={}", self.kubeconfig(&format!("kubelet-{node}")).display()),
+            format!(
+                "--kubeconfig={}",
+                self.kubeconfig(&format!("kubelet-{node}")).display()
+            ),
             format!("--hostname-override={node}"),
             format!("--root-dir={}", root.display()),
             format!("--port-file={}", port_file.display()),
@@ -258,7 +311,11 @@ impl ControlPlane {
         });
         let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
         let reply = self.admin().post(path, &binding).await;
-        ensure!(reply.status == 201, "the binding of the kubelet client: {}", reply.text());
+        ensure!(
+            reply.status == 201,
+            "the binding of the kubelet client: {}",
+            reply.text()
+        );
         Ok(())
     }
 
@@ -266,11 +323,17 @@ impl ControlPlane {
         let admin = self.admin();
         let begun = Instant::now();
         loop {
-            let last = admin.send(http::Method::GET, "/readyz?verbose", &[], "").await;
+            let last = admin
+                .send(http::Method::GET, "/readyz?verbose", &[], "")
+                .await;
             if last.as_ref().is_ok_and(|reply| reply.status == 200) {
                 return Ok(());
             }
-            ensure!(begun.elapsed() < START, "the API server is not ready: {:?}", last.map(|reply| reply.text()));
+            ensure!(
+                begun.elapsed() < START,
+                "the API server is not ready: {:?}",
+                last.map(|reply| reply.text())
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -285,7 +348,8 @@ async fn start_store(
     let port_file = folder.join("store.port");
     let pki = &certificates.pki;
     let own = |name: &str| (pki.crt(name), pki.key(name));
-    let ((server, server_key), (peer, peer_key), ca) = (own("etcd/server"), own("etcd/peer"), pki.crt("etcd/ca"));
+    let ((server, server_key), (peer, peer_key), ca) =
+        (own("etcd/server"), own("etcd/peer"), pki.crt("etcd/ca"));
     let defaults = [
         format!("--data-dir={}", folder.join("store").display()),
         "--engine=memory".to_owned(),
@@ -302,7 +366,11 @@ async fn start_store(
         "--peer-client-cert-auth=true".to_owned(),
     ];
     let flags = kv_service::Flags::try_parse_from(command_line("kvstore", &defaults, extra))?;
-    spawn(tasks, "kvstore", kv_service::run(flags, tasks.shutdown().clone()));
+    spawn(
+        tasks,
+        "kvstore",
+        kv_service::run(flags, tasks.shutdown().clone()),
+    );
     let port = read_port(&port_file).await.context("the store")?;
     Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
 }
@@ -324,13 +392,22 @@ async fn start_api_server(
         ("etcd-certfile", pki.crt("apiserver-etcd-client")),
         ("etcd-keyfile", pki.key("apiserver-etcd-client")),
         ("kubelet-certificate-authority", pki.crt("ca")),
-        ("kubelet-client-certificate", pki.crt("apiserver-kubelet-client")),
+        (
+            "kubelet-client-certificate",
+            pki.crt("apiserver-kubelet-client"),
+        ),
         ("kubelet-client-key", pki.key("apiserver-kubelet-client")),
-        ("service-account-key-file", pki.key("sa").with_extension("pub")),
+        (
+            "service-account-key-file",
+            pki.key("sa").with_extension("pub"),
+        ),
         ("service-account-signing-key-file", pki.key("sa")),
         ("requestheader-client-ca-file", pki.crt("front-proxy-ca")),
     ];
-    let mut defaults: Vec<String> = files.iter().map(|(flag, path)| format!("--{flag}={}", path.display())).collect();
+    let mut defaults: Vec<String> = files
+        .iter()
+        .map(|(flag, path)| format!("--{flag}={}", path.display()))
+        .collect();
     defaults.extend([
         format!("--etcd-servers=https://{store}"),
         "--bind-address=127.0.0.1".to_owned(),
@@ -343,7 +420,11 @@ async fn start_api_server(
         "--requestheader-allowed-names=front-proxy-client".to_owned(),
     ]);
     let options = ServerOptions::try_parse_from(command_line("kube-apiserver", &defaults, extra))?;
-    spawn(tasks, "kube-apiserver", apiserver_server::run(options, tasks.shutdown().clone()));
+    spawn(
+        tasks,
+        "kube-apiserver",
+        apiserver_server::run(options, tasks.shutdown().clone()),
+    );
     let port = read_port(&port_file).await.context("the API server")?;
     Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
 }
@@ -353,11 +434,19 @@ fn command_line(program: &str, defaults: &[String], extra: &[String]) -> Vec<Str
     let name = |flag: &str| flag.split('=').next().unwrap_or_default().to_owned();
     let replaced = |flag: &&String| !extra.iter().any(|given| name(given) == name(flag));
     let kept = defaults.iter().filter(replaced).cloned();
-    std::iter::once(program.to_owned()).chain(kept).chain(extra.iter().cloned()).collect()
+    std::iter::once(program.to_owned())
+        .chain(kept)
+        .chain(extra.iter().cloned())
+        .collect()
 }
 
-/// Runs a component in the background; its error is printed, and the wait for its readiness then fails.
-fn spawn(tasks: &Tasks, name: &'static str, component: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+/// Runs a component in the background; its error is printed, and the wait for its readiness then
+/// fails.
+fn spawn(
+    tasks: &Tasks,
+    name: &'static str,
+    component: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+) {
     tasks.spawn_isolated(name, async move {
         if let Err(error) = component.await {
             eprintln!("{name}: {error:#}");
@@ -369,10 +458,17 @@ fn spawn(tasks: &Tasks, name: &'static str, component: impl Future<Output = anyh
 async fn read_port(path: &Path) -> anyhow::Result<u16> {
     let begun = Instant::now();
     loop {
-        if let Some(port) = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()) {
+        if let Some(port) = std::fs::read_to_string(path)
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+        {
             return Ok(port);
         }
-        ensure!(begun.elapsed() < START, "did not write {} within {START:?}", path.display());
+        ensure!(
+            begun.elapsed() < START,
+            "did not write {} within {START:?}",
+            path.display()
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -29,7 +29,9 @@ impl Reply {
     /// Returns the `Warning` headers.
     pub fn warnings(&self) -> Vec<String> {
         let values = self.headers.get_all("warning").iter();
-        values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
+        values
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+            .collect()
     }
 
     /// Returns the response if its status is 2xx.
@@ -38,7 +40,12 @@ impl Reply {
     /// On any other status, with the response's text.
     #[track_caller]
     pub fn expect_success(self) -> Self {
-        assert!((200..300).contains(&self.status), "status {}: {}", self.status, self.text());
+        assert!(
+            (200..300).contains(&self.status),
+            "status {}: {}",
+            self.status,
+            self.text()
+        );
         self
     }
 

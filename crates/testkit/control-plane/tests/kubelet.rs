@@ -22,29 +22,47 @@ async fn plane_with_node() -> ControlPlane {
 
 /// Starts a control plane and a node whose kubelet has these flags.
 async fn plane_with_node_of(flags: &[&str]) -> ControlPlane {
-    let options = Options { nodes: vec![NODE.to_owned()], ..Options::default() };
+    let options = Options {
+        nodes: vec![NODE.to_owned()],
+        ..Options::default()
+    };
     let plane = ControlPlane::start_with(options).await;
     plane.start_kubelet(NODE, flags).await.unwrap();
     let admin = plane.admin();
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await;
-    wait_for("the node", || async { admin.get(&format!("/api/v1/nodes/{NODE}")).await.status == 200 }).await;
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    admin
+        .post("/api/v1/namespaces/default/serviceaccounts", &account)
+        .await;
+    wait_for("the node", || async {
+        admin.get(&format!("/api/v1/nodes/{NODE}")).await.status == 200
+    })
+    .await;
     plane
 }
 
 async fn wait_for<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     let begun = Instant::now();
     while !condition().await {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{what} did not come within 30 s");
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "{what} did not come within 30 s"
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
 async fn create_pod(admin: &Caller, name: &str, container: Value, more: Value) {
     let mut whole = json!({"name": "c", "image": "example.com/c:1"});
-    whole.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
-    let mut spec = json!({"nodeName": NODE, "automountServiceAccountToken": false, "containers": [whole]});
-    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    whole
+        .as_object_mut()
+        .unwrap()
+        .extend(container.as_object().unwrap().clone());
+    let mut spec =
+        json!({"nodeName": NODE, "automountServiceAccountToken": false, "containers": [whole]});
+    spec.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
     admin.post(PODS, &pod).await.expect_success();
 }
@@ -54,7 +72,10 @@ async fn status(admin: &Caller, name: &str) -> Value {
 }
 
 async fn wait_for_phase(admin: &Caller, name: &str, phase: &str) {
-    wait_for(&format!("{name} {phase}"), || async { status(admin, name).await["phase"] == phase }).await;
+    wait_for(&format!("{name} {phase}"), || async {
+        status(admin, name).await["phase"] == phase
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +88,8 @@ async fn lease_follows_a_node_object_that_was_made_anew() {
     let admin = plane.admin();
     let node = format!("/api/v1/nodes/{NODE}");
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}");
-    let owner = async || admin.get(&lease).await.json()["metadata"]["ownerReferences"][0]["uid"].clone();
+    let owner =
+        async || admin.get(&lease).await.json()["metadata"]["ownerReferences"][0]["uid"].clone();
     let first = admin.get(&node).await.json()["metadata"]["uid"].clone();
     wait_for("the Lease", || async { owner().await == first }).await;
     admin.delete(&node).await.expect_success();
@@ -95,7 +117,11 @@ async fn pod_may_take_more_than_half_of_the_node() {
     let plane = plane_with_node().await;
     let admin = plane.admin();
     let node = admin.get(&format!("/api/v1/nodes/{NODE}")).await.json();
-    let cpus: u64 = node["status"]["allocatable"]["cpu"].as_str().unwrap().parse().unwrap();
+    let cpus: u64 = node["status"]["allocatable"]["cpu"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
     let asking = |millis: u64| json!({"resources": {"requests": {"cpu": format!("{millis}m")}}});
     create_pod(&admin, "large", asking(cpus * 700), json!({})).await;
     wait_for_phase(&admin, "large", "Running").await;
@@ -115,29 +141,46 @@ async fn changed_image_restarts_the_container_whatever_its_policy() {
     let image = json!({"spec": {"containers": [{"name": "c", "image": "example.com/c:2"}]}});
     let path = format!("{PODS}/p");
     let kind = "application/strategic-merge-patch+json";
-    admin.send_json(http::Method::PATCH, &path, kind, &image).await.expect_success();
+    admin
+        .send_json(http::Method::PATCH, &path, kind, &image)
+        .await
+        .expect_success();
     wait_for("the new instance", || async {
         let container = status(&admin, "p").await["containerStatuses"][0].clone();
         container["restartCount"] == 1 && container["state"]["running"].is_object()
     })
     .await;
-    assert_eq!(status(&admin, "p").await["containerStatuses"][0]["image"], "example.com/c:2");
+    assert_eq!(
+        status(&admin, "p").await["containerStatuses"][0]["image"],
+        "example.com/c:2"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn resize_reaches_a_container_whose_policy_is_to_restart() {
     let plane = plane_with_node().await;
     let admin = plane.admin();
-    let resources = |memory: &str| json!({"requests": {"memory": memory}, "limits": {"memory": memory}});
+    let resources =
+        |memory: &str| json!({"requests": {"memory": memory}, "limits": {"memory": memory}});
     let policy = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
     let container = json!({"resources": resources("64Mi"), "resizePolicy": policy});
     create_pod(&admin, "p", container, json!({})).await;
     wait_for_phase(&admin, "p", "Running").await;
     let patch = json!({"spec": {"containers": [{"name": "c", "resources": resources("96Mi")}]}});
     let kind = "application/strategic-merge-patch+json";
-    admin.send_json(http::Method::PATCH, &format!("{PODS}/p/resize"), kind, &patch).await.expect_success();
-    wait_for("the new instance", || async { status(&admin, "p").await["containerStatuses"][0]["restartCount"] == 1 })
-        .await;
+    admin
+        .send_json(
+            http::Method::PATCH,
+            &format!("{PODS}/p/resize"),
+            kind,
+            &patch,
+        )
+        .await
+        .expect_success();
+    wait_for("the new instance", || async {
+        status(&admin, "p").await["containerStatuses"][0]["restartCount"] == 1
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,7 +194,9 @@ async fn sick_container_is_restarted_though_the_runtime_fails_at_first() {
             "containers": [{"name": "c", "image": "example.com/c:1", "livenessProbe": probe}]}});
     admin.post(PODS, &pod).await.expect_success();
     wait_for("the restart", || async {
-        status(&admin, "p").await["containerStatuses"][0]["restartCount"].as_u64().is_some_and(|count| count > 0)
+        status(&admin, "p").await["containerStatuses"][0]["restartCount"]
+            .as_u64()
+            .is_some_and(|count| count > 0)
     })
     .await;
 }
@@ -162,19 +207,31 @@ async fn object_that_comes_while_volumes_are_made_reaches_them() {
     let plane = plane_with_node().await;
     let admin = plane.admin();
     const COUNT: usize = 12;
-    let sources: Vec<Value> =
-        (0..COUNT).map(|n| json!({"configMap": {"name": format!("m{n}"), "optional": true}})).collect();
+    let sources: Vec<Value> = (0..COUNT)
+        .map(|n| json!({"configMap": {"name": format!("m{n}"), "optional": true}}))
+        .collect();
     let volumes = json!({"volumes": [{"name": "v", "projected": {"sources": sources}}]});
     create_pod(&admin, "p", json!({}), volumes).await;
     for n in 0..COUNT {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{n}")},
             "data": {format!("k{n}"): "v"}});
-        admin.post("/api/v1/namespaces/default/configmaps", &map).await.expect_success();
+        admin
+            .post("/api/v1/namespaces/default/configmaps", &map)
+            .await
+            .expect_success();
     }
     let pod = admin.get(&format!("{PODS}/p")).await.json();
     let uid = pod["metadata"]["uid"].as_str().unwrap();
-    let folder = plane.folder().join(NODE).join("pods").join(uid).join("volumes/kubernetes.io~projected/v");
-    wait_for("all objects", || async { (0..COUNT).all(|n| folder.join(format!("k{n}")).exists()) }).await;
+    let folder = plane
+        .folder()
+        .join(NODE)
+        .join("pods")
+        .join(uid)
+        .join("volumes/kubernetes.io~projected/v");
+    wait_for("all objects", || async {
+        (0..COUNT).all(|n| folder.join(format!("k{n}")).exists())
+    })
+    .await;
 }
 
 /// A standalone node with static pods.
@@ -202,16 +259,23 @@ impl Node {
             format!("--hostname-override={NODE}"),
             format!("--root-dir={}", folder.path().display()),
             format!("--port-file={}", folder.path().join("port").display()),
-            format!("--pod-manifest-path={}", folder.path().join("manifests").display()),
+            format!(
+                "--pod-manifest-path={}",
+                folder.path().join("manifests").display()
+            ),
         ];
         let flags = node_kubelet::Flags::try_parse_from(words.iter().chain(flags)).unwrap();
         let settings = node_kubelet::settings(&flags).unwrap();
-        let runtime = testkit_cri::FakeRuntime::start(&settings.root_dir).await.unwrap();
+        let runtime = testkit_cri::FakeRuntime::start(&settings.root_dir)
+            .await
+            .unwrap();
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         tokio::spawn(async move {
             let endpoint = runtime.endpoint().to_owned();
-            node_kubelet::run(settings, &endpoint, stopped).await.unwrap();
+            node_kubelet::run(settings, &endpoint, stopped)
+                .await
+                .unwrap();
         });
         Node { folder, stop }
     }
@@ -220,7 +284,11 @@ impl Node {
     async fn address(&self) -> SocketAddr {
         let file = self.folder.path().join("port");
         wait_for("the server", || async { file.exists() }).await;
-        let port = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
+        let port = std::fs::read_to_string(file)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
@@ -231,13 +299,22 @@ impl Node {
 
     /// Returns the logs of started containers, by the directory of their pod.
     fn logs(&self) -> Vec<PathBuf> {
-        let pods = std::fs::read_dir(self.folder.path().join("logs")).into_iter().flatten().flatten();
-        pods.map(|pod| pod.path().join("c/0.log")).filter(|log| log.exists()).collect()
+        let pods = std::fs::read_dir(self.folder.path().join("logs"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        pods.map(|pod| pod.path().join("c/0.log"))
+            .filter(|log| log.exists())
+            .collect()
     }
 }
 
 /// A client's handshake with this version and suite.
-async fn negotiate(address: SocketAddr, version: &'static SupportedProtocolVersion, suite: CipherSuite) -> bool {
+async fn negotiate(
+    address: SocketAddr,
+    version: &'static SupportedProtocolVersion,
+    suite: CipherSuite,
+) -> bool {
     let handshake = move || base_tls::testing::negotiate(address, version, suite).is_ok();
     tokio::task::spawn_blocking(handshake).await.unwrap()
 }
@@ -246,7 +323,9 @@ async fn negotiate(address: SocketAddr, version: &'static SupportedProtocolVersi
 async fn server_offers_the_versions_and_suites_of_its_settings_and_no_others() {
     const AES_128: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
     const AES_256: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
-    let listed = Node::start(&["--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384".to_owned()]).await;
+    let listed =
+        Node::start(&["--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384".to_owned()])
+            .await;
     let address = listed.address().await;
     assert!(negotiate(address, &TLS12, AES_256).await);
     assert!(!negotiate(address, &TLS12, AES_128).await);
@@ -274,7 +353,11 @@ fn kubeconfig_of_nobody(folder: &Path) -> PathBuf {
 #[tokio::test(flavor = "multi_thread")]
 async fn static_pod_starts_before_there_is_an_api_server() {
     let folder = tempfile::tempdir().unwrap();
-    let node = Node::start(&[format!("--kubeconfig={}", kubeconfig_of_nobody(folder.path()).display())]).await;
+    let node = Node::start(&[format!(
+        "--kubeconfig={}",
+        kubeconfig_of_nobody(folder.path()).display()
+    )])
+    .await;
     node.write(&manifest("example.com/apiserver:1"));
     wait_for("the static pod", || async { node.logs().len() == 1 }).await;
 }

@@ -10,15 +10,29 @@ pub(crate) struct Behaviour {
 }
 
 pub(crate) fn of(config: &ContainerConfig, sandbox: &PodSandboxConfig) -> Behaviour {
-    let note = |name: &str| sandbox.annotations.get(&format!("simulated.ironclad/{name}")).and_then(|v| v.parse().ok());
+    let note = |name: &str| {
+        sandbox
+            .annotations
+            .get(&format!("simulated.ironclad/{name}"))
+            .and_then(|v| v.parse().ok())
+    };
     let code: Option<i32> = note("exit-code");
     let after: Option<i32> = note("exit-after");
     if code.is_some() || after.is_some() {
         let after = Duration::from_secs(u64::try_from(after.unwrap_or(0)).unwrap_or(0));
-        return Behaviour { exits: Some((after, code.unwrap_or(0))) };
+        return Behaviour {
+            exits: Some((after, code.unwrap_or(0))),
+        };
     }
-    let words: Vec<&str> = config.command.iter().chain(&config.args).map(String::as_str).collect();
-    Behaviour { exits: of_words(&words) }
+    let words: Vec<&str> = config
+        .command
+        .iter()
+        .chain(&config.args)
+        .map(String::as_str)
+        .collect();
+    Behaviour {
+        exits: of_words(&words),
+    }
 }
 
 fn of_words(words: &[&str]) -> Option<(Duration, i32)> {

@@ -28,16 +28,25 @@ fn unknown(call: &str) -> Status {
 }
 
 fn selected(labels: &HashMap<String, String>, wanted: &HashMap<String, String>) -> bool {
-    wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
+    wanted
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
 }
 
 /// Writes the log line of a start.
 fn log(path: &Path, text: &str) {
     let line = format!("{} stdout F {text}\n", jiff::Timestamp::now());
-    let written = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| {
-        use std::io::Write;
-        std::fs::OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes())
-    });
+    let written = path
+        .parent()
+        .map_or(Ok(()), std::fs::create_dir_all)
+        .and_then(|()| {
+            use std::io::Write;
+            std::fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(path)?
+                .write_all(line.as_bytes())
+        });
     if let Err(e) = written {
         tracing::debug!(path = %path.display(), error = %e, "log of a simulated container can't be written");
     }
@@ -62,22 +71,41 @@ impl RuntimeService for Runtime {
     }
 
     async fn status(&self, _: Request<StatusRequest>) -> Answer<StatusResponse> {
-        let condition =
-            |kind: &str| RuntimeCondition { r#type: kind.into(), status: true, ..RuntimeCondition::default() };
-        let status = RuntimeStatus { conditions: vec![condition("RuntimeReady"), condition("NetworkReady")] };
-        let features = RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: false };
-        let handler = RuntimeHandler { features: Some(features), ..RuntimeHandler::default() };
+        let condition = |kind: &str| RuntimeCondition {
+            r#type: kind.into(),
+            status: true,
+            ..RuntimeCondition::default()
+        };
+        let status = RuntimeStatus {
+            conditions: vec![condition("RuntimeReady"), condition("NetworkReady")],
+        };
+        let features = RuntimeHandlerFeatures {
+            recursive_read_only_mounts: true,
+            user_namespaces: false,
+        };
+        let handler = RuntimeHandler {
+            features: Some(features),
+            ..RuntimeHandler::default()
+        };
         Ok(Response::new(StatusResponse {
             status: Some(status),
             runtime_handlers: vec![handler],
-            features: Some(RuntimeFeatures { supplemental_groups_policy: true, ..RuntimeFeatures::default() }),
+            features: Some(RuntimeFeatures {
+                supplemental_groups_policy: true,
+                ..RuntimeFeatures::default()
+            }),
             ..StatusResponse::default()
         }))
     }
 
-    async fn run_pod_sandbox(&self, request: Request<RunPodSandboxRequest>) -> Answer<RunPodSandboxResponse> {
+    async fn run_pod_sandbox(
+        &self,
+        request: Request<RunPodSandboxRequest>,
+    ) -> Answer<RunPodSandboxResponse> {
         let request = request.into_inner();
-        let config = request.config.ok_or_else(|| Status::invalid_argument("no configuration"))?;
+        let config = request
+            .config
+            .ok_or_else(|| Status::invalid_argument("no configuration"))?;
         let (id, serial) = self.0.id();
         let status = PodSandboxStatus {
             id: id.clone(),
@@ -89,17 +117,27 @@ impl RuntimeService for Runtime {
             annotations: config.annotations.clone(),
             ..PodSandboxStatus::default()
         };
-        let held = HeldSandbox { config, status, handler: request.runtime_handler };
+        let held = HeldSandbox {
+            config,
+            status,
+            handler: request.runtime_handler,
+        };
         self.0.things.lock().sandboxes.insert(id.clone(), held);
         Ok(Response::new(RunPodSandboxResponse { pod_sandbox_id: id }))
     }
 
-    async fn stop_pod_sandbox(&self, request: Request<StopPodSandboxRequest>) -> Answer<StopPodSandboxResponse> {
+    async fn stop_pod_sandbox(
+        &self,
+        request: Request<StopPodSandboxRequest>,
+    ) -> Answer<StopPodSandboxResponse> {
         self.0.stop_sandbox(&request.into_inner().pod_sandbox_id);
         Ok(Response::new(StopPodSandboxResponse {}))
     }
 
-    async fn remove_pod_sandbox(&self, request: Request<RemovePodSandboxRequest>) -> Answer<RemovePodSandboxResponse> {
+    async fn remove_pod_sandbox(
+        &self,
+        request: Request<RemovePodSandboxRequest>,
+    ) -> Answer<RemovePodSandboxResponse> {
         let id = request.into_inner().pod_sandbox_id;
         self.0.stop_sandbox(&id);
         let mut things = self.0.things.lock();
@@ -108,17 +146,39 @@ impl RuntimeService for Runtime {
         Ok(Response::new(RemovePodSandboxResponse {}))
     }
 
-    async fn pod_sandbox_status(&self, request: Request<PodSandboxStatusRequest>) -> Answer<PodSandboxStatusResponse> {
+    async fn pod_sandbox_status(
+        &self,
+        request: Request<PodSandboxStatusRequest>,
+    ) -> Answer<PodSandboxStatusResponse> {
         let id = request.into_inner().pod_sandbox_id;
-        let status = self.0.things.lock().sandboxes.get(&id).map(|s| s.status.clone());
+        let status = self
+            .0
+            .things
+            .lock()
+            .sandboxes
+            .get(&id)
+            .map(|s| s.status.clone());
         let status = Some(status.ok_or_else(|| missing("sandbox", &id))?);
-        Ok(Response::new(PodSandboxStatusResponse { status, ..PodSandboxStatusResponse::default() }))
+        Ok(Response::new(PodSandboxStatusResponse {
+            status,
+            ..PodSandboxStatusResponse::default()
+        }))
     }
 
-    async fn list_pod_sandbox(&self, request: Request<ListPodSandboxRequest>) -> Answer<ListPodSandboxResponse> {
-        let wanted = request.into_inner().filter.unwrap_or_default().label_selector;
+    async fn list_pod_sandbox(
+        &self,
+        request: Request<ListPodSandboxRequest>,
+    ) -> Answer<ListPodSandboxResponse> {
+        let wanted = request
+            .into_inner()
+            .filter
+            .unwrap_or_default()
+            .label_selector;
         let things = self.0.things.lock();
-        let fitting = things.sandboxes.values().filter(|s| selected(&s.status.labels, &wanted));
+        let fitting = things
+            .sandboxes
+            .values()
+            .filter(|s| selected(&s.status.labels, &wanted));
         let items = fitting
             .map(|s| PodSandbox {
                 id: s.status.id.clone(),
@@ -133,13 +193,20 @@ impl RuntimeService for Runtime {
         Ok(Response::new(ListPodSandboxResponse { items }))
     }
 
-    async fn create_container(&self, request: Request<CreateContainerRequest>) -> Answer<CreateContainerResponse> {
+    async fn create_container(
+        &self,
+        request: Request<CreateContainerRequest>,
+    ) -> Answer<CreateContainerResponse> {
         let request = request.into_inner();
-        let config = request.config.ok_or_else(|| Status::invalid_argument("no configuration"))?;
+        let config = request
+            .config
+            .ok_or_else(|| Status::invalid_argument("no configuration"))?;
         let (id, _) = self.0.id();
         let mut things = self.0.things.lock();
-        let sandbox =
-            things.sandboxes.get(&request.pod_sandbox_id).ok_or_else(|| missing("sandbox", &request.pod_sandbox_id))?;
+        let sandbox = things
+            .sandboxes
+            .get(&request.pod_sandbox_id)
+            .ok_or_else(|| missing("sandbox", &request.pod_sandbox_id))?;
         let log_path = Path::new(&sandbox.config.log_directory).join(&config.log_path);
         let image = config.image.clone().unwrap_or_default();
         let status = ContainerStatus {
@@ -148,47 +215,88 @@ impl RuntimeService for Runtime {
             state: ContainerState::ContainerCreated as i32,
             created_at: now(),
             image_ref: image.image.clone(),
-            image: Some(ImageSpec { image: image.user_specified_image.clone(), ..ImageSpec::default() }),
+            image: Some(ImageSpec {
+                image: image.user_specified_image.clone(),
+                ..ImageSpec::default()
+            }),
             labels: config.labels.clone(),
             annotations: config.annotations.clone(),
             mounts: config.mounts.clone(),
             log_path: log_path.to_string_lossy().into_owned(),
             ..ContainerStatus::default()
         };
-        let held = Held { config, sandbox: request.pod_sandbox_id, status, ended: watch::Sender::new(false) };
+        let held = Held {
+            config,
+            sandbox: request.pod_sandbox_id,
+            status,
+            ended: watch::Sender::new(false),
+        };
         things.containers.insert(id.clone(), held);
         drop(things);
-        self.0.notify(&id, ContainerEventType::ContainerCreatedEvent);
+        self.0
+            .notify(&id, ContainerEventType::ContainerCreatedEvent);
         Ok(Response::new(CreateContainerResponse { container_id: id }))
     }
 
-    async fn start_container(&self, request: Request<StartContainerRequest>) -> Answer<StartContainerResponse> {
+    async fn start_container(
+        &self,
+        request: Request<StartContainerRequest>,
+    ) -> Answer<StartContainerResponse> {
         let id = request.into_inner().container_id;
         let (behaviour, path, name) = {
             let mut things = self.0.things.lock();
-            let sandbox =
-                things.containers.get(&id).map(|c| c.sandbox.clone()).ok_or_else(|| missing("container", &id))?;
-            let sandbox = things.sandboxes.get(&sandbox).map(|s| s.config.clone()).unwrap_or_default();
-            let container = things.containers.get_mut(&id).ok_or_else(|| missing("container", &id))?;
+            let sandbox = things
+                .containers
+                .get(&id)
+                .map(|c| c.sandbox.clone())
+                .ok_or_else(|| missing("container", &id))?;
+            let sandbox = things
+                .sandboxes
+                .get(&sandbox)
+                .map(|s| s.config.clone())
+                .unwrap_or_default();
+            let container = things
+                .containers
+                .get_mut(&id)
+                .ok_or_else(|| missing("container", &id))?;
             container.status.state = ContainerState::ContainerRunning as i32;
             container.status.started_at = now();
             let name = container.config.metadata.clone().unwrap_or_default().name;
-            (behaviour::of(&container.config, &sandbox), container.status.log_path.clone(), name)
+            (
+                behaviour::of(&container.config, &sandbox),
+                container.status.log_path.clone(),
+                name,
+            )
         };
-        log(Path::new(&path), &format!("simulated container {name} started"));
-        self.0.notify(&id, ContainerEventType::ContainerStartedEvent);
+        log(
+            Path::new(&path),
+            &format!("simulated container {name} started"),
+        );
+        self.0
+            .notify(&id, ContainerEventType::ContainerStartedEvent);
         if let Some((after, code)) = behaviour.exits {
             let state = self.0.clone();
-            self.0.tasks.spawn_isolated("simulated container", async move {
-                if state.tasks.shutdown().run_until_cancelled(tokio::time::sleep(after)).await.is_some() {
-                    state.end(&id, code, if code == 0 { "Completed" } else { "Error" });
-                }
-            });
+            self.0
+                .tasks
+                .spawn_isolated("simulated container", async move {
+                    if state
+                        .tasks
+                        .shutdown()
+                        .run_until_cancelled(tokio::time::sleep(after))
+                        .await
+                        .is_some()
+                    {
+                        state.end(&id, code, if code == 0 { "Completed" } else { "Error" });
+                    }
+                });
         }
         Ok(Response::new(StartContainerResponse {}))
     }
 
-    async fn stop_container(&self, request: Request<StopContainerRequest>) -> Answer<StopContainerResponse> {
+    async fn stop_container(
+        &self,
+        request: Request<StopContainerRequest>,
+    ) -> Answer<StopContainerResponse> {
         let id = request.into_inner().container_id;
         if self.0.stop_fails(&id) {
             return Err(Status::internal("the container can't be stopped yet"));
@@ -197,17 +305,30 @@ impl RuntimeService for Runtime {
         Ok(Response::new(StopContainerResponse {}))
     }
 
-    async fn remove_container(&self, request: Request<RemoveContainerRequest>) -> Answer<RemoveContainerResponse> {
+    async fn remove_container(
+        &self,
+        request: Request<RemoveContainerRequest>,
+    ) -> Answer<RemoveContainerResponse> {
         let id = request.into_inner().container_id;
         self.0.end(&id, 137, "Error");
         self.0.things.lock().containers.remove(&id);
         Ok(Response::new(RemoveContainerResponse {}))
     }
 
-    async fn list_containers(&self, request: Request<ListContainersRequest>) -> Answer<ListContainersResponse> {
-        let wanted = request.into_inner().filter.unwrap_or_default().label_selector;
+    async fn list_containers(
+        &self,
+        request: Request<ListContainersRequest>,
+    ) -> Answer<ListContainersResponse> {
+        let wanted = request
+            .into_inner()
+            .filter
+            .unwrap_or_default()
+            .label_selector;
         let things = self.0.things.lock();
-        let fitting = things.containers.values().filter(|c| selected(&c.status.labels, &wanted));
+        let fitting = things
+            .containers
+            .values()
+            .filter(|c| selected(&c.status.labels, &wanted));
         let containers = fitting
             .map(|c| Container {
                 id: c.status.id.clone(),
@@ -225,11 +346,23 @@ impl RuntimeService for Runtime {
         Ok(Response::new(ListContainersResponse { containers }))
     }
 
-    async fn container_status(&self, request: Request<ContainerStatusRequest>) -> Answer<ContainerStatusResponse> {
+    async fn container_status(
+        &self,
+        request: Request<ContainerStatusRequest>,
+    ) -> Answer<ContainerStatusResponse> {
         let id = request.into_inner().container_id;
-        let status = self.0.things.lock().containers.get(&id).map(|c| c.status.clone());
+        let status = self
+            .0
+            .things
+            .lock()
+            .containers
+            .get(&id)
+            .map(|c| c.status.clone());
         let status = Some(status.ok_or_else(|| missing("container", &id))?);
-        Ok(Response::new(ContainerStatusResponse { status, ..ContainerStatusResponse::default() }))
+        Ok(Response::new(ContainerStatusResponse {
+            status,
+            ..ContainerStatusResponse::default()
+        }))
     }
 
     async fn update_container_resources(
@@ -239,7 +372,10 @@ impl RuntimeService for Runtime {
         Ok(Response::new(UpdateContainerResourcesResponse {}))
     }
 
-    async fn reopen_container_log(&self, _: Request<ReopenContainerLogRequest>) -> Answer<ReopenContainerLogResponse> {
+    async fn reopen_container_log(
+        &self,
+        _: Request<ReopenContainerLogRequest>,
+    ) -> Answer<ReopenContainerLogResponse> {
         Ok(Response::new(ReopenContainerLogResponse {}))
     }
 
@@ -257,14 +393,22 @@ impl RuntimeService for Runtime {
         }))
     }
 
-    async fn list_container_stats(&self, _: Request<ListContainerStatsRequest>) -> Answer<ListContainerStatsResponse> {
+    async fn list_container_stats(
+        &self,
+        _: Request<ListContainerStatsRequest>,
+    ) -> Answer<ListContainerStatsResponse> {
         Ok(Response::new(ListContainerStatsResponse::default()))
     }
 
-    async fn get_container_events(&self, _: Request<GetEventsRequest>) -> Answer<Self::GetContainerEventsStream> {
+    async fn get_container_events(
+        &self,
+        _: Request<GetEventsRequest>,
+    ) -> Answer<Self::GetContainerEventsStream> {
         let events = BroadcastStream::new(self.0.events.subscribe());
         // A listener that lags behind relists at intervals.
-        Ok(Response::new(Box::pin(events.filter_map(|event| async { event.ok().map(Ok) }))))
+        Ok(Response::new(Box::pin(
+            events.filter_map(|event| async { event.ok().map(Ok) }),
+        )))
     }
 
     async fn stream_pod_sandboxes(
@@ -274,7 +418,10 @@ impl RuntimeService for Runtime {
         Err(unknown("StreamPodSandboxes"))
     }
 
-    async fn stream_containers(&self, _: Request<StreamContainersRequest>) -> Answer<Self::StreamContainersStream> {
+    async fn stream_containers(
+        &self,
+        _: Request<StreamContainersRequest>,
+    ) -> Answer<Self::StreamContainersStream> {
         Err(unknown("StreamContainers"))
     }
 
@@ -290,7 +437,10 @@ impl RuntimeService for Runtime {
         Err(unknown("PortForward"))
     }
 
-    async fn container_stats(&self, _: Request<ContainerStatsRequest>) -> Answer<ContainerStatsResponse> {
+    async fn container_stats(
+        &self,
+        _: Request<ContainerStatsRequest>,
+    ) -> Answer<ContainerStatsResponse> {
         Err(unknown("ContainerStats"))
     }
 
@@ -301,7 +451,10 @@ impl RuntimeService for Runtime {
         Err(unknown("StreamContainerStats"))
     }
 
-    async fn pod_sandbox_stats(&self, _: Request<PodSandboxStatsRequest>) -> Answer<PodSandboxStatsResponse> {
+    async fn pod_sandbox_stats(
+        &self,
+        _: Request<PodSandboxStatsRequest>,
+    ) -> Answer<PodSandboxStatsResponse> {
         Err(unknown("PodSandboxStats"))
     }
 
@@ -354,7 +507,10 @@ impl RuntimeService for Runtime {
         Err(unknown("StreamPodSandboxMetrics"))
     }
 
-    async fn runtime_config(&self, _: Request<RuntimeConfigRequest>) -> Answer<RuntimeConfigResponse> {
+    async fn runtime_config(
+        &self,
+        _: Request<RuntimeConfigRequest>,
+    ) -> Answer<RuntimeConfigResponse> {
         Err(unknown("RuntimeConfig"))
     }
 

@@ -23,7 +23,9 @@ pub struct FakeRuntime {
 
 impl std::fmt::Debug for FakeRuntime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FakeRuntime").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        f.debug_struct("FakeRuntime")
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
     }
 }
 
@@ -33,11 +35,13 @@ impl FakeRuntime {
     /// # Errors
     /// The socket can't be made.
     pub async fn start(folder: &Path) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(folder).with_context(|| format!("can't create {}", folder.display()))?;
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("can't create {}", folder.display()))?;
         let path = folder.join("simulated.sock");
         // A former process may have left a socket.
         let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).with_context(|| format!("can't listen on {}", path.display()))?;
+        let listener = UnixListener::bind(&path)
+            .with_context(|| format!("can't listen on {}", path.display()))?;
         let stop = CancellationToken::new();
         let tasks = Tasks::new(stop.clone());
         let state = State::new(tasks.clone());
@@ -50,13 +54,20 @@ impl FakeRuntime {
             .layer(tower::util::MapRequestLayer::new(count))
             .add_service(RuntimeServiceServer::new(Runtime(Arc::clone(&state))))
             .add_service(ImageServiceServer::new(Images))
-            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.clone().cancelled_owned());
+            .serve_with_incoming_shutdown(
+                UnixListenerStream::new(listener),
+                stop.clone().cancelled_owned(),
+            );
         tasks.spawn_critical("simulated runtime", async move {
             if let Err(e) = server.await {
                 tracing::error!(error = %e, "the simulated runtime ended");
             }
         });
-        Ok(FakeRuntime { endpoint: format!("unix://{}", path.display()), state, _stop: stop.drop_guard() })
+        Ok(FakeRuntime {
+            endpoint: format!("unix://{}", path.display()),
+            state,
+            _stop: stop.drop_guard(),
+        })
     }
 
     /// Returns the number of calls of the runtime and image services so far.

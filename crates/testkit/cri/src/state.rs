@@ -3,8 +3,8 @@
 use base_task::Tasks;
 use parking_lot::Mutex;
 use proto_cri::v1::{
-    ContainerConfig, ContainerEventResponse, ContainerEventType, ContainerState, ContainerStatus, PodSandboxConfig,
-    PodSandboxNetworkStatus, PodSandboxState, PodSandboxStatus,
+    ContainerConfig, ContainerEventResponse, ContainerEventType, ContainerState, ContainerStatus,
+    PodSandboxConfig, PodSandboxNetworkStatus, PodSandboxState, PodSandboxStatus,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,13 @@ pub(crate) fn now() -> i64 {
 impl State {
     pub(crate) fn new(tasks: Tasks) -> Arc<Self> {
         let (events, _) = broadcast::channel(1024);
-        Arc::new(State { things: Mutex::default(), events, calls: AtomicU64::new(0), serial: AtomicU64::new(1), tasks })
+        Arc::new(State {
+            things: Mutex::default(),
+            events,
+            calls: AtomicU64::new(0),
+            serial: AtomicU64::new(1),
+            tasks,
+        })
     }
 
     /// Returns an ID in the form of a real one, which is not reused after a restart.
@@ -63,14 +69,19 @@ impl State {
     }
 
     pub(crate) fn network(ip: String) -> PodSandboxNetworkStatus {
-        PodSandboxNetworkStatus { ip, additional_ips: Vec::new() }
+        PodSandboxNetworkStatus {
+            ip,
+            additional_ips: Vec::new(),
+        }
     }
 
     /// Exits a container, unless it has exited already.
     pub(crate) fn end(&self, id: &str, code: i32, reason: &str) {
         let event = {
             let mut things = self.things.lock();
-            let Some(container) = things.containers.get_mut(id) else { return };
+            let Some(container) = things.containers.get_mut(id) else {
+                return;
+            };
             if container.status.state == ContainerState::ContainerExited as i32 {
                 return;
             }
@@ -80,7 +91,12 @@ impl State {
             container.status.reason = reason.to_owned();
             container.ended.send_replace(true);
             let sandbox = container.sandbox.clone();
-            event(&things, id, &sandbox, ContainerEventType::ContainerStoppedEvent)
+            event(
+                &things,
+                id,
+                &sandbox,
+                ContainerEventType::ContainerStoppedEvent,
+            )
         };
         // There may be no listener.
         let _ = self.events.send(event);
@@ -89,16 +105,30 @@ impl State {
     /// Sends an event about a container, as runtimes do for whatever happens to it.
     pub(crate) fn notify(&self, id: &str, kind: ContainerEventType) {
         let things = self.things.lock();
-        let Some(container) = things.containers.get(id) else { return };
-        let _ = self.events.send(event(&things, id, &container.sandbox, kind));
+        let Some(container) = things.containers.get(id) else {
+            return;
+        };
+        let _ = self
+            .events
+            .send(event(&things, id, &container.sandbox, kind));
     }
 
     /// Returns whether the pod's annotation `stop-failures` makes this stop fail.
     pub(crate) fn stop_fails(&self, id: &str) -> bool {
         let mut things = self.things.lock();
-        let Some(sandbox) = things.containers.get(id).map(|c| c.sandbox.clone()) else { return false };
-        let Some(sandbox) = things.sandboxes.get_mut(&sandbox) else { return false };
-        let Some(left) = sandbox.config.annotations.get_mut("simulated.ironclad/stop-failures") else { return false };
+        let Some(sandbox) = things.containers.get(id).map(|c| c.sandbox.clone()) else {
+            return false;
+        };
+        let Some(sandbox) = things.sandboxes.get_mut(&sandbox) else {
+            return false;
+        };
+        let Some(left) = sandbox
+            .config
+            .annotations
+            .get_mut("simulated.ironclad/stop-failures")
+        else {
+            return false;
+        };
         let failures: u32 = left.parse().unwrap_or_default();
         *left = failures.saturating_sub(1).to_string();
         failures > 0
@@ -110,14 +140,28 @@ impl State {
             if let Some(sandbox) = things.sandboxes.get_mut(id) {
                 sandbox.status.state = PodSandboxState::SandboxNotready as i32;
             }
-            things.containers.iter().filter(|(_, c)| c.sandbox == id).map(|(id, _)| id.clone()).collect()
+            things
+                .containers
+                .iter()
+                .filter(|(_, c)| c.sandbox == id)
+                .map(|(id, _)| id.clone())
+                .collect()
         };
         inside.iter().for_each(|id| self.end(id, 137, "Error"));
     }
 }
 
-fn event(things: &Things, id: &str, sandbox: &str, kind: ContainerEventType) -> ContainerEventResponse {
-    let statuses = things.containers.values().filter(|c| c.sandbox == sandbox).map(|c| c.status.clone());
+fn event(
+    things: &Things,
+    id: &str,
+    sandbox: &str,
+    kind: ContainerEventType,
+) -> ContainerEventResponse {
+    let statuses = things
+        .containers
+        .values()
+        .filter(|c| c.sandbox == sandbox)
+        .map(|c| c.status.clone());
     ContainerEventResponse {
         container_id: id.to_owned(),
         container_event_type: kind as i32,

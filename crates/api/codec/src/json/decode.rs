@@ -9,7 +9,9 @@ use std::collections::HashSet;
 use std::fmt;
 
 use api_schema::{Field, Message, Shape, Type};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::{Map, Number, Value};
 
 use crate::{DecodeError, Problem, Strictness, canonical, scalars};
@@ -26,11 +28,21 @@ pub(super) fn decode<'de, D>(
 where
     D: Deserializer<'de>,
 {
-    let context = Context { reports: strictness.reports(), ..Context::default() };
-    let seed = MessageSeed { message, owner: None, context: &context };
+    let context = Context {
+        reports: strictness.reports(),
+        ..Context::default()
+    };
+    let seed = MessageSeed {
+        message,
+        owner: None,
+        context: &context,
+    };
     match seed.deserialize(source) {
         Ok(value) => Ok((value, context.problems.into_inner())),
-        Err(error) => Err(context.error.into_inner().unwrap_or_else(|| plain(&error.to_string()))),
+        Err(error) => Err(context
+            .error
+            .into_inner()
+            .unwrap_or_else(|| plain(&error.to_string()))),
     }
 }
 
@@ -84,7 +96,11 @@ impl Context {
 
     fn report(&self, name: &str, problem: fn(String) -> Problem) {
         if self.has_room() {
-            self.member(name, || self.problems.borrow_mut().push(problem(self.path.borrow().clone())));
+            self.member(name, || {
+                self.problems
+                    .borrow_mut()
+                    .push(problem(self.path.borrow().clone()))
+            });
         }
     }
 
@@ -128,9 +144,12 @@ impl<'de> DeserializeSeed<'de> for TypeSeed<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         match self.ty {
             Type::Message(_) => match self.ty.message() {
-                Some(message) => {
-                    MessageSeed { message, owner: Some(self.owner), context: self.context }.deserialize(deserializer)
+                Some(message) => MessageSeed {
+                    message,
+                    owner: Some(self.owner),
+                    context: self.context,
                 }
+                .deserialize(deserializer),
                 None => Ok(Value::Null),
             },
             _ => deserializer.deserialize_any(self),
@@ -143,19 +162,28 @@ impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         match self.message.shape {
-            Shape::RawExtension | Shape::FieldsV1 | Shape::Json => serde::Deserialize::deserialize(deserializer),
+            Shape::RawExtension | Shape::FieldsV1 | Shape::Json => {
+                serde::Deserialize::deserialize(deserializer)
+            }
             _ => deserializer.deserialize_any(self),
         }
     }
 }
 
 /// Returns Go's error `json: cannot unmarshal WHAT into Go struct field STRUCT.PATH of type TYPE`.
-fn mismatch<E: serde::de::Error>(context: &Context, owner: Option<&Message>, what: &str, ty: &str) -> E {
+fn mismatch<E: serde::de::Error>(
+    context: &Context,
+    owner: Option<&Message>,
+    what: &str,
+    ty: &str,
+) -> E {
     let target = match owner {
         Some(owner) => format!("struct field {}.{}", owner.short_name(), context.go_path()),
         None => "value".to_owned(),
     };
-    context.fail(DecodeError::Type(format!("json: cannot unmarshal {what} into Go {target} of type {ty}")))
+    context.fail(DecodeError::Type(format!(
+        "json: cannot unmarshal {what} into Go {target} of type {ty}"
+    )))
 }
 
 fn go_type(ty: &Type) -> String {
@@ -177,7 +205,10 @@ fn go_type(ty: &Type) -> String {
 /// Returns package and name, such as `v1.Pod`.
 fn go_name(message: &Message) -> String {
     let mut parts = message.name.rsplit('.');
-    let (name, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let (name, package) = (
+        parts.next().unwrap_or_default(),
+        parts.next().unwrap_or_default(),
+    );
     format!("{package}.{name}")
 }
 
@@ -195,7 +226,9 @@ impl TypeSeed<'_> {
             Type::Double => true,
             _ => return Err(self.wrong("number")),
         };
-        let value = i64::try_from(number).map(Number::from).or_else(|_| u64::try_from(number).map(Number::from));
+        let value = i64::try_from(number)
+            .map(Number::from)
+            .or_else(|_| u64::try_from(number).map(Number::from));
         match value {
             Ok(value) if fits => Ok(Value::Number(value)),
             _ => Err(self.wrong(&format!("number {number}"))),
@@ -228,7 +261,11 @@ impl<'de> Visitor<'de> for TypeSeed<'_> {
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Value, E> {
-        if *self.ty == Type::Bool { Ok(Value::Bool(value)) } else { Err(self.wrong("bool")) }
+        if *self.ty == Type::Bool {
+            Ok(Value::Bool(value))
+        } else {
+            Err(self.wrong("bool"))
+        }
     }
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
@@ -242,7 +279,9 @@ impl<'de> Visitor<'de> for TypeSeed<'_> {
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
         match (self.ty, Number::from_f64(value)) {
             (Type::Double, Some(number)) => Ok(Value::Number(number)),
-            (Type::Bool | Type::String | Type::Bytes | Type::List(_) | Type::Map(_), _) => Err(self.wrong("number")),
+            (Type::Bool | Type::String | Type::Bytes | Type::List(_) | Type::Map(_), _) => {
+                Err(self.wrong("number"))
+            }
             _ => Err(self.wrong(&format!("number {value:?}"))),
         }
     }
@@ -270,7 +309,9 @@ impl<'de> Visitor<'de> for TypeSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let Type::Map(inner) = self.ty else { return Err(self.wrong("object")) };
+        let Type::Map(inner) = self.ty else {
+            return Err(self.wrong("object"));
+        };
         let mut out = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             if out.contains_key(&key) {
@@ -290,7 +331,11 @@ fn read_list<'de, A: SeqAccess<'de>>(
     context: &Context,
     mut seq: A,
 ) -> Result<Value, A::Error> {
-    let seed = TypeSeed { ty: inner, owner, context };
+    let seed = TypeSeed {
+        ty: inner,
+        owner,
+        context,
+    };
     let mut list = Vec::new();
     while let Some(value) = context.element(list.len(), || seq.next_element_seed(seed))? {
         list.push(if value.is_null() { seed.zero() } else { value });
@@ -314,9 +359,16 @@ impl MessageSeed<'_> {
             Shape::Quantity => self.text(scalars::quantity(&number.to_string()).map(Value::String)),
             Shape::IntOrString => match number.as_i64().map(i32::try_from) {
                 Some(Ok(value)) => Ok(Value::from(value)),
-                _ => Err(mismatch(self.context, None, &format!("number {number}"), "int32")),
+                _ => Err(mismatch(
+                    self.context,
+                    None,
+                    &format!("number {number}"),
+                    "int32",
+                )),
             },
-            Shape::Time | Shape::MicroTime | Shape::Duration => Err(mismatch(self.context, None, "number", "string")),
+            Shape::Time | Shape::MicroTime | Shape::Duration => {
+                Err(mismatch(self.context, None, "number", "string"))
+            }
             _ => Err(self.wrong("number")),
         }
     }
@@ -341,8 +393,14 @@ impl MessageSeed<'_> {
             } else {
                 seen.push(field.json);
             }
-            let seed = TypeSeed { ty: &field.ty, owner: self.message, context: self.context };
-            let value = self.context.member(field.json, || map.next_value_seed(seed))?;
+            let seed = TypeSeed {
+                ty: &field.ty,
+                owner: self.message,
+                context: self.context,
+            };
+            let value = self
+                .context
+                .member(field.json, || map.next_value_seed(seed))?;
             if canonical::keeps(field, &value) {
                 out.insert(field.json.to_owned(), value);
             }
@@ -371,7 +429,9 @@ impl<'de> Visitor<'de> for KeySeed<'_> {
     }
 
     fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
-        let MessageSeed { message, context, .. } = self.0;
+        let MessageSeed {
+            message, context, ..
+        } = self.0;
         let field = message.field(name);
         if field.is_none() && context.has_room() {
             let path = context.member(name, || context.path.borrow().clone());
@@ -426,16 +486,18 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
-        let time =
-            |outcome: Result<Option<String>, String>| outcome.map(|text| text.map_or(Value::Null, Value::String));
+        let time = |outcome: Result<Option<String>, String>| {
+            outcome.map(|text| text.map_or(Value::Null, Value::String))
+        };
         match self.message.shape {
             Shape::Quantity => self.text(scalars::quantity(value).map(Value::String)),
             Shape::IntOrString => Ok(Value::from(value)),
             Shape::Time => self.text(time(scalars::time(value))),
             Shape::MicroTime => self.text(time(scalars::micro_time(value))),
-            Shape::Duration => {
-                self.text(scalars::duration(value).map(|nanos| Value::String(scalars::format_duration(nanos))))
-            }
+            Shape::Duration => self.text(
+                scalars::duration(value)
+                    .map(|nanos| Value::String(scalars::format_duration(nanos))),
+            ),
             _ => Err(self.wrong("string")),
         }
     }
@@ -443,10 +505,12 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Value, A::Error> {
         match self.message.shape {
             Shape::Items => read_list(&STRING, self.message, self.context, seq),
-            Shape::SchemaOrArray | Shape::SchemaOrStringArray => match self.part(2).and_then(Type::element) {
-                Some(inner) => read_list(inner, self.message, self.context, seq),
-                None => Err(self.wrong("array")),
-            },
+            Shape::SchemaOrArray | Shape::SchemaOrStringArray => {
+                match self.part(2).and_then(Type::element) {
+                    Some(inner) => read_list(inner, self.message, self.context, seq),
+                    None => Err(self.wrong("array")),
+                }
+            }
             _ => Err(self.wrong("array")),
         }
     }

@@ -23,7 +23,9 @@ fn write_message(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
         (Shape::Struct, Value::Object(map)) => write_struct(message, map, out),
         (Shape::Struct, _) => write_struct(message, &Map::new(), out),
         (Shape::SchemaOrBool, Value::Object(map)) => write_part(message, 2, map, out),
-        (Shape::SchemaOrArray | Shape::SchemaOrStringArray, Value::Object(map)) => write_part(message, 1, map, out),
+        (Shape::SchemaOrArray | Shape::SchemaOrStringArray, Value::Object(map)) => {
+            write_part(message, 1, map, out)
+        }
         (Shape::SchemaOrArray, Value::Array(list)) => match message.field_by_number(2) {
             Some(field) => write_list(field.ty.element().unwrap_or(&field.ty), list, out),
             None => out.extend_from_slice(b"null"),
@@ -33,14 +35,20 @@ fn write_message(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
             Err(_) => write_string(text, out),
         },
         (Shape::Quantity, Value::Number(number)) => {
-            write_string(&scalars::quantity(&number.to_string()).unwrap_or_default(), out);
+            write_string(
+                &scalars::quantity(&number.to_string()).unwrap_or_default(),
+                out,
+            );
         }
         _ => write_value(value, out),
     }
 }
 
 fn write_part(message: &'static Message, number: u32, map: &Map<String, Value>, out: &mut Vec<u8>) {
-    match message.field_by_number(number).and_then(|field| field.ty.message()) {
+    match message
+        .field_by_number(number)
+        .and_then(|field| field.ty.message())
+    {
         Some(schema) => write_struct(schema, map, out),
         None => out.extend_from_slice(b"null"),
     }
@@ -53,7 +61,12 @@ fn write_struct(message: &'static Message, map: &Map<String, Value>, out: &mut V
     out.push(b'}');
 }
 
-fn write_members(message: &'static Message, map: &Map<String, Value>, start: usize, out: &mut Vec<u8>) {
+fn write_members(
+    message: &'static Message,
+    map: &Map<String, Value>,
+    start: usize,
+    out: &mut Vec<u8>,
+) {
     for field in &message.fields {
         if field.inline {
             if let Some(inner) = field.ty.message() {
@@ -61,7 +74,9 @@ fn write_members(message: &'static Message, map: &Map<String, Value>, start: usi
             }
             continue;
         }
-        let value = map.get(field.json).filter(|value| canonical::keeps(field, value));
+        let value = map
+            .get(field.json)
+            .filter(|value| canonical::keeps(field, value));
         if value.is_none() && field.omit != Omit::Never {
             continue;
         }

@@ -45,7 +45,11 @@ pub(super) fn write_number(number: &Number, out: &mut Vec<u8>) {
         write!(out, "{n}")
     } else {
         let n = number.as_f64().unwrap_or_default();
-        if n == 0.0 || (1e-6..1e21).contains(&n.abs()) { write!(out, "{n}") } else { write_exponent(n, out) }
+        if n == 0.0 || (1e-6..1e21).contains(&n.abs()) {
+            write!(out, "{n}")
+        } else {
+            write_exponent(n, out)
+        }
     };
 }
 
@@ -55,7 +59,9 @@ fn write_exponent(n: f64, out: &mut Vec<u8>) -> std::io::Result<()> {
     use std::io::Write as _;
     let text = format!("{n:e}");
     match text.split_once('e') {
-        Some((mantissa, exponent)) if !exponent.starts_with('-') => write!(out, "{mantissa}e+{exponent}"),
+        Some((mantissa, exponent)) if !exponent.starts_with('-') => {
+            write!(out, "{mantissa}e+{exponent}")
+        }
         _ => write!(out, "{text}"),
     }
 }
@@ -109,7 +115,10 @@ mod tests {
             write_value(&value, &mut out);
             assert_eq!(String::from_utf8(out).unwrap(), text);
         };
-        check(Value::from("a<b>&\"\\\n\u{1}\u{2028}é"), r#""a\u003cb\u003e\u0026\"\\\n\u0001\u2028é""#);
+        check(
+            Value::from("a<b>&\"\\\n\u{1}\u{2028}é"),
+            r#""a\u003cb\u003e\u0026\"\\\n\u0001\u2028é""#,
+        );
         check(Value::from(5.0), "5");
         check(Value::from(0.25), "0.25");
         check(Value::from(1e21), "1e+21");

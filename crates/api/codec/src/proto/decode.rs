@@ -11,7 +11,11 @@ use crate::{DecodeError, canonical, scalars};
 const MAX_DEPTH: u8 = 100;
 
 /// Decodes a message into a canonical tree.
-pub(super) fn read_message(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Value, DecodeError> {
+pub(super) fn read_message(
+    message: &'static Message,
+    bytes: &[u8],
+    depth: u8,
+) -> Result<Value, DecodeError> {
     if depth > MAX_DEPTH {
         return Err(DecodeError::TooDeep("exceeded max depth".to_owned()));
     }
@@ -32,7 +36,9 @@ fn read_members(
 ) -> Result<(), DecodeError> {
     let mut reader = Reader::new(bytes);
     while let Some((number, wire)) = reader.field()? {
-        let Some(field) = message.field_by_number(number) else { continue };
+        let Some(field) = message.field_by_number(number) else {
+            continue;
+        };
         if field.inline {
             if let (Some(inner), Wire::Bytes(bytes)) = (field.ty.message(), wire) {
                 read_members(inner, bytes, depth + 1, map)?;
@@ -62,13 +68,25 @@ fn push(
     depth: u8,
     map: &mut Map<String, Value>,
 ) -> Result<(), DecodeError> {
-    let entry = map.entry(field.json).or_insert_with(|| Value::Array(Vec::new()));
-    let Value::Array(list) = entry else { return Ok(()) };
-    let is_scalar = matches!(inner, Type::Bool | Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64);
+    let entry = map
+        .entry(field.json)
+        .or_insert_with(|| Value::Array(Vec::new()));
+    let Value::Array(list) = entry else {
+        return Ok(());
+    };
+    let is_scalar = matches!(
+        inner,
+        Type::Bool | Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64
+    );
     if let (true, Wire::Bytes(packed)) = (is_scalar, wire) {
         let mut reader = Reader::new(packed);
         while !reader.is_empty() {
-            list.push(read_value(field, inner, Wire::Varint(reader.varint()?), depth)?);
+            list.push(read_value(
+                field,
+                inner,
+                Wire::Varint(reader.varint()?),
+                depth,
+            )?);
         }
         return Ok(());
     }
@@ -83,7 +101,9 @@ fn insert(
     depth: u8,
     map: &mut Map<String, Value>,
 ) -> Result<(), DecodeError> {
-    let Wire::Bytes(bytes) = wire else { return Err(wrong_wire(field)) };
+    let Wire::Bytes(bytes) = wire else {
+        return Err(wrong_wire(field));
+    };
     let (mut key, mut value) = (String::new(), None);
     let mut reader = Reader::new(bytes);
     while let Some((number, wire)) = reader.field()? {
@@ -98,7 +118,10 @@ fn insert(
         (None, Type::Bytes) => Value::Null,
         (None, _) => canonical::zero(inner).unwrap_or(Value::Null),
     };
-    if let Value::Object(entries) = map.entry(field.json).or_insert_with(|| Value::Object(Map::new())) {
+    if let Value::Object(entries) = map
+        .entry(field.json)
+        .or_insert_with(|| Value::Object(Map::new()))
+    {
         entries.insert(key, value);
     }
     Ok(())
@@ -113,7 +136,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn read_value(field: &'static Field, ty: &'static Type, wire: Wire<'_>, depth: u8) -> Result<Value, DecodeError> {
+fn read_value(
+    field: &'static Field,
+    ty: &'static Type,
+    wire: Wire<'_>,
+    depth: u8,
+) -> Result<Value, DecodeError> {
     Ok(match (ty, wire) {
         (Type::Bool, Wire::Varint(n)) => Value::Bool(n != 0),
         // Go truncates to 32 bits and reads two's complement.
@@ -150,15 +178,24 @@ fn read_special(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Va
         Shape::Struct => Value::Null,
         Shape::Time | Shape::MicroTime => {
             let micro = message.shape == Shape::MicroTime;
-            let nanos = if micro { i32::try_from(parts.ints[1]).unwrap_or(0) } else { 0 };
+            let nanos = if micro {
+                i32::try_from(parts.ints[1]).unwrap_or(0)
+            } else {
+                0
+            };
             match parts.any {
-                true => scalars::from_unix(parts.ints[0], nanos, micro).map_or(Value::Null, Value::String),
+                true => scalars::from_unix(parts.ints[0], nanos, micro)
+                    .map_or(Value::Null, Value::String),
                 false => Value::Null,
             }
         }
         Shape::Duration => Value::String(scalars::format_duration(parts.ints[0])),
         Shape::Quantity => {
-            let given = parts.bytes.first().map(|bytes| text(bytes)).unwrap_or_default();
+            let given = parts
+                .bytes
+                .first()
+                .map(|bytes| text(bytes))
+                .unwrap_or_default();
             let given = if given.is_empty() { "0" } else { &given };
             Value::String(scalars::quantity(given).map_err(DecodeError::Type)?)
         }
@@ -170,12 +207,27 @@ fn read_special(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Va
             Some(raw) if !raw.is_empty() => crate::json::parse(raw)?,
             _ => Value::Null,
         },
-        Shape::Items => parts.bytes.iter().map(|bytes| Value::String(text(bytes))).collect(),
-        Shape::SchemaOrBool => parts.messages.pop().unwrap_or(Value::Bool(parts.ints[0] != 0)),
-        Shape::SchemaOrArray if parts.list.is_empty() => parts.messages.pop().unwrap_or(Value::Null),
+        Shape::Items => parts
+            .bytes
+            .iter()
+            .map(|bytes| Value::String(text(bytes)))
+            .collect(),
+        Shape::SchemaOrBool => parts
+            .messages
+            .pop()
+            .unwrap_or(Value::Bool(parts.ints[0] != 0)),
+        Shape::SchemaOrArray if parts.list.is_empty() => {
+            parts.messages.pop().unwrap_or(Value::Null)
+        }
         Shape::SchemaOrArray => Value::Array(parts.list),
-        Shape::SchemaOrStringArray if parts.bytes.is_empty() => parts.messages.pop().unwrap_or(Value::Null),
-        Shape::SchemaOrStringArray => parts.bytes.iter().map(|bytes| Value::String(text(bytes))).collect(),
+        Shape::SchemaOrStringArray if parts.bytes.is_empty() => {
+            parts.messages.pop().unwrap_or(Value::Null)
+        }
+        Shape::SchemaOrStringArray => parts
+            .bytes
+            .iter()
+            .map(|bytes| Value::String(text(bytes)))
+            .collect(),
     })
 }
 
@@ -190,11 +242,20 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn add(&mut self, message: &'static Message, number: u32, wire: Wire<'a>, depth: u8) -> Result<(), DecodeError> {
+    fn add(
+        &mut self,
+        message: &'static Message,
+        number: u32,
+        wire: Wire<'a>,
+        depth: u8,
+    ) -> Result<(), DecodeError> {
         self.any = true;
         match wire {
             Wire::Varint(n) => {
-                if let Some(slot) = usize::try_from(number).ok().and_then(|n| self.ints.get_mut(n.wrapping_sub(1))) {
+                if let Some(slot) = usize::try_from(number)
+                    .ok()
+                    .and_then(|n| self.ints.get_mut(n.wrapping_sub(1)))
+                {
                     *slot = n as i64;
                 }
             }

@@ -41,7 +41,13 @@ fn write_field(field: &'static Field, value: &Value, out: &mut Vec<u8>) {
 fn is_nullable(field: &'static Field) -> bool {
     match field.ty {
         Type::List(_) | Type::Map(_) | Type::Bytes => true,
-        Type::Message(_) => field.pointer || field.ty.message().is_some_and(|message| message.shape == Shape::Items),
+        Type::Message(_) => {
+            field.pointer
+                || field
+                    .ty
+                    .message()
+                    .is_some_and(|message| message.shape == Shape::Items)
+        }
         _ => field.pointer,
     }
 }
@@ -49,7 +55,11 @@ fn is_nullable(field: &'static Field) -> bool {
 fn integer(value: &Value) -> u64 {
     match value {
         // A negative number is written as 64 bits of two's complement.
-        Value::Number(number) => number.as_i64().map(|n| n as u64).or(number.as_u64()).unwrap_or_default(),
+        Value::Number(number) => number
+            .as_i64()
+            .map(|n| n as u64)
+            .or(number.as_u64())
+            .unwrap_or_default(),
         _ => 0,
     }
 }
@@ -57,14 +67,17 @@ fn integer(value: &Value) -> u64 {
 fn write_value(number: u32, ty: &'static Type, value: &Value, out: &mut Vec<u8>) {
     match ty {
         Type::Bool => write_int(number, u64::from(value.as_bool().unwrap_or_default()), out),
-        Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 => write_int(number, integer(value), out),
+        Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 => {
+            write_int(number, integer(value), out)
+        }
         Type::Double => {
             write_tag(number, 1, out);
             out.extend_from_slice(&value.as_f64().unwrap_or_default().to_le_bytes());
         }
         Type::String => write_bytes(number, value.as_str().unwrap_or_default().as_bytes(), out),
         Type::Bytes => {
-            let bytes = scalars::base64_decode(value.as_str().unwrap_or_default()).unwrap_or_default();
+            let bytes =
+                scalars::base64_decode(value.as_str().unwrap_or_default()).unwrap_or_default();
             write_bytes(number, &bytes, out);
         }
         Type::Message(_) => {
@@ -96,7 +109,10 @@ fn write_special(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
         Shape::Time => write_time(value, false, out),
         Shape::MicroTime => write_time(value, true, out),
         Shape::Duration => {
-            let nanos = value.as_str().and_then(|text| scalars::duration(text).ok()).unwrap_or_default();
+            let nanos = value
+                .as_str()
+                .and_then(|text| scalars::duration(text).ok())
+                .unwrap_or_default();
             write_int(1, nanos as u64, out);
         }
         Shape::Quantity => {
@@ -119,7 +135,11 @@ fn write_special(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
             }
         }
         Shape::SchemaOrBool => {
-            write_int(1, u64::from(value.is_object() || value == &Value::Bool(true)), out);
+            write_int(
+                1,
+                u64::from(value.is_object() || value == &Value::Bool(true)),
+                out,
+            );
             write_part(message, 2, value.as_object(), out);
         }
         Shape::SchemaOrArray | Shape::SchemaOrStringArray => {
@@ -131,8 +151,15 @@ fn write_special(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-fn write_part(message: &'static Message, number: u32, map: Option<&Map<String, Value>>, out: &mut Vec<u8>) {
-    let schema = message.field_by_number(number).and_then(|field| field.ty.message());
+fn write_part(
+    message: &'static Message,
+    number: u32,
+    map: Option<&Map<String, Value>>,
+    out: &mut Vec<u8>,
+) {
+    let schema = message
+        .field_by_number(number)
+        .and_then(|field| field.ty.message());
     if let (Some(schema), Some(map)) = (schema, map) {
         write_nested(number, out, |out| write_struct(schema, map, out));
     }
@@ -146,9 +173,19 @@ fn write_raw(value: &Value, out: &mut Vec<u8>) {
 }
 
 fn write_time(value: &Value, micro: bool, out: &mut Vec<u8>) {
-    let Some((seconds, nanos)) = value.as_str().and_then(scalars::unix) else { return };
+    let Some((seconds, nanos)) = value.as_str().and_then(scalars::unix) else {
+        return;
+    };
     write_tag(1, 0, out);
     write_varint(seconds as u64, out);
     // `metav1.Time` is precise to the second.
-    write_int(2, if micro { u64::from(nanos.unsigned_abs()) / 1000 * 1000 } else { 0 }, out);
+    write_int(
+        2,
+        if micro {
+            u64::from(nanos.unsigned_abs()) / 1000 * 1000
+        } else {
+            0
+        },
+        out,
+    );
 }

@@ -45,7 +45,11 @@ impl<'a> Reader<'a> {
                 Wire::Group
             }
             5 => Wire::Fixed32(u32::from_le_bytes(self.array()?)),
-            _ => return Err(DecodeError::Syntax(format!("proto: illegal wireType {wire}"))),
+            _ => {
+                return Err(DecodeError::Syntax(format!(
+                    "proto: illegal wireType {wire}"
+                )));
+            }
         };
         Ok(Some((number, value)))
     }
@@ -54,7 +58,11 @@ impl<'a> Reader<'a> {
         let tag = self.varint()?;
         match u32::try_from(tag >> 3) {
             Ok(number) if number > 0 && number < 1 << 29 => Ok((number, tag & 7)),
-            _ => Err(DecodeError::Syntax(format!("proto: illegal tag {} (wire type {})", tag >> 3, tag & 7))),
+            _ => Err(DecodeError::Syntax(format!(
+                "proto: illegal tag {} (wire type {})",
+                tag >> 3,
+                tag & 7
+            ))),
         }
     }
 
@@ -90,7 +98,9 @@ impl<'a> Reader<'a> {
 
     fn skip_group(&mut self, depth: u8) -> Result<(), DecodeError> {
         if depth > 32 {
-            return Err(DecodeError::TooDeep("proto: groups nested too deeply".to_owned()));
+            return Err(DecodeError::TooDeep(
+                "proto: groups nested too deeply".to_owned(),
+            ));
         }
         loop {
             let (_, wire) = self.tag()?;
@@ -104,7 +114,11 @@ impl<'a> Reader<'a> {
                 3 => self.skip_group(depth + 1)?,
                 4 => return Ok(()),
                 5 => drop(self.take(4)?),
-                _ => return Err(DecodeError::Syntax(format!("proto: illegal wireType {wire}"))),
+                _ => {
+                    return Err(DecodeError::Syntax(format!(
+                        "proto: illegal wireType {wire}"
+                    )));
+                }
             }
         }
     }

@@ -20,24 +20,38 @@ pub(super) fn plain(text: &str, value: &str) -> Plain {
         "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => Plain::Bool(false),
         _ => octal(value).map_or(Plain::Text, Plain::Int),
     };
-    if meaning == Plain::Text || is_quoted(text, value) { Plain::Text } else { meaning }
+    if meaning == Plain::Text || is_quoted(text, value) {
+        Plain::Text
+    } else {
+        meaning
+    }
 }
 
 fn octal(value: &str) -> Option<i64> {
-    let digits = value.strip_prefix('0').filter(|rest| !rest.is_empty() && rest.len() <= 20)?;
-    digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| i64::from_str_radix(digits, 8).ok())?
+    let digits = value
+        .strip_prefix('0')
+        .filter(|rest| !rest.is_empty() && rest.len() <= 20)?;
+    digits
+        .bytes()
+        .all(|digit| digit.is_ascii_digit())
+        .then(|| i64::from_str_radix(digits, 8).ok())?
 }
 
 /// Returns the offset of `value` in `text`, if it is a slice of it.
 pub(super) fn offset(text: &str, value: &str) -> Option<usize> {
     let start = (value.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
-    start.checked_add(value.len()).is_some_and(|end| end <= text.len()).then_some(start)
+    start
+        .checked_add(value.len())
+        .is_some_and(|end| end <= text.len())
+        .then_some(start)
 }
 
 /// Returns whether a value is quoted. Text from elsewhere (no document, or a copy) counts as
 /// quoted.
 fn is_quoted(text: &str, value: &str) -> bool {
-    let Some(start) = offset(text, value) else { return true };
+    let Some(start) = offset(text, value) else {
+        return true;
+    };
     let before = start.checked_sub(1).and_then(|at| text.as_bytes().get(at));
     matches!(before, Some(b'\'' | b'"'))
 }

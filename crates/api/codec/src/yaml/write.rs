@@ -104,7 +104,9 @@ fn fits_lines(value: &str) -> bool {
     body.contains('\n')
         && !body.starts_with([' ', '\n', '\t'])
         && !body.ends_with('\n')
-        && body.lines().all(|line| line == line.trim_end() && line.chars().all(is_printable))
+        && body
+            .lines()
+            .all(|line| line == line.trim_end() && line.chars().all(is_printable))
         && !body.contains('\r')
 }
 
@@ -121,25 +123,38 @@ fn lines(out: &mut String, value: &str, depth: usize) {
 
 /// Returns whether a character is printable and no line break in both versions of YAML.
 fn is_printable(c: char) -> bool {
-    c == '\t' || (!c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'))
+    c == '\t'
+        || (!c.is_control()
+            && !matches!(
+                c,
+                '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
+            ))
 }
 
 /// Returns whether a text needs no quotes: names, paths and sentences without YAML syntax that
 /// can't be mistaken for another value.
 fn is_plain(value: &str) -> bool {
     let mut chars = value.chars();
-    let Some(first) = chars.next() else { return false };
+    let Some(first) = chars.next() else {
+        return false;
+    };
     if first.is_ascii_digit() {
         return value.parse::<std::net::Ipv4Addr>().is_ok();
     }
     let starts = first.is_ascii_alphabetic() || matches!(first, '/' | '_' | '.');
     let goes_on = |c: char| c.is_ascii_alphanumeric() || " _./-+@()=,$;<>".contains(c) || c == ':';
-    starts && chars.all(goes_on) && !value.ends_with([' ', ':']) && !value.contains(": ") && !is_other_value(value)
+    starts
+        && chars.all(goes_on)
+        && !value.ends_with([' ', ':'])
+        && !value.contains(": ")
+        && !is_other_value(value)
 }
 
 /// Returns whether a reader would interpret the text as null, a boolean or a number.
 fn is_other_value(value: &str) -> bool {
-    const WORDS: [&str; 11] = ["y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf"];
+    const WORDS: [&str; 11] = [
+        "y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf",
+    ];
     let lower = value.to_ascii_lowercase();
     WORDS.contains(&lower.as_str())
         || value.starts_with('.') && value.chars().skip(1).all(|c| !c.is_alphabetic())
@@ -259,9 +274,18 @@ spec:
             "a: b\nc",
             "\tx\ny",
         ] {
-            for tree in [json!({"a": text}), json!([text, {"b": [text]}]), json!({"k": {(text): "v"}}), json!(text)] {
+            for tree in [
+                json!({"a": text}),
+                json!([text, {"b": [text]}]),
+                json!({"k": {(text): "v"}}),
+                json!(text),
+            ] {
                 let written = encode(&tree);
-                assert_eq!(crate::yaml::parse(written.as_bytes()).unwrap().0, tree, "{written:?}");
+                assert_eq!(
+                    crate::yaml::parse(written.as_bytes()).unwrap().0,
+                    tree,
+                    "{written:?}"
+                );
             }
         }
     }

@@ -28,16 +28,25 @@ HYEj4D05
 fn request(name: &str, organization: &str, names: &[SanType]) -> String {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
-    params.distinguished_name.push(DnType::OrganizationName, organization);
+    params
+        .distinguished_name
+        .push(DnType::OrganizationName, organization);
     params.subject_alt_names = names.to_vec();
-    params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
+    params
+        .serialize_request(&KeyPair::generate().unwrap())
+        .unwrap()
+        .pem()
+        .unwrap()
 }
 
 #[test]
 fn all_organizations_and_the_last_common_name_are_read() {
     let several = CertificateRequest::from_pem(SEVERAL.as_bytes()).unwrap();
     assert_eq!(
-        (several.common_name.as_str(), several.organizations.as_slice()),
+        (
+            several.common_name.as_str(),
+            several.organizations.as_slice()
+        ),
         ("second", &["group-a".into(), "group-b".into()][..])
     );
     let joined = CertificateRequest::from_pem(MULTI_VALUED.as_bytes()).unwrap();
@@ -48,38 +57,73 @@ fn all_organizations_and_the_last_common_name_are_read() {
 
 #[test]
 fn anything_but_one_block_is_refused() {
-    let (evil, good) = (request("evil", "system:masters", &[]), request("good", "friends", &[]));
+    let (evil, good) = (
+        request("evil", "system:masters", &[]),
+        request("good", "friends", &[]),
+    );
     let cases = [
         ("a hidden block first", format!(" {evil}{good}")),
         ("two blocks", format!("{good}{evil}")),
         ("text before", format!("Certificate Request:\n{good}")),
         ("text after", format!("{good}more")),
         ("a byte-order mark", format!("\u{feff}{good}")),
-        ("headers", good.replacen("-----\n", "-----\nProc-Type: 4,ENCRYPTED\n\n", 1)),
-        ("other type", good.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST")),
-        ("mixed types", good.replacen("CERTIFICATE REQUEST", "CERTIFICATE", 1)),
+        (
+            "headers",
+            good.replacen("-----\n", "-----\nProc-Type: 4,ENCRYPTED\n\n", 1),
+        ),
+        (
+            "other type",
+            good.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"),
+        ),
+        (
+            "mixed types",
+            good.replacen("CERTIFICATE REQUEST", "CERTIFICATE", 1),
+        ),
         ("no end", good.replace(END, "")),
         ("empty block", format!("{BEGIN}\n{END}\n")),
         ("nothing", String::new()),
     ];
     for (name, text) in cases {
-        assert!(CertificateRequest::from_pem(text.as_bytes()).is_err(), "{name}");
+        assert!(
+            CertificateRequest::from_pem(text.as_bytes()).is_err(),
+            "{name}"
+        );
     }
-    for text in [good.clone(), good.trim_end().to_owned(), format!("{good}\n \n"), good.replace('\n', "\r\n")] {
-        assert_eq!(CertificateRequest::from_pem(text.as_bytes()).unwrap().common_name, "good", "{text:?}");
+    for text in [
+        good.clone(),
+        good.trim_end().to_owned(),
+        format!("{good}\n \n"),
+        good.replace('\n', "\r\n"),
+    ] {
+        assert_eq!(
+            CertificateRequest::from_pem(text.as_bytes())
+                .unwrap()
+                .common_name,
+            "good",
+            "{text:?}"
+        );
     }
 }
 
 #[test]
 fn bytes_behind_the_request_are_refused() {
-    let mut der = CertificateRequest::from_pem(SEVERAL.as_bytes()).unwrap().der().to_vec();
+    let mut der = CertificateRequest::from_pem(SEVERAL.as_bytes())
+        .unwrap()
+        .der()
+        .to_vec();
     der.push(0);
-    assert_eq!(CertificateRequest::from_der(der), Err(RequestError::TrailingData));
+    assert_eq!(
+        CertificateRequest::from_der(der),
+        Err(RequestError::TrailingData)
+    );
 }
 
 #[test]
 fn changed_request_fails_the_signature_check() {
-    let mut der = CertificateRequest::from_pem(SEVERAL.as_bytes()).unwrap().der().to_vec();
+    let mut der = CertificateRequest::from_pem(SEVERAL.as_bytes())
+        .unwrap()
+        .der()
+        .to_vec();
     let at = der.windows(7).position(|w| w == b"group-a").unwrap();
     der[at + 6] = b'c';
     let changed = CertificateRequest::from_der(der).unwrap();
@@ -105,20 +149,47 @@ fn kubelet_rules_look_at_subject_names_and_usages() {
     assert!(node(&[]).check_kubelet_client(SERVING).is_err());
     assert!(node(&[]).check_kubelet_client(&["client auth"]).is_err());
     for name in [&dns, &address, &uri, &mail] {
-        assert!(node(std::slice::from_ref(name)).check_kubelet_client(CLIENT).is_err(), "{name:?}");
+        assert!(
+            node(std::slice::from_ref(name))
+                .check_kubelet_client(CLIENT)
+                .is_err(),
+            "{name:?}"
+        );
     }
-    assert_eq!(node(&[dns.clone(), address.clone()]).check_kubelet_serving(SERVING), Ok(()));
+    assert_eq!(
+        node(&[dns.clone(), address.clone()]).check_kubelet_serving(SERVING),
+        Ok(())
+    );
     assert!(node(&[]).check_kubelet_serving(SERVING).is_err());
-    assert!(node(&[dns.clone(), uri]).check_kubelet_serving(SERVING).is_err());
-    assert!(node(&[dns.clone(), mail]).check_kubelet_serving(SERVING).is_err());
+    assert!(
+        node(&[dns.clone(), uri])
+            .check_kubelet_serving(SERVING)
+            .is_err()
+    );
+    assert!(
+        node(&[dns.clone(), mail])
+            .check_kubelet_serving(SERVING)
+            .is_err()
+    );
     assert!(node(&[dns]).check_kubelet_serving(CLIENT).is_err());
-    assert!(read("n1", "system:nodes", &[]).check_kubelet_client(CLIENT).is_err());
-    assert!(read("system:node:n1", "system:masters", &[]).check_kubelet_client(CLIENT).is_err());
+    assert!(
+        read("n1", "system:nodes", &[])
+            .check_kubelet_client(CLIENT)
+            .is_err()
+    );
+    assert!(
+        read("system:node:n1", "system:masters", &[])
+            .check_kubelet_client(CLIENT)
+            .is_err()
+    );
 }
 
 #[test]
 fn client_certificates_are_for_clients_only() {
-    assert_eq!(check_client_usages(&["client auth", "digital signature"]), Ok(()));
+    assert_eq!(
+        check_client_usages(&["client auth", "digital signature"]),
+        Ok(())
+    );
     assert!(check_client_usages(&["client auth", "server auth"]).is_err());
     assert!(check_client_usages(&["digital signature"]).is_err());
 }

@@ -17,7 +17,11 @@ pub(super) static DOCUMENT: Message = Message {
         ("produces", 7, TEXTS),
         ("paths", 8, Part::One(&PATHS)),
         ("definitions", 9, Part::One(&SCHEMAS)),
-        ("security", 12, Part::Each(&Part::One(&SECURITY_REQUIREMENT))),
+        (
+            "security",
+            12,
+            Part::Each(&Part::One(&SECURITY_REQUIREMENT)),
+        ),
         ("securityDefinitions", 13, Part::One(&SECURITY_DEFINITIONS)),
     ],
     extensions: 16,
@@ -25,12 +29,20 @@ pub(super) static DOCUMENT: Message = Message {
 };
 
 static INFO: Message = Message {
-    fields: &[("title", 1, TEXT), ("version", 2, TEXT), ("description", 3, TEXT)],
+    fields: &[
+        ("title", 1, TEXT),
+        ("version", 2, TEXT),
+        ("description", 3, TEXT),
+    ],
     extensions: 7,
     others: None,
 };
 
-static PATHS: Message = Message { fields: &[], extensions: 1, others: Some((2, Part::One(&PATH_ITEM))) };
+static PATHS: Message = Message {
+    fields: &[],
+    extensions: 1,
+    others: Some((2, Part::One(&PATH_ITEM))),
+};
 
 static PATH_ITEM: Message = Message {
     fields: &[
@@ -112,11 +124,17 @@ static QUERY_PARAMETER: Message = Message {
     others: None,
 };
 
-static RESPONSES: Message =
-    Message { fields: &[], extensions: 2, others: Some((1, Part::In(&[1], &Part::One(&RESPONSE)))) };
+static RESPONSES: Message = Message {
+    fields: &[],
+    extensions: 2,
+    others: Some((1, Part::In(&[1], &Part::One(&RESPONSE)))),
+};
 
 static RESPONSE: Message = Message {
-    fields: &[("description", 1, TEXT), ("schema", 2, Part::In(&[1], &Part::One(&SCHEMA)))],
+    fields: &[
+        ("description", 1, TEXT),
+        ("schema", 2, Part::In(&[1], &Part::One(&SCHEMA))),
+    ],
     extensions: 5,
     others: None,
 };
@@ -145,7 +163,11 @@ static SCHEMA: Message = Message {
         ("minProperties", 18, Part::Int),
         ("required", 19, TEXTS),
         ("enum", 20, ANYS),
-        ("additionalProperties", 21, Part::In(&[1], &Part::One(&SCHEMA))),
+        (
+            "additionalProperties",
+            21,
+            Part::In(&[1], &Part::One(&SCHEMA)),
+        ),
         ("type", 22, Part::In(&[1], &TEXT)),
         ("items", 23, Part::In(&[1], &Part::One(&SCHEMA))),
         ("allOf", 24, Part::Each(&Part::One(&SCHEMA))),
@@ -160,7 +182,12 @@ static SECURITY_REQUIREMENT: Message = map(Part::In(&[1], &TEXTS));
 static SECURITY_DEFINITIONS: Message = map(Part::In(&[2], &Part::One(&API_KEY)));
 
 static API_KEY: Message = Message {
-    fields: &[("type", 1, TEXT), ("name", 2, TEXT), ("in", 3, TEXT), ("description", 4, TEXT)],
+    fields: &[
+        ("type", 1, TEXT),
+        ("name", 2, TEXT),
+        ("in", 3, TEXT),
+        ("description", 4, TEXT),
+    ],
     extensions: 5,
     others: None,
 };

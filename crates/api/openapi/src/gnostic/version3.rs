@@ -20,12 +20,20 @@ pub(super) static DOCUMENT: Message = Message {
 };
 
 static INFO: Message = Message {
-    fields: &[("title", 1, TEXT), ("description", 2, TEXT), ("version", 6, TEXT)],
+    fields: &[
+        ("title", 1, TEXT),
+        ("description", 2, TEXT),
+        ("version", 6, TEXT),
+    ],
     extensions: 7,
     others: None,
 };
 
-static PATHS: Message = Message { fields: &[], extensions: 2, others: Some((1, Part::One(&PATH_ITEM))) };
+static PATHS: Message = Message {
+    fields: &[],
+    extensions: 2,
+    others: Some((1, Part::One(&PATH_ITEM))),
+};
 
 static PATH_ITEM: Message = Message {
     fields: &[
@@ -36,7 +44,11 @@ static PATH_ITEM: Message = Message {
         ("options", 8, Part::One(&OPERATION)),
         ("head", 9, Part::One(&OPERATION)),
         ("patch", 10, Part::One(&OPERATION)),
-        ("parameters", 13, Part::Each(&Part::In(&[1], &Part::One(&PARAMETER)))),
+        (
+            "parameters",
+            13,
+            Part::Each(&Part::In(&[1], &Part::One(&PARAMETER))),
+        ),
     ],
     extensions: 14,
     others: None,
@@ -47,7 +59,11 @@ static OPERATION: Message = Message {
         ("tags", 1, TEXTS),
         ("description", 3, TEXT),
         ("operationId", 5, TEXT),
-        ("parameters", 6, Part::Each(&Part::In(&[1], &Part::One(&PARAMETER)))),
+        (
+            "parameters",
+            6,
+            Part::Each(&Part::In(&[1], &Part::One(&PARAMETER))),
+        ),
         ("requestBody", 7, Part::In(&[1], &Part::One(&REQUEST_BODY))),
         ("responses", 8, Part::One(&RESPONSES)),
         ("deprecated", 10, Part::Bool),
@@ -69,26 +85,43 @@ static PARAMETER: Message = Message {
 };
 
 static REQUEST_BODY: Message = Message {
-    fields: &[("description", 1, TEXT), ("content", 2, Part::One(&MEDIA_TYPES)), ("required", 3, Part::Bool)],
+    fields: &[
+        ("description", 1, TEXT),
+        ("content", 2, Part::One(&MEDIA_TYPES)),
+        ("required", 3, Part::Bool),
+    ],
     extensions: 4,
     others: None,
 };
 
-static RESPONSES: Message =
-    Message { fields: &[], extensions: 3, others: Some((2, Part::In(&[1], &Part::One(&RESPONSE)))) };
+static RESPONSES: Message = Message {
+    fields: &[],
+    extensions: 3,
+    others: Some((2, Part::In(&[1], &Part::One(&RESPONSE)))),
+};
 
 static RESPONSE: Message = Message {
-    fields: &[("description", 1, TEXT), ("content", 3, Part::One(&MEDIA_TYPES))],
+    fields: &[
+        ("description", 1, TEXT),
+        ("content", 3, Part::One(&MEDIA_TYPES)),
+    ],
     extensions: 5,
     others: None,
 };
 
 static MEDIA_TYPES: Message = map(Part::One(&MEDIA_TYPE));
 
-static MEDIA_TYPE: Message = Message { fields: &[("schema", 1, Part::Choice(schema))], extensions: 5, others: None };
+static MEDIA_TYPE: Message = Message {
+    fields: &[("schema", 1, Part::Choice(schema))],
+    extensions: 5,
+    others: None,
+};
 
 static COMPONENTS: Message = Message {
-    fields: &[("schemas", 1, Part::One(&SCHEMAS)), ("securitySchemes", 7, Part::One(&SECURITY_SCHEMES))],
+    fields: &[
+        ("schemas", 1, Part::One(&SCHEMAS)),
+        ("securitySchemes", 7, Part::One(&SECURITY_SCHEMES)),
+    ],
     extensions: 10,
     others: None,
 };
@@ -96,7 +129,12 @@ static COMPONENTS: Message = Message {
 static SECURITY_SCHEMES: Message = map(Part::In(&[1], &Part::One(&SECURITY_SCHEME)));
 
 static SECURITY_SCHEME: Message = Message {
-    fields: &[("type", 1, TEXT), ("description", 2, TEXT), ("name", 3, TEXT), ("in", 4, TEXT)],
+    fields: &[
+        ("type", 1, TEXT),
+        ("description", 2, TEXT),
+        ("name", 3, TEXT),
+        ("in", 4, TEXT),
+    ],
     extensions: 9,
     others: None,
 };
@@ -105,10 +143,18 @@ static SCHEMAS: Message = map(Part::Choice(schema));
 
 /// Chooses between a schema and a reference to one.
 fn schema(value: &Value) -> (&'static [u32], &'static Message) {
-    if value.get("$ref").is_some() { (&[2], &REFERENCE) } else { (&[1], &SCHEMA) }
+    if value.get("$ref").is_some() {
+        (&[2], &REFERENCE)
+    } else {
+        (&[1], &SCHEMA)
+    }
 }
 
-static REFERENCE: Message = Message { fields: &[("$ref", 1, TEXT)], extensions: 0, others: None };
+static REFERENCE: Message = Message {
+    fields: &[("$ref", 1, TEXT)],
+    extensions: 0,
+    others: None,
+};
 
 static SCHEMA: Message = Message {
     fields: &[
@@ -136,7 +182,11 @@ static SCHEMA: Message = Message {
         ("not", 29, Part::One(&SCHEMA)),
         ("items", 30, Part::In(&[1], &Part::Choice(schema))),
         ("properties", 31, Part::One(&SCHEMAS)),
-        ("additionalProperties", 32, Part::In(&[1], &Part::Choice(schema))),
+        (
+            "additionalProperties",
+            32,
+            Part::In(&[1], &Part::Choice(schema)),
+        ),
         ("default", 33, Part::Scalar),
         ("description", 34, TEXT),
         ("format", 35, TEXT),

@@ -30,13 +30,18 @@ impl<'a> Positions<'a> {
 }
 
 fn identity<'v>(item: &'v Value, key: &str) -> Option<&'v Value> {
-    if key.is_empty() { Some(item) } else { item.get(key) }
+    if key.is_empty() {
+        Some(item)
+    } else {
+        item.get(key)
+    }
 }
 
 /// Splits a list into elements that the other list contains too, and the rest.
 pub(super) fn partition(list: Vec<Value>, other: &[Value], key: &str) -> (Vec<Value>, Vec<Value>) {
     let other = Positions::read(other, key);
-    list.into_iter().partition(|item| other.find(item).is_some())
+    list.into_iter()
+        .partition(|item| other.find(item).is_some())
 }
 
 /// Joins both parts in order.
@@ -47,7 +52,10 @@ pub(super) fn in_order(
     server_order: &[Value],
     key: &str,
 ) -> Vec<Value> {
-    let (patch_order, server_order) = (Positions::read(patch_order, key), Positions::read(server_order, key));
+    let (patch_order, server_order) = (
+        Positions::read(patch_order, key),
+        Positions::read(server_order, key),
+    );
     in_patch.sort_by_key(|item| patch_order.find(item).unwrap_or(usize::MAX));
     let mut out = Vec::with_capacity(in_patch.len() + server_only.len());
     let mut patch = in_patch.into_iter().peekable();
@@ -61,6 +69,10 @@ pub(super) fn in_order(
             }
             (left, _) => left.is_some(),
         };
-        out.extend(if server_first { server.next() } else { patch.next() });
+        out.extend(if server_first {
+            server.next()
+        } else {
+            patch.next()
+        });
     }
 }

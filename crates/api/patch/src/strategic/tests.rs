@@ -3,7 +3,9 @@ use super::*;
 use serde_json::json;
 
 fn merged(original: Value, patch: Value) -> Result<Value, PatchError> {
-    let message = api_schema::schema().message("k8s.io.api.core.v1.Pod").unwrap();
+    let message = api_schema::schema()
+        .message("k8s.io.api.core.v1.Pod")
+        .unwrap();
     strategic_merge(message, original, &patch)
 }
 
@@ -20,8 +22,13 @@ fn pod() -> Value {
 }
 
 fn names(value: &Value) -> Vec<&str> {
-    let list = value.pointer("/spec/containers").and_then(Value::as_array).unwrap();
-    list.iter().map(|item| item["name"].as_str().unwrap()).collect()
+    let list = value
+        .pointer("/spec/containers")
+        .and_then(Value::as_array)
+        .unwrap();
+    list.iter()
+        .map(|item| item["name"].as_str().unwrap())
+        .collect()
 }
 
 #[test]
@@ -35,19 +42,45 @@ fn lists_of_objects() {
         assert_eq!(names(&got), want, "{patch}");
         got
     };
-    let got = check(json!([{"name": "two", "image": "two:2"}]), None, &["one", "two"]);
+    let got = check(
+        json!([{"name": "two", "image": "two:2"}]),
+        None,
+        &["one", "two"],
+    );
     assert_eq!(got["spec"]["containers"][1]["image"], "two:2");
-    check(json!([{"name": "three", "image": "three:1"}]), None, &["three", "one", "two"]);
+    check(
+        json!([{"name": "three", "image": "three:1"}]),
+        None,
+        &["three", "one", "two"],
+    );
     check(json!([{"name": "one", "$patch": "delete"}]), None, &["two"]);
-    check(json!([{"$patch": "replace"}, {"name": "only"}]), None, &["only"]);
+    check(
+        json!([{"$patch": "replace"}, {"name": "only"}]),
+        None,
+        &["only"],
+    );
     let order = json!([{"name": "two"}, {"name": "one"}]);
-    let got = check(json!([{"name": "one", "image": "one:9"}]), Some(order), &["two", "one"]);
+    let got = check(
+        json!([{"name": "one", "image": "one:9"}]),
+        Some(order),
+        &["two", "one"],
+    );
     assert_eq!(got["spec"]["containers"][1]["image"], "one:9");
-    let got =
-        check(json!([{"name": "one", "env": [{"name": "B", "value": "3"}], "args": ["z"]}]), None, &["one", "two"]);
-    assert_eq!(got["spec"]["containers"][0]["env"], json!([{"name": "A", "value": "1"}, {"name": "B", "value": "3"}]));
+    let got = check(
+        json!([{"name": "one", "env": [{"name": "B", "value": "3"}], "args": ["z"]}]),
+        None,
+        &["one", "two"],
+    );
+    assert_eq!(
+        got["spec"]["containers"][0]["env"],
+        json!([{"name": "A", "value": "1"}, {"name": "B", "value": "3"}])
+    );
     assert_eq!(got["spec"]["containers"][0]["args"], json!(["z"]));
-    let got = check(json!([{"name": "one", "ports": [{"containerPort": 81, "name": "web"}]}]), None, &["one", "two"]);
+    let got = check(
+        json!([{"name": "one", "ports": [{"containerPort": 81, "name": "web"}]}]),
+        None,
+        &["one", "two"],
+    );
     assert_eq!(
         got["spec"]["containers"][0]["ports"],
         json!([{"containerPort": 80}, {"containerPort": 81, "name": "web"}])
@@ -60,16 +93,36 @@ fn maps_and_sets() {
         let got = merged(pod(), patch.clone()).unwrap();
         assert_eq!(got.pointer(pointer), want.as_ref(), "{patch}");
     };
-    check(json!({"spec": {"nodeSelector": null}}), "/spec/nodeSelector", None);
+    check(
+        json!({"spec": {"nodeSelector": null}}),
+        "/spec/nodeSelector",
+        None,
+    );
     check(
         json!({"spec": {"nodeSelector": {"$patch": "replace", "c": "d"}}}),
         "/spec/nodeSelector",
         Some(json!({"c": "d"})),
     );
-    check(json!({"spec": {"nodeSelector": {"$patch": "delete"}}}), "/spec/nodeSelector", Some(json!({})));
-    check(json!({"spec": {"nodeSelector": {"c": "d"}}}), "/spec/nodeSelector", Some(json!({"a": "b", "c": "d"})));
-    check(json!({"metadata": {"finalizers": ["b"]}}), "/metadata/finalizers", Some(json!(["b", "a"])));
-    check(json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}), "/metadata/finalizers", Some(json!([])));
+    check(
+        json!({"spec": {"nodeSelector": {"$patch": "delete"}}}),
+        "/spec/nodeSelector",
+        Some(json!({})),
+    );
+    check(
+        json!({"spec": {"nodeSelector": {"c": "d"}}}),
+        "/spec/nodeSelector",
+        Some(json!({"a": "b", "c": "d"})),
+    );
+    check(
+        json!({"metadata": {"finalizers": ["b"]}}),
+        "/metadata/finalizers",
+        Some(json!(["b", "a"])),
+    );
+    check(
+        json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}),
+        "/metadata/finalizers",
+        Some(json!([])),
+    );
     check(
         json!({"spec": {"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}]}}),
         "/spec/volumes",
@@ -86,8 +139,15 @@ fn maps_and_sets() {
 fn refusals() {
     let text = |patch: Value| merged(pod(), patch).unwrap_err().to_string();
     assert!(
-        text(json!({"spec": {"containers": [{"image": "x"}]}})).contains("does not contain declared merge key: name")
+        text(json!({"spec": {"containers": [{"image": "x"}]}}))
+            .contains("does not contain declared merge key: name")
     );
-    assert!(text(json!({"spec": {"nodeSelector": {"$patch": "bogus"}}})).starts_with("unknown patch type: bogus"));
-    assert!(matches!(merged(pod(), json!([])), Err(PatchError::Malformed(_))));
+    assert!(
+        text(json!({"spec": {"nodeSelector": {"$patch": "bogus"}}}))
+            .starts_with("unknown patch type: bogus")
+    );
+    assert!(matches!(
+        merged(pod(), json!([])),
+        Err(PatchError::Malformed(_))
+    ));
 }

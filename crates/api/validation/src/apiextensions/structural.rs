@@ -15,10 +15,15 @@ pub(super) fn check(schema: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn one(schema: &Value, path: &Path<'_>, depth: usize, errors: &mut Errors) {
-    let open = flag(schema, "x-kubernetes-int-or-string") || flag(schema, "x-kubernetes-preserve-unknown-fields");
+    let open = flag(schema, "x-kubernetes-int-or-string")
+        || flag(schema, "x-kubernetes-preserve-unknown-fields");
     let kind = text(schema, "type");
     if kind.is_empty() && !open {
-        let what = if depth == 0 { "the root" } else { "specified object fields" };
+        let what = if depth == 0 {
+            "the root"
+        } else {
+            "specified object fields"
+        };
         errors.required(&path.child("type"), format!("must not be empty for {what}"));
     } else if depth == 0 && !kind.is_empty() && kind != "object" {
         errors.invalid(&path.child("type"), kind, "must be object at the root");
@@ -48,7 +53,9 @@ fn is_of(kind: &str, value: &Value, schema: &Value) -> bool {
         return true;
     }
     match kind {
-        "integer" => value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0),
+        "integer" => {
+            value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0)
+        }
         "number" => value.is_number(),
         "string" => value.is_string(),
         "boolean" => value.is_boolean(),

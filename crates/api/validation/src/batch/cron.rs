@@ -4,8 +4,18 @@ use crate::field::{Errors, Path};
 use crate::tree::{opt_text, text};
 use serde_json::Value;
 
-const DESCRIPTORS: [&str; 7] = ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
-const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const DESCRIPTORS: [&str; 7] = [
+    "@yearly",
+    "@annually",
+    "@monthly",
+    "@weekly",
+    "@daily",
+    "@midnight",
+    "@hourly",
+];
+const MONTHS: [&str; 12] = [
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 /// Validates `schedule` and `timeZone`.
@@ -16,11 +26,17 @@ pub fn schedule(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if schedule.is_empty() {
         errors.required(&at, "");
     } else if inside {
-        errors.invalid(&at, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
+        errors.invalid(
+            &at,
+            schedule,
+            "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+        );
     } else if let Err(why) = parse(schedule) {
         errors.invalid(&at, schedule, why);
     }
-    let Some(zone) = opt_text(spec, "timeZone") else { return };
+    let Some(zone) = opt_text(spec, "timeZone") else {
+        return;
+    };
     let at = path.child("timeZone");
     if zone.is_empty() {
         errors.invalid(&at, zone, "timeZone must be nil or non-empty string");
@@ -38,7 +54,9 @@ pub fn schedule(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 /// Checks that a text is a standard schedule. Returns the reason if it is not.
 fn parse(text: &str) -> Result<(), String> {
     if text.starts_with('@') {
-        let every = text.strip_prefix("@every ").is_some_and(|d| d.starts_with(|c: char| c.is_ascii_digit()));
+        let every = text
+            .strip_prefix("@every ")
+            .is_some_and(|d| d.starts_with(|c: char| c.is_ascii_digit()));
         return if every || DESCRIPTORS.contains(&text) {
             Ok(())
         } else {
@@ -47,7 +65,11 @@ fn parse(text: &str) -> Result<(), String> {
     }
     let fields: Vec<&str> = text.split_whitespace().collect();
     let [minute, hour, day, month, weekday] = fields.as_slice() else {
-        return Err(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
+        return Err(format!(
+            "expected exactly 5 fields, found {}: [{}]",
+            fields.len(),
+            fields.join(" ")
+        ));
     };
     field(minute, 0, 59, &[])?;
     field(hour, 0, 23, &[])?;
@@ -57,13 +79,18 @@ fn parse(text: &str) -> Result<(), String> {
 }
 
 fn field(text: &str, low: u32, high: u32, names: &[&str]) -> Result<(), String> {
-    text.split(',').try_for_each(|part| range(part, low, high, names))
+    text.split(',')
+        .try_for_each(|part| range(part, low, high, names))
 }
 
 fn range(part: &str, low: u32, high: u32, names: &[&str]) -> Result<(), String> {
-    let (bounds, step) = part.split_once('/').map_or((part, None), |(b, s)| (b, Some(s)));
+    let (bounds, step) = part
+        .split_once('/')
+        .map_or((part, None), |(b, s)| (b, Some(s)));
     if let Some(step) = step {
-        let n: u32 = step.parse().map_err(|_| format!("failed to parse int from {step}"))?;
+        let n: u32 = step
+            .parse()
+            .map_err(|_| format!("failed to parse int from {step}"))?;
         if n == 0 {
             return Err(format!("step of range should be a positive number: {part}"));
         }
@@ -75,21 +102,30 @@ fn range(part: &str, low: u32, high: u32, names: &[&str]) -> Result<(), String> 
         if let Some(i) = names.iter().position(|n| n.eq_ignore_ascii_case(text)) {
             return Ok(u32::try_from(i).unwrap_or(0) + low);
         }
-        text.parse()
-            .map_err(|_| format!("failed to parse int from {text}: strconv.Atoi: parsing \"{text}\": invalid syntax"))
+        text.parse().map_err(|_| {
+            format!(
+                "failed to parse int from {text}: strconv.Atoi: parsing \"{text}\": invalid syntax"
+            )
+        })
     };
     let (start, end) = match bounds.split_once('-') {
         Some((start, end)) => (number(start)?, number(end)?),
         None => (number(bounds)?, number(bounds)?),
     };
     if start < low {
-        return Err(format!("beginning of range ({start}) below minimum ({low}): {part}"));
+        return Err(format!(
+            "beginning of range ({start}) below minimum ({low}): {part}"
+        ));
     }
     if end > high {
-        return Err(format!("end of range ({end}) above maximum ({high}): {part}"));
+        return Err(format!(
+            "end of range ({end}) above maximum ({high}): {part}"
+        ));
     }
     if start > end {
-        return Err(format!("beginning of range ({start}) beyond end of range ({end}): {part}"));
+        return Err(format!(
+            "beginning of range ({start}) beyond end of range ({end}): {part}"
+        ));
     }
     Ok(())
 }
@@ -100,10 +136,25 @@ mod tests {
 
     #[test]
     fn schedules() {
-        for good in ["* * * * *", "0 0 31 2 *", "*/5 1-3 1,15 jan-mar MON", "@hourly", "@every 1h", "? ? ? ? ?"] {
+        for good in [
+            "* * * * *",
+            "0 0 31 2 *",
+            "*/5 1-3 1,15 jan-mar MON",
+            "@hourly",
+            "@every 1h",
+            "? ? ? ? ?",
+        ] {
             assert!(parse(good).is_ok(), "{good}: {:?}", parse(good));
         }
-        for bad in ["every day", "60 * * * *", "* * * *", "* * 0 * *", "5-1 * * * *", "*/0 * * * *", "@never"] {
+        for bad in [
+            "every day",
+            "60 * * * *",
+            "* * * *",
+            "* * 0 * *",
+            "5-1 * * * *",
+            "*/0 * * * *",
+            "@never",
+        ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

@@ -9,9 +9,18 @@ use crate::tree::{entries, get, list, same, text, texts};
 use api_meta::{Quantity, names};
 use serde_json::Value;
 
-pub const LIMIT_RANGE: Rules =
-    Rules { name: NameRule::Subdomain, create: limit_range, update: |new, _, e| limit_range(new, e), sub: no_sub };
-pub const RESOURCE_QUOTA: Rules = Rules { name: NameRule::Subdomain, create: quota, update: update_quota, sub: no_sub };
+pub const LIMIT_RANGE: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: limit_range,
+    update: |new, _, e| limit_range(new, e),
+    sub: no_sub,
+};
+pub const RESOURCE_QUOTA: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: quota,
+    update: update_quota,
+    sub: no_sub,
+};
 
 fn limit_range(object: &Value, errors: &mut Errors) {
     let at = Path::ROOT.child("spec");
@@ -22,9 +31,19 @@ fn limit_range(object: &Value, errors: &mut Errors) {
         let kind = text(item, "type");
         errors.invalid_each(&at.child("type"), kind, names::qualified_name(kind));
         if !kind.contains('/') && !["Pod", "Container", "PersistentVolumeClaim"].contains(&kind) {
-            errors.invalid(&at.child("type"), kind, "must be a standard limit type or fully qualified");
+            errors.invalid(
+                &at.child("type"),
+                kind,
+                "must be a standard limit type or fully qualified",
+            );
         }
-        for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+        for field in [
+            "max",
+            "min",
+            "default",
+            "defaultRequest",
+            "maxLimitRequestRatio",
+        ] {
             let at = at.child(field);
             for (name, _) in entries(item, field) {
                 standard_name(name, &at.key(name), errors);
@@ -37,7 +56,10 @@ fn limit_range(object: &Value, errors: &mut Errors) {
         if kind == "Pod" {
             for field in ["default", "defaultRequest"] {
                 if entries(item, field).next().is_some() {
-                    errors.forbidden(&at.child(field), "may not be specified when `type` is 'Pod'");
+                    errors.forbidden(
+                        &at.child(field),
+                        "may not be specified when `type` is 'Pod'",
+                    );
                 }
             }
         }
@@ -55,30 +77,51 @@ fn limit_range(object: &Value, errors: &mut Errors) {
 }
 
 fn bounds(item: &Value, path: &Path<'_>, errors: &mut Errors) {
-    const FIELDS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
-    let mut resources: Vec<&String> = FIELDS.iter().flat_map(|f| entries(item, f).map(|(k, _)| k)).collect();
+    const FIELDS: [&str; 5] = [
+        "max",
+        "min",
+        "default",
+        "defaultRequest",
+        "maxLimitRequestRatio",
+    ];
+    let mut resources: Vec<&String> = FIELDS
+        .iter()
+        .flat_map(|f| entries(item, f).map(|(k, _)| k))
+        .collect();
     resources.sort();
     resources.dedup();
     for name in resources {
         let of = |field: &str| amount(get(item, field), name);
-        let (max, min, default, request) = (of("max"), of("min"), of("default"), of("defaultRequest"));
-        let mut order = |low: Option<Quantity>, high: Option<Quantity>, field: &str, what: &str, with: &str| {
-            if let (Some(low), Some(high)) = (low, high)
-                && low > high
-            {
-                let at = path.child(field);
-                let shown = if what == "min" || what == "default request" || what == "default" { low } else { high };
-                errors.invalid(
-                    &at.key(name),
-                    shown.to_string(),
-                    format!("{what} value {low} is greater than {with} value {high}"),
-                );
-            }
-        };
+        let (max, min, default, request) =
+            (of("max"), of("min"), of("default"), of("defaultRequest"));
+        let mut order =
+            |low: Option<Quantity>, high: Option<Quantity>, field: &str, what: &str, with: &str| {
+                if let (Some(low), Some(high)) = (low, high)
+                    && low > high
+                {
+                    let at = path.child(field);
+                    let shown = if what == "min" || what == "default request" || what == "default" {
+                        low
+                    } else {
+                        high
+                    };
+                    errors.invalid(
+                        &at.key(name),
+                        shown.to_string(),
+                        format!("{what} value {low} is greater than {with} value {high}"),
+                    );
+                }
+            };
         order(min, max, "min", "min", "max");
         order(min, request, "defaultRequest", "min", "default request");
         order(request, max, "defaultRequest", "default request", "max");
-        order(request, default, "defaultRequest", "default request", "default limit");
+        order(
+            request,
+            default,
+            "defaultRequest",
+            "default request",
+            "default limit",
+        );
         order(min, default, "default", "min", "default");
         order(default, max, "default", "default", "max");
         ratio(of("maxLimitRequestRatio"), min, max, name, path, errors);
@@ -97,19 +140,33 @@ fn ratio(
     let at = path.child("maxLimitRequestRatio");
     let at = at.key(name);
     if ratio.milli_value() < 1000 {
-        errors.invalid(&at, ratio.to_string(), format!("ratio {ratio} is less than 1"));
+        errors.invalid(
+            &at,
+            ratio.to_string(),
+            format!("ratio {ratio} is less than 1"),
+        );
     }
     let both = min.zip(max).filter(|(low, _)| low.milli_value() > 0);
     if let Some((low, high)) = both {
         let limit = high.milli_value() as f64 / low.milli_value() as f64;
         if ratio.milli_value() as f64 / 1000.0 > limit {
-            errors.invalid(&at, ratio.to_string(), format!("ratio {ratio} is greater than max/min = {limit:.6}"));
+            errors.invalid(
+                &at,
+                ratio.to_string(),
+                format!("ratio {ratio} is greater than max/min = {limit:.6}"),
+            );
         }
     }
 }
 
-const SCOPES: [&str; 6] =
-    ["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity"];
+const SCOPES: [&str; 6] = [
+    "Terminating",
+    "NotTerminating",
+    "BestEffort",
+    "NotBestEffort",
+    "PriorityClass",
+    "CrossNamespacePodAffinity",
+];
 /// Names that are counted, in addition to the objects whose quantities are always whole.
 const COUNTED: [&str; 3] = ["services.nodeports", "services.loadbalancers", "count"];
 
@@ -132,7 +189,9 @@ fn quota(object: &Value, errors: &mut Errors) {
 
 fn resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     standard_name(name, path, errors);
-    let prefixed = ["requests.hugepages-", "limits.hugepages-", "hugepages-"].iter().any(|p| name.starts_with(p));
+    let prefixed = ["requests.hugepages-", "limits.hugepages-", "hugepages-"]
+        .iter()
+        .any(|p| name.starts_with(p));
     if !name.contains('/') && !STANDARD.contains(&name) && !prefixed {
         errors.invalid(path, name, "must be a standard resource for quota");
     }
@@ -146,16 +205,25 @@ fn scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         if !SCOPES.contains(scope) {
             errors.invalid(&at, all.clone(), "unsupported scope");
         }
-        if hard.iter().any(|name| known_resource(name) && !scope_allows(scope, name)) {
+        if hard
+            .iter()
+            .any(|name| known_resource(name) && !scope_allows(scope, name))
+        {
             errors.invalid(&at, all.clone(), "unsupported scope applied to resource");
         }
     }
-    for (a, b) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
+    for (a, b) in [
+        ("BestEffort", "NotBestEffort"),
+        ("Terminating", "NotTerminating"),
+    ] {
         if all.contains(&a) && all.contains(&b) {
             errors.invalid(&at, all.clone(), "conflicting scopes");
         }
     }
-    let at = path.child("scopeSelector").child("matchExpressions").to_string();
+    let at = path
+        .child("scopeSelector")
+        .child("matchExpressions")
+        .to_string();
     let path = Path::ROOT.child(&at);
     for expression in list(get(spec, "scopeSelector"), "matchExpressions") {
         let scope = text(expression, "scopeName");
@@ -178,7 +246,11 @@ fn scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
                 );
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            other => errors.invalid(&path.child("operator"), other, "not a valid selector operator"),
+            other => errors.invalid(
+                &path.child("operator"),
+                other,
+                "not a valid selector operator",
+            ),
         }
     }
 }
@@ -210,6 +282,10 @@ fn update_quota(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o) = (get(new, "spec"), get(old, "spec"));
     if !same(n, o, "scopes") {
         let at = Path::ROOT.child("spec");
-        errors.invalid(&at.child("scopes"), get(n, "scopes").clone(), crate::rules::IMMUTABLE);
+        errors.invalid(
+            &at.child("scopes"),
+            get(n, "scopes").clone(),
+            crate::rules::IMMUTABLE,
+        );
     }
 }

@@ -13,9 +13,18 @@ const LIMIT: usize = 1024 * 1024;
 const FROZEN: &str = "field is immutable when `immutable` is set";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
-pub const CONFIG_MAP: Rules =
-    Rules { name: NameRule::Subdomain, create: config_map, update: update_config_map, sub: no_sub };
-pub const SECRET: Rules = Rules { name: NameRule::Subdomain, create: secret, update: update_secret, sub: no_sub };
+pub const CONFIG_MAP: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: config_map,
+    update: update_config_map,
+    sub: no_sub,
+};
+pub const SECRET: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: secret,
+    update: update_secret,
+    sub: no_sub,
+};
 
 fn config_map(object: &Value, errors: &mut Errors) {
     let data = Path::ROOT.child("data");
@@ -23,7 +32,11 @@ fn config_map(object: &Value, errors: &mut Errors) {
     for (key, value) in entries(object, "data") {
         errors.invalid_each(&data.key(key), key, rules::config_key(key));
         if get(object, "binaryData").get(key).is_some() {
-            errors.invalid(&data.key(key), key.as_str(), "duplicate of key present in binaryData");
+            errors.invalid(
+                &data.key(key),
+                key.as_str(),
+                "duplicate of key present in binaryData",
+            );
         }
         size += value.as_str().map_or(0, str::len);
     }
@@ -83,9 +96,18 @@ fn secret(object: &Value, errors: &mut Errors) {
     let data = get(object, "data");
     let has = |key: &str| data.get(key).is_some();
     if kind == "kubernetes.io/service-account-token" {
-        let name = get(get(object, "metadata"), "annotations").get(ACCOUNT).and_then(Value::as_str).unwrap_or_default();
+        let name = get(get(object, "metadata"), "annotations")
+            .get(ACCOUNT)
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if name.is_empty() {
-            errors.required(&Path::ROOT.child("metadata").child("annotations").key(ACCOUNT), "");
+            errors.required(
+                &Path::ROOT
+                    .child("metadata")
+                    .child("annotations")
+                    .key(ACCOUNT),
+                "",
+            );
         }
     }
     if kind == "kubernetes.io/basic-auth" && !has("username") && !has("password") {

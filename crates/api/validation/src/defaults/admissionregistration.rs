@@ -14,14 +14,18 @@ pub fn defaults(kind: &str, object: &mut Value) {
             }
         }
         "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy" => {
-            let Some(spec) = make(object, "spec") else { return };
+            let Some(spec) = make(object, "spec") else {
+                return;
+            };
             fill(spec, "failurePolicy", "Fail");
             if let Some(constraints) = at_mut(spec, "matchConstraints") {
                 match_resources(constraints);
             }
         }
         "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => {
-            if let Some(resources) = at_mut(object, "spec").and_then(|s| at_mut(s, "matchResources")) {
+            if let Some(resources) =
+                at_mut(object, "spec").and_then(|s| at_mut(s, "matchResources"))
+            {
                 match_resources(resources);
             }
         }

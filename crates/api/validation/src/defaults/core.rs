@@ -1,7 +1,9 @@
 //! The core group, except workloads.
 
 use super::pod::volume_source;
-use crate::tree::{at_mut, each_mut, entries, fill, fill_int, fill_text, get, has, int, make, set, text};
+use crate::tree::{
+    at_mut, each_mut, entries, fill, fill_int, fill_text, get, has, int, make, set, text,
+};
 use base64::Engine;
 use serde_json::{Value, json};
 
@@ -50,27 +52,44 @@ fn namespace(object: &mut Value) {
 fn secret(object: &mut Value) {
     fill_text(object, "type", "Opaque");
     let plain: Vec<(String, String)> = entries(object, "stringData")
-        .map(|(k, v)| (k.clone(), base64::engine::general_purpose::STANDARD.encode(v.as_str().unwrap_or_default())))
+        .map(|(k, v)| {
+            (
+                k.clone(),
+                base64::engine::general_purpose::STANDARD.encode(v.as_str().unwrap_or_default()),
+            )
+        })
         .collect();
     crate::tree::remove(object, "stringData");
     if plain.is_empty() {
         return;
     }
     if let Some(data) = make(object, "data") {
-        plain.into_iter().for_each(|(key, value)| set(data, &key, value));
+        plain
+            .into_iter()
+            .for_each(|(key, value)| set(data, &key, value));
     }
 }
 
 fn limit_range(object: &mut Value) {
-    let Some(spec) = at_mut(object, "spec") else { return };
+    let Some(spec) = at_mut(object, "spec") else {
+        return;
+    };
     for item in each_mut(spec, "limits").filter(|i| text(i, "type") == "Container") {
-        for (to, from) in [("default", "max"), ("defaultRequest", "default"), ("defaultRequest", "min")] {
-            let amounts: Vec<(String, Value)> = entries(item, from).map(|(k, v)| (k.clone(), v.clone())).collect();
+        for (to, from) in [
+            ("default", "max"),
+            ("defaultRequest", "default"),
+            ("defaultRequest", "min"),
+        ] {
+            let amounts: Vec<(String, Value)> = entries(item, from)
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect();
             if amounts.is_empty() {
                 continue;
             }
             if let Some(target) = make(item, to) {
-                amounts.into_iter().for_each(|(name, amount)| fill(target, &name, amount));
+                amounts
+                    .into_iter()
+                    .for_each(|(name, amount)| fill(target, &name, amount));
             }
         }
     }
@@ -88,14 +107,18 @@ fn volume(object: &mut Value) {
 }
 
 fn service(object: &mut Value) {
-    let Some(spec) = make(object, "spec") else { return };
+    let Some(spec) = make(object, "spec") else {
+        return;
+    };
     fill_text(spec, "sessionAffinity", "None");
     match text(spec, "sessionAffinity") {
         "None" => {
             crate::tree::remove(spec, "sessionAffinityConfig");
         }
         "ClientIP" => {
-            if let Some(client) = make(spec, "sessionAffinityConfig").and_then(|c| make(c, "clientIP")) {
+            if let Some(client) =
+                make(spec, "sessionAffinityConfig").and_then(|c| make(c, "clientIP"))
+            {
                 fill(client, "timeoutSeconds", 10_800);
             }
         }
@@ -104,7 +127,9 @@ fn service(object: &mut Value) {
     fill_text(spec, "type", "ClusterIP");
     each_mut(spec, "ports").for_each(service_port);
     let external = matches!(text(spec, "type"), "NodePort" | "LoadBalancer");
-    if external || !crate::tree::list(spec, "externalIPs").is_empty() && text(spec, "type") == "ClusterIP" {
+    if external
+        || !crate::tree::list(spec, "externalIPs").is_empty() && text(spec, "type") == "ClusterIP"
+    {
         fill_text(spec, "externalTrafficPolicy", "Cluster");
     }
     if external || text(spec, "type") == "ClusterIP" {

@@ -9,7 +9,9 @@ const FILE_MODE: i64 = 0o644;
 
 /// Sets the defaults of a Pod: those of templates and those of pods only.
 pub fn pod(object: &mut Value) {
-    let Some(spec) = make(object, "spec") else { return };
+    let Some(spec) = make(object, "spec") else {
+        return;
+    };
     if flag(spec, "hostNetwork") {
         host_ports(spec);
     }
@@ -55,14 +57,19 @@ fn host_ports(spec: &mut Value) {
 }
 
 fn requests_from_limits(container: &mut Value) {
-    let Some(resources) = at_mut(container, "resources") else { return };
-    let limits: Vec<(String, Value)> =
-        crate::tree::entries(resources, "limits").map(|(k, v)| (k.clone(), v.clone())).collect();
+    let Some(resources) = at_mut(container, "resources") else {
+        return;
+    };
+    let limits: Vec<(String, Value)> = crate::tree::entries(resources, "limits")
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
     if limits.is_empty() {
         return;
     }
     if let Some(requests) = make(resources, "requests") {
-        limits.into_iter().for_each(|(name, amount)| fill(requests, &name, amount));
+        limits
+            .into_iter()
+            .for_each(|(name, amount)| fill(requests, &name, amount));
     }
 }
 
@@ -81,7 +88,10 @@ fn pod_spec(spec: &mut Value) {
 
 /// Sets `serviceAccountName` and its former name `serviceAccount` to the same value.
 fn account(spec: &mut Value) {
-    let (new, old) = (text(spec, "serviceAccountName").to_owned(), text(spec, "serviceAccount").to_owned());
+    let (new, old) = (
+        text(spec, "serviceAccountName").to_owned(),
+        text(spec, "serviceAccount").to_owned(),
+    );
     if !new.is_empty() {
         set(spec, "serviceAccount", new);
     } else if !old.is_empty() {
@@ -117,8 +127,14 @@ fn container(container: &mut Value) {
 
 /// Returns `Always` for images with the explicit or implied tag `latest`.
 fn pull_policy(image: &str) -> &'static str {
-    let (name, digest) = image.split_once('@').map_or((image, false), |(n, _)| (n, true));
-    let tag = name.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag);
+    let (name, digest) = image
+        .split_once('@')
+        .map_or((image, false), |(n, _)| (n, true));
+    let tag = name
+        .rsplit('/')
+        .next()
+        .and_then(|last| last.split_once(':'))
+        .map(|(_, tag)| tag);
     match tag {
         Some("latest") => "Always",
         None if !digest => "Always",
@@ -127,9 +143,12 @@ fn pull_policy(image: &str) -> &'static str {
 }
 
 fn probe(probe: &mut Value) {
-    for (field, value) in
-        [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
-    {
+    for (field, value) in [
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ] {
         fill_int(probe, field, value);
     }
     http_get(probe);
@@ -155,7 +174,11 @@ fn field_source(source: &mut Value) {
 }
 
 fn volume(volume: &mut Value) {
-    let sources = volume.as_object().map_or(0, |m| m.iter().filter(|(k, v)| *k != "name" && !v.is_null()).count());
+    let sources = volume.as_object().map_or(0, |m| {
+        m.iter()
+            .filter(|(k, v)| *k != "name" && !v.is_null())
+            .count()
+    });
     if sources == 0 {
         set(volume, "emptyDir", json!({}));
     }
@@ -220,16 +243,24 @@ pub fn volume_source(volume: &mut Value) {
 /// Returns the QoS class for a pod's resources.
 pub fn qos_class(pod: &Value) -> &'static str {
     let spec = crate::tree::get(pod, "spec");
-    let containers = ["containers", "initContainers"].into_iter().flat_map(|l| crate::tree::list(spec, l));
-    let mut resources: Vec<&Value> = containers.map(|c| crate::tree::get(c, "resources")).collect();
+    let containers = ["containers", "initContainers"]
+        .into_iter()
+        .flat_map(|l| crate::tree::list(spec, l));
+    let mut resources: Vec<&Value> = containers
+        .map(|c| crate::tree::get(c, "resources"))
+        .collect();
     if has(spec, "resources") {
         resources = vec![crate::tree::get(spec, "resources")];
     }
     let amount = |r: &Value, field: &str, name: &str| {
-        r.get(field).and_then(|l| crate::rules::amount(l, name)).filter(|q| !q.is_zero())
+        r.get(field)
+            .and_then(|l| crate::rules::amount(l, name))
+            .filter(|q| !q.is_zero())
     };
     let any = |r: &&Value| {
-        ["cpu", "memory"].iter().any(|n| amount(r, "limits", n).is_some() || amount(r, "requests", n).is_some())
+        ["cpu", "memory"]
+            .iter()
+            .any(|n| amount(r, "limits", n).is_some() || amount(r, "requests", n).is_some())
     };
     if !resources.iter().any(any) {
         return "BestEffort";
@@ -240,7 +271,11 @@ pub fn qos_class(pod: &Value) -> &'static str {
             limit.is_some() && amount(r, "requests", n).is_none_or(|request| Some(request) == limit)
         })
     };
-    if resources.iter().all(guaranteed) { "Guaranteed" } else { "Burstable" }
+    if resources.iter().all(guaranteed) {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
 }
 
 #[cfg(test)]
@@ -266,9 +301,18 @@ mod tests {
         let pod = |resources: Value| json!({"spec": {"containers": [{"resources": resources}]}});
         let both = json!({"cpu": "1", "memory": "1Gi"});
         assert_eq!(qos_class(&pod(json!({}))), "BestEffort");
-        assert_eq!(qos_class(&pod(json!({"requests": {"cpu": "0"}}))), "BestEffort");
-        assert_eq!(qos_class(&pod(json!({"requests": {"cpu": "1"}}))), "Burstable");
+        assert_eq!(
+            qos_class(&pod(json!({"requests": {"cpu": "0"}}))),
+            "BestEffort"
+        );
+        assert_eq!(
+            qos_class(&pod(json!({"requests": {"cpu": "1"}}))),
+            "Burstable"
+        );
         assert_eq!(qos_class(&pod(json!({"limits": both}))), "Guaranteed");
-        assert_eq!(qos_class(&pod(json!({"limits": both, "requests": {"cpu": "500m"}}))), "Burstable");
+        assert_eq!(
+            qos_class(&pod(json!({"limits": both, "requests": {"cpu": "500m"}}))),
+            "Burstable"
+        );
     }
 }

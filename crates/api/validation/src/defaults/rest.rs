@@ -27,7 +27,9 @@ pub fn defaults(group: &str, version: &str, kind: &str, object: &mut Value) {
             fill(object, "volumeBindingMode", "Immediate");
         }
         ("storage.k8s.io", "CSIDriver") => csi_driver(object),
-        ("scheduling.k8s.io", "PriorityClass") => fill(object, "preemptionPolicy", "PreemptLowerPriority"),
+        ("scheduling.k8s.io", "PriorityClass") => {
+            fill(object, "preemptionPolicy", "PreemptLowerPriority")
+        }
         ("flowcontrol.apiserver.k8s.io", _) => flow(kind, object),
         ("resource.k8s.io", "ResourceClaim") => claim(object),
         ("resource.k8s.io", "ResourceClaimTemplate") => {
@@ -58,11 +60,14 @@ fn binding(object: &mut Value) {
 }
 
 fn autoscaler(version: &str, object: &mut Value) {
-    let Some(spec) = make(object, "spec") else { return };
+    let Some(spec) = make(object, "spec") else {
+        return;
+    };
     fill(spec, "minReplicas", 1);
     if version == "v1" {
-        let metrics =
-            get(get(object, "metadata"), "annotations").get("autoscaling.alpha.kubernetes.io/metrics").is_some();
+        let metrics = get(get(object, "metadata"), "annotations")
+            .get("autoscaling.alpha.kubernetes.io/metrics")
+            .is_some();
         if !metrics && let Some(spec) = make(object, "spec") {
             fill(spec, "targetCPUUtilizationPercentage", 80);
         }
@@ -75,7 +80,9 @@ fn autoscaler(version: &str, object: &mut Value) {
             json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]),
         );
     }
-    let Some(behavior) = at_mut(spec, "behavior") else { return };
+    let Some(behavior) = at_mut(spec, "behavior") else {
+        return;
+    };
     let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
     let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
     if let Some(up) = make(behavior, "scaleUp") {
@@ -90,9 +97,15 @@ fn autoscaler(version: &str, object: &mut Value) {
 }
 
 fn network_policy(object: &mut Value) {
-    let Some(spec) = make(object, "spec") else { return };
+    let Some(spec) = make(object, "spec") else {
+        return;
+    };
     if list(spec, "policyTypes").is_empty() {
-        let types = if list(spec, "egress").is_empty() { json!(["Ingress"]) } else { json!(["Ingress", "Egress"]) };
+        let types = if list(spec, "egress").is_empty() {
+            json!(["Ingress"])
+        } else {
+            json!(["Ingress", "Egress"])
+        };
         set(spec, "policyTypes", types);
     }
     for direction in ["ingress", "egress"] {
@@ -103,9 +116,16 @@ fn network_policy(object: &mut Value) {
 }
 
 fn csi_driver(object: &mut Value) {
-    let Some(spec) = make(object, "spec") else { return };
+    let Some(spec) = make(object, "spec") else {
+        return;
+    };
     fill(spec, "attachRequired", true);
-    for field in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
+    for field in [
+        "podInfoOnMount",
+        "storageCapacity",
+        "requiresRepublish",
+        "seLinuxMount",
+    ] {
         fill(spec, field, false);
     }
     fill(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
@@ -115,7 +135,9 @@ fn csi_driver(object: &mut Value) {
 }
 
 fn flow(kind: &str, object: &mut Value) {
-    let Some(spec) = make(object, "spec") else { return };
+    let Some(spec) = make(object, "spec") else {
+        return;
+    };
     if kind == "FlowSchema" {
         return fill_int(spec, "matchingPrecedence", 1000);
     }
@@ -123,7 +145,9 @@ fn flow(kind: &str, object: &mut Value) {
         fill(exempt, "nominalConcurrencyShares", 0);
         fill(exempt, "lendablePercent", 0);
     }
-    let Some(limited) = at_mut(spec, "limited") else { return };
+    let Some(limited) = at_mut(spec, "limited") else {
+        return;
+    };
     fill(limited, "nominalConcurrencyShares", 30);
     fill(limited, "lendablePercent", 0);
     if let Some(queuing) = at_mut(limited, "limitResponse").and_then(|r| at_mut(r, "queuing")) {
@@ -135,7 +159,9 @@ fn flow(kind: &str, object: &mut Value) {
 
 /// Sets the defaults of a claim's requests: one device each.
 fn claim(object: &mut Value) {
-    let Some(devices) = at_mut(object, "spec").and_then(|s| at_mut(s, "devices")) else { return };
+    let Some(devices) = at_mut(object, "spec").and_then(|s| at_mut(s, "devices")) else {
+        return;
+    };
     for request in each_mut(devices, "requests") {
         if let Some(exactly) = at_mut(request, "exactly") {
             device_request(exactly);
@@ -153,8 +179,13 @@ fn device_request(request: &mut Value) {
 }
 
 fn definition(object: &mut Value) {
-    let Some(spec) = make(object, "spec") else { return };
-    let kind = get(get(spec, "names"), "kind").as_str().unwrap_or_default().to_owned();
+    let Some(spec) = make(object, "spec") else {
+        return;
+    };
+    let kind = get(get(spec, "names"), "kind")
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     if let Some(names) = make(spec, "names")
         && !kind.is_empty()
     {
@@ -163,8 +194,9 @@ fn definition(object: &mut Value) {
     }
     if let Some(conversion) = make(spec, "conversion") {
         fill_text(conversion, "strategy", "None");
-        if let Some(service) =
-            at_mut(conversion, "webhook").and_then(|w| at_mut(w, "clientConfig")).and_then(|c| at_mut(c, "service"))
+        if let Some(service) = at_mut(conversion, "webhook")
+            .and_then(|w| at_mut(w, "clientConfig"))
+            .and_then(|c| at_mut(c, "service"))
         {
             fill(service, "port", 443);
         }

@@ -13,7 +13,9 @@ pub fn defaults(kind: &str, object: &mut Value) {
         "ControllerRevision" => return,
         _ => {}
     }
-    let Some(spec) = make(object, "spec") else { return };
+    let Some(spec) = make(object, "spec") else {
+        return;
+    };
     match kind {
         "Deployment" => deployment(spec),
         "ReplicaSet" => fill(spec, "replicas", 1),
@@ -28,7 +30,9 @@ fn deployment(spec: &mut Value) {
     fill(spec, "replicas", 1);
     fill(spec, "revisionHistoryLimit", 10);
     fill(spec, "progressDeadlineSeconds", 600);
-    let Some(strategy) = make(spec, "strategy") else { return };
+    let Some(strategy) = make(spec, "strategy") else {
+        return;
+    };
     fill_text(strategy, "type", "RollingUpdate");
     if text(strategy, "type") == "RollingUpdate"
         && let Some(rolling) = make(strategy, "rollingUpdate")
@@ -40,7 +44,9 @@ fn deployment(spec: &mut Value) {
 
 fn daemon_set(spec: &mut Value) {
     fill(spec, "revisionHistoryLimit", 10);
-    let Some(strategy) = make(spec, "updateStrategy") else { return };
+    let Some(strategy) = make(spec, "updateStrategy") else {
+        return;
+    };
     fill_text(strategy, "type", "RollingUpdate");
     if text(strategy, "type") == "RollingUpdate"
         && let Some(rolling) = make(strategy, "rollingUpdate")
@@ -85,18 +91,24 @@ fn stateful_set(spec: &mut Value) {
 pub fn replication_controller(object: &mut Value) {
     let labels = object.pointer("/spec/template/metadata/labels").cloned();
     if let Some(labels) = labels.filter(|l| l.as_object().is_some_and(|m| !m.is_empty())) {
-        if get(get(object, "metadata"), "labels").as_object().is_none_or(|m| m.is_empty())
+        if get(get(object, "metadata"), "labels")
+            .as_object()
+            .is_none_or(|m| m.is_empty())
             && let Some(meta) = make(object, "metadata")
         {
             set(meta, "labels", labels.clone());
         }
         if let Some(spec) = make(object, "spec")
-            && get(spec, "selector").as_object().is_none_or(|m| m.is_empty())
+            && get(spec, "selector")
+                .as_object()
+                .is_none_or(|m| m.is_empty())
         {
             set(spec, "selector", labels);
         }
     }
-    let Some(spec) = make(object, "spec") else { return };
+    let Some(spec) = make(object, "spec") else {
+        return;
+    };
     fill(spec, "replicas", 1);
     if has(spec, "template") {
         workload_template(spec);
@@ -104,25 +116,40 @@ pub fn replication_controller(object: &mut Value) {
 }
 
 fn job(object: &mut Value) {
-    let labels = object.pointer("/spec/template/metadata/labels").cloned().filter(|l| l != &json!({}));
+    let labels = object
+        .pointer("/spec/template/metadata/labels")
+        .cloned()
+        .filter(|l| l != &json!({}));
     if let Some(labels) = labels
-        && get(get(object, "metadata"), "labels").as_object().is_none_or(|m| m.is_empty())
+        && get(get(object, "metadata"), "labels")
+            .as_object()
+            .is_none_or(|m| m.is_empty())
         && let Some(meta) = make(object, "metadata")
     {
         set(meta, "labels", labels);
     }
-    let Some(spec) = make(object, "spec") else { return };
+    let Some(spec) = make(object, "spec") else {
+        return;
+    };
     if !has(spec, "completions") && !has(spec, "parallelism") {
         set(spec, "completions", 1);
         set(spec, "parallelism", 1);
     }
     fill(spec, "parallelism", 1);
     let per_index = has(spec, "backoffLimitPerIndex");
-    fill(spec, "backoffLimit", if per_index { i64::from(i32::MAX) } else { 6 });
+    fill(
+        spec,
+        "backoffLimit",
+        if per_index { i64::from(i32::MAX) } else { 6 },
+    );
     fill(spec, "completionMode", "NonIndexed");
     fill(spec, "suspend", false);
     fill(spec, "manualSelector", false);
-    let policy = if has(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+    let policy = if has(spec, "podFailurePolicy") {
+        "Failed"
+    } else {
+        "TerminatingOrFailed"
+    };
     fill(spec, "podReplacementPolicy", policy);
     job_template_parts(spec);
 }
@@ -138,12 +165,16 @@ fn job_template_parts(spec: &mut Value) {
 }
 
 fn cron_job(object: &mut Value) {
-    let Some(spec) = make(object, "spec") else { return };
+    let Some(spec) = make(object, "spec") else {
+        return;
+    };
     fill_text(spec, "concurrencyPolicy", "Allow");
     fill(spec, "suspend", false);
     fill(spec, "successfulJobsHistoryLimit", 3);
     fill(spec, "failedJobsHistoryLimit", 1);
-    let Some(template) = make(spec, "jobTemplate") else { return };
+    let Some(template) = make(spec, "jobTemplate") else {
+        return;
+    };
     make(template, "metadata");
     if let Some(spec) = make(template, "spec") {
         job_template_parts(spec);

@@ -5,9 +5,21 @@ use crate::{default_object, prepare_create, prepare_update};
 use serde_json::json;
 
 fn kind(group: &'static str, kind: &'static str) -> Kind<'static> {
-    let cluster =
-        matches!(kind, "PersistentVolume" | "ClusterRole" | "Namespace" | "Node" | "PriorityClass" | "StorageClass");
-    Kind { group, version: "v1", kind, namespaced: !cluster }
+    let cluster = matches!(
+        kind,
+        "PersistentVolume"
+            | "ClusterRole"
+            | "Namespace"
+            | "Node"
+            | "PriorityClass"
+            | "StorageClass"
+    );
+    Kind {
+        group,
+        version: "v1",
+        kind,
+        namespaced: !cluster,
+    }
 }
 
 fn merge(base: &mut Value, change: &Value) {
@@ -33,7 +45,9 @@ fn good(kind: Kind<'_>) -> Value {
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
     let body = match kind.kind {
         "Pod" => json!({"spec": template["spec"]}),
-        "Deployment" => json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}),
+        "Deployment" => {
+            json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}})
+        }
         "Job" => {
             let mut job = json!({"spec": {"template": template}});
             job["spec"]["template"]["spec"]["restartPolicy"] = "Never".into();
@@ -42,7 +56,9 @@ fn good(kind: Kind<'_>) -> Value {
         "Service" => json!({"spec": {"ports": [{"port": 80}]}}),
         "ConfigMap" => json!({"data": {"a": "b"}}),
         "Role" => json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}),
-        "RoleBinding" => json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]}),
+        "RoleBinding" => {
+            json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]})
+        }
         "PersistentVolumeClaim" => {
             json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}})
         }
@@ -70,7 +86,11 @@ fn texts(errors: &[FieldError]) -> Vec<String> {
 
 fn create(group: &'static str, name: &'static str, change: Value, expect: &[&str]) {
     let kind = kind(group, name);
-    assert_eq!(texts(&validate_create(kind, &made(kind, &change))), expect, "{name} {change}");
+    assert_eq!(
+        texts(&validate_create(kind, &made(kind, &change))),
+        expect,
+        "{name} {change}"
+    );
 }
 
 fn update(group: &'static str, name: &'static str, change: Value, expect: &[&str]) {
@@ -81,7 +101,10 @@ fn update(group: &'static str, name: &'static str, change: Value, expect: &[&str
     default_object(kind, &mut new);
     prepare_update(kind, "", &mut new, &old);
     let found = texts(&validate_update(kind, "", &new, &old));
-    let found: Vec<&str> = found.iter().map(|t| t.lines().next().unwrap_or_default()).collect();
+    let found: Vec<&str> = found
+        .iter()
+        .map(|t| t.lines().next().unwrap_or_default())
+        .collect();
     assert_eq!(found, expect, "{name} {change}");
 }
 
@@ -99,13 +122,23 @@ fn good_objects_pass() {
         ("", "ServiceAccount"),
     ] {
         create(group, name, json!({}), &[]);
-        update(group, name, json!({"metadata": {"labels": {"new": "label"}}}), &[]);
+        update(
+            group,
+            name,
+            json!({"metadata": {"labels": {"new": "label"}}}),
+            &[],
+        );
     }
 }
 
 #[test]
 fn creates() {
-    create("", "Pod", json!({"spec": {"containers": []}}), &["spec.containers: Required value"]);
+    create(
+        "",
+        "Pod",
+        json!({"spec": {"containers": []}}),
+        &["spec.containers: Required value"],
+    );
     create(
         "",
         "Pod",
@@ -116,7 +149,9 @@ fn creates() {
         "",
         "Pod",
         json!({"spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]}}),
-        &["spec.containers[0].resources.requests: Invalid value: \"2\": must be less than or equal to cpu limit of 1"],
+        &[
+            "spec.containers[0].resources.requests: Invalid value: \"2\": must be less than or equal to cpu limit of 1",
+        ],
     );
     create(
         "apps",
@@ -128,15 +163,24 @@ fn creates() {
         "apps",
         "Deployment",
         json!({"spec": {"selector": {"matchLabels": {"a": "other"}}}}),
-        &["spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`"],
+        &[
+            "spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`",
+        ],
     );
     create(
         "",
         "Service",
         json!({"spec": {"sessionAffinity": "Cookie"}}),
-        &["spec.sessionAffinity: Unsupported value: \"Cookie\": supported values: \"ClientIP\", \"None\""],
+        &[
+            "spec.sessionAffinity: Unsupported value: \"Cookie\": supported values: \"ClientIP\", \"None\"",
+        ],
     );
-    create("", "Service", json!({"spec": {"ports": []}}), &["spec.ports: Required value"]);
+    create(
+        "",
+        "Service",
+        json!({"spec": {"ports": []}}),
+        &["spec.ports: Required value"],
+    );
     create(
         "",
         "ConfigMap",
@@ -153,8 +197,18 @@ fn creates() {
 
 #[test]
 fn updates() {
-    update("", "Pod", json!({"spec": {"containers": [{"name": "c", "image": "other:1"}]}}), &[]);
-    update("", "Pod", json!({"spec": {"activeDeadlineSeconds": 5}}), &[]);
+    update(
+        "",
+        "Pod",
+        json!({"spec": {"containers": [{"name": "c", "image": "other:1"}]}}),
+        &[],
+    );
+    update(
+        "",
+        "Pod",
+        json!({"spec": {"activeDeadlineSeconds": 5}}),
+        &[],
+    );
     update(
         "",
         "Pod",
@@ -192,7 +246,9 @@ fn generation_moves_with_the_spec_only() {
         let mut new = old.clone();
         merge(&mut new, &change);
         prepare_update(kind, "", &mut new, &old);
-        crate::tree::get(&new, "metadata").get("generation").and_then(Value::as_i64)
+        crate::tree::get(&new, "metadata")
+            .get("generation")
+            .and_then(Value::as_i64)
     };
     assert_eq!(moved(json!({"metadata": {"labels": {"a": "b"}}})), Some(1));
     assert_eq!(moved(json!({"status": {"replicas": 3}})), Some(1));

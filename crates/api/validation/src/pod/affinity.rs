@@ -12,7 +12,11 @@ const WEIGHT: &str = "must be in the range 1-100";
 
 /// Validates `affinity` of a pod.
 pub fn validate(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
-    node(get(affinity, "nodeAffinity"), &path.child("nodeAffinity"), errors);
+    node(
+        get(affinity, "nodeAffinity"),
+        &path.child("nodeAffinity"),
+        errors,
+    );
     for field in ["podAffinity", "podAntiAffinity"] {
         pods(get(affinity, field), &path.child(field), errors);
     }
@@ -32,7 +36,11 @@ fn node(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child(PREFERRED);
     for (i, item) in list(affinity, PREFERRED).iter().enumerate() {
         weight(item, &at.index(i), errors);
-        node_term(get(item, "preference"), &at.index(i).child("preference"), errors);
+        node_term(
+            get(item, "preference"),
+            &at.index(i).child("preference"),
+            errors,
+        );
     }
 }
 
@@ -67,13 +75,23 @@ fn requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.required(&at, "must be specified when `operator` is 'In' or 'NotIn'");
         }
         "Exists" | "DoesNotExist" if count > 0 => {
-            errors.forbidden(&at, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+            errors.forbidden(
+                &at,
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            );
         }
         "Gt" | "Lt" if count != 1 => {
-            errors.required(&at, "must be specified single value when `operator` is 'Lt' or 'Gt'");
+            errors.required(
+                &at,
+                "must be specified single value when `operator` is 'Lt' or 'Gt'",
+            );
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
-        other => errors.invalid(&path.child("operator"), other, "not a valid selector operator"),
+        other => errors.invalid(
+            &path.child("operator"),
+            other,
+            "not a valid selector operator",
+        ),
     }
     let key = text(expression, "key");
     errors.invalid_each(&path.child("key"), key, names::qualified_name(key));
@@ -90,7 +108,11 @@ fn field_requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
                 );
             }
         }
-        other => errors.invalid(&path.child("operator"), other, "not a valid selector operator"),
+        other => errors.invalid(
+            &path.child("operator"),
+            other,
+            "not a valid selector operator",
+        ),
     }
     let key = text(expression, "key");
     if key != "metadata.name" {
@@ -106,7 +128,11 @@ fn pods(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child(PREFERRED);
     for (i, item) in list(affinity, PREFERRED).iter().enumerate() {
         weight(item, &at.index(i), errors);
-        pod_term(get(item, "podAffinityTerm"), &at.index(i).child("podAffinityTerm"), errors);
+        pod_term(
+            get(item, "podAffinityTerm"),
+            &at.index(i).child("podAffinityTerm"),
+            errors,
+        );
     }
 }
 
@@ -116,7 +142,11 @@ fn pod_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     for namespace in list(term, "namespaces") {
         let namespace = namespace.as_str().unwrap_or_default();
-        errors.invalid_each(&path.child("namespace"), namespace, names::dns1123_label(namespace));
+        errors.invalid_each(
+            &path.child("namespace"),
+            namespace,
+            names::dns1123_label(namespace),
+        );
     }
     let key = text(term, "topologyKey");
     let at = path.child("topologyKey");

@@ -50,7 +50,12 @@ pub fn all(spec: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Er
     }
 }
 
-fn named<'a>(container: &'a Value, names: &mut HashSet<&'a str>, path: &Path<'_>, errors: &mut Errors) {
+fn named<'a>(
+    container: &'a Value,
+    names: &mut HashSet<&'a str>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let name = text(container, "name");
     let at = path.child("name");
     if name.is_empty() {
@@ -63,7 +68,13 @@ fn named<'a>(container: &'a Value, names: &mut HashSet<&'a str>, path: &Path<'_>
     }
 }
 
-fn container(container: &Value, role: Role, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn container(
+    container: &Value,
+    role: Role,
+    volumes: &Volumes<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let image = text(container, "image");
     let at = path.child("image");
     if image.is_empty() {
@@ -71,7 +82,13 @@ fn container(container: &Value, role: Role, volumes: &Volumes<'_>, path: &Path<'
     } else if image.trim() != image {
         errors.invalid(&at, image, "must not have leading or trailing whitespace");
     }
-    rules::required_one_of(container, "terminationMessagePolicy", &MESSAGES, path, errors);
+    rules::required_one_of(
+        container,
+        "terminationMessagePolicy",
+        &MESSAGES,
+        path,
+        errors,
+    );
     rules::required_one_of(container, "imagePullPolicy", &PULL, path, errors);
     ports(container, &path.child("ports"), errors);
     environment::env(container, volumes, path, errors);
@@ -82,7 +99,11 @@ fn container(container: &Value, role: Role, volumes: &Volumes<'_>, path: &Path<'
         restart_rules(container, &path.child("restartPolicyRules"), errors);
     }
     if has(container, "securityContext") {
-        security::container(get(container, "securityContext"), &path.child("securityContext"), errors);
+        security::container(
+            get(container, "securityContext"),
+            &path.child("securityContext"),
+            errors,
+        );
     }
     let sidecar = text(container, "restartPolicy") == "Always";
     if role == Role::App || sidecar {
@@ -93,13 +114,18 @@ fn container(container: &Value, role: Role, volumes: &Volumes<'_>, path: &Path<'
 }
 
 fn restart_policy(container: &Value, role: Role, path: &Path<'_>, errors: &mut Errors) {
-    let Some(policy) = opt_text(container, "restartPolicy") else { return };
+    let Some(policy) = opt_text(container, "restartPolicy") else {
+        return;
+    };
     let known: &[&str] = match role {
         Role::Init | Role::App => &["Always", "Never", "OnFailure"],
         Role::Ephemeral => &[],
     };
     if role == Role::Ephemeral {
-        errors.forbidden(&path.child("restartPolicy"), "cannot be set for an Ephemeral Container");
+        errors.forbidden(
+            &path.child("restartPolicy"),
+            "cannot be set for an Ephemeral Container",
+        );
     } else if !known.contains(&policy) {
         errors.not_supported(&path.child("restartPolicy"), policy, known);
     }
@@ -108,9 +134,21 @@ fn restart_policy(container: &Value, role: Role, path: &Path<'_>, errors: &mut E
 fn restart_rules(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, rule) in list(container, "restartPolicyRules").iter().enumerate() {
         let at = path.index(i);
-        rules::required_one_of(rule, "action", &["Restart", "RestartAllContainers"], &at, errors);
+        rules::required_one_of(
+            rule,
+            "action",
+            &["Restart", "RestartAllContainers"],
+            &at,
+            errors,
+        );
         let codes = get(rule, "exitCodes");
-        rules::required_one_of(codes, "operator", &["In", "NotIn"], &at.child("exitCodes"), errors);
+        rules::required_one_of(
+            codes,
+            "operator",
+            &["In", "NotIn"],
+            &at.child("exitCodes"),
+            errors,
+        );
     }
 }
 
@@ -118,9 +156,17 @@ fn init_only(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     if text(container, "restartPolicy") == "Always" {
         return;
     }
-    for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+    for field in [
+        "lifecycle",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+    ] {
         if has(container, field) {
-            errors.forbidden(&path.child(field), "may not be set for init containers without restartPolicy=Always");
+            errors.forbidden(
+                &path.child(field),
+                "may not be set for init containers without restartPolicy=Always",
+            );
         }
     }
 }
@@ -143,7 +189,13 @@ const EPHEMERAL: [&str; 14] = [
     "targetContainerName",
 ];
 
-fn ephemeral(container: &Value, apps: &[Value], inits: &[Value], path: &Path<'_>, errors: &mut Errors) {
+fn ephemeral(
+    container: &Value,
+    apps: &[Value],
+    inits: &[Value],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let target = text(container, "targetContainerName");
     if !target.is_empty() && !apps.iter().chain(inits).any(|c| text(c, "name") == target) {
         errors.not_found(&path.child("targetContainerName"), target);
@@ -154,14 +206,20 @@ fn ephemeral(container: &Value, apps: &[Value], inits: &[Value], path: &Path<'_>
             || value.as_object().is_some_and(|o| o.is_empty())
             || value.as_array().is_some_and(Vec::is_empty);
         if !EPHEMERAL.contains(&field.as_str()) && !streams && !empty {
-            errors.forbidden(&path.child(field), "cannot be set for an Ephemeral Container");
+            errors.forbidden(
+                &path.child(field),
+                "cannot be set for an Ephemeral Container",
+            );
         }
     }
     let mounts = path.child("volumeMounts");
     for (i, mount) in list(container, "volumeMounts").iter().enumerate() {
         for field in ["subPath", "subPathExpr"] {
             if !text(mount, field).is_empty() {
-                errors.forbidden(&mounts.index(i).child(field), "cannot be set for an Ephemeral Container");
+                errors.forbidden(
+                    &mounts.index(i).child(field),
+                    "cannot be set for an Ephemeral Container",
+                );
             }
         }
     }
@@ -196,14 +254,23 @@ fn ports(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn host_port_clash(container: &Value, taken: &mut HashSet<String>, path: &Path<'_>, errors: &mut Errors) {
+fn host_port_clash(
+    container: &Value,
+    taken: &mut HashSet<String>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let at = path.child("ports");
     for (i, port) in list(container, "ports").iter().enumerate() {
-        let Some(number) = int(port, "hostPort").filter(|n| *n != 0) else { continue };
+        let Some(number) = int(port, "hostPort").filter(|n| *n != 0) else {
+            continue;
+        };
         let key = format!(
             "{}/{}/{number}",
             text(port, "protocol"),
-            opt(port, "hostIP").and_then(Value::as_str).unwrap_or_default()
+            opt(port, "hostIP")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
         );
         if !taken.insert(key.clone()) {
             errors.duplicate(&at.index(i).child("hostPort"), key);

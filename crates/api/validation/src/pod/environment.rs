@@ -18,8 +18,13 @@ const ENV_FIELDS: [&str; 10] = [
     "status.podIPs",
     "spec.hostname",
 ];
-const VOLUME_FIELDS: [&str; 5] =
-    ["metadata.name", "metadata.namespace", "metadata.labels", "metadata.annotations", "metadata.uid"];
+const VOLUME_FIELDS: [&str; 5] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.labels",
+    "metadata.annotations",
+    "metadata.uid",
+];
 const RESOURCES: [&str; 6] = [
     "limits.cpu",
     "limits.ephemeral-storage",
@@ -60,7 +65,13 @@ fn variable_name(name: &str) -> Vec<String> {
 fn source(variable: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
     let from = get(variable, "valueFrom");
     let mut sources = 0;
-    for field in ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"] {
+    for field in [
+        "fieldRef",
+        "resourceFieldRef",
+        "configMapKeyRef",
+        "secretKeyRef",
+        "fileKeyRef",
+    ] {
         if !has(from, field) {
             continue;
         }
@@ -82,7 +93,11 @@ fn source(variable: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut
     } else if !text(variable, "value").is_empty() {
         errors.invalid(path, "", "may not be specified when `value` is not empty");
     } else if sources > 1 {
-        errors.invalid(path, "", "may not have more than one field specified at a time");
+        errors.invalid(
+            path,
+            "",
+            "may not have more than one field specified at a time",
+        );
     }
 }
 
@@ -117,7 +132,10 @@ fn env_from(from: &Value, list_path: &Path<'_>, index: usize, errors: &mut Error
     if !prefix.is_empty() {
         errors.invalid_each(&path.child("prefix"), prefix, variable_name(prefix));
     }
-    let sources: Vec<&str> = ["configMapRef", "secretRef"].into_iter().filter(|f| has(from, f)).collect();
+    let sources: Vec<&str> = ["configMapRef", "secretRef"]
+        .into_iter()
+        .filter(|f| has(from, f))
+        .collect();
     for field in &sources {
         let name = text(get(from, field), "name");
         if name.is_empty() {
@@ -126,9 +144,17 @@ fn env_from(from: &Value, list_path: &Path<'_>, index: usize, errors: &mut Error
         object_name(name, &path.child(field).child("name"), errors);
     }
     match sources.len() {
-        0 => errors.invalid(list_path, "", "must specify one of: `configMapRef` or `secretRef`"),
+        0 => errors.invalid(
+            list_path,
+            "",
+            "must specify one of: `configMapRef` or `secretRef`",
+        ),
         1 => {}
-        _ => errors.invalid(list_path, "", "may not have more than one field specified at a time"),
+        _ => errors.invalid(
+            list_path,
+            "",
+            "may not have more than one field specified at a time",
+        ),
     }
 }
 
@@ -163,7 +189,11 @@ pub fn field_ref(reference: &Value, known: &[&str], path: &Path<'_>, errors: &mu
         }
         return;
     }
-    errors.invalid(&at, field, "error converting fieldPath: field label not supported: ".to_owned() + field);
+    errors.invalid(
+        &at,
+        field,
+        "error converting fieldPath: field label not supported: ".to_owned() + field,
+    );
 }
 
 /// Validates a reference to a field of the pod in a volume.
@@ -182,7 +212,9 @@ pub fn resource_ref(reference: &Value, for_volume: bool, path: &Path<'_>, errors
         errors.required(&path.child("resource"), "");
         return;
     }
-    let huge = ["limits.hugepages-", "requests.hugepages-"].iter().any(|p| resource.starts_with(p));
+    let huge = ["limits.hugepages-", "requests.hugepages-"]
+        .iter()
+        .any(|p| resource.starts_with(p));
     if !RESOURCES.contains(&resource) && !huge {
         errors.not_supported(&path.child("resource"), resource, &RESOURCES);
     }
@@ -194,7 +226,9 @@ pub fn resource_ref(reference: &Value, for_volume: bool, path: &Path<'_>, errors
     let known: &[&str] = if resource.ends_with(".cpu") {
         &["0", "1", "1m"]
     } else {
-        &["0", "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"]
+        &[
+            "0", "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
+        ]
     };
     if !known.contains(&text) {
         errors.invalid(

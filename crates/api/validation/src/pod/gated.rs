@@ -23,7 +23,10 @@ pub fn node_affinity(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Err
     if !has(get(get(old, "affinity"), "nodeAffinity"), REQUIRED) {
         return;
     }
-    let (before, after) = (list(required(old), "nodeSelectorTerms"), list(required(new), "nodeSelectorTerms"));
+    let (before, after) = (
+        list(required(old), "nodeSelectorTerms"),
+        list(required(new), "nodeSelectorTerms"),
+    );
     let at = path.child("nodeAffinity");
     let at = at.child(REQUIRED);
     let at = at.child("nodeSelectorTerms");
@@ -34,7 +37,11 @@ pub fn node_affinity(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Err
     }
     for (i, (before, after)) in before.iter().zip(after).enumerate() {
         if !is_narrower(before, after) {
-            errors.invalid(&at.index(i), after.clone(), "only additions are allowed (no mutations or deletions)");
+            errors.invalid(
+                &at.index(i),
+                after.clone(),
+                "only additions are allowed (no mutations or deletions)",
+            );
         }
     }
 }
@@ -48,7 +55,9 @@ fn is_narrower(before: &Value, after: &Value) -> bool {
     }
     LISTS.iter().all(|field| {
         let kept = list(before, field);
-        list(after, field).get(..kept.len()).is_some_and(|start| start.iter().zip(kept).all(|(a, b)| equal(a, b)))
+        list(after, field)
+            .get(..kept.len())
+            .is_some_and(|start| start.iter().zip(kept).all(|(a, b)| equal(a, b)))
     })
 }
 
@@ -60,7 +69,10 @@ mod tests {
     #[test]
     fn node_affinity_may_only_become_narrower() {
         let term = |keys: &[&str]| {
-            let all: Vec<Value> = keys.iter().map(|key| json!({"key": key, "operator": "Exists"})).collect();
+            let all: Vec<Value> = keys
+                .iter()
+                .map(|key| json!({"key": key, "operator": "Exists"}))
+                .collect();
             json!({"matchExpressions": all})
         };
         let spec = |terms: &[Value]| {
@@ -72,7 +84,11 @@ mod tests {
             (spec(&[term(&["a"])]), spec(&[term(&["a"])]), 0),
             (spec(&[term(&["a"])]), spec(&[term(&["a", "b"])]), 0),
             (spec(&[term(&["a"])]), spec(&[term(&["b", "a"])]), 1),
-            (spec(&[term(&["a"])]), spec(&[term(&["a"]), term(&["b"])]), 1),
+            (
+                spec(&[term(&["a"])]),
+                spec(&[term(&["a"]), term(&["b"])]),
+                1,
+            ),
             (spec(&[term(&["a"])]), json!({}), 1),
             (spec(&[term(&[])]), spec(&[term(&["a"])]), 1),
         ] {

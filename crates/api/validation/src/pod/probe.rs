@@ -6,8 +6,13 @@ use crate::tree::{get, has, int, list, text};
 use api_meta::names;
 use serde_json::Value;
 
-const COUNTERS: [&str; 5] =
-    ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"];
+const COUNTERS: [&str; 5] = [
+    "initialDelaySeconds",
+    "timeoutSeconds",
+    "periodSeconds",
+    "successThreshold",
+    "failureThreshold",
+];
 
 /// Validates the three probes of a container.
 pub fn probes(container: &Value, path: &Path<'_>, errors: &mut Errors) {

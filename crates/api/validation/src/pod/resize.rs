@@ -13,7 +13,10 @@ const COMPUTE: [&str; 2] = ["cpu", "memory"];
 /// Validates a write to `pods/resize`.
 pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
-    if get(get(old, "metadata"), "annotations").get("kubernetes.io/config.mirror").is_some() {
+    if get(get(old, "metadata"), "annotations")
+        .get("kubernetes.io/config.mirror")
+        .is_some()
+    {
         errors.forbidden(&Path::ROOT, "static pods cannot be resized");
         return;
     }
@@ -27,21 +30,35 @@ pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
         known => known,
     };
     if class != qos_class(new) {
-        errors.invalid(&path, class, "Pod QOS Class may not change as a result of resizing");
+        errors.invalid(
+            &path,
+            class,
+            "Pod QOS Class may not change as a result of resizing",
+        );
     }
     for field in LISTS {
         let (after, before) = (list(get(new, "spec"), field), list(get(old, "spec"), field));
         let at = path.child(field);
-        let names = |all: &[Value]| all.iter().map(|c| text(c, "name").to_owned()).collect::<Vec<_>>();
+        let names = |all: &[Value]| {
+            all.iter()
+                .map(|c| text(c, "name").to_owned())
+                .collect::<Vec<_>>()
+        };
         if names(after) != names(before) {
-            errors.forbidden(&at, "containers may not be added, removed, renamed or reordered on resize");
+            errors.forbidden(
+                &at,
+                "containers may not be added, removed, renamed or reordered on resize",
+            );
             continue;
         }
         for (i, (after, before)) in after.iter().zip(before).enumerate() {
             container(after, before, &at.index(i), errors);
         }
     }
-    if !equal(&without_compute(get(new, "spec")), &without_compute(get(old, "spec"))) {
+    if !equal(
+        &without_compute(get(new, "spec")),
+        &without_compute(get(old, "spec")),
+    ) {
         errors.forbidden(&path, "only cpu and memory resources are mutable");
     }
 }
@@ -49,10 +66,17 @@ pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
 fn container(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("resources");
     for part in PARTS {
-        let (after, before) = (get(get(new, "resources"), part), get(get(old, "resources"), part));
-        if entries(get(old, "resources"), part).any(|(name, _)| after.get(name).is_none() && before.get(name).is_some())
+        let (after, before) = (
+            get(get(new, "resources"), part),
+            get(get(old, "resources"), part),
+        );
+        if entries(get(old, "resources"), part)
+            .any(|(name, _)| after.get(name).is_none() && before.get(name).is_some())
         {
-            errors.forbidden(&at.child(part), format!("resource {part} cannot be removed"));
+            errors.forbidden(
+                &at.child(part),
+                format!("resource {part} cannot be removed"),
+            );
         }
     }
 }
@@ -60,12 +84,18 @@ fn container(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
 /// Returns a pod's spec without the amounts that a resize may change.
 fn without_compute(spec: &Value) -> Value {
     let mut bare = spec.clone();
-    let containers = LISTS.iter().filter_map(|field| bare.get(field)?.as_array().map(|all| (*field, all.len())));
-    let places: Vec<String> =
-        containers.flat_map(|(field, count)| (0..count).map(move |i| format!("/{field}/{i}/resources"))).collect();
+    let containers = LISTS
+        .iter()
+        .filter_map(|field| bare.get(field)?.as_array().map(|all| (*field, all.len())));
+    let places: Vec<String> = containers
+        .flat_map(|(field, count)| (0..count).map(move |i| format!("/{field}/{i}/resources")))
+        .collect();
     for place in places {
         for part in PARTS {
-            if let Some(amounts) = bare.pointer_mut(&format!("{place}/{part}")).and_then(Value::as_object_mut) {
+            if let Some(amounts) = bare
+                .pointer_mut(&format!("{place}/{part}"))
+                .and_then(Value::as_object_mut)
+            {
                 amounts.retain(|name, _| !COMPUTE.contains(&name.as_str()));
             }
         }
@@ -85,8 +115,9 @@ mod tests {
                 "containers": [{"name": "c", "image": "i", "imagePullPolicy": "Always",
                     "terminationMessagePolicy": "File", "resources": resources}]}})
         };
-        let old =
-            pod(json!({"requests": {"cpu": "1", "ephemeral-storage": "1Gi"}, "limits": {"ephemeral-storage": "2Gi"}}));
+        let old = pod(
+            json!({"requests": {"cpu": "1", "ephemeral-storage": "1Gi"}, "limits": {"ephemeral-storage": "2Gi"}}),
+        );
         let mut errors = Errors::default();
         resize(&pod(resources), &old, &mut errors);
         errors.0.into_iter().map(|error| error.field).collect()
@@ -96,9 +127,18 @@ mod tests {
     fn only_cpu_and_memory_may_be_resized() {
         let limits = json!({"ephemeral-storage": "2Gi"});
         for (resources, expect) in [
-            (json!({"requests": {"cpu": "2", "ephemeral-storage": "1Gi"}, "limits": limits}), &[][..]),
-            (json!({"requests": {"cpu": "2", "memory": "1Gi", "ephemeral-storage": "1Gi"}, "limits": limits}), &[]),
-            (json!({"requests": {"cpu": "1", "ephemeral-storage": "1536Mi"}, "limits": limits}), &["spec"]),
+            (
+                json!({"requests": {"cpu": "2", "ephemeral-storage": "1Gi"}, "limits": limits}),
+                &[][..],
+            ),
+            (
+                json!({"requests": {"cpu": "2", "memory": "1Gi", "ephemeral-storage": "1Gi"}, "limits": limits}),
+                &[],
+            ),
+            (
+                json!({"requests": {"cpu": "1", "ephemeral-storage": "1536Mi"}, "limits": limits}),
+                &["spec"],
+            ),
             (
                 json!({"requests": {"memory": "1Gi", "ephemeral-storage": "1Gi"}, "limits": limits}),
                 &["spec.containers[0].resources.requests"],

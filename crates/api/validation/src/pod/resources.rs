@@ -19,7 +19,11 @@ fn resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_each(path, name, names::qualified_name(name));
     let standard = CONTAINER.contains(&name) || name.starts_with(HUGE);
     if !name.contains('/') && !standard {
-        errors.invalid(path, name, "must be a standard resource type or fully qualified");
+        errors.invalid(
+            path,
+            name,
+            "must be a standard resource type or fully qualified",
+        );
         errors.invalid(path, name, "must be a standard resource for containers");
     }
 }
@@ -34,8 +38,15 @@ fn container_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Object kinds that are counted as resources.
-const OBJECTS: [&str; 7] =
-    ["pods", "services", "secrets", "configmaps", "persistentvolumeclaims", "resourcequotas", "replicationcontrollers"];
+const OBJECTS: [&str; 7] = [
+    "pods",
+    "services",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "resourcequotas",
+    "replicationcontrollers",
+];
 /// Resource names without a domain.
 pub const STANDARD: [&str; 21] = [
     "cpu",
@@ -66,9 +77,15 @@ pub fn standard_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let problems = names::qualified_name(name);
     let good = problems.is_empty();
     errors.invalid_each(path, name, problems);
-    let huge = [HUGE, "requests.hugepages-", "limits.hugepages-"].iter().any(|p| name.starts_with(p));
+    let huge = [HUGE, "requests.hugepages-", "limits.hugepages-"]
+        .iter()
+        .any(|p| name.starts_with(p));
     if good && !name.contains('/') && !huge && !STANDARD.contains(&name) {
-        errors.invalid(path, name, "must be a standard resource type or fully qualified");
+        errors.invalid(
+            path,
+            name,
+            "must be a standard resource type or fully qualified",
+        );
     }
 }
 
@@ -98,7 +115,12 @@ pub fn list(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
 /// Validates `resources` of a container.
 pub fn container(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     if has(container, "resources") {
-        requirements(get(container, "resources"), false, &path.child("resources"), errors);
+        requirements(
+            get(container, "resources"),
+            false,
+            &path.child("resources"),
+            errors,
+        );
     }
 }
 
@@ -116,12 +138,17 @@ pub fn requirements(resources: &Value, whole_pod: bool, path: &Path<'_>, errors:
     for (name, value) in entries(resources, "requests") {
         let key = at.key(name);
         named_amount(name, value, whole_pod, &key, errors);
-        let Some(request) = rules::quantity(value) else { continue };
+        let Some(request) = rules::quantity(value) else {
+            continue;
+        };
         huge |= name.starts_with(HUGE);
         match rules::amount(limits, name) {
             Some(limit) => over(name, request, limit, value, &at, errors),
             None if is_extended(name) || name.starts_with(HUGE) => {
-                errors.required(&path.child("limits"), "Limit must be set for non overcommitable resources");
+                errors.required(
+                    &path.child("limits"),
+                    "Limit must be set for non overcommitable resources",
+                );
             }
             None => {}
         }
@@ -141,17 +168,36 @@ fn claims(resources: &Value, whole_pod: bool, path: &Path<'_>, errors: &mut Erro
     for (i, claim) in all.iter().enumerate() {
         let request = text(claim, "request");
         if !request.is_empty() {
-            errors.invalid_each(&path.index(i).child("request"), request, names::dns1123_label(request));
+            errors.invalid_each(
+                &path.index(i).child("request"),
+                request,
+                names::dns1123_label(request),
+            );
         }
     }
 }
 
-fn over(name: &str, request: Quantity, limit: Quantity, shown: &Value, at: &Path<'_>, errors: &mut Errors) {
+fn over(
+    name: &str,
+    request: Quantity,
+    limit: Quantity,
+    shown: &Value,
+    at: &Path<'_>,
+    errors: &mut Errors,
+) {
     let exact = is_extended(name) || name.starts_with(HUGE);
     if exact && request != limit {
-        errors.invalid(at, shown.clone(), format!("must be equal to {name} limit of {limit}"));
+        errors.invalid(
+            at,
+            shown.clone(),
+            format!("must be equal to {name} limit of {limit}"),
+        );
     } else if !exact && request > limit {
-        errors.invalid(at, shown.clone(), format!("must be less than or equal to {name} limit of {limit}"));
+        errors.invalid(
+            at,
+            shown.clone(),
+            format!("must be less than or equal to {name} limit of {limit}"),
+        );
     }
 }
 

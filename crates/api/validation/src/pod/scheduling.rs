@@ -31,7 +31,11 @@ fn one(toleration: &Value, path: &Path<'_>, errors: &mut Errors) {
         );
     }
     if has(toleration, "tolerationSeconds") && effect != "NoExecute" {
-        errors.invalid(&path.child("effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set");
+        errors.invalid(
+            &path.child("effect"),
+            effect,
+            "effect must be 'NoExecute' when `tolerationSeconds` is set",
+        );
     }
     match operator {
         "Equal" | "" => {
@@ -42,7 +46,11 @@ fn one(toleration: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         "Exists" => {
             if !value.is_empty() {
-                errors.invalid(&at, toleration.clone(), "value must be empty when `operator` is 'Exists'");
+                errors.invalid(
+                    &at,
+                    toleration.clone(),
+                    "value must be empty when `operator` is 'Exists'",
+                );
             }
         }
         other => errors.not_supported(&at, other, &["Equal", "Exists"]),
@@ -57,7 +65,10 @@ pub fn spread(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for (i, constraint) in list(spec, "topologySpreadConstraints").iter().enumerate() {
         let at = path.index(i);
-        let (key, when) = (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
+        let (key, when) = (
+            text(constraint, "topologyKey"),
+            text(constraint, "whenUnsatisfiable"),
+        );
         let skew = int(constraint, "maxSkew").unwrap_or(0);
         if skew <= 0 {
             errors.invalid(&at.child("maxSkew"), skew, rules::NOT_POSITIVE);
@@ -69,7 +80,10 @@ pub fn spread(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.not_supported(&at.child("whenUnsatisfiable"), when, &UNSATISFIABLE);
         }
         if seen.contains(&(key, when)) {
-            errors.duplicate(&at.child("{topologyKey, whenUnsatisfiable}"), format!("{{{key}, {when}}}"));
+            errors.duplicate(
+                &at.child("{topologyKey, whenUnsatisfiable}"),
+                format!("{{{key}, {when}}}"),
+            );
         }
         seen.push((key, when));
         spread_details(constraint, when, &at, errors);
@@ -95,19 +109,34 @@ fn spread_details(constraint: &Value, when: &str, path: &Path<'_>, errors: &mut 
     }
     let keys = list(constraint, "matchLabelKeys");
     if !keys.is_empty() && !has(constraint, "labelSelector") {
-        errors.forbidden(&path.child("matchLabelKeys"), "must not be specified when labelSelector is not set");
+        errors.forbidden(
+            &path.child("matchLabelKeys"),
+            "must not be specified when labelSelector is not set",
+        );
     }
     for (i, key) in keys.iter().enumerate() {
         let key = key.as_str().unwrap_or_default();
-        errors.invalid_each(&path.child("matchLabelKeys").index(i), key, names::qualified_name(key));
+        errors.invalid_each(
+            &path.child("matchLabelKeys").index(i),
+            key,
+            names::qualified_name(key),
+        );
     }
-    selector::validate(get(constraint, "labelSelector"), &path.child("labelSelector"), errors);
+    selector::validate(
+        get(constraint, "labelSelector"),
+        &path.child("labelSelector"),
+        errors,
+    );
 }
 
 /// Validates readiness gates.
 pub fn readiness_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, gate) in list(spec, "readinessGates").iter().enumerate() {
-        super::probe::qualified(text(gate, "conditionType"), &path.index(i).child("conditionType"), errors);
+        super::probe::qualified(
+            text(gate, "conditionType"),
+            &path.index(i).child("conditionType"),
+            errors,
+        );
     }
 }
 

@@ -57,7 +57,10 @@ pub fn pod(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     let groups = at.child("supplementalGroups");
     for (i, group) in list(context, "supplementalGroups").iter().enumerate() {
-        if !group.as_i64().is_some_and(|g| (0..=i64::from(i32::MAX)).contains(&g)) {
+        if !group
+            .as_i64()
+            .is_some_and(|g| (0..=i64::from(i32::MAX)).contains(&g))
+        {
             errors.invalid(&groups.index(i), group.clone(), ID_RANGE);
         }
     }
@@ -77,7 +80,11 @@ fn masked_proc(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             if text(get(container, "securityContext"), "procMount") == "Unmasked" {
                 let at = at.index(i);
                 let at = at.child("securityContext");
-                errors.invalid(&at.child("procMount"), "Unmasked", "`hostUsers` must be false to use `Unmasked`");
+                errors.invalid(
+                    &at.child("procMount"),
+                    "Unmasked",
+                    "`hostUsers` must be false to use `Unmasked`",
+                );
             }
         }
     }
@@ -87,7 +94,11 @@ fn windows(context: &Value, path: &Path<'_>, errors: &mut Errors) {
     let name = text(get(context, "windowsOptions"), "gmsaCredentialSpecName");
     if !name.is_empty() {
         let at = path.child("windowsOptions");
-        errors.invalid_each(&at.child("gmsaCredentialSpecName"), name, api_meta::names::dns1123_subdomain(name));
+        errors.invalid_each(
+            &at.child("gmsaCredentialSpecName"),
+            name,
+            api_meta::names::dns1123_subdomain(name),
+        );
     }
 }
 
@@ -124,13 +135,20 @@ fn is_sysctl(name: &str) -> bool {
     let part = |p: &str| {
         let bytes = p.as_bytes();
         let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-        edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|b| edge(Some(b)) || matches!(b, b'-' | b'_'))
+        edge(bytes.first())
+            && edge(bytes.last())
+            && bytes
+                .iter()
+                .all(|b| edge(Some(b)) || matches!(b, b'-' | b'_'))
     };
     name.len() <= 253 && name.split(['.', '/']).all(part)
 }
 
 fn profiles(context: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for (field, what) in [("seccompProfile", "seccomp"), ("appArmorProfile", "apparmor")] {
+    for (field, what) in [
+        ("seccompProfile", "seccomp"),
+        ("appArmorProfile", "apparmor"),
+    ] {
         if !has(context, field) {
             continue;
         }
@@ -140,7 +158,10 @@ fn profiles(context: &Value, path: &Path<'_>, errors: &mut Errors) {
         match (text(profile, "type"), local) {
             ("", _) => errors.required(&at.child("type"), "type is required when profile is set"),
             ("Localhost", None | Some("")) => {
-                errors.required(&at.child("localhostProfile"), format!("must be set when {what} type is Localhost"));
+                errors.required(
+                    &at.child("localhostProfile"),
+                    format!("must be set when {what} type is Localhost"),
+                );
             }
             ("Localhost", Some(file)) => local_file(file, &at.child("localhostProfile"), errors),
             (known, Some(file)) if SECCOMP.contains(&known) => {
@@ -208,7 +229,10 @@ mod tests {
             (json!({"containers": unmasked, "hostUsers": false}), 0),
             (json!({"containers": unmasked, "hostUsers": true}), 1),
             (json!({"containers": unmasked}), 1),
-            (json!({"initContainers": unmasked, "ephemeralContainers": unmasked}), 2),
+            (
+                json!({"initContainers": unmasked, "ephemeralContainers": unmasked}),
+                2,
+            ),
         ] {
             let mut errors = Errors::default();
             pod(&spec, &Path::ROOT.child("spec"), &mut errors);

@@ -42,8 +42,16 @@ const POD_SOURCES: [&str; 31] = [
     "image",
     "local",
 ];
-const HOST_PATH_TYPES: [&str; 8] =
-    ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
+const HOST_PATH_TYPES: [&str; 8] = [
+    "",
+    "DirectoryOrCreate",
+    "Directory",
+    "FileOrCreate",
+    "File",
+    "Socket",
+    "CharDevice",
+    "BlockDevice",
+];
 const ONE_ONLY: &str = "may not specify more than 1 volume type";
 
 /// Required fields of each source.
@@ -71,7 +79,12 @@ const REQUIRED: [(&str, &[&str]); 20] = [
 ];
 
 /// Returns the sources of a volume. Reports an error for each one after the first.
-pub fn count_sources(volume: &Value, whole: bool, path: &Path<'_>, errors: &mut Errors) -> Vec<&'static str> {
+pub fn count_sources(
+    volume: &Value,
+    whole: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) -> Vec<&'static str> {
     let found: Vec<&'static str> = POD_SOURCES.into_iter().filter(|s| has(volume, s)).collect();
     for extra in found.iter().skip(1) {
         // Upstream's paths: two sources are spelled differently, and one is not counted in
@@ -98,7 +111,10 @@ pub fn pod_volume(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     needed(kind, source, &at, errors);
     match *kind {
         "emptyDir" if rules::amount(source, "sizeLimit").is_some_and(|q| q.is_negative()) => {
-            errors.forbidden(&at.child("sizeLimit"), "SizeLimit field must be a valid resource quantity");
+            errors.forbidden(
+                &at.child("sizeLimit"),
+                "SizeLimit field must be a valid resource quantity",
+            );
         }
         "hostPath" => host_path(source, &at, errors),
         "secret" | "configMap" => {
@@ -118,7 +134,11 @@ pub fn pod_volume(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 /// Checks the required fields of a source.
 pub fn needed(kind: &str, source: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let fields = REQUIRED.iter().find(|(k, _)| *k == kind).map(|(_, f)| *f).unwrap_or_default();
+    let fields = REQUIRED
+        .iter()
+        .find(|(k, _)| *k == kind)
+        .map(|(_, f)| *f)
+        .unwrap_or_default();
     for field in fields {
         let empty = match get(source, field) {
             Value::String(s) => s.is_empty(),
@@ -130,7 +150,11 @@ pub fn needed(kind: &str, source: &Value, path: &Path<'_>, errors: &mut Errors) 
         }
     }
     if kind == "nfs" && !text(source, "path").is_empty() && !text(source, "path").starts_with('/') {
-        errors.invalid(&path.child("path"), text(source, "path"), "must be an absolute path");
+        errors.invalid(
+            &path.child("path"),
+            text(source, "path"),
+            "must be an absolute path",
+        );
     }
     if kind == "iscsi" {
         iscsi(source, path, errors);
@@ -141,10 +165,18 @@ fn iscsi(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let iqn = text(source, "iqn");
     let good = ["iqn", "eui", "naa"].iter().any(|p| iqn.starts_with(p));
     if !iqn.is_empty() && !good {
-        errors.invalid(&path.child("iqn"), iqn, "must be valid format starting with iqn, eui, or naa");
+        errors.invalid(
+            &path.child("iqn"),
+            iqn,
+            "must be valid format starting with iqn, eui, or naa",
+        );
     }
     if let Some(lun) = int(source, "lun").filter(|n| !(0..=255).contains(n)) {
-        errors.invalid(&path.child("lun"), lun, "must be between 0 and 255, inclusive");
+        errors.invalid(
+            &path.child("lun"),
+            lun,
+            "must be between 0 and 255, inclusive",
+        );
     }
 }
 
@@ -161,7 +193,11 @@ pub fn host_path(source: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn mode(source: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     if let Some(n) = int(source, field).filter(|n| !(0..=0o777).contains(n)) {
-        errors.invalid(&path.child(field), n, "must be a number between 0 and 0777 (octal), both inclusive");
+        errors.invalid(
+            &path.child(field),
+            n,
+            "must be a number between 0 and 0777 (octal), both inclusive",
+        );
     }
 }
 
@@ -196,13 +232,26 @@ fn downward(source: &Value, path: &Path<'_>, errors: &mut Errors) {
         mode(item, "mode", path, errors);
         match (has(item, "fieldRef"), has(item, "resourceFieldRef")) {
             (true, true) => {
-                errors.invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously");
+                errors.invalid(
+                    path,
+                    "resource",
+                    "fieldRef and resourceFieldRef can not be specified simultaneously",
+                );
             }
-            (true, false) => environment::volume_field_ref(get(item, "fieldRef"), &path.child("fieldRef"), errors),
-            (false, true) => {
-                environment::resource_ref(get(item, "resourceFieldRef"), true, &path.child("resourceFieldRef"), errors)
+            (true, false) => environment::volume_field_ref(
+                get(item, "fieldRef"),
+                &path.child("fieldRef"),
+                errors,
+            ),
+            (false, true) => environment::resource_ref(
+                get(item, "resourceFieldRef"),
+                true,
+                &path.child("resourceFieldRef"),
+                errors,
+            ),
+            (false, false) => {
+                errors.required(path, "one of fieldRef and resourceFieldRef is required")
             }
-            (false, false) => errors.required(path, "one of fieldRef and resourceFieldRef is required"),
         }
     }
 }
@@ -238,20 +287,37 @@ fn projected(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-const PROJECTIONS: [&str; 6] =
-    ["secret", "downwardAPI", "configMap", "serviceAccountToken", "clusterTrustBundle", "podCertificate"];
+const PROJECTIONS: [&str; 6] = [
+    "secret",
+    "downwardAPI",
+    "configMap",
+    "serviceAccountToken",
+    "clusterTrustBundle",
+    "podCertificate",
+];
 
 fn entries_of(source: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
-    PROJECTIONS.into_iter().filter(|p| has(source, p)).map(|p| (p, get(source, p)))
+    PROJECTIONS
+        .into_iter()
+        .filter(|p| has(source, p))
+        .map(|p| (p, get(source, p)))
 }
 
 fn token(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let seconds = int(source, "expirationSeconds").unwrap_or(3600);
     let at = path.child("expirationSeconds");
     if seconds < 600 {
-        errors.invalid(&at, seconds, "may not specify a duration less than 10 minutes");
+        errors.invalid(
+            &at,
+            seconds,
+            "may not specify a duration less than 10 minutes",
+        );
     } else if seconds > 1 << 32 {
-        errors.invalid(&at, seconds, "may not specify a duration larger than 2^32 seconds");
+        errors.invalid(
+            &at,
+            seconds,
+            "may not specify a duration larger than 2^32 seconds",
+        );
     }
     if text(source, "path").is_empty() {
         errors.required(&path.child("path"), "");
@@ -268,7 +334,11 @@ pub fn driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.len() > 63 {
         errors.too_long(path, 63);
     }
-    errors.invalid_each(path, name, names::dns1123_subdomain(&name.to_ascii_lowercase()));
+    errors.invalid_each(
+        path,
+        name,
+        names::dns1123_subdomain(&name.to_ascii_lowercase()),
+    );
 }
 
 fn ephemeral(source: &Value, path: &Path<'_>, errors: &mut Errors) {

@@ -27,7 +27,11 @@ pub fn validate(spec: &Value, _metadata: &Value, path: &Path<'_>, errors: &mut E
     scheduling::readiness_gates(spec, &path.child("readinessGates"), errors);
     scheduling::gates(spec, &path.child("schedulingGates"), errors);
     scheduling::spread(spec, &path.child("topologySpreadConstraints"), errors);
-    scheduling::tolerations(list(spec, "tolerations"), &path.child("tolerations"), errors);
+    scheduling::tolerations(
+        list(spec, "tolerations"),
+        &path.child("tolerations"),
+        errors,
+    );
     named(spec, path, errors);
     deadlines(spec, path, errors);
     host_aliases(spec, &path.child("hostAliases"), errors);
@@ -35,7 +39,12 @@ pub fn validate(spec: &Value, _metadata: &Value, path: &Path<'_>, errors: &mut E
     resource_claims(spec, &path.child("resourceClaims"), errors);
     operating_system(spec, path, errors);
     if has(spec, "resources") {
-        super::resources::requirements(get(spec, "resources"), true, &path.child("resources"), errors);
+        super::resources::requirements(
+            get(spec, "resources"),
+            true,
+            &path.child("resources"),
+            errors,
+        );
     }
     if let Some(policy) = opt_text(spec, "preemptionPolicy") {
         let known = ["PreemptLowerPriority", "Never"];
@@ -45,13 +54,24 @@ pub fn validate(spec: &Value, _metadata: &Value, path: &Path<'_>, errors: &mut E
     }
 }
 
-fn required_one_of(spec: &Value, field: &str, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
+fn required_one_of(
+    spec: &Value,
+    field: &str,
+    known: &[&str],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     rules::required_one_of(spec, field, known, path, errors);
 }
 
 /// Validates names of referenced objects.
 fn named(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for field in ["serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"] {
+    for field in [
+        "serviceAccountName",
+        "nodeName",
+        "priorityClassName",
+        "runtimeClassName",
+    ] {
         let name = text(spec, field);
         if !name.is_empty() {
             errors.invalid_each(&path.child(field), name, names::dns1123_subdomain(name));
@@ -79,7 +99,11 @@ fn deadlines(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if let Some(seconds) = int(spec, "activeDeadlineSeconds")
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
-        errors.invalid(&path.child("activeDeadlineSeconds"), seconds, "must be between 1 and 2147483647, inclusive");
+        errors.invalid(
+            &path.child("activeDeadlineSeconds"),
+            seconds,
+            "must be between 1 and 2147483647, inclusive",
+        );
     }
 }
 
@@ -122,7 +146,11 @@ fn dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     let at = path.child("nameservers");
     if servers.len() > 3 {
-        errors.invalid(&at, servers.to_vec(), "must not have more than 3 nameservers");
+        errors.invalid(
+            &at,
+            servers.to_vec(),
+            "must not have more than 3 nameservers",
+        );
     }
     for (i, server) in servers.iter().enumerate() {
         let server = server.as_str().unwrap_or_default();
@@ -131,9 +159,17 @@ fn dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let searches = list(config, "searches");
     let at = path.child("searches");
     if searches.len() > 32 {
-        errors.invalid(&at, searches.to_vec(), "must not have more than 32 search paths");
+        errors.invalid(
+            &at,
+            searches.to_vec(),
+            "must not have more than 32 search paths",
+        );
     }
-    let length: usize = searches.iter().filter_map(Value::as_str).map(|s| s.len() + 1).sum();
+    let length: usize = searches
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|s| s.len() + 1)
+        .sum();
     if length > 2049 {
         errors.invalid(
             &at,
@@ -145,7 +181,11 @@ fn dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         let search = search.as_str().unwrap_or_default();
         let name = search.trim_end_matches('.');
         if !name.is_empty() {
-            errors.invalid_each(&at.index(i), search, names::dns1123_subdomain(&name.replace('_', "a")));
+            errors.invalid_each(
+                &at.index(i),
+                search,
+                names::dns1123_subdomain(&name.replace('_', "a")),
+            );
         }
     }
     let at = path.child("options");
@@ -187,7 +227,9 @@ const WINDOWS_ONLY: &str = "windows options cannot be set for a linux pod";
 const LINUX_ONLY_POD: [&str; 3] = ["hostPID", "hostIPC", "shareProcessNamespace"];
 
 fn operating_system(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let Some(os) = opt_text(get(spec, "os"), "name") else { return };
+    let Some(os) = opt_text(get(spec, "os"), "name") else {
+        return;
+    };
     let security = path.child("securityContext");
     match os {
         "" => errors.required(&path.child("os").child("name"), "cannot be empty"),
@@ -199,7 +241,10 @@ fn operating_system(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
                 let at = path.child(field);
                 for (i, c) in list(spec, field).iter().enumerate() {
                     if has(get(c, "securityContext"), "windowsOptions") {
-                        errors.forbidden(&at.index(i).child("securityContext").child("windowsOptions"), WINDOWS_ONLY);
+                        errors.forbidden(
+                            &at.index(i).child("securityContext").child("windowsOptions"),
+                            WINDOWS_ONLY,
+                        );
                     }
                 }
             }

@@ -18,7 +18,11 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
         errors.invalid_each(&path.child("nominatedNodeName"), nominated, problems);
     }
     if let Some(generation) = int(n, "observedGeneration").filter(|generation| *generation < 0) {
-        errors.invalid(&path.child("observedGeneration"), generation, "must be a non-negative integer");
+        errors.invalid(
+            &path.child("observedGeneration"),
+            generation,
+            "must be a non-negative integer",
+        );
     }
     addresses(n, o, ["podIP", "podIPs"], &path, errors);
     let first = list(n, "hostIPs").first().map(|host| text(host, "ip"));
@@ -31,9 +35,17 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
 
 /// Validates new addresses; invalid ones that existed before may remain. At most one address per
 /// family.
-fn addresses(new: &Value, old: &Value, [single, field]: [&str; 2], path: &Path<'_>, errors: &mut Errors) {
+fn addresses(
+    new: &Value,
+    old: &Value,
+    [single, field]: [&str; 2],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let (after, before, at) = (list(new, field), list(old, field), path.child(field));
-    let known = |address: &str| text(old, single) == address || before.iter().any(|old| text(old, "ip") == address);
+    let known = |address: &str| {
+        text(old, single) == address || before.iter().any(|old| text(old, "ip") == address)
+    };
     let mut check = |at: &Path<'_>, address: &str| {
         if !known(address) {
             errors.invalid_each(at, address, rules::ip(address));
@@ -46,10 +58,15 @@ fn addresses(new: &Value, old: &Value, [single, field]: [&str; 2], path: &Path<'
     if !alone.is_empty() && !after.iter().any(|item| text(item, "ip") == alone) {
         check(&path.child(single), alone);
     }
-    let is_v4 = |item: &Value| rules::parse_ip(text(item, "ip")).map(|ip| ip.to_canonical().is_ipv4());
+    let is_v4 =
+        |item: &Value| rules::parse_ip(text(item, "ip")).map(|ip| ip.to_canonical().is_ipv4());
     let families: Vec<_> = after.iter().filter_map(is_v4).collect();
     if after.len() > 2 || matches!(families.as_slice(), [a, b] if a == b) {
-        errors.invalid(&at, get(new, field).clone(), "may specify no more than one IP for each IP family");
+        errors.invalid(
+            &at,
+            get(new, field).clone(),
+            "may specify no more than one IP for each IP family",
+        );
     }
 }
 
@@ -60,7 +77,11 @@ mod tests {
 
     fn fields(new: Value, old: Value) -> Vec<String> {
         let mut errors = Errors::default();
-        update(&json!({"status": new}), &json!({"status": old}), &mut errors);
+        update(
+            &json!({"status": new}),
+            &json!({"status": old}),
+            &mut errors,
+        );
         errors.0.into_iter().map(|error| error.field).collect()
     }
 
@@ -79,9 +100,15 @@ mod tests {
             (&["10.0.0.1", "fd00::1", "fd00::2"], &["status.podIPs"]),
         ] {
             assert_eq!(fields(pod(addresses), json!({})), expect, "{addresses:?}");
-            assert!(addresses.len() > 1 || fields(pod(addresses), pod(addresses)).is_empty(), "{addresses:?}");
+            assert!(
+                addresses.len() > 1 || fields(pod(addresses), pod(addresses)).is_empty(),
+                "{addresses:?}"
+            );
         }
-        assert_eq!(fields(json!({"podIP": "::ffff:169.254.169.254"}), json!({})), ["status.podIP"]);
+        assert_eq!(
+            fields(json!({"podIP": "::ffff:169.254.169.254"}), json!({})),
+            ["status.podIP"]
+        );
         let host = json!({"hostIP": "10.0.0.1", "hostIPs": [{"ip": "10.0.0.2"}]});
         assert_eq!(fields(host, json!({})), ["status.hostIPs[0].ip"]);
     }

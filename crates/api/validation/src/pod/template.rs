@@ -15,7 +15,10 @@ pub fn pod_template(template: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (pod, at) = (get(template, "spec"), path.child("spec"));
     spec::validate(pod, meta, &at, errors);
     if !list(pod, "ephemeralContainers").is_empty() {
-        errors.forbidden(&at.child("ephemeralContainers"), "ephemeral containers not allowed in pod template");
+        errors.forbidden(
+            &at.child("ephemeralContainers"),
+            "ephemeral containers not allowed in pod template",
+        );
     }
 }
 
@@ -30,7 +33,10 @@ pub fn for_replicas(template: &Value, labels: &Value, path: &Path<'_>, errors: &
         errors.not_supported(&at.child("restartPolicy"), policy, &["Always"]);
     }
     if has(pod, "activeDeadlineSeconds") {
-        errors.forbidden(&at.child("activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicaSet is not Supported");
+        errors.forbidden(
+            &at.child("activeDeadlineSeconds"),
+            "activeDeadlineSeconds in ReplicaSet is not Supported",
+        );
     }
 }
 
@@ -47,7 +53,15 @@ pub fn matches(template: &Value, labels: &Value, path: &Path<'_>, errors: &mut E
         Ok(Some(compiled)) => compiled.matches_map(own.as_object()),
     };
     if !matched {
-        let shown = if own.is_null() { json!({}) } else { own.clone() };
-        errors.invalid(&path.child("metadata").child("labels"), shown, "`selector` does not match template `labels`");
+        let shown = if own.is_null() {
+            json!({})
+        } else {
+            own.clone()
+        };
+        errors.invalid(
+            &path.child("metadata").child("labels"),
+            shown,
+            "`selector` does not match template `labels`",
+        );
     }
 }

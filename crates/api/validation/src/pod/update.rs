@@ -14,7 +14,10 @@ pub fn pod(new: &Value, old: &Value, errors: &mut Errors) {
     spec::validate(n, get(new, "metadata"), &path, errors);
     for field in ["containers", "initContainers"] {
         if list(n, field).len() != list(o, field).len() {
-            errors.forbidden(&path.child(field), "pod updates may not add or remove containers");
+            errors.forbidden(
+                &path.child(field),
+                "pod updates may not add or remove containers",
+            );
             return;
         }
     }
@@ -36,7 +39,10 @@ pub fn pod(new: &Value, old: &Value, errors: &mut Errors) {
 fn munge(new: &Value, old: &Value, gated: bool) -> Value {
     let mut munged = new.clone();
     for field in ["containers", "initContainers"] {
-        let images: Vec<Value> = list(old, field).iter().map(|c| get(c, "image").clone()).collect();
+        let images: Vec<Value> = list(old, field)
+            .iter()
+            .map(|c| get(c, "image").clone())
+            .collect();
         for (container, image) in each_mut(&mut munged, field).zip(images) {
             set(container, "image", image);
         }
@@ -73,19 +79,35 @@ fn restore_node_affinity(munged: &mut Value, old: &Value) {
 
 /// Returns the names of the fields that differ, in the form of upstream's diff.
 fn difference(new: &Value, old: &Value) -> String {
-    let mut fields: Vec<&String> = new.as_object().into_iter().chain(old.as_object()).flat_map(|m| m.keys()).collect();
+    let mut fields: Vec<&String> = new
+        .as_object()
+        .into_iter()
+        .chain(old.as_object())
+        .flat_map(|m| m.keys())
+        .collect();
     fields.sort();
     fields.dedup();
     let changed = fields.into_iter().filter(|f| !same(new, old, f));
-    let lines: Vec<String> = changed.map(|f| format!("- {f}: {}\n+ {f}: {}", get(old, f), get(new, f))).collect();
+    let lines: Vec<String> = changed
+        .map(|f| format!("- {f}: {}\n+ {f}: {}", get(old, f), get(new, f)))
+        .collect();
     lines.join("\n")
 }
 
 fn deadline(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("activeDeadlineSeconds");
-    match (int(new, "activeDeadlineSeconds"), int(old, "activeDeadlineSeconds")) {
-        (Some(n), Some(o)) if n > o => errors.invalid(&at, n, "must be less than or equal to previous value"),
-        (None, Some(_)) => errors.invalid(&at, Value::Null, "must not update from a positive integer to nil value"),
+    match (
+        int(new, "activeDeadlineSeconds"),
+        int(old, "activeDeadlineSeconds"),
+    ) {
+        (Some(n), Some(o)) if n > o => {
+            errors.invalid(&at, n, "must be less than or equal to previous value")
+        }
+        (None, Some(_)) => errors.invalid(
+            &at,
+            Value::Null,
+            "must not update from a positive integer to nil value",
+        ),
         _ => {}
     }
 }
@@ -97,17 +119,27 @@ fn tolerations(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
         t
     };
     let kept: Vec<Value> = list(new, "tolerations").iter().map(bare).collect();
-    if list(old, "tolerations").iter().any(|t| !kept.contains(&bare(t))) {
-        errors.forbidden(path, "existing toleration can not be modified except its tolerationSeconds");
+    if list(old, "tolerations")
+        .iter()
+        .any(|t| !kept.contains(&bare(t)))
+    {
+        errors.forbidden(
+            path,
+            "existing toleration can not be modified except its tolerationSeconds",
+        );
     }
 }
 
 fn gates(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let before: Vec<&str> = list(old, "schedulingGates").iter().map(|g| text(g, "name")).collect();
+    let before: Vec<&str> = list(old, "schedulingGates")
+        .iter()
+        .map(|g| text(g, "name"))
+        .collect();
     for (i, gate) in list(new, "schedulingGates").iter().enumerate() {
         let name = text(gate, "name");
         if !before.contains(&name) {
-            let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            let detail =
+                format!("only deletion is allowed, but found new scheduling gate '{name}'");
             errors.forbidden(&path.index(i).child("name"), detail);
         }
     }
@@ -131,9 +163,15 @@ fn ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
     for before in list(get(old, "spec"), "ephemeralContainers") {
         let name = text(before, "name");
         match after.iter().find(|c| text(c, "name") == name) {
-            None => errors.forbidden(&at, format!("existing ephemeral containers {name:?} may not be removed\n")),
+            None => errors.forbidden(
+                &at,
+                format!("existing ephemeral containers {name:?} may not be removed\n"),
+            ),
             Some(now) if !equal(now, before) => {
-                errors.forbidden(&at, format!("existing ephemeral containers {name:?} may not be changed\n"));
+                errors.forbidden(
+                    &at,
+                    format!("existing ephemeral containers {name:?} may not be changed\n"),
+                );
             }
             Some(_) => {}
         }

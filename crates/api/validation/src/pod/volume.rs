@@ -51,7 +51,11 @@ impl Volumes<'_> {
             self.known(mount, &one, errors);
             let name = text(mount, "name");
             if device_names.contains(name) {
-                errors.invalid(&one.child("name"), name, "must not already exist in volumeDevices");
+                errors.invalid(
+                    &one.child("name"),
+                    name,
+                    "must not already exist in volumeDevices",
+                );
             }
             names.insert(name);
             let target = text(mount, "mountPath");
@@ -62,11 +66,21 @@ impl Volumes<'_> {
                 errors.invalid(&one.child("mountPath"), target, "must be unique");
             }
             if !target.is_empty() && device_paths.contains(target) {
-                errors.invalid(&one.child("mountPath"), target, "must not already exist as a path in volumeDevices");
+                errors.invalid(
+                    &one.child("mountPath"),
+                    target,
+                    "must not already exist as a path in volumeDevices",
+                );
             }
             parts(mount, container, &at, &one, errors);
         }
-        self.devices(devices, &paths, &names, &path.child("volumeDevices"), errors);
+        self.devices(
+            devices,
+            &paths,
+            &names,
+            &path.child("volumeDevices"),
+            errors,
+        );
     }
 
     fn known(&self, mount: &Value, path: &Path<'_>, errors: &mut Errors) {
@@ -95,7 +109,9 @@ impl Volumes<'_> {
             } else {
                 match self.0.get(name) {
                     None => errors.not_found(&at.child("name"), name),
-                    Some(volume) if !has(volume, "persistentVolumeClaim") && !has(volume, "ephemeral") => {
+                    Some(volume)
+                        if !has(volume, "persistentVolumeClaim") && !has(volume, "ephemeral") =>
+                    {
                         errors.invalid(
                             &at.child("name"),
                             name,
@@ -106,16 +122,28 @@ impl Volumes<'_> {
                 }
             }
             if mounted.contains(name) {
-                errors.invalid(&at.child("name"), name, "must not already exist in volumeMounts");
+                errors.invalid(
+                    &at.child("name"),
+                    name,
+                    "must not already exist in volumeMounts",
+                );
             }
             if target.is_empty() {
                 errors.required(&at.child("devicePath"), "");
             } else if !seen.insert(target) {
                 errors.invalid(&at.child("devicePath"), target, "must be unique");
             } else if mounts.contains(target) {
-                errors.invalid(&at.child("devicePath"), target, "must not already exist as a path in volumeMounts");
+                errors.invalid(
+                    &at.child("devicePath"),
+                    target,
+                    "must not already exist as a path in volumeMounts",
+                );
             } else if target.split('/').any(|p| p == "..") {
-                errors.invalid(&at.child("devicePath"), target, "can not contain backsteps ('..')");
+                errors.invalid(
+                    &at.child("devicePath"),
+                    target,
+                    "can not contain backsteps ('..')",
+                );
             }
         }
     }
@@ -127,7 +155,11 @@ fn parts(mount: &Value, container: &Value, list: &Path<'_>, one: &Path<'_>, erro
     descending(sub_path, &list.child("subPath"), errors);
     if !expression.is_empty() {
         if !sub_path.is_empty() {
-            errors.invalid(&one.child("subPathExpr"), expression, "subPathExpr and subPath are mutually exclusive");
+            errors.invalid(
+                &one.child("subPathExpr"),
+                expression,
+                "subPathExpr and subPath are mutually exclusive",
+            );
         }
         descending(expression, &list.child("subPathExpr"), errors);
     }
@@ -136,13 +168,24 @@ fn parts(mount: &Value, container: &Value, list: &Path<'_>, one: &Path<'_>, erro
         let privileged = flag(get(container, "securityContext"), "privileged");
         match propagation {
             "Bidirectional" if !privileged => {
-                errors.forbidden(&at, "Bidirectional mount propagation is available only to privileged containers");
+                errors.forbidden(
+                    &at,
+                    "Bidirectional mount propagation is available only to privileged containers",
+                );
             }
             "Bidirectional" | "None" | "HostToContainer" => {}
-            other => errors.not_supported(&at, other, &["Bidirectional", "HostToContainer", "None"]),
+            other => {
+                errors.not_supported(&at, other, &["Bidirectional", "HostToContainer", "None"])
+            }
         }
     }
-    rules::one_of(mount, "recursiveReadOnly", &["Disabled", "Enabled", "IfPossible"], list, errors);
+    rules::one_of(
+        mount,
+        "recursiveReadOnly",
+        &["Disabled", "Enabled", "IfPossible"],
+        list,
+        errors,
+    );
 }
 
 /// Validates a relative path without `..`.

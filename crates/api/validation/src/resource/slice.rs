@@ -8,15 +8,25 @@ use crate::tree::{entries, flag, get, has, list, text};
 use api_meta::names;
 use serde_json::Value;
 
-pub const SLICE: Rules =
-    Rules { name: NameRule::Subdomain, create: slice, update: |new, _, e| slice(new, e), sub: no_sub };
+pub const SLICE: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: slice,
+    update: |new, _, e| slice(new, e),
+    sub: no_sub,
+};
 
-const WHERE: [&str; 4] = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"];
+const WHERE: [&str; 4] = [
+    "nodeName",
+    "nodeSelector",
+    "allNodes",
+    "perDeviceNodeSelection",
+];
 const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
 
 /// Returns how many of the fields are set.
 fn said(object: &Value, fields: &[&str]) -> usize {
-    let set = |f: &&&str| has(object, f) && get(object, f) != &Value::Bool(false) && get(object, f) != "";
+    let set =
+        |f: &&&str| has(object, f) && get(object, f) != &Value::Bool(false) && get(object, f) != "";
     fields.iter().filter(set).count()
 }
 
@@ -48,12 +58,21 @@ fn slice(object: &Value, errors: &mut Errors) {
     }
     let (devices, counters) = (list(spec, "devices"), list(spec, "sharedCounters"));
     if !devices.is_empty() && !counters.is_empty() {
-        errors.invalid(&path, "", "only one of `sharedCounters` or `devices` is allowed");
+        errors.invalid(
+            &path,
+            "",
+            "only one of `sharedCounters` or `devices` is allowed",
+        );
     }
     places(spec, &path, errors);
     let at = path.child("devices");
     for (i, device) in devices.iter().enumerate() {
-        validate_device(device, flag(spec, "perDeviceNodeSelection"), &at.index(i), errors);
+        validate_device(
+            device,
+            flag(spec, "perDeviceNodeSelection"),
+            &at.index(i),
+            errors,
+        );
     }
     let at = path.child("sharedCounters");
     for (i, set) in counters.iter().enumerate() {
@@ -64,10 +83,18 @@ fn slice(object: &Value, errors: &mut Errors) {
 fn places(object: &Value, path: &Path<'_>, errors: &mut Errors) {
     let node = text(object, "nodeName");
     if !node.is_empty() {
-        errors.invalid_each(&path.child("nodeName"), node, names::dns1123_subdomain(node));
+        errors.invalid_each(
+            &path.child("nodeName"),
+            node,
+            names::dns1123_subdomain(node),
+        );
     }
     if has(object, "nodeSelector") {
-        pod::node_selector(get(object, "nodeSelector"), &path.child("nodeSelector"), errors);
+        pod::node_selector(
+            get(object, "nodeSelector"),
+            &path.child("nodeSelector"),
+            errors,
+        );
     }
 }
 
@@ -90,7 +117,10 @@ fn validate_device(device: &Value, placed: bool, path: &Path<'_>, errors: &mut E
     for (key, value) in entries(device, "capacity") {
         let policy = get(value, "requestPolicy");
         if said(policy, &["validValues", "validRange"]) > 1 {
-            errors.forbidden(&at.key(key).child("requestPolicy"), "exactly one policy can be specified");
+            errors.forbidden(
+                &at.key(key).child("requestPolicy"),
+                "exactly one policy can be specified",
+            );
         }
     }
     let at = path.child("consumesCounters");
@@ -112,19 +142,28 @@ fn validate_device(device: &Value, placed: bool, path: &Path<'_>, errors: &mut E
 }
 
 fn attribute(value: &Value, path: &Path<'_>, errors: &mut Errors) {
-    const KINDS: [&str; 8] = ["int", "bool", "string", "version", "ints", "bools", "strings", "versions"];
+    const KINDS: [&str; 8] = [
+        "int", "bool", "string", "version", "ints", "bools", "strings", "versions",
+    ];
     let kinds = KINDS.iter().filter(|k| has(value, k)).count();
     if kinds != 1 {
         errors.invalid(path, value.clone(), "exactly one value must be specified");
     }
     let version = text(value, "version");
     if has(value, "version") && !is_version(version) {
-        errors.invalid(&path.child("version"), version, "must be a string compatible with semver.org spec 2.0.0");
+        errors.invalid(
+            &path.child("version"),
+            version,
+            "must be a string compatible with semver.org spec 2.0.0",
+        );
     }
 }
 
 fn is_version(text: &str) -> bool {
     let core = text.split(['-', '+']).next().unwrap_or_default();
     let parts: Vec<&str> = core.split('.').collect();
-    parts.len() == 3 && parts.iter().all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
+    parts.len() == 3
+        && parts
+            .iter()
+            .all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
 }

@@ -8,32 +8,68 @@ use crate::rules;
 use crate::tree::{get, has, list, same, text, texts};
 use serde_json::Value;
 
-pub const CSI_DRIVER: Rules = Rules { name: NameRule::Subdomain, create: driver, update: update_driver, sub: no_sub };
-pub const CSI_NODE: Rules = Rules { name: NameRule::Subdomain, create: node, update: update_node, sub: no_sub };
-pub const CSI_STORAGE_CAPACITY: Rules =
-    Rules { name: NameRule::Subdomain, create: capacity, update: update_capacity, sub: no_sub };
-pub const VOLUME_ATTACHMENT: Rules =
-    Rules { name: NameRule::Subdomain, create: attachment, update: update_attachment, sub: no_sub };
-pub const VOLUME_ATTRIBUTES_CLASS: Rules =
-    Rules { name: NameRule::Subdomain, create: attributes, update: update_attributes, sub: no_sub };
+pub const CSI_DRIVER: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: driver,
+    update: update_driver,
+    sub: no_sub,
+};
+pub const CSI_NODE: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: node,
+    update: update_node,
+    sub: no_sub,
+};
+pub const CSI_STORAGE_CAPACITY: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: capacity,
+    update: update_capacity,
+    sub: no_sub,
+};
+pub const VOLUME_ATTACHMENT: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: attachment,
+    update: update_attachment,
+    sub: no_sub,
+};
+pub const VOLUME_ATTRIBUTES_CLASS: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: attributes,
+    update: update_attributes,
+    sub: no_sub,
+};
 
 const FS_GROUP: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
 const LIFECYCLES: [&str; 2] = ["Ephemeral", "Persistent"];
 
 fn driver(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    driver_name(text(get(object, "metadata"), "name"), &Path::ROOT.child("metadata").child("name"), errors);
+    driver_name(
+        text(get(object, "metadata"), "name"),
+        &Path::ROOT.child("metadata").child("name"),
+        errors,
+    );
     for field in ["attachRequired", "podInfoOnMount", "storageCapacity"] {
         if !has(spec, field) {
             errors.required(&path.child(field), "");
         }
     }
     rules::one_of(spec, "fsGroupPolicy", &FS_GROUP, &path, errors);
-    for mode in texts(spec, "volumeLifecycleModes").into_iter().filter(|m| !LIFECYCLES.contains(m)) {
+    for mode in texts(spec, "volumeLifecycleModes")
+        .into_iter()
+        .filter(|m| !LIFECYCLES.contains(m))
+    {
         errors.not_supported(&path.child("volumeLifecycleModes"), mode, &LIFECYCLES);
     }
-    if let Some(n) = get(spec, "nodeAllocatableUpdatePeriodSeconds").as_i64().filter(|n| *n < 10) {
-        errors.invalid(&path.child("nodeAllocatableUpdatePeriodSeconds"), n, "must be greater than or equal to 10");
+    if let Some(n) = get(spec, "nodeAllocatableUpdatePeriodSeconds")
+        .as_i64()
+        .filter(|n| *n < 10)
+    {
+        errors.invalid(
+            &path.child("nodeAllocatableUpdatePeriodSeconds"),
+            n,
+            "must be greater than or equal to 10",
+        );
     }
     let at = path.child("tokenRequests");
     let mut seen: Vec<&str> = Vec::new();
@@ -44,8 +80,15 @@ fn driver(object: &Value, errors: &mut Errors) {
             errors.duplicate(&at.child("audience"), audience);
         }
         seen.push(audience);
-        if let Some(n) = get(request, "expirationSeconds").as_i64().filter(|n| *n < 600) {
-            errors.invalid(&at.child("expirationSeconds"), n, "may not specify a duration less than 10 minutes");
+        if let Some(n) = get(request, "expirationSeconds")
+            .as_i64()
+            .filter(|n| *n < 600)
+        {
+            errors.invalid(
+                &at.child("expirationSeconds"),
+                n,
+                "may not specify a duration less than 10 minutes",
+            );
         }
     }
 }
@@ -85,7 +128,10 @@ fn node(object: &Value, errors: &mut Errors) {
 fn update_node(new: &Value, old: &Value, errors: &mut Errors) {
     node(new, errors);
     let at = Path::ROOT.child("spec");
-    let (after, before) = (list(get(new, "spec"), "drivers"), list(get(old, "spec"), "drivers"));
+    let (after, before) = (
+        list(get(new, "spec"), "drivers"),
+        list(get(old, "spec"), "drivers"),
+    );
     for driver in after {
         let name = text(driver, "name");
         let old = before.iter().find(|d| text(d, "name") == name);
@@ -99,10 +145,18 @@ fn capacity(object: &Value, errors: &mut Errors) {
     let name = text(object, "storageClassName");
     let at = Path::ROOT.child("storageClassName");
     errors.invalid_each(&at, name, api_meta::names::dns1123_subdomain(name));
-    crate::selector::validate(get(object, "nodeTopology"), &Path::ROOT.child("nodeTopology"), errors);
+    crate::selector::validate(
+        get(object, "nodeTopology"),
+        &Path::ROOT.child("nodeTopology"),
+        errors,
+    );
     for field in ["capacity", "maximumVolumeSize"] {
         if rules::amount(object, field).is_some_and(|q| q.is_negative()) {
-            errors.invalid(&Path::ROOT.child(field), get(object, field).clone(), rules::NEGATIVE);
+            errors.invalid(
+                &Path::ROOT.child(field),
+                get(object, field).clone(),
+                rules::NEGATIVE,
+            );
         }
     }
 }
@@ -124,15 +178,31 @@ fn attachment(object: &Value, errors: &mut Errors) {
     driver_name(text(spec, "attacher"), &path.child("attacher"), errors);
     let source = get(spec, "source");
     let at = path.child("source");
-    for (parent, field, place) in [(spec, "nodeName", &path), (source, "persistentVolumeName", &at)] {
+    for (parent, field, place) in [
+        (spec, "nodeName", &path),
+        (source, "persistentVolumeName", &at),
+    ] {
         let name = text(parent, field);
         if !name.is_empty() {
-            errors.invalid_each(&place.child(field), name, api_meta::names::dns1123_subdomain(name));
+            errors.invalid_each(
+                &place.child(field),
+                name,
+                api_meta::names::dns1123_subdomain(name),
+            );
         }
     }
-    match (has(source, "persistentVolumeName"), has(source, "inlineVolumeSpec")) {
-        (true, true) => errors.forbidden(&at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"),
-        (false, false) => errors.required(&at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"),
+    match (
+        has(source, "persistentVolumeName"),
+        has(source, "inlineVolumeSpec"),
+    ) {
+        (true, true) => errors.forbidden(
+            &at,
+            "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
+        ),
+        (false, false) => errors.required(
+            &at,
+            "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
+        ),
         _ => {}
     }
 }
@@ -148,15 +218,24 @@ fn attributes(object: &Value, errors: &mut Errors) {
         errors.required(&Path::ROOT.child("driverName"), "");
     }
     driver_name(name, &Path::ROOT.child("driverName"), errors);
-    if get(object, "parameters").as_object().is_none_or(|m| m.is_empty()) {
-        errors.required(&Path::ROOT.child("parameters"), "must contain at least one key/value pair");
+    if get(object, "parameters")
+        .as_object()
+        .is_none_or(|m| m.is_empty())
+    {
+        errors.required(
+            &Path::ROOT.child("parameters"),
+            "must contain at least one key/value pair",
+        );
     }
 }
 
 fn update_attributes(new: &Value, old: &Value, errors: &mut Errors) {
     for field in ["driverName", "parameters"] {
         if !same(new, old, field) {
-            errors.forbidden(&Path::ROOT.child(field), format!("updates to {field} are forbidden."));
+            errors.forbidden(
+                &Path::ROOT.child(field),
+                format!("updates to {field} are forbidden."),
+            );
         }
     }
     attributes(new, errors);

@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 /// Implements `prepare_create`.
 pub fn prepare(kind: Kind<'_>, object: &mut Value) {
-    let at_first = matches!(generation(kind), Generation::Field(_) | Generation::Fixed | Generation::Any);
+    let at_first = matches!(
+        generation(kind),
+        Generation::Field(_) | Generation::Fixed | Generation::Any
+    );
     if let Some(meta) = make(object, "metadata") {
         remove(meta, "generation");
         if at_first {
@@ -25,14 +28,22 @@ fn own(kind: Kind<'_>, object: &mut Value) {
     match (kind.group, kind.kind) {
         ("", "Pod") => {
             let class = qos_class(object);
-            set(object, "status", json!({"phase": "Pending", "qosClass": class}));
+            set(
+                object,
+                "status",
+                json!({"phase": "Pending", "qosClass": class}),
+            );
         }
         ("", "Service") => set(object, "status", json!({"loadBalancer": {}})),
         ("", "Namespace") => namespace(object),
         ("", "PersistentVolumeClaim") => set(object, "status", json!({"phase": "Pending"})),
         ("", "PersistentVolume") => {
             let now = text(get(object, "metadata"), "creationTimestamp").to_owned();
-            set(object, "status", json!({"phase": "Pending", "lastPhaseTransitionTime": now}));
+            set(
+                object,
+                "status",
+                json!({"phase": "Pending", "lastPhaseTransitionTime": now}),
+            );
         }
         ("apps", "DaemonSet") => template_generation(object, 1),
         ("batch", "Job") => jobs::own_selector(object),
@@ -46,7 +57,9 @@ fn own(kind: Kind<'_>, object: &mut Value) {
 
 fn namespace(object: &mut Value) {
     set(object, "status", json!({"phase": "Active"}));
-    let Some(spec) = make(object, "spec") else { return };
+    let Some(spec) = make(object, "spec") else {
+        return;
+    };
     let mut finalizers = list(spec, "finalizers").to_vec();
     if !finalizers.iter().any(|f| f == "kubernetes") {
         finalizers.push("kubernetes".into());
@@ -57,7 +70,11 @@ fn namespace(object: &mut Value) {
 /// Sets the counter of template changes, an annotation since apps/v1.
 pub fn template_generation(object: &mut Value, generation: i64) {
     if let Some(annotations) = make(object, "metadata").and_then(|m| make(m, "annotations")) {
-        set(annotations, "deprecated.daemonset.template.generation", generation.to_string());
+        set(
+            annotations,
+            "deprecated.daemonset.template.generation",
+            generation.to_string(),
+        );
     }
 }
 

@@ -14,18 +14,35 @@ pub fn own_selector(job: &mut Value) {
     }
     let meta = get(job, "metadata");
     let (uid, name) = (text(meta, "uid").to_owned(), text(meta, "name").to_owned());
-    let template = job.pointer("/spec/template/metadata/labels").cloned().unwrap_or(json!({}));
+    let template = job
+        .pointer("/spec/template/metadata/labels")
+        .cloned()
+        .unwrap_or(json!({}));
     // Labels that defaulted to the template's remain equal to them.
     let shared = !equal(&template, &Value::Null) && equal(get(meta, "labels"), &template);
-    let pairs = [("controller-uid", &uid), ("job-name", &name), (UID, &uid), (NAME, &name)];
-    let Some(spec) = make(job, "spec") else { return };
-    if let Some(labels) = make(spec, "template").and_then(|t| make(t, "metadata")).and_then(|m| make(m, "labels")) {
-        pairs.iter().for_each(|(key, value)| set(labels, key, value.as_str()));
+    let pairs = [
+        ("controller-uid", &uid),
+        ("job-name", &name),
+        (UID, &uid),
+        (NAME, &name),
+    ];
+    let Some(spec) = make(job, "spec") else {
+        return;
+    };
+    if let Some(labels) = make(spec, "template")
+        .and_then(|t| make(t, "metadata"))
+        .and_then(|m| make(m, "labels"))
+    {
+        pairs
+            .iter()
+            .for_each(|(key, value)| set(labels, key, value.as_str()));
     }
     if let Some(labels) = make(spec, "selector").and_then(|s| make(s, "matchLabels")) {
         crate::tree::fill(labels, UID, uid.as_str());
     }
     if shared && let Some(labels) = make(job, "metadata").and_then(|m| make(m, "labels")) {
-        pairs.iter().for_each(|(key, value)| set(labels, key, value.as_str()));
+        pairs
+            .iter()
+            .for_each(|(key, value)| set(labels, key, value.as_str()));
     }
 }

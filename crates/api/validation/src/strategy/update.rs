@@ -110,8 +110,14 @@ fn is_decision(condition: &Value) -> bool {
 
 /// Resets Approved and Denied, which are only written by `approval`.
 fn keep_decisions(new: &mut Value, old: &Value) {
-    let before = list(get(old, "status"), "conditions").iter().filter(|c| is_decision(c)).cloned();
-    let after = list(get(new, "status"), "conditions").iter().filter(|c| !is_decision(c)).cloned();
+    let before = list(get(old, "status"), "conditions")
+        .iter()
+        .filter(|c| is_decision(c))
+        .cloned();
+    let after = list(get(new, "status"), "conditions")
+        .iter()
+        .filter(|c| !is_decision(c))
+        .cloned();
     let all: Vec<Value> = before.chain(after).collect();
     if let Some(status) = make(new, "status")
         && (!all.is_empty() || has(status, "conditions"))
@@ -141,14 +147,24 @@ fn approval(new: &mut Value, old: &Value) {
 fn condition_times(new: &mut Value, old: &Value) {
     let before = list(get(old, "status"), "conditions").to_vec();
     let now = api_meta::time::now();
-    let Some(status) = make(new, "status") else { return };
+    let Some(status) = make(new, "status") else {
+        return;
+    };
     for condition in each_mut(status, "conditions") {
         let same = before
             .iter()
-            .find(|c| text(c, "type") == text(condition, "type") && text(c, "status") == text(condition, "status"))
+            .find(|c| {
+                text(c, "type") == text(condition, "type")
+                    && text(c, "status") == text(condition, "status")
+            })
             .map(|c| text(c, "lastTransitionTime").to_owned());
         fill(condition, "lastUpdateTime", now.as_str());
-        fill(condition, "lastTransitionTime", same.filter(|t| !t.is_empty()).unwrap_or_else(|| now.clone()));
+        fill(
+            condition,
+            "lastTransitionTime",
+            same.filter(|t| !t.is_empty())
+                .unwrap_or_else(|| now.clone()),
+        );
     }
 }
 
@@ -165,11 +181,21 @@ fn only_resources(new: &mut Value, old: &Value) {
     for field in ["containers", "initContainers"] {
         let wanted: Vec<(String, Value, Value)> = list(get(new, "spec"), field)
             .iter()
-            .map(|c| (text(c, "name").to_owned(), get(c, "resources").clone(), get(c, "resizePolicy").clone()))
+            .map(|c| {
+                (
+                    text(c, "name").to_owned(),
+                    get(c, "resources").clone(),
+                    get(c, "resizePolicy").clone(),
+                )
+            })
             .collect();
-        let Some(spec) = make(&mut result, "spec") else { continue };
+        let Some(spec) = make(&mut result, "spec") else {
+            continue;
+        };
         for container in each_mut(spec, field) {
-            let found = wanted.iter().find(|(name, _, _)| name == text(container, "name"));
+            let found = wanted
+                .iter()
+                .find(|(name, _, _)| name == text(container, "name"));
             if let Some((_, resources, policy)) = found {
                 set(container, "resources", resources.clone());
                 if !policy.is_null() {
@@ -184,7 +210,9 @@ fn only_resources(new: &mut Value, old: &Value) {
 /// Keeps a service's allocated addresses if an update omits them.
 fn service(new: &mut Value, old: &Value) {
     let before = get(old, "spec").clone();
-    let Some(spec) = make(new, "spec") else { return };
+    let Some(spec) = make(new, "spec") else {
+        return;
+    };
     let type_ = text(spec, "type").to_owned();
     if type_ == "ExternalName" || text(&before, "type") == "ExternalName" {
         return;
@@ -212,19 +240,25 @@ fn service(new: &mut Value, old: &Value) {
         && int(spec, "healthCheckNodePort").unwrap_or(0) == 0
         && has(&before, "healthCheckNodePort")
     {
-        set(spec, "healthCheckNodePort", get(&before, "healthCheckNodePort").clone());
+        set(
+            spec,
+            "healthCheckNodePort",
+            get(&before, "healthCheckNodePort").clone(),
+        );
     }
 }
 
 fn keep_node_ports(spec: &mut Value, before: &Value, type_: &str) {
-    let both =
-        matches!(type_, "NodePort" | "LoadBalancer") && matches!(text(before, "type"), "NodePort" | "LoadBalancer");
+    let both = matches!(type_, "NodePort" | "LoadBalancer")
+        && matches!(text(before, "type"), "NodePort" | "LoadBalancer");
     if !both {
         return;
     }
     for port in each_mut(spec, "ports").filter(|p| int(p, "nodePort").unwrap_or(0) == 0) {
         let (number, protocol) = (int(port, "port"), text(port, "protocol").to_owned());
-        let old = list(before, "ports").iter().find(|p| int(p, "port") == number && text(p, "protocol") == protocol);
+        let old = list(before, "ports")
+            .iter()
+            .find(|p| int(p, "port") == number && text(p, "protocol") == protocol);
         if let Some(node_port) = old.and_then(|p| int(p, "nodePort")).filter(|n| *n != 0) {
             set(port, "nodePort", node_port);
         }
@@ -233,7 +267,11 @@ fn keep_node_ports(spec: &mut Value, before: &Value, type_: &str) {
 
 fn daemon_set(new: &mut Value, old: &Value) {
     let key = "/metadata/annotations/deprecated.daemonset.template.generation";
-    let before = old.pointer(key).and_then(Value::as_str).and_then(|t| t.parse::<i64>().ok()).unwrap_or(1);
+    let before = old
+        .pointer(key)
+        .and_then(Value::as_str)
+        .and_then(|t| t.parse::<i64>().ok())
+        .unwrap_or(1);
     let changed = !same(get(new, "spec"), get(old, "spec"), "template");
     template_generation(new, before + i64::from(changed));
 }
@@ -254,7 +292,8 @@ fn count_generation(kind: Kind<'_>, subresource: &str, new: &mut Value, old: &Va
         && subresource.is_empty()
         && !same(get(new, "metadata"), get(old, "metadata"), "annotations");
     let changed = changed || noted;
-    let deleting = has(get(new, "metadata"), "deletionTimestamp") && !has(get(old, "metadata"), "deletionTimestamp");
+    let deleting = has(get(new, "metadata"), "deletionTimestamp")
+        && !has(get(old, "metadata"), "deletionTimestamp");
     let next = before + i64::from(changed || (deleting && kind.kind == "Pod"));
     if next > 0
         && let Some(meta) = make(new, "metadata")

@@ -18,11 +18,16 @@ const OWN: [&str; 11] = [
 ];
 
 fn below(namespace: &str, parent: &str) -> bool {
-    namespace == parent || namespace.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'))
+    namespace == parent
+        || namespace
+            .strip_suffix(parent)
+            .is_some_and(|rest| rest.ends_with('.'))
 }
 
 fn allowed(label: &str) -> bool {
-    let Some((namespace, _)) = label.split_once('/') else { return true };
+    let Some((namespace, _)) = label.split_once('/') else {
+        return true;
+    };
     if below(namespace, "node-restriction.kubernetes.io") {
         return false;
     }
@@ -35,7 +40,12 @@ fn allowed(label: &str) -> bool {
 
 /// Returns the changed labels that a kubelet may not change, sorted.
 pub fn forbidden_changes(new: &Value, old: &Value) -> Vec<String> {
-    let keys = |v: &Value| v.labels().into_iter().flat_map(|l| l.keys().cloned()).collect::<Vec<_>>();
+    let keys = |v: &Value| {
+        v.labels()
+            .into_iter()
+            .flat_map(|l| l.keys().cloned())
+            .collect::<Vec<_>>()
+    };
     let mut changed: Vec<String> = keys(new).into_iter().chain(keys(old)).collect();
     changed.sort();
     changed.dedup();

@@ -9,7 +9,11 @@ use serde_json::Value;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 impl NodeRestriction {
-    pub(super) async fn pod(&self, request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+    pub(super) async fn pod(
+        &self,
+        request: &AdmissionRequest<'_>,
+        node: &str,
+    ) -> Result<(), ApiError> {
         match (request.subresource, request.operation) {
             ("", Operation::Create) => {
                 create(request, node).map_err(|why| forbidden(request, why))?;
@@ -17,58 +21,93 @@ impl NodeRestriction {
             }
             ("", Operation::Delete) => self.delete(request, node).await,
             ("", _) => {
-                let why =
-                    format!("unexpected operation \"UPDATE\", node {node:?} can only create and delete mirror pods");
+                let why = format!(
+                    "unexpected operation \"UPDATE\", node {node:?} can only create and delete mirror pods"
+                );
                 Err(forbidden(request, why))
             }
             ("status", _) => status(request, node).map_err(|why| forbidden(request, why)),
             ("eviction", _) => self.eviction(request, node).await,
             (other, _) => {
-                let why = format!("unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed");
+                let why = format!(
+                    "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
+                );
                 Err(forbidden(request, why))
             }
         }
     }
 
-    /// Checks that the owner of a mirror pod is the current Node object, not a deleted one of the same name.
-    async fn owner_is_current(&self, request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
-        let stored = self.0.find("", "nodes", "", node).await?.ok_or_else(|| ApiError::not_found("", "nodes", node))?;
+    /// Checks that the owner of a mirror pod is the current Node object, not a deleted one of the
+    /// same name.
+    async fn owner_is_current(
+        &self,
+        request: &AdmissionRequest<'_>,
+        node: &str,
+    ) -> Result<(), ApiError> {
+        let stored = self
+            .0
+            .find("", "nodes", "", node)
+            .await?
+            .ok_or_else(|| ApiError::not_found("", "nodes", node))?;
         let uid = text(&request.object, "/metadata/ownerReferences/0/uid");
         if uid == stored.uid() {
             return Ok(());
         }
-        Err(forbidden(request, format!("node {node} UID mismatch: expected {uid} got {}", stored.uid())))
+        Err(forbidden(
+            request,
+            format!(
+                "node {node} UID mismatch: expected {uid} got {}",
+                stored.uid()
+            ),
+        ))
     }
 
     async fn delete(&self, request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
         let stored = match &request.old {
             Some(old) => Some(old.clone()),
-            None => self.0.find("", "pods", request.namespace, request.name).await?.map(|p| (*p).clone()),
+            None => self
+                .0
+                .find("", "pods", request.namespace, request.name)
+                .await?
+                .map(|p| (*p).clone()),
         };
         let stored = stored.ok_or_else(|| ApiError::not_found("", "pods", request.name))?;
         if text(&stored, "/spec/nodeName") == node {
             return Ok(());
         }
-        Err(forbidden(request, format!("node {node:?} can only delete pods with spec.nodeName set to itself")))
+        Err(forbidden(
+            request,
+            format!("node {node:?} can only delete pods with spec.nodeName set to itself"),
+        ))
     }
 
     async fn eviction(&self, request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
-        let pod = self.0.find("", "pods", request.namespace, request.name).await?;
+        let pod = self
+            .0
+            .find("", "pods", request.namespace, request.name)
+            .await?;
         let pod = pod.ok_or_else(|| ApiError::not_found("", "pods", request.name))?;
         if text(&pod, "/spec/nodeName") == node {
             return Ok(());
         }
-        Err(forbidden(request, format!("node {node} can only evict pods with spec.nodeName set to itself")))
+        Err(forbidden(
+            request,
+            format!("node {node} can only evict pods with spec.nodeName set to itself"),
+        ))
     }
 }
 
 fn status(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
     let old = request.old.as_ref().unwrap_or(&request.object);
     if text(old, "/spec/nodeName") != node {
-        return Err(format!("node {node:?} can only update pod status for pods with spec.nodeName set to itself"));
+        return Err(format!(
+            "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
+        ));
     }
     if old.labels() != request.object.labels() {
-        return Err(format!("node {node:?} cannot update labels through pod status"));
+        return Err(format!(
+            "node {node:?} cannot update labels through pod status"
+        ));
     }
     // The Node authorizer grants a node access to the claims that these fields name.
     let same = |pointer: &str| {
@@ -76,13 +115,19 @@ fn status(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
         semantic::equal(&of(old), &of(&request.object))
     };
     if !same("/status/resourceClaimStatuses") {
-        return Err(format!("node {node:?} cannot update resource claim statuses"));
+        return Err(format!(
+            "node {node:?} cannot update resource claim statuses"
+        ));
     }
     if !same("/status/extendedResourceClaimStatus") {
-        return Err(format!("node {node:?} cannot update extended resource claim status"));
+        return Err(format!(
+            "node {node:?} cannot update extended resource claim status"
+        ));
     }
     if !same("/metadata/finalizers") || !same("/metadata/ownerReferences") {
-        return Err(format!("node {node:?} cannot update finalizers or owner references through pod status"));
+        return Err(format!(
+            "node {node:?} cannot update finalizers or owner references through pod status"
+        ));
     }
     Ok(())
 }
@@ -90,14 +135,20 @@ fn status(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
 fn create(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
     let pod = &request.object;
     if pod.annotation(MIRROR).is_none() {
-        return Err(format!("pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"));
+        return Err(format!(
+            "pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"
+        ));
     }
     if text(pod, "/spec/nodeName") != node {
-        return Err(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
+        return Err(format!(
+            "node {node:?} can only create pods with spec.nodeName set to itself"
+        ));
     }
     owner(pod, node)?;
     match reference(pod) {
-        Some(what) => Err(format!("node {node:?} can not create pods that reference {what}")),
+        Some(what) => Err(format!(
+            "node {node:?} can not create pods that reference {what}"
+        )),
         None => Ok(()),
     }
 }
@@ -105,55 +156,107 @@ fn create(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
 /// Returns the API objects that a pod refers to.
 fn reference(pod: &Value) -> Option<&'static str> {
     let volumes = list(pod, "/spec/volumes");
-    let has = |field: &str| volumes.iter().any(|v| v.get(field).is_some_and(|s| !s.is_null()));
+    let has = |field: &str| {
+        volumes
+            .iter()
+            .any(|v| v.get(field).is_some_and(|s| !s.is_null()))
+    };
     let env = |field: &str| containers(pod).any(|c| uses(c, field));
-    let source_secret = || volumes.iter().filter_map(Value::as_object).flat_map(|v| v.values()).any(names_secret);
+    let source_secret = || {
+        volumes
+            .iter()
+            .filter_map(Value::as_object)
+            .flat_map(|v| v.values())
+            .any(names_secret)
+    };
     let sources = volumes.iter().flat_map(|v| list(v, "/projected/sources"));
-    let given =
-        |source: &Value| source.as_object().is_some_and(|s| s.iter().any(|(k, v)| k != "downwardAPI" && !v.is_null()));
+    let given = |source: &Value| {
+        source
+            .as_object()
+            .is_some_and(|s| s.iter().any(|(k, v)| k != "downwardAPI" && !v.is_null()))
+    };
     let found = [
-        (!text(pod, "/spec/serviceAccountName").is_empty(), "a service account"),
-        (has("secret") || env("secret") || has("azureFile") || source_secret(), "secrets"),
+        (
+            !text(pod, "/spec/serviceAccountName").is_empty(),
+            "a service account",
+        ),
+        (
+            has("secret") || env("secret") || has("azureFile") || source_secret(),
+            "secrets",
+        ),
         (!list(pod, "/spec/imagePullSecrets").is_empty(), "secrets"),
         (has("configMap") || env("configMap"), "configmaps"),
-        (has("persistentVolumeClaim") || has("ephemeral"), "persistentvolumeclaims"),
+        (
+            has("persistentVolumeClaim") || has("ephemeral"),
+            "persistentvolumeclaims",
+        ),
         (sources.into_iter().any(given), "projected volumes"),
         (has("csi"), "csidrivers"),
         (has("glusterfs"), "endpoints"),
-        (!list(pod, "/spec/resourceClaims").is_empty(), "resourceclaims"),
+        (
+            !list(pod, "/spec/resourceClaims").is_empty(),
+            "resourceclaims",
+        ),
     ];
-    found.into_iter().find_map(|(refers, what)| refers.then_some(what))
+    found
+        .into_iter()
+        .find_map(|(refers, what)| refers.then_some(what))
 }
 
 fn names_secret(source: &Value) -> bool {
-    ["secretRef", "nodePublishSecretRef"].iter().any(|field| source.get(field).is_some_and(|s| !s.is_null()))
+    ["secretRef", "nodePublishSecretRef"]
+        .iter()
+        .any(|field| source.get(field).is_some_and(|s| !s.is_null()))
 }
 
 fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
-    ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"].into_iter().flat_map(|l| list(pod, l))
+    [
+        "/spec/containers",
+        "/spec/initContainers",
+        "/spec/ephemeralContainers",
+    ]
+    .into_iter()
+    .flat_map(|l| list(pod, l))
 }
 
 fn uses(container: &Value, what: &str) -> bool {
     let key = format!("/valueFrom/{what}KeyRef");
     let from = format!("/{what}Ref");
-    list(container, "/env").iter().any(|e| e.pointer(&key).is_some())
-        || list(container, "/envFrom").iter().any(|e| e.pointer(&from).is_some())
+    list(container, "/env")
+        .iter()
+        .any(|e| e.pointer(&key).is_some())
+        || list(container, "/envFrom")
+            .iter()
+            .any(|e| e.pointer(&from).is_some())
 }
 
 fn owner(pod: &Value, node: &str) -> Result<(), String> {
     let owners = list(pod, "/metadata/ownerReferences");
     let [owner] = owners else {
         let how = if owners.is_empty() { "an" } else { "a single" };
-        return Err(format!("node {node:?} can only create pods with {how} owner reference set to itself"));
+        return Err(format!(
+            "node {node:?} can only create pods with {how} owner reference set to itself"
+        ));
     };
-    if (text(owner, "/apiVersion"), text(owner, "/kind"), text(owner, "/name")) != ("v1", "Node", node) {
-        return Err(format!("node {node:?} can only create pods with an owner reference set to itself"));
+    if (
+        text(owner, "/apiVersion"),
+        text(owner, "/kind"),
+        text(owner, "/name"),
+    ) != ("v1", "Node", node)
+    {
+        return Err(format!(
+            "node {node:?} can only create pods with an owner reference set to itself"
+        ));
     }
     if owner.get("controller") != Some(&Value::Bool(true)) {
-        return Err(format!("node {node:?} can only create pods with a controller owner reference set to itself"));
+        return Err(format!(
+            "node {node:?} can only create pods with a controller owner reference set to itself"
+        ));
     }
     if owner.get("blockOwnerDeletion") == Some(&Value::Bool(true)) {
-        return Err(format!("node {node:?} must not set blockOwnerDeletion on an owner reference"));
+        return Err(format!(
+            "node {node:?} must not set blockOwnerDeletion on an owner reference"
+        ));
     }
     Ok(())
 }

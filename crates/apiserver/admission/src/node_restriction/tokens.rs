@@ -7,17 +7,33 @@ use apiserver_request::{AdmissionRequest, Attributes, Decision, Operation};
 use serde_json::Value;
 
 impl NodeRestriction {
-    pub(super) async fn token(&self, request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+    pub(super) async fn token(
+        &self,
+        request: &AdmissionRequest<'_>,
+        node: &str,
+    ) -> Result<(), ApiError> {
         if request.operation != Operation::Create || request.subresource != "token" {
             return Ok(());
         }
-        let reference = request.object.pointer("/spec/boundObjectRef").unwrap_or(&Value::Null);
+        let reference = request
+            .object
+            .pointer("/spec/boundObjectRef")
+            .unwrap_or(&Value::Null);
         let (name, uid) = (text(reference, "/name"), text(reference, "/uid"));
-        if text(reference, "/kind") != "Pod" || text(reference, "/apiVersion") != "v1" || name.is_empty() {
-            return Err(forbidden(request, "node requested token not bound to a pod"));
+        if text(reference, "/kind") != "Pod"
+            || text(reference, "/apiVersion") != "v1"
+            || name.is_empty()
+        {
+            return Err(forbidden(
+                request,
+                "node requested token not bound to a pod",
+            ));
         }
         if uid.is_empty() {
-            return Err(forbidden(request, "node requested token with a pod binding without a uid"));
+            return Err(forbidden(
+                request,
+                "node requested token with a pod binding without a uid",
+            ));
         }
         let pod = self.0.find("", "pods", request.namespace, name).await?;
         let pod = pod.ok_or_else(|| ApiError::not_found("", "pods", name))?;
@@ -28,13 +44,16 @@ impl NodeRestriction {
             return Err(forbidden(request, why));
         }
         if text(&pod, "/spec/nodeName") != node {
-            return Err(forbidden(request, "node requested token bound to a pod scheduled on a different node"));
+            return Err(forbidden(
+                request,
+                "node requested token bound to a pod scheduled on a different node",
+            ));
         }
         self.audience(request, &pod).await
     }
 
-    /// Checks the audiences of a token: a node gets those that its pod's volumes request. The empty one is the API
-    /// server's.
+    /// Checks the audiences of a token: a node gets those that its pod's volumes request. The empty
+    /// one is the API server's.
     async fn audience(&self, request: &AdmissionRequest<'_>, pod: &Value) -> Result<(), ApiError> {
         let audience = match list(&request.object, "/spec/audiences") {
             [] => "",
@@ -53,8 +72,9 @@ impl NodeRestriction {
 
     async fn volumes_ask_for(&self, pod: &Value, audience: &str) -> Result<bool, ApiError> {
         for volume in list(pod, "/spec/volumes") {
-            let mut tokens =
-                list(volume, "/projected/sources").iter().filter_map(|source| source.get("serviceAccountToken"));
+            let mut tokens = list(volume, "/projected/sources")
+                .iter()
+                .filter_map(|source| source.get("serviceAccountToken"));
             if tokens.any(|token| !token.is_null() && text(token, "/audience") == audience) {
                 return Ok(true);
             }
@@ -62,8 +82,15 @@ impl NodeRestriction {
             if driver.is_empty() {
                 continue;
             }
-            let driver = self.0.find("storage.k8s.io", "csidrivers", "", &driver).await?.unwrap_or_default();
-            if list(&driver, "/spec/tokenRequests").iter().any(|wanted| text(wanted, "/audience") == audience) {
+            let driver = self
+                .0
+                .find("storage.k8s.io", "csidrivers", "", &driver)
+                .await?
+                .unwrap_or_default();
+            if list(&driver, "/spec/tokenRequests")
+                .iter()
+                .any(|wanted| text(wanted, "/audience") == audience)
+            {
                 return Ok(true);
             }
         }
@@ -72,7 +99,9 @@ impl NodeRestriction {
 
     /// Returns the CSI driver of a volume; empty without one.
     async fn driver(&self, pod: &Value, volume: &Value) -> Result<String, ApiError> {
-        let generic = volume.get("ephemeral").is_some_and(|source| !source.is_null());
+        let generic = volume
+            .get("ephemeral")
+            .is_some_and(|source| !source.is_null());
         let claim = match text(volume, "/persistentVolumeClaim/claimName") {
             "" if generic => format!("{}-{}", pod.name(), text(volume, "/name")),
             named => named.to_owned(),
@@ -80,16 +109,25 @@ impl NodeRestriction {
         if claim.is_empty() {
             return Ok(text(volume, "/csi/driver").to_owned());
         }
-        let claim = self.0.find("", "persistentvolumeclaims", pod.namespace(), &claim).await?.unwrap_or_default();
+        let claim = self
+            .0
+            .find("", "persistentvolumeclaims", pod.namespace(), &claim)
+            .await?
+            .unwrap_or_default();
         let name = text(&claim, "/spec/volumeName");
         if name.is_empty() {
             return Ok(String::new());
         }
-        let volume = self.0.find("", "persistentvolumes", "", name).await?.unwrap_or_default();
+        let volume = self
+            .0
+            .find("", "persistentvolumes", "", name)
+            .await?
+            .unwrap_or_default();
         Ok(text(&volume, "/spec/csi/driver").to_owned())
     }
 
-    /// Returns whether a role grants the audience. The check uses the audience as resource and the account as name.
+    /// Returns whether a role grants the audience. The check uses the audience as resource and the
+    /// account as name.
     fn may_request(&self, request: &AdmissionRequest<'_>, audience: &str) -> bool {
         let attributes = Attributes {
             user: request.user.clone(),

@@ -37,14 +37,21 @@ const SYSCTLS: [(&str, u32); 12] = [
 ];
 
 fn finding(reason: impl Into<String>, detail: impl Into<String>) -> Option<Finding> {
-    Some(Finding { reason: reason.into(), detail: detail.into() })
+    Some(Finding {
+        reason: reason.into(),
+        detail: detail.into(),
+    })
 }
 
 /// Returns all violations. With `restricted`, its stricter checks replace some.
 pub fn check(view: &View<'_>, restricted: bool) -> Vec<Finding> {
     let own = [
         app_armor(view),
-        if restricted && view.version.since(22) { None } else { capabilities(view) },
+        if restricted && view.version.since(22) {
+            None
+        } else {
+            capabilities(view)
+        },
         host_namespaces(view),
         if restricted { None } else { host_paths(view) },
         host_ports(view),
@@ -52,7 +59,11 @@ pub fn check(view: &View<'_>, restricted: bool) -> Vec<Finding> {
         privileged(view),
         proc_mount(view),
         se_linux(view),
-        if restricted && view.version.since(19) { None } else { seccomp(view) },
+        if restricted && view.version.since(19) {
+            None
+        } else {
+            seccomp(view)
+        },
         sysctls(view),
         host_process(view),
     ];
@@ -71,18 +82,33 @@ fn app_armor(view: &View<'_>) -> Option<Finding> {
     let names = view.named(forbidden);
     if !names.is_empty() {
         setters.push(containers(&names));
-        values.extend(view.containers().filter(|c| forbidden(c)).map(|c| text(c, TYPE).to_owned()));
+        values.extend(
+            view.containers()
+                .filter(|c| forbidden(c))
+                .map(|c| text(c, TYPE).to_owned()),
+        );
     }
     let mut details = Vec::new();
     if !setters.is_empty() {
         let values = distinct(values);
         let what = plural("type", "types", values.len());
-        details.push(format!("{} must not set AppArmor profile {what} to {}", setters.join(" and "), quoted(&values)));
+        details.push(format!(
+            "{} must not set AppArmor profile {what} to {}",
+            setters.join(" and "),
+            quoted(&values)
+        ));
     }
     let prefix = "container.apparmor.security.beta.kubernetes.io/";
-    for (key, value) in view.metadata.get("annotations").and_then(Value::as_object).into_iter().flatten() {
+    for (key, value) in view
+        .metadata
+        .get("annotations")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
         let value = value.as_str().unwrap_or_default();
-        let known = value.is_empty() || value == "runtime/default" || value.starts_with("localhost/");
+        let known =
+            value.is_empty() || value == "runtime/default" || value.starts_with("localhost/");
         if key.starts_with(prefix) && !known {
             details.push(format!("annotation {:?}", format!("{key}={value}")));
         }
@@ -90,16 +116,30 @@ fn app_armor(view: &View<'_>) -> Option<Finding> {
     if details.is_empty() {
         return None;
     }
-    finding(plural("forbidden AppArmor profile", "forbidden AppArmor profiles", details.len()), details.join(", "))
+    finding(
+        plural(
+            "forbidden AppArmor profile",
+            "forbidden AppArmor profiles",
+            details.len(),
+        ),
+        details.join(", "),
+    )
 }
 
 /// Returns capabilities added in addition to `allowed`, with the containers that add them.
 pub fn added<'a>(view: &View<'a>, allowed: &[&str]) -> (Vec<&'a str>, Vec<String>) {
     let extra = |c: &Value| -> Vec<String> {
-        let all = list(c, "/securityContext/capabilities/add").iter().filter_map(Value::as_str);
-        all.filter(|a| !allowed.contains(a)).map(str::to_owned).collect()
+        let all = list(c, "/securityContext/capabilities/add")
+            .iter()
+            .filter_map(Value::as_str);
+        all.filter(|a| !allowed.contains(a))
+            .map(str::to_owned)
+            .collect()
     };
-    (view.named(|c| !extra(c).is_empty()), distinct(view.containers().flat_map(extra)))
+    (
+        view.named(|c| !extra(c).is_empty()),
+        distinct(view.containers().flat_map(extra)),
+    )
 }
 
 fn capabilities(view: &View<'_>) -> Option<Finding> {
@@ -107,30 +147,51 @@ fn capabilities(view: &View<'_>) -> Option<Finding> {
     if names.is_empty() {
         return None;
     }
-    let detail =
-        format!("{} must not include {} in securityContext.capabilities.add", containers(&names), quoted(&extra));
+    let detail = format!(
+        "{} must not include {} in securityContext.capabilities.add",
+        containers(&names),
+        quoted(&extra)
+    );
     finding("non-default capabilities", detail)
 }
 
 fn host_namespaces(view: &View<'_>) -> Option<Finding> {
     let fields = ["hostNetwork", "hostPID", "hostIPC"];
-    let set: Vec<String> =
-        fields.iter().filter(|f| is(view.spec, &format!("/{f}"), true)).map(|f| format!("{f}=true")).collect();
-    if set.is_empty() { None } else { finding("host namespaces", set.join(", ")) }
+    let set: Vec<String> = fields
+        .iter()
+        .filter(|f| is(view.spec, &format!("/{f}"), true))
+        .map(|f| format!("{f}=true"))
+        .collect();
+    if set.is_empty() {
+        None
+    } else {
+        finding("host namespaces", set.join(", "))
+    }
 }
 
 fn host_paths(view: &View<'_>) -> Option<Finding> {
-    let volumes = list(view.spec, "/volumes").iter().filter(|v| v.get("hostPath").is_some_and(|h| !h.is_null()));
+    let volumes = list(view.spec, "/volumes")
+        .iter()
+        .filter(|v| v.get("hostPath").is_some_and(|h| !h.is_null()));
     let names: Vec<&str> = volumes.map(|v| text(v, "/name")).collect();
     if names.is_empty() {
         return None;
     }
-    finding("hostPath volumes", format!("{} {}", plural("volume", "volumes", names.len()), quoted(&names)))
+    finding(
+        "hostPath volumes",
+        format!(
+            "{} {}",
+            plural("volume", "volumes", names.len()),
+            quoted(&names)
+        ),
+    )
 }
 
 fn host_ports(view: &View<'_>) -> Option<Finding> {
     let ports = |c: &Value| -> Vec<String> {
-        let all = list(c, "/ports").iter().filter_map(|p| p.get("hostPort").and_then(Value::as_i64));
+        let all = list(c, "/ports")
+            .iter()
+            .filter_map(|p| p.get("hostPort").and_then(Value::as_i64));
         all.filter(|n| *n != 0).map(|n| n.to_string()).collect()
     };
     let names = view.named(|c| !ports(c).is_empty());
@@ -138,28 +199,58 @@ fn host_ports(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let numbers = distinct(view.containers().flat_map(ports));
-    let (uses, what) = (plural("uses", "use", names.len()), plural("hostPort", "hostPorts", numbers.len()));
-    finding(what, format!("{} {uses} {what} {}", containers(&names), numbers.join(", ")))
+    let (uses, what) = (
+        plural("uses", "use", names.len()),
+        plural("hostPort", "hostPorts", numbers.len()),
+    );
+    finding(
+        what,
+        format!(
+            "{} {uses} {what} {}",
+            containers(&names),
+            numbers.join(", ")
+        ),
+    )
 }
 
 fn probe_hosts(view: &View<'_>) -> Option<Finding> {
     if !view.version.since(34) {
         return None;
     }
-    const PLACES: [&str; 5] =
-        ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle/postStart", "lifecycle/preStop"];
+    const PLACES: [&str; 5] = [
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "lifecycle/postStart",
+        "lifecycle/preStop",
+    ];
     let hosts = |c: &Value| -> Vec<String> {
-        let at = |place: &&str| ["httpGet", "tcpSocket"].map(|h| text(c, &format!("/{place}/{h}/host")).to_owned());
-        PLACES.iter().flat_map(at).filter(|h| !matches!(h.as_str(), "" | "127.0.0.1" | "::1")).collect()
+        let at = |place: &&str| {
+            ["httpGet", "tcpSocket"].map(|h| text(c, &format!("/{place}/{h}/host")).to_owned())
+        };
+        PLACES
+            .iter()
+            .flat_map(at)
+            .filter(|h| !matches!(h.as_str(), "" | "127.0.0.1" | "::1"))
+            .collect()
     };
     let names = view.named(|c| !hosts(c).is_empty());
     if names.is_empty() {
         return None;
     }
     let all = distinct(view.containers().flat_map(hosts));
-    let (uses, what) =
-        (plural("uses", "use", names.len()), plural("probe or lifecycle host", "probe or lifecycle hosts", all.len()));
-    finding(what, format!("{} {uses} {what} {}", containers(&names), quoted(&all)))
+    let (uses, what) = (
+        plural("uses", "use", names.len()),
+        plural(
+            "probe or lifecycle host",
+            "probe or lifecycle hosts",
+            all.len(),
+        ),
+    );
+    finding(
+        what,
+        format!("{} {uses} {what} {}", containers(&names), quoted(&all)),
+    )
 }
 
 fn privileged(view: &View<'_>) -> Option<Finding> {
@@ -167,21 +258,33 @@ fn privileged(view: &View<'_>) -> Option<Finding> {
     if names.is_empty() {
         return None;
     }
-    finding("privileged", format!("{} must not set securityContext.privileged=true", containers(&names)))
+    finding(
+        "privileged",
+        format!(
+            "{} must not set securityContext.privileged=true",
+            containers(&names)
+        ),
+    )
 }
 
-/// Checks `procMount`. Upstream lets pods with `hostUsers: false` unmask /proc since policy version 1.35. This
-/// release's kubelet does not support user namespaces, and root with an unmasked /proc would be root on the node: no
-/// exception.
+/// Checks `procMount`. Upstream lets pods with `hostUsers: false` unmask /proc since policy version
+/// 1.35. This release's kubelet does not support user namespaces, and root with an unmasked /proc
+/// would be root on the node: no exception.
 fn proc_mount(view: &View<'_>) -> Option<Finding> {
     let other = |c: &Value| !matches!(text(c, "/securityContext/procMount"), "" | "Default");
     let names = view.named(other);
     if names.is_empty() {
         return None;
     }
-    let values = view.containers().filter(|c| other(c)).map(|c| text(c, "/securityContext/procMount").to_owned());
-    let detail =
-        format!("{} must not set securityContext.procMount to {}", containers(&names), quoted(&distinct(values)));
+    let values = view
+        .containers()
+        .filter(|c| other(c))
+        .map(|c| text(c, "/securityContext/procMount").to_owned());
+    let detail = format!(
+        "{} must not set securityContext.procMount to {}",
+        containers(&names),
+        quoted(&distinct(values))
+    );
     finding("procMount", detail)
 }
 
@@ -190,7 +293,9 @@ fn se_linux(view: &View<'_>) -> Option<Finding> {
     if view.version.since(31) {
         types.push("container_engine_t");
     }
-    let options = |v: &Value, field: &str| text(v, &format!("/securityContext/seLinuxOptions/{field}")).to_owned();
+    let options = |v: &Value, field: &str| {
+        text(v, &format!("/securityContext/seLinuxOptions/{field}")).to_owned()
+    };
     let bad = |v: &Value| {
         !types.contains(&options(v, "type").as_str())
             || !options(v, "user").is_empty()
@@ -207,18 +312,33 @@ fn se_linux(view: &View<'_>) -> Option<Finding> {
     if setters.is_empty() {
         return None;
     }
-    let everywhere: Vec<&Value> = std::iter::once(view.spec).chain(view.containers()).collect();
-    let found = distinct(everywhere.iter().map(|v| options(v, "type")).filter(|t| !types.contains(&t.as_str())));
+    let everywhere: Vec<&Value> = std::iter::once(view.spec)
+        .chain(view.containers())
+        .collect();
+    let found = distinct(
+        everywhere
+            .iter()
+            .map(|v| options(v, "type"))
+            .filter(|t| !types.contains(&t.as_str())),
+    );
     let mut what = Vec::new();
     if !found.is_empty() {
-        what.push(format!("{} {}", plural("type", "types", found.len()), quoted(&found)));
+        what.push(format!(
+            "{} {}",
+            plural("type", "types", found.len()),
+            quoted(&found)
+        ));
     }
     for field in ["user", "role"] {
         if everywhere.iter().any(|v| !options(v, field).is_empty()) {
             what.push(format!("{field} may not be set"));
         }
     }
-    let detail = format!("{} set forbidden securityContext.seLinuxOptions: {}", setters.join(" and "), what.join("; "));
+    let detail = format!(
+        "{} set forbidden securityContext.seLinuxOptions: {}",
+        setters.join(" and "),
+        what.join("; ")
+    );
     finding("seLinuxOptions", detail)
 }
 
@@ -239,20 +359,38 @@ pub fn explicit_seccomp(view: &View<'_>) -> Option<String> {
     let names = view.named(bad);
     if !names.is_empty() {
         setters.push(containers(&names));
-        values.extend(view.containers().filter(|c| bad(c)).map(|c| text(c, TYPE).to_owned()));
+        values.extend(
+            view.containers()
+                .filter(|c| bad(c))
+                .map(|c| text(c, TYPE).to_owned()),
+        );
     }
     if setters.is_empty() {
         return None;
     }
     let values = distinct(values);
-    Some(format!("{} must not set securityContext.seccompProfile.type to {}", setters.join(" and "), quoted(&values)))
+    Some(format!(
+        "{} must not set securityContext.seccompProfile.type to {}",
+        setters.join(" and "),
+        quoted(&values)
+    ))
 }
 
 fn sysctls(view: &View<'_>) -> Option<Finding> {
-    let safe = |name: &str| SYSCTLS.iter().any(|(n, since)| *n == name && view.version.since(*since));
-    let all = list(view.spec, "/securityContext/sysctls").iter().map(|s| text(s, "/name"));
+    let safe = |name: &str| {
+        SYSCTLS
+            .iter()
+            .any(|(n, since)| *n == name && view.version.since(*since))
+    };
+    let all = list(view.spec, "/securityContext/sysctls")
+        .iter()
+        .map(|s| text(s, "/name"));
     let bad: Vec<&str> = all.filter(|n| !safe(n)).collect();
-    if bad.is_empty() { None } else { finding("forbidden sysctls", bad.join(", ")) }
+    if bad.is_empty() {
+        None
+    } else {
+        finding("forbidden sysctls", bad.join(", "))
+    }
 }
 
 fn host_process(view: &View<'_>) -> Option<Finding> {
@@ -270,6 +408,9 @@ fn host_process(view: &View<'_>) -> Option<Finding> {
     }
     finding(
         "hostProcess",
-        format!("{} must not set securityContext.windowsOptions.hostProcess=true", setters.join(" and ")),
+        format!(
+            "{} must not set securityContext.windowsOptions.hostProcess=true",
+            setters.join(" and ")
+        ),
     )
 }

@@ -47,7 +47,10 @@ impl Version {
         }
         let minor = text.strip_prefix("v1.")?;
         let plain = minor == "0" || !minor.starts_with('0');
-        (plain && minor.bytes().all(|b| b.is_ascii_digit())).then(|| minor.parse().ok()).flatten().map(Version::Minor)
+        (plain && minor.bytes().all(|b| b.is_ascii_digit()))
+            .then(|| minor.parse().ok())
+            .flatten()
+            .map(Version::Minor)
     }
 
     /// Returns whether these are the standards of v1.N or later.
@@ -69,12 +72,15 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Returns a namespace's policy for a mode. An invalid level counts as restricted, an invalid version as latest.
+    /// Returns a namespace's policy for a mode. An invalid level counts as restricted, an invalid
+    /// version as latest.
     pub fn of(namespace: &Value, mode: &str) -> Policy {
         let level = namespace.label(&format!("{PREFIX}{mode}"));
         let version = namespace.label(&format!("{PREFIX}{mode}-version"));
         Policy {
-            level: level.map(|l| Level::parse(l).unwrap_or(Level::Restricted)).unwrap_or_default(),
+            level: level
+                .map(|l| Level::parse(l).unwrap_or(Level::Restricted))
+                .unwrap_or_default(),
             version: version.and_then(Version::parse).unwrap_or_default(),
         }
     }

@@ -19,13 +19,23 @@ const VOLUMES: [&str; 9] = [
 ];
 
 fn finding(reason: &str, detail: String) -> Option<Finding> {
-    Some(Finding { reason: reason.into(), detail })
+    Some(Finding {
+        reason: reason.into(),
+        detail,
+    })
 }
 
 /// Returns all violations.
 pub fn check(view: &View<'_>) -> Vec<Finding> {
     let mut all = baseline::check(view, true);
-    let own = [escalation(view), capabilities(view), volumes(view), non_root(view), root_user(view), seccomp(view)];
+    let own = [
+        escalation(view),
+        capabilities(view),
+        volumes(view),
+        non_root(view),
+        root_user(view),
+        seccomp(view),
+    ];
     all.extend(own.into_iter().flatten());
     all
 }
@@ -42,7 +52,10 @@ fn escalation(view: &View<'_>) -> Option<Finding> {
     if names.is_empty() {
         return None;
     }
-    let detail = format!("{} must set securityContext.allowPrivilegeEscalation=false", containers(&names));
+    let detail = format!(
+        "{} must set securityContext.allowPrivilegeEscalation=false",
+        containers(&names)
+    );
     finding("allowPrivilegeEscalation != false", detail)
 }
 
@@ -51,10 +64,17 @@ fn capabilities(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let mut details = Vec::new();
-    let keeps = |c: &Value| !list(c, "/securityContext/capabilities/drop").iter().any(|d| d == "ALL");
+    let keeps = |c: &Value| {
+        !list(c, "/securityContext/capabilities/drop")
+            .iter()
+            .any(|d| d == "ALL")
+    };
     let names = view.named(keeps);
     if !names.is_empty() {
-        details.push(format!("{} must set securityContext.capabilities.drop=[\"ALL\"]", containers(&names)));
+        details.push(format!(
+            "{} must set securityContext.capabilities.drop=[\"ALL\"]",
+            containers(&names)
+        ));
     }
     let (names, extra) = baseline::added(view, &["NET_BIND_SERVICE"]);
     if !names.is_empty() {
@@ -64,16 +84,29 @@ fn capabilities(view: &View<'_>) -> Option<Finding> {
             quoted(&extra)
         ));
     }
-    if details.is_empty() { None } else { finding("unrestricted capabilities", details.join("; ")) }
+    if details.is_empty() {
+        None
+    } else {
+        finding("unrestricted capabilities", details.join("; "))
+    }
 }
 
 fn volumes(view: &View<'_>) -> Option<Finding> {
     let kind = |v: &Value| -> Option<String> {
-        let mut sources = v.as_object()?.iter().filter(|(k, s)| *k != "name" && !s.is_null());
-        sources.find(|(k, _)| !VOLUMES.contains(&k.as_str())).map(|(k, _)| k.clone())
+        let mut sources = v
+            .as_object()?
+            .iter()
+            .filter(|(k, s)| *k != "name" && !s.is_null());
+        sources
+            .find(|(k, _)| !VOLUMES.contains(&k.as_str()))
+            .map(|(k, _)| k.clone())
     };
     let all = list(view.spec, "/volumes");
-    let names: Vec<&str> = all.iter().filter(|v| kind(v).is_some()).map(|v| text(v, "/name")).collect();
+    let names: Vec<&str> = all
+        .iter()
+        .filter(|v| kind(v).is_some())
+        .map(|v| text(v, "/name"))
+        .collect();
     if names.is_empty() {
         return None;
     }
@@ -100,7 +133,10 @@ fn non_root(view: &View<'_>) -> Option<Finding> {
         setters.push(containers(&explicit));
     }
     if !setters.is_empty() {
-        let detail = format!("{} must not set securityContext.runAsNonRoot=false", setters.join(" and "));
+        let detail = format!(
+            "{} must not set securityContext.runAsNonRoot=false",
+            setters.join(" and ")
+        );
         return finding("runAsNonRoot != true", detail);
     }
     if is(view.spec, FIELD, true) {
@@ -110,7 +146,10 @@ fn non_root(view: &View<'_>) -> Option<Finding> {
     if unset.is_empty() {
         return None;
     }
-    let detail = format!("pod or {} must set securityContext.runAsNonRoot=true", containers(&unset));
+    let detail = format!(
+        "pod or {} must set securityContext.runAsNonRoot=true",
+        containers(&unset)
+    );
     finding("runAsNonRoot != true", detail)
 }
 
@@ -118,7 +157,11 @@ fn root_user(view: &View<'_>) -> Option<Finding> {
     if !view.version.since(23) {
         return None;
     }
-    let root = |v: &Value| v.pointer("/securityContext/runAsUser").and_then(Value::as_i64) == Some(0);
+    let root = |v: &Value| {
+        v.pointer("/securityContext/runAsUser")
+            .and_then(Value::as_i64)
+            == Some(0)
+    };
     let mut setters = Vec::new();
     if root(view.spec) {
         setters.push("pod".to_owned());
@@ -130,7 +173,10 @@ fn root_user(view: &View<'_>) -> Option<Finding> {
     if setters.is_empty() {
         None
     } else {
-        finding("runAsUser=0", format!("{} must not set runAsUser=0", setters.join(" and ")))
+        finding(
+            "runAsUser=0",
+            format!("{} must not set runAsUser=0", setters.join(" and ")),
+        )
     }
 }
 

@@ -18,12 +18,17 @@ impl<'a> View<'a> {
     /// Returns all containers: init, app, ephemeral.
     pub fn containers(&self) -> impl Iterator<Item = &'a Value> {
         let spec = self.spec;
-        ["/initContainers", "/containers", "/ephemeralContainers"].into_iter().flat_map(move |l| list(spec, l))
+        ["/initContainers", "/containers", "/ephemeralContainers"]
+            .into_iter()
+            .flat_map(move |l| list(spec, l))
     }
 
     /// Returns the names of the containers for which `bad` holds.
     pub fn named(&self, bad: impl Fn(&Value) -> bool) -> Vec<&'a str> {
-        self.containers().filter(|c| bad(c)).map(|c| text(c, "/name")).collect()
+        self.containers()
+            .filter(|c| bad(c))
+            .map(|c| text(c, "/name"))
+            .collect()
     }
 
     /// Returns whether the pod is for Windows, to which some checks do not apply.
@@ -40,7 +45,11 @@ pub fn quoted<S: AsRef<str>>(names: &[S]) -> String {
 
 /// Formats `container "a"` or `containers "a", "b"`.
 pub fn containers(names: &[&str]) -> String {
-    format!("{} {}", plural("container", "containers", names.len()), quoted(names))
+    format!(
+        "{} {}",
+        plural("container", "containers", names.len()),
+        quoted(names)
+    )
 }
 
 /// Returns the singular or the plural word.

@@ -18,15 +18,24 @@ pub fn matches(quota: &Value, request: &AdmissionRequest<'_>) -> bool {
     }
     let pod = &request.object;
     let mut plain = plain;
-    plain.all(|scope| in_scope(pod, scope, "Exists", &[])) && expressions.iter().all(|e| expression(pod, e))
+    plain.all(|scope| in_scope(pod, scope, "Exists", &[]))
+        && expressions.iter().all(|e| expression(pod, e))
 }
 
 fn expression(pod: &Value, expression: &Value) -> bool {
-    in_scope(pod, text(expression, "/scopeName"), text(expression, "/operator"), list(expression, "/values"))
+    in_scope(
+        pod,
+        text(expression, "/scopeName"),
+        text(expression, "/operator"),
+        list(expression, "/values"),
+    )
 }
 
 fn in_scope(pod: &Value, scope: &str, operator: &str, values: &[Value]) -> bool {
-    let terminating = pod.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64).is_some_and(|s| s >= 0);
+    let terminating = pod
+        .pointer("/spec/activeDeadlineSeconds")
+        .and_then(Value::as_i64)
+        .is_some_and(|s| s >= 0);
     match scope {
         "Terminating" => terminating,
         "NotTerminating" => !terminating,
@@ -41,7 +50,9 @@ fn in_scope(pod: &Value, scope: &str, operator: &str, values: &[Value]) -> bool 
 fn best_effort(pod: &Value) -> bool {
     let none = |field: &str| {
         let sum = of_pod(pod, field);
-        ["cpu", "memory"].iter().all(|n| sum.get(*n).is_none_or(api_meta::Quantity::is_zero))
+        ["cpu", "memory"]
+            .iter()
+            .all(|n| sum.get(*n).is_none_or(api_meta::Quantity::is_zero))
     };
     none("requests") && none("limits")
 }
@@ -60,11 +71,14 @@ fn priority_class(pod: &Value, operator: &str, values: &[Value]) -> bool {
 fn crosses_namespaces(pod: &Value) -> bool {
     const KINDS: [&str; 2] = ["podAffinity", "podAntiAffinity"];
     let crosses = |term: &Value| {
-        !list(term, "/namespaces").is_empty() || term.get("namespaceSelector").is_some_and(|s| !s.is_null())
+        !list(term, "/namespaces").is_empty()
+            || term.get("namespaceSelector").is_some_and(|s| !s.is_null())
     };
     KINDS.iter().any(|kind| {
         let at = |field: &str| list(pod, &format!("/spec/affinity/{kind}/{field}")).to_vec();
-        at("requiredDuringSchedulingIgnoredDuringExecution").iter().any(crosses)
+        at("requiredDuringSchedulingIgnoredDuringExecution")
+            .iter()
+            .any(crosses)
             || at("preferredDuringSchedulingIgnoredDuringExecution")
                 .iter()
                 .any(|t| t.get("podAffinityTerm").is_some_and(crosses))

@@ -6,8 +6,14 @@ use api_meta::Quantity;
 use serde_json::Value;
 
 const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
-const LEGACY_COUNTS: [&str; 6] =
-    ["configmaps", "secrets", "replicationcontrollers", "resourcequotas", "services", "persistentvolumeclaims"];
+const LEGACY_COUNTS: [&str; 6] = [
+    "configmaps",
+    "secrets",
+    "replicationcontrollers",
+    "resourcequotas",
+    "services",
+    "persistentvolumeclaims",
+];
 
 fn one() -> Quantity {
     Quantity::from_millis(1000)
@@ -16,7 +22,11 @@ fn one() -> Quantity {
 /// Returns usage by quota resource name.
 pub fn of(group: &str, resource: &str, object: &Value) -> Amounts {
     let mut usage = Amounts::new();
-    let count = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
+    let count = if group.is_empty() {
+        format!("count/{resource}")
+    } else {
+        format!("count/{resource}.{group}")
+    };
     usage.insert(count, one());
     if !group.is_empty() {
         return usage;
@@ -44,7 +54,10 @@ fn pod(pod: &Value, usage: &mut Amounts) {
         }
         usage.insert(format!("requests.{name}"), amount);
     }
-    for (name, amount) in of_pod(pod, "limits").into_iter().filter(|(n, _)| COMPUTE.contains(&n.as_str())) {
+    for (name, amount) in of_pod(pod, "limits")
+        .into_iter()
+        .filter(|(n, _)| COMPUTE.contains(&n.as_str()))
+    {
         usage.insert(format!("limits.{name}"), amount);
     }
 }
@@ -52,7 +65,8 @@ fn pod(pod: &Value, usage: &mut Amounts) {
 fn service(service: &Value, usage: &mut Amounts) {
     let ports = i64::try_from(list(service, "/spec/ports").len()).unwrap_or(0);
     let all = Quantity::from_millis(ports.saturating_mul(1000));
-    let allocated = service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
+    let allocated =
+        service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
     match text(service, "/spec/type") {
         "NodePort" => {
             usage.insert("services.nodeports".into(), all);
@@ -81,7 +95,8 @@ fn claim(claim: &Value, usage: &mut Amounts) {
     }
 }
 
-/// Returns the requests and limits that a pod lacks although a quota bounds them: `requests.cpu for: a,b`.
+/// Returns the requests and limits that a pod lacks although a quota bounds them:
+/// `requests.cpu for: a,b`.
 pub fn unspecified(pod: &Value, hard: &Amounts) -> Vec<String> {
     let mut missing = Vec::new();
     for name in hard.keys() {
@@ -90,12 +105,19 @@ pub fn unspecified(pod: &Value, hard: &Amounts) -> Vec<String> {
             Some(("requests", resource)) => ("requests", resource),
             _ => ("requests", name.as_str()),
         };
-        let level = pod.pointer(&format!("/spec/resources/{part}")).is_some_and(|r| r.get(resource).is_some());
+        let level = pod
+            .pointer(&format!("/spec/resources/{part}"))
+            .is_some_and(|r| r.get(resource).is_some());
         if !COMPUTE.contains(&resource) || level {
             continue;
         }
-        let lacks = |c: &&Value| c.pointer(&format!("/resources/{part}")).is_none_or(|r| r.get(resource).is_none());
-        let containers = ["/spec/containers", "/spec/initContainers"].into_iter().flat_map(|l| list(pod, l));
+        let lacks = |c: &&Value| {
+            c.pointer(&format!("/resources/{part}"))
+                .is_none_or(|r| r.get(resource).is_none())
+        };
+        let containers = ["/spec/containers", "/spec/initContainers"]
+            .into_iter()
+            .flat_map(|l| list(pod, l));
         let mut names: Vec<&str> = containers.filter(lacks).map(|c| text(c, "/name")).collect();
         names.sort_unstable();
         if !names.is_empty() {

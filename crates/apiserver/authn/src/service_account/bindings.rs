@@ -26,24 +26,38 @@ pub async fn check(claims: &Claims, token: &str, objects: &Arc<dyn Objects>) -> 
         }
     }
     if let Some(pod) = &claims.pod {
-        alive(current(objects, "pods", namespace, pod).await, pod, "pod", now)?;
+        alive(
+            current(objects, "pods", namespace, pod).await,
+            pod,
+            "pod",
+            now,
+        )?;
     } else if let Some(node) = &claims.node {
         alive(current(objects, "nodes", "", node).await, node, "node", now)?;
     }
     Ok(())
 }
 
-/// Checks the Secret of a legacy token: it must hold the token, and not be marked invalid for being unused.
+/// Checks the Secret of a legacy token: it must hold the token, and not be marked invalid for being
+/// unused.
 fn check_secret(stored: &Value, token: &str) -> Result<(), String> {
     const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-    let data = stored["data"]["token"].as_str().and_then(|t| STANDARD.decode(t).ok()).unwrap_or_default();
-    if stored["type"] != "kubernetes.io/service-account-token" || !secret::same(&data, token.as_bytes()) {
+    let data = stored["data"]["token"]
+        .as_str()
+        .and_then(|t| STANDARD.decode(t).ok())
+        .unwrap_or_default();
+    if stored["type"] != "kubernetes.io/service-account-token"
+        || !secret::same(&data, token.as_bytes())
+    {
         return Err("the token is not the one in its secret".into());
     }
     if !stored.meta_str("deletionTimestamp").is_empty() {
         return Err("the secret of the token is being deleted".into());
     }
-    if stored.label(INVALID_SINCE).is_some_and(|since| !since.is_empty()) {
+    if stored
+        .label(INVALID_SINCE)
+        .is_some_and(|since| !since.is_empty())
+    {
         return Err(format!(
             "the token in secret {:?} is marked invalid; remove the label {INVALID_SINCE} to allow its use again",
             stored.name()
@@ -52,7 +66,8 @@ fn check_secret(stored: &Value, token: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the object from the watch cache, or from the store if the cache has none or one with another uid.
+/// Returns the object from the watch cache, or from the store if the cache has none or one with
+/// another uid.
 async fn current(
     objects: &Arc<dyn Objects>,
     resource: &str,
@@ -61,16 +76,32 @@ async fn current(
 ) -> Option<Arc<Value>> {
     let resource = GroupResource::new("", resource);
     let cached = objects.cached(&resource, namespace, &wanted.name);
-    if cached.as_ref().is_some_and(|o| wanted.uid.is_empty() || o.uid() == wanted.uid) {
+    if cached
+        .as_ref()
+        .is_some_and(|o| wanted.uid.is_empty() || o.uid() == wanted.uid)
+    {
         return cached;
     }
-    objects.live(&resource, namespace, &wanted.name).await.ok().flatten().map(Arc::new)
+    objects
+        .live(&resource, namespace, &wanted.name)
+        .await
+        .ok()
+        .flatten()
+        .map(Arc::new)
 }
 
-fn alive(object: Option<Arc<Value>>, wanted: &Reference, what: &str, now: i64) -> Result<Arc<Value>, String> {
+fn alive(
+    object: Option<Arc<Value>>,
+    wanted: &Reference,
+    what: &str,
+    now: i64,
+) -> Result<Arc<Value>, String> {
     let object = object.ok_or_else(|| format!("the {what} {:?} is gone", wanted.name))?;
     if !wanted.uid.is_empty() && object.uid() != wanted.uid {
-        return Err(format!("the {what} {:?} is another one by now", wanted.name));
+        return Err(format!(
+            "the {what} {:?} is another one by now",
+            wanted.name
+        ));
     }
     let deleted = api_meta::time::parse(object.meta_str("deletionTimestamp"));
     if deleted.is_some_and(|at| at.as_second() + DELETION_LEEWAY < now) {

@@ -18,8 +18,17 @@ pub struct Reference {
 
 impl Reference {
     fn read(value: &Value) -> Option<Reference> {
-        let text = |f: &str| value.get(f).and_then(Value::as_str).unwrap_or_default().to_owned();
-        value.is_object().then(|| Reference { name: text("name"), uid: text("uid") })
+        let text = |f: &str| {
+            value
+                .get(f)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        value.is_object().then(|| Reference {
+            name: text("name"),
+            uid: text("uid"),
+        })
     }
 
     fn write(&self) -> Value {
@@ -64,8 +73,18 @@ pub struct Claims {
 impl Claims {
     /// Parses a payload; None if it does not belong to a ServiceAccount of this cluster.
     pub fn read(payload: &Value) -> Option<Claims> {
-        let text = |f: &str| payload.get(f).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let number = |f: &str| payload.get(f).and_then(|v| v.as_i64().or_else(|| v.as_f64().map(|x| x as i64)));
+        let text = |f: &str| {
+            payload
+                .get(f)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let number = |f: &str| {
+            payload
+                .get(f)
+                .and_then(|v| v.as_i64().or_else(|| v.as_f64().map(|x| x as i64)))
+        };
         let mut claims = Claims {
             issuer: text("iss"),
             audiences: audiences(payload.get("aud")),
@@ -81,15 +100,22 @@ impl Claims {
             claims.read_private(payload.get(PRIVATE)?);
         }
         let subject = user_name(&claims.namespace, &claims.account.name);
-        let whole = !claims.namespace.is_empty() && !claims.account.name.is_empty() && !claims.account.uid.is_empty();
+        let whole = !claims.namespace.is_empty()
+            && !claims.account.name.is_empty()
+            && !claims.account.uid.is_empty();
         (whole && text("sub") == subject).then_some(claims)
     }
 
     fn read_private(&mut self, private: &Value) {
         let reference = |f: &str| private.get(f).and_then(Reference::read);
-        self.namespace = private.get("namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
+        self.namespace = private
+            .get("namespace")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
         self.account = reference("serviceaccount").unwrap_or_default();
-        (self.pod, self.secret, self.node) = (reference("pod"), reference("secret"), reference("node"));
+        (self.pod, self.secret, self.node) =
+            (reference("pod"), reference("secret"), reference("node"));
         self.warn_after = private.get("warnafter").and_then(Value::as_i64);
     }
 
@@ -102,8 +128,14 @@ impl Claims {
                 .to_owned()
         };
         self.namespace = text("namespace");
-        self.account = Reference { name: text("service-account.name"), uid: text("service-account.uid") };
-        self.secret = Some(Reference { name: text("secret.name"), uid: String::new() });
+        self.account = Reference {
+            name: text("service-account.name"),
+            uid: text("service-account.uid"),
+        };
+        self.secret = Some(Reference {
+            name: text("secret.name"),
+            uid: String::new(),
+        });
     }
 
     /// Returns whether the token is a legacy one: stored in a Secret, without expiration.
@@ -115,7 +147,11 @@ impl Claims {
     pub fn write(&self) -> Value {
         let mut private = Map::new();
         private.insert("namespace".into(), self.namespace.clone().into());
-        for (field, reference) in [("node", &self.node), ("pod", &self.pod), ("secret", &self.secret)] {
+        for (field, reference) in [
+            ("node", &self.node),
+            ("pod", &self.pod),
+            ("secret", &self.secret),
+        ] {
             if let Some(reference) = reference {
                 private.insert(field.into(), reference.write());
             }
@@ -133,12 +169,18 @@ impl Claims {
         let mut user = User {
             name: user_name(&self.namespace, &self.account.name),
             uid: self.account.uid.clone(),
-            groups: vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{}", self.namespace)],
+            groups: vec![
+                "system:serviceaccounts".into(),
+                format!("system:serviceaccounts:{}", self.namespace),
+            ],
             ..User::default()
         };
         let mut extra = |key: &str, value: &str| {
             if !value.is_empty() {
-                user.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value.to_owned()]);
+                user.extra.insert(
+                    format!("authentication.kubernetes.io/{key}"),
+                    vec![value.to_owned()],
+                );
             }
         };
         if let Some(pod) = &self.pod {
@@ -159,7 +201,11 @@ impl Claims {
 fn audiences(value: Option<&Value>) -> Vec<String> {
     match value {
         Some(Value::String(one)) => vec![one.clone()],
-        Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        Some(Value::Array(many)) => many
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -175,7 +221,12 @@ mod tests {
 
     #[test]
     fn claims_survive_the_wire() {
-        let reference = |n: &str| Some(Reference { name: n.into(), uid: format!("{n}-uid") });
+        let reference = |n: &str| {
+            Some(Reference {
+                name: n.into(),
+                uid: format!("{n}-uid"),
+            })
+        };
         let claims = Claims {
             issuer: "https://issuer".into(),
             audiences: vec!["a".into()],
@@ -193,7 +244,10 @@ mod tests {
         assert_eq!(Claims::read(&claims.write()), Some(claims.clone()));
         let user = claims.user();
         assert_eq!(user.name, "system:serviceaccount:n:sa");
-        assert_eq!(user.extra["authentication.kubernetes.io/credential-id"], ["JTI=x"]);
+        assert_eq!(
+            user.extra["authentication.kubernetes.io/credential-id"],
+            ["JTI=x"]
+        );
         let mut forged = claims.write();
         forged["sub"] = "system:serviceaccount:kube-system:admin".into();
         assert_eq!(Claims::read(&forged), None);

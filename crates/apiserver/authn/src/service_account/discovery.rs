@@ -4,11 +4,16 @@ use super::AccountTokens;
 use serde_json::{Value, json};
 
 impl AccountTokens {
-    /// Builds `/.well-known/openid-configuration`. `address` is this server's `host:port` for clients.
+    /// Builds `/.well-known/openid-configuration`. `address` is this server's `host:port` for
+    /// clients.
     pub fn openid_configuration(&self, address: &str) -> Value {
         let (keys, issuer, jwks_uri) = self.parts();
         let own = format!("https://{address}/openid/v1/jwks");
-        let mut algorithms: Vec<&str> = keys.all.iter().filter_map(|k| k.jwk["alg"].as_str()).collect();
+        let mut algorithms: Vec<&str> = keys
+            .all
+            .iter()
+            .filter_map(|k| k.jwk["alg"].as_str())
+            .collect();
         algorithms.sort_unstable();
         algorithms.dedup();
         json!({"issuer": issuer, "jwks_uri": if jwks_uri.is_empty() { &own } else { jwks_uri },

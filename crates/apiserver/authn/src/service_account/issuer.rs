@@ -34,8 +34,13 @@ pub struct TokenIssuer {
 
 impl TokenIssuer {
     /// Loads the signing key; returns None if none is configured.
-    pub fn new(options: &ServiceAccounts, objects: Arc<dyn Objects>) -> Result<Option<Self>, OptionsError> {
-        let Some(path) = &options.signing_key_file else { return Ok(None) };
+    pub fn new(
+        options: &ServiceAccounts,
+        objects: Arc<dyn Objects>,
+    ) -> Result<Option<Self>, OptionsError> {
+        let Some(path) = &options.signing_key_file else {
+            return Ok(None);
+        };
         Ok(Some(TokenIssuer {
             issuer: options.issuers.first().cloned().unwrap_or_default(),
             audiences: options.api_audiences(),
@@ -46,21 +51,29 @@ impl TokenIssuer {
         }))
     }
 
-    /// Handles a TokenRequest for the stored `account`: returns the request with its defaults and the token in
-    /// `status`.
+    /// Handles a TokenRequest for the stored `account`: returns the request with its defaults and
+    /// the token in `status`.
     pub async fn issue(&self, account: &Value, mut request: Value) -> Result<Value, ApiError> {
-        let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
+        let seconds = request["spec"]["expirationSeconds"]
+            .as_i64()
+            .unwrap_or(DEFAULT_SECONDS);
         check_seconds(seconds)?;
         let seconds = self.shorten(seconds);
-        if request["spec"]["audiences"].as_array().is_none_or(Vec::is_empty) {
+        if request["spec"]["audiences"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
+        {
             request["spec"]["audiences"] = json!(self.audiences);
         }
         request["spec"]["expirationSeconds"] = seconds.into();
         let now = jiff::Timestamp::now();
         let mut claims = self.claims(account, &request["spec"], now.as_second(), seconds);
-        self.bind(account, &request["spec"]["boundObjectRef"], &mut claims).await?;
+        self.bind(account, &request["spec"]["boundObjectRef"], &mut claims)
+            .await?;
         let token = self.sign(&claims)?;
-        let expires = now.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(now);
+        let expires = now
+            .checked_add(jiff::SignedDuration::from_secs(seconds))
+            .unwrap_or(now);
         request["apiVersion"] = "authentication.k8s.io/v1".into();
         request["kind"] = "TokenRequest".into();
         request["metadata"] = json!({"name": account.name(), "namespace": account.namespace()});
@@ -71,12 +84,19 @@ impl TokenIssuer {
 
     fn claims(&self, account: &Value, spec: &Value, now: i64, seconds: i64) -> Claims {
         let audiences = spec["audiences"].as_array().into_iter().flatten();
-        let audiences: Vec<String> = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
+        let audiences: Vec<String> = audiences
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
         let mounted = self.extend
             && seconds == MOUNTED_SECONDS
             && spec["boundObjectRef"]["kind"] == "Pod"
             && audiences == self.audiences;
-        let lifetime = if mounted { self.shorten(EXTENDED_SECONDS) } else { seconds };
+        let lifetime = if mounted {
+            self.shorten(EXTENDED_SECONDS)
+        } else {
+            seconds
+        };
         Claims {
             issuer: self.issuer.clone(),
             audiences,
@@ -85,7 +105,10 @@ impl TokenIssuer {
             issued: now,
             id: uuid::Uuid::new_v4().to_string(),
             namespace: account.namespace().to_owned(),
-            account: Reference { name: account.name().to_owned(), uid: account.uid().to_owned() },
+            account: Reference {
+                name: account.name().to_owned(),
+                uid: account.uid().to_owned(),
+            },
             warn_after: mounted.then_some(now + seconds),
             ..Claims::default()
         }
@@ -96,7 +119,12 @@ impl TokenIssuer {
         self.longest.map_or(seconds, |longest| seconds.min(longest))
     }
 
-    async fn bind(&self, account: &Value, reference: &Value, claims: &mut Claims) -> Result<(), ApiError> {
+    async fn bind(
+        &self,
+        account: &Value,
+        reference: &Value,
+        claims: &mut Claims,
+    ) -> Result<(), ApiError> {
         if !reference.is_object() {
             return Ok(());
         }
@@ -113,8 +141,12 @@ impl TokenIssuer {
                 )));
             }
         };
-        // Read from the store: the cache may still have an object that was deleted and created again.
-        let found = self.objects.live(&GroupResource::new("", resource), namespace, name).await?;
+        // Read from the store: the cache may still have an object that was deleted and created
+        // again.
+        let found = self
+            .objects
+            .live(&GroupResource::new("", resource), namespace, name)
+            .await?;
         let found = found.ok_or_else(|| ApiError::not_found("", resource, name))?;
         if !text("uid").is_empty() && text("uid") != found.uid() {
             let why = format!(
@@ -123,12 +155,17 @@ impl TokenIssuer {
             );
             return Err(ApiError::conflict("", resource, name, &why));
         }
-        let bound = Some(Reference { name: name.to_owned(), uid: found.uid().to_owned() });
+        let bound = Some(Reference {
+            name: name.to_owned(),
+            uid: found.uid().to_owned(),
+        });
         match kind {
             "Secret" => claims.secret = bound,
             "Node" => claims.node = bound,
             _ => {
-                let own = found["spec"]["serviceAccountName"].as_str().unwrap_or_default();
+                let own = found["spec"]["serviceAccountName"]
+                    .as_str()
+                    .unwrap_or_default();
                 if own != account.name() {
                     return Err(ApiError::bad_request(format!(
                         "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
@@ -144,8 +181,13 @@ impl TokenIssuer {
 
     fn node_of(&self, pod: &Value) -> Option<Reference> {
         let name = pod["spec"]["nodeName"].as_str().filter(|n| !n.is_empty())?;
-        let node = self.objects.cached(&GroupResource::new("", "nodes"), "", name);
-        Some(Reference { name: name.to_owned(), uid: node.map(|n| n.uid().to_owned()).unwrap_or_default() })
+        let node = self
+            .objects
+            .cached(&GroupResource::new("", "nodes"), "", name);
+        Some(Reference {
+            name: name.to_owned(),
+            uid: node.map(|n| n.uid().to_owned()).unwrap_or_default(),
+        })
     }
 
     fn sign(&self, claims: &Claims) -> Result<String, ApiError> {
@@ -153,14 +195,17 @@ impl TokenIssuer {
         let mut header = Header::new(key.public.algorithm);
         header.typ = None;
         header.kid = Some(key.public.kid.clone());
-        encode(&header, &claims.write(), &key.key).map_err(|_| ApiError::internal("failed to generate token"))
+        encode(&header, &claims.write(), &key.key)
+            .map_err(|_| ApiError::internal("failed to generate token"))
     }
 }
 
 fn read_key(paths: &[PathBuf]) -> Result<SigningKey, OptionsError> {
     match paths {
         [path] => signing_key(path),
-        _ => Err(OptionsError::Conflict("one signing key file expected".into())),
+        _ => Err(OptionsError::Conflict(
+            "one signing key file expected".into(),
+        )),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Signing and verifying keys from PEM files: RSA and ECDSA on P-256, private (PKCS#8, PKCS#1, SEC 1) or public.
+//! Signing and verifying keys from PEM files: RSA and ECDSA on P-256, private (PKCS#8, PKCS#1, SEC
+//! 1) or public.
 
 use crate::authn::{OptionsError, read};
 use base64::Engine;
@@ -42,7 +43,10 @@ enum Numbers {
 
 /// Loads all keys of a PEM file.
 pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError> {
-    let bad = |why: &str| OptionsError::Content { path: path.clone(), why: why.into() };
+    let bad = |why: &str| OptionsError::Content {
+        path: path.clone(),
+        why: why.into(),
+    };
     let pem = read(path)?;
     let mut keys = Vec::new();
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem) {
@@ -55,7 +59,11 @@ pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError>
             }
             _ => private(kind, &der).and_then(|(key, algorithm)| from_private(&key, algorithm)),
         };
-        keys.push(numbers.and_then(verifying).ok_or_else(|| bad("it holds a key that is neither RSA nor P-256"))?);
+        keys.push(
+            numbers
+                .and_then(verifying)
+                .ok_or_else(|| bad("it holds a key that is neither RSA nor P-256"))?,
+        );
     }
     if keys.is_empty() {
         return Err(bad("it holds no key"));
@@ -65,7 +73,10 @@ pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError>
 
 /// Loads the private key of a PEM file.
 pub fn signing_key(path: &PathBuf) -> Result<SigningKey, OptionsError> {
-    let bad = |why: &str| OptionsError::Content { path: path.clone(), why: why.into() };
+    let bad = |why: &str| OptionsError::Content {
+        path: path.clone(),
+        why: why.into(),
+    };
     let pem = read(path)?;
     for (kind, der) in <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem).flatten() {
         if let Some((key, algorithm)) = private(kind, &der) {
@@ -80,12 +91,17 @@ pub fn signing_key(path: &PathBuf) -> Result<SigningKey, OptionsError> {
 fn private(kind: SectionKind, der: &[u8]) -> Option<(EncodingKey, Algorithm)> {
     match kind {
         SectionKind::RsaPrivateKey => Some((EncodingKey::from_rsa_der(der), Algorithm::RS256)),
-        SectionKind::EcPrivateKey => Some((EncodingKey::from_ec_der(&sec1_as_pkcs8(der)), Algorithm::ES256)),
+        SectionKind::EcPrivateKey => Some((
+            EncodingKey::from_ec_der(&sec1_as_pkcs8(der)),
+            Algorithm::ES256,
+        )),
         SectionKind::PrivateKey => {
             let pem = pem_of(der);
             EncodingKey::from_ec_pem(pem.as_bytes())
                 .map(|k| (k, Algorithm::ES256))
-                .or_else(|_| EncodingKey::from_rsa_pem(pem.as_bytes()).map(|k| (k, Algorithm::RS256)))
+                .or_else(|_| {
+                    EncodingKey::from_rsa_pem(pem.as_bytes()).map(|k| (k, Algorithm::RS256))
+                })
                 .ok()
         }
         _ => None,
@@ -94,8 +110,15 @@ fn private(kind: SectionKind, der: &[u8]) -> Option<(EncodingKey, Algorithm)> {
 
 fn pem_of(der: &[u8]) -> String {
     let body = base64::engine::general_purpose::STANDARD.encode(der);
-    let lines: Vec<&str> = body.as_bytes().chunks(64).filter_map(|c| std::str::from_utf8(c).ok()).collect();
-    format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"))
+    let lines: Vec<&str> = body
+        .as_bytes()
+        .chunks(64)
+        .filter_map(|c| std::str::from_utf8(c).ok())
+        .collect();
+    format!(
+        "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
+        lines.join("\n")
+    )
 }
 
 /// Wraps a SEC 1 key in PKCS#8 for P-256.
@@ -106,10 +129,14 @@ fn sec1_as_pkcs8(sec1: &[u8]) -> Vec<u8> {
 }
 
 /// `SEQUENCE { id-ecPublicKey, prime256v1 }`
-const P256_ALGORITHM: [u8; 21] =
-    [0x30, 0x13, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+const P256_ALGORITHM: [u8; 21] = [
+    0x30, 0x13, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1,
+    7,
+];
 /// `SEQUENCE { rsaEncryption, NULL }`
-const RSA_ALGORITHM: [u8; 15] = [0x30, 0x0d, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0];
+const RSA_ALGORITHM: [u8; 15] = [
+    0x30, 0x0d, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0,
+];
 
 fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
@@ -117,7 +144,11 @@ fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     if length < 128 {
         out.extend(u8::try_from(length));
     } else {
-        let bytes: Vec<u8> = length.to_be_bytes().into_iter().skip_while(|b| *b == 0).collect();
+        let bytes: Vec<u8> = length
+            .to_be_bytes()
+            .into_iter()
+            .skip_while(|b| *b == 0)
+            .collect();
         out.extend(u8::try_from(bytes.len()).map(|n| 0x80 | n));
         out.extend(bytes);
     }
@@ -126,20 +157,32 @@ fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
 }
 
 fn integer(bytes: &[u8]) -> Vec<u8> {
-    let start = bytes.iter().position(|b| *b != 0).unwrap_or(bytes.len().saturating_sub(1));
+    let start = bytes
+        .iter()
+        .position(|b| *b != 0)
+        .unwrap_or(bytes.len().saturating_sub(1));
     let digits = bytes.get(start..).unwrap_or_default();
     let sign = digits.first().is_some_and(|b| b & 0x80 != 0);
-    tlv(2, &[if sign { vec![0] } else { Vec::new() }, digits.to_vec()].concat())
+    tlv(
+        2,
+        &[if sign { vec![0] } else { Vec::new() }, digits.to_vec()].concat(),
+    )
 }
 
 fn from_spki(der: &[u8]) -> Option<Numbers> {
     let (_, info) = SubjectPublicKeyInfo::from_der(der).ok()?;
     match info.parsed().ok()? {
-        PublicKey::RSA(rsa) => Some(Numbers::Rsa { n: without_zeros(rsa.modulus), e: without_zeros(rsa.exponent) }),
+        PublicKey::RSA(rsa) => Some(Numbers::Rsa {
+            n: without_zeros(rsa.modulus),
+            e: without_zeros(rsa.exponent),
+        }),
         PublicKey::EC(point) => {
             let coordinates = point.data().strip_prefix(&[4])?;
             let (x, y) = coordinates.split_at_checked(32)?;
-            (y.len() == 32).then(|| Numbers::P256 { x: x.to_vec(), y: y.to_vec() })
+            (y.len() == 32).then(|| Numbers::P256 {
+                x: x.to_vec(),
+                y: y.to_vec(),
+            })
         }
         _ => None,
     }
@@ -153,8 +196,14 @@ fn from_private(key: &EncodingKey, algorithm: Algorithm) -> Option<Numbers> {
     let jwk = Jwk::from_encoding_key(key, algorithm).ok()?;
     let bytes = |text: &str| URL_SAFE_NO_PAD.decode(text).ok();
     match jwk.algorithm {
-        AlgorithmParameters::RSA(rsa) => Some(Numbers::Rsa { n: bytes(&rsa.n)?, e: bytes(&rsa.e)? }),
-        AlgorithmParameters::EllipticCurve(ec) => Some(Numbers::P256 { x: bytes(&ec.x)?, y: bytes(&ec.y)? }),
+        AlgorithmParameters::RSA(rsa) => Some(Numbers::Rsa {
+            n: bytes(&rsa.n)?,
+            e: bytes(&rsa.e)?,
+        }),
+        AlgorithmParameters::EllipticCurve(ec) => Some(Numbers::P256 {
+            x: bytes(&ec.x)?,
+            y: bytes(&ec.y)?,
+        }),
         _ => None,
     }
 }
@@ -165,17 +214,33 @@ fn verifying(numbers: Numbers) -> Option<VerifyingKey> {
     match numbers {
         Numbers::Rsa { n, e } => {
             let public = tlv(0x30, &[integer(&n), integer(&e)].concat());
-            let kid = kid(&tlv(0x30, &[RSA_ALGORITHM.to_vec(), bit_string(&public)].concat()));
+            let kid = kid(&tlv(
+                0x30,
+                &[RSA_ALGORITHM.to_vec(), bit_string(&public)].concat(),
+            ));
             let jwk = json!({"use": "sig", "kty": "RSA", "kid": kid, "alg": "RS256", "n": text(&n), "e": text(&e)});
             let key = DecodingKey::from_rsa_components(&text(&n), &text(&e)).ok()?;
-            Some(VerifyingKey { kid, algorithm: Algorithm::RS256, key, jwk })
+            Some(VerifyingKey {
+                kid,
+                algorithm: Algorithm::RS256,
+                key,
+                jwk,
+            })
         }
         Numbers::P256 { x, y } => {
             let point = [vec![4], x.clone(), y.clone()].concat();
-            let kid = kid(&tlv(0x30, &[P256_ALGORITHM.to_vec(), bit_string(&point)].concat()));
+            let kid = kid(&tlv(
+                0x30,
+                &[P256_ALGORITHM.to_vec(), bit_string(&point)].concat(),
+            ));
             let jwk = json!({"use": "sig", "kty": "EC", "kid": kid, "crv": "P-256", "alg": "ES256", "x": text(&x), "y": text(&y)});
             let key = DecodingKey::from_ec_components(&text(&x), &text(&y)).ok()?;
-            Some(VerifyingKey { kid, algorithm: Algorithm::ES256, key, jwk })
+            Some(VerifyingKey {
+                kid,
+                algorithm: Algorithm::ES256,
+                key,
+                jwk,
+            })
         }
     }
 }

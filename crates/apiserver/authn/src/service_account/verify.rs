@@ -27,11 +27,12 @@ pub struct AccountTokens {
     objects: Arc<dyn Objects>,
 }
 
-/// The keys as loaded from their files. A reload starts with an empty cache of verified tokens, because a key may
-/// have been removed.
+/// The keys as loaded from their files. A reload starts with an empty cache of verified tokens,
+/// because a key may have been removed.
 pub(super) struct Keys {
     pub all: Vec<VerifyingKey>,
-    /// Claims of tokens with a verified signature, by digest. Times and bindings are checked at each use.
+    /// Claims of tokens with a verified signature, by digest. Times and bindings are checked at
+    /// each use.
     signed: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
 }
 
@@ -41,17 +42,30 @@ impl Keys {
         for path in paths {
             all.extend(verifying_keys(path)?);
         }
-        Ok(Keys { all, signed: Mutex::default() })
+        Ok(Keys {
+            all,
+            signed: Mutex::default(),
+        })
     }
 
     fn signing(paths: &[PathBuf]) -> Result<Self, OptionsError> {
-        let all = paths.iter().map(|path| signing_key(path).map(|key| key.public)).collect::<Result<_, _>>()?;
-        Ok(Keys { all, signed: Mutex::default() })
+        let all = paths
+            .iter()
+            .map(|path| signing_key(path).map(|key| key.public))
+            .collect::<Result<_, _>>()?;
+        Ok(Keys {
+            all,
+            signed: Mutex::default(),
+        })
     }
 
     fn payload(&self, token: &str) -> Option<Value> {
         let header = decode_header(token).ok()?;
-        let mut fitting: Vec<&VerifyingKey> = self.all.iter().filter(|k| k.algorithm == header.alg).collect();
+        let mut fitting: Vec<&VerifyingKey> = self
+            .all
+            .iter()
+            .filter(|k| k.algorithm == header.alg)
+            .collect();
         if let Some(kid) = &header.kid
             && fitting.iter().any(|k| k.kid == *kid)
         {
@@ -61,7 +75,9 @@ impl Keys {
             let mut rules = Validation::new(key.algorithm);
             rules.required_spec_claims = HashSet::new();
             (rules.validate_exp, rules.validate_nbf, rules.validate_aud) = (false, false, false);
-            decode::<Value>(token, &key.key, &rules).ok().map(|data| data.claims)
+            decode::<Value>(token, &key.key, &rules)
+                .ok()
+                .map(|data| data.claims)
         })
     }
 }
@@ -74,7 +90,9 @@ impl AccountTokens {
             (paths, _) => follow(paths.to_vec(), Keys::verifying)?,
         };
         if options.issuers.iter().all(String::is_empty) {
-            return Err(OptionsError::Conflict("--service-account-issuer is a required flag".into()));
+            return Err(OptionsError::Conflict(
+                "--service-account-issuer is a required flag".into(),
+            ));
         }
         Ok(AccountTokens {
             keys,
@@ -85,16 +103,36 @@ impl AccountTokens {
         })
     }
 
-    /// Returns the user of a token for one of `audiences` (none: this server's), with the matching audiences. `None`
-    /// if it is not a ServiceAccount token.
-    pub async fn verify(&self, token: &str, audiences: &[String]) -> Result<Option<(User, Vec<String>)>, String> {
-        let Some(claims) = self.claims(token)? else { return Ok(None) };
+    /// Returns the user of a token for one of `audiences` (none: this server's), with the matching
+    /// audiences. `None` if it is not a ServiceAccount token.
+    pub async fn verify(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<(User, Vec<String>)>, String> {
+        let Some(claims) = self.claims(token)? else {
+            return Ok(None);
+        };
         in_time(&claims, jiff::Timestamp::now().as_second())?;
-        let wanted = if audiences.is_empty() { &self.audiences } else { audiences };
-        let held = if claims.is_legacy() { &self.audiences } else { &claims.audiences };
-        let fitting: Vec<String> = wanted.iter().filter(|a| held.contains(a)).cloned().collect();
+        let wanted = if audiences.is_empty() {
+            &self.audiences
+        } else {
+            audiences
+        };
+        let held = if claims.is_legacy() {
+            &self.audiences
+        } else {
+            &claims.audiences
+        };
+        let fitting: Vec<String> = wanted
+            .iter()
+            .filter(|a| held.contains(a))
+            .cloned()
+            .collect();
         if fitting.is_empty() {
-            return Err(format!("token audiences {held:?} is invalid for the target audiences {wanted:?}"));
+            return Err(format!(
+                "token audiences {held:?} is invalid for the target audiences {wanted:?}"
+            ));
         }
         bindings::check(&claims, token, &self.objects).await?;
         Ok(Some((claims.user(), fitting)))
@@ -112,9 +150,11 @@ impl AccountTokens {
         if !self.issuer_known(token) {
             return Ok(None);
         }
-        let payload = keys.payload(token).ok_or_else(|| "the token's signature is not by a known key".to_owned())?;
-        let claims =
-            Claims::read(&payload).ok_or_else(|| "the token's claims are not those of an account".to_owned())?;
+        let payload = keys
+            .payload(token)
+            .ok_or_else(|| "the token's signature is not by a known key".to_owned())?;
+        let claims = Claims::read(&payload)
+            .ok_or_else(|| "the token's claims are not those of an account".to_owned())?;
         let claims = Arc::new(claims);
         let mut signed = keys.signed.lock();
         if signed.len() >= REMEMBERED {
@@ -126,12 +166,20 @@ impl AccountTokens {
 
     fn issuer_known(&self, token: &str) -> bool {
         let payload: Option<Value> = unverified(token);
-        let issuer = payload.as_ref().and_then(|p| p.get("iss")).and_then(Value::as_str).unwrap_or_default();
+        let issuer = payload
+            .as_ref()
+            .and_then(|p| p.get("iss"))
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         issuer == claims::LEGACY_ISSUER || self.issuers.iter().any(|i| i == issuer)
     }
 
     pub(super) fn parts(&self) -> (Arc<Keys>, &str, &str) {
-        (self.keys.current(), self.issuers.first().map(String::as_str).unwrap_or_default(), &self.jwks_uri)
+        (
+            self.keys.current(),
+            self.issuers.first().map(String::as_str).unwrap_or_default(),
+            &self.jwks_uri,
+        )
     }
 }
 
@@ -140,17 +188,26 @@ pub(super) fn follow<T: 'static>(
     paths: Vec<PathBuf>,
     read: fn(&[PathBuf]) -> Result<T, OptionsError>,
 ) -> Result<Followed<T>, OptionsError> {
-    Ok(Followed::load(paths, move |paths| read(paths).map_err(|error| TlsError::Refused(error.to_string())))?)
+    Ok(Followed::load(paths, move |paths| {
+        read(paths).map_err(|error| TlsError::Refused(error.to_string()))
+    })?)
 }
 
 fn unverified(token: &str) -> Option<Value> {
     use base64::Engine;
     let payload = token.split('.').nth(1)?;
-    serde_json::from_slice(&base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
+    serde_json::from_slice(
+        &base64::engine::general_purpose::URL_SAFE_NO_PAD
+            .decode(payload)
+            .ok()?,
+    )
+    .ok()
 }
 
 fn in_time(claims: &Claims, now: i64) -> Result<(), String> {
-    if claims.expires.is_some_and(|at| at + LEEWAY < now) || (claims.expires.is_none() && !claims.is_legacy()) {
+    if claims.expires.is_some_and(|at| at + LEEWAY < now)
+        || (claims.expires.is_none() && !claims.is_legacy())
+    {
         return Err("service account token has expired".into());
     }
     if claims.not_before.is_some_and(|at| now + LEEWAY < at) {
@@ -162,7 +219,9 @@ fn in_time(claims: &Claims, now: i64) -> Result<(), String> {
 #[async_trait::async_trait]
 impl Authenticator for AccountTokens {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
-        let Some(token) = &credentials.bearer else { return Ok(None) };
+        let Some(token) = &credentials.bearer else {
+            return Ok(None);
+        };
         match self.verify(token, &[]).await {
             Ok(found) => Ok(found.map(|(user, _)| user)),
             Err(why) => Err(AuthnError(why)),

@@ -10,24 +10,40 @@ const CONTROLLER: &str = "system:controller:";
 pub fn wanted() -> Vec<(&'static str, Value)> {
     let mut roles: Vec<(&'static str, Value)> = Vec::new();
     let mut bindings = Vec::new();
-    for line in POLICY.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
+    for line in POLICY
+        .lines()
+        .filter(|l| !l.is_empty() && !l.starts_with('#'))
+    {
         let words: Vec<&str> = line.split_whitespace().collect();
         match (line.starts_with(' '), words.as_slice()) {
             (true, words) => add_rule(roles.last_mut(), words),
-            (false, ["clusterrole", name, options @ ..]) => roles.push(("clusterroles", cluster_role(name, options))),
+            (false, ["clusterrole", name, options @ ..]) => {
+                roles.push(("clusterroles", cluster_role(name, options)))
+            }
             (false, ["controller", name]) => {
                 let role = format!("{CONTROLLER}{name}");
                 roles.push(("clusterroles", cluster_role(&role, &[])));
                 let account = format!("sa:kube-system/{name}");
-                bindings.push(("clusterrolebindings", binding("", &role, "ClusterRole", &role, &[&account])));
+                bindings.push((
+                    "clusterrolebindings",
+                    binding("", &role, "ClusterRole", &role, &[&account]),
+                ));
             }
-            (false, ["role", namespace, name]) => roles.push(("roles", object("Role", namespace, name))),
+            (false, ["role", namespace, name]) => {
+                roles.push(("roles", object("Role", namespace, name)))
+            }
             (false, ["bindcluster", name, role, subjects @ ..]) => {
-                bindings.push(("clusterrolebindings", binding("", name, "ClusterRole", role, subjects)));
+                bindings.push((
+                    "clusterrolebindings",
+                    binding("", name, "ClusterRole", role, subjects),
+                ));
             }
             (false, ["bind", namespace, name, role, subjects @ ..]) => {
                 let (kind, role) = role.split_once('/').unwrap_or(("Role", role));
-                bindings.push(("rolebindings", binding(namespace, name, kind, role, subjects)));
+                bindings.push((
+                    "rolebindings",
+                    binding(namespace, name, kind, role, subjects),
+                ));
             }
             _ => unreachable!("the policy text is part of this program: {line}"),
         }
@@ -42,7 +58,10 @@ fn object(kind: &str, namespace: &str, name: &str) -> Value {
     if !namespace.is_empty() {
         metadata.insert("namespace".into(), namespace.into());
     }
-    metadata.insert("labels".into(), json!({"kubernetes.io/bootstrapping": "rbac-defaults"}));
+    metadata.insert(
+        "labels".into(),
+        json!({"kubernetes.io/bootstrapping": "rbac-defaults"}),
+    );
     metadata.insert("annotations".into(), json!({AUTOUPDATE: "true"}));
     json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": metadata})
 }
@@ -56,11 +75,14 @@ fn cluster_role(name: &str, options: &[&str]) -> Value {
     role["rules"] = Value::Array(Vec::new());
     for option in options {
         if let Some(part) = option.strip_prefix("collects=") {
-            role["aggregationRule"] =
-                json!({"clusterRoleSelectors": [{"matchLabels": {aggregation_label(part): "true"}}]});
+            role["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {aggregation_label(part): "true"}}]});
             role["rules"] = Value::Null;
         }
-        for part in option.strip_prefix("into=").into_iter().flat_map(|p| p.split(',')) {
+        for part in option
+            .strip_prefix("into=")
+            .into_iter()
+            .flat_map(|p| p.split(','))
+        {
             role["metadata"]["labels"][aggregation_label(part)] = "true".into();
         }
     }
@@ -74,7 +96,8 @@ fn add_rule(role: Option<&mut (&'static str, Value)>, words: &[&str]) {
         [verbs, groups, resources, names @ ..] => {
             let groups = groups.split(',').map(|g| if g == "core" { "" } else { g });
             let groups: Vec<&str> = groups.collect();
-            let mut rule = json!({"verbs": split(verbs), "apiGroups": groups, "resources": split(resources)});
+            let mut rule =
+                json!({"verbs": split(verbs), "apiGroups": groups, "resources": split(resources)});
             if let [names] = names {
                 rule["resourceNames"] = json!(split(names.trim_start_matches('=')));
             }
@@ -91,7 +114,15 @@ fn add_rule(role: Option<&mut (&'static str, Value)>, words: &[&str]) {
 }
 
 fn binding(namespace: &str, name: &str, kind: &str, role: &str, subjects: &[&str]) -> Value {
-    let mut binding = object(if namespace.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" }, namespace, name);
+    let mut binding = object(
+        if namespace.is_empty() {
+            "ClusterRoleBinding"
+        } else {
+            "RoleBinding"
+        },
+        namespace,
+        name,
+    );
     binding["roleRef"] = json!({"apiGroup": GROUP, "kind": kind, "name": role});
     let subjects: Vec<Value> = subjects.iter().filter_map(|s| subject(s)).collect();
     if !subjects.is_empty() {
@@ -121,14 +152,23 @@ mod tests {
         let all = wanted();
         let count = |resource: &str| all.iter().filter(|(r, _)| *r == resource).count();
         assert_eq!(
-            (count("clusterroles"), count("clusterrolebindings"), count("roles"), count("rolebindings")),
+            (
+                count("clusterroles"),
+                count("clusterrolebindings"),
+                count("roles"),
+                count("rolebindings")
+            ),
             (70, 51, 7, 7)
         );
         let admin = all.iter().find(|(_, o)| o["metadata"]["name"] == "admin");
-        assert!(admin.is_some_and(|(_, o)| o["aggregationRule"]["clusterRoleSelectors"][0]["matchLabels"]
-            [aggregation_label("admin")]
-            == "true"));
-        let masters = all.iter().find(|(r, o)| *r == "clusterrolebindings" && o["metadata"]["name"] == "cluster-admin");
+        assert!(admin.is_some_and(
+            |(_, o)| o["aggregationRule"]["clusterRoleSelectors"][0]["matchLabels"]
+                [aggregation_label("admin")]
+                == "true"
+        ));
+        let masters = all
+            .iter()
+            .find(|(r, o)| *r == "clusterrolebindings" && o["metadata"]["name"] == "cluster-admin");
         assert!(masters.is_some_and(|(_, o)| o["subjects"][0]["name"] == "system:masters"));
     }
 }

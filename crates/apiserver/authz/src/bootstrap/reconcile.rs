@@ -15,10 +15,12 @@ pub enum Write {
     Recreate(Value),
 }
 
-/// Returns the write after which `stored` (None: absent) holds the content of `wanted`; None if it already does, or
-/// has opted out.
+/// Returns the write after which `stored` (None: absent) holds the content of `wanted`; None if it
+/// already does, or has opted out.
 pub fn reconcile(stored: Option<&Value>, wanted: &Value) -> Option<Write> {
-    let Some(stored) = stored else { return Some(Write::Create(wanted.clone())) };
+    let Some(stored) = stored else {
+        return Some(Write::Create(wanted.clone()));
+    };
     if stored["metadata"]["annotations"][AUTOUPDATE] == "false" {
         return None;
     }
@@ -47,7 +49,10 @@ fn merge_map(merged: &mut Value, wanted: &Value, field: &str) {
 
 fn merge_subjects(merged: &mut Value, wanted: &Value) {
     for subject in wanted["subjects"].as_array().into_iter().flatten() {
-        if merged["subjects"].as_array().is_some_and(|have| have.contains(subject)) {
+        if merged["subjects"]
+            .as_array()
+            .is_some_and(|have| have.contains(subject))
+        {
             continue;
         }
         match merged.get_mut("subjects").and_then(Value::as_array_mut) {
@@ -67,7 +72,10 @@ fn merge_rules(merged: &mut Value, stored: &Value, wanted: &Value) {
     let have = Rule::list(&stored["rules"]);
     for rule in wanted["rules"].as_array().into_iter().flatten() {
         let singles = Rule::from_value(rule).singles();
-        if singles.iter().all(|single| have.iter().any(|h| h.covers(single))) {
+        if singles
+            .iter()
+            .all(|single| have.iter().any(|h| h.covers(single)))
+        {
             continue;
         }
         match merged.get_mut("rules").and_then(Value::as_array_mut) {
@@ -90,11 +98,17 @@ mod tests {
         let pods = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]});
         let nodes = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]});
         let wanted = role(json!([pods]));
-        assert_eq!(reconcile(None, &wanted), Some(Write::Create(wanted.clone())));
+        assert_eq!(
+            reconcile(None, &wanted),
+            Some(Write::Create(wanted.clone()))
+        );
         assert_eq!(reconcile(Some(&wanted), &wanted), None);
         let more = role(json!([pods, nodes]));
         assert_eq!(reconcile(Some(&more), &wanted), None);
-        assert_eq!(reconcile(Some(&role(json!([nodes]))), &wanted), Some(Write::Update(role(json!([nodes, pods])))));
+        assert_eq!(
+            reconcile(Some(&role(json!([nodes]))), &wanted),
+            Some(Write::Update(role(json!([nodes, pods]))))
+        );
         let mut out = role(json!([]));
         out["metadata"]["annotations"][AUTOUPDATE] = "false".into();
         assert_eq!(reconcile(Some(&out), &wanted), None);
@@ -105,8 +119,14 @@ mod tests {
         let make = |role: &str, subjects: Value| json!({"metadata": {"name": "x"}, "roleRef": {"name": role}, "subjects": subjects});
         let wanted = make("r", json!([{"kind": "User", "name": "a"}]));
         let stored = make("r", json!([{"kind": "User", "name": "b"}]));
-        let both = make("r", json!([{"kind": "User", "name": "b"}, {"kind": "User", "name": "a"}]));
+        let both = make(
+            "r",
+            json!([{"kind": "User", "name": "b"}, {"kind": "User", "name": "a"}]),
+        );
         assert_eq!(reconcile(Some(&stored), &wanted), Some(Write::Update(both)));
-        assert_eq!(reconcile(Some(&make("other", json!([]))), &wanted), Some(Write::Recreate(wanted.clone())));
+        assert_eq!(
+            reconcile(Some(&make("other", json!([]))), &wanted),
+            Some(Write::Recreate(wanted.clone()))
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The graph from objects to nodes: pods name the objects they use, volumes name their claim and Secrets.
+//! The graph from objects to nodes: pods name the objects they use, volumes name their claim and
+//! Secrets.
 
 use super::references;
 use api_meta::Meta;
@@ -51,17 +52,24 @@ impl Graph {
     /// Returns whether a pod or volume on `node` uses the object.
     pub fn reaches(&self, node: &str, target: Target, namespace: &str, name: &str) -> bool {
         match target {
-            Target::Volume => self.volumes.get(name).is_some_and(|v| self.uses_claim(node, &v.claim)),
+            Target::Volume => self
+                .volumes
+                .get(name)
+                .is_some_and(|v| self.uses_claim(node, &v.claim)),
             Target::Attachment => self.attachments.get(name).is_some_and(|n| n == node),
             Target::Slice => self.slices.get(name).is_some_and(|n| n == node),
-            Target::Secret => self.uses(node, target, namespace, name) || self.by_volume(node, namespace, name),
+            Target::Secret => {
+                self.uses(node, target, namespace, name) || self.by_volume(node, namespace, name)
+            }
             _ => self.uses(node, target, namespace, name),
         }
     }
 
     fn uses(&self, node: &str, target: Target, namespace: &str, name: &str) -> bool {
         let key = (target, namespace.to_owned(), name.to_owned());
-        self.users.get(&key).is_some_and(|nodes| nodes.contains_key(node))
+        self.users
+            .get(&key)
+            .is_some_and(|nodes| nodes.contains_key(node))
     }
 
     fn uses_claim(&self, node: &str, (namespace, name): &(String, String)) -> bool {
@@ -69,8 +77,14 @@ impl Graph {
     }
 
     fn by_volume(&self, node: &str, namespace: &str, name: &str) -> bool {
-        let volumes = self.secret_volumes.get(&(namespace.to_owned(), name.to_owned())).into_iter().flatten();
-        volumes.filter_map(|v| self.volumes.get(v)).any(|v| self.uses_claim(node, &v.claim))
+        let volumes = self
+            .secret_volumes
+            .get(&(namespace.to_owned(), name.to_owned()))
+            .into_iter()
+            .flatten();
+        volumes
+            .filter_map(|v| self.volumes.get(v))
+            .any(|v| self.uses_claim(node, &v.claim))
     }
 
     /// Records an added, changed or deleted pod.
@@ -84,17 +98,26 @@ impl Graph {
         if gone || node.is_empty() || pod.annotation("kubernetes.io/config.mirror").is_some() {
             return;
         }
-        let mut targets: Vec<Key> =
-            references::of_pod(pod).into_iter().map(|(target, name)| (target, key.0.clone(), name)).collect();
+        let mut targets: Vec<Key> = references::of_pod(pod)
+            .into_iter()
+            .map(|(target, name)| (target, key.0.clone(), name))
+            .collect();
         targets.push((Target::Pod, key.0.clone(), key.1.clone()));
         for target in &targets {
-            *self.users.entry(target.clone()).or_default().entry(node.to_owned()).or_default() += 1;
+            *self
+                .users
+                .entry(target.clone())
+                .or_default()
+                .entry(node.to_owned())
+                .or_default() += 1;
         }
         self.pods.insert(key, (node.to_owned(), targets));
     }
 
     fn release(&mut self, node: &str, target: &Key) {
-        let Some(nodes) = self.users.get_mut(target) else { return };
+        let Some(nodes) = self.users.get_mut(target) else {
+            return;
+        };
         if let Some(count) = nodes.get_mut(node) {
             *count -= 1;
             if *count == 0 {
@@ -124,7 +147,10 @@ impl Graph {
         let claim = (text(claim, "namespace"), text(claim, "name"));
         let secrets = references::of_volume(volume, &claim.0);
         for secret in &secrets {
-            self.secret_volumes.entry(secret.clone()).or_default().push(name.clone());
+            self.secret_volumes
+                .entry(secret.clone())
+                .or_default()
+                .push(name.clone());
         }
         self.volumes.insert(name, Volume { claim, secrets });
     }

@@ -8,7 +8,10 @@ fn each<'a>(v: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> + use<
 }
 
 fn name_at(v: &Value, pointer: &str) -> Option<String> {
-    v.pointer(pointer).and_then(Value::as_str).filter(|s| !s.is_empty()).map(str::to_owned)
+    v.pointer(pointer)
+        .and_then(Value::as_str)
+        .filter(|s| !s.is_empty())
+        .map(str::to_owned)
 }
 
 /// Volume sources that name a Secret of the pod's namespace, with the pointer to the name.
@@ -31,7 +34,11 @@ pub fn of_pod(pod: &Value) -> Vec<(Target, String)> {
     let spec = &pod["spec"];
     let mut out = Vec::new();
     out.extend(name_at(spec, "/serviceAccountName").map(|n| (Target::Account, n)));
-    out.extend(each(spec, "imagePullSecrets").filter_map(|s| name_at(s, "/name")).map(|n| (Target::Secret, n)));
+    out.extend(
+        each(spec, "imagePullSecrets")
+            .filter_map(|s| name_at(s, "/name"))
+            .map(|n| (Target::Secret, n)),
+    );
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         each(spec, list).for_each(|c| container(c, &mut out));
     }
@@ -55,7 +62,12 @@ fn container(container: &Value, out: &mut Vec<(Target, String)>) {
 }
 
 fn volume(volume: &Value, pod_name: &str, out: &mut Vec<(Target, String)>) {
-    out.extend(VOLUME_SECRETS.iter().filter_map(|p| name_at(volume, p)).map(|n| (Target::Secret, n)));
+    out.extend(
+        VOLUME_SECRETS
+            .iter()
+            .filter_map(|p| name_at(volume, p))
+            .map(|n| (Target::Secret, n)),
+    );
     out.extend(name_at(volume, "/configMap/name").map(|n| (Target::ConfigMap, n)));
     out.extend(name_at(volume, "/persistentVolumeClaim/claimName").map(|n| (Target::Claim, n)));
     if volume.get("ephemeral").is_some_and(|e| !e.is_null()) {
@@ -68,7 +80,8 @@ fn volume(volume: &Value, pod_name: &str, out: &mut Vec<(Target, String)>) {
     }
 }
 
-/// Returns Secrets that a persistent volume names; without a namespace of their own they are in the claim's.
+/// Returns Secrets that a persistent volume names; without a namespace of their own they are in the
+/// claim's.
 pub fn of_volume(volume: &Value, claim_namespace: &str) -> Vec<(String, String)> {
     const PLACES: [&str; 10] = [
         "/csi/nodePublishSecretRef",
@@ -86,12 +99,14 @@ pub fn of_volume(volume: &Value, claim_namespace: &str) -> Vec<(String, String)>
     let mut out = Vec::new();
     for reference in PLACES.iter().filter_map(|p| spec.pointer(p)) {
         if let Some(name) = name_at(reference, "/name") {
-            let namespace = name_at(reference, "/namespace").unwrap_or_else(|| claim_namespace.to_owned());
+            let namespace =
+                name_at(reference, "/namespace").unwrap_or_else(|| claim_namespace.to_owned());
             out.push((namespace, name));
         }
     }
     if let Some(name) = name_at(spec, "/azureFile/secretName") {
-        let namespace = name_at(spec, "/azureFile/secretNamespace").unwrap_or_else(|| claim_namespace.to_owned());
+        let namespace = name_at(spec, "/azureFile/secretNamespace")
+            .unwrap_or_else(|| claim_namespace.to_owned());
         out.push((namespace, name));
     }
     out

@@ -35,14 +35,24 @@ impl Grant {
         let (kind, name) = if self.namespace.is_empty() {
             ("ClusterRoleBinding", self.binding.clone())
         } else {
-            ("RoleBinding", format!("{}/{}", self.binding, self.namespace))
+            (
+                "RoleBinding",
+                format!("{}/{}", self.binding, self.namespace),
+            )
         };
-        format!("{kind} {name:?} of {} {:?} to {}", self.role_kind, self.role, self.subject)
+        format!(
+            "{kind} {name:?} of {} {:?} to {}",
+            self.role_kind, self.role, self.subject
+        )
     }
 
     /// Formats the message about a missing role.
     pub fn missing_role(&self) -> String {
-        let kind = if self.role_kind == "ClusterRole" { "clusterrole" } else { "role" };
+        let kind = if self.role_kind == "ClusterRole" {
+            "clusterrole"
+        } else {
+            "role"
+        };
         crate::message::absent(super::GROUP, kind, &self.role)
     }
 }
@@ -105,13 +115,27 @@ impl Index {
     }
 
     fn bind(&mut self, key: (String, String), object: &Value) {
-        let str_of = |v: &Value, field: &str| v.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let str_of = |v: &Value, field: &str| {
+            v.get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let role = object.get("roleRef").unwrap_or(&Value::Null);
         let scope = self.grants.entry(key.0.clone()).or_default();
         let mut subjects = Vec::new();
-        for s in object.get("subjects").and_then(Value::as_array).into_iter().flatten() {
+        for s in object
+            .get("subjects")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
             let (kind, name) = (str_of(s, "kind"), str_of(s, "name"));
-            let Some((subject, description)) = subject(&kind, &name, &str_of(s, "namespace"), &key.0) else { continue };
+            let Some((subject, description)) =
+                subject(&kind, &name, &str_of(s, "namespace"), &key.0)
+            else {
+                continue;
+            };
             let grant = Grant {
                 binding: key.1.clone(),
                 namespace: key.0.clone(),
@@ -119,15 +143,22 @@ impl Index {
                 role: str_of(role, "name"),
                 subject: description,
             };
-            scope.entry(subject.clone()).or_default().push(Arc::new(grant));
+            scope
+                .entry(subject.clone())
+                .or_default()
+                .push(Arc::new(grant));
             subjects.push(subject);
         }
         self.bound.insert(key, subjects);
     }
 
     fn unbind(&mut self, key: &(String, String)) {
-        let Some(subjects) = self.bound.remove(key) else { return };
-        let Some(scope) = self.grants.get_mut(&key.0) else { return };
+        let Some(subjects) = self.bound.remove(key) else {
+            return;
+        };
+        let Some(scope) = self.grants.get_mut(&key.0) else {
+            return;
+        };
         for subject in subjects {
             if let Some(grants) = scope.get_mut(&subject) {
                 grants.retain(|g| g.binding != key.1);
@@ -142,17 +173,29 @@ impl Index {
     }
 }
 
-fn subject(kind: &str, name: &str, namespace: &str, binding_namespace: &str) -> Option<(Subject, String)> {
+fn subject(
+    kind: &str,
+    name: &str,
+    namespace: &str,
+    binding_namespace: &str,
+) -> Option<(Subject, String)> {
     match kind {
         "User" => Some((Subject::User(name.to_owned()), format!("User {name:?}"))),
         "Group" => Some((Subject::Group(name.to_owned()), format!("Group {name:?}"))),
         "ServiceAccount" => {
-            let namespace = if namespace.is_empty() { binding_namespace } else { namespace };
+            let namespace = if namespace.is_empty() {
+                binding_namespace
+            } else {
+                namespace
+            };
             if namespace.is_empty() {
                 return None;
             }
             let user = format!("system:serviceaccount:{namespace}:{name}");
-            Some((Subject::User(user), format!("ServiceAccount {:?}", format!("{name}/{namespace}"))))
+            Some((
+                Subject::User(user),
+                format!("ServiceAccount {:?}", format!("{name}/{namespace}")),
+            ))
         }
         _ => None,
     }

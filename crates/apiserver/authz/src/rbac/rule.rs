@@ -19,7 +19,11 @@ pub struct Rule {
 }
 
 fn strings(rule: &Value, field: &str) -> Vec<String> {
-    let list = rule.get(field).and_then(Value::as_array).into_iter().flatten();
+    let list = rule
+        .get(field)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
     list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
@@ -41,15 +45,29 @@ impl Rule {
 
     /// Parses the rules of a role or of a list.
     pub fn list(rules: &Value) -> Vec<Rule> {
-        rules.as_array().into_iter().flatten().map(Rule::from_value).collect()
+        rules
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(Rule::from_value)
+            .collect()
     }
 
     /// Returns rules that allow everything.
     pub fn full_authority() -> Vec<Rule> {
         let all = || vec!["*".to_owned()];
         vec![
-            Rule { verbs: all(), groups: all(), resources: all(), ..Rule::default() },
-            Rule { verbs: all(), paths: all(), ..Rule::default() },
+            Rule {
+                verbs: all(),
+                groups: all(),
+                resources: all(),
+                ..Rule::default()
+            },
+            Rule {
+                verbs: all(),
+                paths: all(),
+                ..Rule::default()
+            },
         ]
     }
 
@@ -70,7 +88,9 @@ impl Rule {
         self.resources.iter().any(|r| match r.split_once('/') {
             _ if r == "*" => true,
             None => subresource.is_empty() && r == resource,
-            Some((own, sub)) => !subresource.is_empty() && sub == subresource && (own == "*" || own == resource),
+            Some((own, sub)) => {
+                !subresource.is_empty() && sub == subresource && (own == "*" || own == resource)
+            }
         })
     }
 
@@ -81,8 +101,8 @@ impl Rule {
         })
     }
 
-    /// Returns whether this rule allows everything that `single` (a rule of one verb, group, resource, name or path)
-    /// allows.
+    /// Returns whether this rule allows everything that `single` (a rule of one verb, group,
+    /// resource, name or path) allows.
     pub fn covers(&self, single: &Rule) -> bool {
         let all = |have: &[String], want: &[String]| want.iter().all(|w| holds(have, w));
         if !all(&self.verbs, &single.verbs) {
@@ -92,7 +112,9 @@ impl Rule {
             return single.paths.iter().all(|p| self.covers_path(p));
         }
         let resources = single.resources.iter().all(|r| match r.split_once('/') {
-            Some((own, sub)) => self.resources.iter().any(|h| h == r) || self.has_resource(own, sub),
+            Some((own, sub)) => {
+                self.resources.iter().any(|h| h == r) || self.has_resource(own, sub)
+            }
             None => holds(&self.resources, r),
         });
         let names = if single.names.is_empty() {
@@ -116,7 +138,11 @@ impl Rule {
         for verb in &self.verbs {
             let verbs = vec![verb.clone()];
             for path in &self.paths {
-                out.push(Rule { verbs: verbs.clone(), paths: vec![path.clone()], ..Rule::default() });
+                out.push(Rule {
+                    verbs: verbs.clone(),
+                    paths: vec![path.clone()],
+                    ..Rule::default()
+                });
             }
             for group in &self.groups {
                 for resource in &self.resources {
@@ -129,7 +155,10 @@ impl Rule {
                     if self.names.is_empty() {
                         out.push(base.clone());
                     }
-                    out.extend(self.names.iter().map(|n| Rule { names: vec![n.clone()], ..base.clone() }));
+                    out.extend(self.names.iter().map(|n| Rule {
+                        names: vec![n.clone()],
+                        ..base.clone()
+                    }));
                 }
             }
         }
@@ -146,7 +175,9 @@ impl Rule {
             ("Verbs", &self.verbs),
         ];
         let shown = parts.iter().filter(|(_, list)| !list.is_empty());
-        let shown: Vec<String> = shown.map(|(name, list)| format!("{name}:{}", quoted(list))).collect();
+        let shown: Vec<String> = shown
+            .map(|(name, list)| format!("{name}:{}", quoted(list)))
+            .collect();
         format!("{{{}}}", shown.join(", "))
     }
 
@@ -154,9 +185,11 @@ impl Rule {
     pub fn resource_review(&self) -> Value {
         let mut out = Map::new();
         out.insert("verbs".into(), json!(self.verbs));
-        for (field, list) in
-            [("apiGroups", &self.groups), ("resources", &self.resources), ("resourceNames", &self.names)]
-        {
+        for (field, list) in [
+            ("apiGroups", &self.groups),
+            ("resources", &self.resources),
+            ("resourceNames", &self.names),
+        ] {
             if !list.is_empty() {
                 out.insert(field.into(), json!(list));
             }

@@ -27,7 +27,10 @@ fn pods_in_one_word() {
     };
     let running = |name: &str| json!({"name": name, "ready": true, "restartCount": 0, "state": {"running": {}}});
     check(json!({"phase": "Pending"}), ["0/2", "Pending", "0"]);
-    check(json!({"phase": "Running", "containerStatuses": [running("a"), running("b")]}), ["2/2", "Running", "0"]);
+    check(
+        json!({"phase": "Running", "containerStatuses": [running("a"), running("b")]}),
+        ["2/2", "Running", "0"],
+    );
     check(
         json!({"phase": "Running", "containerStatuses": [running("a"), {"restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
             "lastState": {"terminated": {"finishedAt": "2024-01-01T00:01:30Z"}}}]}),
@@ -56,7 +59,11 @@ fn pods_in_one_word() {
 #[test]
 fn other_kinds() {
     let check = |group: &str, version: &str, plural: &str, object: Value, want: Value| {
-        assert_eq!(Value::Array(cells(group, version, plural, object)), want, "{plural}");
+        assert_eq!(
+            Value::Array(cells(group, version, plural, object)),
+            want,
+            "{plural}"
+        );
     };
     let template = json!({"spec": {"containers": [{"name": "c", "image": "i:1"}]}});
     check(
@@ -71,7 +78,15 @@ fn other_kinds() {
         "v1",
         "services",
         json!({"spec": {"type": "NodePort", "clusterIPs": ["10.0.0.1"], "ports": [{"port": 80, "nodePort": 30080, "protocol": "TCP"}], "selector": {"app": "a"}}}),
-        json!(["x", "NodePort", "10.0.0.1", "<none>", "80:30080/TCP", "100s", "app=a"]),
+        json!([
+            "x",
+            "NodePort",
+            "10.0.0.1",
+            "<none>",
+            "80:30080/TCP",
+            "100s",
+            "app=a"
+        ]),
     );
     check(
         "",
@@ -110,9 +125,26 @@ fn other_kinds() {
         "v1",
         "events",
         json!({"regarding": {"kind": "Pod", "name": "p"}, "note": "n", "type": "Normal", "reason": "Test", "eventTime": "2024-01-01T00:00:00.000000Z", "reportingController": "kit", "reportingInstance": "kit-0"}),
-        json!(["100s", "Normal", "Test", "pod/p", "", "kit, kit-0", "n", "100s", 1, "x"]),
+        json!([
+            "100s",
+            "Normal",
+            "Test",
+            "pod/p",
+            "",
+            "kit, kit-0",
+            "n",
+            "100s",
+            1,
+            "x"
+        ]),
     );
-    check("", "v1", "limitranges", json!({}), json!(["x", "2024-01-01T00:00:00Z"]));
+    check(
+        "",
+        "v1",
+        "limitranges",
+        json!({}),
+        json!(["x", "2024-01-01T00:00:00Z"]),
+    );
     check(
         "",
         "v1",
@@ -125,16 +157,29 @@ fn other_kinds() {
 #[test]
 fn every_kind_has_a_cell_for_each_column() {
     for resource in api_kinds::resources() {
-        let cells = row(resource, &json!({"metadata": {"name": "x"}}), Timestamp::UNIX_EPOCH).len();
+        let cells = row(
+            resource,
+            &json!({"metadata": {"name": "x"}}),
+            Timestamp::UNIX_EPOCH,
+        )
+        .len();
         let columns = columns(resource).len();
-        assert!(cells == columns || resource.kind == "IPAddress", "{}", resource.kind);
+        assert!(
+            cells == columns || resource.kind == "IPAddress",
+            "{}",
+            resource.kind
+        );
     }
 }
 
 #[test]
 fn kernel_of_a_node_names_the_architecture() {
-    let kernel = |info: Value| cells("", "v1", "nodes", json!({"status": {"nodeInfo": info}}))[8].clone();
-    assert_eq!(kernel(json!({"kernelVersion": "6.18.44", "architecture": "amd64"})), "6.18.44 (amd64)");
+    let kernel =
+        |info: Value| cells("", "v1", "nodes", json!({"status": {"nodeInfo": info}}))[8].clone();
+    assert_eq!(
+        kernel(json!({"kernelVersion": "6.18.44", "architecture": "amd64"})),
+        "6.18.44 (amd64)"
+    );
     assert_eq!(kernel(json!({"kernelVersion": "6.18.44"})), "6.18.44");
     assert_eq!(kernel(json!({})), "<unknown>");
 }

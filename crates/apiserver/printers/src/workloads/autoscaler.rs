@@ -24,17 +24,27 @@ pub(crate) static AUTOSCALER: Printer = Printer {
             map.insert("apiVersion".to_owned(), Value::from("autoscaling/v1"));
         }
         api_kinds::convert(view.resource, &mut object, "autoscaling/v2");
-        cells(&View { object: &object, ..*view })
+        cells(&View {
+            object: &object,
+            ..*view
+        })
     },
 };
 
 fn cells(view: &View<'_>) -> Vec<Value> {
-    let target = format!("{}/{}", view.text("/spec/scaleTargetRef/kind"), view.text("/spec/scaleTargetRef/name"));
+    let target = format!(
+        "{}/{}",
+        view.text("/spec/scaleTargetRef/kind"),
+        view.text("/spec/scaleTargetRef/name")
+    );
     vec![
         view.name(),
         json!(target),
         json!(targets(view)),
-        json!(view.at("/spec/minReplicas").map_or_else(|| "<unset>".to_owned(), plain)),
+        json!(
+            view.at("/spec/minReplicas")
+                .map_or_else(|| "<unset>".to_owned(), plain)
+        ),
         json!(view.int("/spec/maxReplicas")),
         json!(view.int("/status/currentReplicas")),
         view.age(),
@@ -50,9 +60,22 @@ fn targets(view: &View<'_>) -> String {
         return "<none>".to_owned();
     }
     let statuses = list(view.at("/status/currentMetrics"));
-    let texts: Vec<String> = specs.iter().enumerate().map(|(index, spec)| target(spec, statuses.get(index))).collect();
-    let shown = texts.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
-    if texts.len() > MOST { format!("{shown} + {} more...", texts.len() - MOST) } else { shown }
+    let texts: Vec<String> = specs
+        .iter()
+        .enumerate()
+        .map(|(index, spec)| target(spec, statuses.get(index)))
+        .collect();
+    let shown = texts
+        .iter()
+        .take(MOST)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if texts.len() > MOST {
+        format!("{shown} + {} more...", texts.len() - MOST)
+    } else {
+        shown
+    }
 }
 
 fn target(spec: &Value, status: Option<&Value>) -> String {
@@ -69,14 +92,35 @@ fn target(spec: &Value, status: Option<&Value>) -> String {
     let at = |value: Option<&Value>, name: &str| value.and_then(|value| value.get(name)).map(plain);
     let unknown = || "<unknown>".to_owned();
     let text = if let Some(average) = at(aim, "averageValue") {
-        let suffix = if named || member == "pods" { "" } else { " (avg)" };
-        format!("{}/{average}{suffix}", at(current, "averageValue").unwrap_or_else(unknown))
+        let suffix = if named || member == "pods" {
+            ""
+        } else {
+            " (avg)"
+        };
+        format!(
+            "{}/{average}{suffix}",
+            at(current, "averageValue").unwrap_or_else(unknown)
+        )
     } else if named {
         let percent = |text: String| format!("{text}%");
         let aim = at(aim, "averageUtilization").map_or_else(|| "<auto>".to_owned(), percent);
-        format!("{}/{aim}", at(current, "averageUtilization").map_or_else(unknown, percent))
+        format!(
+            "{}/{aim}",
+            at(current, "averageUtilization").map_or_else(unknown, percent)
+        )
     } else {
-        format!("{}/{}", at(current, "value").unwrap_or_else(unknown), at(aim, "value").unwrap_or_default())
+        format!(
+            "{}/{}",
+            at(current, "value").unwrap_or_else(unknown),
+            at(aim, "value").unwrap_or_default()
+        )
     };
-    if named { format!("{}: {text}", text_of(spec.get(member).and_then(|source| source.get("name")))) } else { text }
+    if named {
+        format!(
+            "{}: {text}",
+            text_of(spec.get(member).and_then(|source| source.get("name")))
+        )
+    } else {
+        text
+    }
 }

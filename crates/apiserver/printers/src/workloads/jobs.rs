@@ -19,7 +19,12 @@ pub(crate) static JOB: Printer = Printer {
         SELECTOR,
     ],
     cells: |view| {
-        let first = [view.name(), json!(status(view)), json!(completions(view)), json!(duration(view))];
+        let first = [
+            view.name(),
+            json!(status(view)),
+            json!(completions(view)),
+            json!(duration(view)),
+        ];
         cells(first, view, Some(view.selector("/spec/selector")))
     },
 };
@@ -51,7 +56,9 @@ fn completions(view: &View<'_>) -> String {
 fn duration(view: &View<'_>) -> String {
     let start = time::parse(view.text("/status/startTime"));
     let end = time::parse(view.text("/status/completionTime")).unwrap_or(view.now);
-    start.map(|start| time::human_duration(seconds(start, end))).unwrap_or_default()
+    start
+        .map(|start| time::human_duration(seconds(start, end)))
+        .unwrap_or_default()
 }
 
 pub(crate) static CRON_JOB: Printer = Printer {
@@ -69,7 +76,11 @@ pub(crate) static CRON_JOB: Printer = Printer {
     ],
     cells: |view| {
         let last = "/status/lastScheduleTime";
-        let last = if view.has(last) { view.since(last) } else { "<none>".to_owned() };
+        let last = if view.has(last) {
+            view.since(last)
+        } else {
+            "<none>".to_owned()
+        };
         let mut cells = vec![
             view.name(),
             json!(view.text("/spec/schedule")),

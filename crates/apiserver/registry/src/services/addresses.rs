@@ -17,12 +17,22 @@ const GROUP: &str = "networking.k8s.io";
 
 /// Returns the cluster IPs of a Service.
 pub(super) fn of(service: &Value) -> Vec<IpAddr> {
-    let list = service.pointer("/spec/clusterIPs").and_then(Value::as_array);
-    let mut all: Vec<IpAddr> = list.into_iter().flatten().filter_map(|a| a.as_str()?.parse().ok()).collect();
+    let list = service
+        .pointer("/spec/clusterIPs")
+        .and_then(Value::as_array);
+    let mut all: Vec<IpAddr> = list
+        .into_iter()
+        .flatten()
+        .filter_map(|a| a.as_str()?.parse().ok())
+        .collect();
     if all.is_empty() {
         all.extend(spec_str(service, "clusterIP").parse::<IpAddr>().ok());
     }
-    if service_type(service) == "ExternalName" { Vec::new() } else { all }
+    if service_type(service) == "ExternalName" {
+        Vec::new()
+    } else {
+        all
+    }
 }
 
 impl Allocators {
@@ -47,13 +57,22 @@ impl Allocators {
             self.take(registry, write, service, *address, &all).await?;
             claim.taken.addresses.push(*address);
         }
-        let families = service.pointer("/spec/ipFamilies").and_then(Value::as_array).cloned().unwrap_or_default();
+        let families = service
+            .pointer("/spec/ipFamilies")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
         for family in families.iter().skip(all.len()) {
-            let address = self.next(registry, write, service, family == "IPv4").await?;
+            let address = self
+                .next(registry, write, service, family == "IPv4")
+                .await?;
             claim.taken.addresses.push(address);
             all.push(address);
         }
-        claim.replaced.addresses = had.into_iter().filter(|address| !all.contains(address)).collect();
+        claim.replaced.addresses = had
+            .into_iter()
+            .filter(|address| !all.contains(address))
+            .collect();
         write_addresses(service, &all);
         Ok(())
     }
@@ -72,8 +91,14 @@ impl Allocators {
             let why = format!("failed to allocate IP {address}: {why}");
             refused(service, "spec.clusterIPs", &json!(texts), &why)
         };
-        if !self.cidrs(registry).iter().any(|cidr| usable(cidr, address)) {
-            return Err(fail("the provided network does not match the current range"));
+        if !self
+            .cidrs(registry)
+            .iter()
+            .any(|cidr| usable(cidr, address))
+        {
+            return Err(fail(
+                "the provided network does not match the current range",
+            ));
         }
         match record(registry, write, service, address).await {
             Err(StoreError::Exists) => Err(fail("provided IP is already allocated")),
@@ -83,8 +108,18 @@ impl Allocators {
     }
 
     /// Allocates a free address of a family.
-    async fn next(&self, registry: &Registry, write: &Write, service: &Value, v4: bool) -> Result<IpAddr, ApiError> {
-        for cidr in self.cidrs(registry).iter().filter(|cidr| cidr.addr().is_ipv4() == v4) {
+    async fn next(
+        &self,
+        registry: &Registry,
+        write: &Write,
+        service: &Value,
+        v4: bool,
+    ) -> Result<IpAddr, ApiError> {
+        for cidr in self
+            .cidrs(registry)
+            .iter()
+            .filter(|cidr| cidr.addr().is_ipv4() == v4)
+        {
             for address in candidates(cidr) {
                 if known(registry, address) {
                     continue;
@@ -96,17 +131,24 @@ impl Allocators {
                 }
             }
         }
-        Err(ApiError::internal("failed to allocate a serviceIP: range is full"))
+        Err(ApiError::internal(
+            "failed to allocate a serviceIP: range is full",
+        ))
     }
 
     /// Returns the ranges of the flag, and of all ServiceCIDRs whose deletion was not requested.
     pub(super) fn cidrs(&self, registry: &Registry) -> Vec<IpNet> {
-        let Some(cache) = registry.caches.of(GROUP, "servicecidrs") else { return self.options.cidrs.clone() };
+        let Some(cache) = registry.caches.of(GROUP, "servicecidrs") else {
+            return self.options.cidrs.clone();
+        };
         let mut all = self.options.cidrs.clone();
         for entry in cache.snapshot(0).range("", "") {
             let Ok(object) = entry.tree() else { continue };
             let list = object.pointer("/spec/cidrs").and_then(Value::as_array);
-            let cidrs = list.into_iter().flatten().filter_map(|c| c.as_str()?.parse().ok());
+            let cidrs = list
+                .into_iter()
+                .flatten()
+                .filter_map(|c| c.as_str()?.parse().ok());
             if !object.is_being_deleted() {
                 all.extend(cidrs.filter(|cidr| !self.options.cidrs.contains(cidr)));
             }
@@ -124,23 +166,33 @@ fn write_addresses(service: &mut Value, all: &[IpAddr]) {
     }
 }
 
-/// Returns whether a Service may have the address; excludes the network and the (IPv4) broadcast address.
+/// Returns whether a Service may have the address; excludes the network and the (IPv4) broadcast
+/// address.
 fn usable(cidr: &IpNet, address: IpAddr) -> bool {
-    cidr.contains(&address) && address != cidr.network() && (address != cidr.broadcast() || address.is_ipv6())
+    cidr.contains(&address)
+        && address != cidr.network()
+        && (address != cidr.broadcast() || address.is_ipv6())
 }
 
 fn known(registry: &Registry, address: IpAddr) -> bool {
-    registry.caches.of(GROUP, "ipaddresses").is_some_and(|cache| cache.get(&address.to_string()).is_some())
+    registry
+        .caches
+        .of(GROUP, "ipaddresses")
+        .is_some_and(|cache| cache.get(&address.to_string()).is_some())
 }
 
-/// Yields random addresses of the upper part of the range, then every address of a small range in turn. The lower
-/// part is left for Services that request a certain address.
+/// Yields random addresses of the upper part of the range, then every address of a small range in
+/// turn. The lower part is left for Services that request a certain address.
 fn candidates(cidr: &IpNet) -> impl Iterator<Item = IpAddr> {
     let size = size(cidr);
     let reserved = (size / 16).clamp(16, 256).min(size / 2);
     let (network, cidr) = (cidr.network(), *cidr);
-    let random = (0..TRIES).map(move |_| rand::rng().random_range(reserved..size.max(reserved + 1)));
-    random.chain(1..size.min(65_536)).map(move |offset| plus(network, offset)).filter(move |a| usable(&cidr, *a))
+    let random =
+        (0..TRIES).map(move |_| rand::rng().random_range(reserved..size.max(reserved + 1)));
+    random
+        .chain(1..size.min(65_536))
+        .map(move |offset| plus(network, offset))
+        .filter(move |a| usable(&cidr, *a))
 }
 
 fn size(cidr: &IpNet) -> u64 {
@@ -149,7 +201,9 @@ fn size(cidr: &IpNet) -> u64 {
 
 fn plus(network: IpAddr, offset: u64) -> IpAddr {
     match network {
-        IpAddr::V4(a) => Ipv4Addr::from(u32::from(a).wrapping_add(u32::try_from(offset).unwrap_or(0))).into(),
+        IpAddr::V4(a) => {
+            Ipv4Addr::from(u32::from(a).wrapping_add(u32::try_from(offset).unwrap_or(0))).into()
+        }
         IpAddr::V6(a) => Ipv6Addr::from(u128::from(a).wrapping_add(u128::from(offset))).into(),
     }
 }
@@ -160,16 +214,33 @@ pub fn first(cidr: &IpNet) -> IpAddr {
 }
 
 /// Creates the IPAddress object, which acts as the lock.
-async fn record(registry: &Registry, write: &Write, service: &Value, address: IpAddr) -> Result<(), StoreError> {
-    let Some(cache) = registry.caches.of(GROUP, "ipaddresses") else { return Ok(()) };
-    let key = registry.caches.store_key(cache.kind(), "", &address.to_string());
+async fn record(
+    registry: &Registry,
+    write: &Write,
+    service: &Value,
+    address: IpAddr,
+) -> Result<(), StoreError> {
+    let Some(cache) = registry.caches.of(GROUP, "ipaddresses") else {
+        return Ok(());
+    };
+    let key = registry
+        .caches
+        .store_key(cache.kind(), "", &address.to_string());
     if write.dry_run {
         let taken = registry.store.read(&key).await?.is_some();
-        return if taken { Err(StoreError::Exists) } else { Ok(()) };
+        return if taken {
+            Err(StoreError::Exists)
+        } else {
+            Ok(())
+        };
     }
     let object = ip_address(service, &write.namespace, address);
     let stored = encode_stored(cache.kind().row, &object);
-    registry.store.create(&key, stored.into(), None).await.map(|_| ())
+    registry
+        .store
+        .create(&key, stored.into(), None)
+        .await
+        .map(|_| ())
 }
 
 pub(super) fn ip_address(service: &Value, namespace: &str, address: IpAddr) -> Value {
@@ -189,10 +260,18 @@ pub(super) fn ip_address(service: &Value, namespace: &str, address: IpAddr) -> V
 
 /// Deletes the IPAddress object.
 pub(super) async fn release(registry: &Registry, address: IpAddr) {
-    let Some(cache) = registry.caches.of(GROUP, "ipaddresses") else { return };
-    let key = registry.caches.store_key(cache.kind(), "", &address.to_string());
+    let Some(cache) = registry.caches.of(GROUP, "ipaddresses") else {
+        return;
+    };
+    let key = registry
+        .caches
+        .store_key(cache.kind(), "", &address.to_string());
     let done = match registry.store.read(&key).await {
-        Ok(Some(stored)) => registry.store.delete(&key, stored.revision).await.map(|_| ()),
+        Ok(Some(stored)) => registry
+            .store
+            .delete(&key, stored.revision)
+            .await
+            .map(|_| ()),
         Ok(None) => Ok(()),
         Err(e) => Err(e),
     };

@@ -5,7 +5,11 @@ use api_meta::{ApiError, meta::object_at};
 use serde_json::{Value, json};
 
 /// Fills in or clears the fields that depend on the type and on the cluster's families.
-pub(super) fn fill(options: &ServiceOptions, service: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
+pub(super) fn fill(
+    options: &ServiceOptions,
+    service: &mut Value,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
     if service_type(service) == "ExternalName" {
         clear_for_external_name(service, old);
         return Ok(());
@@ -37,21 +41,35 @@ pub(super) fn fill(options: &ServiceOptions, service: &mut Value, old: Option<&V
 
 /// Keeps allocated values that an update omits.
 fn keep_old(service: &mut Value, old: Option<&Value>) {
-    let Some(old) = old.filter(|old| service_type(old) != "ExternalName") else { return };
+    let Some(old) = old.filter(|old| service_type(old) != "ExternalName") else {
+        return;
+    };
     for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-        let Some(value) = old.pointer("/spec").and_then(|spec| spec.get(field)).cloned() else { continue };
+        let Some(value) = old
+            .pointer("/spec")
+            .and_then(|spec| spec.get(field))
+            .cloned()
+        else {
+            continue;
+        };
         let spec = object_at(service, "spec");
-        let empty = spec.get(field).is_none_or(|v| v.as_str() == Some("") || v.as_array().is_some_and(Vec::is_empty));
+        let empty = spec
+            .get(field)
+            .is_none_or(|v| v.as_str() == Some("") || v.as_array().is_some_and(Vec::is_empty));
         if empty {
             spec.insert(field.into(), value);
         }
     }
 }
 
-/// Drops the second family and address of a Service that becomes single-stack, unless the update sets others.
+/// Drops the second family and address of a Service that becomes single-stack, unless the update
+/// sets others.
 fn drop_second(service: &mut Value, old: Option<&Value>) {
     let Some(old) = old else { return };
-    let was_dual = matches!(spec_str(old, "ipFamilyPolicy"), "PreferDualStack" | "RequireDualStack");
+    let was_dual = matches!(
+        spec_str(old, "ipFamilyPolicy"),
+        "PreferDualStack" | "RequireDualStack"
+    );
     if !was_dual || spec_str(service, "ipFamilyPolicy") != "SingleStack" {
         return;
     }
@@ -80,7 +98,11 @@ fn clear_for_external_name(service: &mut Value, old: Option<&Value>) {
 pub(super) fn cluster_families(options: &ServiceOptions) -> Vec<&'static str> {
     let mut all = Vec::new();
     for cidr in &options.cidrs {
-        let family = if cidr.addr().is_ipv4() { "IPv4" } else { "IPv6" };
+        let family = if cidr.addr().is_ipv4() {
+            "IPv4"
+        } else {
+            "IPv6"
+        };
         if !all.contains(&family) {
             all.push(family);
         }
@@ -88,15 +110,35 @@ pub(super) fn cluster_families(options: &ServiceOptions) -> Vec<&'static str> {
     all
 }
 
-fn families(service: &Value, cluster: &[&'static str], policy: &str, any: bool) -> Result<Vec<String>, ApiError> {
-    let asked = service.pointer("/spec/ipFamilies").and_then(Value::as_array);
-    let mut families: Vec<String> = asked.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+fn families(
+    service: &Value,
+    cluster: &[&'static str],
+    policy: &str,
+    any: bool,
+) -> Result<Vec<String>, ApiError> {
+    let asked = service
+        .pointer("/spec/ipFamilies")
+        .and_then(Value::as_array);
+    let mut families: Vec<String> = asked
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
     if families.is_empty() {
         families.extend(family_of_address(service));
     }
-    if let Some(at) = families.iter().position(|f| !any && !cluster.contains(&f.as_str())) {
+    if let Some(at) = families
+        .iter()
+        .position(|f| !any && !cluster.contains(&f.as_str()))
+    {
         let field = format!("spec.ipFamilies[{at}]");
-        return Err(refused(service, &field, &json!(families[at]), "not configured on this cluster"));
+        return Err(refused(
+            service,
+            &field,
+            &json!(families[at]),
+            "not configured on this cluster",
+        ));
     }
     if families.is_empty() {
         families.extend(cluster.first().map(|f| (*f).to_owned()));
@@ -123,7 +165,10 @@ mod tests {
     #[test]
     fn downgrade_to_single_stack_drops_the_second_family() {
         let options = ServiceOptions {
-            cidrs: vec!["10.0.0.0/16".parse().unwrap(), "fd00::/112".parse().unwrap()],
+            cidrs: vec![
+                "10.0.0.0/16".parse().unwrap(),
+                "fd00::/112".parse().unwrap(),
+            ],
             node_ports: 30000..=32767,
         };
         let old = json!({"spec": {"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "clusterIP": "10.0.0.5",

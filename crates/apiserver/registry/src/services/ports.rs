@@ -20,19 +20,31 @@ const MESSAGE: &str = "k8s.io.api.core.v1.RangeAllocation";
 /// Returns the node ports of a Service, the health check's included.
 pub(super) fn of(service: &Value) -> Vec<u16> {
     let mut all: Vec<u16> = list(service).iter().filter_map(number).collect();
-    let health = service.pointer("/spec/healthCheckNodePort").and_then(Value::as_u64);
-    all.extend(health.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0));
+    let health = service
+        .pointer("/spec/healthCheckNodePort")
+        .and_then(Value::as_u64);
+    all.extend(
+        health
+            .and_then(|n| u16::try_from(n).ok())
+            .filter(|n| *n > 0),
+    );
     all.sort_unstable();
     all.dedup();
     all
 }
 
 fn list(service: &Value) -> Vec<Value> {
-    service.pointer("/spec/ports").and_then(Value::as_array).cloned().unwrap_or_default()
+    service
+        .pointer("/spec/ports")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default()
 }
 
 fn number(port: &Value) -> Option<u16> {
-    u16::try_from(port.get("nodePort")?.as_u64()?).ok().filter(|n| *n > 0)
+    u16::try_from(port.get("nodePort")?.as_u64()?)
+        .ok()
+        .filter(|n| *n > 0)
 }
 
 /// Returns whether the Service has node ports at all.
@@ -40,14 +52,18 @@ fn needs_ports(service: &Value) -> bool {
     match service_type(service) {
         "NodePort" => true,
         "LoadBalancer" => {
-            service.pointer("/spec/allocateLoadBalancerNodePorts").and_then(Value::as_bool) != Some(false)
+            service
+                .pointer("/spec/allocateLoadBalancerNodePorts")
+                .and_then(Value::as_bool)
+                != Some(false)
         }
         _ => false,
     }
 }
 
 fn needs_health_check(service: &Value) -> bool {
-    service_type(service) == "LoadBalancer" && super::spec_str(service, "externalTrafficPolicy") == "Local"
+    service_type(service) == "LoadBalancer"
+        && super::spec_str(service, "externalTrafficPolicy") == "Local"
 }
 
 impl Allocators {
@@ -80,7 +96,9 @@ impl Allocators {
         had: &[u16],
     ) -> Result<Vec<u16>, ApiError> {
         loop {
-            let (mut bitmap, revision) = read(registry, &self.options.node_ports).await.map_err(|e| store_error(&e))?;
+            let (mut bitmap, revision) = read(registry, &self.options.node_ports)
+                .await
+                .map_err(|e| store_error(&e))?;
             let mut candidate = service.clone();
             let taken = choose(&mut candidate, &self.options.node_ports, &mut bitmap, had)?;
             let done = match taken.is_empty() || write.dry_run {
@@ -112,11 +130,19 @@ fn drop_unneeded(service: &mut Value) {
     }
     spec.remove("allocateLoadBalancerNodePorts");
     // A ClusterIP Service with external addresses is reachable from outside, too.
-    let reached = spec.get("externalIPs").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
+    let reached = spec
+        .get("externalIPs")
+        .and_then(Value::as_array)
+        .is_some_and(|all| !all.is_empty());
     if !reached {
         spec.remove("externalTrafficPolicy");
     }
-    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+    for port in spec
+        .get_mut("ports")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         if let Some(port) = port.as_object_mut() {
             port.remove("nodePort");
         }
@@ -136,13 +162,22 @@ fn keep_old(service: &mut Value, old: Option<&Value>) {
         object_at(service, "spec").insert("healthCheckNodePort".into(), port);
     }
     let known = list(old);
-    let same = |a: &Value, b: &Value| a.get("port") == b.get("port") && a.get("protocol") == b.get("protocol");
+    let same = |a: &Value, b: &Value| {
+        a.get("port") == b.get("port") && a.get("protocol") == b.get("protocol")
+    };
     let mut given: BTreeSet<u16> = list(service).iter().filter_map(number).collect();
-    for port in object_at(service, "spec").get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+    for port in object_at(service, "spec")
+        .get_mut("ports")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         if number(port).is_some() {
             continue;
         }
-        let Some(kept) = known.iter().find(|k| same(k, port)).and_then(number) else { continue };
+        let Some(kept) = known.iter().find(|k| same(k, port)).and_then(number) else {
+            continue;
+        };
         if given.insert(kept)
             && let Some(port) = port.as_object_mut()
         {
@@ -163,7 +198,11 @@ fn choose(
     let mut own: BTreeSet<u16> = had.iter().copied().collect();
     let wanted: Vec<Option<u16>> = list(service).iter().map(number).collect();
     // Requested ports come first, so that no automatic choice takes them.
-    for (at, port) in wanted.iter().enumerate().filter_map(|(at, port)| Some((at, (*port)?))) {
+    for (at, port) in wanted
+        .iter()
+        .enumerate()
+        .filter_map(|(at, port)| Some((at, (*port)?)))
+    {
         if own.contains(&port) {
             continue;
         }
@@ -172,8 +211,10 @@ fn choose(
         own.insert(port);
         taken.push(port);
     }
-    if let Some(port) =
-        service.pointer("/spec/healthCheckNodePort").and_then(Value::as_u64).and_then(|n| u16::try_from(n).ok())
+    if let Some(port) = service
+        .pointer("/spec/healthCheckNodePort")
+        .and_then(Value::as_u64)
+        .and_then(|n| u16::try_from(n).ok())
         && !own.contains(&port)
         && port > 0
     {
@@ -181,7 +222,12 @@ fn choose(
         taken.push(port);
     }
     if needs_ports(service) {
-        for at in wanted.iter().enumerate().filter(|(_, port)| port.is_none()).map(|(at, _)| at) {
+        for at in wanted
+            .iter()
+            .enumerate()
+            .filter(|(_, port)| port.is_none())
+            .map(|(at, _)| at)
+        {
             let port = next(range, bitmap)?;
             taken.push(port);
             if let Some(Value::Object(entry)) = service.pointer_mut(&format!("/spec/ports/{at}")) {
@@ -213,21 +259,37 @@ fn take(
         return Err(refused(service, field, &json!(port), &why));
     }
     if !bitmap.insert(port) {
-        return Err(refused(service, field, &json!(port), "provided port is already allocated"));
+        return Err(refused(
+            service,
+            field,
+            &json!(port),
+            "provided port is already allocated",
+        ));
     }
     Ok(())
 }
 
 fn next(range: &RangeInclusive<u16>, bitmap: &mut BTreeSet<u16>) -> Result<u16, ApiError> {
-    let free = range.clone().filter(|port| !bitmap.contains(port)).choose(&mut rand::rng());
-    let port = free.ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?;
+    let free = range
+        .clone()
+        .filter(|port| !bitmap.contains(port))
+        .choose(&mut rand::rng());
+    let port =
+        free.ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?;
     bitmap.insert(port);
     Ok(port)
 }
 
 /// Releases ports.
-pub(super) async fn release(registry: &Registry, range: &RangeInclusive<u16>, ports: &[u16]) -> Result<(), StoreError> {
-    change(registry, range, |bitmap| bitmap.retain(|port| !ports.contains(port))).await
+pub(super) async fn release(
+    registry: &Registry,
+    range: &RangeInclusive<u16>,
+    ports: &[u16],
+) -> Result<(), StoreError> {
+    change(registry, range, |bitmap| {
+        bitmap.retain(|port| !ports.contains(port))
+    })
+    .await
 }
 
 /// Marks ports as allocated.
@@ -236,11 +298,17 @@ pub(super) async fn add(
     range: &RangeInclusive<u16>,
     ports: &BTreeSet<u16>,
 ) -> Result<(), StoreError> {
-    change(registry, range, |bitmap| bitmap.extend(ports.iter().filter(|port| range.contains(port)))).await
+    change(registry, range, |bitmap| {
+        bitmap.extend(ports.iter().filter(|port| range.contains(port)))
+    })
+    .await
 }
 
 /// Returns the allocated ports.
-pub(super) async fn taken(registry: &Registry, range: &RangeInclusive<u16>) -> Result<BTreeSet<u16>, StoreError> {
+pub(super) async fn taken(
+    registry: &Registry,
+    range: &RangeInclusive<u16>,
+) -> Result<BTreeSet<u16>, StoreError> {
     read(registry, range).await.map(|(bitmap, _)| bitmap)
 }
 
@@ -267,15 +335,27 @@ fn key(registry: &Registry) -> String {
     format!("{}{KEY}", registry.caches.root())
 }
 
-async fn read(registry: &Registry, range: &RangeInclusive<u16>) -> Result<(BTreeSet<u16>, i64), StoreError> {
-    let Some(stored) = registry.store.read(&key(registry)).await? else { return Ok((BTreeSet::new(), 0)) };
+async fn read(
+    registry: &Registry,
+    range: &RangeInclusive<u16>,
+) -> Result<(BTreeSet<u16>, i64), StoreError> {
+    let Some(stored) = registry.store.read(&key(registry)).await? else {
+        return Ok((BTreeSet::new(), 0));
+    };
     let message = api_message()?;
-    let broken =
-        |e: &dyn std::fmt::Display| StoreError::Failed(format!("the node port allocation can't be decoded: {e}"));
+    let broken = |e: &dyn std::fmt::Display| {
+        StoreError::Failed(format!("the node port allocation can't be decoded: {e}"))
+    };
     let frame = envelope::unwrap(&stored.value).map_err(|e| broken(&e))?;
     let object = proto::decode(message, frame.raw).map_err(|e| broken(&e))?;
-    let bytes =
-        STANDARD.decode(object.get("data").and_then(Value::as_str).unwrap_or_default()).map_err(|e| broken(&e))?;
+    let bytes = STANDARD
+        .decode(
+            object
+                .get("data")
+                .and_then(Value::as_str)
+                .unwrap_or_default(),
+        )
+        .map_err(|e| broken(&e))?;
     Ok((ports_of(&bytes, *range.start()), stored.revision))
 }
 
@@ -287,7 +367,12 @@ async fn write_back(
 ) -> Result<(), StoreError> {
     let data = STANDARD.encode(bitmap_of(ports, *range.start()));
     let object = json!({"metadata": {}, "range": format!("{}-{}", range.start(), range.end()), "data": data});
-    let bytes = envelope::wrap("v1", "RangeAllocation", &proto::encode(api_message()?, &object)).into();
+    let bytes = envelope::wrap(
+        "v1",
+        "RangeAllocation",
+        &proto::encode(api_message()?, &object),
+    )
+    .into();
     let key = key(registry);
     let done = match revision {
         0 => registry.store.create(&key, bytes, None).await,
@@ -297,14 +382,21 @@ async fn write_back(
 }
 
 fn api_message() -> Result<&'static api_schema::Message, StoreError> {
-    api_schema::schema().message(MESSAGE).ok_or_else(|| StoreError::Failed(format!("the schema has no {MESSAGE}")))
+    api_schema::schema()
+        .message(MESSAGE)
+        .ok_or_else(|| StoreError::Failed(format!("the schema has no {MESSAGE}")))
 }
 
 /// Encodes as upstream does: a big-endian integer whose bit N is the range's port N.
 fn bitmap_of(ports: &BTreeSet<u16>, first: u16) -> Vec<u8> {
-    let highest = ports.last().map_or(0, |last| usize::from(last.saturating_sub(first)) / 8 + 1);
+    let highest = ports
+        .last()
+        .map_or(0, |last| usize::from(last.saturating_sub(first)) / 8 + 1);
     let mut bytes = vec![0u8; highest];
-    for offset in ports.iter().map(|port| usize::from(port.saturating_sub(first))) {
+    for offset in ports
+        .iter()
+        .map(|port| usize::from(port.saturating_sub(first)))
+    {
         if let Some(byte) = bytes.get_mut(highest - 1 - offset / 8) {
             *byte |= 1 << (offset % 8);
         }
@@ -313,12 +405,13 @@ fn bitmap_of(ports: &BTreeSet<u16>, first: u16) -> Vec<u8> {
 }
 
 fn ports_of(bytes: &[u8], first: u16) -> BTreeSet<u16> {
-    let bits = bytes
-        .iter()
-        .rev()
-        .enumerate()
-        .flat_map(|(at, byte)| (0..8).filter(move |bit| byte & (1 << bit) != 0).map(move |bit| at * 8 + bit));
-    bits.filter_map(|offset| u16::try_from(offset).ok()?.checked_add(first)).collect()
+    let bits = bytes.iter().rev().enumerate().flat_map(|(at, byte)| {
+        (0..8)
+            .filter(move |bit| byte & (1 << bit) != 0)
+            .map(move |bit| at * 8 + bit)
+    });
+    bits.filter_map(|offset| u16::try_from(offset).ok()?.checked_add(first))
+        .collect()
 }
 
 #[cfg(test)]

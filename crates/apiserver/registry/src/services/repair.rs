@@ -1,8 +1,8 @@
 //! Repairs allocations, so that they agree with the existing Services.
 //!
-//! An address or port of a Service that is not allocated is allocated at once. An allocation without a Service is
-//! released only after several rounds: an API server allocates before it writes the Service, so a recent allocation
-//! is no leak.
+//! An address or port of a Service that is not allocated is allocated at once. An allocation
+//! without a Service is released only after several rounds: an API server allocates before it
+//! writes the Service, so a recent allocation is no leak.
 
 use super::{addresses, ports};
 use crate::errors::store_error;
@@ -32,8 +32,16 @@ impl<T: Ord + Copy> Leaks<T> {
     /// Counts a round; returns the allocations that had no Service for `ROUNDS`.
     fn count(&mut self, unused: impl IntoIterator<Item = T>) -> Vec<T> {
         let before = std::mem::take(&mut self.0);
-        self.0 = unused.into_iter().map(|item| (item, before.get(&item).copied().unwrap_or(0) + 1)).collect();
-        let ripe: Vec<T> = self.0.iter().filter(|(_, rounds)| **rounds >= ROUNDS).map(|(item, _)| *item).collect();
+        self.0 = unused
+            .into_iter()
+            .map(|item| (item, before.get(&item).copied().unwrap_or(0) + 1))
+            .collect();
+        let ripe: Vec<T> = self
+            .0
+            .iter()
+            .filter(|(_, rounds)| **rounds >= ROUNDS)
+            .map(|(item, _)| *item)
+            .collect();
         self.0.retain(|_, rounds| *rounds < ROUNDS);
         ripe
     }
@@ -47,18 +55,27 @@ impl Registry {
     pub async fn repair_allocations(&self) -> Result<(), ApiError> {
         let services = self.services();
         let range = &self.options.services.options.node_ports;
-        ports::add(self, range, &used_ports(&services)).await.map_err(|e| store_error(&e))?;
+        ports::add(self, range, &used_ports(&services))
+            .await
+            .map_err(|e| store_error(&e))?;
         self.record_addresses(&services).await
     }
 
     /// Repairs allocations every minute and releases leaked ones, until `stop`.
     pub async fn keep_allocations(&self, stop: &CancellationToken) {
         let (mut lost_ports, mut lost_addresses) = (Leaks::new(), Leaks::new());
-        while stop.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_some() {
+        while stop
+            .run_until_cancelled(tokio::time::sleep(INTERVAL))
+            .await
+            .is_some()
+        {
             // A stale cache would show allocations without their Services.
             let fresh = self.reach("").await;
             let done = match fresh {
-                Ok(_) => self.release_leaks(&mut lost_ports, &mut lost_addresses).await,
+                Ok(_) => {
+                    self.release_leaks(&mut lost_ports, &mut lost_addresses)
+                        .await
+                }
                 Err(error) => Err(error),
             };
             if let Err(error) = done {
@@ -74,7 +91,9 @@ impl Registry {
     ) -> Result<(), ApiError> {
         self.repair_allocations().await?;
         let range = &self.options.services.options.node_ports;
-        let taken = ports::taken(self, range).await.map_err(|e| store_error(&e))?;
+        let taken = ports::taken(self, range)
+            .await
+            .map_err(|e| store_error(&e))?;
         let recorded = self.recorded_addresses();
         // Read the Services after the allocations, so that a Service written in between is seen.
         self.reach("").await?;
@@ -83,10 +102,16 @@ impl Registry {
         let ports = lost_ports.count(taken.difference(&used).copied());
         if !ports.is_empty() {
             tracing::info!(?ports, "node ports without a Service are released");
-            ports::release(self, range, &ports).await.map_err(|e| store_error(&e))?;
+            ports::release(self, range, &ports)
+                .await
+                .map_err(|e| store_error(&e))?;
         }
         let used = used_addresses(&services);
-        for address in lost_addresses.count(recorded.into_iter().filter(|address| !used.contains_key(address))) {
+        for address in lost_addresses.count(
+            recorded
+                .into_iter()
+                .filter(|address| !used.contains_key(address)),
+        ) {
             tracing::info!(%address, "an address without a Service is released");
             addresses::release(self, address).await;
         }
@@ -94,28 +119,41 @@ impl Registry {
     }
 
     fn services(&self) -> Vec<Arc<Value>> {
-        let Some(cache) = self.caches.of("", "services") else { return Vec::new() };
-        cache.snapshot(0).range("", "").filter_map(|e| e.tree().ok()).map(Arc::new).collect()
+        let Some(cache) = self.caches.of("", "services") else {
+            return Vec::new();
+        };
+        cache
+            .snapshot(0)
+            .range("", "")
+            .filter_map(|e| e.tree().ok())
+            .map(Arc::new)
+            .collect()
     }
 
     /// Returns the addresses of IPAddress objects that API servers created.
     fn recorded_addresses(&self) -> Vec<IpAddr> {
-        let Some(cache) = self.caches.of("networking.k8s.io", "ipaddresses") else { return Vec::new() };
+        let Some(cache) = self.caches.of("networking.k8s.io", "ipaddresses") else {
+            return Vec::new();
+        };
         let snapshot = cache.snapshot(0);
-        let ours = snapshot
-            .range("", "")
-            .filter(|entry| entry.label("ipaddress.kubernetes.io/managed-by") == Some("ipallocator.k8s.io"));
+        let ours = snapshot.range("", "").filter(|entry| {
+            entry.label("ipaddress.kubernetes.io/managed-by") == Some("ipallocator.k8s.io")
+        });
         ours.filter_map(|entry| entry.name().parse().ok()).collect()
     }
 
     async fn record_addresses(&self, services: &[Arc<Value>]) -> Result<(), ApiError> {
-        let Some(cache) = self.caches.of("networking.k8s.io", "ipaddresses") else { return Ok(()) };
+        let Some(cache) = self.caches.of("networking.k8s.io", "ipaddresses") else {
+            return Ok(());
+        };
         for (address, service) in used_addresses(services) {
             if cache.get(&address.to_string()).is_some() {
                 continue;
             }
             let object = addresses::ip_address(service, service.namespace(), address);
-            let key = self.caches.store_key(cache.kind(), "", &address.to_string());
+            let key = self
+                .caches
+                .store_key(cache.kind(), "", &address.to_string());
             let bytes = encode_stored(cache.kind().row, &object).into();
             if let Err(error) = self.store.create(&key, bytes, None).await {
                 tracing::warn!(%address, %error, "failed to create the IPAddress of a Service");
@@ -126,12 +164,20 @@ impl Registry {
 }
 
 fn used_ports(services: &[Arc<Value>]) -> BTreeSet<u16> {
-    services.iter().flat_map(|service| ports::of(service)).collect()
+    services
+        .iter()
+        .flat_map(|service| ports::of(service))
+        .collect()
 }
 
 fn used_addresses(services: &[Arc<Value>]) -> BTreeMap<IpAddr, &Value> {
     let each = services.iter().map(|service| &**service);
-    each.flat_map(|service| addresses::of(service).into_iter().map(move |address| (address, service))).collect()
+    each.flat_map(|service| {
+        addresses::of(service)
+            .into_iter()
+            .map(move |address| (address, service))
+    })
+    .collect()
 }
 
 #[cfg(test)]
@@ -143,7 +189,8 @@ mod tests {
         let mut leaks = Leaks::new();
         assert!(leaks.count([30000, 30001]).is_empty());
         assert!(leaks.count([30000]).is_empty());
-        // The Service of 30001 was written after the first round; the count starts again when it is deleted.
+        // The Service of 30001 was written after the first round; the count starts again when it is
+        // deleted.
         assert_eq!(leaks.count([30000, 30001]), [30000]);
         assert!(leaks.count([30000, 30001]).is_empty());
         assert_eq!(leaks.count([30001]), [30001]);

@@ -18,7 +18,16 @@ impl Registry {
         let binding = request.object;
         let pod_name = name.clone();
         let change = move |pod: &Value| assign(&pod_name, pod, &binding);
-        self.update(write, &Update { change: &change, replaces: true, mode: Mode::Raw }).await.map(|_| ())
+        self.update(
+            write,
+            &Update {
+                change: &change,
+                replaces: true,
+                mode: Mode::Raw,
+            },
+        )
+        .await
+        .map(|_| ())
     }
 }
 
@@ -26,7 +35,9 @@ fn check(binding: &Value) -> Result<(), ApiError> {
     let wrong = |text: String| Err(ApiError::new(Reason::Unknown(500), text));
     let kind = meta::str_at(binding, &["target", "kind"]);
     if !matches!(kind, "" | "Node") {
-        return wrong(format!("target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""));
+        return wrong(format!(
+            "target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""
+        ));
     }
     if meta::str_at(binding, &["target", "name"]).is_empty() {
         return wrong("target.name: Required value".into());
@@ -38,23 +49,37 @@ fn assign(name: &str, pod: &Value, binding: &Value) -> Result<Value, ApiError> {
     let refuse = |why: String| Err(ApiError::conflict("", "pods/binding", name, &why));
     if !binding.uid().is_empty() && binding.uid() != pod.uid() {
         let (wanted, found) = (binding.uid(), pod.uid());
-        return refuse(format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"));
+        return refuse(format!(
+            "Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+        ));
     }
     if pod.is_being_deleted() {
-        return refuse(format!("pod {name} is being deleted, cannot be assigned to a host"));
+        return refuse(format!(
+            "pod {name} is being deleted, cannot be assigned to a host"
+        ));
     }
     let node = meta::str_at(pod, &["spec", "nodeName"]);
     if !node.is_empty() {
         return refuse(format!("pod {name} is already assigned to node {node:?}"));
     }
-    if pod.pointer("/spec/schedulingGates").and_then(Value::as_array).is_some_and(|gates| !gates.is_empty()) {
+    if pod
+        .pointer("/spec/schedulingGates")
+        .and_then(Value::as_array)
+        .is_some_and(|gates| !gates.is_empty())
+    {
         return refuse(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
     let mut pod = pod.clone();
     let target = meta::str_at(binding, &["target", "name"]);
     meta::object_at(&mut pod, "spec").insert("nodeName".into(), target.into());
-    if let Some(annotations) = binding.pointer("/metadata/annotations").and_then(Value::as_object) {
-        let metadata = pod.metadata_mut().entry("annotations").or_insert_with(|| json!({}));
+    if let Some(annotations) = binding
+        .pointer("/metadata/annotations")
+        .and_then(Value::as_object)
+    {
+        let metadata = pod
+            .metadata_mut()
+            .entry("annotations")
+            .or_insert_with(|| json!({}));
         if let Some(all) = metadata.as_object_mut() {
             all.extend(annotations.clone());
         }
@@ -67,10 +92,11 @@ fn set_scheduled(pod: &mut Value) {
     let generation = pod.metadata().and_then(|m| m.get("generation")).cloned();
     let status = meta::object_at(pod, "status");
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
-    let Some(conditions) = conditions.as_array_mut() else { return };
+    let Some(conditions) = conditions.as_array_mut() else {
+        return;
+    };
     conditions.retain(|c| c.get("type").and_then(Value::as_str) != Some("PodScheduled"));
-    let mut condition =
-        json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time::now()});
+    let mut condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time::now()});
     if let (Some(map), Some(generation)) = (condition.as_object_mut(), generation) {
         map.insert("observedGeneration".into(), generation);
     }
@@ -85,11 +111,15 @@ mod tests {
     #[test]
     fn a_pod_is_assigned_once() {
         let pod = json!({"metadata": {"name": "p"}, "spec": {}});
-        let binding = json!({"metadata": {"name": "p", "annotations": {"a": "b"}}, "target": {"name": "n"}});
+        let binding =
+            json!({"metadata": {"name": "p", "annotations": {"a": "b"}}, "target": {"name": "n"}});
         let bound = assign("p", &pod, &binding).unwrap();
         assert_eq!(bound["spec"]["nodeName"], "n");
         assert_eq!(bound["metadata"]["annotations"]["a"], "b");
         let again = assign("p", &bound, &binding).unwrap_err();
-        assert!(again.message.contains("is already assigned to node \"n\""), "{again}");
+        assert!(
+            again.message.contains("is already assigned to node \"n\""),
+            "{again}"
+        );
     }
 }

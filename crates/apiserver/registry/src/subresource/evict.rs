@@ -26,12 +26,21 @@ impl Registry {
                 "name in URL does not match name in Eviction object: {named:?}"
             )));
         }
-        let pod = self.get(write.row, &write.namespace, &write.name, "").await?.tree_as(write.row)?;
+        let pod = self
+            .get(write.row, &write.namespace, &write.name, "")
+            .await?
+            .tree_as(write.row)?;
         let name = write.name.clone();
         let mut request = write.admission(Operation::Create, &name, eviction.body, None);
         self.admit(&mut request).await?;
         self.validate(&request).await?;
-        let mut options = DeleteOptions::read(request.object.get("deleteOptions").cloned().unwrap_or_default())?;
+        let mut options = DeleteOptions::read(
+            request
+                .object
+                .get("deleteOptions")
+                .cloned()
+                .unwrap_or_default(),
+        )?;
         options.dry_run |= write.dry_run;
         if !needs_no_budget(&pod) {
             self.spend_budget(&pod, options.dry_run).await?;
@@ -39,22 +48,41 @@ impl Registry {
         }
         if !options.dry_run && !pod.is_being_deleted() {
             let marked = self.mark_disrupted(write, &pod, &options).await?;
-            // The condition is the server's own write: it must not break the client's precondition, which held before
-            // it.
-            options.resource_version = options.resource_version.map(|_| marked.resource_version().to_owned());
+            // The condition is the server's own write: it must not break the client's precondition,
+            // which held before it.
+            options.resource_version = options
+                .resource_version
+                .map(|_| marked.resource_version().to_owned());
         }
-        let mut delete = Write { subresource: String::new(), ..write.clone() };
+        let mut delete = Write {
+            subresource: String::new(),
+            ..write.clone()
+        };
         self.delete(&mut delete, &options).await.map(|_| ())
     }
 
-    /// Writes the condition DisruptionTarget, which tells controllers the reason, if the client's preconditions hold.
-    async fn mark_disrupted(&self, write: &Write, pod: &Value, options: &DeleteOptions) -> Result<Value, ApiError> {
+    /// Writes the condition DisruptionTarget, which tells controllers the reason, if the client's
+    /// preconditions hold.
+    async fn mark_disrupted(
+        &self,
+        write: &Write,
+        pod: &Value,
+        options: &DeleteOptions,
+    ) -> Result<Value, ApiError> {
         let mut mark = Write::internal(write.row, pod.namespace(), pod.name());
         let change = |pod: &Value| {
             check_preconditions(write, options, pod)?;
             Ok(disrupted(pod))
         };
-        self.update(&mut mark, &Update { change: &change, replaces: false, mode: Mode::Raw }).await
+        self.update(
+            &mut mark,
+            &Update {
+                change: &change,
+                replaces: false,
+                mode: Mode::Raw,
+            },
+        )
+        .await
     }
 
     async fn spend_budget(&self, pod: &Value, dry_run: bool) -> Result<(), ApiError> {
@@ -63,23 +91,37 @@ impl Registry {
             [] => return Ok(()),
             [one] => one,
             _ => {
-                let text =
-                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+                let text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
                 return Err(ApiError::internal(text));
             }
         };
-        let Some(row) = api_kinds::find("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
+        let Some(row) = api_kinds::find("policy", "v1", "poddisruptionbudgets") else {
+            return Ok(());
+        };
         let mut write = Write::internal(row, pod.namespace(), budget.name());
         write.dry_run = dry_run;
         let change = |budget: &Value| spend(budget, pod);
-        self.update(&mut write, &Update { change: &change, replaces: false, mode: Mode::Raw }).await.map(|_| ())
+        self.update(
+            &mut write,
+            &Update {
+                change: &change,
+                replaces: false,
+                mode: Mode::Raw,
+            },
+        )
+        .await
+        .map(|_| ())
     }
 
     fn budgets_of(&self, pod: &Value) -> Vec<Value> {
-        let Some(cache) = self.caches.of("policy", "poddisruptionbudgets") else { return Vec::new() };
+        let Some(cache) = self.caches.of("policy", "poddisruptionbudgets") else {
+            return Vec::new();
+        };
         let prefix = format!("{}/", pod.namespace());
         let snapshot = cache.snapshot(0);
-        let budgets = snapshot.range(&prefix, "").filter_map(|entry| entry.tree().ok());
+        let budgets = snapshot
+            .range(&prefix, "")
+            .filter_map(|entry| entry.tree().ok());
         budgets.filter(|budget| selects(budget, pod)).collect()
     }
 }
@@ -90,7 +132,9 @@ fn disrupted(pod: &Value) -> Value {
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting", "lastTransitionTime": time::now(),
     });
-    let conditions = meta::object_at(&mut pod, "status").entry("conditions").or_insert_with(|| json!([]));
+    let conditions = meta::object_at(&mut pod, "status")
+        .entry("conditions")
+        .or_insert_with(|| json!([]));
     if let Some(all) = conditions.as_array_mut() {
         all.retain(|c| c.get("type") != condition.get("type"));
         all.push(condition);
@@ -106,31 +150,44 @@ fn selects(budget: &Value, pod: &Value) -> bool {
 
 /// Returns whether the pod needs no budget: it has terminated, has not started or is being deleted.
 fn needs_no_budget(pod: &Value) -> bool {
-    matches!(meta::str_at(pod, &["status", "phase"]), "Succeeded" | "Failed" | "Pending") || pod.is_being_deleted()
+    matches!(
+        meta::str_at(pod, &["status", "phase"]),
+        "Succeeded" | "Failed" | "Pending"
+    ) || pod.is_being_deleted()
 }
 
 fn is_ready(pod: &Value) -> bool {
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
-    let ready = |c: &Value| c.get("type") == Some(&json!("Ready")) && c.get("status") == Some(&json!("True"));
+    let ready = |c: &Value| {
+        c.get("type") == Some(&json!("Ready")) && c.get("status") == Some(&json!("True"))
+    };
     conditions.is_some_and(|all| all.iter().any(ready))
 }
 
 /// Returns the budget after the eviction, or an error if none is left.
 fn spend(budget: &Value, pod: &Value) -> Result<Value, ApiError> {
     let number = |path: &str| budget.pointer(path).and_then(Value::as_i64).unwrap_or(0);
-    let (healthy, desired) = (number("/status/currentHealthy"), number("/status/desiredHealthy"));
+    let (healthy, desired) = (
+        number("/status/currentHealthy"),
+        number("/status/desiredHealthy"),
+    );
     let policy = meta::str_at(budget, &["spec", "unhealthyPodEvictionPolicy"]);
     if !is_ready(pod) && (policy == "AlwaysAllow" || (healthy >= desired && desired > 0)) {
         return Ok(budget.clone());
     }
     if number("/status/observedGeneration") < number("/metadata/generation") {
-        let why = format!("The disruption budget {} is still being processed by the server.", budget.name());
+        let why = format!(
+            "The disruption budget {} is still being processed by the server.",
+            budget.name()
+        );
         return Err(refused(&why, 10));
     }
     let allowed = number("/status/disruptionsAllowed");
     if allowed <= 0 {
         let name = budget.name();
-        let why = format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently");
+        let why = format!(
+            "The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+        );
         return Err(refused(&why, 0));
     }
     let mut budget = budget.clone();
@@ -144,8 +201,16 @@ fn spend(budget: &Value, pod: &Value) -> Result<Value, ApiError> {
 }
 
 fn refused(why: &str, retry_after_seconds: i32) -> ApiError {
-    let cause = Cause { reason: "DisruptionBudget".into(), message: why.into(), ..Cause::default() };
-    let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };
+    let cause = Cause {
+        reason: "DisruptionBudget".into(),
+        message: why.into(),
+        ..Cause::default()
+    };
+    let details = Details {
+        causes: vec![cause],
+        retry_after_seconds,
+        ..Details::default()
+    };
     ApiError::new(Reason::TooManyRequests, REFUSED).with_details(details)
 }
 

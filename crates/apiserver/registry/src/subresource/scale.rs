@@ -9,8 +9,17 @@ use serde_json::{Value, json};
 /// Returns the Scale of an object.
 pub fn scale_of(object: &Value) -> Value {
     let mut metadata = json!({});
-    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-        if let (Some(value), Some(map)) = (object.metadata().and_then(|m| m.get(field)), metadata.as_object_mut()) {
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
+        if let (Some(value), Some(map)) = (
+            object.metadata().and_then(|m| m.get(field)),
+            metadata.as_object_mut(),
+        ) {
             map.insert(field.into(), value.clone());
         }
     }
@@ -29,18 +38,27 @@ pub fn scale_of(object: &Value) -> Value {
 
 /// Returns `spec.selector` in the form of a query parameter.
 pub fn selector_text(object: &Value) -> String {
-    let Some(selector) = object.pointer("/spec/selector") else { return String::new() };
-    let is_label_selector =
-        selector.get("matchLabels").is_some_and(Value::is_object) || selector.get("matchExpressions").is_some();
-    let selector = if is_label_selector { selector.clone() } else { json!({"matchLabels": selector}) };
-    let mut parsed = Selector::from_label_selector(&selector).ok().flatten().unwrap_or_default();
+    let Some(selector) = object.pointer("/spec/selector") else {
+        return String::new();
+    };
+    let is_label_selector = selector.get("matchLabels").is_some_and(Value::is_object)
+        || selector.get("matchExpressions").is_some();
+    let selector = if is_label_selector {
+        selector.clone()
+    } else {
+        json!({"matchLabels": selector})
+    };
+    let mut parsed = Selector::from_label_selector(&selector)
+        .ok()
+        .flatten()
+        .unwrap_or_default();
     parsed.requirements.sort_by(|a, b| a.key.cmp(&b.key));
     parsed.to_string()
 }
 
 impl Registry {
-    /// Handles PUT or PATCH of a Scale; `change` computes the new Scale from the current one. Returns the Scale as
-    /// stored.
+    /// Handles PUT or PATCH of a Scale; `change` computes the new Scale from the current one.
+    /// Returns the Scale as stored.
     pub async fn update_scale(
         &self,
         write: &mut Write,
@@ -52,14 +70,24 @@ impl Registry {
             let scale = change(&scale_of(object))?;
             check(&name, &scale)?;
             let mut object = object.clone();
-            let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+            let replicas = scale
+                .pointer("/spec/replicas")
+                .and_then(Value::as_i64)
+                .unwrap_or(0);
             meta::object_at(&mut object, "spec").insert("replicas".into(), replicas.into());
             object.set_meta_str("resourceVersion", scale.resource_version());
             Ok(object)
         };
-        self.update(write, &Update { change: &through, replaces, mode: Mode::Scale })
-            .await
-            .map(|object| scale_of(&object))
+        self.update(
+            write,
+            &Update {
+                change: &through,
+                replaces,
+                mode: Mode::Scale,
+            },
+        )
+        .await
+        .map(|object| scale_of(&object))
     }
 }
 
@@ -67,12 +95,19 @@ fn check(name: &str, scale: &Value) -> Result<(), ApiError> {
     if !scale.name().is_empty() && scale.name() != name {
         return Err(crate::create::name_mismatch(scale.name(), name));
     }
-    let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+    let replicas = scale
+        .pointer("/spec/replicas")
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
     if replicas >= 0 {
         return Ok(());
     }
     let message = format!("Invalid value: {replicas}: must be greater than or equal to 0");
-    let cause = Cause { reason: "FieldValueInvalid".into(), message, field: "spec.replicas".into() };
+    let cause = Cause {
+        reason: "FieldValueInvalid".into(),
+        message,
+        field: "spec.replicas".into(),
+    };
     Err(ApiError::invalid("autoscaling", "Scale", name, vec![cause]))
 }
 
@@ -82,8 +117,14 @@ mod tests {
 
     #[test]
     fn selectors_of_both_forms() {
-        assert_eq!(selector_text(&json!({"spec": {"selector": {"b": "1", "a": "2"}}})), "a=2,b=1");
-        assert_eq!(selector_text(&json!({"spec": {"selector": {"matchLabels": {"a": "2"}}}})), "a=2");
+        assert_eq!(
+            selector_text(&json!({"spec": {"selector": {"b": "1", "a": "2"}}})),
+            "a=2,b=1"
+        );
+        assert_eq!(
+            selector_text(&json!({"spec": {"selector": {"matchLabels": {"a": "2"}}}})),
+            "a=2"
+        );
         assert_eq!(selector_text(&json!({"spec": {}})), "");
     }
 }

@@ -8,11 +8,18 @@ use serde_json::Value;
 
 impl Registry {
     /// Handles POST of a TokenRequest for a ServiceAccount.
-    pub async fn request_token(&self, write: &mut Write, request: Value) -> Result<Value, ApiError> {
+    pub async fn request_token(
+        &self,
+        write: &mut Write,
+        request: Value,
+    ) -> Result<Value, ApiError> {
         let Some(issuer) = &self.options.tokens else {
             return Err(ApiError::no_such_path());
         };
-        let account = self.get(write.row, &write.namespace, &write.name, "").await?.tree_as(write.row)?;
+        let account = self
+            .get(write.row, &write.namespace, &write.name, "")
+            .await?
+            .tree_as(write.row)?;
         let name = write.name.clone();
         let mut admission = write.admission(Operation::Create, &name, request, None);
         self.admit(&mut admission).await?;

@@ -1,8 +1,10 @@
-//! The endpoints of the Service `kubernetes`: all running API servers (upstream's lease endpoint reconciler).
+//! The endpoints of the Service `kubernetes`: all running API servers (upstream's lease endpoint
+//! reconciler).
 //!
-//! Each server keeps a key below `masterleases` in the store, named by its address and attached to an etcd lease, so
-//! that it disappears with the server. The existing keys are the endpoints. Stock servers keep the same keys, so both
-//! kinds can run side by side. As with stock servers, all listen on the same port.
+//! Each server keeps a key below `masterleases` in the store, named by its address and attached to
+//! an etcd lease, so that it disappears with the server. The existing keys are the endpoints. Stock
+//! servers keep the same keys, so both kinds can run side by side. As with stock servers, all
+//! listen on the same port.
 
 use super::{create_missing, present, row};
 use crate::server::Server;
@@ -33,9 +35,14 @@ pub struct Own {
     pub port: u16,
 }
 
-/// Renews this server's key and reads the other servers' keys until the server stops, then removes its key.
+/// Renews this server's key and reads the other servers' keys until the server stops, then removes
+/// its key.
 pub async fn keep(server: Arc<Server>, own: Own) {
-    let wait = || server.closing.run_until_cancelled(tokio::time::sleep(EVERY));
+    let wait = || {
+        server
+            .closing
+            .run_until_cancelled(tokio::time::sleep(EVERY))
+    };
     while wait().await.is_some() {
         if let Err(error) = renew(&server, own).await {
             tracing::warn!(%error, "failed to update the endpoints of the Service kubernetes");
@@ -53,7 +60,12 @@ pub async fn renew(server: &Server, own: Own) -> Result<(), ApiError> {
     let object = json!({"subsets": [{"addresses": [{"ip": own.address.to_string()}]}]});
     let value = apiserver_convert::encode_stored(endpoints, &object).into();
     let written = match server.store.read(&key).await.map_err(ApiError::internal)? {
-        Some(stored) => server.store.update(&key, value, stored.revision, Some(LIFE)).await,
+        Some(stored) => {
+            server
+                .store
+                .update(&key, value, stored.revision, Some(LIFE))
+                .await
+        }
         None => server.store.create(&key, value, Some(LIFE)).await,
     };
     match written {
@@ -67,11 +79,19 @@ pub async fn renew(server: &Server, own: Own) -> Result<(), ApiError> {
 async fn leave(server: &Server, own: Own) -> Result<(), ApiError> {
     let key = key(server, own.address);
     if let Some(stored) = server.store.read(&key).await.map_err(ApiError::internal)? {
-        server.store.delete(&key, stored.revision).await.map_err(ApiError::internal)?;
+        server
+            .store
+            .delete(&key, stored.revision)
+            .await
+            .map_err(ApiError::internal)?;
     }
     let others = running(server).await?;
     // The last server leaves its address in the endpoints: empty endpoints would help no client.
-    if others.is_empty() { Ok(()) } else { publish(server, own, &others).await }
+    if others.is_empty() {
+        Ok(())
+    } else {
+        publish(server, own, &others).await
+    }
 }
 
 fn key(server: &Server, address: IpAddr) -> String {
@@ -81,9 +101,23 @@ fn key(server: &Server, address: IpAddr) -> String {
 /// Returns the addresses of all running servers, sorted.
 async fn running(server: &Server) -> Result<Vec<IpAddr>, ApiError> {
     let prefix = format!("{}/masterleases/", server.caches.root());
-    let page = server.store.list(&prefix, &prefix, PAGE, 0).await.map_err(ApiError::internal)?;
-    let address = |key: &[u8]| std::str::from_utf8(key).ok()?.strip_prefix(prefix.as_str())?.parse().ok();
-    let mut all: Vec<IpAddr> = page.items.iter().filter_map(|item| address(&item.key)).collect();
+    let page = server
+        .store
+        .list(&prefix, &prefix, PAGE, 0)
+        .await
+        .map_err(ApiError::internal)?;
+    let address = |key: &[u8]| {
+        std::str::from_utf8(key)
+            .ok()?
+            .strip_prefix(prefix.as_str())?
+            .parse()
+            .ok()
+    };
+    let mut all: Vec<IpAddr> = page
+        .items
+        .iter()
+        .filter_map(|item| address(&item.key))
+        .collect();
     all.sort_unstable();
     Ok(all)
 }
@@ -92,7 +126,13 @@ async fn publish(server: &Server, own: Own, addresses: &[IpAddr]) -> Result<(), 
     let (endpoints, slice) = objects(own, addresses);
     let parts = [
         replace(server, row("", "endpoints")?, endpoints, &["subsets"]).boxed(),
-        replace(server, row("discovery.k8s.io", "endpointslices")?, slice, &["endpoints", "ports"]).boxed(),
+        replace(
+            server,
+            row("discovery.k8s.io", "endpointslices")?,
+            slice,
+            &["endpoints", "ports"],
+        )
+        .boxed(),
     ];
     try_join_all(parts).await.map(|_| ())
 }
@@ -100,18 +140,28 @@ async fn publish(server: &Server, own: Own, addresses: &[IpAddr]) -> Result<(), 
 /// Builds the Endpoints and the EndpointSlice, which holds addresses of this server's family only.
 fn objects(own: Own, addresses: &[IpAddr]) -> (Value, Value) {
     let ports = json!([{"name": "https", "port": own.port, "protocol": "TCP"}]);
-    let listed: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip.to_string()})).collect();
+    let listed: Vec<Value> = addresses
+        .iter()
+        .map(|ip| json!({"ip": ip.to_string()}))
+        .collect();
     let endpoints = json!({"metadata": metadata(false), "subsets": [{"addresses": listed, "ports": ports.clone()}]});
-    let family = if own.address.is_ipv4() { "IPv4" } else { "IPv6" };
-    let same = addresses.iter().filter(|ip| ip.is_ipv4() == own.address.is_ipv4());
-    let each: Vec<Value> =
-        same.map(|ip| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}})).collect();
+    let family = if own.address.is_ipv4() {
+        "IPv4"
+    } else {
+        "IPv6"
+    };
+    let same = addresses
+        .iter()
+        .filter(|ip| ip.is_ipv4() == own.address.is_ipv4());
+    let each: Vec<Value> = same
+        .map(|ip| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}}))
+        .collect();
     let slice = json!({"metadata": metadata(true), "addressType": family, "endpoints": each, "ports": ports});
     (endpoints, slice)
 }
 
-/// Builds the metadata. The slice belongs to the Service by label; labels exclude both objects from the controllers
-/// that mirror Endpoints.
+/// Builds the metadata. The slice belongs to the Service by label; labels exclude both objects from
+/// the controllers that mirror Endpoints.
 fn metadata(of_slice: bool) -> Value {
     let mut labels = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
     if of_slice {
@@ -128,7 +178,13 @@ async fn replace(
 ) -> Result<(), ApiError> {
     match present(server, row, NAMESPACE, NAME) {
         None => return create_missing(server, row, wanted).await,
-        Some(old) if fields.iter().all(|field| old.get(field) == wanted.get(field)) => return Ok(()),
+        Some(old)
+            if fields
+                .iter()
+                .all(|field| old.get(field) == wanted.get(field)) =>
+        {
+            return Ok(());
+        }
         Some(_) => {}
     }
     let change = move |old: &Value| {
@@ -139,7 +195,18 @@ async fn replace(
         Ok(new)
     };
     let mut write = Write::internal(row, NAMESPACE, NAME);
-    server.registry.update(&mut write, &Update { change: &change, replaces: false, mode: Mode::Full }).await.map(|_| ())
+    server
+        .registry
+        .update(
+            &mut write,
+            &Update {
+                change: &change,
+                replaces: false,
+                mode: Mode::Full,
+            },
+        )
+        .await
+        .map(|_| ())
 }
 
 #[cfg(test)]
@@ -149,15 +216,25 @@ mod tests {
 
     #[test]
     fn all_running_servers_are_endpoints() {
-        let own = Own { address: "192.0.2.2".parse().unwrap(), port: 6443 };
+        let own = Own {
+            address: "192.0.2.2".parse().unwrap(),
+            port: 6443,
+        };
         let all = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|ip| ip.parse().unwrap());
         let (endpoints, slice) = objects(own, &all);
         let ports = json!([{"name": "https", "port": 6443, "protocol": "TCP"}]);
         let listed = json!([{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}, {"ip": "2001:db8::1"}]);
-        assert_eq!(endpoints["subsets"], json!([{"addresses": listed, "ports": ports}]));
+        assert_eq!(
+            endpoints["subsets"],
+            json!([{"addresses": listed, "ports": ports}])
+        );
         assert_eq!(slice["addressType"], "IPv4");
-        let addresses: Vec<&Value> =
-            slice["endpoints"].as_array().unwrap().iter().map(|e| &e["addresses"][0]).collect();
+        let addresses: Vec<&Value> = slice["endpoints"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|e| &e["addresses"][0])
+            .collect();
         assert_eq!(addresses, ["192.0.2.1", "192.0.2.2"]);
     }
 }

@@ -1,5 +1,5 @@
-//! Namespaces, priority classes, flow control, the default ServiceCIDR, and the authentication settings for extension
-//! servers.
+//! Namespaces, priority classes, flow control, the default ServiceCIDR, and the authentication
+//! settings for extension servers.
 
 use super::{create_missing, present, row};
 use crate::options::ServerOptions;
@@ -15,7 +15,10 @@ const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", 
 
 /// Creates the system namespaces.
 pub async fn namespaces(server: &Server) -> Result<(), ApiError> {
-    let spaces = NAMESPACES.iter().map(|name| json!({"metadata": {"name": name}})).collect();
+    let spaces = NAMESPACES
+        .iter()
+        .map(|name| json!({"metadata": {"name": name}}))
+        .collect();
     all_missing(server, row("", "namespaces")?, spaces).await
 }
 
@@ -24,7 +27,10 @@ pub async fn ensure(server: &Server, options: &ServerOptions) -> Result<(), ApiE
     let (classes, schemas, levels) = (
         row("scheduling.k8s.io", "priorityclasses")?,
         row("flowcontrol.apiserver.k8s.io", "flowschemas")?,
-        row("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations")?,
+        row(
+            "flowcontrol.apiserver.k8s.io",
+            "prioritylevelconfigurations",
+        )?,
     );
     let parts = [
         all_missing(server, classes, priority_classes()).boxed(),
@@ -37,8 +43,15 @@ pub async fn ensure(server: &Server, options: &ServerOptions) -> Result<(), ApiE
 }
 
 /// Creates the missing objects concurrently.
-async fn all_missing(server: &Server, row: &'static Resource, objects: Vec<Value>) -> Result<(), ApiError> {
-    let each: Vec<_> = objects.into_iter().map(|object| create_missing(server, row, object).boxed()).collect();
+async fn all_missing(
+    server: &Server,
+    row: &'static Resource,
+    objects: Vec<Value>,
+) -> Result<(), ApiError> {
+    let each: Vec<_> = objects
+        .into_iter()
+        .map(|object| create_missing(server, row, object).boxed())
+        .collect();
     try_join_all(each).await.map(|_| ())
 }
 
@@ -48,7 +61,11 @@ fn priority_classes() -> Vec<Value> {
             "description": format!("Used for system critical pods that {about}.")})
     };
     vec![
-        class("system-node-critical", 2_000_001_000, "must not be moved from their current node"),
+        class(
+            "system-node-critical",
+            2_000_001_000,
+            "must not be moved from their current node",
+        ),
         class(
             "system-cluster-critical",
             2_000_000_000,
@@ -86,13 +103,19 @@ fn flow_schemas() -> Vec<Value> {
     let everything = json!({"resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true,
         "namespaces": ["*"]}], "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]});
     let groups = |names: &[&str]| -> Value {
-        names.iter().map(|name| json!({"kind": "Group", "group": {"name": name}})).collect()
+        names
+            .iter()
+            .map(|name| json!({"kind": "Group", "group": {"name": name}}))
+            .collect()
     };
-    let schema = |name: &str, level: &str, precedence: i64, distinguisher: Option<&str>, subjects: Value| {
+    let schema = |name: &str,
+                  level: &str,
+                  precedence: i64,
+                  distinguisher: Option<&str>,
+                  subjects: Value| {
         let mut rule = everything.clone();
         rule["subjects"] = subjects;
-        let mut spec =
-            json!({"priorityLevelConfiguration": {"name": level}, "matchingPrecedence": precedence, "rules": [rule]});
+        let mut spec = json!({"priorityLevelConfiguration": {"name": level}, "matchingPrecedence": precedence, "rules": [rule]});
         if let Some(method) = distinguisher {
             spec["distinguisherMethod"] = json!({"type": method});
         }
@@ -104,11 +127,20 @@ fn flow_schemas() -> Vec<Value> {
         "nonResourceURLs": ["/healthz", "/readyz", "/livez"]}]}]);
     let user = |name: &str| json!({"kind": "User", "user": {"name": name}});
     let accounts = json!({"kind": "ServiceAccount", "serviceAccount": {"namespace": "kube-system", "name": "*"}});
-    let (manager, scheduler) = (user("system:kube-controller-manager"), user("system:kube-scheduler"));
+    let (manager, scheduler) = (
+        user("system:kube-controller-manager"),
+        user("system:kube-scheduler"),
+    );
     let leases = |verbs: &[&str]| json!({"verbs": verbs, "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "namespaces": ["*"]});
     let by_user = Some("ByUser");
     let leaders = json!([manager, scheduler, accounts]);
-    let mut elections = schema("system-leader-election", "leader-election", 100, by_user, json!([]));
+    let mut elections = schema(
+        "system-leader-election",
+        "leader-election",
+        100,
+        by_user,
+        json!([]),
+    );
     elections["spec"]["rules"] =
         json!([{"subjects": leaders, "resourceRules": [leases(&["get", "create", "update"])]}]);
     let mut heartbeats = schema("system-node-high", "node-high", 400, by_user, json!([]));
@@ -123,34 +155,96 @@ fn flow_schemas() -> Vec<Value> {
         probes,
         elections,
         heartbeats,
-        schema("kube-controller-manager", "workload-high", 800, by_namespace, json!([manager])),
-        schema("kube-scheduler", "workload-high", 800, by_namespace, json!([scheduler])),
-        schema("kube-system-service-accounts", "workload-high", 900, by_namespace, json!([accounts])),
-        schema("system-nodes", "system", 500, Some("ByUser"), groups(&["system:nodes"])),
-        schema("service-accounts", "workload-low", 9000, Some("ByUser"), groups(&["system:serviceaccounts"])),
-        schema("global-default", "global-default", 9900, Some("ByUser"), groups(&all)),
-        schema("catch-all", "catch-all", 10000, Some("ByUser"), groups(&all)),
+        schema(
+            "kube-controller-manager",
+            "workload-high",
+            800,
+            by_namespace,
+            json!([manager]),
+        ),
+        schema(
+            "kube-scheduler",
+            "workload-high",
+            800,
+            by_namespace,
+            json!([scheduler]),
+        ),
+        schema(
+            "kube-system-service-accounts",
+            "workload-high",
+            900,
+            by_namespace,
+            json!([accounts]),
+        ),
+        schema(
+            "system-nodes",
+            "system",
+            500,
+            Some("ByUser"),
+            groups(&["system:nodes"]),
+        ),
+        schema(
+            "service-accounts",
+            "workload-low",
+            9000,
+            Some("ByUser"),
+            groups(&["system:serviceaccounts"]),
+        ),
+        schema(
+            "global-default",
+            "global-default",
+            9900,
+            Some("ByUser"),
+            groups(&all),
+        ),
+        schema(
+            "catch-all",
+            "catch-all",
+            10000,
+            Some("ByUser"),
+            groups(&all),
+        ),
     ]
 }
 
 /// Creates the ServiceCIDR `kubernetes` with the condition Ready.
 async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
     let row = row("networking.k8s.io", "servicecidrs")?;
-    let cidrs: Vec<String> = options.service_cluster_ip_range.iter().map(ToString::to_string).collect();
-    create_missing(server, row, json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}})).await?;
+    let cidrs: Vec<String> = options
+        .service_cluster_ip_range
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    create_missing(
+        server,
+        row,
+        json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}}),
+    )
+    .await?;
     let condition = json!({"type": "Ready", "status": "True", "reason": "",
         "message": "Kubernetes default Service CIDR is ready", "lastTransitionTime": time::now()});
     let change = move |old: &Value| {
         let mut new = old.clone();
-        let ready = old.pointer("/status/conditions").and_then(Value::as_array).is_some_and(|c| !c.is_empty());
+        let ready = old
+            .pointer("/status/conditions")
+            .and_then(Value::as_array)
+            .is_some_and(|c| !c.is_empty());
         if !ready {
             new["status"] = json!({"conditions": [condition]});
         }
         Ok(new)
     };
     let mut write = Write::internal(row, "", "kubernetes");
-    let update = Update { change: &change, replaces: false, mode: Mode::Raw };
-    server.registry.update(&mut write, &update).await.map(|_| ())
+    let update = Update {
+        change: &change,
+        replaces: false,
+        mode: Mode::Raw,
+    };
+    server
+        .registry
+        .update(&mut write, &update)
+        .await
+        .map(|_| ())
 }
 
 /// Creates the ConfigMap with which extension servers learn how this server authenticates requests.
@@ -170,12 +264,17 @@ async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(
             data["requestheader-uid-headers"] = list(&options.requestheader_uid_headers);
         }
         data["requestheader-group-headers"] = list(&options.requestheader_group_headers);
-        data["requestheader-extra-headers-prefix"] = list(&options.requestheader_extra_headers_prefix);
+        data["requestheader-extra-headers-prefix"] =
+            list(&options.requestheader_extra_headers_prefix);
     }
     let (namespace, name) = ("kube-system", "extension-apiserver-authentication");
     if present(server, row, namespace, name).is_none() {
-        return create_missing(server, row, json!({"metadata": {"name": name, "namespace": namespace}, "data": data}))
-            .await;
+        return create_missing(
+            server,
+            row,
+            json!({"metadata": {"name": name, "namespace": namespace}, "data": data}),
+        )
+        .await;
     }
     let change = move |old: &Value| {
         let mut new = old.clone();
@@ -183,5 +282,16 @@ async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(
         Ok(new)
     };
     let mut write = Write::internal(row, namespace, name);
-    server.registry.update(&mut write, &Update { change: &change, replaces: false, mode: Mode::Raw }).await.map(|_| ())
+    server
+        .registry
+        .update(
+            &mut write,
+            &Update {
+                change: &change,
+                replaces: false,
+                mode: Mode::Raw,
+            },
+        )
+        .await
+        .map(|_| ())
 }

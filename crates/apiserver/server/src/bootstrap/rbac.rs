@@ -12,13 +12,21 @@ use serde_json::Value;
 const GROUP: &str = "rbac.authorization.k8s.io";
 const AT_ONCE: usize = 32;
 
-/// Creates missing objects and adds missing rules and subjects. Roles come before bindings; each group is written
-/// concurrently.
+/// Creates missing objects and adds missing rules and subjects. Roles come before bindings; each
+/// group is written concurrently.
 pub async fn ensure(server: &Server) -> Result<(), ApiError> {
-    let (roles, bindings): (Vec<_>, Vec<_>) = wanted().into_iter().partition(|(plural, _)| plural.ends_with("roles"));
+    let (roles, bindings): (Vec<_>, Vec<_>) = wanted()
+        .into_iter()
+        .partition(|(plural, _)| plural.ends_with("roles"));
     for part in [roles, bindings] {
-        let each: Vec<_> = part.into_iter().map(|(plural, object)| one(server, plural, object).boxed()).collect();
-        stream::iter(each).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+        let each: Vec<_> = part
+            .into_iter()
+            .map(|(plural, object)| one(server, plural, object).boxed())
+            .collect();
+        stream::iter(each)
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<Vec<()>>()
+            .await?;
     }
     Ok(())
 }
@@ -34,13 +42,23 @@ async fn one(server: &Server, plural: &'static str, wanted: Value) -> Result<(),
             let change = move |_: &Value| Ok(object.clone());
             server
                 .registry
-                .update(&mut write, &Update { change: &change, replaces: false, mode: Mode::Full })
+                .update(
+                    &mut write,
+                    &Update {
+                        change: &change,
+                        replaces: false,
+                        mode: Mode::Full,
+                    },
+                )
                 .await
                 .map(|_| ())
         }
         Some(Wanted::Recreate(object)) => {
             let mut write = Write::internal(row, &namespace, &name);
-            server.registry.delete(&mut write, &DeleteOptions::default()).await?;
+            server
+                .registry
+                .delete(&mut write, &DeleteOptions::default())
+                .await?;
             create(server, row, &namespace, object).await
         }
     }

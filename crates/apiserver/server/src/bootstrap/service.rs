@@ -9,8 +9,15 @@ use serde_json::{Value, json};
 
 /// Creates the Service.
 pub async fn ensure(server: &Server, options: &ServerOptions, port: u16) -> Result<(), ApiError> {
-    let Some(cidr) = options.service_cluster_ip_range.first() else { return Ok(()) };
-    create_missing(server, row("", "services")?, service(&first_address(cidr).to_string(), port)).await
+    let Some(cidr) = options.service_cluster_ip_range.first() else {
+        return Ok(());
+    };
+    create_missing(
+        server,
+        row("", "services")?,
+        service(&first_address(cidr).to_string(), port),
+    )
+    .await
 }
 
 fn service(address: &str, port: u16) -> Value {

@@ -30,7 +30,10 @@ enum Form {
 impl Discovery {
     /// Creates the documents of a server at `address`.
     pub fn new(address: &str) -> Self {
-        Discovery { address: address.to_owned(), openapi: OpenApi::default() }
+        Discovery {
+            address: address.to_owned(),
+            openapi: OpenApi::default(),
+        }
     }
 
     /// Returns the OpenAPI documents.
@@ -40,11 +43,25 @@ impl Discovery {
 
     /// Lists the paths for `/`.
     pub fn paths(&self) -> Vec<String> {
-        let mut all: Vec<String> =
-            ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis"].map(String::from).into();
-        for group in api_kinds::groups().iter().filter(|group| !group.name.is_empty()) {
+        let mut all: Vec<String> = [
+            "/.well-known/openid-configuration",
+            "/api",
+            "/api/v1",
+            "/apis",
+        ]
+        .map(String::from)
+        .into();
+        for group in api_kinds::groups()
+            .iter()
+            .filter(|group| !group.name.is_empty())
+        {
             all.push(format!("/apis/{}", group.name));
-            all.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));
+            all.extend(
+                group
+                    .versions
+                    .iter()
+                    .map(|version| format!("/apis/{}/{version}", group.name)),
+            );
         }
         let rest = [
             "/healthz",
@@ -72,7 +89,11 @@ impl Discovery {
     }
 
     /// Responds to `/api`, `/apis` and the paths below.
-    pub fn respond(&self, context: &Context, parts: &[&str]) -> Result<Option<Response<Body>>, ApiError> {
+    pub fn respond(
+        &self,
+        context: &Context,
+        parts: &[&str],
+    ) -> Result<Option<Response<Body>>, ApiError> {
         let document = match parts {
             [root @ ("api" | "apis")] => return self.root(context, root).map(Some),
             ["apis", group] => discovery::api_group(group),
@@ -82,19 +103,25 @@ impl Discovery {
         };
         match document {
             Some(document) => Ok(Some(meta_object(context.wanted()?, &document))),
-            None if parts.len() == 3 && discovery::api_group(parts[1]).is_some() => Err(ApiError::no_such_path()),
+            None if parts.len() == 3 && discovery::api_group(parts[1]).is_some() => {
+                Err(ApiError::no_such_path())
+            }
             None => Ok(None),
         }
     }
 
     fn root(&self, context: &Context, root: &str) -> Result<Response<Body>, ApiError> {
         match form(context.header("accept"))? {
-            Form::Aggregated(version, format) => {
-                Ok(aggregated(context, version, format, &discovery::aggregated(root == "api", version)))
-            }
-            Form::Plain(wanted) if root == "api" => {
-                Ok(vary(meta_object(wanted, &discovery::api_versions(&self.address))))
-            }
+            Form::Aggregated(version, format) => Ok(aggregated(
+                context,
+                version,
+                format,
+                &discovery::aggregated(root == "api", version),
+            )),
+            Form::Plain(wanted) if root == "api" => Ok(vary(meta_object(
+                wanted,
+                &discovery::api_versions(&self.address),
+            ))),
             Form::Plain(wanted) => Ok(vary(meta_object(wanted, &discovery::api_groups()))),
         }
     }
@@ -112,7 +139,12 @@ fn form(accept: &str) -> Result<Form, ApiError> {
             _ => continue,
         };
         match (range.parameter("as"), range.parameter("v")) {
-            (None, _) => return Ok(Form::Plain(Wanted { format, ..Wanted::default() })),
+            (None, _) => {
+                return Ok(Form::Plain(Wanted {
+                    format,
+                    ..Wanted::default()
+                }));
+            }
             (Some("APIGroupDiscoveryList"), Some("v2")) if format != Format::Yaml => {
                 return Ok(Form::Aggregated("v2", format));
             }
@@ -126,13 +158,25 @@ fn form(accept: &str) -> Result<Form, ApiError> {
 }
 
 fn aggregated(context: &Context, version: &str, format: Format, list: &Value) -> Response<Body> {
-    let message = schema().message(&format!("k8s.io.api.apidiscovery.{version}.APIGroupDiscoveryList"));
+    let message = schema().message(&format!(
+        "k8s.io.api.apidiscovery.{version}.APIGroupDiscoveryList"
+    ));
     let bytes = match message {
-        Some(message) => respond::encode(Wanted { format, ..Wanted::default() }, message, list),
+        Some(message) => respond::encode(
+            Wanted {
+                format,
+                ..Wanted::default()
+            },
+            message,
+            list,
+        ),
         None => respond::untyped(Wanted::default(), list),
     };
     let tag = discovery::entity_tag(&bytes);
-    let media_type = format!("{};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList", format.media_type());
+    let media_type = format!(
+        "{};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList",
+        format.media_type()
+    );
     let mut response = respond::response(200, &media_type, bytes);
     if context.header("if-none-match") == tag {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -146,7 +190,9 @@ fn aggregated(context: &Context, version: &str, format: Format, list: &Value) ->
 }
 
 fn vary(mut response: Response<Body>) -> Response<Body> {
-    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    response
+        .headers_mut()
+        .insert(VARY, HeaderValue::from_static("Accept"));
     response
 }
 
@@ -158,7 +204,21 @@ fn meta_object(wanted: Wanted, tree: &Value) -> Response<Body> {
         tree["apiVersion"] = "v1".into();
     }
     match message {
-        Some(message) => respond::response(200, wanted.format.media_type(), respond::encode(wanted, message, &tree)),
-        None => respond::response(200, JSON, respond::untyped(Wanted { format: Format::Json, ..wanted }, &tree)),
+        Some(message) => respond::response(
+            200,
+            wanted.format.media_type(),
+            respond::encode(wanted, message, &tree),
+        ),
+        None => respond::response(
+            200,
+            JSON,
+            respond::untyped(
+                Wanted {
+                    format: Format::Json,
+                    ..wanted
+                },
+                &tree,
+            ),
+        ),
     }
 }

@@ -1,4 +1,5 @@
-//! `/openapi/v2` and `/openapi/v3`: documents are built on the first request and cached in compressed form.
+//! `/openapi/v2` and `/openapi/v3`: documents are built on the first request and cached in
+//! compressed form.
 
 use crate::body::{Body, full};
 use crate::context::Context;
@@ -10,7 +11,9 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, HeaderValue, LOCATION, VARY};
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, HeaderValue, LOCATION, VARY,
+};
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -33,7 +36,11 @@ struct Document {
 
 impl OpenApi {
     /// Responds to OpenAPI paths.
-    pub async fn respond(&self, context: &Context, parts: &[&str]) -> Result<Option<Response<Body>>, ApiError> {
+    pub async fn respond(
+        &self,
+        context: &Context,
+        parts: &[&str],
+    ) -> Result<Option<Response<Body>>, ApiError> {
         match parts {
             ["openapi", "v2"] => self.version2(context).await.map(Some),
             ["openapi", "v3"] => Ok(Some(respond::plain_json(200, &v3::index()))),
@@ -45,10 +52,22 @@ impl OpenApi {
     async fn version2(&self, context: &Context) -> Result<Response<Body>, ApiError> {
         let protobuf = wants_protobuf(context, "spec.v2")?;
         let document = self.document(V2, protobuf).await?;
-        Ok(send(context, &document, if protobuf { V2_PROTOBUF } else { negotiate::JSON }))
+        Ok(send(
+            context,
+            &document,
+            if protobuf {
+                V2_PROTOBUF
+            } else {
+                negotiate::JSON
+            },
+        ))
     }
 
-    async fn version3(&self, context: &Context, path: &str) -> Result<Option<Response<Body>>, ApiError> {
+    async fn version3(
+        &self,
+        context: &Context,
+        path: &str,
+    ) -> Result<Option<Response<Body>>, ApiError> {
         if !v3::index()["paths"].get(path).is_some_and(Value::is_object) {
             return Ok(None);
         }
@@ -58,14 +77,24 @@ impl OpenApi {
         }
         let protobuf = wants_protobuf(context, "spec.v3")?;
         let document = self.document(path, protobuf).await?;
-        let mut response = send(context, &document, if protobuf { V3_PROTOBUF } else { negotiate::JSON });
+        let mut response = send(
+            context,
+            &document,
+            if protobuf {
+                V3_PROTOBUF
+            } else {
+                negotiate::JSON
+            },
+        );
         if asked.is_some() {
             // The URL contains the content's hash, so the document at this URL never changes.
             let year = jiff::Timestamp::now().as_second() + 365 * 24 * 3600;
             let expires = jiff::Timestamp::from_second(year).unwrap_or_default();
             let headers = response.headers_mut();
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
-            if let Ok(value) = HeaderValue::from_str(&expires.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()) {
+            if let Ok(value) =
+                HeaderValue::from_str(&expires.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string())
+            {
                 headers.insert(EXPIRES, value);
             }
         }
@@ -78,14 +107,22 @@ impl OpenApi {
             return Ok(document.clone());
         }
         let path = path.to_owned();
-        let built = tokio::task::spawn_blocking(move || build(&path, protobuf)).await.ok().flatten();
-        let document = Arc::new(built.ok_or_else(|| ApiError::internal("the document could not be made"))?);
+        let built = tokio::task::spawn_blocking(move || build(&path, protobuf))
+            .await
+            .ok()
+            .flatten();
+        let document =
+            Arc::new(built.ok_or_else(|| ApiError::internal("the document could not be made"))?);
         Ok(self.0.lock().entry(key).or_insert(document).clone())
     }
 }
 
 fn build(path: &str, protobuf: bool) -> Option<Document> {
-    let tree = if path == V2 { v2::document() } else { v3::document(path)? };
+    let tree = if path == V2 {
+        v2::document()
+    } else {
+        v3::document(path)?
+    };
     let bytes = match (protobuf, path) {
         (false, _) => serde_json::to_vec(&tree).ok()?,
         (true, V2) => gnostic::version2(&tree),
@@ -93,8 +130,15 @@ fn build(path: &str, protobuf: bool) -> Option<Document> {
     };
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(&bytes).ok()?;
-    let tag = if path == V2 { hash(&bytes) } else { v3::hash(path) };
-    Some(Document { compressed: encoder.finish().ok()?.into(), tag: format!("\"{tag}\"") })
+    let tag = if path == V2 {
+        hash(&bytes)
+    } else {
+        v3::hash(path)
+    };
+    Some(Document {
+        compressed: encoder.finish().ok()?.into(),
+        tag: format!("\"{tag}\""),
+    })
 }
 
 fn wants_protobuf(context: &Context, name: &str) -> Result<bool, ApiError> {
@@ -104,11 +148,23 @@ fn wants_protobuf(context: &Context, name: &str) -> Result<bool, ApiError> {
     }
     let form = |media_type: &str| match media_type {
         negotiate::JSON | "*/*" | "application/*" => Some(false),
-        other if other.starts_with("application/com.github.proto-openapi.") && other.contains(name) => Some(true),
+        other
+            if other.starts_with("application/com.github.proto-openapi.")
+                && other.contains(name) =>
+        {
+            Some(true)
+        }
         _ => None,
     };
-    let found = negotiate::ranges(accept).iter().find_map(|range| form(&range.media_type));
-    found.ok_or_else(|| ApiError::new(Reason::NotAcceptable, "only JSON and protobuf documents are served here"))
+    let found = negotiate::ranges(accept)
+        .iter()
+        .find_map(|range| form(&range.media_type));
+    found.ok_or_else(|| {
+        ApiError::new(
+            Reason::NotAcceptable,
+            "only JSON and protobuf documents are served here",
+        )
+    })
 }
 
 fn send(context: &Context, document: &Document, media_type: &str) -> Response<Body> {

@@ -31,7 +31,11 @@ pub(super) struct Rule {
 }
 
 fn strings(value: &Value, field: &str) -> Vec<String> {
-    let list = value.get(field).and_then(Value::as_array).into_iter().flatten();
+    let list = value
+        .get(field)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
     list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
@@ -40,24 +44,41 @@ fn holds(list: &[String], item: &str) -> bool {
 }
 
 fn each<T>(value: &Value, field: &str, read: impl Fn(&Value) -> T) -> Vec<T> {
-    value.get(field).and_then(Value::as_array).into_iter().flatten().map(read).collect()
+    value
+        .get(field)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .map(read)
+        .collect()
 }
 
 impl Rule {
     /// Parses the rules of a schema.
     pub(super) fn list(rules: Option<&Value>) -> Vec<Rule> {
-        rules.and_then(Value::as_array).into_iter().flatten().map(Rule::read).collect()
+        rules
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .map(Rule::read)
+            .collect()
     }
 
     fn read(rule: &Value) -> Rule {
         Rule {
-            subjects: each(rule, "subjects", Subject::read).into_iter().flatten().collect(),
+            subjects: each(rule, "subjects", Subject::read)
+                .into_iter()
+                .flatten()
+                .collect(),
             resources: each(rule, "resourceRules", |one| Resources {
                 verbs: strings(one, "verbs"),
                 groups: strings(one, "apiGroups"),
                 resources: strings(one, "resources"),
                 namespaces: strings(one, "namespaces"),
-                cluster_scope: one.get("clusterScope").and_then(Value::as_bool).unwrap_or_default(),
+                cluster_scope: one
+                    .get("clusterScope")
+                    .and_then(Value::as_bool)
+                    .unwrap_or_default(),
             }),
             paths: each(rule, "nonResourceRules", |one| Paths {
                 verbs: strings(one, "verbs"),
@@ -82,9 +103,10 @@ impl Subject {
         match subject.get("kind")?.as_str()? {
             "User" => text("/user/name").map(Subject::User),
             "Group" => text("/group/name").map(Subject::Group),
-            "ServiceAccount" => {
-                Some(Subject::Account(text("/serviceAccount/namespace")?, text("/serviceAccount/name")?))
-            }
+            "ServiceAccount" => Some(Subject::Account(
+                text("/serviceAccount/namespace")?,
+                text("/serviceAccount/name")?,
+            )),
             _ => None,
         }
     }
@@ -94,7 +116,11 @@ impl Subject {
             Subject::User(name) => name == "*" || *name == a.user.name,
             Subject::Group(name) => name == "*" || a.user.in_group(name),
             Subject::Account(namespace, name) => {
-                let account = a.user.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+                let account = a
+                    .user
+                    .name
+                    .strip_prefix("system:serviceaccount:")
+                    .and_then(|rest| rest.split_once(':'));
                 account.is_some_and(|(ns, own)| ns == namespace && (name == "*" || own == name))
             }
         }
@@ -111,7 +137,10 @@ impl Resources {
             None => name == "*" || (a.subresource.is_empty() && *name == a.resource),
             Some((own, sub)) => own == a.resource && sub == a.subresource,
         };
-        scope && holds(&self.verbs, &a.verb) && holds(&self.groups, &a.group) && self.resources.iter().any(resource)
+        scope
+            && holds(&self.verbs, &a.verb)
+            && holds(&self.groups, &a.group)
+            && self.resources.iter().any(resource)
     }
 }
 

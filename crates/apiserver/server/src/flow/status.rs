@@ -16,14 +16,32 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// Checks all schemas after each change of schemas and levels, until `stop`.
 pub async fn keep(server: Arc<Server>, stop: CancellationToken) {
     server.caches.wait_ready().await;
-    while stop.run_until_cancelled(server.flow.changed.notified()).await.is_some() {
+    while stop
+        .run_until_cancelled(server.flow.changed.notified())
+        .await
+        .is_some()
+    {
         tokio::time::sleep(SETTLE).await;
-        for schema in server.caches.cached_list(&GroupResource::new(GROUP, SCHEMAS), None) {
-            let level = schema.pointer("/spec/priorityLevelConfiguration/name").and_then(Value::as_str);
+        for schema in server
+            .caches
+            .cached_list(&GroupResource::new(GROUP, SCHEMAS), None)
+        {
+            let level = schema
+                .pointer("/spec/priorityLevelConfiguration/name")
+                .and_then(Value::as_str);
             let level = level.unwrap_or_default();
-            let found = server.caches.cached(&GroupResource::new(GROUP, LEVELS), "", level).is_some();
+            let found = server
+                .caches
+                .cached(&GroupResource::new(GROUP, LEVELS), "", level)
+                .is_some();
             if said(&schema) != Some(!found) {
-                write(&server, &server.flow, schema.name(), &condition(level, found)).await;
+                write(
+                    &server,
+                    &server.flow,
+                    schema.name(),
+                    &condition(level, found),
+                )
+                .await;
             }
         }
     }
@@ -32,7 +50,9 @@ pub async fn keep(server: Arc<Server>, stop: CancellationToken) {
 /// Returns the status of the condition `Dangling`.
 fn said(schema: &Value) -> Option<bool> {
     let conditions = schema.pointer("/status/conditions")?.as_array()?;
-    let dangling = conditions.iter().find(|c| c.get("type").and_then(Value::as_str) == Some("Dangling"))?;
+    let dangling = conditions
+        .iter()
+        .find(|c| c.get("type").and_then(Value::as_str) == Some("Dangling"))?;
     Some(dangling.get("status").and_then(Value::as_str) == Some("True"))
 }
 
@@ -41,23 +61,37 @@ fn condition(level: &str, found: bool) -> Value {
         true => ("False", "Found", "it exists"),
         false => ("True", "NotFound", "there is no such object"),
     };
-    let message =
-        format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?} and {what}");
+    let message = format!(
+        "This FlowSchema references the PriorityLevelConfiguration object named {level:?} and {what}"
+    );
     json!({"type": "Dangling", "status": status, "reason": reason, "lastTransitionTime": time::now(), "message": message})
 }
 
 async fn write(server: &Server, flow: &FlowControl, name: &str, condition: &Value) {
-    let Some(row) = api_kinds::find(GROUP, "v1", SCHEMAS) else { return };
+    let Some(row) = api_kinds::find(GROUP, "v1", SCHEMAS) else {
+        return;
+    };
     let change = |old: &Value| {
         let mut new = old.clone();
-        let others = old.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
-        let mut all: Vec<Value> = others.filter(|c| c.get("type") != condition.get("type")).cloned().collect();
+        let others = old
+            .pointer("/status/conditions")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
+        let mut all: Vec<Value> = others
+            .filter(|c| c.get("type") != condition.get("type"))
+            .cloned()
+            .collect();
         all.push(condition.clone());
         new["status"] = json!({"conditions": all});
         Ok(new)
     };
     let mut write = Write::internal(row, "", name);
-    let update = Update { change: &change, replaces: false, mode: Mode::Raw };
+    let update = Update {
+        change: &change,
+        replaces: false,
+        mode: Mode::Raw,
+    };
     match server.registry.update(&mut write, &update).await {
         Err(error) if error.reason != api_meta::Reason::NotFound => {
             tracing::warn!(%error, name, "the status of a flow schema can't be written; trying again");

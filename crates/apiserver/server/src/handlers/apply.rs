@@ -25,8 +25,8 @@ pub fn is_apply(context: &Context) -> bool {
     media_type(context.header("content-type")) == MEDIA_TYPE
 }
 
-/// Applies an object. If it does not exist, creates it; the user then needs the permission to create in addition to
-/// patch.
+/// Applies an object. If it does not exist, creates it; the user then needs the permission to
+/// create in addition to patch.
 pub async fn apply(
     server: &Server,
     context: &Context,
@@ -36,8 +36,17 @@ pub async fn apply(
     let mut write = options::write(context, row, "PatchOptions")?;
     if context.query.text("fieldManager").is_empty() {
         let message = "Required value: is required for apply patch".to_owned();
-        let cause = Cause { reason: "FieldValueRequired".into(), message, field: "fieldManager".into() };
-        return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+        let cause = Cause {
+            reason: "FieldValueRequired".into(),
+            message,
+            field: "fieldManager".into(),
+        };
+        return Err(ApiError::invalid(
+            "meta.k8s.io",
+            "PatchOptions",
+            "",
+            vec![cause],
+        ));
     }
     write.applies = true;
     let force = context.query.flag("force");
@@ -49,12 +58,21 @@ pub async fn apply(
         }
         changed => (200, changed?),
     };
-    Ok(respond::warn(respond::object(context, code, Some(row), row.message, &object)?, &write.warnings))
+    Ok(respond::warn(
+        respond::object(context, code, Some(row), row.message, &object)?,
+        &write.warnings,
+    ))
 }
 
-fn read(context: &Context, row: &'static Resource, write: &Write, body: &[u8]) -> Result<Value, ApiError> {
+fn read(
+    context: &Context,
+    row: &'static Resource,
+    write: &Write,
+    body: &[u8],
+) -> Result<Value, ApiError> {
     let strictness = decode::strictness(context, "PatchOptions")?;
-    let malformed = |e: api_codec::DecodeError| ApiError::bad_request(format!("error decoding YAML: {e}"));
+    let malformed =
+        |e: api_codec::DecodeError| ApiError::bad_request(format!("error decoding YAML: {e}"));
     let (tree, duplicates) = yaml::parse(body).map_err(malformed)?;
     let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
     if text("kind") != row.kind || text("apiVersion") != row.api_version() {
@@ -64,18 +82,26 @@ fn read(context: &Context, row: &'static Resource, write: &Write, body: &[u8]) -
         )));
     }
     if !tree.name().is_empty() && tree.name() != write.name {
-        let text =
-            format!("the name of the object ({}) does not match the name on the URL ({})", tree.name(), write.name);
+        let text = format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            tree.name(),
+            write.name
+        );
         return Err(ApiError::bad_request(text));
     }
-    if tree.metadata().is_some_and(|m| m.get("managedFields").is_some_and(|f| !f.is_null())) {
+    if tree
+        .metadata()
+        .is_some_and(|m| m.get("managedFields").is_some_and(|f| !f.is_null()))
+    {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     if strictness == Strictness::Strict && !duplicates.is_empty() {
         return Err(ApiError::bad_request(decode::strict_text(&duplicates)));
     }
-    // The intent stays as sent: the canonical form would add fields that the manager does not apply.
-    let (_, problems) = json::check(row.message, tree.clone()).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    // The intent stays as sent: the canonical form would add fields that the manager does not
+    // apply.
+    let (_, problems) =
+        json::check(row.message, tree.clone()).map_err(|e| ApiError::bad_request(e.to_string()))?;
     match problems.first() {
         None => Ok(without_nulls(tree)),
         Some(problem) => Err(undeclared(row, &tree, &problem.to_string())),
@@ -94,9 +120,12 @@ fn undeclared(row: &Resource, intent: &Value, problem: &str) -> ApiError {
 
 fn without_nulls(value: Value) -> Value {
     match value {
-        Value::Object(map) => {
-            Value::Object(map.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, without_nulls(v))).collect())
-        }
+        Value::Object(map) => Value::Object(
+            map.into_iter()
+                .filter(|(_, v)| !v.is_null())
+                .map(|(k, v)| (k, without_nulls(v)))
+                .collect(),
+        ),
         Value::Array(list) => Value::Array(list.into_iter().map(without_nulls).collect()),
         other => other,
     }
@@ -111,24 +140,45 @@ async fn change(
 ) -> Result<Value, ApiError> {
     let writer = write.clone();
     let change = move |old: &Value| {
-        let applied =
-            writer.as_writer(|writer| apiserver_fields::apply(writer, Some(old), intent, force)).map_err(conflict)?;
-        let (object, _) = json::check(row.message, applied.object).map_err(|e| ApiError::bad_request(e.to_string()))?;
+        let applied = writer
+            .as_writer(|writer| apiserver_fields::apply(writer, Some(old), intent, force))
+            .map_err(conflict)?;
+        let (object, _) = json::check(row.message, applied.object)
+            .map_err(|e| ApiError::bad_request(e.to_string()))?;
         Ok(object)
     };
-    server.registry.update(write, &Update { change: &change, replaces: false, mode: Mode::Full }).await
+    server
+        .registry
+        .update(
+            write,
+            &Update {
+                change: &change,
+                replaces: false,
+                mode: Mode::Full,
+            },
+        )
+        .await
 }
 
-async fn create(server: &Server, write: &mut Write, intent: &Value, force: bool) -> Result<Value, ApiError> {
+async fn create(
+    server: &Server,
+    write: &mut Write,
+    intent: &Value,
+    force: bool,
+) -> Result<Value, ApiError> {
     if !intent.uid().is_empty() {
-        return Err(write.conflict("uid mismatch: the provided object specified uid, and no existing object was found"));
+        return Err(write.conflict(
+            "uid mismatch: the provided object specified uid, and no existing object was found",
+        ));
     }
     let mut intent = intent.clone();
     let name = write.name.clone();
     intent.set_meta_str("name", &name);
-    let applied = write.as_writer(|writer| apiserver_fields::apply(writer, None, &intent, force)).map_err(conflict)?;
-    let (object, _) =
-        json::check(write.row.message, applied.object).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    let applied = write
+        .as_writer(|writer| apiserver_fields::apply(writer, None, &intent, force))
+        .map_err(conflict)?;
+    let (object, _) = json::check(write.row.message, applied.object)
+        .map_err(|e| ApiError::bad_request(e.to_string()))?;
     write.name.clear();
     server.registry.create(write, object).await
 }
@@ -144,8 +194,14 @@ fn conflict(error: ApplyError) -> ApiError {
         let mut managers: Vec<&String> = conflicts.iter().map(|(who, _)| who).collect();
         managers.dedup();
         for who in managers {
-            let fields = conflicts.iter().filter(|(w, _)| w == who).map(|(_, field)| format!("\n- {field}"));
-            text.push_str(&format!("conflicts with {who}:{}", fields.collect::<String>()));
+            let fields = conflicts
+                .iter()
+                .filter(|(w, _)| w == who)
+                .map(|(_, field)| format!("\n- {field}"));
+            text.push_str(&format!(
+                "conflicts with {who}:{}",
+                fields.collect::<String>()
+            ));
         }
     }
     let cause = |(who, field): &(String, String)| Cause {
@@ -153,6 +209,9 @@ fn conflict(error: ApplyError) -> ApiError {
         message: format!("conflict with {who}"),
         field: field.clone(),
     };
-    let details = Details { causes: conflicts.iter().map(cause).collect(), ..Details::default() };
+    let details = Details {
+        causes: conflicts.iter().map(cause).collect(),
+        ..Details::default()
+    };
     ApiError::new(Reason::Conflict, text).with_details(details)
 }

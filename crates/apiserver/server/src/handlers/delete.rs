@@ -50,7 +50,13 @@ pub async fn delete(
         true => respond::status(context.wanted()?, &success(row, &deleted)),
         false => {
             let accepted = !deleted.gone && options.cascades_explicitly;
-            respond::object(context, if accepted { 202 } else { 200 }, Some(row), row.message, &deleted.object)?
+            respond::object(
+                context,
+                if accepted { 202 } else { 200 },
+                Some(row),
+                row.message,
+                &deleted.object,
+            )?
         }
     };
     Ok(respond::warn(response, &write.warnings))
@@ -77,14 +83,24 @@ pub async fn delete_collection(
     let write = options::write(context, row, "DeleteOptions")?;
     let options = read_options(context, &body)?;
     let query = options::list_query(context, row)?;
-    let done = server.registry.delete_collection(&write, &query, &options).await?;
-    let meta = ListMeta { resource_version: done.revision.to_string(), ..ListMeta::default() };
+    let done = server
+        .registry
+        .delete_collection(&write, &query, &options)
+        .await?;
+    let meta = ListMeta {
+        resource_version: done.revision.to_string(),
+        ..ListMeta::default()
+    };
     respond::trees(context, row, &done.objects, &meta)
 }
 
 /// Reads the options from the body, or from the query if there is no body.
 fn read_options(context: &Context, body: &[u8]) -> Result<DeleteOptions, ApiError> {
-    let mut raw = if body.is_empty() { from_query(context)? } else { from_body(context, body)? };
+    let mut raw = if body.is_empty() {
+        from_query(context)?
+    } else {
+        from_body(context, body)?
+    };
     if context.query.dry_run("DeleteOptions")? {
         raw["dryRun"] = json!(["All"]);
     }
@@ -92,7 +108,9 @@ fn read_options(context: &Context, body: &[u8]) -> Result<DeleteOptions, ApiErro
 }
 
 fn from_body(context: &Context, body: &[u8]) -> Result<Value, ApiError> {
-    let message = schema().message(OPTIONS).ok_or_else(|| ApiError::internal("the schema has no DeleteOptions"))?;
+    let message = schema()
+        .message(OPTIONS)
+        .ok_or_else(|| ApiError::internal("the schema has no DeleteOptions"))?;
     decode::options(context, "DeleteOptions", message, body)
 }
 

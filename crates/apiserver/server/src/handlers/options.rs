@@ -11,15 +11,20 @@ use serde_json::{Value, json};
 
 /// Parses scope and selectors of a list, watch or deletecollection.
 pub fn selection(context: &Context, row: &Resource) -> Result<Selection, ApiError> {
-    let labels =
-        Selector::parse(context.query.text("labelSelector")).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    let labels = Selector::parse(context.query.text("labelSelector"))
+        .map_err(|e| ApiError::bad_request(e.to_string()))?;
     let text = context.query.text("fieldSelector");
     let fields = FieldSelector::parse(text).map_err(|e| ApiError::bad_request(e.to_string()))?;
     let fields = known_fields(row, fields)?;
     let is_namespace = row.group.is_empty() && row.plural == "namespaces";
     let namespace = Some(context.info.namespace.clone()).filter(|n| !n.is_empty() && !is_namespace);
     let name = Some(context.info.name.clone()).filter(|n| !n.is_empty());
-    Ok(Selection { namespace, name, labels, fields })
+    Ok(Selection {
+        namespace,
+        name,
+        labels,
+        fields,
+    })
 }
 
 /// Rejects fields that the kind can't be selected by, and translates field names of other versions.
@@ -77,8 +82,15 @@ pub fn write(context: &Context, row: &'static Resource, options: &str) -> Result
     let dry_run = context.query.dry_run(options)?;
     let manager = context.query.text("fieldManager");
     if manager.len() > 128 {
-        let message = format!("Too long: may not be more than 128 bytes, got {}", manager.len());
-        let cause = api_meta::Cause { reason: "FieldValueTooLong".into(), message, field: "fieldManager".into() };
+        let message = format!(
+            "Too long: may not be more than 128 bytes, got {}",
+            manager.len()
+        );
+        let cause = api_meta::Cause {
+            reason: "FieldValueTooLong".into(),
+            message,
+            field: "fieldManager".into(),
+        };
         return Err(ApiError::invalid("meta.k8s.io", options, "", vec![cause]));
     }
     let cluster = !row.namespaced;
@@ -86,7 +98,11 @@ pub fn write(context: &Context, row: &'static Resource, options: &str) -> Result
         user: context.user.clone(),
         row,
         subresource: info.subresource.clone(),
-        namespace: if cluster { String::new() } else { info.namespace.clone() },
+        namespace: if cluster {
+            String::new()
+        } else {
+            info.namespace.clone()
+        },
         name: info.name.clone(),
         dry_run,
         manager: context.manager(),

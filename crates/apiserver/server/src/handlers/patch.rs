@@ -44,23 +44,43 @@ impl Patch {
             JSON_PATCH => Kind::Json(body),
             MERGE_PATCH => Kind::Merge(tree(&body)?),
             STRATEGIC_PATCH => Kind::Strategic(tree(&body)?),
-            APPLY => return Err(unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH])),
-            _ => return Err(unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY])),
+            APPLY => {
+                return Err(unsupported_media_type(&[
+                    JSON_PATCH,
+                    MERGE_PATCH,
+                    STRATEGIC_PATCH,
+                ]));
+            }
+            _ => {
+                return Err(unsupported_media_type(&[
+                    JSON_PATCH,
+                    MERGE_PATCH,
+                    STRATEGIC_PATCH,
+                    APPLY,
+                ]));
+            }
         };
         let strictness = decode::strictness(context, "PatchOptions")?;
-        Ok(Patch { kind, strictness, problems: Mutex::default() })
+        Ok(Patch {
+            kind,
+            strictness,
+            problems: Mutex::default(),
+        })
     }
 
     /// Returns the patched object.
     pub fn apply(&self, message: &'static Message, old: &Value) -> Result<Value, ApiError> {
         let patched = match &self.kind {
-            Kind::Json(bytes) => json_patch(json::explicit(message, old), bytes).map_err(|e| refused(old, &e))?,
+            Kind::Json(bytes) => {
+                json_patch(json::explicit(message, old), bytes).map_err(|e| refused(old, &e))?
+            }
             Kind::Merge(patch) => merge_patch(old.clone(), patch),
             Kind::Strategic(patch) => {
                 strategic_merge(message, old.clone(), patch).map_err(|e| strategic_refused(&e))?
             }
         };
-        let (mut patched, problems) = json::check(message, patched).map_err(|e| does_not_fit(old, &e))?;
+        let (mut patched, problems) =
+            json::check(message, patched).map_err(|e| does_not_fit(old, &e))?;
         if self.strictness == Strictness::Strict && !problems.is_empty() {
             return Err(invalid(old, strict_text(&problems)));
         }
@@ -78,7 +98,11 @@ impl Patch {
         if self.strictness == Strictness::Ignore {
             Vec::new()
         } else {
-            self.problems.lock().iter().map(ToString::to_string).collect()
+            self.problems
+                .lock()
+                .iter()
+                .map(ToString::to_string)
+                .collect()
         }
     }
 }
@@ -96,22 +120,48 @@ pub async fn patch(
     }
     if context.query.first("force").is_some() {
         let message = "Forbidden: may not be specified for non-apply patch".to_owned();
-        let cause = Cause { reason: "FieldValueForbidden".into(), message, field: "force".into() };
-        return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+        let cause = Cause {
+            reason: "FieldValueForbidden".into(),
+            message,
+            field: "force".into(),
+        };
+        return Err(ApiError::invalid(
+            "meta.k8s.io",
+            "PatchOptions",
+            "",
+            vec![cause],
+        ));
     }
     let mut write = options::write(context, row, "PatchOptions")?;
     let patch = Patch::read(context, body)?;
     let change = |old: &Value| patch.apply(row.message, old);
-    let patched =
-        server.registry.update(&mut write, &Update { change: &change, replaces: false, mode: Mode::Full }).await?;
+    let patched = server
+        .registry
+        .update(
+            &mut write,
+            &Update {
+                change: &change,
+                replaces: false,
+                mode: Mode::Full,
+            },
+        )
+        .await?;
     let mut warnings = patch.warnings();
     warnings.append(&mut write.warnings);
-    Ok(respond::warn(respond::object(context, 200, Some(row), row.message, &patched)?, &warnings))
+    Ok(respond::warn(
+        respond::object(context, 200, Some(row), row.message, &patched)?,
+        &warnings,
+    ))
 }
 
 fn tree(body: &[u8]) -> Result<Value, ApiError> {
-    let tree = json::parse(body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
-    if tree.is_object() { Ok(tree) } else { Err(ApiError::bad_request("the patch is not a JSON object")) }
+    let tree = json::parse(body)
+        .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
+    if tree.is_object() {
+        Ok(tree)
+    } else {
+        Err(ApiError::bad_request("the patch is not a JSON object"))
+    }
 }
 
 fn refused(old: &Value, error: &PatchError) -> ApiError {
@@ -122,7 +172,10 @@ fn refused(old: &Value, error: &PatchError) -> ApiError {
             Reason::Invalid,
             format!("the server rejected our request due to an error in our request: {why}"),
         )
-        .with_details(api_meta::Details { name: old.name().to_owned(), ..Default::default() }),
+        .with_details(api_meta::Details {
+            name: old.name().to_owned(),
+            ..Default::default()
+        }),
     }
 }
 
@@ -130,7 +183,9 @@ fn strategic_refused(error: &PatchError) -> ApiError {
     match error {
         PatchError::Malformed(why) => ApiError::bad_request(why.clone()),
         PatchError::TooLarge(why) => ApiError::new(Reason::RequestEntityTooLarge, why.clone()),
-        PatchError::Inapplicable(why) | PatchError::Directive(why) => ApiError::new(Reason::Unknown(500), why.clone()),
+        PatchError::Inapplicable(why) | PatchError::Directive(why) => {
+            ApiError::new(Reason::Unknown(500), why.clone())
+        }
     }
 }
 
@@ -142,7 +197,10 @@ fn does_not_fit(old: &Value, error: &DecodeError) -> ApiError {
 }
 
 fn invalid(old: &Value, why: String) -> ApiError {
-    let cause =
-        Cause { reason: "FieldValueInvalid".into(), message: format!("Invalid value: {why}"), field: "patch".into() };
+    let cause = Cause {
+        reason: "FieldValueInvalid".into(),
+        message: format!("Invalid value: {why}"),
+        field: "patch".into(),
+    };
     ApiError::invalid("", "", old.name(), vec![cause])
 }

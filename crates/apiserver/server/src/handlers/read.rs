@@ -11,18 +11,36 @@ use api_meta::ApiError;
 use http::Response;
 
 /// Handles GET of an object.
-pub async fn get(server: &Server, context: &Context, row: &'static Resource) -> Result<Response<Body>, ApiError> {
+pub async fn get(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+) -> Result<Response<Body>, ApiError> {
     context.wanted_of_one(row.kind)?;
-    let namespace = if row.namespaced { context.info.namespace.as_str() } else { "" };
+    let namespace = if row.namespaced {
+        context.info.namespace.as_str()
+    } else {
+        ""
+    };
     let version = context.query.text("resourceVersion");
-    let entry = server.registry.get(row, namespace, &context.info.name, version).await?;
+    let entry = server
+        .registry
+        .get(row, namespace, &context.info.name, version)
+        .await?;
     respond::entry(context, row, &entry)
 }
 
 /// Handles GET of a collection.
-pub async fn list(server: &Server, context: &Context, row: &'static Resource) -> Result<Response<Body>, ApiError> {
+pub async fn list(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+) -> Result<Response<Body>, ApiError> {
     context.wanted_of_list(row.list_kind)?;
     watch_rules::check_list(context)?;
-    let result = server.registry.list(row, &list_query(context, row)?).await?;
+    let result = server
+        .registry
+        .list(row, &list_query(context, row)?)
+        .await?;
     respond::list(context, row, &result.entries, &list_meta(&result))
 }

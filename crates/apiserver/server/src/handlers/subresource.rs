@@ -22,8 +22,14 @@ pub async fn respond(
     row: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let Some(subresource) = row.subresource(&context.info.subresource) else { return Err(ApiError::no_such_path()) };
-    if !subresource.verbs.iter().any(|verb| *verb == context.info.verb) {
+    let Some(subresource) = row.subresource(&context.info.subresource) else {
+        return Err(ApiError::no_such_path());
+    };
+    if !subresource
+        .verbs
+        .iter()
+        .any(|verb| *verb == context.info.verb)
+    {
         return Err(method_not_allowed());
     }
     match (subresource.name, context.info.verb.as_str()) {
@@ -40,10 +46,19 @@ pub async fn respond(
 }
 
 /// Decodes the body of a subresource with a kind of its own.
-fn read_body(context: &Context, subresource: &Subresource, body: &[u8], write: &mut Write) -> Result<Value, ApiError> {
+fn read_body(
+    context: &Context,
+    subresource: &Subresource,
+    body: &[u8],
+    write: &mut Write,
+) -> Result<Value, ApiError> {
     let strictness = decode::strictness(context, "CreateOptions")?;
     let api_version = group_version(subresource);
-    let expected = Expected { api_version: &api_version, kind: subresource.kind, message: message(subresource)? };
+    let expected = Expected {
+        api_version: &api_version,
+        kind: subresource.kind,
+        message: message(subresource)?,
+    };
     decode::object(context, expected, body, strictness, &mut write.warnings)
 }
 
@@ -53,7 +68,11 @@ fn message(subresource: &Subresource) -> Result<&'static Message, ApiError> {
 
 fn group_version(subresource: &Subresource) -> String {
     let Subresource { group, version, .. } = subresource;
-    if group.is_empty() { (*version).to_owned() } else { format!("{group}/{version}") }
+    if group.is_empty() {
+        (*version).to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
 }
 
 async fn scale(
@@ -66,20 +85,32 @@ async fn scale(
     let message = message(subresource)?;
     if context.info.verb == "get" {
         let version = context.query.text("resourceVersion");
-        let entry = server.registry.get(row, &context.info.namespace, &context.info.name, version).await?;
+        let entry = server
+            .registry
+            .get(row, &context.info.namespace, &context.info.name, version)
+            .await?;
         return respond::object(context, 200, None, message, &scale_of(&entry.tree_as(row)?));
     }
     let mut write = options::write(context, row, "UpdateOptions")?;
     let scale = if context.info.verb == "patch" {
         let patch = Patch::read(context, body)?;
         let change = |old: &Value| patch.apply(message, old);
-        server.registry.update_scale(&mut write, &change, false).await?
+        server
+            .registry
+            .update_scale(&mut write, &change, false)
+            .await?
     } else {
         let body = read_body(context, subresource, &body, &mut write)?;
         let change = move |_: &Value| Ok(body.clone());
-        server.registry.update_scale(&mut write, &change, true).await?
+        server
+            .registry
+            .update_scale(&mut write, &change, true)
+            .await?
     };
-    Ok(respond::warn(respond::object(context, 200, None, message, &scale)?, &write.warnings))
+    Ok(respond::warn(
+        respond::object(context, 200, None, message, &scale)?,
+        &write.warnings,
+    ))
 }
 
 async fn bind(
@@ -109,7 +140,10 @@ async fn evict(
 }
 
 fn created(context: &Context) -> Result<Response<Body>, ApiError> {
-    let status = Status { code: 201, ..Status::success(None) };
+    let status = Status {
+        code: 201,
+        ..Status::success(None)
+    };
     Ok(respond::status(context.wanted()?, &status))
 }
 
@@ -133,9 +167,16 @@ async fn finalize(
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     let mut write = options::write(context, row, "UpdateOptions")?;
-    let expected = Expected { api_version: &row.api_version(), kind: row.kind, message: row.message };
+    let expected = Expected {
+        api_version: &row.api_version(),
+        kind: row.kind,
+        message: row.message,
+    };
     let strictness = decode::strictness(context, "UpdateOptions")?;
     let namespace = decode::object(context, expected, &body, strictness, &mut write.warnings)?;
-    let updated = server.registry.finalize_namespace(&mut write, &namespace).await?;
+    let updated = server
+        .registry
+        .finalize_namespace(&mut write, &namespace)
+        .await?;
     respond::object(context, 200, Some(row), row.message, &updated)
 }

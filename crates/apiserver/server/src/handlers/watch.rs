@@ -15,7 +15,8 @@ use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use std::sync::Arc;
 
-/// The start of a watch: a subscription, or the compacted revision that was requested and the oldest available one.
+/// The start of a watch: a subscription, or the compacted revision that was requested and the
+/// oldest available one.
 enum Start {
     Subscribed(Subscription),
     TooOld { asked: i64, oldest: i64 },
@@ -33,10 +34,15 @@ pub async fn watch(
     }
     let options = watch_rules::read(context)?;
     let selection = options::selection(context, row)?;
-    let cache = server.caches.of(row.group, row.plural).ok_or_else(ApiError::no_such_path)?;
+    let cache = server
+        .caches
+        .of(row.group, row.plural)
+        .ok_or_else(ApiError::no_such_path)?;
     let frames = Frames::new(context, row, wanted);
     let body = match start(server, cache, selection, &options).await? {
-        Start::Subscribed(subscription) => Stream::spawn(server.clone(), subscription, frames, options),
+        Start::Subscribed(subscription) => {
+            Stream::spawn(server.clone(), subscription, frames, options)
+        }
         Start::TooOld { asked, oldest } => {
             let error = ApiError::expired(format!("too old resource version: {asked} ({oldest})"));
             crate::body::full(frames.error(&error))
@@ -58,11 +64,13 @@ async fn start(
     options: &WatchOptions,
 ) -> Result<Start, ApiError> {
     let version = options.resource_version.as_str();
-    let from_present =
-        options.initial_events == Some(true) || (matches!(version, "" | "0") && options.initial_events.is_none());
+    let from_present = options.initial_events == Some(true)
+        || (matches!(version, "" | "0") && options.initial_events.is_none());
     if from_present {
         let revision = server.registry.reach(version).await?;
-        return Ok(Start::Subscribed(cache.subscribe_from_now(selection, revision)));
+        return Ok(Start::Subscribed(
+            cache.subscribe_from_now(selection, revision),
+        ));
     }
     let after = match version {
         "" | "0" => server.registry.reach("").await?,
@@ -73,6 +81,9 @@ async fn start(
     };
     Ok(match cache.subscribe_after(selection, after) {
         Ok(subscription) => Start::Subscribed(subscription),
-        Err(oldest) => Start::TooOld { asked: after, oldest },
+        Err(oldest) => Start::TooOld {
+            asked: after,
+            oldest,
+        },
     })
 }

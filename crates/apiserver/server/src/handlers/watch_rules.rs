@@ -21,7 +21,11 @@ pub struct WatchOptions {
 
 /// Parses and validates a watch's options.
 pub fn read(context: &Context) -> Result<WatchOptions, ApiError> {
-    let timeout = context.query.number("timeoutSeconds")?.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
+    let timeout = context
+        .query
+        .number("timeoutSeconds")?
+        .and_then(|n| u64::try_from(n).ok())
+        .filter(|n| *n > 0);
     let initial_events = context.query.switch("sendInitialEvents");
     check(context.query.text("resourceVersionMatch"), initial_events)?;
     let resource_version = context.query.text("resourceVersion").to_owned();
@@ -31,7 +35,8 @@ pub fn read(context: &Context) -> Result<WatchOptions, ApiError> {
         );
         return Err(ApiError::new(Reason::Unknown(500), text));
     }
-    // Between 30 and 60 minutes, at random, so that clients which connected together do not reconnect together.
+    // Between 30 and 60 minutes, at random, so that clients which connected together do not
+    // reconnect together.
     let default = || 1800 + u64::from(rand::random::<u16>()) % 1800;
     Ok(WatchOptions {
         resource_version,
@@ -46,7 +51,11 @@ pub fn check_list(context: &Context) -> Result<(), ApiError> {
     if context.query.switch("sendInitialEvents").is_none() {
         return Ok(());
     }
-    let cause = cause("sendInitialEvents", "FieldValueForbidden", "Forbidden: sendInitialEvents is forbidden for list");
+    let cause = cause(
+        "sendInitialEvents",
+        "FieldValueForbidden",
+        "Forbidden: sendInitialEvents is forbidden for list",
+    );
     Err(ApiError::invalid("meta.k8s.io", OPTIONS, "", vec![cause]))
 }
 
@@ -63,7 +72,8 @@ fn check(version_match: &str, initial_events: Option<bool>) -> Result<(), ApiErr
             let why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
             causes.push(cause(field, "FieldValueForbidden", why));
             if !other.is_empty() {
-                let why = format!("Unsupported value: {other:?}: supported values: \"NotOlderThan\"");
+                let why =
+                    format!("Unsupported value: {other:?}: supported values: \"NotOlderThan\"");
                 causes.push(cause(field, "FieldValueNotSupported", &why));
             }
         }
@@ -72,7 +82,11 @@ fn check(version_match: &str, initial_events: Option<bool>) -> Result<(), ApiErr
 }
 
 fn cause(field: &str, reason: &str, message: &str) -> Cause {
-    Cause { reason: reason.into(), message: message.into(), field: field.into() }
+    Cause {
+        reason: reason.into(),
+        message: message.into(),
+        field: field.into(),
+    }
 }
 
 #[cfg(test)]
@@ -83,13 +97,24 @@ mod tests {
     #[test]
     fn combinations() {
         let reasons = |version_match: &str, initial: Option<bool>| -> Vec<String> {
-            let Err(error) = check(version_match, initial) else { return Vec::new() };
-            error.details.unwrap().causes.into_iter().map(|c| c.reason).collect()
+            let Err(error) = check(version_match, initial) else {
+                return Vec::new();
+            };
+            error
+                .details
+                .unwrap()
+                .causes
+                .into_iter()
+                .map(|c| c.reason)
+                .collect()
         };
         assert!(reasons("", None).is_empty());
         assert!(reasons("NotOlderThan", Some(true)).is_empty());
         assert_eq!(reasons("NotOlderThan", None), ["FieldValueForbidden"]);
         assert_eq!(reasons("", Some(true)), ["FieldValueForbidden"]);
-        assert_eq!(reasons("Exact", Some(true)), ["FieldValueForbidden", "FieldValueNotSupported"]);
+        assert_eq!(
+            reasons("Exact", Some(true)),
+            ["FieldValueForbidden", "FieldValueNotSupported"]
+        );
     }
 }

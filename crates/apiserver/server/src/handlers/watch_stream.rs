@@ -1,8 +1,8 @@
 //! The stream of a watch: backlog, changes, bookmarks, end.
 //!
-//! Invariant: a bookmark's revision is never ahead of a change that is still to be sent. The revision is read first,
-//! then queued changes are sent, then the bookmark: the watch cache delivers changes to watchers before its revision
-//! moves.
+//! Invariant: a bookmark's revision is never ahead of a change that is still to be sent. The
+//! revision is read first, then queued changes are sent, then the bookmark: the watch cache
+//! delivers changes to watchers before its revision moves.
 
 use super::watch_rules::WatchOptions;
 use crate::body::{Body, BodyError};
@@ -45,7 +45,12 @@ impl Frames {
     /// Creates an encoder for a client.
     pub fn new(context: &Context, row: &'static Resource, wanted: Wanted) -> Self {
         let include = context.query.text("includeObject").to_owned();
-        Frames { row, wanted, include, columns_sent: false.into() }
+        Frames {
+            row,
+            wanted,
+            include,
+            columns_sent: false.into(),
+        }
     }
 
     fn event(&self, delivery: &Delivery) -> Result<Bytes, ApiError> {
@@ -58,7 +63,11 @@ impl Frames {
 
     fn plain(&self, name: &str, entry: &Entry) -> Result<Bytes, ApiError> {
         if self.wanted.format == Format::Protobuf {
-            let object = envelope::wrap(&self.row.api_version(), self.row.kind, &entry.proto(self.row)?);
+            let object = envelope::wrap(
+                &self.row.api_version(),
+                self.row.kind,
+                &entry.proto(self.row)?,
+            );
             return Ok(watch::proto_frame(name, &object).into());
         }
         Ok(watch::json_frame(name, &entry.json(self.row)?).into())
@@ -66,24 +75,34 @@ impl Frames {
 
     fn shaped(&self, name: &str, tree: &Value) -> Bytes {
         if self.wanted.transform == Transform::Table {
-            let first = !self.columns_sent.swap(true, std::sync::atomic::Ordering::Relaxed);
-            let meta =
-                ListMeta { resource_version: api_meta::Meta::resource_version(tree).into(), ..ListMeta::default() };
-            let table = transform::table(&self.include, self.row, std::iter::once(tree), &meta, first);
+            let first = !self
+                .columns_sent
+                .swap(true, std::sync::atomic::Ordering::Relaxed);
+            let meta = ListMeta {
+                resource_version: api_meta::Meta::resource_version(tree).into(),
+                ..ListMeta::default()
+            };
+            let table =
+                transform::table(&self.include, self.row, std::iter::once(tree), &meta, first);
             return json_frame(name, &table.unwrap_or_default());
         }
-        self.tree(name, &transform::encode_partial(compact(self.wanted), &transform::partial(tree)))
+        self.tree(
+            name,
+            &transform::encode_partial(compact(self.wanted), &transform::partial(tree)),
+        )
     }
 
     fn bookmark(&self, revision: i64, initial_end: bool) -> Bytes {
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut metadata =
+            json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
         if initial_end {
             metadata["annotations"] = json!({INITIAL_END: "true"});
         }
         let object = json!({"kind": self.row.kind, "apiVersion": self.row.api_version(), "metadata": metadata});
         match (self.wanted.transform, self.wanted.format) {
             (Transform::None, Format::Protobuf) => {
-                watch::proto_frame("BOOKMARK", &proto::encode_object(self.row.message, &object)).into()
+                watch::proto_frame("BOOKMARK", &proto::encode_object(self.row.message, &object))
+                    .into()
             }
             (Transform::None, _) => json_frame("BOOKMARK", &object),
             _ => self.shaped("BOOKMARK", &object),
@@ -110,7 +129,10 @@ impl Frames {
 }
 
 fn compact(wanted: Wanted) -> Wanted {
-    Wanted { pretty: false, ..wanted }
+    Wanted {
+        pretty: false,
+        ..wanted
+    }
 }
 
 fn json_frame(name: &str, object: &Value) -> Bytes {
@@ -132,13 +154,26 @@ struct Ended;
 
 impl Stream {
     /// Starts a watch; returns the response body with its events.
-    pub fn spawn(server: Arc<Server>, subscription: Subscription, frames: Frames, options: WatchOptions) -> Body {
+    pub fn spawn(
+        server: Arc<Server>,
+        subscription: Subscription,
+        frames: Frames,
+        options: WatchOptions,
+    ) -> Body {
         let (out, receiver) = mpsc::channel(32);
-        let stream = Stream { server, frames, options, out, sent: subscription.revision };
+        let stream = Stream {
+            server,
+            frames,
+            options,
+            out,
+            sent: subscription.revision,
+        };
         let tasks = stream.server.tasks.clone();
         tasks.spawn_isolated("watch", stream.run(subscription));
-        StreamBody::new(ReceiverStream::new(receiver).map(|bytes| Ok::<_, BodyError>(Frame::data(bytes))))
-            .boxed_unsync()
+        StreamBody::new(
+            ReceiverStream::new(receiver).map(|bytes| Ok::<_, BodyError>(Frame::data(bytes))),
+        )
+        .boxed_unsync()
     }
 
     async fn run(mut self, subscription: Subscription) {
@@ -181,7 +216,11 @@ impl Stream {
     fn following_bookmark(&self, ends: Instant) -> Instant {
         let next = self.first_bookmark(ends);
         // No further bookmark follows the last one before the end.
-        if next <= Instant::now() { ends + BOOKMARK_EVERY } else { next }
+        if next <= Instant::now() {
+            ends + BOOKMARK_EVERY
+        } else {
+            next
+        }
     }
 
     /// Sends queued changes, then a bookmark.
@@ -195,7 +234,10 @@ impl Stream {
     }
 
     async fn bookmark(&self, initial_end: bool) -> Result<(), Ended> {
-        self.out.send(self.frames.bookmark(self.sent, initial_end)).await.map_err(|_| Ended)
+        self.out
+            .send(self.frames.bookmark(self.sent, initial_end))
+            .await
+            .map_err(|_| Ended)
     }
 
     async fn send(&mut self, delivery: &Delivery) -> Result<(), Ended> {

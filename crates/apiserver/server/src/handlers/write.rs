@@ -24,7 +24,10 @@ pub async fn create(
     let mut write = options::write(context, row, "CreateOptions")?;
     let object = read(context, row, &body, "CreateOptions", &mut write.warnings)?;
     let created = server.registry.create(&mut write, object).await?;
-    Ok(respond::warn(respond::object(context, 201, Some(row), row.message, &created)?, &write.warnings))
+    Ok(respond::warn(
+        respond::object(context, 201, Some(row), row.message, &created)?,
+        &write.warnings,
+    ))
 }
 
 /// Handles PUT of an object, or of a subresource whose body is the object.
@@ -39,10 +42,22 @@ pub async fn update(
     let mut warnings = Vec::new();
     let object = read(context, row, &body, "UpdateOptions", &mut warnings)?;
     let change = move |_: &Value| Ok(object.clone());
-    let updated =
-        server.registry.update(&mut write, &Update { change: &change, replaces: true, mode: Mode::Full }).await?;
+    let updated = server
+        .registry
+        .update(
+            &mut write,
+            &Update {
+                change: &change,
+                replaces: true,
+                mode: Mode::Full,
+            },
+        )
+        .await?;
     warnings.append(&mut write.warnings);
-    Ok(respond::warn(respond::object(context, 200, Some(row), row.message, &updated)?, &warnings))
+    Ok(respond::warn(
+        respond::object(context, 200, Some(row), row.message, &updated)?,
+        &warnings,
+    ))
 }
 
 fn read(
@@ -53,6 +68,10 @@ fn read(
     warnings: &mut Vec<String>,
 ) -> Result<Value, ApiError> {
     let strictness = decode::strictness(context, options)?;
-    let expected = Expected { api_version: &row.api_version(), kind: row.kind, message: row.message };
+    let expected = Expected {
+        api_version: &row.api_version(),
+        kind: row.kind,
+        message: row.message,
+    };
     decode::object(context, expected, body, strictness, warnings)
 }

@@ -17,8 +17,15 @@ impl Page {
     pub(super) fn line(&mut self, name: &str, labels: &[(&str, String)], value: f64) {
         self.0.push_str(name);
         if !labels.is_empty() {
-            let escape = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let pairs: Vec<String> = labels.iter().map(|(k, v)| format!("{k}=\"{}\"", escape(v))).collect();
+            let escape = |text: &str| {
+                text.replace('\\', "\\\\")
+                    .replace('"', "\\\"")
+                    .replace('\n', "\\n")
+            };
+            let pairs: Vec<String> = labels
+                .iter()
+                .map(|(k, v)| format!("{k}=\"{}\"", escape(v)))
+                .collect();
             let _ = write!(self.0, "{{{}}}", pairs.join(","));
         }
         let _ = writeln!(self.0, " {value}");
@@ -38,6 +45,9 @@ mod tests {
         let mut page = Page::default();
         page.head("a_total", "counter", "Things.");
         page.line("a_total", &[("x", "1\"".into())], 2.0);
-        assert_eq!(page.finish(), "# HELP a_total Things.\n# TYPE a_total counter\na_total{x=\"1\\\"\"} 2\n");
+        assert_eq!(
+            page.finish(),
+            "# HELP a_total Things.\n# TYPE a_total counter\na_total{x=\"1\\\"\"} 2\n"
+        );
     }
 }

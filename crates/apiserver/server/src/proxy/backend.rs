@@ -44,9 +44,15 @@ pub async fn forward(
 ) -> Result<Response<Body>, ApiError> {
     let mut sender = dial(tasks, &target).await?;
     let request = request(context, &target, body, upgrade.is_some())?;
-    let mut response = sender.send_request(request).await.map_err(|e| broken(&target, &e))?;
+    let mut response = sender
+        .send_request(request)
+        .await
+        .map_err(|e| broken(&target, &e))?;
     if let (Some(client), StatusCode::SWITCHING_PROTOCOLS) = (upgrade, response.status()) {
-        tasks.spawn_isolated("proxied stream", splice(client, hyper::upgrade::on(&mut response)));
+        tasks.spawn_isolated(
+            "proxied stream",
+            splice(client, hyper::upgrade::on(&mut response)),
+        );
         let (parts, _) = response.into_parts();
         return Ok(Response::from_parts(parts, crate::body::full("")));
     }
@@ -62,7 +68,8 @@ pub async fn forward(
         Some(links) => links.apply(response),
         None => response.map(|body| body.map_err(|e| Box::new(e) as BodyError).boxed_unsync()),
     };
-    // hyper closes the connection when its sender is dropped, so the sender lives as long as the body.
+    // hyper closes the connection when its sender is dropped, so the sender lives as long as the
+    // body.
     Ok(response.map(|body| {
         let body = body.map_frame(move |frame| {
             let _ = &sender;
@@ -76,9 +83,16 @@ pub async fn forward(
 fn links(context: &Context, target: &Target) -> Option<Links> {
     let info = &context.info;
     let rewrites = info.subresource == "proxy" && context.method != Method::HEAD;
-    let prefix = context.raw_path.strip_suffix(&info.rest).unwrap_or(&context.raw_path);
+    let prefix = context
+        .raw_path
+        .strip_suffix(&info.rest)
+        .unwrap_or(&context.raw_path);
     let client = context.header("host").to_owned();
-    rewrites.then(|| Links { prefix: quotable(prefix), backend: target.address(), client })
+    rewrites.then(|| Links {
+        prefix: quotable(prefix),
+        backend: target.address(),
+        client,
+    })
 }
 
 /// Opens a connection to the backend for one request.
@@ -88,8 +102,12 @@ where
     B::Data: Send,
     B::Error: Into<BodyError>,
 {
-    let io = connect::open(target).await.map_err(|e| unreachable(target, &e))?;
-    let (sender, connection) = http1::handshake(TokioIo::new(io)).await.map_err(|e| broken(target, &e))?;
+    let io = connect::open(target)
+        .await
+        .map_err(|e| unreachable(target, &e))?;
+    let (sender, connection) = http1::handshake(TokioIo::new(io))
+        .await
+        .map_err(|e| broken(target, &e))?;
     tasks.spawn_isolated("connection to a backend", async move {
         // An error also ends the response body, where the client sees it.
         let _ = connection.with_upgrades().await;
@@ -97,8 +115,16 @@ where
     Ok(sender)
 }
 
-fn request(context: &Context, target: &Target, body: Incoming, upgrades: bool) -> Result<Request<Incoming>, ApiError> {
-    let mut request = Request::builder().method(context.method.clone()).uri(&target.path).body(body);
+fn request(
+    context: &Context,
+    target: &Target,
+    body: Incoming,
+    upgrades: bool,
+) -> Result<Request<Incoming>, ApiError> {
+    let mut request = Request::builder()
+        .method(context.method.clone())
+        .uri(&target.path)
+        .body(body);
     if let Ok(request) = &mut request {
         *request.headers_mut() = headers(context, target, upgrades);
     }
@@ -108,7 +134,11 @@ fn request(context: &Context, target: &Target, body: Incoming, upgrades: bool) -
 fn headers(context: &Context, target: &Target, upgrades: bool) -> HeaderMap {
     // Contains no credentials: they were removed when the request was read.
     let mut headers = HeaderMap::new();
-    for (name, value) in context.headers.iter().filter(|(name, _)| !DROPPED.contains(&name.as_str())) {
+    for (name, value) in context
+        .headers
+        .iter()
+        .filter(|(name, _)| !DROPPED.contains(&name.as_str()))
+    {
         headers.append(name.clone(), value.clone());
     }
     if let Ok(value) = HeaderValue::from_str(&target.address()) {
@@ -129,18 +159,26 @@ fn headers(context: &Context, target: &Target, upgrades: bool) -> HeaderMap {
 /// Converts a kubelet's error, which is plain text, into a Status.
 pub async fn refused(response: Response<Incoming>) -> ApiError {
     let status = response.status();
-    let body = Limited::new(response.into_body(), REFUSAL).collect().await.map(|body| body.to_bytes());
+    let body = Limited::new(response.into_body(), REFUSAL)
+        .collect()
+        .await
+        .map(|body| body.to_bytes());
     let text = String::from_utf8_lossy(&body.unwrap_or_default()).into_owned();
     match status {
         StatusCode::BAD_REQUEST => ApiError::bad_request(text),
         StatusCode::NOT_FOUND => ApiError::new(Reason::NotFound, text),
-        _ => ApiError::new(Reason::InternalError, format!("Internal error occurred: {text}")),
+        _ => ApiError::new(
+            Reason::InternalError,
+            format!("Internal error occurred: {text}"),
+        ),
     }
 }
 
 /// Copies bytes in both directions until both sides are done.
 async fn splice(client: OnUpgrade, backend: OnUpgrade) {
-    let (Ok(client), Ok(backend)) = tokio::join!(client, backend) else { return };
+    let (Ok(client), Ok(backend)) = tokio::join!(client, backend) else {
+        return;
+    };
     let (mut client, mut backend) = (TokioIo::new(client), TokioIo::new(backend));
     // Either side may close at any time; there is no receiver for an error.
     let _ = tokio::io::copy_bidirectional(&mut client, &mut backend).await;
@@ -158,6 +196,9 @@ pub fn unreachable(target: &Target, error: &ConnectError) -> ApiError {
 
 /// Builds a 503 for a broken connection.
 pub fn broken(target: &Target, error: &dyn std::error::Error) -> ApiError {
-    let text = format!("error trying to reach service: dial tcp {}: {error}", target.address());
+    let text = format!(
+        "error trying to reach service: dial tcp {}: {error}",
+        target.address()
+    );
     ApiError::new(Reason::ServiceUnavailable, text)
 }

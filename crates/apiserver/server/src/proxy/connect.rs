@@ -87,7 +87,10 @@ impl Kubelets {
         let address_types = tls.address_types.clone();
         Ok(Kubelets {
             kubelet: Followed::load(paths, move |_| kubelet_config(&tls))?,
-            any: client_config(&ClientTls { insecure: true, ..ClientTls::default() })?,
+            any: client_config(&ClientTls {
+                insecure: true,
+                ..ClientTls::default()
+            })?,
             address_types,
             reach,
         })
@@ -111,39 +114,69 @@ impl Kubelets {
         })
     }
 
-    /// Returns a destination that a client names by path, over HTTP, or over HTTPS without verification (there is no
-    /// CA for it).
+    /// Returns a destination that a client names by path, over HTTP, or over HTTPS without
+    /// verification (there is no CA for it).
     pub fn outside(&self, https: bool, host: &str, port: u16, path: String) -> Target {
         let tls = https.then(|| self.any.clone());
-        Target { host: host.to_owned(), port, tls, path, reach: self.reach.clone(), loopback: Loopback::Refused }
+        Target {
+            host: host.to_owned(),
+            port,
+            tls,
+            path,
+            reach: self.reach.clone(),
+            loopback: Loopback::Refused,
+        }
     }
 
     fn host<'a>(&self, node: &'a Value) -> Option<&'a str> {
         let addresses = node.pointer("/status/addresses")?.as_array()?;
         let of_type = |ty: &String| addresses.iter().find(|a| meta::str_at(a, &["type"]) == ty);
-        self.address_types.iter().find_map(of_type)?.get("address")?.as_str()
+        self.address_types
+            .iter()
+            .find_map(of_type)?
+            .get("address")?
+            .as_str()
     }
 }
 
 /// Returns the port of a node's kubelet.
 fn kubelet_port(node: &Value) -> u16 {
-    let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64);
-    port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(10250)
+    let port = node
+        .pointer("/status/daemonEndpoints/kubeletEndpoint/Port")
+        .and_then(Value::as_u64);
+    port.and_then(|port| u16::try_from(port).ok())
+        .filter(|port| *port > 0)
+        .unwrap_or(10250)
 }
 
 fn kubelet_config(tls: &KubeletTls) -> Result<Arc<ClientConfig>, TlsError> {
     let identity = match (&tls.certificate, &tls.key) {
-        (Some(certificate), Some(key)) => Some((base_tls::read(certificate)?, base_tls::read(key)?)),
+        (Some(certificate), Some(key)) => {
+            Some((base_tls::read(certificate)?, base_tls::read(key)?))
+        }
         _ => None,
     };
-    let ca = tls.ca.as_ref().map(|path| base_tls::read(path)).transpose()?;
+    let ca = tls
+        .ca
+        .as_ref()
+        .map(|path| base_tls::read(path))
+        .transpose()?;
     let insecure = ca.is_none();
-    client_config(&ClientTls { ca, identity, insecure, alpn: Vec::new() })
+    client_config(&ClientTls {
+        ca,
+        identity,
+        insecure,
+        alpn: Vec::new(),
+    })
 }
 
 /// Returns `host:port`, with IPv6 in brackets.
 pub fn joined(host: &str, port: u64) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 /// Opens a connection, if the address is allowed.
@@ -151,20 +184,34 @@ pub async fn open(target: &Target) -> Result<Box<dyn Io>, ConnectError> {
     let connecting = async {
         let stream = connect(&resolve(target).await?).await?;
         stream.set_nodelay(true)?;
-        let Some(tls) = &target.tls else { return Ok(Box::new(stream) as Box<dyn Io>) };
+        let Some(tls) = &target.tls else {
+            return Ok(Box::new(stream) as Box<dyn Io>);
+        };
         let name = ServerName::try_from(target.host.clone()).map_err(std::io::Error::other)?;
-        let stream = TlsConnector::from(tls.clone()).connect(name, stream).await?;
+        let stream = TlsConnector::from(tls.clone())
+            .connect(name, stream)
+            .await?;
         Ok(Box::new(stream) as Box<dyn Io>)
     };
     let timed_out = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
-    tokio::time::timeout(CONNECT, connecting).await.unwrap_or_else(timed_out)
+    tokio::time::timeout(CONNECT, connecting)
+        .await
+        .unwrap_or_else(timed_out)
 }
 
 /// Resolves the target; one address that is not allowed rejects all.
 async fn resolve(target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
-    let found: Vec<SocketAddr> = tokio::net::lookup_host((target.host.as_str(), target.port)).await?.collect();
-    let allowed = found.iter().all(|address| target.reach.allows(*address, target.loopback));
-    if allowed { Ok(found) } else { Err(ConnectError::NotAllowed) }
+    let found: Vec<SocketAddr> = tokio::net::lookup_host((target.host.as_str(), target.port))
+        .await?
+        .collect();
+    let allowed = found
+        .iter()
+        .all(|address| target.reach.allows(*address, target.loopback));
+    if allowed {
+        Ok(found)
+    } else {
+        Err(ConnectError::NotAllowed)
+    }
 }
 
 /// Connects to the first address that accepts.

@@ -1,14 +1,25 @@
 //! Rewrites links in proxied HTML tag by tag.
 //!
-//! Bytes are copied unchanged, except the values of attributes that hold URLs. Comments and the content of text-only
-//! elements (scripts, styles) are not touched. Memory use is one tag; longer tags are copied unchanged.
+//! Bytes are copied unchanged, except the values of attributes that hold URLs. Comments and the
+//! content of text-only elements (scripts, styles) are not touched. Memory use is one tag; longer
+//! tags are copied unchanged.
 
 /// Maximum length of a parsed tag or comment in bytes.
 const LONGEST: usize = 64 * 1024;
 
 /// Elements whose content is text, even if it looks like markup.
-const TEXT_ONLY: [&[u8]; 10] =
-    [b"iframe", b"noembed", b"noframes", b"noscript", b"plaintext", b"script", b"style", b"textarea", b"title", b"xmp"];
+const TEXT_ONLY: [&[u8]; 10] = [
+    b"iframe",
+    b"noembed",
+    b"noframes",
+    b"noscript",
+    b"plaintext",
+    b"script",
+    b"style",
+    b"textarea",
+    b"title",
+    b"xmp",
+];
 
 /// Elements and their attributes that hold URLs, as HTML 4 and 5 list them.
 const LINKS: [(&str, &[&str]); 25] = [
@@ -63,7 +74,11 @@ enum Piece {
 impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
     /// Creates a rewriter; `rewrite` returns the new URL, or None to keep it.
     pub fn new(rewrite: F) -> Self {
-        HtmlRewriter { rewrite, pending: Vec::new(), inside: None }
+        HtmlRewriter {
+            rewrite,
+            pending: Vec::new(),
+            inside: None,
+        }
     }
 
     /// Consumes a chunk of the page and returns the bytes that can be sent.
@@ -107,8 +122,12 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
         };
         let mut copied = 0;
         for (attribute, value) in attributes(tag, 1 + name.len()) {
-            let text = tag.get(value.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok());
-            let is_link = wanted.iter().any(|link| link.as_bytes().eq_ignore_ascii_case(attribute));
+            let text = tag
+                .get(value.clone())
+                .and_then(|bytes| std::str::from_utf8(bytes).ok());
+            let is_link = wanted
+                .iter()
+                .any(|link| link.as_bytes().eq_ignore_ascii_case(attribute));
             if let Some(new) = text.filter(|_| is_link).and_then(&self.rewrite) {
                 out.extend_from_slice(tag.get(copied..value.start).unwrap_or_default());
                 out.extend_from_slice(new.as_bytes());
@@ -133,11 +152,19 @@ fn next(page: &[u8], inside: Option<&[u8]>) -> Piece {
 
 /// Parses the content of a text-only element, up to its end tag.
 fn text_only(page: &[u8], element: &[u8]) -> Piece {
-    let ends =
-        |window: &[u8]| window.starts_with(b"</") && window.get(2..).unwrap_or_default().eq_ignore_ascii_case(element);
+    let ends = |window: &[u8]| {
+        window.starts_with(b"</")
+            && window
+                .get(2..)
+                .unwrap_or_default()
+                .eq_ignore_ascii_case(element)
+    };
     let length = element.len() + 2;
     match page.windows(length).position(ends) {
-        Some(0) => page.iter().position(|b| *b == b'>').map_or(Piece::Unfinished, |end| Piece::Same(end + 1)),
+        Some(0) => page
+            .iter()
+            .position(|b| *b == b'>')
+            .map_or(Piece::Unfinished, |end| Piece::Same(end + 1)),
         Some(at) => Piece::Text(at),
         // The chunk may end inside the end tag.
         None => match page.len().saturating_sub(length - 1) {
@@ -152,10 +179,16 @@ fn markup(page: &[u8]) -> Piece {
     let end_of = |end: Option<usize>| end.map_or(Piece::Unfinished, Piece::Same);
     match page {
         [b'<'] => Piece::Unfinished,
-        [b'<', b'!', b'-', b'-', rest @ ..] => end_of(rest.windows(3).position(|w| w == b"-->").map(|at| at + 7)),
+        [b'<', b'!', b'-', b'-', rest @ ..] => {
+            end_of(rest.windows(3).position(|w| w == b"-->").map(|at| at + 7))
+        }
         [b'<', b'!'] | [b'<', b'!', b'-'] => Piece::Unfinished,
-        [b'<', b'!' | b'/' | b'?', ..] => end_of(page.iter().position(|b| *b == b'>').map(|at| at + 1)),
-        [b'<', first, ..] if first.is_ascii_alphabetic() => end_of_tag(page).map_or(Piece::Unfinished, Piece::Tag),
+        [b'<', b'!' | b'/' | b'?', ..] => {
+            end_of(page.iter().position(|b| *b == b'>').map(|at| at + 1))
+        }
+        [b'<', first, ..] if first.is_ascii_alphabetic() => {
+            end_of_tag(page).map_or(Piece::Unfinished, Piece::Tag)
+        }
         _ => Piece::Same(1),
     }
 }
@@ -179,19 +212,28 @@ fn end_of_tag(page: &[u8]) -> Option<usize> {
 
 /// Returns the name of a start tag, in lower case.
 fn name(tag: &[u8]) -> String {
-    let name = tag.iter().skip(1).take_while(|b| !b.is_ascii_whitespace() && !matches!(b, b'/' | b'>'));
+    let name = tag
+        .iter()
+        .skip(1)
+        .take_while(|b| !b.is_ascii_whitespace() && !matches!(b, b'/' | b'>'));
     name.map(|b| char::from(b.to_ascii_lowercase())).collect()
 }
 
 /// Returns the attributes of a start tag from `at` on: name, and byte range of the value.
 fn attributes(tag: &[u8], mut at: usize) -> Vec<(&[u8], std::ops::Range<usize>)> {
     let skip = |from: usize, while_true: &dyn Fn(u8) -> bool| {
-        from + tag.iter().skip(from).take_while(|b| while_true(**b)).count()
+        from + tag
+            .iter()
+            .skip(from)
+            .take_while(|b| while_true(**b))
+            .count()
     };
     let mut all = Vec::new();
     loop {
         let begin = skip(at, &|b| b.is_ascii_whitespace() || b == b'/');
-        let end = skip(begin, &|b| !b.is_ascii_whitespace() && !matches!(b, b'=' | b'>' | b'/'));
+        let end = skip(begin, &|b| {
+            !b.is_ascii_whitespace() && !matches!(b, b'=' | b'>' | b'/')
+        });
         let equals = skip(end, &|b| b.is_ascii_whitespace());
         match tag.get(equals) {
             Some(b'=') => {}
@@ -217,7 +259,8 @@ mod tests {
     use super::*;
 
     fn rewritten(page: &str, piece: usize) -> String {
-        let mut rewriter = HtmlRewriter::new(|url| url.starts_with('/').then(|| format!("/p{url}")));
+        let mut rewriter =
+            HtmlRewriter::new(|url| url.starts_with('/').then(|| format!("/p{url}")));
         let mut out = Vec::new();
         for bytes in page.as_bytes().chunks(piece) {
             out.extend(rewriter.push(bytes));
@@ -235,10 +278,22 @@ mod tests {
     #[test]
     fn links_are_rewritten() {
         check("<a href=\"/x\">test</a>", "<a href=\"/p/x\">test</a>");
-        check("<A class=b HREF='/x?a=<b>'>", "<A class=b HREF='/p/x?a=<b>'>");
-        check("<a href = /x id=y><img/src=/i>", "<a href = /p/x id=y><img/src=/p/i>");
-        check("<a href=\"y\"><a href=\"http://o/x\">", "<a href=\"y\"><a href=\"http://o/x\">");
-        check("<form disabled action=\"/f\" title=\"/t\"/>", "<form disabled action=\"/p/f\" title=\"/t\"/>");
+        check(
+            "<A class=b HREF='/x?a=<b>'>",
+            "<A class=b HREF='/p/x?a=<b>'>",
+        );
+        check(
+            "<a href = /x id=y><img/src=/i>",
+            "<a href = /p/x id=y><img/src=/p/i>",
+        );
+        check(
+            "<a href=\"y\"><a href=\"http://o/x\">",
+            "<a href=\"y\"><a href=\"http://o/x\">",
+        );
+        check(
+            "<form disabled action=\"/f\" title=\"/t\"/>",
+            "<form disabled action=\"/p/f\" title=\"/t\"/>",
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Addresses to which requests may be forwarded. Names are resolved first, and the connection uses exactly the
-//! address that was checked.
+//! Addresses to which requests may be forwarded. Names are resolved first, and the connection uses
+//! exactly the address that was checked.
 //!
-//! Nodes, pods and endpoints set their own addresses. Each could direct the server, with its certificate or its place
-//! in the network, to itself, to the store or to a cloud's metadata service (CVE-2022-3294, CVE-2020-8562).
+//! Nodes, pods and endpoints set their own addresses. Each could direct the server, with its
+//! certificate or its place in the network, to itself, to the store or to a cloud's metadata
+//! service (CVE-2022-3294, CVE-2020-8562).
 
 use apiserver_request::{GroupResource, Objects};
 use serde_json::Value;
@@ -27,18 +28,30 @@ pub enum Loopback {
 impl Reach {
     /// Rejects this server's port and the stores at these URLs.
     pub fn new(own_port: u16, stores: &[String]) -> Self {
-        let stores: Vec<(Option<IpAddr>, u16)> = stores.iter().filter_map(|url| store_address(url)).collect();
-        let own_ports = std::iter::once(own_port).chain(stores.iter().map(|(_, port)| *port)).collect();
-        let barred = stores.iter().filter_map(|(ip, port)| Some(SocketAddr::new((*ip)?, *port))).collect();
+        let stores: Vec<(Option<IpAddr>, u16)> =
+            stores.iter().filter_map(|url| store_address(url)).collect();
+        let own_ports = std::iter::once(own_port)
+            .chain(stores.iter().map(|(_, port)| *port))
+            .collect();
+        let barred = stores
+            .iter()
+            .filter_map(|(ip, port)| Some(SocketAddr::new((*ip)?, *port)))
+            .collect();
         Reach { own_ports, barred }
     }
 
-    /// Adds the other API servers, which are the endpoints of the Service `kubernetes`, to the rejected addresses.
+    /// Adds the other API servers, which are the endpoints of the Service `kubernetes`, to the
+    /// rejected addresses.
     #[must_use]
     pub fn with_servers(&self, objects: &dyn Objects) -> Self {
-        let endpoints = objects.cached(&GroupResource::new("", "endpoints"), "default", "kubernetes");
+        let endpoints = objects.cached(
+            &GroupResource::new("", "endpoints"),
+            "default",
+            "kubernetes",
+        );
         let mut all = self.clone();
-        all.barred.extend(endpoints.iter().flat_map(|endpoints| addresses(endpoints)));
+        all.barred
+            .extend(endpoints.iter().flat_map(|endpoints| addresses(endpoints)));
         all
     }
 
@@ -48,7 +61,8 @@ impl Reach {
         let local = ip.is_loopback() || ip.is_unspecified() || is_own(ip);
         let control_plane = local && self.own_ports.contains(&address.port())
             || self.barred.contains(&SocketAddr::new(ip, address.port()));
-        !control_plane && (is_global_unicast(ip) || loopback == Loopback::Allowed && ip.is_loopback())
+        !control_plane
+            && (is_global_unicast(ip) || loopback == Loopback::Allowed && ip.is_loopback())
     }
 }
 
@@ -56,24 +70,40 @@ impl Reach {
 fn store_address(url: &str) -> Option<(Option<IpAddr>, u16)> {
     let url: http::Uri = url.parse().ok()?;
     let host = url.host()?.trim_matches(['[', ']']);
-    Some((host.parse().ok().map(|ip: IpAddr| ip.to_canonical()), url.port_u16().unwrap_or(2379)))
+    Some((
+        host.parse().ok().map(|ip: IpAddr| ip.to_canonical()),
+        url.port_u16().unwrap_or(2379),
+    ))
 }
 
 fn addresses(endpoints: &Value) -> Vec<SocketAddr> {
-    let list = |value: &Value, field: &str| value.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+    let list = |value: &Value, field: &str| {
+        value
+            .get(field)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
     let mut all = Vec::new();
     for subset in list(endpoints, "subsets") {
         let ports = list(&subset, "ports");
-        let ports = ports.iter().filter_map(|p| u16::try_from(p.get("port")?.as_u64()?).ok());
-        let ips: Vec<IpAddr> =
-            list(&subset, "addresses").iter().filter_map(|a| a.get("ip")?.as_str()?.parse().ok()).collect();
-        all.extend(ports.flat_map(|port| ips.iter().map(move |ip| SocketAddr::new(ip.to_canonical(), port))));
+        let ports = ports
+            .iter()
+            .filter_map(|p| u16::try_from(p.get("port")?.as_u64()?).ok());
+        let ips: Vec<IpAddr> = list(&subset, "addresses")
+            .iter()
+            .filter_map(|a| a.get("ip")?.as_str()?.parse().ok())
+            .collect();
+        all.extend(ports.flat_map(|port| {
+            ips.iter()
+                .map(move |ip| SocketAddr::new(ip.to_canonical(), port))
+        }));
     }
     all
 }
 
-/// Mirrors Go's `IsGlobalUnicast`: true for private addresses; false for loopback, link-local, multicast and
-/// broadcast.
+/// Mirrors Go's `IsGlobalUnicast`: true for private addresses; false for loopback, link-local,
+/// multicast and broadcast.
 fn is_global_unicast(ip: IpAddr) -> bool {
     let special = match ip {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
@@ -82,8 +112,8 @@ fn is_global_unicast(ip: IpAddr) -> bool {
     !(special || ip.is_loopback() || ip.is_multicast() || ip.is_unspecified())
 }
 
-/// Returns whether the address is this machine's: the kernel then selects it as the source of a route to itself. No
-/// packet is sent.
+/// Returns whether the address is this machine's: the kernel then selects it as the source of a
+/// route to itself. No packet is sent.
 fn is_own(ip: IpAddr) -> bool {
     let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let source = || {
@@ -101,7 +131,10 @@ mod tests {
     use serde_json::json;
 
     fn allows(address: &str, loopback: Loopback) -> bool {
-        let stores = ["https://127.0.0.1:2379".to_owned(), "https://198.51.100.7:2379".to_owned()];
+        let stores = [
+            "https://127.0.0.1:2379".to_owned(),
+            "https://198.51.100.7:2379".to_owned(),
+        ];
         Reach::new(6443, &stores).allows(address.parse().unwrap(), loopback)
     }
 
@@ -146,8 +179,7 @@ mod tests {
 
     #[test]
     fn endpoints_of_the_api_service_are_read() {
-        let endpoints =
-            json!({"subsets": [{"addresses": [{"ip": "192.0.2.9"}, {"ip": "x"}], "ports": [{"port": 6443}]}]});
+        let endpoints = json!({"subsets": [{"addresses": [{"ip": "192.0.2.9"}, {"ip": "x"}], "ports": [{"port": 6443}]}]});
         assert_eq!(addresses(&endpoints), ["192.0.2.9:6443".parse().unwrap()]);
         assert!(addresses(&json!({"subsets": [{}, {"addresses": []}]})).is_empty());
     }

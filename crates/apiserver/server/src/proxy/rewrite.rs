@@ -33,7 +33,9 @@ impl Links {
         if !here || !path.starts_with('/') {
             return None;
         }
-        let kept = host.filter(|host| *host == self.client).map_or("", |_| url.strip_suffix(path).unwrap_or_default());
+        let kept = host
+            .filter(|host| *host == self.client)
+            .map_or("", |_| url.strip_suffix(path).unwrap_or_default());
         if path.starts_with(&self.prefix) {
             return (kept.is_empty() && host.is_some()).then(|| path.to_owned());
         }
@@ -43,18 +45,32 @@ impl Links {
     /// Rewrites the response's `Location`, or the links of an HTML page.
     pub fn apply(self, response: Response<Incoming>) -> Response<Body> {
         let (mut parts, body) = response.into_parts();
-        let location = parts.headers.get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let location = parts
+            .headers
+            .get(LOCATION)
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
         if let Some(location) = location {
-            if let Some(Ok(value)) = self.rewrite(&location).map(|url| HeaderValue::from_str(&url)) {
+            if let Some(Ok(value)) = self
+                .rewrite(&location)
+                .map(|url| HeaderValue::from_str(&url))
+            {
                 parts.headers.insert(LOCATION, value);
             }
             return Response::from_parts(parts, plain(body));
         }
-        let Some(decoder) = decoder(&parts.headers) else { return Response::from_parts(parts, plain(body)) };
+        let Some(decoder) = decoder(&parts.headers) else {
+            return Response::from_parts(parts, plain(body));
+        };
         parts.headers.remove(CONTENT_LENGTH);
         parts.headers.remove(CONTENT_ENCODING);
         let rewriter = HtmlRewriter::new(Box::new(move |url: &str| self.rewrite(url)) as Rewrite);
-        let page = Page { body, decoder, rewriter, finished: false };
+        let page = Page {
+            body,
+            decoder,
+            rewriter,
+            finished: false,
+        };
         Response::from_parts(parts, page.boxed_unsync())
     }
 }
@@ -65,7 +81,8 @@ fn plain(body: Incoming) -> Body {
 
 /// Splits a URL into host and path; the path has everything after the host.
 fn split(url: &str) -> (Option<&str>, &str) {
-    let scheme = |scheme: &str| !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric());
+    let scheme =
+        |scheme: &str| !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric());
     let after = match url.split_once("//") {
         Some(("", rest)) => rest,
         Some((before, rest)) if before.strip_suffix(':').is_some_and(scheme) => rest,
@@ -86,8 +103,17 @@ enum Decoder {
 
 /// Returns a decoder for pages whose links can be rewritten; None for other responses.
 fn decoder(headers: &HeaderMap) -> Option<Decoder> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media_type = text(CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
+    let media_type = text(CONTENT_TYPE)
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim();
     match text(CONTENT_ENCODING) {
         _ if !media_type.eq_ignore_ascii_case("text/html") => None,
         "" | "identity" => Some(Decoder::Plain),
@@ -130,7 +156,10 @@ impl hyper::body::Body for Page {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let page = self.get_mut();
         loop {
             if page.finished {
@@ -139,7 +168,10 @@ impl hyper::body::Body for Page {
             let out = match std::task::ready!(Pin::new(&mut page.body).poll_frame(cx)) {
                 Some(Err(error)) => return Poll::Ready(Some(Err(Box::new(error)))),
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => page.decoder.push(&data).map(|plain| page.rewriter.push(&plain)),
+                    Ok(data) => page
+                        .decoder
+                        .push(&data)
+                        .map(|plain| page.rewriter.push(&plain)),
                     Err(_) => continue,
                 },
                 None => {
@@ -189,11 +221,23 @@ mod tests {
         for (url, expect) in [
             ("/x?y#z", Some("/api/v1/namespaces/d/pods/p/proxy/x?y#z")),
             ("/", Some("/api/v1/namespaces/d/pods/p/proxy/")),
-            ("http://10.0.0.9:80/x", Some("/api/v1/namespaces/d/pods/p/proxy/x")),
-            ("//10.0.0.9:80/x", Some("/api/v1/namespaces/d/pods/p/proxy/x")),
-            ("http://localhost:8001/x", Some("http://localhost:8001/api/v1/namespaces/d/pods/p/proxy/x")),
+            (
+                "http://10.0.0.9:80/x",
+                Some("/api/v1/namespaces/d/pods/p/proxy/x"),
+            ),
+            (
+                "//10.0.0.9:80/x",
+                Some("/api/v1/namespaces/d/pods/p/proxy/x"),
+            ),
+            (
+                "http://localhost:8001/x",
+                Some("http://localhost:8001/api/v1/namespaces/d/pods/p/proxy/x"),
+            ),
             ("/api/v1/namespaces/d/pods/p/proxy/x", None),
-            ("http://10.0.0.9:80/api/v1/namespaces/d/pods/p/proxy/x", Some("/api/v1/namespaces/d/pods/p/proxy/x")),
+            (
+                "http://10.0.0.9:80/api/v1/namespaces/d/pods/p/proxy/x",
+                Some("/api/v1/namespaces/d/pods/p/proxy/x"),
+            ),
             ("http://example.com/x", None),
             ("//example.com/x", None),
             ("x", None),

@@ -21,18 +21,40 @@ pub struct Name<'a> {
 pub fn parse(text: &str) -> Result<Name<'_>, ApiError> {
     let parts: Vec<&str> = text.split(':').collect();
     match parts.as_slice() {
-        [name] => Ok(Name { https: false, name, port: "" }),
-        [name, port] => Ok(Name { https: false, name, port }),
-        [scheme @ ("http" | "https" | ""), name, port] => Ok(Name { https: *scheme == "https", name, port }),
-        _ => Err(ApiError::bad_request(format!("invalid service request {text:?}"))),
+        [name] => Ok(Name {
+            https: false,
+            name,
+            port: "",
+        }),
+        [name, port] => Ok(Name {
+            https: false,
+            name,
+            port,
+        }),
+        [scheme @ ("http" | "https" | ""), name, port] => Ok(Name {
+            https: *scheme == "https",
+            name,
+            port,
+        }),
+        _ => Err(ApiError::bad_request(format!(
+            "invalid service request {text:?}"
+        ))),
     }
 }
 
-fn to(server: &Server, context: &Context, https: bool, host: &str, port: u64) -> Result<Target, ApiError> {
+fn to(
+    server: &Server,
+    context: &Context,
+    https: bool,
+    host: &str,
+    port: u64,
+) -> Result<Target, ApiError> {
     let not_allowed = || ApiError::bad_request("address not allowed");
     let address: IpAddr = host.parse().map_err(|_| not_allowed())?;
     let port = u16::try_from(port).map_err(|_| not_allowed())?;
-    let mut target = server.kubelets.outside(https, &address.to_string(), port, raw_rest(context));
+    let mut target = server
+        .kubelets
+        .outside(https, &address.to_string(), port, raw_rest(context));
     target.reach = target.reach.with_servers(&*server.caches);
     Ok(target)
 }
@@ -42,10 +64,22 @@ pub fn pod(server: &Server, context: &Context) -> Result<Target, ApiError> {
     let asked = parse(&context.info.name)?;
     let pod = cached(server, "pods", &context.info.namespace, asked.name)?;
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
-    let ports = containers.into_iter().flatten().filter_map(|c| c.get("ports")?.as_array()).flatten();
-    let first = ports.filter_map(|p| p.get("containerPort")?.as_u64()).next();
+    let ports = containers
+        .into_iter()
+        .flatten()
+        .filter_map(|c| c.get("ports")?.as_array())
+        .flatten();
+    let first = ports
+        .filter_map(|p| p.get("containerPort")?.as_u64())
+        .next();
     let port = asked.port.parse().ok().or(first).unwrap_or(80);
-    to(server, context, asked.https, meta::str_at(&pod, &["status", "podIP"]), port)
+    to(
+        server,
+        context,
+        asked.https,
+        meta::str_at(&pod, &["status", "podIP"]),
+        port,
+    )
 }
 
 /// Returns ready endpoints with the port of that name.
@@ -53,12 +87,29 @@ fn endpoints<'a>(slices: impl Iterator<Item = &'a Value>, port_name: &str) -> Ve
     let mut all = Vec::new();
     for slice in slices {
         let ports = slice.get("ports").and_then(Value::as_array);
-        let port = ports.into_iter().flatten().find(|p| meta::str_at(p, &["name"]) == port_name);
-        let Some(port) = port.and_then(|p| p.get("port")?.as_u64()) else { continue };
-        for endpoint in slice.get("endpoints").and_then(Value::as_array).into_iter().flatten() {
-            let ready = endpoint.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false);
+        let port = ports
+            .into_iter()
+            .flatten()
+            .find(|p| meta::str_at(p, &["name"]) == port_name);
+        let Some(port) = port.and_then(|p| p.get("port")?.as_u64()) else {
+            continue;
+        };
+        for endpoint in slice
+            .get("endpoints")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            let ready = endpoint
+                .pointer("/conditions/ready")
+                .and_then(Value::as_bool)
+                != Some(false);
             let address = endpoint.pointer("/addresses/0").and_then(Value::as_str);
-            all.extend(address.filter(|_| ready).map(|address| (address.to_owned(), port)));
+            all.extend(
+                address
+                    .filter(|_| ready)
+                    .map(|address| (address.to_owned(), port)),
+            );
         }
     }
     all
@@ -70,13 +121,18 @@ pub fn target(server: &Server, context: &Context) -> Result<Target, ApiError> {
     let namespace = context.info.namespace.as_str();
     let service = cached(server, "services", namespace, asked.name)?;
     let port_name = port_name(&service, asked.port).ok_or_else(|| none(asked.name))?;
-    let slices = server.caches.cached_list(&GroupResource::new("discovery.k8s.io", "endpointslices"), Some(namespace));
+    let slices = server.caches.cached_list(
+        &GroupResource::new("discovery.k8s.io", "endpointslices"),
+        Some(namespace),
+    );
     let own = slices
         .iter()
         .map(|s| &**s)
         .filter(|s| api_meta::Meta::label(*s, "kubernetes.io/service-name") == Some(asked.name));
     let endpoints = endpoints(own, &port_name);
-    let Some((host, port)) = endpoints.choose(&mut rand::rng()) else { return Err(none(asked.name)) };
+    let Some((host, port)) = endpoints.choose(&mut rand::rng()) else {
+        return Err(none(asked.name));
+    };
     to(server, context, asked.https, host, *port)
 }
 
@@ -89,7 +145,9 @@ fn port_name(service: &Value, asked: &str) -> Option<String> {
         "" => Some(String::new()),
         asked => {
             let number: Option<u64> = asked.parse().ok();
-            let numbered = |port: &Value| number.is_some() && port.get("port").and_then(Value::as_u64) == number;
+            let numbered = |port: &Value| {
+                number.is_some() && port.get("port").and_then(Value::as_u64) == number
+            };
             let is = |port: &&Value| meta::str_at(port, &["name"]) == asked || numbered(port);
             ports.iter().find(is).map(name)
         }

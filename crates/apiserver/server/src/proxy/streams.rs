@@ -11,22 +11,40 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use std::sync::Arc;
 
-const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
 
 /// Options of a log that are forwarded.
-const LOG: [&str; 9] =
-    ["follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "pretty", "stream"];
+const LOG: [&str; 9] = [
+    "follow",
+    "previous",
+    "sinceSeconds",
+    "sinceTime",
+    "timestamps",
+    "tailLines",
+    "limitBytes",
+    "pretty",
+    "stream",
+];
 
-/// Returns the target of `nodes/NAME/proxy`: the kubelet, or another port of the node (`[SCHEME:]NAME:PORT`), to
-/// which the server does not present its client certificate.
+/// Returns the target of `nodes/NAME/proxy`: the kubelet, or another port of the node
+/// (`[SCHEME:]NAME:PORT`), to which the server does not present its client certificate.
 pub fn node(server: &Server, context: &Context) -> Result<Target, ApiError> {
     let asked = services::parse(&context.info.name)?;
     let node = cached(server, "nodes", "", asked.name)?;
     let mut target = server.kubelets.of(&node, raw_rest(context))?;
     target.loopback = Loopback::Refused;
     if !asked.port.is_empty() && asked.port != target.port.to_string() {
-        let port = asked.port.parse().map_err(|_| ApiError::bad_request("the port is not a number"))?;
-        target = server.kubelets.outside(asked.https, &target.host, port, target.path);
+        let port = asked
+            .port
+            .parse()
+            .map_err(|_| ApiError::bad_request("the port is not a number"))?;
+        target = server
+            .kubelets
+            .outside(asked.https, &target.host, port, target.path);
     }
     target.reach = target.reach.with_servers(&*server.caches);
     Ok(target)
@@ -34,73 +52,134 @@ pub fn node(server: &Server, context: &Context) -> Result<Target, ApiError> {
 
 /// Returns the path after the subresource as sent, with the query.
 pub fn raw_rest(context: &Context) -> String {
-    let rest = if context.info.rest.is_empty() { "/" } else { context.info.rest.as_str() };
-    if context.raw_query.is_empty() { rest.to_owned() } else { format!("{rest}?{}", context.raw_query) }
+    let rest = if context.info.rest.is_empty() {
+        "/"
+    } else {
+        context.info.rest.as_str()
+    };
+    if context.raw_query.is_empty() {
+        rest.to_owned()
+    } else {
+        format!("{rest}?{}", context.raw_query)
+    }
 }
 
 /// Returns the kubelet of a pod, and the path of the subresource.
 pub async fn pod(server: &Server, context: &Context) -> Result<Target, ApiError> {
     let (namespace, name) = (context.info.namespace.as_str(), context.info.name.as_str());
     let row = api_kinds::find("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
-    let pod = server.registry.get(row, namespace, name, "").await?.tree_as(row)?;
+    let pod = server
+        .registry
+        .get(row, namespace, name, "")
+        .await?
+        .tree_as(row)?;
     let subresource = context.info.subresource.as_str();
     let path = match subresource {
         "portforward" => with_query(&format!("/portForward/{namespace}/{name}"), ports(context)),
         "log" => {
             let container = container(context, &pod)?;
-            with_query(&format!("/containerLogs/{namespace}/{name}/{container}"), log_options(context))
+            with_query(
+                &format!("/containerLogs/{namespace}/{name}/{container}"),
+                log_options(context),
+            )
         }
         stream => {
             let container = container(context, &pod)?;
-            with_query(&format!("/{stream}/{namespace}/{name}/{container}"), stream_options(context))
+            with_query(
+                &format!("/{stream}/{namespace}/{name}/{container}"),
+                stream_options(context),
+            )
         }
     };
     let node_name = meta::str_at(&pod, &["spec", "nodeName"]);
     if node_name.is_empty() {
-        return Err(ApiError::bad_request(format!("pod {name} does not have a host assigned")));
+        return Err(ApiError::bad_request(format!(
+            "pod {name} does not have a host assigned"
+        )));
     }
-    server.kubelets.of(&*cached(server, "nodes", "", node_name)?, path)
+    server
+        .kubelets
+        .of(&*cached(server, "nodes", "", node_name)?, path)
 }
 
 /// Returns an object from the watch cache, or 404.
-pub fn cached(server: &Server, resource: &str, namespace: &str, name: &str) -> Result<Arc<Value>, ApiError> {
-    let found = server.caches.cached(&GroupResource::new("", resource), namespace, name);
+pub fn cached(
+    server: &Server,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<Arc<Value>, ApiError> {
+    let found = server
+        .caches
+        .cached(&GroupResource::new("", resource), namespace, name);
     found.ok_or_else(|| ApiError::not_found("", resource, name))
 }
 
 fn with_query(path: &str, pairs: Vec<(String, String)>) -> String {
     let encode = |text: &str| utf8_percent_encode(text, QUERY).to_string();
-    let query: Vec<String> = pairs.iter().map(|(k, v)| format!("{}={}", encode(k), encode(v))).collect();
-    if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
+    let query: Vec<String> = pairs
+        .iter()
+        .map(|(k, v)| format!("{}={}", encode(k), encode(v)))
+        .collect();
+    if query.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{}", query.join("&"))
+    }
 }
 
 fn log_options(context: &Context) -> Vec<(String, String)> {
-    let given = |name: &&str| context.query.first(name).map(|value| ((*name).to_owned(), value.to_owned()));
+    let given = |name: &&str| {
+        context
+            .query
+            .first(name)
+            .map(|value| ((*name).to_owned(), value.to_owned()))
+    };
     LOG.iter().filter_map(given).collect()
 }
 
 /// Translates the stream options, for which the kubelet has other names.
 fn stream_options(context: &Context) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
-    for (ours, theirs) in [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")] {
+    for (ours, theirs) in [
+        ("stdin", "input"),
+        ("stdout", "output"),
+        ("stderr", "error"),
+        ("tty", "tty"),
+    ] {
         if context.query.flag(ours) {
             pairs.push((theirs.to_owned(), "1".to_owned()));
         }
     }
-    pairs.extend(context.query.all("command").map(|word| ("command".to_owned(), word.to_owned())));
+    pairs.extend(
+        context
+            .query
+            .all("command")
+            .map(|word| ("command".to_owned(), word.to_owned())),
+    );
     pairs
 }
 
 fn ports(context: &Context) -> Vec<(String, String)> {
-    let listed = context.query.all("ports").flat_map(|ports| ports.split(','));
-    listed.map(|port| ("port".to_owned(), port.to_owned())).collect()
+    let listed = context
+        .query
+        .all("ports")
+        .flat_map(|ports| ports.split(','));
+    listed
+        .map(|port| ("port".to_owned(), port.to_owned()))
+        .collect()
 }
 
 /// Returns the requested container, or the default one.
 fn container(context: &Context, pod: &Value) -> Result<String, ApiError> {
     let names = |field: &str| -> Vec<&str> {
-        let list = pod.pointer("/spec").and_then(|spec| spec.get(field)?.as_array());
-        list.into_iter().flatten().filter_map(|c| c.get("name")?.as_str()).collect()
+        let list = pod
+            .pointer("/spec")
+            .and_then(|spec| spec.get(field)?.as_array());
+        list.into_iter()
+            .flatten()
+            .filter_map(|c| c.get("name")?.as_str())
+            .collect()
     };
     let own = names("containers");
     let name = pod.name();
@@ -111,14 +190,20 @@ fn container(context: &Context, pod: &Value) -> Result<String, ApiError> {
         return if known {
             Ok(asked.to_owned())
         } else {
-            Err(ApiError::bad_request(format!("container {asked} is not valid for pod {name}")))
+            Err(ApiError::bad_request(format!(
+                "container {asked} is not valid for pod {name}"
+            )))
         };
     }
     match own.as_slice() {
         [one] => Ok((*one).to_owned()),
-        [] => Err(ApiError::bad_request(format!("a container name must be specified for pod {name}"))),
+        [] => Err(ApiError::bad_request(format!(
+            "a container name must be specified for pod {name}"
+        ))),
         many => {
-            let default = pod.annotation("kubectl.kubernetes.io/default-container").filter(|d| many.contains(d));
+            let default = pod
+                .annotation("kubectl.kubernetes.io/default-container")
+                .filter(|d| many.contains(d));
             default.map(str::to_owned).ok_or_else(|| {
                 let all = many.join(" ");
                 ApiError::bad_request(format!(

@@ -1,4 +1,5 @@
-//! WebSocket protocols that kubelets don't support: the server speaks SPDY to the kubelet and translates.
+//! WebSocket protocols that kubelets don't support: the server speaks SPDY to the kubelet and
+//! translates.
 
 use super::backend::{FORWARDED_FOR, broken, dial, refused};
 use super::connect::Target;
@@ -14,7 +15,8 @@ use http_body_util::{BodyExt, Empty};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-/// Opens the kubelet's side first, so that its errors become plain HTTP responses; then accepts the client's upgrade.
+/// Opens the kubelet's side first, so that its errors become plain HTTP responses; then accepts the
+/// client's upgrade.
 pub async fn translate(
     tasks: &Tasks,
     context: &Context,
@@ -23,20 +25,38 @@ pub async fn translate(
     client: OnUpgrade,
 ) -> Result<Response<Body>, ApiError> {
     let Some((status, headers)) = accept(&context.headers, Some(protocol.name())) else {
-        return Err(ApiError::bad_request("the header Sec-WebSocket-Key is missing"));
+        return Err(ApiError::bad_request(
+            "the header Sec-WebSocket-Key is missing",
+        ));
     };
     let mut sender = dial(tasks, &target).await?;
     let request = request(context, &target, protocol)?;
-    let mut answer = sender.send_request(request).await.map_err(|e| broken(&target, &e))?;
+    let mut answer = sender
+        .send_request(request)
+        .await
+        .map_err(|e| broken(&target, &e))?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(refused(answer).await);
     }
     let upstream = hyper::upgrade::on(&mut answer);
     let flag = |name| context.query.flag(name);
-    let streams = Streams { stdin: flag("stdin"), stdout: flag("stdout"), stderr: flag("stderr"), tty: flag("tty") };
+    let streams = Streams {
+        stdin: flag("stdin"),
+        stdout: flag("stdout"),
+        stderr: flag("stderr"),
+        tty: flag("tty"),
+    };
     tasks.spawn_isolated("translated stream", async move {
-        let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
-        relay(protocol, streams, TokioIo::new(client), TokioIo::new(upstream)).await;
+        let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else {
+            return;
+        };
+        relay(
+            protocol,
+            streams,
+            TokioIo::new(client),
+            TokioIo::new(upstream),
+        )
+        .await;
     });
     let mut response = Response::new(crate::body::full(""));
     *response.status_mut() = status;
@@ -57,7 +77,10 @@ pub async fn send_log(
     let mut sender = dial(tasks, &target).await?;
     let request = to_kubelet(context, &target, Method::GET).body(Empty::<Bytes>::new());
     let request = request.map_err(|_| ApiError::bad_request("the path can't be passed on"))?;
-    let answer = sender.send_request(request).await.map_err(|e| broken(&target, &e))?;
+    let answer = sender
+        .send_request(request)
+        .await
+        .map_err(|e| broken(&target, &e))?;
     if !answer.status().is_success() {
         return Err(refused(answer).await);
     }
@@ -65,7 +88,12 @@ pub async fn send_log(
         // hyper closes the kubelet's connection when its sender is dropped.
         let _sender = sender;
         if let Ok(client) = client.await {
-            send(reader, TokioIo::new(client), answer.into_body().into_data_stream()).await;
+            send(
+                reader,
+                TokioIo::new(client),
+                answer.into_body().into_data_stream(),
+            )
+            .await;
         }
     });
     let mut response = Response::new(crate::body::full(""));
@@ -74,17 +102,26 @@ pub async fn send_log(
 }
 
 fn to_kubelet(context: &Context, target: &Target, method: Method) -> http::request::Builder {
-    let request = Request::builder().method(method).uri(&target.path).header(HOST, target.address());
+    let request = Request::builder()
+        .method(method)
+        .uri(&target.path)
+        .header(HOST, target.address());
     match &context.peer {
         Some(peer) => request.header(FORWARDED_FOR, peer.addr.ip().to_string()),
         None => request,
     }
 }
 
-fn request(context: &Context, target: &Target, protocol: Protocol) -> Result<Request<Empty<Bytes>>, ApiError> {
+fn request(
+    context: &Context,
+    target: &Target,
+    protocol: Protocol,
+) -> Result<Request<Empty<Bytes>>, ApiError> {
     let request = to_kubelet(context, target, Method::POST)
         .header(CONNECTION, "Upgrade")
         .header(UPGRADE, "SPDY/3.1")
         .header("x-stream-protocol-version", protocol.upstream());
-    request.body(Empty::new()).map_err(|_| ApiError::bad_request("the path can't be passed on"))
+    request
+        .body(Empty::new())
+        .map_err(|_| ApiError::bad_request("the path can't be passed on"))
 }

@@ -1,13 +1,21 @@
 //! A path split at its slashes.
 //!
-//! As in Go, an escaped slash separates segments too. Each segment records its end in the path as sent, so that a
-//! proxy forwards exactly the bytes after its subresource, whatever the preceding names look like.
+//! As in Go, an escaped slash separates segments too. Each segment records its end in the path as
+//! sent, so that a proxy forwards exactly the bytes after its subresource, whatever the preceding
+//! names look like.
 
 use super::BadPath;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 /// Characters that are escaped in a segment.
-const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b'"').add(b'<').add(b'>');
+const ESCAPED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'%')
+    .add(b'?')
+    .add(b'#')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>');
 
 /// The segments of a path, without empty ones at both ends.
 pub struct Segments<'a> {
@@ -38,7 +46,12 @@ impl<'a> Segments<'a> {
             words.pop();
             ends.pop();
         }
-        Ok(Segments { raw, path, words, ends })
+        Ok(Segments {
+            raw,
+            path,
+            words,
+            ends,
+        })
     }
 
     /// Returns the decoded segments.
@@ -48,18 +61,30 @@ impl<'a> Segments<'a> {
 
     /// Returns the path after the segment `at`, as sent: empty, or with its leading slash.
     pub fn after(&self, at: usize) -> String {
-        let rest = self.ends.get(at).and_then(|end| self.raw.get(*end..)).unwrap_or_default();
+        let rest = self
+            .ends
+            .get(at)
+            .and_then(|end| self.raw.get(*end..))
+            .unwrap_or_default();
         match separator(rest) {
             3 => format!("/{}", rest.get(3..).unwrap_or_default()),
             _ => rest.to_owned(),
         }
     }
 
-    /// Rejects `.` and `..`, and empty segments among the first `count`; the remaining segments belong to a backend.
+    /// Rejects `.` and `..`, and empty segments among the first `count`; the remaining segments
+    /// belong to a backend.
     pub fn expect_clean(&self, count: usize) -> Result<(), BadPath> {
-        let dots = self.words.iter().any(|word| matches!(word.as_str(), "." | ".."));
+        let dots = self
+            .words
+            .iter()
+            .any(|word| matches!(word.as_str(), "." | ".."));
         let empty = self.words.iter().take(count).any(String::is_empty);
-        if dots || empty { Err(BadPath::Unclean(clean(&self.words))) } else { Ok(()) }
+        if dots || empty {
+            Err(BadPath::Unclean(clean(&self.words)))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -82,20 +107,36 @@ fn cut(raw: &str) -> Vec<(usize, usize)> {
 
 /// Returns the length of the slash at the start of `text`, plain or escaped; 0 if there is none.
 fn separator(text: &str) -> usize {
-    let escaped = text.get(..3).is_some_and(|escape| escape.eq_ignore_ascii_case("%2f"));
-    if text.starts_with('/') { 1 } else { 3 * usize::from(escaped) }
+    let escaped = text
+        .get(..3)
+        .is_some_and(|escape| escape.eq_ignore_ascii_case("%2f"));
+    if text.starts_with('/') {
+        1
+    } else {
+        3 * usize::from(escaped)
+    }
 }
 
 fn decode(raw: &str) -> Result<String, BadPath> {
     let bytes = raw.as_bytes();
     let broken = bytes.iter().enumerate().any(|(at, b)| {
-        *b == b'%' && !bytes.get(at + 1..at + 3).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
+        *b == b'%'
+            && !bytes
+                .get(at + 1..at + 3)
+                .is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
     });
     if broken {
         return Err(BadPath::Malformed);
     }
-    let text = percent_decode_str(raw).decode_utf8().map_err(|_| BadPath::Malformed)?.into_owned();
-    if text.contains('\0') { Err(BadPath::Malformed) } else { Ok(text) }
+    let text = percent_decode_str(raw)
+        .decode_utf8()
+        .map_err(|_| BadPath::Malformed)?
+        .into_owned();
+    if text.contains('\0') {
+        Err(BadPath::Malformed)
+    } else {
+        Ok(text)
+    }
 }
 
 /// Returns the path without `.` and empty segments, with `..` resolved, for a `Location` header.
@@ -108,5 +149,7 @@ fn clean(words: &[String]) -> String {
             word => out.push(word),
         }
     }
-    out.iter().map(|word| format!("/{}", utf8_percent_encode(word, ESCAPED))).collect()
+    out.iter()
+        .map(|word| format!("/{}", utf8_percent_encode(word, ESCAPED)))
+        .collect()
 }

@@ -38,10 +38,17 @@ fn pairs(wanted: Streams) -> Vec<(Pair, &'static str)> {
         (RESIZE, "resize", wanted.tty),
     ];
     let wanted = all.into_iter().filter(|(_, _, wanted)| *wanted);
-    wanted.zip((1..).step_by(2)).map(|((channel, kind, _), id)| (Pair { channel, id }, kind)).collect()
+    wanted
+        .zip((1..).step_by(2))
+        .map(|((channel, kind, _), id)| (Pair { channel, id }, kind))
+        .collect()
 }
 
-pub(super) async fn relay<C, U>(client: WebSocketStream<C>, upstream: U, wanted: Streams) -> Result<(), String>
+pub(super) async fn relay<C, U>(
+    client: WebSocketStream<C>,
+    upstream: U,
+    wanted: Streams,
+) -> Result<(), String>
 where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     U: AsyncRead + AsyncWrite + Unpin + Send,
@@ -52,7 +59,9 @@ where
     let mut out = BytesMut::new();
     let mut encoder = Encoder::default();
     for (pair, kind) in &opened {
-        encoder.open(&mut out, pair.id, kind).map_err(|e| e.to_string())?;
+        encoder
+            .open(&mut out, pair.id, kind)
+            .map_err(|e| e.to_string())?;
     }
     writer.write_all(&out).await.map_err(|e| e.to_string())?;
     let pairs: Vec<Pair> = opened.into_iter().map(|(pair, _)| pair).collect();
@@ -86,7 +95,10 @@ where
                 Some(Err(error)) => return Err(error.to_string()),
             },
         }
-        upstream.write_all(&out.split()).await.map_err(|e| e.to_string())?;
+        upstream
+            .write_all(&out.split())
+            .await
+            .map_err(|e| e.to_string())?;
     }
 }
 
@@ -97,7 +109,9 @@ fn passed_on(out: &mut BytesMut, pairs: &[Pair], message: &[u8]) {
         [channel, bytes @ ..] => (*channel, bytes, false),
         [] => return,
     };
-    let open = pairs.iter().find(|pair| pair.channel == channel && matches!(channel, STDIN | RESIZE));
+    let open = pairs
+        .iter()
+        .find(|pair| pair.channel == channel && matches!(channel, STDIN | RESIZE));
     if let Some(pair) = open.filter(|_| last || !bytes.is_empty()) {
         Encoder::data(out, pair.id, bytes, last);
     }
@@ -114,14 +128,23 @@ where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead,
 {
-    let mut open: Vec<Pair> = pairs.into_iter().filter(|p| matches!(p.channel, STDOUT | STDERR | ERROR)).collect();
+    let mut open: Vec<Pair> = pairs
+        .into_iter()
+        .filter(|p| matches!(p.channel, STDOUT | STDERR | ERROR))
+        .collect();
     // An empty message notifies the client that the connection is established.
     let first = open.iter().map(|pair| pair.channel).min().unwrap_or(ERROR);
     send(&mut client, first, &[]).await?;
     while !open.is_empty() {
         match upstream.next().await {
-            Some(Ok(Frame::Data { stream, bytes, last })) => {
-                let Some(at) = open.iter().position(|pair| pair.id == stream) else { continue };
+            Some(Ok(Frame::Data {
+                stream,
+                bytes,
+                last,
+            })) => {
+                let Some(at) = open.iter().position(|pair| pair.id == stream) else {
+                    continue;
+                };
                 if let Some(pair) = open.get(at).filter(|_| !bytes.is_empty()) {
                     send(&mut client, pair.channel, &bytes).await?;
                 }
@@ -130,25 +153,39 @@ where
                 }
             }
             Some(Ok(Frame::Reset { stream })) => open.retain(|pair| pair.id != stream),
-            // The queue of pings is full only if the kubelet does not wait for replies, so dropping one is fine.
+            // The queue of pings is full only if the kubelet does not wait for replies, so dropping
+            // one is fine.
             Some(Ok(Frame::Ping { id })) => drop(pings.try_send(id)),
             Some(Ok(Frame::Other)) => {}
             Some(Err(error)) => return Err(error.to_string()),
             None => break,
         }
     }
-    let goodbye = CloseFrame { code: CloseCode::Normal, reason: "".into() };
-    client.send(Message::Close(Some(goodbye))).await.map_err(|e| e.to_string())
+    let goodbye = CloseFrame {
+        code: CloseCode::Normal,
+        reason: "".into(),
+    };
+    client
+        .send(Message::Close(Some(goodbye)))
+        .await
+        .map_err(|e| e.to_string())
 }
 
-async fn send<C>(client: &mut SplitSink<WebSocketStream<C>, Message>, channel: u8, bytes: &[u8]) -> Result<(), String>
+async fn send<C>(
+    client: &mut SplitSink<WebSocketStream<C>, Message>,
+    channel: u8,
+    bytes: &[u8],
+) -> Result<(), String>
 where
     C: AsyncRead + AsyncWrite + Unpin,
 {
     let mut message = Vec::with_capacity(1 + bytes.len());
     message.push(channel);
     message.extend_from_slice(bytes);
-    client.send(Message::Binary(Bytes::from(message))).await.map_err(|e| e.to_string())
+    client
+        .send(Message::Binary(Bytes::from(message)))
+        .await
+        .map_err(|e| e.to_string())
 }
 
 #[cfg(test)]
@@ -160,16 +197,28 @@ mod tests {
     use tokio::io::DuplexStream;
     use tokio_tungstenite::tungstenite::protocol::Role;
 
-    async fn sides(wanted: Streams) -> (WebSocketStream<DuplexStream>, FramedRead<DuplexStream, Decoder>) {
+    async fn sides(
+        wanted: Streams,
+    ) -> (
+        WebSocketStream<DuplexStream>,
+        FramedRead<DuplexStream, Decoder>,
+    ) {
         let (ours, client) = tokio::io::duplex(64 * 1024);
         let (upstream, kubelet) = tokio::io::duplex(64 * 1024);
-        tokio::spawn(crate::relay(crate::Protocol::Channels, wanted, ours, upstream));
+        tokio::spawn(crate::relay(
+            crate::Protocol::Channels,
+            wanted,
+            ours,
+            upstream,
+        ));
         let client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
         (client, FramedRead::new(kubelet, Decoder::default()))
     }
 
     async fn soon<T>(what: impl Future<Output = T>) -> T {
-        tokio::time::timeout(Duration::from_secs(10), what).await.unwrap()
+        tokio::time::timeout(Duration::from_secs(10), what)
+            .await
+            .unwrap()
     }
 
     fn binary(bytes: &'static [u8]) -> Message {
@@ -178,10 +227,18 @@ mod tests {
 
     #[tokio::test]
     async fn input_ends_while_output_goes_on() {
-        let wanted = Streams { stdin: true, stdout: true, stderr: false, tty: false };
+        let wanted = Streams {
+            stdin: true,
+            stdout: true,
+            stderr: false,
+            tty: false,
+        };
         let (mut client, mut kubelet) = sides(wanted).await;
         client.send(binary(b"\x00in")).await.unwrap();
-        client.send(binary(b"\x01not the client's to write")).await.unwrap();
+        client
+            .send(binary(b"\x01not the client's to write"))
+            .await
+            .unwrap();
         client.send(binary(&[END, STDIN])).await.unwrap();
         let mut seen = Vec::new();
         while seen.len() < 2 {
@@ -190,31 +247,61 @@ mod tests {
                 seen.push(frame);
             }
         }
-        let input = |bytes: &'static [u8], last| Frame::Data { stream: 3, bytes: Bytes::from_static(bytes), last };
+        let input = |bytes: &'static [u8], last| Frame::Data {
+            stream: 3,
+            bytes: Bytes::from_static(bytes),
+            last,
+        };
         assert_eq!(seen, [input(b"in", false), input(b"", true)]);
         let mut out = BytesMut::new();
         Encoder::data(&mut out, 5, b"out", true);
         Encoder::data(&mut out, 1, b"{}", true);
         kubelet.get_mut().write_all(&out).await.unwrap();
         for want in [&b"\x01"[..], b"\x01out", b"\x03{}"] {
-            assert_eq!(soon(client.next()).await.unwrap().unwrap(), Message::Binary(Bytes::copy_from_slice(want)));
+            assert_eq!(
+                soon(client.next()).await.unwrap().unwrap(),
+                Message::Binary(Bytes::copy_from_slice(want))
+            );
         }
-        assert!(matches!(soon(client.next()).await.unwrap().unwrap(), Message::Close(_)));
+        assert!(matches!(
+            soon(client.next()).await.unwrap().unwrap(),
+            Message::Close(_)
+        ));
     }
 
     #[tokio::test]
     async fn a_client_that_goes_takes_the_kubelet_along() {
-        let (client, mut kubelet) = sides(Streams { stdout: true, ..Streams::default() }).await;
+        let (client, mut kubelet) = sides(Streams {
+            stdout: true,
+            ..Streams::default()
+        })
+        .await;
         drop(client);
         soon(async { while kubelet.next().await.is_some_and(|frame| frame.is_ok()) {} }).await;
     }
 
     #[test]
     fn streams_are_opened_in_the_usual_order() {
-        let names = |wanted| pairs(wanted).into_iter().map(|(pair, kind)| (pair.id, kind)).collect::<Vec<_>>();
-        let all = Streams { stdin: true, stdout: true, stderr: true, tty: false };
-        assert_eq!(names(all), [(1, "error"), (3, "stdin"), (5, "stdout"), (7, "stderr")]);
+        let names = |wanted| {
+            pairs(wanted)
+                .into_iter()
+                .map(|(pair, kind)| (pair.id, kind))
+                .collect::<Vec<_>>()
+        };
+        let all = Streams {
+            stdin: true,
+            stdout: true,
+            stderr: true,
+            tty: false,
+        };
+        assert_eq!(
+            names(all),
+            [(1, "error"), (3, "stdin"), (5, "stdout"), (7, "stderr")]
+        );
         let tty = Streams { tty: true, ..all };
-        assert_eq!(names(tty), [(1, "error"), (3, "stdin"), (5, "stdout"), (7, "resize")]);
+        assert_eq!(
+            names(tty),
+            [(1, "error"), (3, "stdin"), (5, "stdout"), (7, "resize")]
+        );
     }
 }

@@ -22,14 +22,20 @@ where
     }
 }
 
-async fn up<C, U>(mut client: SplitStream<WebSocketStream<C>>, mut upstream: WriteHalf<U>) -> Result<(), String>
+async fn up<C, U>(
+    mut client: SplitStream<WebSocketStream<C>>,
+    mut upstream: WriteHalf<U>,
+) -> Result<(), String>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncWrite,
 {
     while let Some(message) = client.next().await {
         match message.map_err(|e| e.to_string())? {
-            Message::Binary(bytes) => upstream.write_all(&bytes).await.map_err(|e| e.to_string())?,
+            Message::Binary(bytes) => upstream
+                .write_all(&bytes)
+                .await
+                .map_err(|e| e.to_string())?,
             Message::Close(_) => break,
             _ => {}
         }
@@ -37,15 +43,26 @@ where
     upstream.shutdown().await.map_err(|e| e.to_string())
 }
 
-async fn down<C, U>(mut upstream: ReadHalf<U>, mut client: SplitSink<WebSocketStream<C>, Message>) -> Result<(), String>
+async fn down<C, U>(
+    mut upstream: ReadHalf<U>,
+    mut client: SplitSink<WebSocketStream<C>, Message>,
+) -> Result<(), String>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead,
 {
     let mut buffer = BytesMut::with_capacity(BUFFER);
-    while upstream.read_buf(&mut buffer).await.map_err(|e| e.to_string())? > 0 {
+    while upstream
+        .read_buf(&mut buffer)
+        .await
+        .map_err(|e| e.to_string())?
+        > 0
+    {
         let bytes: Bytes = buffer.split().freeze();
-        client.send(Message::Binary(bytes)).await.map_err(|e| e.to_string())?;
+        client
+            .send(Message::Binary(bytes))
+            .await
+            .map_err(|e| e.to_string())?;
         buffer.reserve(BUFFER);
     }
     client.close().await.map_err(|e| e.to_string())

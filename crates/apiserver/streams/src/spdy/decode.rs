@@ -54,7 +54,10 @@ impl tokio_util::codec::Decoder for Decoder {
         }
         let Some((first, second)) = buffer.first_chunk::<HEAD>().map(|head| {
             let [a, b, c, d, e, f, g, h] = *head;
-            (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
+            (
+                u32::from_be_bytes([a, b, c, d]),
+                u32::from_be_bytes([e, f, g, h]),
+            )
         }) else {
             return Ok(None);
         };
@@ -62,7 +65,14 @@ impl tokio_util::codec::Decoder for Decoder {
         let length = (second & 0x00ff_ffff) as usize;
         if first & CONTROL == 0 {
             buffer.advance(HEAD);
-            return Ok(self.piece(Data { stream: first, last, left: length }, buffer));
+            return Ok(self.piece(
+                Data {
+                    stream: first,
+                    last,
+                    left: length,
+                },
+                buffer,
+            ));
         }
         let version = (first >> 16) as u16 & 0x7fff;
         if version != VERSION {
@@ -91,15 +101,28 @@ impl Decoder {
         if left > 0 {
             self.data = Some(Data { left, ..data });
         }
-        Some(Frame::Data { stream, bytes, last: data.last && left == 0 })
+        Some(Frame::Data {
+            stream,
+            bytes,
+            last: data.last && left == 0,
+        })
     }
 }
 
 fn control(kind: u16, last: bool, body: &[u8]) -> Frame {
-    let Some(number) = body.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)) else { return Frame::Other };
+    let Some(number) = body
+        .first_chunk::<4>()
+        .map(|bytes| u32::from_be_bytes(*bytes))
+    else {
+        return Frame::Other;
+    };
     let stream = number & !CONTROL;
     match kind {
-        SYN_REPLY if last => Frame::Data { stream, bytes: Bytes::new(), last },
+        SYN_REPLY if last => Frame::Data {
+            stream,
+            bytes: Bytes::new(),
+            last,
+        },
         RST_STREAM => Frame::Reset { stream },
         PING => Frame::Ping { id: number },
         _ => Frame::Other,

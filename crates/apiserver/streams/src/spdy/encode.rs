@@ -14,8 +14,11 @@ pub(crate) struct Encoder {
 
 impl Default for Encoder {
     fn default() -> Self {
-        // The draft's preset dictionary is optional for the sender: readers accept headers without it.
-        Self { headers: Compress::new(Compression::fast(), true) }
+        // The draft's preset dictionary is optional for the sender: readers accept headers without
+        // it.
+        Self {
+            headers: Compress::new(Compression::fast(), true),
+        }
     }
 }
 
@@ -32,7 +35,9 @@ impl Encoder {
             block.put_slice(text.as_bytes());
         }
         let mut packed = Vec::with_capacity(block.len() * 2 + 256);
-        self.headers.compress_vec(&block, &mut packed, FlushCompress::Sync).map_err(std::io::Error::other)?;
+        self.headers
+            .compress_vec(&block, &mut packed, FlushCompress::Sync)
+            .map_err(std::io::Error::other)?;
         control(out, SYN_STREAM, 10 + packed.len());
         out.put_u32(id);
         out.put_u32(0);

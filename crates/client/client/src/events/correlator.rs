@@ -28,7 +28,12 @@ pub(crate) enum Verdict {
     /// Create it, then call [`Correlator::written`] with the key.
     Create { key: u64, note: Note },
     /// Increment the count of the event that was created as `name`.
-    Repeat { key: u64, note: Note, name: String, count: u32 },
+    Repeat {
+        key: u64,
+        note: Note,
+        name: String,
+        count: u32,
+    },
 }
 
 struct Bucket {
@@ -79,7 +84,11 @@ impl Correlator {
         if self.is_flood(similar, &note.message, now) {
             note.message.insert_str(0, FOLDED);
         }
-        let text = if note.message.starts_with(FOLDED) { FOLDED } else { &note.message };
+        let text = if note.message.starts_with(FOLDED) {
+            FOLDED
+        } else {
+            &note.message
+        };
         let key = hash(&[&object, note.event_type.as_str(), &note.reason, text]);
         if !self.spend(hash(&[&object]), now) {
             return Verdict::Drop;
@@ -88,11 +97,23 @@ impl Correlator {
             Some(known) if !known.name.is_empty() => {
                 known.count = known.count.saturating_add(1);
                 known.at = now;
-                Verdict::Repeat { key, note, name: known.name.clone(), count: known.count }
+                Verdict::Repeat {
+                    key,
+                    note,
+                    name: known.name.clone(),
+                    count: known.count,
+                }
             }
             _ => {
                 bound(&mut self.written, |entry| entry.at);
-                self.written.insert(key, Written { name: String::new(), count: 1, at: now });
+                self.written.insert(
+                    key,
+                    Written {
+                        name: String::new(),
+                        count: 1,
+                        at: now,
+                    },
+                );
                 Verdict::Create { key, note }
             }
         }
@@ -108,7 +129,10 @@ impl Correlator {
 
     fn is_flood(&mut self, similar: u64, message: &str, now: Instant) -> bool {
         bound(&mut self.groups, |group| group.at);
-        let group = self.groups.entry(similar).or_insert_with(|| Group { messages: HashSet::new(), at: now });
+        let group = self.groups.entry(similar).or_insert_with(|| Group {
+            messages: HashSet::new(),
+            at: now,
+        });
         if now.duration_since(group.at) > WINDOW {
             group.messages.clear();
         }
@@ -123,7 +147,10 @@ impl Correlator {
 
     fn spend(&mut self, object: u64, now: Instant) -> bool {
         bound(&mut self.buckets, |bucket| bucket.at);
-        let bucket = self.buckets.entry(object).or_insert(Bucket { tokens: BURST, at: now });
+        let bucket = self.buckets.entry(object).or_insert(Bucket {
+            tokens: BURST,
+            at: now,
+        });
         let earned = now.duration_since(bucket.at).as_secs_f64() * PER_SECOND;
         bucket.tokens = (bucket.tokens + earned).min(BURST);
         bucket.at = now;
@@ -146,7 +173,15 @@ pub(crate) fn shard(note: &Note, count: usize) -> Option<usize> {
 fn object_key(note: &Note) -> String {
     let object = &note.regarding;
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
-    [&object.kind, &object.namespace, &object.name, &object.uid, &object.field_path].map(part).join("\u{0}")
+    [
+        &object.kind,
+        &object.namespace,
+        &object.name,
+        &object.uid,
+        &object.field_path,
+    ]
+    .map(part)
+    .join("\u{0}")
 }
 
 #[cfg(test)]
@@ -159,7 +194,10 @@ mod tests {
 
     fn note(message: &str) -> Note {
         Note {
-            regarding: ObjectReference { name: Some("p".into()), ..ObjectReference::default() },
+            regarding: ObjectReference {
+                name: Some("p".into()),
+                ..ObjectReference::default()
+            },
             event_type: EventType::Normal,
             reason: "R".into(),
             message: message.into(),
@@ -171,15 +209,22 @@ mod tests {
     fn repeats_count_up_then_are_dropped() {
         let mut correlator = Correlator::default();
         let now = Instant::now();
-        let Verdict::Create { key, .. } = correlator.judge(note("m"), now) else { panic!() };
+        let Verdict::Create { key, .. } = correlator.judge(note("m"), now) else {
+            panic!()
+        };
         correlator.written(key, "p.1".into());
         for want in 2..=25 {
-            let Verdict::Repeat { count, .. } = correlator.judge(note("m"), now) else { panic!() };
+            let Verdict::Repeat { count, .. } = correlator.judge(note("m"), now) else {
+                panic!()
+            };
             assert_eq!(count, want);
         }
         assert_eq!(correlator.judge(note("m"), now), Verdict::Drop);
         let later = now + Duration::from_secs(301);
-        assert!(matches!(correlator.judge(note("m"), later), Verdict::Repeat { count: 26, .. }));
+        assert!(matches!(
+            correlator.judge(note("m"), later),
+            Verdict::Repeat { count: 26, .. }
+        ));
     }
 
     #[test]
@@ -188,12 +233,19 @@ mod tests {
         let now = Instant::now();
         for i in 0..9 {
             let verdict = correlator.judge(note(&format!("m{i}")), now);
-            assert!(matches!(verdict, Verdict::Create { note, .. } if !note.message.starts_with('(')));
+            assert!(
+                matches!(verdict, Verdict::Create { note, .. } if !note.message.starts_with('('))
+            );
         }
-        let Verdict::Create { key, note: folded } = correlator.judge(note("m9"), now) else { panic!() };
+        let Verdict::Create { key, note: folded } = correlator.judge(note("m9"), now) else {
+            panic!()
+        };
         assert!(folded.message.starts_with(FOLDED));
         correlator.written(key, "p.2".into());
-        assert!(matches!(correlator.judge(note("m10"), now), Verdict::Repeat { count: 2, .. }));
+        assert!(matches!(
+            correlator.judge(note("m10"), now),
+            Verdict::Repeat { count: 2, .. }
+        ));
         assert!(matches!(
             correlator.judge(note("m0"), now),
             Verdict::Create { note, .. } if !note.message.starts_with('(')

@@ -46,8 +46,18 @@ pub(crate) struct Reflector<K: Object> {
 }
 
 impl<K: Object> Reflector<K> {
-    pub(crate) fn new(api: Api<K>, params: ListParams, transforms: Vec<Transform<K>>, shared: Arc<Shared<K>>) -> Self {
-        Self { api, params, transforms, shared }
+    pub(crate) fn new(
+        api: Api<K>,
+        params: ListParams,
+        transforms: Vec<Transform<K>>,
+        shared: Arc<Shared<K>>,
+    ) -> Self {
+        Self {
+            api,
+            params,
+            transforms,
+            shared,
+        }
     }
 
     pub(crate) async fn run(self) {
@@ -147,7 +157,9 @@ impl<K: Object> Reflector<K> {
                 version
             }
             WatchEvent::Undecodable(object) => self.pass_over(*object),
-            WatchEvent::Bookmark { resource_version, .. } => resource_version,
+            WatchEvent::Bookmark {
+                resource_version, ..
+            } => resource_version,
             WatchEvent::Error(status) => return Err(Error::Api(status)),
         })
     }

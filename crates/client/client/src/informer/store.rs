@@ -23,7 +23,10 @@ struct Index<K> {
 impl<K> Index<K> {
     fn insert(&mut self, key: &Arc<str>, object: &K) {
         for value in (self.keys)(object) {
-            self.entries.entry(value).or_default().insert(Arc::clone(key));
+            self.entries
+                .entry(value)
+                .or_default()
+                .insert(Arc::clone(key));
         }
     }
 
@@ -76,9 +79,19 @@ pub(crate) struct Shared<K> {
 
 impl<K: Object> Shared<K> {
     pub(crate) fn new(indexes: Vec<(&'static str, IndexFn<K>)>, handlers: Vec<Handler<K>>) -> Self {
-        let indexes = indexes.into_iter().map(|(name, keys)| Index { name, keys, entries: HashMap::new() }).collect();
+        let indexes = indexes
+            .into_iter()
+            .map(|(name, keys)| Index {
+                name,
+                keys,
+                entries: HashMap::new(),
+            })
+            .collect();
         Self {
-            objects: RwLock::new(Objects { by_key: HashMap::new(), indexes }),
+            objects: RwLock::new(Objects {
+                by_key: HashMap::new(),
+                indexes,
+            }),
             handlers: RwLock::new(handlers),
             writing: Mutex::new(()),
             synced: watch::Sender::new(false),
@@ -123,7 +136,8 @@ impl<K: Object> Shared<K> {
     /// Records that the store contains all changes up to a version.
     pub(crate) fn advance(&self, version: &str) {
         // Resource versions are the etcd store's revisions, which only increase.
-        self.version.fetch_max(version.parse().unwrap_or(0), Ordering::AcqRel);
+        self.version
+            .fetch_max(version.parse().unwrap_or(0), Ordering::AcqRel);
     }
 
     /// Replaces the content by a list of `version` and calls handlers for the differences. The
@@ -134,7 +148,12 @@ impl<K: Object> Shared<K> {
         listed.extend(kept.iter().cloned());
         let gone: Vec<Arc<str>> = {
             let objects = self.objects.read();
-            objects.by_key.keys().filter(|key| !listed.contains(&***key)).cloned().collect()
+            objects
+                .by_key
+                .keys()
+                .filter(|key| !listed.contains(&***key))
+                .cloned()
+                .collect()
         };
         for key in gone {
             let last = self.objects.write().take(&key);
@@ -156,7 +175,9 @@ impl<K: Object> Shared<K> {
         objects
             .by_key
             .get(item.key().as_str())
-            .is_some_and(|known| known.resource_version() == item.resource_version() && known.uid() == item.uid())
+            .is_some_and(|known| {
+                known.resource_version() == item.resource_version() && known.uid() == item.uid()
+            })
     }
 }
 
@@ -167,7 +188,9 @@ pub struct Store<K> {
 
 impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
     }
 }
 
@@ -186,7 +209,9 @@ impl<K: Object> Store<K> {
     pub fn fixed(objects: Vec<K>, indexes: Vec<(&'static str, IndexFn<K>)>) -> Self {
         let shared = Shared::new(indexes, Vec::new());
         shared.replace(objects, &[], "");
-        Self { shared: Arc::new(shared) }
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// Returns the object with the key `namespace/name` (`name` if cluster-scoped).
@@ -196,7 +221,13 @@ impl<K: Object> Store<K> {
 
     /// Returns all objects, unordered.
     pub fn list(&self) -> Vec<Arc<K>> {
-        self.shared.objects.read().by_key.values().cloned().collect()
+        self.shared
+            .objects
+            .read()
+            .by_key
+            .values()
+            .cloned()
+            .collect()
     }
 
     /// Returns all keys, unordered.
@@ -273,7 +304,10 @@ mod tests {
     }
 
     fn on_node(pod: &Pod) -> Vec<String> {
-        pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect()
+        pod.spec
+            .iter()
+            .filter_map(|spec| spec.node_name.clone())
+            .collect()
     }
 
     #[test]
@@ -286,7 +320,8 @@ mod tests {
                 Event::Applied { .. } => "changed",
                 Event::Deleted(_) => "deleted",
             };
-            sink.lock().push(format!("{word} {}", event.object().name()));
+            sink.lock()
+                .push(format!("{word} {}", event.object().name()));
         });
         let shared = Shared::new(vec![("node", Box::new(on_node))], vec![handler]);
         shared.replace(vec![pod("a", "1", "x"), pod("b", "1", "x")], &[], "1");

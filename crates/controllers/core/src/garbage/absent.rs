@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 /// Minimum time for which a UID is kept; the maximum is twice as long.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
-/// UIDs of recently deleted objects, so that thousands of dependents do not each read the same owner. A UID is never
-/// used again. The sets are dropped as a whole, because expiring single UIDs would need a scan on each lookup.
+/// UIDs of recently deleted objects, so that thousands of dependents do not each read the same
+/// owner. A UID is never used again. The sets are dropped as a whole, because expiring single UIDs
+/// would need a scan on each lookup.
 #[derive(Debug)]
 pub struct RecentlyAbsent {
     young: HashSet<String>,
@@ -18,7 +19,11 @@ pub struct RecentlyAbsent {
 impl RecentlyAbsent {
     /// Creates an empty set.
     pub fn new(now: Instant) -> Self {
-        Self { young: HashSet::new(), old: HashSet::new(), since: now }
+        Self {
+            young: HashSet::new(),
+            old: HashSet::new(),
+            since: now,
+        }
     }
 
     /// Returns whether the UID was recorded recently.

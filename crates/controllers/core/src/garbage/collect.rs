@@ -26,7 +26,9 @@ pub async fn check(shared: &Arc<Shared>, client: &Client, node: &Node) -> Result
     if node.object.deleting() && !node.is_foreground() {
         return Ok(());
     }
-    let Some(latest) = latest(client, node).await? else { return Ok(()) };
+    let Some(latest) = latest(client, node).await? else {
+        return Ok(());
+    };
     if latest.is_foreground() {
         return release(shared, client, &latest).await;
     }
@@ -62,10 +64,14 @@ async fn latest(client: &Client, node: &Node) -> Result<Option<Node>, Error> {
     let api = client.metadata(&node.resource, namespace);
     let found = api.get_opt(node.object.name()).await?;
     let same = found.filter(|o| o.uid() == node.object.uid());
-    Ok(same.map(|object| Node { resource: node.resource.clone(), object: Arc::new(object) }))
+    Ok(same.map(|object| Node {
+        resource: node.resource.clone(),
+        object: Arc::new(object),
+    }))
 }
 
-/// Handles an owner in foreground deletion: deletes its blocking dependents, then removes its finalizer.
+/// Handles an owner in foreground deletion: deletes its blocking dependents, then removes its
+/// finalizer.
 async fn release(shared: &Arc<Shared>, client: &Client, owner: &Node) -> Result<(), Error> {
     let uid = owner.object.uid();
     let dependents = shared.graph.lock().dependents(uid);
@@ -74,22 +80,34 @@ async fn release(shared: &Arc<Shared>, client: &Client, owner: &Node) -> Result<
         return drop_finalizer(client, owner, FOREGROUND).await;
     }
     for dependent in blocking.into_iter().filter(|d| !d.object.deleting()) {
-        shared.queue.add(super::Step::Check(dependent.object.uid().to_owned()).key());
+        shared
+            .queue
+            .add(super::Step::Check(dependent.object.uid().to_owned()).key());
     }
     Ok(())
 }
 
-/// Removes the owner from every dependent, then removes the owner's finalizer. A failure keeps the finalizer.
+/// Removes the owner from every dependent, then removes the owner's finalizer. A failure keeps the
+/// finalizer.
 pub async fn orphan(shared: &Arc<Shared>, client: &Client, node: &Node) -> Result<(), Error> {
-    let Some(owner) = latest(client, node).await? else { return Ok(()) };
+    let Some(owner) = latest(client, node).await? else {
+        return Ok(());
+    };
     if !owner.is_orphaning() {
         return Ok(());
     }
     let uid = owner.object.uid();
     let dependents = shared.graph.lock().dependents(uid);
     for dependent in &dependents {
-        let Some(dependent) = latest(client, dependent).await? else { continue };
-        let rest: Vec<_> = dependent.owners().iter().filter(|r| r.uid != uid).cloned().collect();
+        let Some(dependent) = latest(client, dependent).await? else {
+            continue;
+        };
+        let rest: Vec<_> = dependent
+            .owners()
+            .iter()
+            .filter(|r| r.uid != uid)
+            .cloned()
+            .collect();
         if rest.len() < dependent.owners().len() {
             keep_only(client, &dependent, &rest).await?;
         }
@@ -115,18 +133,28 @@ enum Owner {
     Gone,
 }
 
-async fn state(shared: &Arc<Shared>, client: &Client, node: &Node, reference: &OwnerReference) -> Result<Owner, Error> {
+async fn state(
+    shared: &Arc<Shared>,
+    client: &Client,
+    node: &Node,
+    reference: &OwnerReference,
+) -> Result<Owner, Error> {
     if shared.is_absent(&reference.uid) {
         return Ok(Owner::Gone);
     }
-    let (group, version) = reference.api_version.rsplit_once('/').unwrap_or(("", &reference.api_version));
+    let (group, version) = reference
+        .api_version
+        .rsplit_once('/')
+        .unwrap_or(("", &reference.api_version));
     let mut resource = shared.kind(group, &reference.kind);
     if resource.is_none() {
         watch::refresh(shared).await?;
         resource = shared.kind(group, &reference.kind);
     }
     // The kind is not served, so the owner's state is unknown: keep the dependent.
-    let Some(mut resource) = resource else { return Ok(Owner::Alive) };
+    let Some(mut resource) = resource else {
+        return Ok(Owner::Alive);
+    };
     resource.version = version.to_owned();
     let namespace = node.object.meta().namespace.as_deref();
     if resource.namespaced && namespace.is_none() {
@@ -140,7 +168,11 @@ async fn state(shared: &Arc<Shared>, client: &Client, node: &Node, reference: &O
         return Ok(Owner::Gone);
     };
     let waiting = owner.deleting() && owner.has_finalizer(FOREGROUND);
-    Ok(if waiting { Owner::Waiting } else { Owner::Alive })
+    Ok(if waiting {
+        Owner::Waiting
+    } else {
+        Owner::Alive
+    })
 }
 
 /// Replaces the owner references, if the object is still the version that was read.
@@ -150,7 +182,10 @@ async fn keep_only(client: &Client, node: &Node, keep: &[OwnerReference]) -> Res
 
 /// Removes blocking references, which breaks cycles.
 async fn unblock(client: &Client, node: &Node) -> Result<(), Error> {
-    let free = |r: &OwnerReference| OwnerReference { block_owner_deletion: Some(false), ..r.clone() };
+    let free = |r: &OwnerReference| OwnerReference {
+        block_owner_deletion: Some(false),
+        ..r.clone()
+    };
     let refs: Vec<_> = node.owners().iter().map(free).collect();
     keep_only(client, node, &refs).await
 }
@@ -165,7 +200,13 @@ async fn patch(client: &Client, node: &Node, mut meta: serde_json::Value) -> Res
     meta["uid"] = json!(node.object.uid());
     meta["resourceVersion"] = json!(node.object.meta().resource_version);
     let api = client.metadata(&node.resource, node.object.meta().namespace.as_deref());
-    match api.patch(node.object.name(), &Patch::Merge(json!({ "metadata": meta }))).await {
+    match api
+        .patch(
+            node.object.name(),
+            &Patch::Merge(json!({ "metadata": meta })),
+        )
+        .await
+    {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
     }

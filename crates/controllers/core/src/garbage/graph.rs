@@ -59,7 +59,11 @@ pub struct Node {
 impl Node {
     /// Returns the owner references.
     pub fn owners(&self) -> &[OwnerReference] {
-        self.object.meta().owner_references.as_deref().unwrap_or_default()
+        self.object
+            .meta()
+            .owner_references
+            .as_deref()
+            .unwrap_or_default()
     }
 
     /// Returns whether the object waits for its dependents' deletion.
@@ -74,7 +78,9 @@ impl Node {
 
     /// Returns whether this object blocks the deletion of the owner.
     pub fn blocks(&self, owner: &str) -> bool {
-        self.owners().iter().any(|r| r.uid == owner && r.block_owner_deletion == Some(true))
+        self.owners()
+            .iter()
+            .any(|r| r.uid == owner && r.block_owner_deletion == Some(true))
     }
 }
 
@@ -94,20 +100,29 @@ impl Graph {
     /// Returns the objects with an owner reference to this one.
     pub fn dependents(&self, uid: &str) -> Vec<Node> {
         let uids = self.dependents.get(uid).into_iter().flatten();
-        uids.filter_map(|uid| self.nodes.get(uid)).cloned().collect()
+        uids.filter_map(|uid| self.nodes.get(uid))
+            .cloned()
+            .collect()
     }
 
     /// Records an added or changed object.
     pub fn applied(&mut self, node: Node) -> Vec<Step> {
         let uid = node.object.uid().to_owned();
         let before = self.nodes.insert(uid.clone(), node.clone());
-        let old: HashSet<String> = before.iter().flat_map(|n| n.owners()).map(|r| r.uid.clone()).collect();
+        let old: HashSet<String> = before
+            .iter()
+            .flat_map(|n| n.owners())
+            .map(|r| r.uid.clone())
+            .collect();
         let new: HashSet<String> = node.owners().iter().map(|r| r.uid.clone()).collect();
         for gone in old.difference(&new) {
             self.unlink(gone, &uid);
         }
         for added in new.difference(&old) {
-            self.dependents.entry(added.clone()).or_default().insert(uid.clone());
+            self.dependents
+                .entry(added.clone())
+                .or_default()
+                .insert(uid.clone());
         }
         let mut steps = Vec::new();
         let fresh = |test: fn(&Node) -> bool| test(&node) && !before.as_ref().is_some_and(test);
@@ -115,7 +130,11 @@ impl Graph {
             steps.push(Step::Orphan(uid.clone()));
         }
         if fresh(Node::is_foreground) {
-            steps.extend(self.dependents(&uid).iter().map(|d| Step::Check(d.object.uid().to_owned())));
+            steps.extend(
+                self.dependents(&uid)
+                    .iter()
+                    .map(|d| Step::Check(d.object.uid().to_owned())),
+            );
             steps.push(Step::Check(uid.clone()));
         }
         let unsure = |r: &OwnerReference| self.nodes.get(&r.uid).is_none_or(Node::is_foreground);
@@ -124,14 +143,24 @@ impl Graph {
         }
         // An owner in foreground deletion waits until references are removed or no longer block.
         let freed = old.iter().filter(|o| !node.blocks(o));
-        steps.extend(freed.filter(|o| self.waits(o)).map(|o| Step::Check(o.clone())));
+        steps.extend(
+            freed
+                .filter(|o| self.waits(o))
+                .map(|o| Step::Check(o.clone())),
+        );
         steps
     }
 
     /// Records a deleted object.
     pub fn deleted(&mut self, uid: &str) -> Vec<Step> {
-        let Some(node) = self.nodes.remove(uid) else { return Vec::new() };
-        let mut steps: Vec<_> = self.dependents(uid).iter().map(|d| Step::Check(d.object.uid().to_owned())).collect();
+        let Some(node) = self.nodes.remove(uid) else {
+            return Vec::new();
+        };
+        let mut steps: Vec<_> = self
+            .dependents(uid)
+            .iter()
+            .map(|d| Step::Check(d.object.uid().to_owned()))
+            .collect();
         for owner in node.owners() {
             self.unlink(&owner.uid, uid);
             if self.waits(&owner.uid) {
@@ -144,8 +173,12 @@ impl Graph {
     /// Returns checks of all objects with unknown owners, for the time when all kinds are listed.
     pub fn doubtful(&self) -> Vec<Step> {
         let unsure = |n: &&Node| n.owners().iter().any(|r| !self.nodes.contains_key(&r.uid));
-        let mut steps: Vec<_> =
-            self.nodes.values().filter(unsure).map(|n| Step::Check(n.object.uid().to_owned())).collect();
+        let mut steps: Vec<_> = self
+            .nodes
+            .values()
+            .filter(unsure)
+            .map(|n| Step::Check(n.object.uid().to_owned()))
+            .collect();
         for (uid, node) in &self.nodes {
             if node.is_foreground() {
                 steps.push(Step::Check(uid.clone()));
@@ -194,7 +227,10 @@ mod tests {
             plural: "configmaps".to_owned(),
             namespaced: true,
         };
-        Node { resource: Arc::new(resource), object: Arc::new(object) }
+        Node {
+            resource: Arc::new(resource),
+            object: Arc::new(object),
+        }
     }
 
     fn check(uid: &str) -> Step {
@@ -207,7 +243,10 @@ mod tests {
         assert!(g.applied(node("a", &[], None)).is_empty());
         assert!(g.applied(node("child", &["a"], None)).is_empty());
         assert_eq!(g.deleted("a"), [check("child")]);
-        assert_eq!(g.applied(node("stray", &["nobody"], None)), [check("stray")]);
+        assert_eq!(
+            g.applied(node("stray", &["nobody"], None)),
+            [check("stray")]
+        );
         assert_eq!(g.doubtful().len(), 2);
     }
 
@@ -216,7 +255,10 @@ mod tests {
         let mut g = Graph::default();
         g.applied(node("a", &[], None));
         g.applied(node("child", &["a"], None));
-        assert_eq!(g.applied(node("a", &[], Some(FOREGROUND))), [check("child"), check("a")]);
+        assert_eq!(
+            g.applied(node("a", &[], Some(FOREGROUND))),
+            [check("child"), check("a")]
+        );
         assert_eq!(g.deleted("child"), [check("a")]);
     }
 
@@ -224,7 +266,10 @@ mod tests {
     fn orphaning_is_asked_once() {
         let mut g = Graph::default();
         g.applied(node("a", &[], None));
-        assert_eq!(g.applied(node("a", &[], Some(ORPHAN))), [Step::Orphan("a".to_owned())]);
+        assert_eq!(
+            g.applied(node("a", &[], Some(ORPHAN))),
+            [Step::Orphan("a".to_owned())]
+        );
         assert!(g.applied(node("a", &[], Some(ORPHAN))).is_empty());
     }
 }

@@ -56,7 +56,9 @@ async fn follow(shared: &Arc<Shared>, found: &Discovered) {
     if tokio::time::timeout(PATIENCE, listed).await.is_err() {
         tracing::warn!("some kinds can't be listed; their objects are not collected until then");
     }
-    shared.synced.store(true, std::sync::atomic::Ordering::Release);
+    shared
+        .synced
+        .store(true, std::sync::atomic::Ordering::Release);
     let doubtful = shared.graph.lock().doubtful();
     shared.enqueue(doubtful);
 }
@@ -65,19 +67,25 @@ fn watch(shared: &Arc<Shared>, resource: &ApiResource) -> client::Store<PartialO
     let kind = Arc::new(resource.clone());
     let api = shared.client.metadata(resource, None);
     let sink = shared.clone();
-    let informer = Informer::new(api, ListParams::default()).transform(trim).on_event(move |event| match event {
-        Event::Applied { new, .. } => {
-            let node = Node { resource: kind.clone(), object: new };
-            let steps = sink.graph.lock().applied(node);
-            sink.enqueue(steps);
-        }
-        Event::Deleted(last) => {
-            sink.note_absent(last.uid());
-            let steps = sink.graph.lock().deleted(last.uid());
-            sink.enqueue(steps);
-            sink.deletions.tell(&kind.group, &kind.plural, last.namespace());
-        }
-    });
+    let informer = Informer::new(api, ListParams::default())
+        .transform(trim)
+        .on_event(move |event| match event {
+            Event::Applied { new, .. } => {
+                let node = Node {
+                    resource: kind.clone(),
+                    object: new,
+                };
+                let steps = sink.graph.lock().applied(node);
+                sink.enqueue(steps);
+            }
+            Event::Deleted(last) => {
+                sink.note_absent(last.uid());
+                let steps = sink.graph.lock().deleted(last.uid());
+                sink.enqueue(steps);
+                sink.deletions
+                    .tell(&kind.group, &kind.plural, last.namespace());
+            }
+        });
     informer.spawn_until(&shared.tasks, shared.stop.clone())
 }
 

@@ -7,20 +7,36 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::content::Content;
 
 /// Writes the result into the conditions; returns true if that changes anything.
-pub fn update(namespace: &mut Namespace, content: &Content, discovery: &[String], now: Timestamp) -> bool {
+pub fn update(
+    namespace: &mut Namespace,
+    content: &Content,
+    discovery: &[String],
+    now: Timestamp,
+) -> bool {
     let all = [
         // Upstream's five conditions, in upstream's order and words.
         judge(
             "NamespaceDeletionDiscoveryFailure",
-            ("DiscoveryFailed", "ResourcesDiscovered", "All resources successfully discovered"),
+            (
+                "DiscoveryFailed",
+                "ResourcesDiscovered",
+                "All resources successfully discovered",
+            ),
             (!discovery.is_empty()).then(|| {
                 let list = discovery.join(", ");
-                format!("Discovery failed for some groups, {} failing: {list}", discovery.len())
+                format!(
+                    "Discovery failed for some groups, {} failing: {list}",
+                    discovery.len()
+                )
             }),
         ),
         judge(
             "NamespaceDeletionGroupVersionParsingFailure",
-            ("GroupVersionParsingFailed", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
+            (
+                "GroupVersionParsingFailed",
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed",
+            ),
             None,
         ),
         judge(
@@ -32,21 +48,40 @@ pub fn update(namespace: &mut Namespace, content: &Content, discovery: &[String]
             ),
             (!content.failures.is_empty()).then(|| {
                 let list = content.failures.join(", ");
-                format!("Failed to delete all resource types, {} remaining: {list}", content.failures.len())
+                format!(
+                    "Failed to delete all resource types, {} remaining: {list}",
+                    content.failures.len()
+                )
             }),
         ),
         judge(
             "NamespaceContentRemaining",
-            ("SomeResourcesRemain", "ContentRemoved", "All content successfully removed"),
+            (
+                "SomeResourcesRemain",
+                "ContentRemoved",
+                "All content successfully removed",
+            ),
             listed("Some resources are remaining: ", &content.remaining, "has"),
         ),
         judge(
             "NamespaceFinalizersRemaining",
-            ("SomeFinalizersRemain", "ContentHasNoFinalizers", "All content-preserving finalizers finished"),
-            listed("Some content in the namespace has finalizers remaining: ", &content.finalizers, "in"),
+            (
+                "SomeFinalizersRemain",
+                "ContentHasNoFinalizers",
+                "All content-preserving finalizers finished",
+            ),
+            listed(
+                "Some content in the namespace has finalizers remaining: ",
+                &content.finalizers,
+                "in",
+            ),
         ),
     ];
-    let conditions = namespace.status.get_or_insert_default().conditions.get_or_insert_default();
+    let conditions = namespace
+        .status
+        .get_or_insert_default()
+        .conditions
+        .get_or_insert_default();
     let mut changed = false;
     for mut fresh in all {
         fresh.last_transition_time = Some(Time(now));
@@ -83,8 +118,14 @@ fn judge(kind: &str, words: (&str, &str, &str), problem: Option<String>) -> Name
     }
 }
 
-fn listed(head: &str, counts: &std::collections::BTreeMap<String, usize>, verb: &str) -> Option<String> {
-    let each = counts.iter().map(|(name, n)| format!("{name} {verb} {n} resource instances"));
+fn listed(
+    head: &str,
+    counts: &std::collections::BTreeMap<String, usize>,
+    verb: &str,
+) -> Option<String> {
+    let each = counts
+        .iter()
+        .map(|(name, n)| format!("{name} {verb} {n} resource instances"));
     (!counts.is_empty()).then(|| format!("{head}{}", each.collect::<Vec<_>>().join(", ")))
 }
 
@@ -103,12 +144,26 @@ mod tests {
         assert!(update(&mut namespace, &content, &[], now));
         assert!(!update(&mut namespace, &content, &[], now));
         let conditions = namespace.status.unwrap().conditions.unwrap();
-        let text = |kind: &str| conditions.iter().find(|c| c.type_ == kind).unwrap().message.clone().unwrap();
+        let text = |kind: &str| {
+            conditions
+                .iter()
+                .find(|c| c.type_ == kind)
+                .unwrap()
+                .message
+                .clone()
+                .unwrap()
+        };
         assert_eq!(
             text("NamespaceContentRemaining"),
             "Some resources are remaining: configmaps. has 1 resource instances"
         );
-        assert!(text("NamespaceFinalizersRemaining").ends_with("example.com/hold in 1 resource instances"));
-        assert_eq!(text("NamespaceDeletionDiscoveryFailure"), "All resources successfully discovered");
+        assert!(
+            text("NamespaceFinalizersRemaining")
+                .ends_with("example.com/hold in 1 resource instances")
+        );
+        assert_eq!(
+            text("NamespaceDeletionDiscoveryFailure"),
+            "All resources successfully discovered"
+        );
     }
 }

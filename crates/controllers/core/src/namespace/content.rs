@@ -35,9 +35,17 @@ pub async fn delete(client: &Client, namespace: &str, found: &Discovered) -> Con
     let mut content = Content::default();
     let deletable = |s: &&Served| s.resource.namespaced && s.has("delete") && s.has("list");
     let is_pods = |s: &&Served| s.resource.group.is_empty() && s.resource.plural == "pods";
-    let (pods, rest): (Vec<_>, Vec<_>) = found.resources.iter().filter(deletable).partition(|s| is_pods(s));
+    let (pods, rest): (Vec<_>, Vec<_>) = found
+        .resources
+        .iter()
+        .filter(deletable)
+        .partition(|s| is_pods(s));
     for resource in pods {
-        record(&mut content, resource, one(client, namespace, resource).await);
+        record(
+            &mut content,
+            resource,
+            one(client, namespace, resource).await,
+        );
     }
     if !content.is_gone() {
         return content;
@@ -53,7 +61,11 @@ pub async fn delete(client: &Client, namespace: &str, found: &Discovered) -> Con
     content
 }
 
-async fn one(client: &Client, namespace: &str, served: &Served) -> Result<Vec<PartialObject>, Error> {
+async fn one(
+    client: &Client,
+    namespace: &str,
+    served: &Served,
+) -> Result<Vec<PartialObject>, Error> {
     let api = client.metadata(&served.resource, Some(namespace));
     let background = DeleteParams::background();
     if served.has("deletecollection") {
@@ -61,7 +73,8 @@ async fn one(client: &Client, namespace: &str, served: &Served) -> Result<Vec<Pa
         if api.list(&ListParams::default()).await?.items.is_empty() {
             return Ok(Vec::new());
         }
-        api.delete_collection(&background, &ListParams::default()).await?;
+        api.delete_collection(&background, &ListParams::default())
+            .await?;
     } else {
         for object in api.list(&ListParams::default()).await?.items {
             match api.delete(object.name(), &background).await {
@@ -91,7 +104,11 @@ fn record(content: &mut Content, served: &Served, left: Result<Vec<PartialObject
         for finalizer in object.meta().finalizers.iter().flatten() {
             *content.finalizers.entry(finalizer.clone()).or_default() += 1;
         }
-        if let Some(grace) = object.meta().deletion_grace_period_seconds.filter(|_| served.resource.plural == "pods") {
+        if let Some(grace) = object
+            .meta()
+            .deletion_grace_period_seconds
+            .filter(|_| served.resource.plural == "pods")
+        {
             content.grace = Some(content.grace.unwrap_or(0).max(grace));
         }
     }

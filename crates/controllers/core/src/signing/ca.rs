@@ -1,8 +1,9 @@
 //! The CA, and the rules for requests that it signs.
 //!
-//! Subject and public key are copied from the request into the certificate byte for byte: the approved subject is
-//! signed as it is, with all values in their order. The library can't express every subject, so it creates a
-//! certificate with placeholders, which are replaced before the CA signs.
+//! Subject and public key are copied from the request into the certificate byte for byte: the
+//! approved subject is signed as it is, with all values in their order. The library can't express
+//! every subject, so it creates a certificate with placeholders, which are replaced before the CA
+//! signs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,8 @@ use super::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, usages};
 
 /// Seconds by which notBefore lies in the past, because clocks of machines differ.
 const BACKDATE: i64 = 5 * 60;
-/// Up to this lifetime a certificate gets its full lifetime; a longer one is shortened by the backdate.
+/// Up to this lifetime a certificate gets its full lifetime; a longer one is shortened by the
+/// backdate.
 const SHORT: i64 = 8 * 3600;
 /// Minimum lifetime of a certificate in seconds.
 const SHORTEST: i64 = 10 * 60;
@@ -79,17 +81,32 @@ impl Ca {
     /// Certificate or key can't be used.
     pub fn from_pem(certificate: &str, key: &str, longest: Duration) -> Result<Self, CaError> {
         let key = KeyPair::from_pem(key).map_err(CaError::Ca)?;
-        let (_, block) = x509_parser::pem::parse_x509_pem(certificate.as_bytes()).map_err(|error| {
-            if let x509_parser::nom::Err::Error(error) = error { error } else { PEMError::InvalidHeader }
-        })?;
+        let (_, block) =
+            x509_parser::pem::parse_x509_pem(certificate.as_bytes()).map_err(|error| {
+                if let x509_parser::nom::Err::Error(error) = error {
+                    error
+                } else {
+                    PEMError::InvalidHeader
+                }
+            })?;
         let parsed = block.parse_x509().map_err(|error| match error {
-            x509_parser::nom::Err::Error(error) | x509_parser::nom::Err::Failure(error) => CaError::Certificate(error),
-            x509_parser::nom::Err::Incomplete(_) => CaError::Certificate(X509Error::InvalidCertificate),
+            x509_parser::nom::Err::Error(error) | x509_parser::nom::Err::Failure(error) => {
+                CaError::Certificate(error)
+            }
+            x509_parser::nom::Err::Incomplete(_) => {
+                CaError::Certificate(X509Error::InvalidCertificate)
+            }
         })?;
         let name = parsed.subject().as_raw().into();
         let end = parsed.validity().not_after.timestamp();
-        let issuer = Issuer::from_ca_cert_der(&block.contents.as_slice().into(), key).map_err(CaError::Ca)?;
-        Ok(Self { issuer: Arc::new(issuer), name, end, longest })
+        let issuer = Issuer::from_ca_cert_der(&block.contents.as_slice().into(), key)
+            .map_err(CaError::Ca)?;
+        Ok(Self {
+            issuer: Arc::new(issuer),
+            name,
+            end,
+            longest,
+        })
     }
 
     /// Signs a request for the given usages.
@@ -112,7 +129,9 @@ impl Ca {
         params.serial_number = Some(SerialNumber::from_slice(uuid::Uuid::new_v4().as_bytes()));
         params.subject_alt_names = alternative_names(request)?;
         (params.key_usages, params.extended_key_usages) = usages::parse(names)?;
-        let template = params.signed_by(self.issuer.key(), &self.issuer).map_err(CaError::Sign)?;
+        let template = params
+            .signed_by(self.issuer.key(), &self.issuer)
+            .map_err(CaError::Sign)?;
         let der = self.fill_in(template.der(), request)?;
         Ok(to_pem(der))
     }
@@ -131,53 +150,82 @@ impl Ca {
             return Err(CaError::Refused("the signer has expired"));
         }
         let at = |second: i64| {
-            time::OffsetDateTime::from_unix_timestamp(second).map_err(|_| CaError::Refused("the time is out of range"))
+            time::OffsetDateTime::from_unix_timestamp(second)
+                .map_err(|_| CaError::Refused("the time is out of range"))
         };
-        Ok((at(now - BACKDATE)?, at(now.saturating_add(life - backdate).min(self.end))?))
+        Ok((
+            at(now - BACKDATE)?,
+            at(now.saturating_add(life - backdate).min(self.end))?,
+        ))
     }
 
     /// Replaces the placeholders by the CA's name and the request's subject and key, and signs.
     fn fill_in(&self, template: &[u8], request: &CertificateRequest) -> Result<Vec<u8>, CaError> {
         let (mut fields, algorithm) = yasna::parse_der(template, |reader| {
             reader.read_sequence(|reader| {
-                let fields = reader.next().collect_sequence_of(|field| field.read_der())?;
+                let fields = reader
+                    .next()
+                    .collect_sequence_of(|field| field.read_der())?;
                 let algorithm = reader.next().read_der()?;
                 reader.next().read_bitvec_bytes()?;
                 Ok((fields, algorithm))
             })
         })?;
-        let replaced =
-            [(ISSUER, &self.name[..]), (SUBJECT, &request.subject_der[..]), (PUBLIC_KEY, &request.public_key_der[..])];
+        let replaced = [
+            (ISSUER, &self.name[..]),
+            (SUBJECT, &request.subject_der[..]),
+            (PUBLIC_KEY, &request.public_key_der[..]),
+        ];
         for (position, der) in replaced {
-            let field = fields.get_mut(position).ok_or(CaError::Refused("the certificate has too few fields"))?;
+            let field = fields
+                .get_mut(position)
+                .ok_or(CaError::Refused("the certificate has too few fields"))?;
             *field = der.to_vec();
         }
         let content = yasna::construct_der(|writer| {
-            writer.write_sequence(|writer| fields.iter().for_each(|field| writer.next().write_der(field)));
+            writer.write_sequence(|writer| {
+                fields
+                    .iter()
+                    .for_each(|field| writer.next().write_der(field))
+            });
         });
         let signature = self.issuer.key().sign(&content).map_err(CaError::Sign)?;
         Ok(yasna::construct_der(|writer| {
             writer.write_sequence(|writer| {
                 writer.next().write_der(&content);
                 writer.next().write_der(&algorithm);
-                writer.next().write_bitvec_bytes(&signature, signature.len() * 8);
+                writer
+                    .next()
+                    .write_bitvec_bytes(&signature, signature.len() * 8);
             });
         }))
     }
 }
 
-/// Returns the subject alternative names of the types that Kubernetes signs; omits others, as upstream does.
+/// Returns the subject alternative names of the types that Kubernetes signs; omits others, as
+/// upstream does.
 fn alternative_names(request: &CertificateRequest) -> Result<Vec<SanType>, CaError> {
     let mut names = Vec::new();
     for name in &request.dns_names {
-        names.push(SanType::DnsName(name.as_str().try_into().map_err(CaError::Sign)?));
+        names.push(SanType::DnsName(
+            name.as_str().try_into().map_err(CaError::Sign)?,
+        ));
     }
     for address in &request.email_addresses {
-        names.push(SanType::Rfc822Name(address.as_str().try_into().map_err(CaError::Sign)?));
+        names.push(SanType::Rfc822Name(
+            address.as_str().try_into().map_err(CaError::Sign)?,
+        ));
     }
-    names.extend(request.ip_addresses.iter().map(|address| SanType::IpAddress(*address)));
+    names.extend(
+        request
+            .ip_addresses
+            .iter()
+            .map(|address| SanType::IpAddress(*address)),
+    );
     for uri in &request.uris {
-        names.push(SanType::URI(uri.as_str().try_into().map_err(CaError::Sign)?));
+        names.push(SanType::URI(
+            uri.as_str().try_into().map_err(CaError::Sign)?,
+        ));
     }
     Ok(names)
 }
@@ -192,7 +240,13 @@ fn to_pem(der: Vec<u8>) -> String {
 /// # Errors
 /// The violated rule.
 pub fn judge(csr: &Csr, request: &CertificateRequest) -> Result<(), CaError> {
-    let usages: Vec<_> = csr.spec.usages.iter().flatten().map(String::as_str).collect();
+    let usages: Vec<_> = csr
+        .spec
+        .usages
+        .iter()
+        .flatten()
+        .map(String::as_str)
+        .collect();
     match csr.spec.signer_name.as_str() {
         CLIENT => check_client_usages(&usages)?,
         KUBELET_CLIENT => request.check_kubelet_client(&usages)?,

@@ -4,8 +4,8 @@ use rcgen::{ExtendedKeyUsagePurpose as Extended, KeyUsagePurpose as Usage};
 
 use super::ca::CaError;
 
-/// Sorts usages into key usages and extended ones, without duplicates. "cert sign" and "crl sign" are omitted: they
-/// are for CAs, and no certificate signed here is a CA.
+/// Sorts usages into key usages and extended ones, without duplicates. "cert sign" and "crl sign"
+/// are omitted: they are for CAs, and no certificate signed here is a CA.
 ///
 /// # Errors
 /// A usage that the API does not define.

@@ -5,21 +5,37 @@ use controllers_runtime::testing::serve;
 use controllers_runtime::{Accounts, describe};
 
 fn secret() -> Secret {
-    serde_json::from_value(json!({"metadata": {"name": "t", "namespace": "n", "uid": "s", "annotations": {NAME: "a"}},
-        "type": TYPE}))
+    serde_json::from_value(
+        json!({"metadata": {"name": "t", "namespace": "n", "uid": "s", "annotations": {NAME: "a"}},
+        "type": TYPE}),
+    )
     .unwrap()
 }
 
 fn key() -> TokenKey {
-    TokenKey::from_pem(rcgen::KeyPair::generate().unwrap().serialize_pem().as_bytes()).unwrap()
+    TokenKey::from_pem(
+        rcgen::KeyPair::generate()
+            .unwrap()
+            .serialize_pem()
+            .as_bytes(),
+    )
+    .unwrap()
 }
 
-/// Returns the actions for a Secret whose account is missing in the cache; `server` is the API server's response.
+/// Returns the actions for a Secret whose account is missing in the cache; `server` is the API
+/// server's response.
 async fn actions(server: &'static str) -> Vec<String> {
     let (client, _) = serve(move |_| Some(server.to_owned())).await.unwrap();
-    let executor = Executor::new(Arc::new(Accounts::new(client, false).of("t")), Recorder::disconnected());
-    let tokens =
-        Tokens { secrets: Cache::fixed(vec![secret()]), accounts: Cache::fixed(Vec::new()), key: key(), ca: None };
+    let executor = Executor::new(
+        Arc::new(Accounts::new(client, false).of("t")),
+        Recorder::disconnected(),
+    );
+    let tokens = Tokens {
+        secrets: Cache::fixed(vec![secret()]),
+        accounts: Cache::fixed(Vec::new()),
+        key: key(),
+        ca: None,
+    };
     describe(&tokens.reconcile("n/t", &executor).await.unwrap())
 }
 
@@ -32,8 +48,19 @@ async fn token_secret_of_an_account_that_the_cache_lacks_is_filled() {
 #[tokio::test]
 async fn token_secret_of_an_account_of_another_uid_is_deleted() {
     let mut old = secret();
-    old.metadata.annotations.get_or_insert_default().insert(UID.to_owned(), "earlier".to_owned());
-    let account = serde_json::from_value(json!({"metadata": {"name": "a", "namespace": "n", "uid": "u"}})).unwrap();
-    assert_eq!(describe(&reconcile(&old, Some(&account), &key(), None)), ["delete Secret t"]);
-    assert_eq!(describe(&reconcile(&old, None, &key(), None)), ["delete Secret t"]);
+    old.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(UID.to_owned(), "earlier".to_owned());
+    let account =
+        serde_json::from_value(json!({"metadata": {"name": "a", "namespace": "n", "uid": "u"}}))
+            .unwrap();
+    assert_eq!(
+        describe(&reconcile(&old, Some(&account), &key(), None)),
+        ["delete Secret t"]
+    );
+    assert_eq!(
+        describe(&reconcile(&old, None, &key(), None)),
+        ["delete Secret t"]
+    );
 }

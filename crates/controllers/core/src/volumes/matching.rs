@@ -13,28 +13,50 @@ pub fn best<'v>(
     volumes: &'v [Arc<PersistentVolume>],
 ) -> Option<&'v Arc<PersistentVolume>> {
     let fitting = volumes.iter().filter(|v| fits(claim, v));
-    fitting.min_by(|a, b| capacity(a).cmp(&capacity(b)).then_with(|| a.name().cmp(b.name())))
+    fitting.min_by(|a, b| {
+        capacity(a)
+            .cmp(&capacity(b))
+            .then_with(|| a.name().cmp(b.name()))
+    })
 }
 
 fn capacity(volume: &PersistentVolume) -> Option<Quantity> {
-    volume.spec.as_ref()?.capacity.as_ref()?.get("storage")?.0.parse().ok()
+    volume
+        .spec
+        .as_ref()?
+        .capacity
+        .as_ref()?
+        .get("storage")?
+        .0
+        .parse()
+        .ok()
 }
 
 /// Returns whether a free volume satisfies the claim.
 pub fn fits(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
-    let (Some(want), Some(have)) = (&claim.spec, &volume.spec) else { return false };
+    let (Some(want), Some(have)) = (&claim.spec, &volume.spec) else {
+        return false;
+    };
     have.claim_ref.is_none()
         && mismatch(claim, volume).is_none()
-        && want.selector.as_ref().is_none_or(|s| labels::matches(s, volume.meta().labels.as_ref()))
+        && want
+            .selector
+            .as_ref()
+            .is_none_or(|s| labels::matches(s, volume.meta().labels.as_ref()))
 }
 
-/// Returns why a volume can't serve a claim. Ignores the claim's selector, which does not apply to a claim that names
-/// its volume.
+/// Returns why a volume can't serve a claim. Ignores the claim's selector, which does not apply to
+/// a claim that names its volume.
 pub fn mismatch(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Option<&'static str> {
-    let (Some(want), Some(have)) = (&claim.spec, &volume.spec) else { return Some("there is no spec") };
+    let (Some(want), Some(have)) = (&claim.spec, &volume.spec) else {
+        return Some("there is no spec");
+    };
     let text = |name: &Option<String>| name.clone().unwrap_or_default();
     let mode = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "Filesystem".to_owned());
-    let wanted = want.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("storage"));
+    let wanted = want
+        .resources
+        .as_ref()
+        .and_then(|r| r.requests.as_ref()?.get("storage"));
     let wanted = wanted.and_then(|q| q.0.parse::<Quantity>().ok());
     let offered: Vec<_> = have.access_modes.iter().flatten().collect();
     if volume.deleting() {
@@ -47,7 +69,12 @@ pub fn mismatch(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Opt
         Some("volumeAttributesClassName does not match")
     } else if mode(&want.volume_mode) != mode(&have.volume_mode) {
         Some("incompatible volumeMode")
-    } else if !want.access_modes.iter().flatten().all(|m| offered.contains(&m)) {
+    } else if !want
+        .access_modes
+        .iter()
+        .flatten()
+        .all(|m| offered.contains(&m))
+    {
         Some("incompatible accessMode")
     } else {
         None
@@ -64,14 +91,21 @@ mod tests {
     fn the_smallest_that_fits() {
         let volume = |name: &str, size: &str, class: &str| -> Arc<PersistentVolume> {
             Arc::new(
-                serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"capacity": {"storage": size},
-                "accessModes": ["ReadWriteOnce"], "storageClassName": class}}))
+                serde_json::from_value(
+                    json!({"metadata": {"name": name}, "spec": {"capacity": {"storage": size},
+                "accessModes": ["ReadWriteOnce"], "storageClassName": class}}),
+                )
                 .unwrap(),
             )
         };
         let claim: PersistentVolumeClaim = serde_json::from_value(json!({"metadata": {"name": "c", "namespace": "n"},
             "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "x", "resources": {"requests": {"storage": "2Gi"}}}})).unwrap();
-        let all = [volume("a", "1Gi", "x"), volume("b", "8Gi", "x"), volume("c", "4Gi", "x"), volume("d", "2Gi", "y")];
+        let all = [
+            volume("a", "1Gi", "x"),
+            volume("b", "8Gi", "x"),
+            volume("c", "4Gi", "x"),
+            volume("d", "2Gi", "y"),
+        ];
         assert_eq!(best(&claim, &all).unwrap().name(), "c");
     }
 }

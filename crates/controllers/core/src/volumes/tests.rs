@@ -4,9 +4,11 @@ use controllers_runtime::describe;
 use serde_json::{Value, json};
 
 fn claim_of(class: Value, volume: Value, annotations: Value) -> PersistentVolumeClaim {
-    serde_json::from_value(json!({"metadata": {"name": "c", "namespace": "n", "uid": "c", "annotations": annotations},
+    serde_json::from_value(
+        json!({"metadata": {"name": "c", "namespace": "n", "uid": "c", "annotations": annotations},
         "spec": {"storageClassName": class, "volumeName": volume, "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "2Gi"}}}}))
+            "resources": {"requests": {"storage": "2Gi"}}}}),
+    )
     .unwrap()
 }
 
@@ -18,7 +20,8 @@ fn volume_of(name: &str, class: &str, size: &str) -> Arc<PersistentVolume> {
 }
 
 fn class_named(name: &str, mode: &str, provisioner: &str) -> Option<Arc<StorageClass>> {
-    let tree = json!({"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode});
+    let tree =
+        json!({"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode});
     Some(Arc::new(serde_json::from_value(tree).unwrap()))
 }
 
@@ -35,14 +38,26 @@ fn claim_that_waits_for_a_consumer_is_not_bound_to_a_volume_elsewhere() {
         ..View::default()
     };
     let late = decide(&found, &view("WaitForFirstConsumer"));
-    assert!(late[0].starts_with("update PersistentVolumeClaim c"), "left to the provisioner: {late:?}");
-    assert_eq!(decide(&found, &view("Immediate")), ["update PersistentVolume v"]);
+    assert!(
+        late[0].starts_with("update PersistentVolumeClaim c"),
+        "left to the provisioner: {late:?}"
+    );
+    assert_eq!(
+        decide(&found, &view("Immediate")),
+        ["update PersistentVolume v"]
+    );
 }
 
 #[test]
 fn claim_without_a_class_takes_the_default_one_that_came_later() {
-    let view = View { default_class: class_named("std", "Immediate", "p"), ..View::default() };
-    assert_eq!(decide(&claim_of(json!(null), json!(null), json!({})), &view), ["update PersistentVolumeClaim c"]);
+    let view = View {
+        default_class: class_named("std", "Immediate", "p"),
+        ..View::default()
+    };
+    assert_eq!(
+        decide(&claim_of(json!(null), json!(null), json!({})), &view),
+        ["update PersistentVolumeClaim c"]
+    );
     let none = decide(&claim_of(json!(""), json!(null), json!({})), &view);
     assert!(none[0].starts_with("event FailedBinding"), "{none:?}");
 }
@@ -56,7 +71,10 @@ fn claim_that_names_a_volume_is_bound_only_if_the_volume_serves() {
         ("x", "4Gi", "event VolumeMismatch"),
     ];
     for (class, size, expect) in cases {
-        let view = View { named: Some(volume_of("v", class, size)), ..View::default() };
+        let view = View {
+            named: Some(volume_of("v", class, size)),
+            ..View::default()
+        };
         let got = decide(&found, &view);
         assert!(got[0].starts_with(expect), "{class} {size}: {got:?}");
     }
@@ -64,11 +82,15 @@ fn claim_that_names_a_volume_is_bound_only_if_the_volume_serves() {
 
 #[test]
 fn indexes_tell_open_from_bound() {
-    assert_eq!(open_claim(&claim_of(json!("slow"), json!(null), json!({}))), ["slow"]);
+    assert_eq!(
+        open_claim(&claim_of(json!("slow"), json!(null), json!({}))),
+        ["slow"]
+    );
     assert!(open_claim(&claim_of(json!("slow"), json!("v"), json!({}))).is_empty());
     let mut volume = volume_of("v", "slow", "1Gi").as_ref().clone();
     assert_eq!(free_volume(&volume), ["slow"]);
-    volume.spec.as_mut().unwrap().claim_ref = serde_json::from_value(json!({"namespace": "n", "name": "c"})).ok();
+    volume.spec.as_mut().unwrap().claim_ref =
+        serde_json::from_value(json!({"namespace": "n", "name": "c"})).ok();
     assert!(free_volume(&volume).is_empty());
     assert_eq!(claim_key(&volume).as_deref(), Some("n/c"));
 }
@@ -76,15 +98,31 @@ fn indexes_tell_open_from_bound() {
 #[test]
 fn volume_wakes_only_the_open_claims_that_it_fits() {
     let named = |name: &str, class: &str, bound: bool| {
-        let mut found = claim_of(json!(class), if bound { json!("v") } else { json!(null) }, json!({}));
+        let mut found = claim_of(
+            json!(class),
+            if bound { json!("v") } else { json!(null) },
+            json!({}),
+        );
         found.metadata.name = Some(name.to_owned());
         found
     };
-    let claims = vec![named("open", "slow", false), named("other", "fast", false), named("bound", "slow", true)];
+    let claims = vec![
+        named("open", "slow", false),
+        named("other", "fast", false),
+        named("bound", "slow", true),
+    ];
     let binder = Binder::fixed(claims, Vec::new(), Vec::new());
-    assert_eq!(binder.keys_woken_by(&volume_of("v", "slow", "4Gi")), ["v", "n/open"]);
-    assert_eq!(binder.keys_woken_by(&volume_of("v", "slow", "1Gi")), ["v"], "too small");
+    assert_eq!(
+        binder.keys_woken_by(&volume_of("v", "slow", "4Gi")),
+        ["v", "n/open"]
+    );
+    assert_eq!(
+        binder.keys_woken_by(&volume_of("v", "slow", "1Gi")),
+        ["v"],
+        "too small"
+    );
     let mut taken = volume_of("v", "slow", "4Gi").as_ref().clone();
-    taken.spec.as_mut().unwrap().claim_ref = serde_json::from_value(json!({"namespace": "n", "name": "c"})).ok();
+    taken.spec.as_mut().unwrap().claim_ref =
+        serde_json::from_value(json!({"namespace": "n", "name": "c"})).ok();
     assert_eq!(binder.keys_woken_by(&taken), ["v", "n/c"]);
 }

@@ -14,8 +14,8 @@ pub struct Range {
     pub mask: u8,
 }
 
-/// The subnets of a range by their position. Allocation does not scan: `lowest` only moves up past allocated
-/// positions, and back to released ones.
+/// The subnets of a range by their position. Allocation does not scan: `lowest` only moves up past
+/// allocated positions, and back to released ones.
 #[derive(Debug)]
 pub struct Pool {
     range: Range,
@@ -28,7 +28,11 @@ pub struct Pool {
 impl Pool {
     /// Creates a pool without allocations.
     pub fn new(range: Range) -> Self {
-        Self { range, taken: HashMap::new(), lowest: 0 }
+        Self {
+            range,
+            taken: HashMap::new(),
+            lowest: 0,
+        }
     }
 
     /// Marks every subnet that overlaps a network as allocated.
@@ -57,26 +61,44 @@ impl Pool {
         while self.lowest < end && self.taken.contains_key(&self.lowest) {
             self.lowest += 1;
         }
-        if self.lowest < end { self.subnet(self.lowest) } else { None }
+        if self.lowest < end {
+            self.subnet(self.lowest)
+        } else {
+            None
+        }
     }
 
     /// Returns the number of subnets.
     fn count(&self) -> u128 {
         1u128
-            .checked_shl(u32::from(self.range.mask.saturating_sub(self.range.cluster.prefix_len())))
+            .checked_shl(u32::from(
+                self.range
+                    .mask
+                    .saturating_sub(self.range.cluster.prefix_len()),
+            ))
             .unwrap_or(u128::MAX)
     }
 
     /// Returns the number of host bits of a subnet.
     fn shift(&self) -> u32 {
-        u32::from(self.range.cluster.max_prefix_len().saturating_sub(self.range.mask))
+        u32::from(
+            self.range
+                .cluster
+                .max_prefix_len()
+                .saturating_sub(self.range.mask),
+        )
     }
 
     fn subnet(&self, position: u128) -> Option<IpNet> {
-        let address = number(self.range.cluster.network()) | position.checked_shl(self.shift()).unwrap_or(0);
+        let address =
+            number(self.range.cluster.network()) | position.checked_shl(self.shift()).unwrap_or(0);
         match self.range.cluster {
-            IpNet::V4(_) => Ipv4Net::new(u32::try_from(address).ok()?.into(), self.range.mask).ok().map(IpNet::V4),
-            IpNet::V6(_) => Ipv6Net::new(address.into(), self.range.mask).ok().map(IpNet::V6),
+            IpNet::V4(_) => Ipv4Net::new(u32::try_from(address).ok()?.into(), self.range.mask)
+                .ok()
+                .map(IpNet::V4),
+            IpNet::V6(_) => Ipv6Net::new(address.into(), self.range.mask)
+                .ok()
+                .map(IpNet::V6),
         }
     }
 
@@ -109,7 +131,10 @@ mod tests {
     use super::*;
 
     fn pool(cluster: &str, mask: u8) -> Pool {
-        Pool::new(Range { cluster: cluster.parse().unwrap(), mask })
+        Pool::new(Range {
+            cluster: cluster.parse().unwrap(),
+            mask,
+        })
     }
 
     fn take(pool: &mut Pool) -> Option<String> {
@@ -121,8 +146,21 @@ mod tests {
     #[test]
     fn first_free_subnet_is_found_in_both_families() {
         for (cluster, mask, expect) in [
-            ("10.1.0.0/22", 24, ["10.1.0.0/24", "10.1.1.0/24", "10.1.2.0/24", "10.1.3.0/24"]),
-            ("fd00::/62", 64, ["fd00::/64", "fd00:0:0:1::/64", "fd00:0:0:2::/64", "fd00:0:0:3::/64"]),
+            (
+                "10.1.0.0/22",
+                24,
+                ["10.1.0.0/24", "10.1.1.0/24", "10.1.2.0/24", "10.1.3.0/24"],
+            ),
+            (
+                "fd00::/62",
+                64,
+                [
+                    "fd00::/64",
+                    "fd00:0:0:1::/64",
+                    "fd00:0:0:2::/64",
+                    "fd00:0:0:3::/64",
+                ],
+            ),
         ] {
             let mut pool = pool(cluster, mask);
             for net in expect {

@@ -10,12 +10,21 @@ const KINDS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressur
 
 /// Returns a condition by its type.
 pub fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
-    node.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == kind)
+    node.status
+        .as_ref()?
+        .conditions
+        .as_ref()?
+        .iter()
+        .find(|c| c.type_ == kind)
 }
 
 /// Marks all conditions of the kubelet as unknown; returns true if that changes anything.
 pub fn mark_unknown(node: &mut Node, now: Timestamp) -> bool {
-    let conditions = node.status.get_or_insert_default().conditions.get_or_insert_default();
+    let conditions = node
+        .status
+        .get_or_insert_default()
+        .conditions
+        .get_or_insert_default();
     let mut changed = false;
     for kind in KINDS {
         match conditions.iter_mut().find(|c| c.type_ == kind) {

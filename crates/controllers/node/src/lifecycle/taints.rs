@@ -14,7 +14,10 @@ const BY_CONDITION: [(&str, &str); 4] = [
     ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
     ("DiskPressure", "node.kubernetes.io/disk-pressure"),
     ("PIDPressure", "node.kubernetes.io/pid-pressure"),
-    ("NetworkUnavailable", "node.kubernetes.io/network-unavailable"),
+    (
+        "NetworkUnavailable",
+        "node.kubernetes.io/network-unavailable",
+    ),
 ];
 
 /// Returns the desired taints if they differ. `evict` allows NoExecute.
@@ -42,7 +45,11 @@ pub fn wanted(node: &Node, evict: bool, now: Timestamp) -> Option<Vec<Taint>> {
     if spec.unschedulable == Some(true) {
         keys.push((UNSCHEDULABLE, "NoSchedule"));
     }
-    let mut fresh: Vec<_> = old.iter().filter(|t| !is_ours(t) || listed(&keys, t)).cloned().collect();
+    let mut fresh: Vec<_> = old
+        .iter()
+        .filter(|t| !is_ours(t) || listed(&keys, t))
+        .cloned()
+        .collect();
     for (key, effect) in keys {
         if !fresh.iter().any(|t| t.key == key && t.effect == effect) {
             fresh.push(Taint {
@@ -57,7 +64,8 @@ pub fn wanted(node: &Node, evict: bool, now: Timestamp) -> Option<Vec<Taint>> {
 }
 
 fn listed(keys: &[(&str, &str)], taint: &Taint) -> bool {
-    keys.iter().any(|(key, effect)| taint.key == *key && taint.effect == *effect)
+    keys.iter()
+        .any(|(key, effect)| taint.key == *key && taint.effect == *effect)
 }
 
 /// Returns whether this controller manages the taint.

@@ -14,8 +14,10 @@ fn node(ready: &str, taints: Value) -> Node {
 
 fn run(node: &Node, silence: i64, light: bool) -> Vec<Action> {
     let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
-    let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "p"},
-        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}))
+    let pod: Pod = serde_json::from_value(
+        json!({"metadata": {"name": "p", "namespace": "n", "uid": "p"},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}),
+    )
     .unwrap();
     let view = View {
         node,
@@ -29,18 +31,30 @@ fn run(node: &Node, silence: i64, light: bool) -> Vec<Action> {
 }
 
 fn taints(actions: &[Action]) -> Vec<String> {
-    let patch = actions.iter().filter_map(Action::as_write).find(|w| w.verb == controllers_runtime::Verb::Merge(None));
-    let list = patch.map(|w| w.body["spec"]["taints"].as_array().unwrap().clone()).unwrap_or_default();
+    let patch = actions
+        .iter()
+        .filter_map(Action::as_write)
+        .find(|w| w.verb == controllers_runtime::Verb::Merge(None));
+    let list = patch
+        .map(|w| w.body["spec"]["taints"].as_array().unwrap().clone())
+        .unwrap_or_default();
     list.iter()
         .map(|t| {
-            format!("{}:{}", t["key"].as_str().unwrap().rsplit('/').next().unwrap(), t["effect"].as_str().unwrap())
+            format!(
+                "{}:{}",
+                t["key"].as_str().unwrap().rsplit('/').next().unwrap(),
+                t["effect"].as_str().unwrap()
+            )
         })
         .collect()
 }
 
 #[test]
 fn healthy_node_is_left_alone() {
-    assert_eq!(describe(&run(&node("True", json!([])), 5, true)), ["requeue 45s"]);
+    assert_eq!(
+        describe(&run(&node("True", json!([])), 5, true)),
+        ["requeue 45s"]
+    );
 }
 
 #[test]
@@ -49,18 +63,33 @@ fn silent_node_is_unknown_and_tainted() {
     assert_eq!(describe(&got)[0], "status Node a");
     assert!(describe(&got).contains(&"status Pod p".to_owned()));
     let unknown = serde_json::from_value(got[0].as_write().unwrap().body.clone()).unwrap();
-    assert_eq!(taints(&run(&unknown, 60, true)), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
-    assert_eq!(taints(&run(&unknown, 60, false)), ["unreachable:NoSchedule"]);
+    assert_eq!(
+        taints(&run(&unknown, 60, true)),
+        ["unreachable:NoSchedule", "unreachable:NoExecute"]
+    );
+    assert_eq!(
+        taints(&run(&unknown, 60, false)),
+        ["unreachable:NoSchedule"]
+    );
 }
 
 #[test]
 fn taints_are_patched_only_on_the_version_that_they_were_computed_from() {
     let marked = run(&node("True", json!([])), 60, true);
-    assert_eq!(taints(&marked), Vec::<String>::new(), "the status write changes the version");
+    assert_eq!(
+        taints(&marked),
+        Vec::<String>::new(),
+        "the status write changes the version"
+    );
     let unknown: Node = serde_json::from_value(marked[0].as_write().unwrap().body.clone()).unwrap();
-    for actions in [run(&unknown, 60, true), run(&node("False", json!([])), 5, true)] {
-        let patch =
-            actions.iter().filter_map(Action::as_write).find(|w| w.verb == controllers_runtime::Verb::Merge(None));
+    for actions in [
+        run(&unknown, 60, true),
+        run(&node("False", json!([])), 5, true),
+    ] {
+        let patch = actions
+            .iter()
+            .filter_map(Action::as_write)
+            .find(|w| w.verb == controllers_runtime::Verb::Merge(None));
         assert_eq!(patch.unwrap().body["metadata"]["resourceVersion"], "1");
     }
 }
@@ -68,6 +97,12 @@ fn taints_are_patched_only_on_the_version_that_they_were_computed_from() {
 #[test]
 fn recovery_takes_only_our_taints_away() {
     let old = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}, {"key": "mine", "effect": "NoSchedule"}]);
-    assert_eq!(taints(&run(&node("True", old), 5, true)), ["mine:NoSchedule"]);
-    assert_eq!(taints(&run(&node("False", json!([])), 5, true)), ["not-ready:NoSchedule", "not-ready:NoExecute"]);
+    assert_eq!(
+        taints(&run(&node("True", old), 5, true)),
+        ["mine:NoSchedule"]
+    );
+    assert_eq!(
+        taints(&run(&node("False", json!([])), 5, true)),
+        ["not-ready:NoSchedule", "not-ready:NoExecute"]
+    );
 }

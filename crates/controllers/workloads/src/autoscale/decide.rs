@@ -46,7 +46,10 @@ impl Draft<'_> {
                 } else {
                     fresh.last_transition_time.clone()
                 };
-                *old = HorizontalPodAutoscalerCondition { last_transition_time: since, ..fresh };
+                *old = HorizontalPodAutoscalerCondition {
+                    last_transition_time: since,
+                    ..fresh
+                };
             }
             None => all.push(fresh),
         }
@@ -67,20 +70,33 @@ impl Draft<'_> {
 fn draft(scaler: &HorizontalPodAutoscaler, now: Timestamp) -> Draft<'_> {
     let mut status = scaler.status.clone().unwrap_or_default();
     status.observed_generation = scaler.meta().generation;
-    Draft { scaler, status, now, events: Vec::new() }
+    Draft {
+        scaler,
+        status,
+        now,
+        events: Vec::new(),
+    }
 }
 
 /// Returns the actions for a target that is missing or has no size.
 pub fn no_target(scaler: &HorizontalPodAutoscaler, problem: &str, now: Timestamp) -> Vec<Action> {
     let mut draft = draft(scaler, now);
-    let text = format!("the HPA controller was unable to get the target's current scale: {problem}");
+    let text =
+        format!("the HPA controller was unable to get the target's current scale: {problem}");
     draft.set("AbleToScale", false, "FailedGetScale", &text);
-    draft.events.push(Action::warning(&about(scaler), "FailedGetScale", problem));
+    draft
+        .events
+        .push(Action::warning(&about(scaler), "FailedGetScale", problem));
     draft.finish()
 }
 
 /// Computes size and status from the target's scale and the metrics.
-pub fn decide(scaler: &HorizontalPodAutoscaler, scale: &Scale, readings: &[Reading], now: Timestamp) -> Outcome {
+pub fn decide(
+    scaler: &HorizontalPodAutoscaler,
+    scale: &Scale,
+    readings: &[Reading],
+    now: Timestamp,
+) -> Outcome {
     let mut draft = draft(scaler, now);
     let spec = &scaler.spec;
     let (low, high) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
@@ -100,18 +116,30 @@ pub fn decide(scaler: &HorizontalPodAutoscaler, scale: &Scale, readings: &[Readi
             "ScalingDisabled",
             "scaling is disabled since the replica count of the target is zero",
         );
-        return Outcome { rescale: None, actions: draft.finish() };
+        return Outcome {
+            rescale: None,
+            actions: draft.finish(),
+        };
     }
     let (desired, why) = if current > high {
-        (high, "Current number of replicas above Spec.MaxReplicas".to_owned())
+        (
+            high,
+            "Current number of replicas above Spec.MaxReplicas".to_owned(),
+        )
     } else if current < low {
-        (low, "Current number of replicas below Spec.MinReplicas".to_owned())
+        (
+            low,
+            "Current number of replicas below Spec.MinReplicas".to_owned(),
+        )
     } else {
         by_metrics(&mut draft, current, low, high, readings)
     };
     draft.status.desired_replicas = desired;
     if desired == current {
-        return Outcome { rescale: None, actions: draft.finish() };
+        return Outcome {
+            rescale: None,
+            actions: draft.finish(),
+        };
     }
     draft.status.last_scale_time = Some(time::api(now));
     let text = format!("the HPA controller was able to update the target scale to {desired}");
@@ -121,17 +149,29 @@ pub fn decide(scaler: &HorizontalPodAutoscaler, scale: &Scale, readings: &[Readi
         "SuccessfulRescale",
         format!("New size: {desired}; reason: {why}"),
     ));
-    Outcome { rescale: Some(desired), actions: draft.finish() }
+    Outcome {
+        rescale: Some(desired),
+        actions: draft.finish(),
+    }
 }
 
-fn by_metrics(draft: &mut Draft<'_>, current: i32, low: i32, high: i32, readings: &[Reading]) -> (i32, String) {
+fn by_metrics(
+    draft: &mut Draft<'_>,
+    current: i32,
+    low: i32,
+    high: i32,
+    readings: &[Reading],
+) -> (i32, String) {
     let mut largest: Option<(i32, String)> = None;
     let mut failed: Option<(String, String)> = None;
     for reading in readings {
         match &reading.ratio {
             Ok(ratio) => {
-                let wanted =
-                    if (ratio - 1.0).abs() <= TOLERANCE { current } else { (ratio * f64::from(current)).ceil() as i32 };
+                let wanted = if (ratio - 1.0).abs() <= TOLERANCE {
+                    current
+                } else {
+                    (ratio * f64::from(current)).ceil() as i32
+                };
                 // The metric that needs the most replicas wins, as upstream.
                 if largest.as_ref().is_none_or(|(n, _)| wanted > *n) {
                     largest = Some((wanted, reading.name.clone()));
@@ -142,8 +182,9 @@ fn by_metrics(draft: &mut Draft<'_>, current: i32, low: i32, high: i32, readings
     }
     // An error is reported only if no metric could be read.
     if let Some((name, problem)) = failed.filter(|_| largest.is_none()) {
-        let text =
-            format!("the HPA was unable to compute the replica count: failed to get {name} utilization: {problem}");
+        let text = format!(
+            "the HPA was unable to compute the replica count: failed to get {name} utilization: {problem}"
+        );
         draft.set("ScalingActive", false, "FailedGetResourceMetric", &text);
         let about = about(draft.scaler);
         draft.events.push(Action::warning(
@@ -153,11 +194,17 @@ fn by_metrics(draft: &mut Draft<'_>, current: i32, low: i32, high: i32, readings
         ));
         return (current, String::new());
     }
-    let Some((wanted, name)) = largest else { return (current, String::new()) };
-    let text = format!("the HPA was able to successfully calculate a replica count from {name} resource utilization");
+    let Some((wanted, name)) = largest else {
+        return (current, String::new());
+    };
+    let text = format!(
+        "the HPA was able to successfully calculate a replica count from {name} resource utilization"
+    );
     draft.set("ScalingActive", true, "ValidMetricFound", &text);
     // One step at most doubles the size, but may always reach 4: upstream's limit.
-    let desired = wanted.clamp(low, high).min(current.saturating_mul(2).max(4));
+    let desired = wanted
+        .clamp(low, high)
+        .min(current.saturating_mul(2).max(4));
     match desired {
         n if n < wanted => draft.set(
             "ScalingLimited",
@@ -171,12 +218,18 @@ fn by_metrics(draft: &mut Draft<'_>, current: i32, low: i32, high: i32, readings
             "TooFewReplicas",
             "the desired replica count is less than the minimum replica count",
         ),
-        _ => {
-            draft.set("ScalingLimited", false, "DesiredWithinRange", "the desired count is within the acceptable range")
-        }
+        _ => draft.set(
+            "ScalingLimited",
+            false,
+            "DesiredWithinRange",
+            "the desired count is within the acceptable range",
+        ),
     }
     let way = if desired > current { "above" } else { "below" };
-    (desired, format!("{name} resource utilization (percentage of request) {way} target"))
+    (
+        desired,
+        format!("{name} resource utilization (percentage of request) {way} target"),
+    )
 }
 
 #[cfg(test)]
@@ -191,8 +244,18 @@ mod tests {
             serde_json::from_value(json!({"metadata": {"name": "h", "namespace": "n"},
             "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "minReplicas": 2, "maxReplicas": 6}}))
             .unwrap();
-        let ok = |ratio: f64| vec![Reading { name: "cpu".to_owned(), ratio: Ok(ratio) }];
-        let bad = || vec![Reading { name: "cpu".to_owned(), ratio: Err("none".to_owned()) }];
+        let ok = |ratio: f64| {
+            vec![Reading {
+                name: "cpu".to_owned(),
+                ratio: Ok(ratio),
+            }]
+        };
+        let bad = || {
+            vec![Reading {
+                name: "cpu".to_owned(),
+                ratio: Err("none".to_owned()),
+            }]
+        };
         for (size, readings, expect, active) in [
             (0, ok(9.0), None, Some("ScalingDisabled")),
             (1, bad(), Some(2), None),
@@ -202,15 +265,25 @@ mod tests {
             (3, ok(1.5), Some(5), Some("ValidMetricFound")),
             (4, ok(0.1), Some(2), Some("ValidMetricFound")),
         ] {
-            let scale: Scale =
-                serde_json::from_value(json!({"spec": {"replicas": size}, "status": {"replicas": 0}})).unwrap();
-            let got = decide(&scaler, &scale, &readings, "2026-01-01T00:00:00Z".parse().unwrap());
+            let scale: Scale = serde_json::from_value(
+                json!({"spec": {"replicas": size}, "status": {"replicas": 0}}),
+            )
+            .unwrap();
+            let got = decide(
+                &scaler,
+                &scale,
+                &readings,
+                "2026-01-01T00:00:00Z".parse().unwrap(),
+            );
             assert_eq!(got.rescale, expect, "{size}");
             let status = &got.actions.iter().find_map(Action::as_write).unwrap().body["status"];
             // currentReplicas is the target's desired size, not its progress.
             assert_eq!(status["currentReplicas"], size, "{status}");
             let status = status.to_string();
-            assert!(active.is_none_or(|reason| status.contains(reason)), "{status}");
+            assert!(
+                active.is_none_or(|reason| status.contains(reason)),
+                "{status}"
+            );
         }
     }
 }

@@ -46,40 +46,82 @@ struct Usage {
 type UsageByPod = HashMap<String, Vec<Usage>>;
 
 /// Reads every metric of the autoscaler.
-pub async fn read(client: &Client, scaler: &HorizontalPodAutoscaler, scale: &Scale, pods: &[Arc<Pod>]) -> Vec<Reading> {
+pub async fn read(
+    client: &Client,
+    scaler: &HorizontalPodAutoscaler,
+    scale: &Scale,
+    pods: &[Arc<Pod>],
+) -> Vec<Reading> {
     let specs = scaler.spec.metrics.clone().unwrap_or_default();
-    let selector = scale.status.as_ref().and_then(|s| s.selector.clone()).unwrap_or_default();
+    let selector = scale
+        .status
+        .as_ref()
+        .and_then(|s| s.selector.clone())
+        .unwrap_or_default();
     let mine = match select_pods(&selector, pods) {
         Ok(mine) => mine,
-        Err(problem) => return specs.iter().map(|spec| unread(spec, problem.clone())).collect(),
+        Err(problem) => {
+            return specs
+                .iter()
+                .map(|spec| unread(spec, problem.clone()))
+                .collect();
+        }
     };
-    let path = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods", scaler.namespace());
-    let usage = client.request::<PodMetricsList>(Request::get(path)).await.map_err(|e| match e.code() {
-        Some(404) => "the server could not find the requested resource (get pods.metrics.k8s.io)".to_owned(),
-        _ => e.to_string(),
+    let path = format!(
+        "/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods",
+        scaler.namespace()
+    );
+    let usage = client
+        .request::<PodMetricsList>(Request::get(path))
+        .await
+        .map_err(|e| match e.code() {
+            Some(404) => {
+                "the server could not find the requested resource (get pods.metrics.k8s.io)"
+                    .to_owned()
+            }
+            _ => e.to_string(),
+        });
+    let usage = usage.map(|list| {
+        list.items
+            .into_iter()
+            .map(|pod| (pod.metadata.name, pod.containers))
+            .collect()
     });
-    let usage = usage.map(|list| list.items.into_iter().map(|pod| (pod.metadata.name, pod.containers)).collect());
     specs.iter().map(|spec| one(spec, &usage, &mine)).collect()
 }
 
-/// Returns the active pods that the target's selector matches. A target without a selector matches no pods.
+/// Returns the active pods that the target's selector matches. A target without a selector matches
+/// no pods.
 fn select_pods<'p>(selector: &str, pods: &'p [Arc<Pod>]) -> Result<Vec<&'p Arc<Pod>>, String> {
     if selector.is_empty() {
         return Err("selector is required".to_owned());
     }
-    let selector = Selector::parse(selector)
-        .map_err(|error| format!("couldn't convert selector into a corresponding internal selector object: {error}"))?;
-    Ok(pods.iter().filter(|pod| pod_state::is_active(pod) && selector.matches(|key| pod.label(key))).collect())
+    let selector = Selector::parse(selector).map_err(|error| {
+        format!("couldn't convert selector into a corresponding internal selector object: {error}")
+    })?;
+    Ok(pods
+        .iter()
+        .filter(|pod| pod_state::is_active(pod) && selector.matches(|key| pod.label(key)))
+        .collect())
 }
 
 fn unread(spec: &MetricSpec, problem: String) -> Reading {
-    let name = spec.resource.as_ref().map_or(&spec.type_, |resource| &resource.name);
-    Reading { name: name.clone(), ratio: Err(problem) }
+    let name = spec
+        .resource
+        .as_ref()
+        .map_or(&spec.type_, |resource| &resource.name);
+    Reading {
+        name: name.clone(),
+        ratio: Err(problem),
+    }
 }
 
 fn one(spec: &MetricSpec, usage: &Result<UsageByPod, String>, pods: &[&Arc<Pod>]) -> Reading {
     let Some(resource) = &spec.resource else {
-        return unread(spec, format!("no adapter serves metrics of type {}", spec.type_));
+        return unread(
+            spec,
+            format!("no adapter serves metrics of type {}", spec.type_),
+        );
     };
     let name = resource.name.clone();
     let ratio = match usage {
@@ -101,10 +143,15 @@ fn ratio(
     let mut asked = 0;
     let mut count: i64 = 0;
     for pod in pods {
-        let Some(containers) = usage.get(pod.name()) else { continue };
-        let values = containers.iter().filter_map(|c| c.usage.get(name)?.parse::<Quantity>().ok());
+        let Some(containers) = usage.get(pod.name()) else {
+            continue;
+        };
+        let values = containers
+            .iter()
+            .filter_map(|c| c.usage.get(name)?.parse::<Quantity>().ok());
         used += values.map(|q| q.milli_value()).sum::<i64>();
-        asked += requested(pod, name).ok_or_else(|| format!("missing request for {name} in pod {}", pod.name()))?;
+        asked += requested(pod, name)
+            .ok_or_else(|| format!("missing request for {name} in pod {}", pod.name()))?;
         count += 1;
     }
     if count == 0 {
@@ -114,7 +161,10 @@ fn ratio(
     if let Some(percent) = target.average_utilization {
         return Ok(used as f64 * 100.0 / asked.max(1) as f64 / f64::from(percent.max(1)));
     }
-    let value = target.average_value.as_ref().and_then(|q| q.0.parse::<Quantity>().ok());
+    let value = target
+        .average_value
+        .as_ref()
+        .and_then(|q| q.0.parse::<Quantity>().ok());
     let value = value.ok_or_else(|| format!("no target for resource {name}"))?;
     Ok(used as f64 / count as f64 / value.milli_value().max(1) as f64)
 }
@@ -137,7 +187,12 @@ mod tests {
     #[test]
     fn selector_of_expressions_matches_only_its_pods() {
         let pod = |name: &str, tier: &str| -> Arc<Pod> {
-            Arc::new(serde_json::from_value(json!({"metadata": {"name": name, "labels": {"tier": tier}}})).unwrap())
+            Arc::new(
+                serde_json::from_value(
+                    json!({"metadata": {"name": name, "labels": {"tier": tier}}}),
+                )
+                .unwrap(),
+            )
         };
         let pods = [pod("a", "web"), pod("b", "db"), pod("c", "cache")];
         let cases = [
@@ -150,7 +205,9 @@ mod tests {
             ("tier in (", None),
         ];
         for (selector, expect) in cases {
-            let got = select_pods(selector, &pods).ok().map(|found| found.iter().map(|p| p.name()).collect::<Vec<_>>());
+            let got = select_pods(selector, &pods)
+                .ok()
+                .map(|found| found.iter().map(|p| p.name()).collect::<Vec<_>>());
             assert_eq!(got, expect, "{selector}");
         }
     }

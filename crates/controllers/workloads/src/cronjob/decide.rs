@@ -26,9 +26,16 @@ pub fn reconcile(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Vec<Actio
         return actions;
     }
     actions.extend(trim_history(cron, jobs));
-    let wait = if cron.spec.suspend == Some(true) { None } else { run(cron, jobs, now, &mut status, &mut actions) };
+    let wait = if cron.spec.suspend == Some(true) {
+        None
+    } else {
+        run(cron, jobs, now, &mut status, &mut actions)
+    };
     if status != cron.status.clone().unwrap_or_default() {
-        actions.push(Action::update_status(&CronJob { status: Some(status), ..cron.clone() }));
+        actions.push(Action::update_status(&CronJob {
+            status: Some(status),
+            ..cron.clone()
+        }));
     }
     actions.extend(wait.map(Action::Requeue));
     actions
@@ -36,7 +43,9 @@ pub fn reconcile(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Vec<Actio
 
 /// Returns the running Jobs.
 fn active(jobs: &[Arc<Job>]) -> Vec<&Arc<Job>> {
-    jobs.iter().filter(|j| finished_at(j).is_none() && j.annotation(DUE).is_some()).collect()
+    jobs.iter()
+        .filter(|j| finished_at(j).is_none() && j.annotation(DUE).is_some())
+        .collect()
 }
 
 fn housekeeping(cron: &CronJob, jobs: &[Arc<Job>], actions: &mut Vec<Action>) -> CronJobStatus {
@@ -51,21 +60,31 @@ fn housekeeping(cron: &CronJob, jobs: &[Arc<Job>], actions: &mut Vec<Action>) ->
                 let text = format!("Saw completed job: {}, condition: {kind}", job.name());
                 actions.push(Action::event(&reference(cron), "SawCompletedJob", text));
             }
-            let newer = status.last_successful_time.as_ref().is_none_or(|t| t.0 < at);
+            let newer = status
+                .last_successful_time
+                .as_ref()
+                .is_none_or(|t| t.0 < at);
             if succeeded && newer {
                 status.last_successful_time = Some(time::api(at));
             }
         }
     }
-    let mut refs: Vec<_> = active(jobs).into_iter().map(|j| entry(j, &listed)).collect();
+    let mut refs: Vec<_> = active(jobs)
+        .into_iter()
+        .map(|j| entry(j, &listed))
+        .collect();
     refs.sort_by(|a, b| a.name.cmp(&b.name));
     status.active = (!refs.is_empty()).then_some(refs);
     status
 }
 
 fn completed(job: &Job) -> bool {
-    let all = job.status.iter().flat_map(|s| s.conditions.iter().flatten());
-    all.into_iter().any(|c| c.type_ == "Complete" && c.status == "True")
+    let all = job
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten());
+    all.into_iter()
+        .any(|c| c.type_ == "Complete" && c.status == "True")
 }
 
 /// Returns the status entry of a running Job; keeps an existing entry.
@@ -78,13 +97,23 @@ fn entry(job: &Job, listed: &[ObjectReference]) -> ObjectReference {
 fn trim_history(cron: &CronJob, jobs: &[Arc<Job>]) -> Vec<Action> {
     let keep = |n: Option<i32>| n.map(|n| usize::try_from(n).unwrap_or(0));
     let mut actions = Vec::new();
-    for (good, limit) in
-        [(true, keep(cron.spec.successful_jobs_history_limit)), (false, keep(cron.spec.failed_jobs_history_limit))]
-    {
+    for (good, limit) in [
+        (true, keep(cron.spec.successful_jobs_history_limit)),
+        (false, keep(cron.spec.failed_jobs_history_limit)),
+    ] {
         let Some(limit) = limit else { continue };
-        let mut ended: Vec<_> =
-            jobs.iter().filter(|j| finished_at(j).is_some() && completed(j) == good && !j.deleting()).collect();
-        ended.sort_by_key(|j| (j.status.as_ref().and_then(|s| s.start_time.as_ref().map(|t| t.0)), j.created()));
+        let mut ended: Vec<_> = jobs
+            .iter()
+            .filter(|j| finished_at(j).is_some() && completed(j) == good && !j.deleting())
+            .collect();
+        ended.sort_by_key(|j| {
+            (
+                j.status
+                    .as_ref()
+                    .and_then(|s| s.start_time.as_ref().map(|t| t.0)),
+                j.created(),
+            )
+        });
         let surplus = ended.len().saturating_sub(limit);
         actions.extend(ended.into_iter().take(surplus).map(|j| remove(cron, j)));
     }
@@ -93,7 +122,11 @@ fn trim_history(cron: &CronJob, jobs: &[Arc<Job>]) -> Vec<Action> {
 
 fn remove(cron: &CronJob, job: &Job) -> Action {
     Write::delete(job)
-        .notes(&reference(cron), ("SuccessfulDelete", "Deleted job {name}"), ("FailedDelete", "Deleted job: {error}"))
+        .notes(
+            &reference(cron),
+            ("SuccessfulDelete", "Deleted job {name}"),
+            ("FailedDelete", "Deleted job: {error}"),
+        )
         .into()
 }
 
@@ -109,8 +142,11 @@ fn run(
     let schedule = match Schedule::parse(&cron.spec.schedule, cron.spec.time_zone.as_deref()) {
         Ok(schedule) => schedule,
         Err(problem) => {
-            let reason =
-                if problem.starts_with("unknown time zone") { "UnknownTimeZone" } else { "UnparseableSchedule" };
+            let reason = if problem.starts_with("unknown time zone") {
+                "UnknownTimeZone"
+            } else {
+                "UnparseableSchedule"
+            };
             actions.push(Action::warning(
                 &about,
                 reason,
@@ -119,17 +155,29 @@ fn run(
             return None;
         }
     };
-    let wait = schedule.next(now).map(|at| time::until(at, now) + Duration::from_millis(100));
-    let Some((due, missed)) = most_recent(cron, &schedule, now) else { return wait };
+    let wait = schedule
+        .next(now)
+        .map(|at| time::until(at, now) + Duration::from_millis(100));
+    let Some((due, missed)) = most_recent(cron, &schedule, now) else {
+        return wait;
+    };
     if missed > MANY {
         let text = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
         actions.push(Action::warning(&about, "TooManyMissedTimes", text));
     }
     // An earlier reconcile has created the Job of this time.
-    if status.last_schedule_time.as_ref().is_some_and(|t| t.0 >= due) {
+    if status
+        .last_schedule_time
+        .as_ref()
+        .is_some_and(|t| t.0 >= due)
+    {
         return wait;
     }
-    if cron.spec.starting_deadline_seconds.is_some_and(|s| time::after(due, s) < now) {
+    if cron
+        .spec
+        .starting_deadline_seconds
+        .is_some_and(|s| time::after(due, s) < now)
+    {
         let text = format!("Missed scheduled time to start a job: {due}");
         actions.push(Action::warning(&about, "MissSchedule", text));
         return wait;
@@ -144,7 +192,8 @@ fn run(
         Some("Replace") => actions.extend(running.iter().map(|j| remove(cron, j))),
         _ => {}
     }
-    // A repeated create after a crash is harmless: the name contains the time, and "already exists" is tolerated.
+    // A repeated create after a crash is harmless: the name contains the time, and "already exists"
+    // is tolerated.
     actions.push(start(cron, due));
     status.last_schedule_time = Some(time::api(due));
     wait
@@ -153,16 +202,23 @@ fn run(
 /// Returns the latest time without a Job that has passed, and the number of such times.
 fn most_recent(cron: &CronJob, schedule: &Schedule, now: Timestamp) -> Option<(Timestamp, usize)> {
     let created = cron.meta().creation_timestamp.as_ref().map_or(now, |t| t.0);
-    let last = cron.status.as_ref().and_then(|s| s.last_schedule_time.as_ref()).map(|t| t.0);
+    let last = cron
+        .status
+        .as_ref()
+        .and_then(|s| s.last_schedule_time.as_ref())
+        .map(|t| t.0);
     let mut earliest = last.unwrap_or(created);
     if let Some(seconds) = cron.spec.starting_deadline_seconds {
         earliest = earliest.max(time::after(now, -seconds));
     }
     let first = schedule.next(earliest).filter(|at| *at <= now)?;
     let second = schedule.next(first).filter(|at| *at <= now);
-    let Some(second) = second else { return Some((first, 1)) };
-    // Skips whole periods, so that a long pause is not counted minute by minute. The first period may differ from the
-    // others: if the skip jumps over every run before `now`, upstream starts none either.
+    let Some(second) = second else {
+        return Some((first, 1));
+    };
+    // Skips whole periods, so that a long pause is not counted minute by minute. The first period
+    // may differ from the others: if the skip jumps over every run before `now`, upstream starts
+    // none either.
     let period = (second.as_second() - first.as_second()).max(1);
     let missed = (now.as_second() - first.as_second()) / period + 1;
     let mut latest = None;
@@ -191,19 +247,27 @@ fn start(cron: &CronJob, due: Timestamp) -> Action {
         spec: source.spec.clone(),
         status: None,
     };
-    let mut write = Write::new(Verb::Create, controllers_runtime::Target::of(&job), controllers_runtime::tree(&job))
-        .notes(
-            &reference(cron),
-            ("SuccessfulCreate", "Created job {name}"),
-            ("FailedCreate", "Error creating job: {error}"),
-        );
+    let mut write = Write::new(
+        Verb::Create,
+        controllers_runtime::Target::of(&job),
+        controllers_runtime::tree(&job),
+    )
+    .notes(
+        &reference(cron),
+        ("SuccessfulCreate", "Created job {name}"),
+        ("FailedCreate", "Error creating job: {error}"),
+    );
     write.tolerate.exists = true;
     write.into()
 }
 
 /// Formats the scheduled time in the CronJob's zone, as RFC 3339.
 fn stamp(cron: &CronJob, due: Timestamp) -> String {
-    let zone = cron.spec.time_zone.as_deref().and_then(|name| jiff::tz::TimeZone::get(name).ok());
+    let zone = cron
+        .spec
+        .time_zone
+        .as_deref()
+        .and_then(|name| jiff::tz::TimeZone::get(name).ok());
     match zone.filter(|z| z.to_offset(due) != jiff::tz::Offset::UTC) {
         Some(zone) => due.display_with_offset(zone.to_offset(due)).to_string(),
         None => due.to_string(),

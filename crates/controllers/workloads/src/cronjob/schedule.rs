@@ -29,7 +29,9 @@ struct Fields {
     starred: bool,
 }
 
-const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const MONTHS: [&str; 12] = [
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 /// Years after which the search for the next time stops.
 const YEARS: i16 = 5;
@@ -41,7 +43,10 @@ impl Schedule {
             Some(name) => TimeZone::get(name).map_err(|_| format!("unknown time zone {name}"))?,
             None => TimeZone::UTC,
         };
-        Ok(Self { when: parse(text.trim())?, zone })
+        Ok(Self {
+            when: parse(text.trim())?,
+            zone,
+        })
     }
 
     /// Returns the first time after `after`; None if there is none within `YEARS`.
@@ -83,12 +88,20 @@ impl Fields {
     fn step(&self, at: DateTime) -> Option<Option<DateTime>> {
         let has = |set: u64, n: i8| set & (1 << u32::from(n.unsigned_abs())) != 0;
         if !has(self.month, at.month()) {
-            let (year, month) = if at.month() == 12 { (at.year() + 1, 1) } else { (at.year(), at.month() + 1) };
+            let (year, month) = if at.month() == 12 {
+                (at.year() + 1, 1)
+            } else {
+                (at.year(), at.month() + 1)
+            };
             return Some(Some(date(year, month, 1).at(0, 0, 0, 0)));
         }
         let by_day = has(self.day, at.day());
         let by_weekday = has(self.weekday, at.weekday().to_sunday_zero_offset());
-        let fits = if self.starred { by_day && by_weekday } else { by_day || by_weekday };
+        let fits = if self.starred {
+            by_day && by_weekday
+        } else {
+            by_day || by_weekday
+        };
         if !fits {
             return Some(Some(midnight(at)?.checked_add(Span::new().days(1)).ok()?));
         }
@@ -121,7 +134,10 @@ fn parse(text: &str) -> Result<When, String> {
     }
     let parts: Vec<&str> = text.split_whitespace().collect();
     let [minute, hour, day, month, weekday] = parts.as_slice() else {
-        return Err(format!("expected exactly 5 fields, found {}: {text}", parts.len()));
+        return Err(format!(
+            "expected exactly 5 fields, found {}: {text}",
+            parts.len()
+        ));
     };
     let star = |s: &str| s.starts_with('*') || s.starts_with('?');
     Ok(When::Fields(Box::new(Fields {
@@ -136,31 +152,52 @@ fn parse(text: &str) -> Result<When, String> {
 
 /// Maps day 7 to Sunday (0).
 fn sundays(set: u64) -> u64 {
-    if set & (1 << 7) != 0 { (set | 1) & !(1 << 7) } else { set }
+    if set & (1 << 7) != 0 {
+        (set | 1) & !(1 << 7)
+    } else {
+        set
+    }
 }
 
 fn every(text: &str) -> Result<When, String> {
     let bad = || format!("unrecognized descriptor: @{text}");
-    let span: jiff::SignedDuration = text.strip_prefix("every ").ok_or_else(bad)?.trim().parse().map_err(|_| bad())?;
+    let span: jiff::SignedDuration = text
+        .strip_prefix("every ")
+        .ok_or_else(bad)?
+        .trim()
+        .parse()
+        .map_err(|_| bad())?;
     Ok(When::Every(span.as_secs().max(1)))
 }
 
 /// Parses one field into a bit set.
 fn field(text: &str, low: u32, high: u32, names: &[&str]) -> Result<u64, String> {
-    text.split(',').try_fold(0, |set, part| Ok(set | part_bits(part, low, high, names)?))
+    text.split(',')
+        .try_fold(0, |set, part| Ok(set | part_bits(part, low, high, names)?))
 }
 
 fn part_bits(part: &str, low: u32, high: u32, names: &[&str]) -> Result<u64, String> {
     let (range, step) = match part.split_once('/') {
-        Some((range, step)) => (range, Some(step.parse::<u32>().map_err(|_| format!("bad step: {part}"))?)),
+        Some((range, step)) => (
+            range,
+            Some(
+                step.parse::<u32>()
+                    .map_err(|_| format!("bad step: {part}"))?,
+            ),
+        ),
         None => (part, None),
     };
     let value = |text: &str| -> Result<u32, String> {
         let lower = text.to_ascii_lowercase();
-        let named = names.iter().position(|n| *n == lower).and_then(|i| u32::try_from(i).ok());
+        let named = names
+            .iter()
+            .position(|n| *n == lower)
+            .and_then(|i| u32::try_from(i).ok());
         match named {
             Some(index) => Ok(index + low),
-            None => text.parse().map_err(|_| format!("failed to parse int from {text}")),
+            None => text
+                .parse()
+                .map_err(|_| format!("failed to parse int from {text}")),
         }
     };
     let top = if high == 7 { 6 } else { high };
@@ -190,27 +227,88 @@ mod tests {
     #[test]
     fn next_times() {
         for (text, zone, after, expect) in [
-            ("* * * * *", None, "2026-01-01T00:00:30Z", "2026-01-01T00:01:00Z"),
-            ("*/15 * * * *", None, "2026-01-01T00:46:00Z", "2026-01-01T01:00:00Z"),
-            ("0 9 * * mon-fri", None, "2026-01-02T10:00:00Z", "2026-01-05T09:00:00Z"),
-            ("0 0 29 2 *", None, "2026-01-01T00:00:00Z", "2028-02-29T00:00:00Z"),
-            ("0 0 1,15 * 3", None, "2026-01-02T00:00:00Z", "2026-01-07T00:00:00Z"),
-            ("30 4 1 jan ?", None, "2026-02-01T00:00:00Z", "2027-01-01T04:30:00Z"),
-            ("@hourly", None, "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"),
-            ("@every 90s", None, "2026-01-01T00:00:00Z", "2026-01-01T00:01:30Z"),
-            ("0 0 * * 7", None, "2026-01-01T00:00:00Z", "2026-01-04T00:00:00Z"),
+            (
+                "* * * * *",
+                None,
+                "2026-01-01T00:00:30Z",
+                "2026-01-01T00:01:00Z",
+            ),
+            (
+                "*/15 * * * *",
+                None,
+                "2026-01-01T00:46:00Z",
+                "2026-01-01T01:00:00Z",
+            ),
+            (
+                "0 9 * * mon-fri",
+                None,
+                "2026-01-02T10:00:00Z",
+                "2026-01-05T09:00:00Z",
+            ),
+            (
+                "0 0 29 2 *",
+                None,
+                "2026-01-01T00:00:00Z",
+                "2028-02-29T00:00:00Z",
+            ),
+            (
+                "0 0 1,15 * 3",
+                None,
+                "2026-01-02T00:00:00Z",
+                "2026-01-07T00:00:00Z",
+            ),
+            (
+                "30 4 1 jan ?",
+                None,
+                "2026-02-01T00:00:00Z",
+                "2027-01-01T04:30:00Z",
+            ),
+            (
+                "@hourly",
+                None,
+                "2026-01-01T00:00:00Z",
+                "2026-01-01T01:00:00Z",
+            ),
+            (
+                "@every 90s",
+                None,
+                "2026-01-01T00:00:00Z",
+                "2026-01-01T00:01:30Z",
+            ),
+            (
+                "0 0 * * 7",
+                None,
+                "2026-01-01T00:00:00Z",
+                "2026-01-04T00:00:00Z",
+            ),
         ] {
             let schedule = Schedule::parse(text, zone).unwrap();
-            assert_eq!(schedule.next(after.parse().unwrap()).unwrap().to_string(), expect, "{text}");
+            assert_eq!(
+                schedule.next(after.parse().unwrap()).unwrap().to_string(),
+                expect,
+                "{text}"
+            );
         }
-        assert_eq!(Schedule::parse("0 0 31 2 *", None).unwrap().next(Timestamp::UNIX_EPOCH), None);
+        assert_eq!(
+            Schedule::parse("0 0 31 2 *", None)
+                .unwrap()
+                .next(Timestamp::UNIX_EPOCH),
+            None
+        );
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for text in
-            ["", "* * * *", "61 * * * *", "* * * * * *", "*/0 * * * *", "a * * * *", "@fortnightly", "5-1 * * * *"]
-        {
+        for text in [
+            "",
+            "* * * *",
+            "61 * * * *",
+            "* * * * * *",
+            "*/0 * * * *",
+            "a * * * *",
+            "@fortnightly",
+            "5-1 * * * *",
+        ] {
             assert!(Schedule::parse(text, None).is_err(), "{text}");
         }
         assert!(Schedule::parse("* * * * *", Some("Mars/Olympus")).is_err());

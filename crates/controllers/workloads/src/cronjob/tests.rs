@@ -34,44 +34,109 @@ fn run(cron: &CronJob, jobs: &[Arc<Job>], now: &str) -> Vec<String> {
 
 #[test]
 fn starts_at_the_minute_once() {
-    assert_eq!(run(&cron(json!({}), None), &[], "2026-01-01T00:00:40Z"), ["requeue 20s"]);
+    assert_eq!(
+        run(&cron(json!({}), None), &[], "2026-01-01T00:00:40Z"),
+        ["requeue 20s"]
+    );
     let got = run(&cron(json!({}), None), &[], "2026-01-01T00:01:00Z");
-    assert_eq!(got, ["create Job c-29453761", "status CronJob c", "requeue 60s"]);
-    let again = run(&cron(json!({}), Some("2026-01-01T00:01:00Z")), &[], "2026-01-01T00:01:05Z");
+    assert_eq!(
+        got,
+        ["create Job c-29453761", "status CronJob c", "requeue 60s"]
+    );
+    let again = run(
+        &cron(json!({}), Some("2026-01-01T00:01:00Z")),
+        &[],
+        "2026-01-01T00:01:05Z",
+    );
     assert_eq!(again, ["requeue 55s"]);
-    assert!(run(&cron(json!({"suspend": true}), None), &[], "2026-01-01T00:01:00Z").is_empty());
+    assert!(
+        run(
+            &cron(json!({"suspend": true}), None),
+            &[],
+            "2026-01-01T00:01:00Z"
+        )
+        .is_empty()
+    );
 }
 
 #[test]
 fn concurrency() {
     let busy = [job("old", None, 1)];
-    let lines = |policy: &str| run(&cron(json!({"concurrencyPolicy": policy}), None), &busy, "2026-01-01T00:01:00Z");
+    let lines = |policy: &str| {
+        run(
+            &cron(json!({"concurrencyPolicy": policy}), None),
+            &busy,
+            "2026-01-01T00:01:00Z",
+        )
+    };
     assert!(lines("Forbid")[0].starts_with("event JobAlreadyActive"));
-    assert_eq!(lines("Replace")[..2], ["delete Job old", "create Job c-29453761"]);
+    assert_eq!(
+        lines("Replace")[..2],
+        ["delete Job old", "create Job c-29453761"]
+    );
     assert_eq!(lines("Allow")[0], "create Job c-29453761");
 }
 
 #[test]
 fn missed_times() {
     let late = "2026-01-01T05:00:30Z";
-    assert_eq!(run(&cron(json!({"startingDeadlineSeconds": 100}), None), &[], late)[0], "create Job c-29454060");
-    assert!(run(&cron(json!({"startingDeadlineSeconds": 1}), None), &[], late)[0].starts_with("requeue"));
+    assert_eq!(
+        run(
+            &cron(json!({"startingDeadlineSeconds": 100}), None),
+            &[],
+            late
+        )[0],
+        "create Job c-29454060"
+    );
+    assert!(
+        run(
+            &cron(json!({"startingDeadlineSeconds": 1}), None),
+            &[],
+            late
+        )[0]
+        .starts_with("requeue")
+    );
     let many = run(&cron(json!({}), None), &[], late);
-    assert!(many[0].starts_with("event TooManyMissedTimes") && many[1] == "create Job c-29454060", "{many:?}");
+    assert!(
+        many[0].starts_with("event TooManyMissedTimes") && many[1] == "create Job c-29454060",
+        "{many:?}"
+    );
 }
 
 #[test]
 fn irregular_schedule_after_a_long_downtime_starts_no_stale_job() {
     // At 00:00 and 00:01 each day: the first two runs are a minute apart, the others a day.
-    let lines = |now: &str| run(&cron(json!({"schedule": "0,1 0 * * *"}), Some("2026-01-01T00:01:00Z")), &[], now);
-    let jobs = |now: &str| lines(now).into_iter().filter(|l| l.starts_with("create")).collect::<Vec<_>>();
+    let lines = |now: &str| {
+        run(
+            &cron(
+                json!({"schedule": "0,1 0 * * *"}),
+                Some("2026-01-01T00:01:00Z"),
+            ),
+            &[],
+            now,
+        )
+    };
+    let jobs = |now: &str| {
+        lines(now)
+            .into_iter()
+            .filter(|l| l.starts_with("create"))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(jobs("2026-01-22T12:00:00Z"), Vec::<String>::new());
     assert_eq!(jobs("2026-01-22T00:01:30Z"), ["create Job c-29484001"]);
 }
 
 #[test]
 fn history_is_trimmed() {
-    let jobs = [job("a", Some("Complete"), 1), job("b", Some("Complete"), 2), job("f", Some("Failed"), 3)];
-    let got = run(&cron(json!({"suspend": true}), None), &jobs, "2026-01-01T00:00:50Z");
+    let jobs = [
+        job("a", Some("Complete"), 1),
+        job("b", Some("Complete"), 2),
+        job("f", Some("Failed"), 3),
+    ];
+    let got = run(
+        &cron(json!({"suspend": true}), None),
+        &jobs,
+        "2026-01-01T00:00:50Z",
+    );
     assert_eq!(got, ["delete Job a", "delete Job f", "status CronJob c"]);
 }

@@ -15,7 +15,11 @@ struct CronJobController {
 /// Sets up the CronJob controller.
 pub fn cron_jobs(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
-    let crons = setup.informers.of::<CronJob>().on(wake::itself(&queue)).cache();
+    let crons = setup
+        .informers
+        .of::<CronJob>()
+        .on(wake::itself(&queue))
+        .cache();
     let waiting = queue.clone();
     let jobs = setup.informers.of::<Job>().index_claims().on(move |event| {
         if let Some(key) = wake::owner_key::<CronJob, Job>(event.object()) {
@@ -23,12 +27,19 @@ pub fn cron_jobs(setup: &mut Setup, workers: usize) {
         }
     });
     let jobs = jobs.cache();
-    setup.decide("cronjob-controller", workers, queue, CronJobController { crons, jobs });
+    setup.decide(
+        "cronjob-controller",
+        workers,
+        queue,
+        CronJobController { crons, jobs },
+    );
 }
 
 impl Decide for CronJobController {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
-        let Some(cron) = self.crons.get(key) else { return Vec::new() };
+        let Some(cron) = self.crons.get(key) else {
+            return Vec::new();
+        };
         reconcile(&cron, &self.jobs.owned(cron.uid()), now)
     }
 }

@@ -1,7 +1,9 @@
 //! Matches nodes with a DaemonSet: should a node run a pod, and may a pod there stay.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration};
+use k8s_openapi::api::core::v1::{
+    Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
+};
 
 use controllers_runtime::Meta;
 
@@ -25,21 +27,39 @@ pub struct Judge {
 impl Judge {
     /// Parses the template.
     pub fn new(set: &DaemonSet) -> Self {
-        let template = set.spec.as_ref().and_then(|s| s.template.spec.clone()).unwrap_or_default();
-        Self { tolerations: pod::tolerations(&template), template }
+        let template = set
+            .spec
+            .as_ref()
+            .and_then(|s| s.template.spec.clone())
+            .unwrap_or_default();
+        Self {
+            tolerations: pod::tolerations(&template),
+            template,
+        }
     }
 
     /// Matches one node.
     pub fn fit(&self, node: &Node) -> Fit {
         let named = self.template.node_name.as_deref().filter(|n| !n.is_empty());
         if named.is_some_and(|n| n != node.name()) || !selected(&self.template, node) {
-            return Fit { run: false, stay: false };
+            return Fit {
+                run: false,
+                stay: false,
+            };
         }
         let taints = node.spec.iter().flat_map(|s| s.taints.iter().flatten());
-        let mut fit = Fit { run: true, stay: true };
+        let mut fit = Fit {
+            run: true,
+            stay: true,
+        };
         for taint in taints.filter(|t| !self.tolerations.iter().any(|x| tolerates(x, t))) {
             match taint.effect.as_str() {
-                "NoExecute" => fit = Fit { run: false, stay: false },
+                "NoExecute" => {
+                    fit = Fit {
+                        run: false,
+                        stay: false,
+                    }
+                }
                 "NoSchedule" => fit.run = false,
                 _ => {}
             }
@@ -54,14 +74,26 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let exists = toleration.operator.as_deref() == Some("Exists");
     (effect.is_empty() || effect == taint.effect)
         && (key == taint.key || (key.is_empty() && exists))
-        && (exists || toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default())
+        && (exists
+            || toleration.value.as_deref().unwrap_or_default()
+                == taint.value.as_deref().unwrap_or_default())
 }
 
 fn selected(template: &PodSpec, node: &Node) -> bool {
     let label = |key: &str| node.label(key);
-    let plain = template.node_selector.iter().flatten().all(|(k, v)| label(k) == Some(v));
-    let required = template.affinity.as_ref().and_then(|a| a.node_affinity.as_ref());
-    let required = required.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
+    let plain = template
+        .node_selector
+        .iter()
+        .flatten()
+        .all(|(k, v)| label(k) == Some(v));
+    let required = template
+        .affinity
+        .as_ref()
+        .and_then(|a| a.node_affinity.as_ref());
+    let required = required.and_then(|a| {
+        a.required_during_scheduling_ignored_during_execution
+            .as_ref()
+    });
     plain && required.is_none_or(|r| r.node_selector_terms.iter().any(|t| term(t, node)))
 }
 
@@ -76,9 +108,22 @@ fn term(term: &NodeSelectorTerm, node: &Node) -> bool {
 }
 
 fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let listed = || requirement.values.iter().flatten().any(|v| Some(v.as_str()) == value);
+    let listed = || {
+        requirement
+            .values
+            .iter()
+            .flatten()
+            .any(|v| Some(v.as_str()) == value)
+    };
     let number = |text: Option<&str>| text.and_then(|t| t.parse::<i64>().ok());
-    let bound = number(requirement.values.iter().flatten().next().map(String::as_str));
+    let bound = number(
+        requirement
+            .values
+            .iter()
+            .flatten()
+            .next()
+            .map(String::as_str),
+    );
     match requirement.operator.as_str() {
         "In" => value.is_some() && listed(),
         "NotIn" => !listed(),

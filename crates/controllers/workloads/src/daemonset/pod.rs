@@ -1,7 +1,9 @@
 //! Builds a daemon's pod: with affinity to its node, and tolerations of node conditions.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
+};
 
 use controllers_runtime::{Meta, pods};
 
@@ -20,7 +22,11 @@ const ALWAYS: [(&str, &str); 6] = [
 
 /// Builds a pod for one node.
 pub fn build(set: &DaemonSet, node: &str, hash: &str) -> Pod {
-    let source = set.spec.as_ref().map(|s| s.template.clone()).unwrap_or_default();
+    let source = set
+        .spec
+        .as_ref()
+        .map(|s| s.template.clone())
+        .unwrap_or_default();
     let mut pod = template::pod(set, &source);
     let labels = pod.metadata.labels.get_or_insert_default();
     labels.insert(history::POD_LABEL.to_owned(), hash.to_owned());
@@ -29,14 +35,21 @@ pub fn build(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     }
     let spec = pod.spec.get_or_insert_default();
     spec.tolerations = Some(tolerations(spec));
-    let affinity = spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default();
+    let affinity = spec
+        .affinity
+        .get_or_insert_default()
+        .node_affinity
+        .get_or_insert_default();
     let here = NodeSelectorRequirement {
         key: FIELD.to_owned(),
         operator: "In".to_owned(),
         values: Some(vec![node.to_owned()]),
     };
     affinity.required_during_scheduling_ignored_during_execution = Some(NodeSelector {
-        node_selector_terms: vec![NodeSelectorTerm { match_fields: Some(vec![here]), match_expressions: None }],
+        node_selector_terms: vec![NodeSelectorTerm {
+            match_fields: Some(vec![here]),
+            match_expressions: None,
+        }],
     });
     pod
 }
@@ -66,9 +79,20 @@ pub fn target_node(pod: &Pod) -> Option<String> {
     if !bound.is_empty() {
         return Some(bound.to_owned());
     }
-    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
-    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
-    let mut fields = required.node_selector_terms.iter().flat_map(|t| t.match_fields.iter().flatten());
+    let affinity = pod
+        .spec
+        .as_ref()?
+        .affinity
+        .as_ref()?
+        .node_affinity
+        .as_ref()?;
+    let required = affinity
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()?;
+    let mut fields = required
+        .node_selector_terms
+        .iter()
+        .flat_map(|t| t.match_fields.iter().flatten());
     let own = fields.find(|f| f.key == FIELD && f.operator == "In")?;
     own.values.as_ref()?.first().cloned()
 }

@@ -12,12 +12,20 @@ use crate::deployment::scaled;
 
 /// Adds the pods that may be replaced now.
 pub fn roll(view: &View<'_>, plan: &mut Plan) {
-    let strategy = view.set.spec.as_ref().and_then(|s| s.update_strategy.as_ref());
+    let strategy = view
+        .set
+        .spec
+        .as_ref()
+        .and_then(|s| s.update_strategy.as_ref());
     if strategy.and_then(|s| s.type_.as_deref()) == Some("OnDelete") {
         return;
     }
     let surge = max_surge(view);
-    if surge > 0 { with_surge(view, surge, plan) } else { without_surge(view, plan) }
+    if surge > 0 {
+        with_surge(view, surge, plan)
+    } else {
+        without_surge(view, plan)
+    }
 }
 
 /// Returns the number of nodes that may have a second pod.
@@ -30,16 +38,31 @@ fn limit(
     pick: impl Fn(&k8s_openapi::api::apps::v1::RollingUpdateDaemonSet) -> Option<IntOrString>,
     usual: usize,
 ) -> usize {
-    let strategy = view.set.spec.as_ref().and_then(|s| s.update_strategy.as_ref());
-    let value = strategy.and_then(|s| s.rolling_update.as_ref()).and_then(pick);
+    let strategy = view
+        .set
+        .spec
+        .as_ref()
+        .and_then(|s| s.update_strategy.as_ref());
+    let value = strategy
+        .and_then(|s| s.rolling_update.as_ref())
+        .and_then(pick);
     let total = i32::try_from(view.desired).unwrap_or(i32::MAX);
-    value.map_or(usual, |v| usize::try_from(scaled(&v, total, true)).unwrap_or(0))
+    value.map_or(usual, |v| {
+        usize::try_from(scaled(&v, total, true)).unwrap_or(0)
+    })
 }
 
-/// Returns the pods of a node that are not being deleted: one of the current template, and an older one.
-fn split<'a>(view: &View<'_>, here: &'a [Arc<Pod>]) -> (Option<&'a Arc<Pod>>, Option<&'a Arc<Pod>>) {
+/// Returns the pods of a node that are not being deleted: one of the current template, and an older
+/// one.
+fn split<'a>(
+    view: &View<'_>,
+    here: &'a [Arc<Pod>],
+) -> (Option<&'a Arc<Pod>>, Option<&'a Arc<Pod>>) {
     let alive = || here.iter().filter(|p| !p.deleting());
-    (alive().find(|p| view.updated(p)), alive().find(|p| !view.updated(p)))
+    (
+        alive().find(|p| view.updated(p)),
+        alive().find(|p| !view.updated(p)),
+    )
 }
 
 fn without_surge(view: &View<'_>, plan: &mut Plan) {
@@ -74,5 +97,6 @@ fn with_surge(view: &View<'_>, surge: usize, plan: &mut Plan) {
         }
     }
     plan.create.extend(urgent);
-    plan.create.extend(candidates.into_iter().take(surge.saturating_sub(extra)));
+    plan.create
+        .extend(candidates.into_iter().take(surge.saturating_sub(extra)));
 }

@@ -13,11 +13,15 @@ pub fn write(view: &View<'_>) -> Option<Action> {
     if status == old {
         return None;
     }
-    Some(Action::update_status(&DaemonSet { status: Some(status), ..view.set.clone() }))
+    Some(Action::update_status(&DaemonSet {
+        status: Some(status),
+        ..view.set.clone()
+    }))
 }
 
 fn calculate(view: &View<'_>, old: &DaemonSetStatus) -> DaemonSetStatus {
-    let (mut desired, mut current, mut misplaced, mut ready, mut updated, mut available) = (0, 0, 0, 0, 0, 0);
+    let (mut desired, mut current, mut misplaced, mut ready, mut updated, mut available) =
+        (0, 0, 0, 0, 0, 0);
     for (node, fit) in &view.nodes {
         let here = view.on(node.name());
         if !fit.run {

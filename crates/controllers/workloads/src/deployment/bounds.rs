@@ -6,7 +6,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 /// Returns whether the strategy is RollingUpdate, which is the default.
 pub fn is_rolling(d: &Deployment) -> bool {
     let strategy = d.spec.as_ref().and_then(|s| s.strategy.as_ref());
-    strategy.and_then(|s| s.type_.as_deref()).is_none_or(|t| t == "RollingUpdate")
+    strategy
+        .and_then(|s| s.type_.as_deref())
+        .is_none_or(|t| t == "RollingUpdate")
 }
 
 /// Returns the desired number of pods.
@@ -21,17 +23,33 @@ pub fn max_surge(d: &Deployment) -> i32 {
 
 /// Returns the number of pods that may be unavailable.
 pub fn max_unavailable(d: &Deployment) -> i32 {
-    if !is_rolling(d) || wanted(d) == 0 { 0 } else { resolve(d).1.min(wanted(d)) }
+    if !is_rolling(d) || wanted(d) == 0 {
+        0
+    } else {
+        resolve(d).1.min(wanted(d))
+    }
 }
 
 fn resolve(d: &Deployment) -> (i32, i32) {
-    let rolling = d.spec.as_ref().and_then(|s| s.strategy.as_ref()).and_then(|s| s.rolling_update.as_ref());
+    let rolling = d
+        .spec
+        .as_ref()
+        .and_then(|s| s.strategy.as_ref())
+        .and_then(|s| s.rolling_update.as_ref());
     let quarter = IntOrString::String("25%".to_owned());
-    let surge = rolling.and_then(|r| r.max_surge.as_ref()).unwrap_or(&quarter);
-    let unavailable = rolling.and_then(|r| r.max_unavailable.as_ref()).unwrap_or(&quarter);
+    let surge = rolling
+        .and_then(|r| r.max_surge.as_ref())
+        .unwrap_or(&quarter);
+    let unavailable = rolling
+        .and_then(|r| r.max_unavailable.as_ref())
+        .unwrap_or(&quarter);
     let surge = scaled(surge, wanted(d), true);
     let unavailable = scaled(unavailable, wanted(d), false);
-    if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
+    if surge == 0 && unavailable == 0 {
+        (0, 1)
+    } else {
+        (surge, unavailable)
+    }
 }
 
 /// Resolves a number, or a percentage of `total` rounded up or down.
@@ -41,7 +59,11 @@ pub fn scaled(value: &IntOrString, total: i32, up: bool) -> i32 {
         IntOrString::String(text) => {
             let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
             let product = percent * i64::from(total);
-            let whole = if up { (product + 99) / 100 } else { product / 100 };
+            let whole = if up {
+                (product + 99) / 100
+            } else {
+                product / 100
+            };
             i32::try_from(whole).unwrap_or(i32::MAX)
         }
     }
@@ -54,8 +76,22 @@ mod tests {
     #[test]
     fn percentages_round_apart() {
         let percent = IntOrString::String("25%".to_owned());
-        for (total, up, down) in [(0, 0, 0), (1, 1, 0), (3, 1, 0), (4, 1, 1), (5, 2, 1), (10, 3, 2)] {
-            assert_eq!((scaled(&percent, total, true), scaled(&percent, total, false)), (up, down), "{total}");
+        for (total, up, down) in [
+            (0, 0, 0),
+            (1, 1, 0),
+            (3, 1, 0),
+            (4, 1, 1),
+            (5, 2, 1),
+            (10, 3, 2),
+        ] {
+            assert_eq!(
+                (
+                    scaled(&percent, total, true),
+                    scaled(&percent, total, false)
+                ),
+                (up, down),
+                "{total}"
+            );
         }
         assert_eq!(scaled(&IntOrString::Int(3), 1, true), 3);
     }

@@ -7,15 +7,26 @@ use super::revision;
 
 /// Deletes surplus old sets that are empty and whose status is up to date.
 pub fn clean_up(plan: &mut Plan<'_>) {
-    let Some(limit) = plan.d.spec.as_ref().and_then(|s| s.revision_history_limit) else { return };
+    let Some(limit) = plan.d.spec.as_ref().and_then(|s| s.revision_history_limit) else {
+        return;
+    };
     let mut alive: Vec<_> = plan.old.iter().filter(|w| !w.rs.deleting()).collect();
-    let surplus = alive.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
+    let surplus = alive
+        .len()
+        .saturating_sub(usize::try_from(limit).unwrap_or(0));
     alive.sort_by_key(|w| revision::number(&w.rs));
-    let gone: Vec<_> = alive.into_iter().take(surplus).filter(|w| is_idle(w)).map(|w| Action::delete(&w.rs)).collect();
+    let gone: Vec<_> = alive
+        .into_iter()
+        .take(surplus)
+        .filter(|w| is_idle(w))
+        .map(|w| Action::delete(&w.rs))
+        .collect();
     plan.deletions.extend(gone);
 }
 
 fn is_idle(work: &Work) -> bool {
     let status = work.rs.status.clone().unwrap_or_default();
-    status.replicas == 0 && work.replicas() == 0 && status.observed_generation.unwrap_or(0) >= work.rs.generation()
+    status.replicas == 0
+        && work.replicas() == 0
+        && status.observed_generation.unwrap_or(0) >= work.rs.generation()
 }

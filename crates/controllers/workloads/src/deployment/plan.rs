@@ -29,7 +29,11 @@ impl Work {
 
     /// Returns the set's reported number of available pods.
     pub fn available(&self) -> i32 {
-        self.rs.status.as_ref().and_then(|s| s.available_replicas).unwrap_or(0)
+        self.rs
+            .status
+            .as_ref()
+            .and_then(|s| s.available_replicas)
+            .unwrap_or(0)
     }
 }
 
@@ -58,8 +62,15 @@ impl<'a> Plan<'a> {
     /// Sorts the owned sets into new and old.
     pub fn new(d: &'a Deployment, sets: &[Arc<ReplicaSet>], now: Timestamp) -> Self {
         let mut sorted = sets.to_vec();
-        sorted.sort_by(|a, b| a.created().cmp(&b.created()).then_with(|| a.name().cmp(b.name())));
-        let new_uid = sorted.iter().find(|rs| revision::has_template(rs, d)).map(|rs| rs.uid().to_owned());
+        sorted.sort_by(|a, b| {
+            a.created()
+                .cmp(&b.created())
+                .then_with(|| a.name().cmp(b.name()))
+        });
+        let new_uid = sorted
+            .iter()
+            .find(|rs| revision::has_template(rs, d))
+            .map(|rs| rs.uid().to_owned());
         let mut plan = Self {
             d: d.clone(),
             original: d,
@@ -72,7 +83,11 @@ impl<'a> Plan<'a> {
             now,
         };
         for rs in sorted {
-            let work = Work { rs: rs.as_ref().clone(), before: Some(rs.clone()), events: Vec::new() };
+            let work = Work {
+                rs: rs.as_ref().clone(),
+                before: Some(rs.clone()),
+                events: Vec::new(),
+            };
             if new_uid.as_deref() == Some(rs.uid()) {
                 plan.new = Some(work);
             } else {
@@ -99,7 +114,9 @@ impl<'a> Plan<'a> {
 
     /// Scales the new set; returns true if that changes anything.
     pub fn scale_new(&mut self, replicas: i32) -> bool {
-        let Some(mut work) = self.new.take() else { return false };
+        let Some(mut work) = self.new.take() else {
+            return false;
+        };
         let changed = self.scale(&mut work, replicas);
         self.new = Some(work);
         changed
@@ -123,8 +140,15 @@ impl<'a> Plan<'a> {
                 spec.replicas = Some(replicas);
             }
             let way = if from < replicas { "up" } else { "down" };
-            let text = format!("Scaled {way} replica set {} from {from} to {replicas}", work.rs.name());
-            work.events.push(Action::event(&reference(self.original), "ScalingReplicaSet", text));
+            let text = format!(
+                "Scaled {way} replica set {} from {from} to {replicas}",
+                work.rs.name()
+            );
+            work.events.push(Action::event(
+                &reference(self.original),
+                "ScalingReplicaSet",
+                text,
+            ));
         }
         if from != replicas || replicas > 0 {
             revision::set_size_annotations(&mut work.rs, &self.d);
@@ -138,7 +162,9 @@ impl<'a> Plan<'a> {
         for work in works {
             match &work.before {
                 None => self.actions.push(create(self.original, &work)),
-                Some(before) if before.as_ref() != &work.rs => self.actions.push(Action::update(&work.rs)),
+                Some(before) if before.as_ref() != &work.rs => {
+                    self.actions.push(Action::update(&work.rs))
+                }
                 Some(_) => {}
             }
             self.actions.extend(work.events);
@@ -152,21 +178,35 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Builds the create of a set; if the name belongs to another object, it counts a collision instead.
+/// Builds the create of a set; if the name belongs to another object, it counts a collision
+/// instead.
 fn create(d: &Deployment, work: &Work) -> Action {
     let mut write = Write::create(&work.rs).notes(
         &reference(d),
         ("", ""),
-        ("ReplicaSetCreateError", "Failed to create new replica set: {error}"),
+        (
+            "ReplicaSetCreateError",
+            "Failed to create new replica set: {error}",
+        ),
     );
     write.notes.success = None;
     let mut bumped = tree(d);
-    let count = d.status.as_ref().and_then(|s| s.collision_count).unwrap_or(0);
+    let count = d
+        .status
+        .as_ref()
+        .and_then(|s| s.collision_count)
+        .unwrap_or(0);
     if let Some(status) = bumped.as_object_mut() {
-        let entry = status.entry("status").or_insert_with(|| Value::Object(serde_json::Map::new()));
+        let entry = status
+            .entry("status")
+            .or_insert_with(|| Value::Object(serde_json::Map::new()));
         entry["collisionCount"] = Value::from(count + 1);
     }
-    let mut status = Write::new(controllers_runtime::Verb::UpdateStatus, controllers_runtime::Target::of(d), bumped);
+    let mut status = Write::new(
+        controllers_runtime::Verb::UpdateStatus,
+        controllers_runtime::Target::of(d),
+        bumped,
+    );
     status.tolerate.conflict = true;
     write.if_exists = vec![status.into()];
     write.into()

@@ -37,21 +37,32 @@ pub fn has_template(rs: &ReplicaSet, d: &Deployment) -> bool {
         template
     };
     let wanted = d.spec.as_ref().map(|s| &s.template);
-    same(&bare(rs.spec.as_ref().and_then(|s| s.template.as_ref())), &bare(wanted))
+    same(
+        &bare(rs.spec.as_ref().and_then(|s| s.template.as_ref())),
+        &bare(wanted),
+    )
 }
 
 /// Returns a set's revision, 0 if it has none.
 pub fn number(rs: &ReplicaSet) -> i64 {
-    rs.annotation(REVISION).and_then(|v| v.parse().ok()).unwrap_or(0)
+    rs.annotation(REVISION)
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(0)
 }
 
-/// Sets revision and annotations of the new set; creates the set if it is missing and `create` is true.
+/// Sets revision and annotations of the new set; creates the set if it is missing and `create` is
+/// true.
 pub fn sync(plan: &mut Plan<'_>, create: bool) {
     let next = plan.old.iter().map(|w| number(&w.rs)).max().unwrap_or(0) + 1;
     if let Some(mut work) = plan.new.take() {
         annotate(&mut work.rs, &plan.d, next, true);
         if let Some(spec) = &mut work.rs.spec {
-            let wanted = plan.d.spec.as_ref().and_then(|s| s.min_ready_seconds).filter(|s| *s != 0);
+            let wanted = plan
+                .d
+                .spec
+                .as_ref()
+                .and_then(|s| s.min_ready_seconds)
+                .filter(|s| *s != 0);
             if spec.min_ready_seconds.filter(|s| *s != 0) != wanted {
                 spec.min_ready_seconds = wanted;
             }
@@ -70,7 +81,11 @@ fn make(plan: &mut Plan<'_>, revision: i64) {
     let mut rs = build(&plan.d);
     annotate(&mut rs, &plan.d, revision, false);
     let room = plan.wanted() + bounds::max_surge(&plan.d) - plan.total();
-    let count = if bounds::is_rolling(&plan.d) { room.min(plan.wanted()).max(0) } else { plan.wanted() };
+    let count = if bounds::is_rolling(&plan.d) {
+        room.min(plan.wanted()).max(0)
+    } else {
+        plan.wanted()
+    };
     if let Some(spec) = &mut rs.spec {
         spec.replicas = Some(count);
     }
@@ -79,21 +94,42 @@ fn make(plan: &mut Plan<'_>, revision: i64) {
     let mut events = Vec::new();
     if count > 0 {
         let text = format!("Scaled up replica set {name} from 0 to {count}");
-        events.push(Action::event(&reference(&plan.d), "ScalingReplicaSet", text));
+        events.push(Action::event(
+            &reference(&plan.d),
+            "ScalingReplicaSet",
+            text,
+        ));
     }
-    plan.new = Some(Work { rs, before: None, events });
+    plan.new = Some(Work {
+        rs,
+        before: None,
+        events,
+    });
     record(plan, revision);
-    status::mark_found(plan, "NewReplicaSetCreated", format!("Created new replica set \"{name}\""), true);
+    status::mark_found(
+        plan,
+        "NewReplicaSetCreated",
+        format!("Created new replica set \"{name}\""),
+        true,
+    );
 }
 
 fn build(d: &Deployment) -> ReplicaSet {
     let spec = d.spec.clone().unwrap_or_default();
-    let digest = hash::template(&spec.template, d.status.as_ref().and_then(|s| s.collision_count));
+    let digest = hash::template(
+        &spec.template,
+        d.status.as_ref().and_then(|s| s.collision_count),
+    );
     let mut template = spec.template;
     let meta = template.metadata.get_or_insert_default();
-    meta.labels.get_or_insert_default().insert(HASH_LABEL.to_owned(), digest.clone());
+    meta.labels
+        .get_or_insert_default()
+        .insert(HASH_LABEL.to_owned(), digest.clone());
     let mut selector = spec.selector;
-    selector.match_labels.get_or_insert_default().insert(HASH_LABEL.to_owned(), digest.clone());
+    selector
+        .match_labels
+        .get_or_insert_default()
+        .insert(HASH_LABEL.to_owned(), digest.clone());
     ReplicaSet {
         metadata: ObjectMeta {
             name: Some(format!("{}-{digest}", d.name())),
@@ -112,7 +148,8 @@ fn build(d: &Deployment) -> ReplicaSet {
     }
 }
 
-/// Copies the Deployment's annotations and raises the revision; an existing set keeps a history of its revisions.
+/// Copies the Deployment's annotations and raises the revision; an existing set keeps a history of
+/// its revisions.
 fn annotate(rs: &mut ReplicaSet, d: &Deployment, revision: i64, existing: bool) {
     let before = number(rs);
     let old = rs.annotation(REVISION).map(str::to_owned);

@@ -1,4 +1,5 @@
-//! RollingUpdate: the new set grows within the surge, old sets shrink while enough pods are available.
+//! RollingUpdate: the new set grows within the surge, old sets shrink while enough pods are
+//! available.
 
 use super::bounds;
 use super::plan::{Plan, Work};
@@ -27,7 +28,10 @@ pub fn shrink_old(plan: &mut Plan<'_>) -> bool {
         return false;
     }
     let floor = plan.wanted() - bounds::max_unavailable(&plan.d);
-    let new_unavailable = plan.new.as_ref().map_or(0, |w| w.replicas() - w.available());
+    let new_unavailable = plan
+        .new
+        .as_ref()
+        .map_or(0, |w| w.replicas() - w.available());
     let room = plan.total() - floor - new_unavailable;
     if room <= 0 {
         return false;
@@ -42,7 +46,9 @@ fn drop_unhealthy(plan: &mut Plan<'_>, room: i32) -> bool {
     let mut left = room;
     let mut changed = false;
     for index in 0..plan.old.len() {
-        let Some(work) = plan.old.get(index) else { break };
+        let Some(work) = plan.old.get(index) else {
+            break;
+        };
         let sick = (work.replicas() - work.available()).clamp(0, left);
         if sick > 0 {
             let count = work.replicas() - sick;
@@ -57,7 +63,9 @@ fn drop_healthy(plan: &mut Plan<'_>, floor: i32) -> bool {
     let mut spare = plan.all().map(Work::available).sum::<i32>() - floor;
     let mut changed = false;
     for index in 0..plan.old.len() {
-        let Some(work) = plan.old.get(index) else { break };
+        let Some(work) = plan.old.get(index) else {
+            break;
+        };
         let drop = work.replicas().min(spare);
         if drop > 0 {
             let count = work.replicas() - drop;

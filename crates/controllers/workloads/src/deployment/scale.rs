@@ -1,5 +1,5 @@
-//! Scaling outside of a rollout step: a single active set gets the Deployment's size, several share the change in
-//! proportion to their sizes.
+//! Scaling outside of a rollout step: a single active set gets the Deployment's size, several share
+//! the change in proportion to their sizes.
 
 use controllers_runtime::Meta;
 
@@ -9,7 +9,9 @@ use super::{bounds, revision};
 /// Returns whether an active set was scaled for another size of the Deployment.
 pub fn is_due(plan: &Plan<'_>) -> bool {
     plan.all().filter(|w| w.replicas() > 0).any(|w| {
-        let desired = w.rs.annotation(revision::DESIRED).and_then(|v| v.parse::<i32>().ok());
+        let desired =
+            w.rs.annotation(revision::DESIRED)
+                .and_then(|v| v.parse::<i32>().ok());
         desired.is_some_and(|n| n != plan.wanted())
     })
 }
@@ -17,7 +19,13 @@ pub fn is_due(plan: &Plan<'_>) -> bool {
 /// Scales all sets to the Deployment's size.
 pub fn all(plan: &mut Plan<'_>) {
     let wanted = plan.wanted();
-    let active: Vec<_> = plan.old.iter().enumerate().filter(|(_, w)| w.replicas() > 0).map(|(i, _)| i).collect();
+    let active: Vec<_> = plan
+        .old
+        .iter()
+        .enumerate()
+        .filter(|(_, w)| w.replicas() > 0)
+        .map(|(i, _)| i)
+        .collect();
     let new_active = plan.new.as_ref().is_some_and(|w| w.replicas() > 0);
     match (active.as_slice(), new_active) {
         ([], _) if plan.new.is_some() => {
@@ -44,20 +52,44 @@ pub fn all(plan: &mut Plan<'_>) {
 }
 
 fn is_saturated(new: &Work, wanted: i32) -> bool {
-    let desired = new.rs.annotation(revision::DESIRED).and_then(|v| v.parse::<i32>().ok());
+    let desired = new
+        .rs
+        .annotation(revision::DESIRED)
+        .and_then(|v| v.parse::<i32>().ok());
     new.replicas() == wanted && desired == Some(wanted) && new.available() == wanted
 }
 
 /// Distributes the pods to add or remove over the active sets; the largest gets the remainder.
 fn share(plan: &mut Plan<'_>) {
     let wanted = plan.wanted();
-    let allowed = if wanted > 0 { wanted + bounds::max_surge(&plan.d) } else { 0 };
+    let allowed = if wanted > 0 {
+        wanted + bounds::max_surge(&plan.d)
+    } else {
+        0
+    };
     let to_add = allowed - plan.total();
     let mut active: Vec<(Option<usize>, i32, i64)> = Vec::new();
-    active.extend(plan.old.iter().enumerate().map(|(i, w)| (Some(i), w.replicas(), w.rs.created())));
-    active.extend(plan.new.iter().map(|w| (None, w.replicas(), w.rs.created())));
+    active.extend(
+        plan.old
+            .iter()
+            .enumerate()
+            .map(|(i, w)| (Some(i), w.replicas(), w.rs.created())),
+    );
+    active.extend(
+        plan.new
+            .iter()
+            .map(|w| (None, w.replicas(), w.rs.created())),
+    );
     active.retain(|(_, size, _)| *size > 0);
-    active.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| if to_add > 0 { b.2.cmp(&a.2) } else { a.2.cmp(&b.2) }));
+    active.sort_by(|a, b| {
+        b.1.cmp(&a.1).then_with(|| {
+            if to_add > 0 {
+                b.2.cmp(&a.2)
+            } else {
+                a.2.cmp(&b.2)
+            }
+        })
+    });
     let mut added = 0;
     let mut sizes: Vec<(Option<usize>, i32)> = Vec::new();
     for (slot, size, _) in active {
@@ -83,7 +115,11 @@ fn proportion(plan: &Plan<'_>, work: &Work, to_add: i32, added: i32) -> i32 {
         return 0;
     }
     let part = fraction(plan, work);
-    if to_add > 0 { part.min(to_add - added) } else { part.max(to_add - added) }
+    if to_add > 0 {
+        part.min(to_add - added)
+    } else {
+        part.max(to_add - added)
+    }
 }
 
 fn fraction(plan: &Plan<'_>, work: &Work) -> i32 {
@@ -92,7 +128,11 @@ fn fraction(plan: &Plan<'_>, work: &Work) -> i32 {
         return -size;
     }
     let bound = f64::from(plan.wanted() + bounds::max_surge(&plan.d));
-    let recorded = work.rs.annotation(revision::MAX).and_then(|v| v.parse::<i32>().ok()).filter(|n| *n > 0);
+    let recorded = work
+        .rs
+        .annotation(revision::MAX)
+        .and_then(|v| v.parse::<i32>().ok())
+        .filter(|n| *n > 0);
     let before = recorded.or(plan.old_status.replicas).unwrap_or(0);
     if before == 0 {
         return 0;

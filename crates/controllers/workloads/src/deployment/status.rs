@@ -48,17 +48,33 @@ pub fn mark_paused(plan: &mut Plan<'_>) {
     }
     let paused = plan.d.spec.as_ref().is_some_and(|s| s.paused == Some(true));
     let mut status = plan.d.status.clone().unwrap_or_default();
-    let reason = get(&status, "Progressing").and_then(|c| c.reason.clone()).unwrap_or_default();
+    let reason = get(&status, "Progressing")
+        .and_then(|c| c.reason.clone())
+        .unwrap_or_default();
     if reason == TIMED_OUT {
         return;
     }
     match (paused, reason.as_str() == "DeploymentPaused") {
-        (true, false) => {
-            set(&mut status, condition(plan, "Progressing", "Unknown", "DeploymentPaused", "Deployment is paused"))
-        }
-        (false, true) => {
-            set(&mut status, condition(plan, "Progressing", "Unknown", "DeploymentResumed", "Deployment is resumed"))
-        }
+        (true, false) => set(
+            &mut status,
+            condition(
+                plan,
+                "Progressing",
+                "Unknown",
+                "DeploymentPaused",
+                "Deployment is paused",
+            ),
+        ),
+        (false, true) => set(
+            &mut status,
+            condition(
+                plan,
+                "Progressing",
+                "Unknown",
+                "DeploymentResumed",
+                "Deployment is resumed",
+            ),
+        ),
         _ => return,
     }
     plan.d.status = Some(status);
@@ -70,7 +86,10 @@ pub fn mark_found(plan: &mut Plan<'_>, reason: &str, message: String, always: bo
     if deadline(&plan.d).is_none() || (!always && get(&status, "Progressing").is_some()) {
         return;
     }
-    set(&mut status, condition(plan, "Progressing", "True", reason, &message));
+    set(
+        &mut status,
+        condition(plan, "Progressing", "True", reason, &message),
+    );
     plan.d.status = Some(status);
 }
 
@@ -98,7 +117,13 @@ fn calculate(plan: &Plan<'_>) -> DeploymentStatus {
     set(
         &mut status,
         if enough {
-            condition(plan, "Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+            condition(
+                plan,
+                "Available",
+                "True",
+                "MinimumReplicasAvailable",
+                "Deployment has minimum availability.",
+            )
         } else {
             condition(
                 plan,
@@ -129,9 +154,18 @@ fn progress(plan: &Plan<'_>, status: &mut DeploymentStatus) {
     };
     if is_complete(&plan.d, status) {
         let text = format!("{what} has successfully progressed.");
-        set(status, condition(plan, "Progressing", "True", AVAILABLE_REASON, &text));
+        set(
+            status,
+            condition(plan, "Progressing", "True", AVAILABLE_REASON, &text),
+        );
     } else if moved(&plan.old_status, status) {
-        let mut next = condition(plan, "Progressing", "True", "ReplicaSetUpdated", &format!("{what} is progressing."));
+        let mut next = condition(
+            plan,
+            "Progressing",
+            "True",
+            "ReplicaSetUpdated",
+            &format!("{what} is progressing."),
+        );
         if let Some(current) = current.filter(|c| c.status == "True") {
             next.last_transition_time = current.last_transition_time;
         }
@@ -139,7 +173,10 @@ fn progress(plan: &Plan<'_>, status: &mut DeploymentStatus) {
         status.conditions.get_or_insert_default().push(next);
     } else if timed_out(plan, current.as_ref(), limit) {
         let text = format!("{what} has timed out progressing.");
-        set(status, condition(plan, "Progressing", "False", TIMED_OUT, &text));
+        set(
+            status,
+            condition(plan, "Progressing", "False", TIMED_OUT, &text),
+        );
     }
 }
 
@@ -167,7 +204,10 @@ fn timed_out(plan: &Plan<'_>, current: Option<&DeploymentCondition>, limit: i64)
 fn stuck_check(plan: &Plan<'_>, status: &DeploymentStatus) -> Option<Duration> {
     let limit = deadline(&plan.d)?;
     let current = get(status, "Progressing")?;
-    let done = matches!(current.reason.as_deref(), Some(TIMED_OUT | AVAILABLE_REASON));
+    let done = matches!(
+        current.reason.as_deref(),
+        Some(TIMED_OUT | AVAILABLE_REASON)
+    );
     if done || is_complete(&plan.d, status) {
         return None;
     }
@@ -207,7 +247,13 @@ fn store(plan: &mut Plan<'_>, status: DeploymentStatus) {
     }
 }
 
-fn condition(plan: &Plan<'_>, kind: &str, status: &str, reason: &str, message: &str) -> DeploymentCondition {
+fn condition(
+    plan: &Plan<'_>,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+) -> DeploymentCondition {
     DeploymentCondition {
         type_: kind.to_owned(),
         status: status.to_owned(),
@@ -222,7 +268,8 @@ fn get<'s>(status: &'s DeploymentStatus, kind: &str) -> Option<&'s DeploymentCon
     status.conditions.as_ref()?.iter().find(|c| c.type_ == kind)
 }
 
-/// Replaces a condition unless status and reason are equal; the transition time changes with the status.
+/// Replaces a condition unless status and reason are equal; the transition time changes with the
+/// status.
 fn set(status: &mut DeploymentStatus, mut condition: DeploymentCondition) {
     if let Some(current) = get(status, &condition.type_) {
         if current.status == condition.status && current.reason == condition.reason {

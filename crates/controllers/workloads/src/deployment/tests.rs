@@ -21,7 +21,14 @@ fn deployment(replicas: i32, turn: i64, spec: Value) -> Deployment {
 }
 
 /// Builds a set: age, revision, spec.replicas, available, desired, max.
-fn set(turn: i64, revision: i64, replicas: i32, available: i32, desired: i32, max: i32) -> Arc<ReplicaSet> {
+fn set(
+    turn: i64,
+    revision: i64,
+    replicas: i32,
+    available: i32,
+    desired: i32,
+    max: i32,
+) -> Arc<ReplicaSet> {
     let mut template = template(turn);
     template["metadata"]["labels"]["pod-template-hash"] = json!(format!("h{turn}"));
     Arc::new(serde_json::from_value(json!({
@@ -47,7 +54,10 @@ fn run(d: &Deployment, sets: &[Arc<ReplicaSet>]) -> Vec<Action> {
 fn scaled_lines(actions: &[Action]) -> Vec<String> {
     describe(actions)
         .into_iter()
-        .filter_map(|l| l.strip_prefix("event ScalingReplicaSet ").map(str::to_owned))
+        .filter_map(|l| {
+            l.strip_prefix("event ScalingReplicaSet ")
+                .map(str::to_owned)
+        })
         .collect()
 }
 
@@ -56,9 +66,18 @@ fn first_pass_makes_the_set() {
     let got = run(&deployment(3, 1, json!({})), &[]);
     let create = got[0].as_write().unwrap();
     assert_eq!(create.body["spec"]["replicas"], 3);
-    assert_eq!(create.body["metadata"]["annotations"]["deployment.kubernetes.io/max-replicas"], "4");
-    let status = got.iter().find_map(|a| a.as_write().filter(|w| w.target.kind == "Deployment")).unwrap();
-    assert_eq!(status.body["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "1");
+    assert_eq!(
+        create.body["metadata"]["annotations"]["deployment.kubernetes.io/max-replicas"],
+        "4"
+    );
+    let status = got
+        .iter()
+        .find_map(|a| a.as_write().filter(|w| w.target.kind == "Deployment"))
+        .unwrap();
+    assert_eq!(
+        status.body["metadata"]["annotations"]["deployment.kubernetes.io/revision"],
+        "1"
+    );
     assert_eq!(status.body["status"]["unavailableReplicas"], 3);
     assert!(scaled_lines(&got)[0].ends_with("from 0 to 3"));
 }
@@ -68,9 +87,18 @@ fn rolling_stays_in_bounds() {
     let d = deployment(4, 2, json!({}));
     for (sets, expect) in [
         (vec![set(1, 1, 4, 4, 4, 5)], vec!["up new from 0 to 1"]),
-        (vec![set(1, 1, 4, 4, 4, 5), set(2, 2, 1, 0, 4, 5)], vec!["down replica set d-1 from 4 to 3"]),
-        (vec![set(1, 1, 3, 3, 4, 5), set(2, 2, 1, 0, 4, 5)], vec!["up replica set d-2 from 1 to 2"]),
-        (vec![set(1, 1, 3, 3, 4, 5), set(2, 2, 2, 1, 4, 5)], vec!["down replica set d-1 from 3 to 2"]),
+        (
+            vec![set(1, 1, 4, 4, 4, 5), set(2, 2, 1, 0, 4, 5)],
+            vec!["down replica set d-1 from 4 to 3"],
+        ),
+        (
+            vec![set(1, 1, 3, 3, 4, 5), set(2, 2, 1, 0, 4, 5)],
+            vec!["up replica set d-2 from 1 to 2"],
+        ),
+        (
+            vec![set(1, 1, 3, 3, 4, 5), set(2, 2, 2, 1, 4, 5)],
+            vec!["down replica set d-1 from 3 to 2"],
+        ),
         (vec![set(1, 1, 0, 0, 4, 5), set(2, 2, 4, 4, 4, 5)], vec![]),
     ] {
         let got = scaled_lines(&run(&d, &sets));
@@ -81,7 +109,10 @@ fn rolling_stays_in_bounds() {
                 .split_once(" from")
                 .map(|(a, b)| (a.trim().to_owned(), b.to_owned()))
                 .unwrap();
-            assert!(line.contains(&head) && line.ends_with(&tail), "{line} for {want}");
+            assert!(
+                line.contains(&head) && line.ends_with(&tail),
+                "{line} for {want}"
+            );
         }
     }
 }
@@ -94,16 +125,31 @@ fn scaling_in_mid_rollout_is_proportional() {
         json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}}}),
     );
     let got = scaled_lines(&run(&d, &[set(1, 1, 4, 4, 4, 6), set(2, 2, 2, 0, 4, 6)]));
-    assert_eq!(got, ["Scaled up replica set d-2 from 2 to 3", "Scaled up replica set d-1 from 4 to 7"]);
+    assert_eq!(
+        got,
+        [
+            "Scaled up replica set d-2 from 2 to 3",
+            "Scaled up replica set d-1 from 4 to 7"
+        ]
+    );
 }
 
 #[test]
 fn undo_renumbers_the_old_set() {
     let d = deployment(1, 1, json!({}));
     let got = run(&d, &[set(1, 1, 0, 0, 1, 2), set(2, 2, 1, 1, 1, 2)]);
-    let update = got.iter().find_map(|a| a.as_write().filter(|w| w.target.name == "d-1")).unwrap();
-    assert_eq!(update.body["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "3");
-    assert_eq!(update.body["metadata"]["annotations"]["deployment.kubernetes.io/revision-history"], "1");
+    let update = got
+        .iter()
+        .find_map(|a| a.as_write().filter(|w| w.target.name == "d-1"))
+        .unwrap();
+    assert_eq!(
+        update.body["metadata"]["annotations"]["deployment.kubernetes.io/revision"],
+        "3"
+    );
+    assert_eq!(
+        update.body["metadata"]["annotations"]["deployment.kubernetes.io/revision-history"],
+        "1"
+    );
 }
 
 #[test]
@@ -127,15 +173,24 @@ fn settled_deployment_writes_nothing() {
     let sets = [set(1, 1, 1, 1, 1, 2)];
     for _ in 0..2 {
         let got = run(&d, &sets);
-        let Some(write) = got.iter().find_map(|a| a.as_write().filter(|w| w.target.kind == "Deployment")) else {
+        let Some(write) = got
+            .iter()
+            .find_map(|a| a.as_write().filter(|w| w.target.kind == "Deployment"))
+        else {
             break;
         };
         d = serde_json::from_value(write.body.clone()).unwrap();
     }
     assert_eq!(describe(&run(&d, &sets)), Vec::<String>::new());
     let conditions = d.status.unwrap().conditions.unwrap();
-    let reasons: Vec<_> = conditions.iter().filter_map(|c| c.reason.as_deref()).collect();
-    assert_eq!(reasons, ["MinimumReplicasAvailable", "NewReplicaSetAvailable"]);
+    let reasons: Vec<_> = conditions
+        .iter()
+        .filter_map(|c| c.reason.as_deref())
+        .collect();
+    assert_eq!(
+        reasons,
+        ["MinimumReplicasAvailable", "NewReplicaSetAvailable"]
+    );
 }
 
 #[test]
@@ -148,7 +203,13 @@ fn standing_still_times_out() {
     )
     .unwrap();
     let got = run(&d, &[set(1, 1, 1, 0, 1, 2)]);
-    let write = got.iter().find_map(|a| a.as_write().filter(|w| w.target.kind == "Deployment")).unwrap();
+    let write = got
+        .iter()
+        .find_map(|a| a.as_write().filter(|w| w.target.kind == "Deployment"))
+        .unwrap();
     let text = write.body["status"]["conditions"].to_string();
-    assert!(text.contains("ProgressDeadlineExceeded") && text.contains("has timed out progressing"), "{text}");
+    assert!(
+        text.contains("ProgressDeadlineExceeded") && text.contains("has timed out progressing"),
+        "{text}"
+    );
 }

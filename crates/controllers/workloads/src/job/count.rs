@@ -32,7 +32,8 @@ pub struct Tally {
     pub fresh_failures: Vec<(Arc<Pod>, bool)>,
 }
 
-/// Counts the pods. Pods whose UID is in `kept` keep their finalizer and are not written as counted yet.
+/// Counts the pods. Pods whose UID is in `kept` keep their finalizer and are not written as counted
+/// yet.
 pub fn tally(view: &View<'_>, kept: &HashSet<&str>) -> Tally {
     let number = |n: Option<i32>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);
     let mut t = Tally {
@@ -40,13 +41,25 @@ pub fn tally(view: &View<'_>, kept: &HashSet<&str>) -> Tally {
         counted_succeeded: number(view.old.succeeded),
         ..Tally::default()
     };
-    let old = view.old.uncounted_terminated_pods.clone().unwrap_or_default();
-    let held: BTreeSet<&str> = view.pods.iter().filter(|p| p.has_finalizer(TRACKING)).map(|p| p.uid()).collect();
+    let old = view
+        .old
+        .uncounted_terminated_pods
+        .clone()
+        .unwrap_or_default();
+    let held: BTreeSet<&str> = view
+        .pods
+        .iter()
+        .filter(|p| p.has_finalizer(TRACKING))
+        .map(|p| p.uid())
+        .collect();
     let (failed, done) = settle(old.failed, &held);
     t.counted_failed += done;
     let (succeeded, done) = settle(old.succeeded, &held);
     t.counted_succeeded += done;
-    t.uncounted = UncountedTerminatedPods { failed: some(failed), succeeded: some(succeeded) };
+    t.uncounted = UncountedTerminatedPods {
+        failed: some(failed),
+        succeeded: some(succeeded),
+    };
     let lists = [&t.uncounted.failed, &t.uncounted.succeeded];
     let known: HashSet<String> = lists.into_iter().flatten().flatten().cloned().collect();
     for pod in &view.pods {
@@ -65,12 +78,21 @@ fn some(list: Vec<String>) -> Option<Vec<String>> {
 fn settle(uids: Option<Vec<String>>, held: &BTreeSet<&str>) -> (Vec<String>, usize) {
     let all = uids.unwrap_or_default();
     let total = all.len();
-    let waiting: Vec<_> = all.into_iter().filter(|uid| held.contains(uid.as_str())).collect();
+    let waiting: Vec<_> = all
+        .into_iter()
+        .filter(|uid| held.contains(uid.as_str()))
+        .collect();
     let done = total - waiting.len();
     (waiting, done)
 }
 
-fn consider(view: &View<'_>, pod: &Arc<Pod>, known: &HashSet<String>, kept: &HashSet<&str>, t: &mut Tally) {
+fn consider(
+    view: &View<'_>,
+    pod: &Arc<Pod>,
+    known: &HashSet<String>,
+    kept: &HashSet<&str>,
+    t: &mut Tally,
+) {
     let succeeded = pod_state::phase(pod) == "Succeeded";
     let failed = view.failed(pod);
     if !succeeded && !failed {
@@ -100,7 +122,11 @@ fn consider(view: &View<'_>, pod: &Arc<Pod>, known: &HashSet<String>, kept: &Has
         t.failed += 1;
         return;
     }
-    let list = if succeeded { &mut t.uncounted.succeeded } else { &mut t.uncounted.failed };
+    let list = if succeeded {
+        &mut t.uncounted.succeeded
+    } else {
+        &mut t.uncounted.failed
+    };
     list.get_or_insert_default().push(pod.uid().to_owned());
 }
 

@@ -31,17 +31,23 @@ impl Indexes {
         let total = view.completions().unwrap_or(0);
         let (mut succeeded, mut failed) = (BTreeSet::new(), BTreeSet::new());
         for pod in &view.pods {
-            let Some(index) = index(pod).filter(|i| *i < total) else { continue };
+            let Some(index) = index(pod).filter(|i| *i < total) else {
+                continue;
+            };
             if pod_state::phase(pod) == "Succeeded" {
                 succeeded.insert(index);
             } else if view.failed(pod) && given_up(view, pod) {
                 failed.insert(index);
             }
         }
-        let known = |text: &Option<String>| Intervals::parse(text.as_deref().unwrap_or_default(), total);
+        let known =
+            |text: &Option<String>| Intervals::parse(text.as_deref().unwrap_or_default(), total);
         let succeeded = known(&view.old.completed_indexes).union(&succeeded.into_iter().collect());
         let failed = known(&view.old.failed_indexes).union(&failed.into_iter().collect());
-        Self { failed: failed.minus(&succeeded), succeeded }
+        Self {
+            failed: failed.minus(&succeeded),
+            succeeded,
+        }
     }
 
     /// Yields indexes that need a pod, in ascending order.
@@ -49,17 +55,23 @@ impl Indexes {
         let busy: HashSet<usize> = view
             .pods
             .iter()
-            .filter(|p| pod_state::is_active(p) || (view.only_failed() && pod_state::is_terminating(p)))
+            .filter(|p| {
+                pod_state::is_active(p) || (view.only_failed() && pod_state::is_terminating(p))
+            })
             .filter_map(|p| index(p))
             .collect();
         let settled = self.succeeded.union(&self.failed);
-        settled.gaps(view.completions().unwrap_or(0)).filter(move |index| !busy.contains(index))
+        settled
+            .gaps(view.completions().unwrap_or(0))
+            .filter(move |index| !busy.contains(index))
     }
 }
 
 /// Returns whether a pod's failure is the last that its index allows.
 fn given_up(view: &View<'_>, pod: &Pod) -> bool {
-    let Some(limit) = view.spec.backoff_limit_per_index else { return false };
+    let Some(limit) = view.spec.backoff_limit_per_index else {
+        return false;
+    };
     match policy::judge(view, pod) {
         Some(Verdict::FailIndex) => true,
         Some(Verdict::Ignore) => false,

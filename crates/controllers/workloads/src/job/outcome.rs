@@ -25,15 +25,27 @@ pub struct End {
 
 impl End {
     fn new(kind: &'static str, reason: &str, message: impl Into<String>) -> Self {
-        Self { kind, reason: reason.to_owned(), message: message.into() }
+        Self {
+            kind,
+            reason: reason.to_owned(),
+            message: message.into(),
+        }
     }
 }
 
 /// Returns the time at which the Job finished, if it has.
 pub fn finished_at(job: &Job) -> Option<Timestamp> {
-    let conditions = job.status.iter().flat_map(|s| s.conditions.iter().flatten());
-    let mut ended = conditions.filter(|c| matches!(c.type_.as_str(), "Complete" | "Failed") && c.status == "True");
-    ended.next().map(|c| c.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0))
+    let conditions = job
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten());
+    let mut ended = conditions
+        .filter(|c| matches!(c.type_.as_str(), "Complete" | "Failed") && c.status == "True");
+    ended.next().map(|c| {
+        c.last_transition_time
+            .as_ref()
+            .map_or(Timestamp::UNIX_EPOCH, |t| t.0)
+    })
 }
 
 /// Returns the end that stops all pods, if it is reached.
@@ -41,17 +53,29 @@ pub fn decide(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Opti
     for kind in [FAILURE, SUCCESS] {
         if let Some(known) = view.holds(kind) {
             let text = |t: &Option<String>| t.clone().unwrap_or_default();
-            return Some(End { kind, reason: text(&known.reason), message: text(&known.message) });
+            return Some(End {
+                kind,
+                reason: text(&known.reason),
+                message: text(&known.message),
+            });
         }
     }
     if let Some(text) = &tally.fail_job {
         return Some(End::new(FAILURE, "PodFailurePolicy", text.clone()));
     }
     if exceeded(view, tally) {
-        return Some(End::new(FAILURE, "BackoffLimitExceeded", "Job has reached the specified backoff limit"));
+        return Some(End::new(
+            FAILURE,
+            "BackoffLimitExceeded",
+            "Job has reached the specified backoff limit",
+        ));
     }
     if overdue(view) {
-        return Some(End::new(FAILURE, "DeadlineExceeded", "Job was active longer than specified deadline"));
+        return Some(End::new(
+            FAILURE,
+            "DeadlineExceeded",
+            "Job was active longer than specified deadline",
+        ));
     }
     indexes.and_then(|i| by_index(view, i))
 }
@@ -62,24 +86,42 @@ fn exceeded(view: &View<'_>, tally: &Tally) -> bool {
     if failed > limit {
         return true;
     }
-    let policy = view.spec.template.spec.as_ref().and_then(|s| s.restart_policy.as_deref());
+    let policy = view
+        .spec
+        .template
+        .spec
+        .as_ref()
+        .and_then(|s| s.restart_policy.as_deref());
     if policy != Some("OnFailure") {
         return false;
     }
-    let alive = view.pods.iter().filter(|p| matches!(pod_state::phase(p), "Running" | "Pending"));
+    let alive = view
+        .pods
+        .iter()
+        .filter(|p| matches!(pod_state::phase(p), "Running" | "Pending"));
     let restarts = i64::from(alive.map(|p| pod_state::restarts(p)).sum::<i32>());
-    if limit == 0 { restarts > 0 } else { restarts >= limit }
+    if limit == 0 {
+        restarts > 0
+    } else {
+        restarts >= limit
+    }
 }
 
 fn overdue(view: &View<'_>) -> bool {
-    let (Some(limit), Some(start)) = (view.spec.active_deadline_seconds, &view.old.start_time) else { return false };
+    let (Some(limit), Some(start)) = (view.spec.active_deadline_seconds, &view.old.start_time)
+    else {
+        return false;
+    };
     !view.suspended() && time::until(time::after(start.0, limit), view.now).is_zero()
 }
 
 fn by_index(view: &View<'_>, indexes: &Indexes) -> Option<End> {
     let total = view.completions().unwrap_or(0);
     if view.spec.backoff_limit_per_index.is_some() {
-        let limit = view.spec.max_failed_indexes.and_then(|n| usize::try_from(n).ok());
+        let limit = view
+            .spec
+            .max_failed_indexes
+            .and_then(|n| usize::try_from(n).ok());
         if limit.is_some_and(|n| indexes.failed.len() > n) {
             let text = "Job has exceeded the specified maximal number of failed indexes";
             return Some(End::new(FAILURE, "MaxFailedIndexesExceeded", text));
@@ -89,8 +131,14 @@ fn by_index(view: &View<'_>, indexes: &Indexes) -> Option<End> {
         }
     }
     let rules = view.spec.success_policy.iter().flat_map(|p| &p.rules);
-    let hit = rules.enumerate().find(|(_, rule)| satisfied(rule, indexes, total))?;
-    Some(End::new(SUCCESS, "SuccessPolicy", format!("Matched rules at index {}", hit.0)))
+    let hit = rules
+        .enumerate()
+        .find(|(_, rule)| satisfied(rule, indexes, total))?;
+    Some(End::new(
+        SUCCESS,
+        "SuccessPolicy",
+        format!("Matched rules at index {}", hit.0),
+    ))
 }
 
 fn satisfied(rule: &SuccessPolicyRule, indexes: &Indexes, total: usize) -> bool {
@@ -111,35 +159,66 @@ pub fn complete(view: &View<'_>, tally: &Tally, active: usize) -> Option<End> {
         None => tally.succeeded > 0 && active == 0,
         Some(n) => tally.succeeded >= n,
     };
-    (done && !view.suspended())
-        .then(|| End::new(SUCCESS, "CompletionsReached", "Reached expected number of succeeded pods"))
+    (done && !view.suspended()).then(|| {
+        End::new(
+            SUCCESS,
+            "CompletionsReached",
+            "Reached expected number of succeeded pods",
+        )
+    })
 }
 
 /// Writes the decided end as a condition.
 pub fn target(view: &View<'_>, status: &mut JobStatus, end: Option<&End>) {
     if let Some(end) = end {
-        set(status, view.now, end.kind, "True", &end.reason, &end.message);
+        set(
+            status,
+            view.now,
+            end.kind,
+            "True",
+            &end.reason,
+            &end.message,
+        );
     }
 }
 
 /// Writes the terminal condition once every pod has terminated and is counted.
 pub fn conclude(view: &View<'_>, tally: &Tally, status: &mut JobStatus, actions: &mut Vec<Action>) {
-    let uncounted = tally.uncounted.failed.iter().chain(&tally.uncounted.succeeded).flatten().next().is_some();
+    let uncounted = tally
+        .uncounted
+        .failed
+        .iter()
+        .chain(&tally.uncounted.succeeded)
+        .flatten()
+        .next()
+        .is_some();
     let running = view.pods.iter().any(|p| !pod_state::is_terminal(p));
-    if uncounted || running || !tally.release.is_empty() || view.job.metadata.deletion_timestamp.is_some() {
+    if uncounted
+        || running
+        || !tally.release.is_empty()
+        || view.job.metadata.deletion_timestamp.is_some()
+    {
         return;
     }
     let about = reference(view.job);
     let held = |status: &JobStatus, kind: &str| {
         let all = status.conditions.iter().flatten();
-        all.into_iter().find(|c| c.type_ == kind && c.status == "True").cloned()
+        all.into_iter()
+            .find(|c| c.type_ == kind && c.status == "True")
+            .cloned()
     };
     if let Some(end) = held(status, FAILURE) {
-        let (reason, message) = (end.reason.unwrap_or_default(), end.message.unwrap_or_default());
+        let (reason, message) = (
+            end.reason.unwrap_or_default(),
+            end.message.unwrap_or_default(),
+        );
         set(status, view.now, "Failed", "True", &reason, &message);
         actions.push(Action::warning(&about, &reason, message));
     } else if let Some(end) = held(status, SUCCESS) {
-        let (reason, message) = (end.reason.unwrap_or_default(), end.message.unwrap_or_default());
+        let (reason, message) = (
+            end.reason.unwrap_or_default(),
+            end.message.unwrap_or_default(),
+        );
         set(status, view.now, "Complete", "True", &reason, &message);
         status.completion_time = Some(time::api(view.now));
         actions.push(Action::event(&about, "Completed", "Job completed"));
@@ -147,7 +226,14 @@ pub fn conclude(view: &View<'_>, tally: &Tally, status: &mut JobStatus, actions:
 }
 
 /// Sets a condition; the transition time changes with the status only.
-pub fn set(status: &mut JobStatus, now: Timestamp, kind: &str, value: &str, reason: &str, message: &str) {
+pub fn set(
+    status: &mut JobStatus,
+    now: Timestamp,
+    kind: &str,
+    value: &str,
+    reason: &str,
+    message: &str,
+) {
     let all = status.conditions.get_or_insert_default();
     let fresh = JobCondition {
         type_: kind.to_owned(),

@@ -33,7 +33,11 @@ pub struct Moved {
 pub fn manage(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Moved {
     let active = view.active();
     if view.suspended() {
-        return Moved { active: 0, actions: stop(view, &active, true), requeue: None };
+        return Moved {
+            active: 0,
+            actions: stop(view, &active, true),
+            requeue: None,
+        };
     }
     let wanted = wanted(view, tally, indexes, active.len());
     let useless = useless(view, indexes, &active);
@@ -41,12 +45,23 @@ pub fn manage(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Move
     if surplus > 0 || !useless.is_empty() {
         let gone = removal(&active, &useless, surplus);
         let left = active.len() - gone.len();
-        return Moved { active: left, actions: stop(view, &gone, true), requeue: None };
+        return Moved {
+            active: left,
+            actions: stop(view, &gone, true),
+            requeue: None,
+        };
     }
-    let waiting = if view.only_failed() { view.terminating() } else { 0 };
+    let waiting = if view.only_failed() {
+        view.terminating()
+    } else {
+        0
+    };
     let missing = wanted.saturating_sub(active.len() + waiting).min(BURST);
     if missing == 0 {
-        return Moved { active: active.len(), ..Moved::default() };
+        return Moved {
+            active: active.len(),
+            ..Moved::default()
+        };
     }
     create(view, indexes, active.len(), missing)
 }
@@ -54,19 +69,29 @@ pub fn manage(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Move
 fn wanted(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>, active: usize) -> usize {
     let Some(completions) = view.completions() else {
         // A work queue with a success starts no further pods.
-        return if tally.succeeded > 0 { active.min(view.parallelism()) } else { view.parallelism() };
+        return if tally.succeeded > 0 {
+            active.min(view.parallelism())
+        } else {
+            view.parallelism()
+        };
     };
     let given_up = indexes.map_or(0, |i| i.failed.len());
-    completions.saturating_sub(tally.succeeded + given_up).min(view.parallelism())
+    completions
+        .saturating_sub(tally.succeeded + given_up)
+        .min(view.parallelism())
 }
 
 /// Returns pods whose index is complete, out of range or used twice.
 fn useless(view: &View<'_>, indexes: Option<&Indexes>, active: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
-    let Some(indexes) = indexes else { return Vec::new() };
+    let Some(indexes) = indexes else {
+        return Vec::new();
+    };
     let total = view.completions().unwrap_or(0);
     let mut seen = BTreeSet::new();
     let idle = |p: &&Arc<Pod>| {
-        let number = index(p).filter(|i| *i < total && !indexes.succeeded.contains(*i) && !indexes.failed.contains(*i));
+        let number = index(p).filter(|i| {
+            *i < total && !indexes.succeeded.contains(*i) && !indexes.failed.contains(*i)
+        });
         number.is_none_or(|i| !seen.insert(i))
     };
     active.iter().filter(idle).cloned().collect()
@@ -74,23 +99,50 @@ fn useless(view: &View<'_>, indexes: Option<&Indexes>, active: &[Arc<Pod>]) -> V
 
 fn removal(active: &[Arc<Pod>], useless: &[Arc<Pod>], surplus: usize) -> Vec<Arc<Pod>> {
     let gone: HashSet<&str> = useless.iter().map(|p| p.uid()).collect();
-    let mut rest: Vec<_> = active.iter().filter(|p| !gone.contains(p.uid())).cloned().collect();
-    rest.sort_by_key(|p| (!pod_state::node_name(p).is_empty(), pod_state::is_ready(p), std::cmp::Reverse(p.created())));
-    useless.iter().cloned().chain(rest.into_iter().take(surplus)).collect()
+    let mut rest: Vec<_> = active
+        .iter()
+        .filter(|p| !gone.contains(p.uid()))
+        .cloned()
+        .collect();
+    rest.sort_by_key(|p| {
+        (
+            !pod_state::node_name(p).is_empty(),
+            pod_state::is_ready(p),
+            std::cmp::Reverse(p.created()),
+        )
+    });
+    useless
+        .iter()
+        .cloned()
+        .chain(rest.into_iter().take(surplus))
+        .collect()
 }
 
 fn create(view: &View<'_>, indexes: Option<&Indexes>, active: usize, missing: usize) -> Moved {
-    let mut moved = Moved { active, ..Moved::default() };
+    let mut moved = Moved {
+        active,
+        ..Moved::default()
+    };
     let per_index = view.spec.backoff_limit_per_index.is_some();
-    let delay = if per_index { Duration::ZERO } else { retry::delay(view) };
+    let delay = if per_index {
+        Duration::ZERO
+    } else {
+        retry::delay(view)
+    };
     if !delay.is_zero() {
         moved.requeue = Some(delay);
         return moved;
     }
     let made = match indexes {
-        None => std::iter::repeat_with(|| build(view, None, Failures::default())).take(missing).collect(),
+        None => std::iter::repeat_with(|| build(view, None, Failures::default()))
+            .take(missing)
+            .collect(),
         Some(indexes) => {
-            let latest = if per_index { retry::latest_by_index(view) } else { HashMap::new() };
+            let latest = if per_index {
+                retry::latest_by_index(view)
+            } else {
+                HashMap::new()
+            };
             let due = indexes.pending(view).filter_map(|number| {
                 let (wait, failures) = retry::index_delay(view, latest.get(&number).copied());
                 if wait.is_zero() {
@@ -120,11 +172,17 @@ fn create(view: &View<'_>, indexes: Option<&Indexes>, active: usize, missing: us
 
 fn build(view: &View<'_>, number: Option<usize>, failures: Failures) -> Pod {
     let mut pod = template::pod(view.job, &view.spec.template);
-    pod.metadata.finalizers.get_or_insert_default().push(TRACKING.to_owned());
+    pod.metadata
+        .finalizers
+        .get_or_insert_default()
+        .push(TRACKING.to_owned());
     let Some(number) = number else { return pod };
     let name = view.job.name();
     pod.metadata.generate_name = Some(format!("{name}-{number}-"));
-    pod.metadata.labels.get_or_insert_default().insert(INDEX.to_owned(), number.to_string());
+    pod.metadata
+        .labels
+        .get_or_insert_default()
+        .insert(INDEX.to_owned(), number.to_string());
     let notes = pod.metadata.annotations.get_or_insert_default();
     notes.insert(INDEX.to_owned(), number.to_string());
     if view.spec.backoff_limit_per_index.is_some() {
@@ -147,11 +205,17 @@ fn tell_index(container: &mut Container) {
     if env.iter().any(|v| v.name == NAME) {
         return;
     }
-    let field = ObjectFieldSelector { api_version: None, field_path: format!("metadata.labels['{INDEX}']") };
+    let field = ObjectFieldSelector {
+        api_version: None,
+        field_path: format!("metadata.labels['{INDEX}']"),
+    };
     env.push(EnvVar {
         name: NAME.to_owned(),
         value: None,
-        value_from: Some(EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() }),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(field),
+            ..EnvVarSource::default()
+        }),
     });
 }
 
@@ -176,14 +240,20 @@ pub fn stop(view: &View<'_>, gone: &[Arc<Pod>], uncounted: bool) -> Vec<Action> 
 
 /// Removes the tracking finalizer from pods that have it.
 pub fn release<'p>(pods: impl Iterator<Item = &'p Arc<Pod>>) -> Option<Action> {
-    let writes: Vec<_> = pods.filter(|p| p.has_finalizer(TRACKING)).map(untrack).collect();
+    let writes: Vec<_> = pods
+        .filter(|p| p.has_finalizer(TRACKING))
+        .map(untrack)
+        .collect();
     (!writes.is_empty()).then_some(Action::Batch(writes))
 }
 
 fn untrack(pod: &Arc<Pod>) -> Write {
     let meta = json!({ "uid": pod.uid(), "$deleteFromPrimitiveList/finalizers": [TRACKING] });
-    let mut write =
-        Write::new(controllers_runtime::Verb::Strategic(None), Target::of(pod.as_ref()), json!({ "metadata": meta }));
+    let mut write = Write::new(
+        controllers_runtime::Verb::Strategic(None),
+        Target::of(pod.as_ref()),
+        json!({ "metadata": meta }),
+    );
     write.tolerate.absent = true;
     write
 }

@@ -27,7 +27,9 @@ pub fn judge(view: &View<'_>, pod: &Pod) -> Option<Verdict> {
         return None;
     }
     let matching = policy.rules.iter().enumerate();
-    let (rule, text) = matching.into_iter().find_map(|(index, rule)| Some((rule, matched(rule, index, pod)?)))?;
+    let (rule, text) = matching
+        .into_iter()
+        .find_map(|(index, rule)| Some((rule, matched(rule, index, pod)?)))?;
     Some(match rule.action.as_str() {
         "FailJob" => Verdict::FailJob(text),
         "FailIndex" => Verdict::FailIndex,
@@ -51,17 +53,32 @@ fn matched(rule: &PodFailurePolicyRule, index: usize, pod: &Pod) -> Option<Strin
         pod_state::condition(pod, &p.type_).is_some_and(|c| c.status == wanted)
     });
     let found = hit.next()?;
-    Some(format!("Pod {} has condition {} matching {} rule at index {index}", pod.key(), found.type_, rule.action))
+    Some(format!(
+        "Pod {} has condition {} matching {} rule at index {index}",
+        pod.key(),
+        found.type_,
+        rule.action
+    ))
 }
 
 fn exit_code(wanted: &PodFailurePolicyOnExitCodesRequirement, pod: &Pod) -> Option<(String, i32)> {
     let status = pod.status.as_ref()?;
-    let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+    let all = status
+        .container_statuses
+        .iter()
+        .chain(&status.init_container_statuses)
+        .flatten();
     let named = all.filter(|c| wanted.container_name.as_ref().is_none_or(|n| *n == c.name));
-    let mut ended = named.filter_map(|c| Some((c, c.state.as_ref()?.terminated.as_ref()?.exit_code)));
+    let mut ended =
+        named.filter_map(|c| Some((c, c.state.as_ref()?.terminated.as_ref()?.exit_code)));
     let hit = ended.find(|(_, code)| {
         let listed = wanted.values.contains(code);
-        *code != 0 && if wanted.operator == "NotIn" { !listed } else { listed }
+        *code != 0
+            && if wanted.operator == "NotIn" {
+                !listed
+            } else {
+                listed
+            }
     })?;
     Some((hit.0.name.clone(), hit.1))
 }

@@ -34,16 +34,29 @@ pub struct Failures {
 impl Failures {
     /// Returns the failures of the pod's index before the pod.
     pub fn before(pod: &Pod) -> Self {
-        let number = |key: &str| pod.annotation(key).and_then(|v| v.parse().ok()).unwrap_or(0);
-        Self { counted: number(COUNTED), ignored: number(IGNORED) }
+        let number = |key: &str| {
+            pod.annotation(key)
+                .and_then(|v| v.parse().ok())
+                .unwrap_or(0)
+        };
+        Self {
+            counted: number(COUNTED),
+            ignored: number(IGNORED),
+        }
     }
 
     /// Returns the failures of the pod's index including the failed pod.
     fn with(view: &View<'_>, pod: &Pod) -> Self {
         let before = Self::before(pod);
         match policy::judge(view, pod) {
-            Some(Verdict::Ignore) => Self { ignored: before.ignored.saturating_add(1), ..before },
-            _ => Self { counted: before.counted.saturating_add(1), ..before },
+            Some(Verdict::Ignore) => Self {
+                ignored: before.ignored.saturating_add(1),
+                ..before
+            },
+            _ => Self {
+                counted: before.counted.saturating_add(1),
+                ..before
+            },
         }
     }
 
@@ -66,44 +79,76 @@ pub fn latest_by_index<'v>(view: &'v View<'_>) -> HashMap<usize, &'v Arc<Pod>> {
     latest
 }
 
-/// Returns UIDs of failed pods that keep their finalizer until the next pod of their index exists: the index's
-/// failure count is stored only in them.
+/// Returns UIDs of failed pods that keep their finalizer until the next pod of their index exists:
+/// the index's failure count is stored only in them.
 pub fn find_kept_pods<'v>(view: &'v View<'_>, indexes: &Indexes) -> HashSet<&'v str> {
     if view.spec.backoff_limit_per_index.is_none() || view.job.deleting() {
         return HashSet::new();
     }
-    let active: HashSet<usize> =
-        view.pods.iter().filter(|p| pod_state::is_active(p)).filter_map(|p| index(p)).collect();
+    let active: HashSet<usize> = view
+        .pods
+        .iter()
+        .filter(|p| pod_state::is_active(p))
+        .filter_map(|p| index(p))
+        .collect();
     let total = view.completions().unwrap_or(0);
-    let open =
-        |i: usize| i < total && !indexes.succeeded.contains(i) && !indexes.failed.contains(i) && !active.contains(&i);
-    latest_by_index(view).into_iter().filter(|(i, _)| open(*i)).map(|(_, pod)| pod.uid()).collect()
+    let open = |i: usize| {
+        i < total
+            && !indexes.succeeded.contains(i)
+            && !indexes.failed.contains(i)
+            && !active.contains(&i)
+    };
+    latest_by_index(view)
+        .into_iter()
+        .filter(|(i, _)| open(*i))
+        .map(|(_, pod)| pod.uid())
+        .collect()
 }
 
 /// Returns the delay of the Job's next pod.
 pub fn delay(view: &View<'_>) -> Duration {
     let ended = |phase: &str| {
-        let of = view
-            .pods
-            .iter()
-            .filter(move |p| if phase == "Failed" { view.failed(p) } else { pod_state::phase(p) == phase });
+        let of = view.pods.iter().filter(move |p| {
+            if phase == "Failed" {
+                view.failed(p)
+            } else {
+                pod_state::phase(p) == phase
+            }
+        });
         of.map(|p| end(p)).collect::<Vec<_>>()
     };
     let last_success = ended("Succeeded").into_iter().max();
-    let failures: Vec<_> = ended("Failed").into_iter().filter(|at| last_success.is_none_or(|s| *at > s)).collect();
-    let Some(last) = failures.iter().max() else { return Duration::ZERO };
+    let failures: Vec<_> = ended("Failed")
+        .into_iter()
+        .filter(|at| last_success.is_none_or(|s| *at > s))
+        .collect();
+    let Some(last) = failures.iter().max() else {
+        return Duration::ZERO;
+    };
     wait(*last, failures.len(), view.now)
 }
 
-/// Returns the delay of an index's next pod after its latest failed pod, and the failures of the index.
+/// Returns the delay of an index's next pod after its latest failed pod, and the failures of the
+/// index.
 pub fn index_delay(view: &View<'_>, latest: Option<&Arc<Pod>>) -> (Duration, Failures) {
-    let Some(last) = latest else { return (Duration::ZERO, Failures::default()) };
+    let Some(last) = latest else {
+        return (Duration::ZERO, Failures::default());
+    };
     let failures = Failures::with(view, last);
-    (wait(end(last), usize::try_from(failures.total()).unwrap_or(1), view.now), failures)
+    (
+        wait(
+            end(last),
+            usize::try_from(failures.total()).unwrap_or(1),
+            view.now,
+        ),
+        failures,
+    )
 }
 
 fn wait(last: Timestamp, failures: usize, now: Timestamp) -> Duration {
-    let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX).min(10);
+    let doublings = u32::try_from(failures.saturating_sub(1))
+        .unwrap_or(u32::MAX)
+        .min(10);
     let seconds = (BASE << doublings).min(LIMIT);
     time::until(time::after(last, seconds), now)
 }
@@ -111,14 +156,30 @@ fn wait(last: Timestamp, failures: usize, now: Timestamp) -> Duration {
 /// Returns the time at which a pod terminated.
 fn end(pod: &Pod) -> Timestamp {
     let status = pod.status.as_ref();
-    let containers = status.iter().flat_map(|s| s.container_statuses.iter().flatten());
-    let finished =
-        containers.filter_map(|c| c.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref().map(|t| t.0)).max();
-    let ready = pod_state::condition(pod, "Ready").and_then(|c| c.last_transition_time.as_ref().map(|t| t.0));
+    let containers = status
+        .iter()
+        .flat_map(|s| s.container_statuses.iter().flatten());
+    let finished = containers
+        .filter_map(|c| {
+            c.state
+                .as_ref()?
+                .terminated
+                .as_ref()?
+                .finished_at
+                .as_ref()
+                .map(|t| t.0)
+        })
+        .max();
+    let ready = pod_state::condition(pod, "Ready")
+        .and_then(|c| c.last_transition_time.as_ref().map(|t| t.0));
     let deleted = pod.meta().deletion_timestamp.as_ref().map(|t| {
         let grace = pod.meta().deletion_grace_period_seconds.unwrap_or(0);
         time::after(t.0, -grace)
     });
     let created = pod.meta().creation_timestamp.as_ref().map(|t| t.0);
-    finished.or(deleted).or(ready).or(created).unwrap_or(Timestamp::UNIX_EPOCH)
+    finished
+        .or(deleted)
+        .or(ready)
+        .or(created)
+        .unwrap_or(Timestamp::UNIX_EPOCH)
 }

@@ -22,16 +22,37 @@ struct JobController {
 /// Sets up the Job controller.
 pub fn jobs(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
-    let jobs = setup.informers.of::<Job>().index_namespace().index_claims().on(wake::itself(&queue)).cache();
+    let jobs = setup
+        .informers
+        .of::<Job>()
+        .index_namespace()
+        .index_claims()
+        .on(wake::itself(&queue))
+        .cache();
     let waiting = queue.clone();
-    let kind = setup.informers.of::<Pod>().index(TRACKED, |pod| tracked(pod).into_iter().collect());
-    let kind = kind.on(move |event| tracked(event.object()).into_iter().for_each(|key| waiting.add(key)));
+    let kind = setup
+        .informers
+        .of::<Pod>()
+        .index(TRACKED, |pod| tracked(pod).into_iter().collect());
+    let kind = kind.on(move |event| {
+        tracked(event.object())
+            .into_iter()
+            .for_each(|key| waiting.add(key))
+    });
     let pods = wake::on_owned(kind, &queue, &jobs, selector);
-    setup.decide("job-controller", workers, queue, JobController { jobs, pods });
+    setup.decide(
+        "job-controller",
+        workers,
+        queue,
+        JobController { jobs, pods },
+    );
 }
 
 fn selector(job: &Job) -> LabelSelector {
-    job.spec.as_ref().and_then(|s| s.selector.clone()).unwrap_or_default()
+    job.spec
+        .as_ref()
+        .and_then(|s| s.selector.clone())
+        .unwrap_or_default()
 }
 
 /// Returns the key of the current or former Job of a pod with the finalizer.
@@ -39,7 +60,10 @@ fn tracked(pod: &Pod) -> Option<String> {
     if !pod.has_finalizer(TRACKING) {
         return None;
     }
-    let owner = pod.controller().filter(|r| r.kind == "Job").map(|r| r.name.as_str());
+    let owner = pod
+        .controller()
+        .filter(|r| r.kind == "Job")
+        .map(|r| r.name.as_str());
     let name = owner.or_else(|| pod.label(NAME_LABEL)).unwrap_or_default();
     Some(format!("{}/{name}", pod.namespace()))
 }
@@ -47,12 +71,17 @@ fn tracked(pod: &Pod) -> Option<String> {
 impl Decide for JobController {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
         let tracked = self.pods.by(TRACKED, key);
-        let Some(job) = self.jobs.get(key) else { return pods::release(tracked.iter()).into_iter().collect() };
+        let Some(job) = self.jobs.get(key) else {
+            return pods::release(tracked.iter()).into_iter().collect();
+        };
         let candidates = self.pods.candidates(job.namespace(), job.uid());
         let mut actions = reconcile(&job, &candidates, now);
         let stray = |p: &&Arc<Pod>| match p.controller() {
             Some(owner) => owner.uid != job.uid(),
-            None => !controllers_runtime::labels::matches(&selector(&job), p.meta().labels.as_ref()) || job.deleting(),
+            None => {
+                !controllers_runtime::labels::matches(&selector(&job), p.meta().labels.as_ref())
+                    || job.deleting()
+            }
         };
         actions.extend(pods::release(tracked.iter().filter(stray)));
         actions

@@ -55,5 +55,7 @@ fn newer_ready(a: &Pod, b: &Pod) -> Ordering {
 }
 
 fn cost(pod: &Pod) -> i32 {
-    pod.annotation(COST).and_then(|v| v.parse().ok()).unwrap_or(0)
+    pod.annotation(COST)
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(0)
 }

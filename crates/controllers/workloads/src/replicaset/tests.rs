@@ -43,8 +43,16 @@ fn now() -> Timestamp {
 
 #[test]
 fn creates_what_is_missing_and_reports() {
-    let got = reconcile(&set(3, json!({"replicas": 0})), &[pod("a", true, json!({}))], &[], now());
-    assert_eq!(describe(&got), ["create Pod r-", "create Pod r-", "status ReplicaSet r"]);
+    let got = reconcile(
+        &set(3, json!({"replicas": 0})),
+        &[pod("a", true, json!({}))],
+        &[],
+        now(),
+    );
+    assert_eq!(
+        describe(&got),
+        ["create Pod r-", "create Pod r-", "status ReplicaSet r"]
+    );
 }
 
 #[test]
@@ -59,8 +67,16 @@ fn removes_in_order() {
     let all = [
         pod("old", true, json!({})),
         pod("unready", false, json!({})),
-        pod("nowhere", false, json!({"spec": {"nodeName": null}, "status": {"phase": "Pending"}})),
-        pod("cheap", true, json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-1"}}})),
+        pod(
+            "nowhere",
+            false,
+            json!({"spec": {"nodeName": null}, "status": {"phase": "Pending"}}),
+        ),
+        pod(
+            "cheap",
+            true,
+            json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-1"}}}),
+        ),
         pod(
             "young",
             true,
@@ -74,30 +90,54 @@ fn removes_in_order() {
         (1, vec!["nowhere", "unready", "cheap", "young"]),
     ] {
         let got = reconcile(&set(count, json!({"replicas": 5})), &all, &all, now());
-        let names: Vec<_> =
-            describe(&got).iter().filter_map(|l| l.strip_prefix("delete Pod ").map(str::to_owned)).collect();
+        let names: Vec<_> = describe(&got)
+            .iter()
+            .filter_map(|l| l.strip_prefix("delete Pod ").map(str::to_owned))
+            .collect();
         assert_eq!(names, expect);
     }
 }
 
 #[test]
 fn failure_shows_and_clears() {
-    let refused = failed(&set(1, json!({"replicas": 0})), &[], "exceeded quota: q", now());
+    let refused = failed(
+        &set(1, json!({"replicas": 0})),
+        &[],
+        "exceeded quota: q",
+        now(),
+    );
     let body = &refused[0].as_write().unwrap().body;
-    assert_eq!(body.pointer("/status/conditions/0/reason"), Some(&json!("FailedCreate")));
+    assert_eq!(
+        body.pointer("/status/conditions/0/reason"),
+        Some(&json!("FailedCreate"))
+    );
     let set: ReplicaSet = serde_json::from_value(body.clone()).unwrap();
     let set = ReplicaSet {
-        spec: set.spec.map(|s| k8s_openapi::api::apps::v1::ReplicaSetSpec { replicas: Some(0), ..s }),
+        spec: set
+            .spec
+            .map(|s| k8s_openapi::api::apps::v1::ReplicaSetSpec {
+                replicas: Some(0),
+                ..s
+            }),
         ..set
     };
     let cleared = reconcile(&set, &[], &[], now());
-    assert!(cleared[0].as_write().unwrap().body.pointer("/status/conditions").is_none());
+    assert!(
+        cleared[0]
+            .as_write()
+            .unwrap()
+            .body
+            .pointer("/status/conditions")
+            .is_none()
+    );
 }
 
 #[test]
 fn availability_waits_for_min_ready_seconds() {
-    let mut set =
-        set(1, json!({"replicas": 1, "readyReplicas": 1, "fullyLabeledReplicas": 1, "observedGeneration": 1}));
+    let mut set = set(
+        1,
+        json!({"replicas": 1, "readyReplicas": 1, "fullyLabeledReplicas": 1, "observedGeneration": 1}),
+    );
     set.spec.as_mut().unwrap().min_ready_seconds = Some(7);
     let got = reconcile(&set, &[pod("a", true, json!({}))], &[], now());
     assert_eq!(describe(&got), ["requeue 2s"]);

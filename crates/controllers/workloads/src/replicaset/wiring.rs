@@ -29,7 +29,13 @@ pub fn replication_controllers(setup: &mut Setup, workers: usize) {
 
 fn register<S: PodSet>(setup: &mut Setup, name: &'static str, workers: usize) {
     let queue = Queue::new();
-    let sets = setup.informers.of::<S>().index_namespace().index_claims().on(wake::itself(&queue)).cache();
+    let sets = setup
+        .informers
+        .of::<S>()
+        .index_namespace()
+        .index_claims()
+        .on(wake::itself(&queue))
+        .cache();
     let pods = wake::on_owned(setup.informers.of::<Pod>(), &queue, &sets, PodSet::selector);
     setup.decide(name, workers, queue, ReplicaSetController { sets, pods });
 }
@@ -41,20 +47,36 @@ impl<S: PodSet> ReplicaSetController<S> {
             Some(owner) => self.sets.owned(&owner.uid),
             None => Vec::new(),
         };
-        let uids: Vec<_> = if sets.is_empty() { vec![set.uid()] } else { sets.iter().map(|s| s.uid()).collect() };
-        uids.into_iter().flat_map(|uid| self.pods.owned(uid)).filter(|p| pods::is_active(p)).collect()
+        let uids: Vec<_> = if sets.is_empty() {
+            vec![set.uid()]
+        } else {
+            sets.iter().map(|s| s.uid()).collect()
+        };
+        uids.into_iter()
+            .flat_map(|uid| self.pods.owned(uid))
+            .filter(|p| pods::is_active(p))
+            .collect()
     }
 }
 
 impl<S: PodSet> Decide for ReplicaSetController<S> {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
-        let Some(set) = self.sets.get(key) else { return Vec::new() };
+        let Some(set) = self.sets.get(key) else {
+            return Vec::new();
+        };
         let candidates = self.pods.candidates(set.namespace(), set.uid());
         reconcile(set.as_ref(), &candidates, &self.siblings(&set), now)
     }
 
     fn failed(&self, key: &str, error: &str, now: Timestamp) -> Vec<Action> {
-        let Some(set) = self.sets.get(key) else { return Vec::new() };
-        failed(set.as_ref(), &self.pods.candidates(set.namespace(), set.uid()), error, now)
+        let Some(set) = self.sets.get(key) else {
+            return Vec::new();
+        };
+        failed(
+            set.as_ref(),
+            &self.pods.candidates(set.namespace(), set.uid()),
+            error,
+            now,
+        )
     }
 }

@@ -1,6 +1,8 @@
-//! Claims of a StatefulSet: created before their pod, with the owner that the retention policy requires.
+//! Claims of a StatefulSet: created before their pod, with the owner that the retention policy
+//! requires.
 //!
-//! Deletion is left to the garbage collector: a claim to be deleted with its pod or its set is owned by it.
+//! Deletion is left to the garbage collector: a claim to be deleted with its pod or its set is
+//! owned by it.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -9,7 +11,8 @@ use controllers_runtime::{Action, Meta, Object, Write, reference};
 
 use super::{View, identity};
 
-/// Creates an ordinal's missing claims. Returns false if a claim is being deleted, so that the pod must wait.
+/// Creates an ordinal's missing claims. Returns false if a claim is being deleted, so that the pod
+/// must wait.
 pub fn ensure(view: &View<'_>, ordinal: i32, actions: &mut Vec<Action>) -> bool {
     let mut free = true;
     let spec = view.set.spec.clone().unwrap_or_default();
@@ -30,7 +33,11 @@ fn create(view: &View<'_>, template: &PersistentVolumeClaim, name: &str, ordinal
     claim.metadata.name = Some(name.to_owned());
     claim.metadata.namespace = view.set.meta().namespace.clone();
     let labels = claim.metadata.labels.get_or_insert_default();
-    let selector = view.set.spec.as_ref().and_then(|s| s.selector.match_labels.clone());
+    let selector = view
+        .set
+        .spec
+        .as_ref()
+        .and_then(|s| s.selector.match_labels.clone());
     labels.extend(selector.unwrap_or_default());
     if when(view).0 {
         claim.metadata.owner_references = Some(vec![owner(view.set)]);
@@ -38,29 +45,53 @@ fn create(view: &View<'_>, template: &PersistentVolumeClaim, name: &str, ordinal
     let set = view.set.name();
     let pod = format!("{set}-{ordinal}");
     let success = format!("create Claim {name} Pod {pod} in StatefulSet {set} success");
-    let failure = format!("create Claim {name} for Pod {pod} in StatefulSet {set} failed error: {{error}}");
-    let mut write =
-        Write::create(&claim).notes(&reference(view.set), ("SuccessfulCreate", &success), ("FailedCreate", &failure));
+    let failure =
+        format!("create Claim {name} for Pod {pod} in StatefulSet {set} failed error: {{error}}");
+    let mut write = Write::create(&claim).notes(
+        &reference(view.set),
+        ("SuccessfulCreate", &success),
+        ("FailedCreate", &failure),
+    );
     write.tolerate.exists = true;
     write.into()
 }
 
 /// Sets the owners of a pod's claims that the retention policy requires.
 pub fn own(view: &View<'_>, pod: &Pod, condemned: bool, actions: &mut Vec<Action>) {
-    let Some(ordinal) = identity::ordinal(view.set, pod) else { return };
+    let Some(ordinal) = identity::ordinal(view.set, pod) else {
+        return;
+    };
     let spec = view.set.spec.clone().unwrap_or_default();
     let (deleted, scaled) = when(view);
     for template in spec.volume_claim_templates.iter().flatten() {
         let name = identity::claim_name(view.set, template.name(), ordinal);
-        let Some(claim) = view.claims.get(&name) else { continue };
+        let Some(claim) = view.claims.get(&name) else {
+            continue;
+        };
         let by_pod = scaled && condemned;
         let by_set = deleted && !by_pod;
-        let has = |uid: &str| claim.meta().owner_references.iter().flatten().any(|r| r.uid == uid);
+        let has = |uid: &str| {
+            claim
+                .meta()
+                .owner_references
+                .iter()
+                .flatten()
+                .any(|r| r.uid == uid)
+        };
         if has(view.set.uid()) == by_set && has(pod.uid()) == by_pod {
             continue;
         }
-        let ours = |r: &OwnerReference| r.uid == view.set.uid() || (r.kind == "Pod" && r.name == pod.name());
-        let mut refs: Vec<_> = claim.meta().owner_references.iter().flatten().filter(|r| !ours(r)).cloned().collect();
+        let ours = |r: &OwnerReference| {
+            r.uid == view.set.uid() || (r.kind == "Pod" && r.name == pod.name())
+        };
+        let mut refs: Vec<_> = claim
+            .meta()
+            .owner_references
+            .iter()
+            .flatten()
+            .filter(|r| !ours(r))
+            .cloned()
+            .collect();
         refs.extend(by_set.then(|| owner(view.set)));
         refs.extend(by_pod.then(|| owner(pod)));
         let mut fresh = claim.as_ref().clone();
@@ -71,9 +102,16 @@ pub fn own(view: &View<'_>, pod: &Pod, condemned: bool, actions: &mut Vec<Action
 
 /// Returns whether claims are deleted: with the set, with a scaled-down pod.
 fn when(view: &View<'_>) -> (bool, bool) {
-    let policy = view.set.spec.as_ref().and_then(|s| s.persistent_volume_claim_retention_policy.as_ref());
+    let policy = view
+        .set
+        .spec
+        .as_ref()
+        .and_then(|s| s.persistent_volume_claim_retention_policy.as_ref());
     let delete = |v: Option<&str>| v == Some("Delete");
-    (delete(policy.and_then(|p| p.when_deleted.as_deref())), delete(policy.and_then(|p| p.when_scaled.as_deref())))
+    (
+        delete(policy.and_then(|p| p.when_deleted.as_deref())),
+        delete(policy.and_then(|p| p.when_scaled.as_deref())),
+    )
 }
 
 /// Builds an owner reference that is not the controller's.

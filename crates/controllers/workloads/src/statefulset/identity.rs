@@ -13,7 +13,8 @@ const INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 /// Returns the ordinal in a pod's name, if the name belongs to this set.
 pub fn ordinal(set: &StatefulSet, pod: &Pod) -> Option<i32> {
     let (parent, number) = pod.name().rsplit_once('-')?;
-    let plain = number.bytes().all(|b| b.is_ascii_digit()) && (number == "0" || !number.starts_with('0'));
+    let plain =
+        number.bytes().all(|b| b.is_ascii_digit()) && (number == "0" || !number.starts_with('0'));
     if parent != set.name() || !plain {
         return None;
     }

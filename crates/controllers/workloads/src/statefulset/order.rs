@@ -11,7 +11,8 @@ use controllers_runtime::{Action, Meta, Write, pods, reference};
 use super::{View, claims, identity};
 use crate::deployment::scaled;
 
-/// Adds the next steps: create missing pods, then delete surplus ones, then replace those of an old revision.
+/// Adds the next steps: create missing pods, then delete surplus ones, then replace those of an old
+/// revision.
 pub fn steps(view: &View<'_>, actions: &mut Vec<Action>) {
     let (present, condemned) = sort(view);
     let _ = make(view, &present, actions)
@@ -27,7 +28,9 @@ fn sort(view: &View<'_>) -> (Vec<Option<Arc<Pod>>>, Vec<Arc<Pod>>) {
     let mut present = vec![None; count];
     let mut condemned = Vec::new();
     for pod in &view.pods {
-        let Some(ordinal) = identity::ordinal(view.set, pod) else { continue };
+        let Some(ordinal) = identity::ordinal(view.set, pod) else {
+            continue;
+        };
         let slot = usize::try_from(i64::from(ordinal) - i64::from(view.start())).ok();
         match slot.and_then(|s| present.get_mut(s)) {
             Some(slot) => *slot = Some(pod.clone()),
@@ -38,7 +41,11 @@ fn sort(view: &View<'_>) -> (Vec<Option<Arc<Pod>>>, Vec<Arc<Pod>>) {
     (present, condemned.into_iter().map(|(_, p)| p).collect())
 }
 
-fn make(view: &View<'_>, present: &[Option<Arc<Pod>>], actions: &mut Vec<Action>) -> ControlFlow<()> {
+fn make(
+    view: &View<'_>,
+    present: &[Option<Arc<Pod>>],
+    actions: &mut Vec<Action>,
+) -> ControlFlow<()> {
     let ordered = view.ordered();
     for (ordinal, slot) in (view.start()..).zip(present) {
         match slot {
@@ -78,12 +85,17 @@ fn remove(
     condemned: &[Arc<Pod>],
     actions: &mut Vec<Action>,
 ) -> ControlFlow<()> {
-    let sick = present.iter().flatten().chain(condemned.iter().rev()).find(|p| !view.healthy(p));
+    let sick = present
+        .iter()
+        .flatten()
+        .chain(condemned.iter().rev())
+        .find(|p| !view.healthy(p));
     for pod in condemned {
         claims::own(view, pod, true, actions);
     }
     for pod in condemned {
-        let blocked = pod.deleting() || (!view.available(pod) && sick.is_some_and(|s| s.uid() != pod.uid()));
+        let blocked =
+            pod.deleting() || (!view.available(pod) && sick.is_some_and(|s| s.uid() != pod.uid()));
         if view.ordered() && blocked {
             return ControlFlow::Break(());
         }
@@ -97,14 +109,17 @@ fn remove(
     ControlFlow::Continue(())
 }
 
-/// Replaces pods of an old revision from the highest ordinal down, within maxUnavailable. Replacing an unavailable
-/// pod costs no availability, but counts as one of the steps of this reconcile.
+/// Replaces pods of an old revision from the highest ordinal down, within maxUnavailable. Replacing
+/// an unavailable pod costs no availability, but counts as one of the steps of this reconcile.
 fn renew(view: &View<'_>, present: &[Option<Arc<Pod>>], actions: &mut Vec<Action>) {
     if !view.rolls() {
         return;
     }
     let limit = max_unavailable(view);
-    let down = present.iter().filter(|p| p.as_ref().is_none_or(|p| !view.available(p))).count();
+    let down = present
+        .iter()
+        .filter(|p| p.as_ref().is_none_or(|p| !view.available(p)))
+        .count();
     let mut budget = limit.saturating_sub(down);
     let mut steps = limit;
     let floor = usize::try_from(view.partition()).unwrap_or(0);
@@ -123,11 +138,19 @@ fn renew(view: &View<'_>, present: &[Option<Arc<Pod>>], actions: &mut Vec<Action
 }
 
 fn max_unavailable(view: &View<'_>) -> usize {
-    let strategy = view.set.spec.as_ref().and_then(|s| s.update_strategy.as_ref());
+    let strategy = view
+        .set
+        .spec
+        .as_ref()
+        .and_then(|s| s.update_strategy.as_ref());
     let one = IntOrString::Int(1);
-    let value =
-        strategy.and_then(|s| s.rolling_update.as_ref()).and_then(|r| r.max_unavailable.as_ref()).unwrap_or(&one);
-    usize::try_from(scaled(value, view.replicas(), false)).unwrap_or(1).max(1)
+    let value = strategy
+        .and_then(|s| s.rolling_update.as_ref())
+        .and_then(|r| r.max_unavailable.as_ref())
+        .unwrap_or(&one);
+    usize::try_from(scaled(value, view.replicas(), false))
+        .unwrap_or(1)
+        .max(1)
 }
 
 fn create(view: &View<'_>, ordinal: i32) -> Action {
@@ -145,9 +168,15 @@ fn delete(view: &View<'_>, pod: &Pod) -> Action {
 fn recreate(view: &View<'_>, pod: &Pod) -> Action {
     let (set, ns) = (view.set.name(), view.set.namespace());
     let failed = pods::phase(pod) == "Failed";
-    let (word, reason) =
-        if failed { ("failed", "RecreatingFailedPod") } else { ("terminated", "RecreatingTerminatedPod") };
-    let text = format!("StatefulSet {ns}/{set} is recreating {word} Pod {}", pod.name());
+    let (word, reason) = if failed {
+        ("failed", "RecreatingFailedPod")
+    } else {
+        ("terminated", "RecreatingTerminatedPod")
+    };
+    let text = format!(
+        "StatefulSet {ns}/{set} is recreating {word} Pod {}",
+        pod.name()
+    );
     let about = reference(view.set);
     let mut write = Write::delete(pod);
     let note = if failed {
@@ -164,5 +193,11 @@ fn noted(view: &View<'_>, write: Write, verb: &str, pod: &str, word: &str) -> Ac
     let success = format!("{verb} Pod {pod} in StatefulSet {set} successful");
     let failure = format!("{verb} Pod {pod} in StatefulSet {set} failed error: {{error}}");
     let reasons = (format!("Successful{word}"), format!("Failed{word}"));
-    write.notes(&reference(view.set), (&reasons.0, &success), (&reasons.1, &failure)).into()
+    write
+        .notes(
+            &reference(view.set),
+            (&reasons.0, &success),
+            (&reasons.1, &failure),
+        )
+        .into()
 }

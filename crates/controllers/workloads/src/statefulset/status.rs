@@ -14,19 +14,25 @@ pub fn write(view: &View<'_>) -> Option<Action> {
     if status == old {
         return None;
     }
-    Some(Action::update_status(&StatefulSet { status: Some(status), ..view.set.clone() }))
+    Some(Action::update_status(&StatefulSet {
+        status: Some(status),
+        ..view.set.clone()
+    }))
 }
 
 fn calculate(view: &View<'_>, old: &StatefulSetStatus) -> StatefulSetStatus {
-    let count =
-        |test: &dyn Fn(&Pod) -> bool| i32::try_from(view.pods.iter().filter(|p| test(p)).count()).unwrap_or(i32::MAX);
+    let count = |test: &dyn Fn(&Pod) -> bool| {
+        i32::try_from(view.pods.iter().filter(|p| test(p)).count()).unwrap_or(i32::MAX)
+    };
     let ready = |p: &Pod| pods::phase(p) == "Running" && pods::is_ready(p);
     let of = |p: &Pod, name: &str| !p.deleting() && identity::revision(p) == name;
     let mut status = StatefulSetStatus {
         observed_generation: Some(view.set.generation()),
         replicas: count(&|_| true),
         ready_replicas: Some(count(&ready)),
-        available_replicas: Some(count(&|p| ready(p) && pods::is_available(p, view.min_ready(), view.now))),
+        available_replicas: Some(count(&|p| {
+            ready(p) && pods::is_available(p, view.min_ready(), view.now)
+        })),
         current_replicas: Some(count(&|p| of(p, view.current.name()))),
         updated_replicas: Some(count(&|p| of(p, view.update.name()))),
         current_revision: Some(view.current.name().to_owned()),
@@ -34,8 +40,8 @@ fn calculate(view: &View<'_>, old: &StatefulSetStatus) -> StatefulSetStatus {
         collision_count: Some(old.collision_count.unwrap_or(0)),
         conditions: old.conditions.clone(),
     };
-    // An update is complete only if every desired pod exists, is updated and ready; a set without pods must not
-    // count.
+    // An update is complete only if every desired pod exists, is updated and ready; a set without
+    // pods must not count.
     let wanted = view.replicas();
     let complete = view.rolls()
         && status.replicas == wanted
@@ -45,7 +51,11 @@ fn calculate(view: &View<'_>, old: &StatefulSetStatus) -> StatefulSetStatus {
         status.current_revision.clone_from(&status.update_revision);
         status.current_replicas = status.updated_replicas;
     }
-    for field in [&mut status.ready_replicas, &mut status.current_replicas, &mut status.updated_replicas] {
+    for field in [
+        &mut status.ready_replicas,
+        &mut status.current_replicas,
+        &mut status.updated_replicas,
+    ] {
         *field = field.filter(|n| *n != 0);
     }
     status

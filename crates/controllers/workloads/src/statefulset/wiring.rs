@@ -19,24 +19,56 @@ struct StatefulSetController {
 /// Sets up the StatefulSet controller.
 pub fn stateful_sets(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
-    let sets = setup.informers.of::<StatefulSet>().index_namespace().on(wake::itself(&queue)).cache();
+    let sets = setup
+        .informers
+        .of::<StatefulSet>()
+        .index_namespace()
+        .on(wake::itself(&queue))
+        .cache();
     let pods = wake::on_owned(setup.informers.of::<Pod>(), &queue, &sets, selector);
-    let revisions = wake::on_owned(setup.informers.of::<ControllerRevision>(), &queue, &sets, selector);
-    let claims = setup.informers.of::<PersistentVolumeClaim>().index_namespace().cache();
-    setup.decide("statefulset-controller", workers, queue, StatefulSetController { sets, pods, revisions, claims });
+    let revisions = wake::on_owned(
+        setup.informers.of::<ControllerRevision>(),
+        &queue,
+        &sets,
+        selector,
+    );
+    let claims = setup
+        .informers
+        .of::<PersistentVolumeClaim>()
+        .index_namespace()
+        .cache();
+    setup.decide(
+        "statefulset-controller",
+        workers,
+        queue,
+        StatefulSetController {
+            sets,
+            pods,
+            revisions,
+            claims,
+        },
+    );
 }
 
 fn selector(set: &StatefulSet) -> LabelSelector {
-    set.spec.as_ref().map(|s| s.selector.clone()).unwrap_or_default()
+    set.spec
+        .as_ref()
+        .map(|s| s.selector.clone())
+        .unwrap_or_default()
 }
 
 impl Decide for StatefulSetController {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
-        let Some(set) = self.sets.get(key) else { return Vec::new() };
+        let Some(set) = self.sets.get(key) else {
+            return Vec::new();
+        };
         let pods = self.pods.candidates(set.namespace(), set.uid());
         let revisions = self.revisions.candidates(set.namespace(), set.uid());
         let owned = crate::history::claim(set.as_ref(), &selector(&set), &revisions);
-        let has_claims = set.spec.as_ref().is_some_and(|s| s.volume_claim_templates.iter().flatten().next().is_some());
+        let has_claims = set
+            .spec
+            .as_ref()
+            .is_some_and(|s| s.volume_claim_templates.iter().flatten().next().is_some());
         let claims: Claims = if has_claims {
             let all = self.claims.within(set.namespace());
             all.into_iter().map(|c| (c.name().to_owned(), c)).collect()

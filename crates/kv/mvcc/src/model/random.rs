@@ -4,7 +4,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use proto_etcd::etcdserverpb::compare::{CompareTarget, TargetUnion};
 use proto_etcd::etcdserverpb::request_op::Request;
-use proto_etcd::etcdserverpb::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
+use proto_etcd::etcdserverpb::{
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
 
 #[derive(Clone, Debug)]
 pub enum Command {
@@ -59,42 +61,80 @@ fn seldom(number: impl Strategy<Value = i64>) -> impl Strategy<Value = i64> {
 
 fn put() -> impl Strategy<Value = PutRequest> {
     let rarely = proptest::bool::weighted(0.15);
-    (key(), value(), seldom(lease()), any::<bool>(), rarely, rarely).prop_map(
-        |(key, value, lease, prev_kv, ignore_value, ignore_lease)| PutRequest {
-            value: if ignore_value { Bytes::new() } else { value },
-            lease: if ignore_lease { 0 } else { lease },
-            key,
-            prev_kv,
-            ignore_value,
-            ignore_lease,
-        },
+    (
+        key(),
+        value(),
+        seldom(lease()),
+        any::<bool>(),
+        rarely,
+        rarely,
     )
+        .prop_map(
+            |(key, value, lease, prev_kv, ignore_value, ignore_lease)| PutRequest {
+                value: if ignore_value { Bytes::new() } else { value },
+                lease: if ignore_lease { 0 } else { lease },
+                key,
+                prev_kv,
+                ignore_value,
+                ignore_lease,
+            },
+        )
 }
 
 fn delete() -> impl Strategy<Value = DeleteRangeRequest> {
-    (key(), end(), any::<bool>()).prop_map(|(key, range_end, prev_kv)| DeleteRangeRequest { key, range_end, prev_kv })
+    (key(), end(), any::<bool>()).prop_map(|(key, range_end, prev_kv)| DeleteRangeRequest {
+        key,
+        range_end,
+        prev_kv,
+    })
 }
 
 fn range() -> impl Strategy<Value = RangeRequest> {
     let rarely = proptest::bool::weighted(0.15);
-    let bounds = [seldom(1..30_i64), seldom(1..30_i64), seldom(1..30_i64), seldom(1..30_i64)];
-    (key(), end(), 0..4_i64, seldom(-1..30_i64), 0..3_i32, 0..5_i32, rarely, rarely, bounds).prop_map(
-        |(key, range_end, limit, revision, sort_order, sort_target, keys_only, count_only, bounds)| RangeRequest {
-            key,
-            range_end,
-            limit,
-            revision,
-            sort_order,
-            sort_target,
-            keys_only,
-            count_only,
-            min_mod_revision: bounds[0],
-            max_mod_revision: bounds[1],
-            min_create_revision: bounds[2],
-            max_create_revision: bounds[3],
-            ..RangeRequest::default()
-        },
+    let bounds = [
+        seldom(1..30_i64),
+        seldom(1..30_i64),
+        seldom(1..30_i64),
+        seldom(1..30_i64),
+    ];
+    (
+        key(),
+        end(),
+        0..4_i64,
+        seldom(-1..30_i64),
+        0..3_i32,
+        0..5_i32,
+        rarely,
+        rarely,
+        bounds,
     )
+        .prop_map(
+            |(
+                key,
+                range_end,
+                limit,
+                revision,
+                sort_order,
+                sort_target,
+                keys_only,
+                count_only,
+                bounds,
+            )| RangeRequest {
+                key,
+                range_end,
+                limit,
+                revision,
+                sort_order,
+                sort_target,
+                keys_only,
+                count_only,
+                min_mod_revision: bounds[0],
+                max_mod_revision: bounds[1],
+                min_create_revision: bounds[2],
+                max_create_revision: bounds[3],
+                ..RangeRequest::default()
+            },
+        )
 }
 
 fn compare() -> impl Strategy<Value = Compare> {
@@ -116,8 +156,16 @@ fn compare() -> impl Strategy<Value = Compare> {
 
 fn branches(op: impl Strategy<Value = RequestOp> + Clone) -> impl Strategy<Value = TxnRequest> {
     let branch = proptest::collection::vec(op, 0..4);
-    (proptest::collection::vec(compare(), 0..3), branch.clone(), branch)
-        .prop_map(|(compare, success, failure)| TxnRequest { compare, success, failure })
+    (
+        proptest::collection::vec(compare(), 0..3),
+        branch.clone(),
+        branch,
+    )
+        .prop_map(|(compare, success, failure)| TxnRequest {
+            compare,
+            success,
+            failure,
+        })
 }
 
 fn txn() -> impl Strategy<Value = TxnRequest> {
@@ -126,9 +174,13 @@ fn txn() -> impl Strategy<Value = TxnRequest> {
         1 => delete().prop_map(Request::RequestDeleteRange),
         2 => range().prop_map(Request::RequestRange),
     ];
-    let leaf = one.prop_map(|request| RequestOp { request: Some(request) });
+    let leaf = one.prop_map(|request| RequestOp {
+        request: Some(request),
+    });
     let tree = leaf.prop_recursive(2, 12, 3, |inner| {
-        branches(inner).prop_map(|request| RequestOp { request: Some(Request::RequestTxn(request)) })
+        branches(inner).prop_map(|request| RequestOp {
+            request: Some(Request::RequestTxn(request)),
+        })
     });
     branches(tree)
 }

@@ -2,7 +2,9 @@
 
 use crate::core::{Core, status};
 use crate::tokens;
-use kv_machine::{Auth as Book, AuthError, Caller, Command, Login, Nothing, Outcome, ROOT, Refusal};
+use kv_machine::{
+    Auth as Book, AuthError, Caller, Command, Login, Nothing, Outcome, ROOT, Refusal,
+};
 use proto_etcd::authpb::User;
 use proto_etcd::etcdserverpb::auth_server;
 use proto_etcd::etcdserverpb::*;
@@ -26,7 +28,11 @@ fn refused(error: AuthError) -> Status {
 }
 
 impl Auth {
-    async fn change<T>(&self, request: &Request<T>, command: Command) -> Result<Option<ResponseHeader>, Status> {
+    async fn change<T>(
+        &self,
+        request: &Request<T>,
+        command: Command,
+    ) -> Result<Option<ResponseHeader>, Status> {
         let caller = self.0.caller(request)?;
         self.0.not_for_learners()?;
         Ok(self.0.submit(&caller, command).await?.1)
@@ -43,14 +49,24 @@ impl Auth {
             if !auth.enabled {
                 return Err(AuthError::NotEnabled);
             }
-            let with_password = |user: &&User| !user.options.is_some_and(|options| options.no_password);
+            let with_password =
+                |user: &&User| !user.options.is_some_and(|options| options.no_password);
             let stored = auth.user(name).ok().filter(with_password);
             let stored = stored.map(|user| String::from_utf8_lossy(&user.password).into_owned());
             Ok((stored, auth.revision))
         });
         let (stored, revision) = stored.map_err(refused)?;
-        let fits = self.0.passwords.fits(password.to_owned(), stored).await.map_err(status)?;
-        if fits { Ok(revision) } else { Err(refused(AuthError::Failed)) }
+        let fits = self
+            .0
+            .passwords
+            .fits(password.to_owned(), stored)
+            .await
+            .map_err(status)?;
+        if fits {
+            Ok(revision)
+        } else {
+            Err(refused(AuthError::Failed))
+        }
     }
 
     /// Issues a token. A simple token is replicated to all members.
@@ -58,9 +74,27 @@ impl Auth {
         if let Some(jwt) = &self.0.jwt {
             return jwt.sign(user, auth_revision);
         }
-        let secret: String = rand::rng().sample_iter(Alphanumeric).take(SECRET).map(char::from).collect();
-        let command = Command::Authenticate(Login { user: user.to_owned(), digest: tokens::digest(&secret) });
-        match self.0.submit_raw(&Caller { auth_revision, ..Caller::default() }, command).await?.0 {
+        let secret: String = rand::rng()
+            .sample_iter(Alphanumeric)
+            .take(SECRET)
+            .map(char::from)
+            .collect();
+        let command = Command::Authenticate(Login {
+            user: user.to_owned(),
+            digest: tokens::digest(&secret),
+        });
+        match self
+            .0
+            .submit_raw(
+                &Caller {
+                    auth_revision,
+                    ..Caller::default()
+                },
+                command,
+            )
+            .await?
+            .0
+        {
             Outcome::LoggedIn(index) => Ok(format!("{secret}.{index}")),
             _ => Err(Refusal::AuthFailed),
         }
@@ -74,7 +108,10 @@ impl Auth {
     ) -> Result<T, Status> {
         self.0.not_for_learners()?;
         self.0.read_barrier().await?;
-        let allowed = self.0.machine.auth(|auth| !auth.enabled || may(auth, caller));
+        let allowed = self
+            .0
+            .machine
+            .auth(|auth| !auth.enabled || may(auth, caller));
         if !allowed {
             self.0.machine.check_admin(caller).map_err(status)?;
         }
@@ -85,24 +122,39 @@ impl Auth {
 #[tonic::async_trait]
 impl auth_server::Auth for Auth {
     async fn auth_enable(&self, request: Request<AuthEnableRequest>) -> Answer<AuthEnableResponse> {
-        let header = self.change(&request, Command::AuthEnable(Nothing {})).await?;
+        let header = self
+            .change(&request, Command::AuthEnable(Nothing {}))
+            .await?;
         Ok(Response::new(AuthEnableResponse { header }))
     }
 
-    async fn auth_disable(&self, request: Request<AuthDisableRequest>) -> Answer<AuthDisableResponse> {
-        let header = self.change(&request, Command::AuthDisable(Nothing {})).await?;
+    async fn auth_disable(
+        &self,
+        request: Request<AuthDisableRequest>,
+    ) -> Answer<AuthDisableResponse> {
+        let header = self
+            .change(&request, Command::AuthDisable(Nothing {}))
+            .await?;
         Ok(Response::new(AuthDisableResponse { header }))
     }
 
     async fn auth_status(&self, request: Request<AuthStatusRequest>) -> Answer<AuthStatusResponse> {
-        // As etcd since 3.7: a client must learn that it has to log in without being logged in. A bad token is refused.
+        // As etcd since 3.7: a client must learn that it has to log in without being logged in. A
+        // bad token is refused.
         self.0.caller(&request)?;
         self.0.read_barrier().await?;
         let (enabled, auth_revision) = self.0.machine.auth(|auth| (auth.enabled, auth.revision));
-        Ok(Response::new(AuthStatusResponse { header: self.0.header(), enabled, auth_revision }))
+        Ok(Response::new(AuthStatusResponse {
+            header: self.0.header(),
+            enabled,
+            auth_revision,
+        }))
     }
 
-    async fn authenticate(&self, request: Request<AuthenticateRequest>) -> Answer<AuthenticateResponse> {
+    async fn authenticate(
+        &self,
+        request: Request<AuthenticateRequest>,
+    ) -> Answer<AuthenticateResponse> {
         self.0.not_for_learners()?;
         let AuthenticateRequest { name, password } = request.into_inner();
         let mut attempts = 0;
@@ -113,12 +165,20 @@ impl auth_server::Auth for Auth {
                 // Users or roles have changed, possibly this user's password.
                 Err(Refusal::OldAuthRevision) if attempts < ATTEMPTS => {}
                 Err(refusal) => return Err(status(refusal)),
-                Ok(token) => return Ok(Response::new(AuthenticateResponse { header: self.0.header(), token })),
+                Ok(token) => {
+                    return Ok(Response::new(AuthenticateResponse {
+                        header: self.0.header(),
+                        token,
+                    }));
+                }
             }
         }
     }
 
-    async fn user_add(&self, mut request: Request<AuthUserAddRequest>) -> Answer<AuthUserAddResponse> {
+    async fn user_add(
+        &self,
+        mut request: Request<AuthUserAddRequest>,
+    ) -> Answer<AuthUserAddResponse> {
         let caller = self.0.caller(&request)?;
         self.0.machine.check_admin(&caller).map_err(status)?;
         let user = request.get_mut();
@@ -136,19 +196,38 @@ impl auth_server::Auth for Auth {
         let caller = self.0.caller(&request)?;
         let name = request.into_inner().name;
         let own = |_: &Book, caller: &Caller| caller.user == name;
-        let roles = self.look(&caller, own, |auth| Ok(auth.user(&name)?.roles.clone())).await?;
-        Ok(Response::new(AuthUserGetResponse { header: self.0.header(), roles }))
+        let roles = self
+            .look(&caller, own, |auth| Ok(auth.user(&name)?.roles.clone()))
+            .await?;
+        Ok(Response::new(AuthUserGetResponse {
+            header: self.0.header(),
+            roles,
+        }))
     }
 
-    async fn user_list(&self, request: Request<AuthUserListRequest>) -> Answer<AuthUserListResponse> {
+    async fn user_list(
+        &self,
+        request: Request<AuthUserListRequest>,
+    ) -> Answer<AuthUserListResponse> {
         let caller = self.0.caller(&request)?;
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        let users =
-            self.look(&caller, |_, _| false, |auth| Ok(auth.users().map(|user| text(&user.name)).collect())).await?;
-        Ok(Response::new(AuthUserListResponse { header: self.0.header(), users }))
+        let users = self
+            .look(
+                &caller,
+                |_, _| false,
+                |auth| Ok(auth.users().map(|user| text(&user.name)).collect()),
+            )
+            .await?;
+        Ok(Response::new(AuthUserListResponse {
+            header: self.0.header(),
+            users,
+        }))
     }
 
-    async fn user_delete(&self, request: Request<AuthUserDeleteRequest>) -> Answer<AuthUserDeleteResponse> {
+    async fn user_delete(
+        &self,
+        request: Request<AuthUserDeleteRequest>,
+    ) -> Answer<AuthUserDeleteResponse> {
         let command = Command::UserDelete(request.get_ref().clone());
         let header = self.change(&request, command).await?;
         Ok(Response::new(AuthUserDeleteResponse { header }))
@@ -170,7 +249,10 @@ impl auth_server::Auth for Auth {
         Ok(Response::new(AuthUserChangePasswordResponse { header }))
     }
 
-    async fn user_grant_role(&self, request: Request<AuthUserGrantRoleRequest>) -> Answer<AuthUserGrantRoleResponse> {
+    async fn user_grant_role(
+        &self,
+        request: Request<AuthUserGrantRoleRequest>,
+    ) -> Answer<AuthUserGrantRoleResponse> {
         let command = Command::UserGrantRole(request.get_ref().clone());
         let header = self.change(&request, command).await?;
         Ok(Response::new(AuthUserGrantRoleResponse { header }))
@@ -195,21 +277,44 @@ impl auth_server::Auth for Auth {
         let caller = self.0.caller(&request)?;
         let role = request.into_inner().role;
         let own = |auth: &Book, caller: &Caller| {
-            auth.user(&caller.user).is_ok_and(|user| user.roles.contains(&role)) && role != ROOT
+            auth.user(&caller.user)
+                .is_ok_and(|user| user.roles.contains(&role))
+                && role != ROOT
         };
-        let perm = self.look(&caller, own, |auth| Ok(auth.role(&role)?.key_permission.clone())).await?;
-        Ok(Response::new(AuthRoleGetResponse { header: self.0.header(), perm }))
+        let perm = self
+            .look(&caller, own, |auth| {
+                Ok(auth.role(&role)?.key_permission.clone())
+            })
+            .await?;
+        Ok(Response::new(AuthRoleGetResponse {
+            header: self.0.header(),
+            perm,
+        }))
     }
 
-    async fn role_list(&self, request: Request<AuthRoleListRequest>) -> Answer<AuthRoleListResponse> {
+    async fn role_list(
+        &self,
+        request: Request<AuthRoleListRequest>,
+    ) -> Answer<AuthRoleListResponse> {
         let caller = self.0.caller(&request)?;
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        let roles =
-            self.look(&caller, |_, _| false, |auth| Ok(auth.roles().map(|role| text(&role.name)).collect())).await?;
-        Ok(Response::new(AuthRoleListResponse { header: self.0.header(), roles }))
+        let roles = self
+            .look(
+                &caller,
+                |_, _| false,
+                |auth| Ok(auth.roles().map(|role| text(&role.name)).collect()),
+            )
+            .await?;
+        Ok(Response::new(AuthRoleListResponse {
+            header: self.0.header(),
+            roles,
+        }))
     }
 
-    async fn role_delete(&self, request: Request<AuthRoleDeleteRequest>) -> Answer<AuthRoleDeleteResponse> {
+    async fn role_delete(
+        &self,
+        request: Request<AuthRoleDeleteRequest>,
+    ) -> Answer<AuthRoleDeleteResponse> {
         let command = Command::RoleDelete(request.get_ref().clone());
         let header = self.change(&request, command).await?;
         Ok(Response::new(AuthRoleDeleteResponse { header }))

@@ -12,8 +12,9 @@ use kv_machine::{Caller, Command, Outcome, Refusal};
 use kv_raft::NodeError;
 use proto_etcd::etcdserverpb::cluster_server;
 use proto_etcd::etcdserverpb::{
-    Member, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse, MemberPromoteRequest,
-    MemberPromoteResponse, MemberRemoveRequest, MemberRemoveResponse, MemberUpdateRequest, MemberUpdateResponse,
+    Member, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse,
+    MemberPromoteRequest, MemberPromoteResponse, MemberRemoveRequest, MemberRemoveResponse,
+    MemberUpdateRequest, MemberUpdateResponse,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ pub(crate) struct Cluster(pub Arc<Core>);
 const IN_SYNC: u64 = 10;
 /// Time since the leader's start for which a member must have been reached to count as healthy.
 const SETTLED: Duration = Duration::from_millis(500);
-/// Time after its start during which a leader trusts a voter's answer alone: etcd's health interval.
+/// Time after its start during which a leader trusts a voter's answer alone: etcd's health
+/// interval.
 const LIVED: Duration = Duration::from_secs(5);
 /// For a member to answer that it is there.
 const ANSWERS: Duration = Duration::from_secs(1);
@@ -46,10 +48,17 @@ impl Cluster {
 
 #[tonic::async_trait]
 impl cluster_server::Cluster for Cluster {
-    async fn member_add(&self, request: Request<MemberAddRequest>) -> Result<Response<MemberAddResponse>, Status> {
+    async fn member_add(
+        &self,
+        request: Request<MemberAddRequest>,
+    ) -> Result<Response<MemberAddResponse>, Status> {
         let change = Change::Add(request.get_ref().clone());
         let (members, member) = self.change(&request, change).await?;
-        Ok(Response::new(MemberAddResponse { header: self.0.header(), member, members }))
+        Ok(Response::new(MemberAddResponse {
+            header: self.0.header(),
+            member,
+            members,
+        }))
     }
 
     async fn member_remove(
@@ -58,7 +67,10 @@ impl cluster_server::Cluster for Cluster {
     ) -> Result<Response<MemberRemoveResponse>, Status> {
         let change = Change::Remove(*request.get_ref());
         let (members, _) = self.change(&request, change).await?;
-        Ok(Response::new(MemberRemoveResponse { header: self.0.header(), members }))
+        Ok(Response::new(MemberRemoveResponse {
+            header: self.0.header(),
+            members,
+        }))
     }
 
     async fn member_update(
@@ -67,18 +79,31 @@ impl cluster_server::Cluster for Cluster {
     ) -> Result<Response<MemberUpdateResponse>, Status> {
         let change = Change::Update(request.get_ref().clone());
         let (members, _) = self.change(&request, change).await?;
-        Ok(Response::new(MemberUpdateResponse { header: self.0.header(), members }))
+        Ok(Response::new(MemberUpdateResponse {
+            header: self.0.header(),
+            members,
+        }))
     }
 
-    async fn member_list(&self, request: Request<MemberListRequest>) -> Result<Response<MemberListResponse>, Status> {
+    async fn member_list(
+        &self,
+        request: Request<MemberListRequest>,
+    ) -> Result<Response<MemberListResponse>, Status> {
         let caller = self.0.caller(&request)?;
         if request.get_ref().linearizable && !self.0.is_learner() {
             self.0.read_barrier().await?;
         }
         self.0.machine.check_known(&caller).map_err(status)?;
         let members = self.0.machine.members(|members| members.list());
-        let members = if members.is_empty() { self.0.initial.clone() } else { members };
-        Ok(Response::new(MemberListResponse { header: self.0.header(), members }))
+        let members = if members.is_empty() {
+            self.0.initial.clone()
+        } else {
+            members
+        };
+        Ok(Response::new(MemberListResponse {
+            header: self.0.header(),
+            members,
+        }))
     }
 
     async fn member_promote(
@@ -87,7 +112,10 @@ impl cluster_server::Cluster for Cluster {
     ) -> Result<Response<MemberPromoteResponse>, Status> {
         let change = Change::Promote(*request.get_ref());
         let (members, _) = self.change(&request, change).await?;
-        Ok(Response::new(MemberPromoteResponse { header: self.0.header(), members }))
+        Ok(Response::new(MemberPromoteResponse {
+            header: self.0.header(),
+            members,
+        }))
     }
 }
 
@@ -96,7 +124,8 @@ pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refus
     let (command, added) = match change {
         Change::Add(request) => {
             let member = new_member(core, &request)?;
-            core.machine.members(|members| members.check_add(&member, core.bounds.max_learners))?;
+            core.machine
+                .members(|members| members.check_add(&member, core.bounds.max_learners))?;
             if !member.is_learner {
                 check_quorum(core, None).await?;
             }
@@ -131,9 +160,16 @@ pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refus
 /// Transfers leadership before the leader is removed. The next leader executes the removal.
 async fn leave(core: &Core) -> Result<Changed, Refusal> {
     let status = core.node.status();
-    let others = status.voters.iter().filter(|id| **id != core.identity.member);
-    let best = others.max_by_key(|id| status.matched.get(id).copied().unwrap_or_default()).copied();
-    let Some(best) = best else { return Err(Refusal::NotEnoughMembers) };
+    let others = status
+        .voters
+        .iter()
+        .filter(|id| **id != core.identity.member);
+    let best = others
+        .max_by_key(|id| status.matched.get(id).copied().unwrap_or_default())
+        .copied();
+    let Some(best) = best else {
+        return Err(Refusal::NotEnoughMembers);
+    };
     let moved = core.node.transfer(best, Duration::from_secs(5)).await;
     match moved {
         // The caller sends the request to the new leader.
@@ -146,15 +182,22 @@ async fn leave(core: &Core) -> Result<Changed, Refusal> {
 }
 
 fn known(core: &Core, id: u64) -> Result<(), Refusal> {
-    core.machine.members(|members| members.get(id).map(drop)).ok_or(Refusal::MemberNotFound)
+    core.machine
+        .members(|members| members.get(id).map(drop))
+        .ok_or(Refusal::MemberNotFound)
 }
 
 fn check_urls(core: &Core, peer_urls: &[String]) -> Result<(), Refusal> {
     // Without TLS a peer can't prove its membership.
     let safe = |url: &urls::ServerUrl| url.secure || core.bounds.insecure_members;
-    let fine = |url: &String| matches!(urls::parse("peer-urls", url).as_deref(), Ok([url]) if safe(url));
+    let fine =
+        |url: &String| matches!(urls::parse("peer-urls", url).as_deref(), Ok([url]) if safe(url));
     let fine = !peer_urls.is_empty() && peer_urls.iter().all(fine);
-    if fine { Ok(()) } else { Err(Refusal::BadMemberUrls) }
+    if fine {
+        Ok(())
+    } else {
+        Err(Refusal::BadMemberUrls)
+    }
 }
 
 fn new_member(core: &Core, request: &MemberAddRequest) -> Result<Member, Refusal> {
@@ -165,47 +208,86 @@ fn new_member(core: &Core, request: &MemberAddRequest) -> Result<Member, Refusal
     // number.
     let salt = format!("{:x}{:x}", core.identity.cluster, rand::random::<u64>());
     let id = crate::bootstrap::member_id(&peer_ur_ls, &salt);
-    Ok(Member { id, peer_ur_ls, is_learner: request.is_learner, ..Member::default() })
+    Ok(Member {
+        id,
+        peer_ur_ls,
+        is_learner: request.is_learner,
+        ..Member::default()
+    })
 }
 
-/// Returns whether a voter has been reached for long enough. Only a leader calls the others all the time, so one that was
-/// just elected has not reached any voter for long. Unless it has just started itself, an answer is enough.
+/// Returns whether a voter has been reached for long enough. Only a leader calls the others all the
+/// time, so one that was just elected has not reached any voter for long. Unless it has just
+/// started itself, an answer is enough.
 fn healthy(core: &Core, id: u64) -> bool {
-    let reached = || core.directory.health(id).and_then(|health| health.active_since);
+    let reached = || {
+        core.directory
+            .health(id)
+            .and_then(|health| health.active_since)
+    };
     id == core.identity.member
         || core.started.elapsed() >= LIVED
         || reached().is_some_and(|since| since.elapsed() >= SETTLED)
 }
 
-/// Returns the healthy voters that answer now. One that stopped a moment ago may still count as reached.
+/// Returns the healthy voters that answer now. One that stopped a moment ago may still count as
+/// reached.
 async fn live(core: &Core, voters: &[Member]) -> BTreeSet<u64> {
-    let reached = voters.iter().map(|member| member.id).filter(|id| healthy(core, *id));
-    let asked = reached.map(|id| async move { questions::answers(core, id, ANSWERS).await.then_some(id) });
-    futures::future::join_all(asked).await.into_iter().flatten().collect()
+    let reached = voters
+        .iter()
+        .map(|member| member.id)
+        .filter(|id| healthy(core, *id));
+    let asked =
+        reached.map(|id| async move { questions::answers(core, id, ANSWERS).await.then_some(id) });
+    futures::future::join_all(asked)
+        .await
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Rejects a change that would leave too few live voters.
 async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> {
     let voters: Vec<Member> = core.machine.members(|members| members.list());
-    let voters: Vec<Member> = voters.into_iter().filter(|member| !member.is_learner).collect();
+    let voters: Vec<Member> = voters
+        .into_iter()
+        .filter(|member| !member.is_learner)
+        .collect();
     if !core.bounds.strict_reconfig {
         // The last voter can't be removed: no member would be left to commit it.
         let last = leaving.is_some() && voters.iter().all(|member| Some(member.id) == leaving);
-        return if last { Err(Refusal::NotEnoughMembers) } else { Ok(()) };
+        return if last {
+            Err(Refusal::NotEnoughMembers)
+        } else {
+            Ok(())
+        };
     }
     let live = live(core, &voters).await;
     match leaving {
         None => {
             // A member that was added and has never started counts as not there.
-            let all = voters.iter().all(|member| !member.name.is_empty() && live.contains(&member.id));
-            if voters.len() > 1 && !all { Err(Refusal::Unhealthy) } else { Ok(()) }
+            let all = voters
+                .iter()
+                .all(|member| !member.name.is_empty() && live.contains(&member.id));
+            if voters.len() > 1 && !all {
+                Err(Refusal::Unhealthy)
+            } else {
+                Ok(())
+            }
         }
         Some(id) => {
             let rest: Vec<&Member> = voters.iter().filter(|member| member.id != id).collect();
             let was_voter = rest.len() < voters.len();
-            let live = rest.iter().filter(|member| live.contains(&member.id)).count();
+            let live = rest
+                .iter()
+                .filter(|member| live.contains(&member.id))
+                .count();
             if was_voter && (rest.is_empty() || live < rest.len() / 2 + 1) {
-                return Err(if rest.is_empty() { Refusal::NotEnoughMembers } else { Refusal::Unhealthy });
+                return Err(if rest.is_empty() {
+                    Refusal::NotEnoughMembers
+                } else {
+                    Refusal::Unhealthy
+                });
             }
             Ok(())
         }
@@ -213,12 +295,19 @@ async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> 
 }
 
 async fn check_promotion(core: &Core, id: u64) -> Result<(), Refusal> {
-    let member = core.machine.members(|members| members.get(id).cloned()).ok_or(Refusal::MemberNotFound)?;
+    let member = core
+        .machine
+        .members(|members| members.get(id).cloned())
+        .ok_or(Refusal::MemberNotFound)?;
     if !member.is_learner {
         return Err(Refusal::NotLearner);
     }
     let status = core.node.status();
     let matched = status.matched.get(&id).copied().unwrap_or_default();
     let in_sync = matched > 0 && matched + IN_SYNC >= status.last_index && !member.name.is_empty();
-    if in_sync && questions::answers(core, id, ANSWERS).await { Ok(()) } else { Err(Refusal::LearnerNotReady) }
+    if in_sync && questions::answers(core, id, ANSWERS).await {
+        Ok(())
+    } else {
+        Err(Refusal::LearnerNotReady)
+    }
 }

@@ -10,8 +10,8 @@ use proto_etcd::etcdserverpb::request_op::Request as Op;
 use proto_etcd::etcdserverpb::{Compare, DeleteRangeRequest, PutRequest, RequestOp, TxnRequest};
 use proto_etcd::v3electionpb::election_server;
 use proto_etcd::v3electionpb::{
-    CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest, ProclaimResponse,
-    ResignRequest, ResignResponse,
+    CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest,
+    ProclaimResponse, ResignRequest, ResignResponse,
 };
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -29,7 +29,11 @@ fn while_leading(leader: &LeaderKey, op: Op) -> TxnRequest {
         range_end: bytes::Bytes::new(),
         target_union: Some(TargetUnion::CreateRevision(leader.rev)),
     };
-    TxnRequest { compare: vec![still], success: vec![RequestOp { request: Some(op) }], failure: Vec::new() }
+    TxnRequest {
+        compare: vec![still],
+        success: vec![RequestOp { request: Some(op) }],
+        failure: Vec::new(),
+    }
 }
 
 /// One caller of `Observe`; the response's body drives it.
@@ -54,7 +58,10 @@ impl Observer {
             let seen = leader.as_ref().map(|kv| (kv.key.clone(), kv.mod_revision));
             if leader.is_some() && seen != self.seen {
                 self.seen = seen;
-                return Ok(Some(LeaderResponse { header: self.core.header(), kv: leader }));
+                return Ok(Some(LeaderResponse {
+                    header: self.core.header(),
+                    kv: leader,
+                }));
             }
         }
     }
@@ -66,45 +73,86 @@ fn missing() -> Status {
 
 #[tonic::async_trait]
 impl election_server::Election for Election {
-    async fn campaign(&self, request: Request<CampaignRequest>) -> Result<Response<CampaignResponse>, Status> {
+    async fn campaign(
+        &self,
+        request: Request<CampaignRequest>,
+    ) -> Result<Response<CampaignResponse>, Status> {
         let caller = self.0.caller(&request)?;
         let request = request.into_inner();
         let lease = session::lease(&self.0, &caller, request.lease).await?;
-        let (key, rev) = session::enqueue(&self.0, &caller, &request.name, lease, request.value).await?;
+        let (key, rev) =
+            session::enqueue(&self.0, &caller, &request.name, lease, request.value).await?;
         session::turn(&self.0, &caller, &request.name, &key, rev).await?;
-        let leader = Some(LeaderKey { name: request.name, key, rev, lease });
-        Ok(Response::new(CampaignResponse { header: self.0.header(), leader }))
+        let leader = Some(LeaderKey {
+            name: request.name,
+            key,
+            rev,
+            lease,
+        });
+        Ok(Response::new(CampaignResponse {
+            header: self.0.header(),
+            leader,
+        }))
     }
 
-    async fn proclaim(&self, request: Request<ProclaimRequest>) -> Result<Response<ProclaimResponse>, Status> {
+    async fn proclaim(
+        &self,
+        request: Request<ProclaimRequest>,
+    ) -> Result<Response<ProclaimResponse>, Status> {
         let caller = self.0.caller(&request)?;
         let request = request.into_inner();
         let leader = request.leader.ok_or_else(missing)?;
-        let put =
-            PutRequest { key: leader.key.clone(), value: request.value, lease: leader.lease, ..PutRequest::default() };
-        let answer = kv::txn(&self.0, &caller, while_leading(&leader, Op::RequestPut(put))).await?;
+        let put = PutRequest {
+            key: leader.key.clone(),
+            value: request.value,
+            lease: leader.lease,
+            ..PutRequest::default()
+        };
+        let answer = kv::txn(
+            &self.0,
+            &caller,
+            while_leading(&leader, Op::RequestPut(put)),
+        )
+        .await?;
         if !answer.succeeded {
             return Err(Status::failed_precondition("election: session expired"));
         }
-        Ok(Response::new(ProclaimResponse { header: answer.header }))
+        Ok(Response::new(ProclaimResponse {
+            header: answer.header,
+        }))
     }
 
-    async fn leader(&self, request: Request<LeaderRequest>) -> Result<Response<LeaderResponse>, Status> {
+    async fn leader(
+        &self,
+        request: Request<LeaderRequest>,
+    ) -> Result<Response<LeaderResponse>, Status> {
         let caller = self.0.caller(&request)?;
         let kv = session::first(&self.0, &caller, &request.get_ref().name).await?;
         let kv = Some(kv.ok_or_else(|| Status::not_found("election: no leader"))?);
-        Ok(Response::new(LeaderResponse { header: self.0.header(), kv }))
+        Ok(Response::new(LeaderResponse {
+            header: self.0.header(),
+            kv,
+        }))
     }
 
     type ObserveStream = BoxStream<'static, Result<LeaderResponse, Status>>;
 
-    async fn observe(&self, request: Request<LeaderRequest>) -> Result<Response<Self::ObserveStream>, Status> {
+    async fn observe(
+        &self,
+        request: Request<LeaderRequest>,
+    ) -> Result<Response<Self::ObserveStream>, Status> {
         let caller = self.0.caller(&request)?;
         let name = request.into_inner().name;
         let mut revisions = self.0.store().revisions();
         // The present leader is the first message.
         revisions.mark_changed();
-        let observer = Observer { core: self.0.clone(), caller, name, revisions, seen: None };
+        let observer = Observer {
+            core: self.0.clone(),
+            caller,
+            name,
+            revisions,
+            seen: None,
+        };
         let leaders = try_unfold(observer, |mut observer| async move {
             let next = observer.next_leader().await?;
             Ok(next.map(|leader| (leader, observer)))
@@ -112,11 +160,24 @@ impl election_server::Election for Election {
         Ok(Response::new(leaders.boxed()))
     }
 
-    async fn resign(&self, request: Request<ResignRequest>) -> Result<Response<ResignResponse>, Status> {
+    async fn resign(
+        &self,
+        request: Request<ResignRequest>,
+    ) -> Result<Response<ResignResponse>, Status> {
         let caller = self.0.caller(&request)?;
         let leader = request.into_inner().leader.ok_or_else(missing)?;
-        let delete = DeleteRangeRequest { key: leader.key.clone(), ..DeleteRangeRequest::default() };
-        let answer = kv::txn(&self.0, &caller, while_leading(&leader, Op::RequestDeleteRange(delete))).await?;
-        Ok(Response::new(ResignResponse { header: answer.header }))
+        let delete = DeleteRangeRequest {
+            key: leader.key.clone(),
+            ..DeleteRangeRequest::default()
+        };
+        let answer = kv::txn(
+            &self.0,
+            &caller,
+            while_leading(&leader, Op::RequestDeleteRange(delete)),
+        )
+        .await?;
+        Ok(Response::new(ResignResponse {
+            header: answer.header,
+        }))
     }
 }

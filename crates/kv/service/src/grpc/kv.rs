@@ -9,8 +9,8 @@ use prost::{Message, encoding};
 use proto_etcd::etcdserverpb::kv_server;
 use proto_etcd::etcdserverpb::request_op::Request as Op;
 use proto_etcd::etcdserverpb::{
-    CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse,
-    RangeRequest, RangeResponse, TxnRequest, TxnResponse,
+    CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest,
+    PutResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
 };
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
@@ -66,10 +66,17 @@ pub(crate) async fn encoded_range(
     };
     // The permissions may have changed during the wait.
     core.machine.check_range(caller, request).map_err(status)?;
-    let head =
-        RangeResponse { header: core.header_at(found.revision), kvs: Vec::new(), more: found.more, count: found.count };
-    let pairs: usize =
-        found.records.iter().map(|record| 1 + encoding::encoded_len_varint(record.len() as u64) + record.len()).sum();
+    let head = RangeResponse {
+        header: core.header_at(found.revision),
+        kvs: Vec::new(),
+        more: found.more,
+        count: found.count,
+    };
+    let pairs: usize = found
+        .records
+        .iter()
+        .map(|record| 1 + encoding::encoded_len_varint(record.len() as u64) + record.len())
+        .sum();
     let length = head.encoded_len() + pairs;
     let mut bytes = BytesMut::with_capacity(length + 5);
     unary::prefix(&mut bytes, length);
@@ -88,29 +95,44 @@ const KVS: u32 = 2;
 
 /// Returns whether every operation of every branch is a read.
 fn only_reads(request: &TxnRequest) -> bool {
-    request.success.iter().chain(&request.failure).all(|op| match &op.request {
-        Some(Op::RequestRange(_)) => true,
-        Some(Op::RequestTxn(nested)) => only_reads(nested),
-        _ => false,
-    })
+    request
+        .success
+        .iter()
+        .chain(&request.failure)
+        .all(|op| match &op.request {
+            Some(Op::RequestRange(_)) => true,
+            Some(Op::RequestTxn(nested)) => only_reads(nested),
+            _ => false,
+        })
 }
 
 fn all_serializable(request: &TxnRequest) -> bool {
-    request.success.iter().chain(&request.failure).all(|op| match &op.request {
-        Some(Op::RequestRange(range)) => range.serializable,
-        _ => false,
-    })
+    request
+        .success
+        .iter()
+        .chain(&request.failure)
+        .all(|op| match &op.request {
+            Some(Op::RequestRange(range)) => range.serializable,
+            _ => false,
+        })
 }
 
 /// Executes a transaction.
-pub(crate) async fn txn(core: &Core, caller: &kv_machine::Caller, request: TxnRequest) -> Result<TxnResponse, Status> {
+pub(crate) async fn txn(
+    core: &Core,
+    caller: &kv_machine::Caller,
+    request: TxnRequest,
+) -> Result<TxnResponse, Status> {
     let mut op = Op::RequestTxn(request);
     check_request(&op, core.machine.limits()).map_err(of_store)?;
-    let Op::RequestTxn(request) = &mut op else { return Err(unexpected()) };
+    let Op::RequestTxn(request) = &mut op else {
+        return Err(unexpected());
+    };
     let request = std::mem::take(request);
     if only_reads(&request) {
         core.machine.check_txn(caller, &request).map_err(status)?;
-        if !all_serializable(&request) || !request.compare.is_empty() && request.success.is_empty() {
+        if !all_serializable(&request) || !request.compare.is_empty() && request.success.is_empty()
+        {
             core.not_for_learners()?;
             core.read_barrier().await?;
         }
@@ -129,7 +151,11 @@ pub(crate) async fn txn(core: &Core, caller: &kv_machine::Caller, request: TxnRe
 }
 
 /// Executes a put.
-pub(crate) async fn put(core: &Core, caller: &kv_machine::Caller, request: PutRequest) -> Result<PutResponse, Status> {
+pub(crate) async fn put(
+    core: &Core,
+    caller: &kv_machine::Caller,
+    request: PutRequest,
+) -> Result<PutResponse, Status> {
     core.not_for_learners()?;
     check_put(&request).map_err(of_store)?;
     match core.submit(caller, Command::Put(request)).await? {
@@ -147,7 +173,9 @@ pub(crate) async fn delete_range(
     core.not_for_learners()?;
     let op = Op::RequestDeleteRange(request);
     check_request(&op, core.machine.limits()).map_err(of_store)?;
-    let Op::RequestDeleteRange(request) = op else { return Err(unexpected()) };
+    let Op::RequestDeleteRange(request) = op else {
+        return Err(unexpected());
+    };
     match core.submit(caller, Command::DeleteRange(request)).await? {
         (Outcome::DeleteRange(answer), header) => Ok(DeleteRangeResponse { header, ..answer }),
         _ => Err(unexpected()),
@@ -158,29 +186,43 @@ pub(crate) async fn delete_range(
 impl kv_server::Kv for Kv {
     async fn range(&self, request: Request<RangeRequest>) -> Answer<RangeResponse> {
         let caller = self.0.caller(&request)?;
-        Ok(Response::new(range(&self.0, &caller, request.get_ref()).await?))
+        Ok(Response::new(
+            range(&self.0, &caller, request.get_ref()).await?,
+        ))
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Answer<PutResponse> {
         let caller = self.0.caller(&request)?;
-        Ok(Response::new(put(&self.0, &caller, request.into_inner()).await?))
+        Ok(Response::new(
+            put(&self.0, &caller, request.into_inner()).await?,
+        ))
     }
 
-    async fn delete_range(&self, request: Request<DeleteRangeRequest>) -> Answer<DeleteRangeResponse> {
+    async fn delete_range(
+        &self,
+        request: Request<DeleteRangeRequest>,
+    ) -> Answer<DeleteRangeResponse> {
         let caller = self.0.caller(&request)?;
-        Ok(Response::new(delete_range(&self.0, &caller, request.into_inner()).await?))
+        Ok(Response::new(
+            delete_range(&self.0, &caller, request.into_inner()).await?,
+        ))
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Answer<TxnResponse> {
         let caller = self.0.caller(&request)?;
-        Ok(Response::new(txn(&self.0, &caller, request.into_inner()).await?))
+        Ok(Response::new(
+            txn(&self.0, &caller, request.into_inner()).await?,
+        ))
     }
 
     async fn compact(&self, request: Request<CompactionRequest>) -> Answer<CompactionResponse> {
         let caller = self.0.caller(&request)?;
         self.0.not_for_learners()?;
         let CompactionRequest { revision, physical } = *request.get_ref();
-        let (_, header) = self.0.submit(&caller, Command::Compact(request.into_inner())).await?;
+        let (_, header) = self
+            .0
+            .submit(&caller, Command::Compact(request.into_inner()))
+            .await?;
         if physical {
             self.0.store().reclaimed_upto(revision).await;
         }

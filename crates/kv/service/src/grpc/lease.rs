@@ -10,9 +10,9 @@ use crate::unary;
 use kv_machine::{Access, Command, Outcome, Refusal};
 use proto_etcd::etcdserverpb::lease_server;
 use proto_etcd::etcdserverpb::{
-    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesRequest,
-    LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest,
-    LeaseTimeToLiveResponse,
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+    LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
 };
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,14 +24,20 @@ pub(crate) struct Lease(pub Arc<Core>);
 
 #[tonic::async_trait]
 impl lease_server::Lease for Lease {
-    async fn lease_grant(&self, request: Request<LeaseGrantRequest>) -> Result<Response<LeaseGrantResponse>, Status> {
+    async fn lease_grant(
+        &self,
+        request: Request<LeaseGrantRequest>,
+    ) -> Result<Response<LeaseGrantResponse>, Status> {
         let caller = self.0.caller(&request)?;
         self.0.not_for_learners()?;
         let grant = session::with_identifier(&self.0, request.into_inner());
         match self.0.submit(&caller, Command::LeaseGrant(grant)).await? {
-            (Outcome::LeaseGrant { id, ttl }, header) => {
-                Ok(Response::new(LeaseGrantResponse { header, id, ttl, error: String::new() }))
-            }
+            (Outcome::LeaseGrant { id, ttl }, header) => Ok(Response::new(LeaseGrantResponse {
+                header,
+                id,
+                ttl,
+                error: String::new(),
+            })),
             _ => Err(Status::internal("the answer does not fit the request")),
         }
     }
@@ -42,7 +48,10 @@ impl lease_server::Lease for Lease {
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
         let caller = self.0.caller(&request)?;
         self.0.not_for_learners()?;
-        let (_, header) = self.0.submit(&caller, Command::LeaseRevoke(request.into_inner())).await?;
+        let (_, header) = self
+            .0
+            .submit(&caller, Command::LeaseRevoke(request.into_inner()))
+            .await?;
         Ok(Response::new(LeaseRevokeResponse { header }))
     }
 
@@ -64,15 +73,28 @@ impl lease_server::Lease for Lease {
         self.0.not_for_learners()?;
         let request = request.into_inner();
         if request.keys {
-            self.0.machine.check_lease(&caller, request.id, Access::Read).map_err(status)?;
+            self.0
+                .machine
+                .check_lease(&caller, request.id, Access::Read)
+                .map_err(status)?;
         } else {
             self.0.machine.check_known(&caller).map_err(status)?;
         }
         self.0.read_barrier().await?;
         let (granted_ttl, ttl) = questions::left(&self.0, request.id).await.map_err(status)?;
-        let keys = if request.keys { self.0.machine.leases(|leases| leases.keys(request.id)) } else { Vec::new() };
+        let keys = if request.keys {
+            self.0.machine.leases(|leases| leases.keys(request.id))
+        } else {
+            Vec::new()
+        };
         let header = self.0.header();
-        Ok(Response::new(LeaseTimeToLiveResponse { header, id: request.id, ttl, granted_ttl, keys }))
+        Ok(Response::new(LeaseTimeToLiveResponse {
+            header,
+            id: request.id,
+            ttl,
+            granted_ttl,
+            keys,
+        }))
     }
 
     async fn lease_leases(
@@ -86,7 +108,10 @@ impl lease_server::Lease for Lease {
         self.0.machine.check_leases(&caller).map_err(status)?;
         let ids = self.0.machine.leases(|leases| leases.ids());
         let leases = ids.into_iter().map(|id| LeaseStatus { id }).collect();
-        Ok(Response::new(LeaseLeasesResponse { header: self.0.header(), leases }))
+        Ok(Response::new(LeaseLeasesResponse {
+            header: self.0.header(),
+            leases,
+        }))
     }
 }
 
@@ -102,10 +127,15 @@ pub(crate) fn keep_alive<B: RequestBody>(
     let (parts, body) = request.into_parts();
     let held = Held::of(core, &parts.extensions);
     let caller = StreamCaller::new(core, parts)?;
-    caller.current(core).and_then(|caller| core.machine.check_known(&caller)).map_err(status)?;
+    caller
+        .current(core)
+        .and_then(|caller| core.machine.check_known(&caller))
+        .map_err(status)?;
     let requests = Requests::new(core.clone(), held, body);
     let core = core.clone();
-    Ok(streams::response(|answers| renew_all(core, caller, requests, answers)))
+    Ok(streams::response(|answers| {
+        renew_all(core, caller, requests, answers)
+    }))
 }
 
 async fn renew_all<B: RequestBody>(
@@ -123,7 +153,11 @@ async fn renew_all<B: RequestBody>(
         };
         let answer = match next {
             Ok(Some(LeaseKeepAliveRequest { id })) => match renew(&core, &caller, id).await {
-                Ok(ttl) => Ok(unary::framed(&LeaseKeepAliveResponse { header: core.header(), id, ttl })),
+                Ok(ttl) => Ok(unary::framed(&LeaseKeepAliveResponse {
+                    header: core.header(),
+                    id,
+                    ttl,
+                })),
                 Err(refusal) => Err(status(refusal)),
             },
             Ok(None) => return,
@@ -139,7 +173,8 @@ async fn renew_all<B: RequestBody>(
 
 /// Renews a lease. The caller needs write permission for the lease's keys at each renewal.
 async fn renew(core: &Arc<Core>, caller: &StreamCaller, id: i64) -> Result<i64, Refusal> {
-    core.machine.check_lease(&caller.current(core)?, id, Access::Write)?;
+    core.machine
+        .check_lease(&caller.current(core)?, id, Access::Write)?;
     questions::renew(core, id).await
 }
 

@@ -17,14 +17,23 @@ impl lock_server::Lock for Lock {
         let caller = self.0.caller(&request)?;
         let request = request.into_inner();
         let lease = session::lease(&self.0, &caller, request.lease).await?;
-        let (key, created) = session::enqueue(&self.0, &caller, &request.name, lease, Bytes::new()).await?;
+        let (key, created) =
+            session::enqueue(&self.0, &caller, &request.name, lease, Bytes::new()).await?;
         session::turn(&self.0, &caller, &request.name, &key, created).await?;
-        Ok(Response::new(LockResponse { header: self.0.header(), key }))
+        Ok(Response::new(LockResponse {
+            header: self.0.header(),
+            key,
+        }))
     }
 
-    async fn unlock(&self, request: Request<UnlockRequest>) -> Result<Response<UnlockResponse>, Status> {
+    async fn unlock(
+        &self,
+        request: Request<UnlockRequest>,
+    ) -> Result<Response<UnlockResponse>, Status> {
         let caller = self.0.caller(&request)?;
         session::leave(&self.0, &caller, request.into_inner().key).await?;
-        Ok(Response::new(UnlockResponse { header: self.0.header() }))
+        Ok(Response::new(UnlockResponse {
+            header: self.0.header(),
+        }))
     }
 }

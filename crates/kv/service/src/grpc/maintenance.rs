@@ -29,8 +29,14 @@ impl Maintenance {
 impl maintenance_server::Maintenance for Maintenance {
     async fn alarm(&self, request: Request<AlarmRequest>) -> Answer<AlarmResponse> {
         let caller = self.0.caller(&request)?;
-        match self.0.submit(&caller, Command::Alarm(*request.get_ref())).await? {
-            (Outcome::Alarms(alarms), header) => Ok(Response::new(AlarmResponse { header, alarms })),
+        match self
+            .0
+            .submit(&caller, Command::Alarm(*request.get_ref()))
+            .await?
+        {
+            (Outcome::Alarms(alarms), header) => {
+                Ok(Response::new(AlarmResponse { header, alarms }))
+            }
             _ => Err(Status::internal("the answer does not fit the request")),
         }
     }
@@ -45,7 +51,13 @@ impl maintenance_server::Maintenance for Maintenance {
             .machine
             .alarms()
             .iter()
-            .map(|alarm| format!("memberID:{} alarm:{} ", alarm.member_id, alarm.alarm().as_str_name()))
+            .map(|alarm| {
+                format!(
+                    "memberID:{} alarm:{} ",
+                    alarm.member_id,
+                    alarm.alarm().as_str_name()
+                )
+            })
             .collect();
         if node.leader.is_none() {
             errors.push(Refusal::NoLeader.to_string());
@@ -70,22 +82,44 @@ impl maintenance_server::Maintenance for Maintenance {
     /// Defragments without interrupting the service.
     async fn defragment(&self, request: Request<DefragmentRequest>) -> Answer<DefragmentResponse> {
         self.admin(&request)?;
-        self.0.machine.give_back().await.map_err(|e| Status::internal(e.to_string()))?;
-        Ok(Response::new(DefragmentResponse { header: self.0.header() }))
+        self.0
+            .machine
+            .give_back()
+            .await
+            .map_err(|e| Status::internal(e.to_string()))?;
+        Ok(Response::new(DefragmentResponse {
+            header: self.0.header(),
+        }))
     }
 
     async fn hash(&self, request: Request<HashRequest>) -> Answer<HashResponse> {
         self.admin(&request)?;
         let hash = corruption::hash(&self.0, 0).await.map_err(status)?.hash;
-        Ok(Response::new(HashResponse { header: self.0.header(), hash }))
+        Ok(Response::new(HashResponse {
+            header: self.0.header(),
+            hash,
+        }))
     }
 
     async fn hash_kv(&self, request: Request<HashKvRequest>) -> Answer<HashKvResponse> {
         self.admin(&request)?;
-        let hashed = corruption::hash(&self.0, request.get_ref().revision).await.map_err(status)?;
-        let Hashed { hash, revision: hash_revision, compacted: compact_revision } = hashed;
-        let header = self.0.header_at(hash_revision.max(self.0.store().revision()));
-        Ok(Response::new(HashKvResponse { header, hash, compact_revision, hash_revision }))
+        let hashed = corruption::hash(&self.0, request.get_ref().revision)
+            .await
+            .map_err(status)?;
+        let Hashed {
+            hash,
+            revision: hash_revision,
+            compacted: compact_revision,
+        } = hashed;
+        let header = self
+            .0
+            .header_at(hash_revision.max(self.0.store().revision()));
+        Ok(Response::new(HashKvResponse {
+            header,
+            hash,
+            compact_revision,
+            hash_revision,
+        }))
     }
 
     type SnapshotStream = ReceiverStream<Result<SnapshotResponse, Status>>;
@@ -102,7 +136,10 @@ impl maintenance_server::Maintenance for Maintenance {
         if !node.leading {
             return Err(status(Refusal::NotLeader));
         }
-        let voter = self.0.machine.members(|members| members.get(target).is_some_and(|member| !member.is_learner));
+        let voter = self
+            .0
+            .machine
+            .members(|members| members.get(target).is_some_and(|member| !member.is_learner));
         if !voter || !node.voters.contains(&target) {
             return Err(status(Refusal::BadTransferee));
         }
@@ -110,12 +147,17 @@ impl maintenance_server::Maintenance for Maintenance {
             let moved = self.0.node.transfer(target, Duration::from_secs(6)).await;
             moved.map_err(|_| status(Refusal::TimedOutLostLeader))?;
         }
-        Ok(Response::new(MoveLeaderResponse { header: self.0.header() }))
+        Ok(Response::new(MoveLeaderResponse {
+            header: self.0.header(),
+        }))
     }
 
     async fn downgrade(&self, request: Request<DowngradeRequest>) -> Answer<DowngradeResponse> {
         self.admin(&request)?;
-        let (action, target) = (request.get_ref().action(), target(&request.get_ref().version));
+        let (action, target) = (
+            request.get_ref().action(),
+            target(&request.get_ref().version),
+        );
         // etcd checks the version before it asks the other members.
         let target = match action {
             DowngradeAction::Cancel => None,
@@ -126,13 +168,20 @@ impl maintenance_server::Maintenance for Maintenance {
         if !allowed {
             return Err(status(Refusal::InvalidDowngrade));
         }
-        Ok(Response::new(DowngradeResponse { header: self.0.header(), version: CLUSTER_VERSION.to_owned() }))
+        Ok(Response::new(DowngradeResponse {
+            header: self.0.header(),
+            version: CLUSTER_VERSION.to_owned(),
+        }))
     }
 }
 
 /// Parses major and minor number of a version. A patch number and suffixes are ignored.
 fn target(version: &str) -> Option<(u64, u64)> {
-    let mut numbers = version.split(['-', '+']).next()?.split('.').map(|number| number.parse::<u64>().ok());
+    let mut numbers = version
+        .split(['-', '+'])
+        .next()?
+        .split('.')
+        .map(|number| number.parse::<u64>().ok());
     let (major, minor, patch) = (numbers.next()??, numbers.next()??, numbers.next());
     (patch != Some(None) && numbers.next().is_none()).then_some((major, minor))
 }
@@ -141,7 +190,9 @@ fn target(version: &str) -> Option<(u64, u64)> {
 /// version can read these data directories, so a downgrade can be validated but not enabled.
 fn may_downgrade(action: DowngradeAction, target: (u64, u64)) -> bool {
     let (major, minor) = self::target(API_VERSION).unwrap_or_default();
-    action == DowngradeAction::Validate && Some(target.1) == minor.checked_sub(1) && target.0 == major
+    action == DowngradeAction::Validate
+        && Some(target.1) == minor.checked_sub(1)
+        && target.0 == major
 }
 
 #[cfg(test)]

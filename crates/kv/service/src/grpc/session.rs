@@ -32,7 +32,13 @@ pub(crate) async fn lease(core: &Core, caller: &Caller, lease: i64) -> Result<i6
     if lease != 0 {
         return Ok(lease);
     }
-    let request = with_identifier(core, LeaseGrantRequest { ttl: SESSION_TTL, id: 0 });
+    let request = with_identifier(
+        core,
+        LeaseGrantRequest {
+            ttl: SESSION_TTL,
+            id: 0,
+        },
+    );
     match core.submit(caller, Command::LeaseGrant(request)).await? {
         (Outcome::LeaseGrant { id, .. }, _) => Ok(id),
         _ => Err(Status::internal("the answer does not fit the request")),
@@ -40,7 +46,9 @@ pub(crate) async fn lease(core: &Core, caller: &Caller, lease: i64) -> Result<i6
 }
 
 fn op(request: Op) -> RequestOp {
-    RequestOp { request: Some(request) }
+    RequestOp {
+        request: Some(request),
+    }
 }
 
 /// Returns the key of a lease in a queue.
@@ -81,8 +89,16 @@ pub(crate) async fn enqueue(
         range_end: Bytes::new(),
         target_union: Some(TargetUnion::CreateRevision(0)),
     };
-    let put = PutRequest { key: key.clone(), value, lease, ..PutRequest::default() };
-    let get = RangeRequest { key: key.clone(), ..RangeRequest::default() };
+    let put = PutRequest {
+        key: key.clone(),
+        value,
+        lease,
+        ..PutRequest::default()
+    };
+    let get = RangeRequest {
+        key: key.clone(),
+        ..RangeRequest::default()
+    };
     let request = TxnRequest {
         compare: vec![absent],
         success: vec![op(Op::RequestPut(put))],
@@ -93,7 +109,12 @@ pub(crate) async fn enqueue(
     if answer.succeeded {
         return Ok((key, revision));
     }
-    match answer.responses.into_iter().next().and_then(|op| op.response) {
+    match answer
+        .responses
+        .into_iter()
+        .next()
+        .and_then(|op| op.response)
+    {
         Some(Answer::ResponseRange(range)) => {
             let created = range.kvs.first().map_or(0, |kv| kv.create_revision);
             Ok((key, created))
@@ -104,13 +125,24 @@ pub(crate) async fn enqueue(
 
 /// Deletes a key from the queue.
 pub(crate) async fn leave(core: &Core, caller: &Caller, key: Bytes) -> Result<(), Status> {
-    let request = DeleteRangeRequest { key, ..DeleteRangeRequest::default() };
-    core.submit(caller, Command::DeleteRange(request)).await.map(drop)
+    let request = DeleteRangeRequest {
+        key,
+        ..DeleteRangeRequest::default()
+    };
+    core.submit(caller, Command::DeleteRange(request))
+        .await
+        .map(drop)
 }
 
 /// Waits until no key in the queue is older than `created`. Returns an error if the caller's own
 /// key was deleted.
-pub(crate) async fn turn(core: &Core, caller: &Caller, name: &[u8], key: &Bytes, created: i64) -> Result<(), Status> {
+pub(crate) async fn turn(
+    core: &Core,
+    caller: &Caller,
+    name: &[u8],
+    key: &Bytes,
+    created: i64,
+) -> Result<(), Status> {
     let prefix = queue(name);
     let mut revisions = core.store().revisions();
     loop {
@@ -124,7 +156,11 @@ pub(crate) async fn turn(core: &Core, caller: &Caller, name: &[u8], key: &Bytes,
             ..RangeRequest::default()
         };
         let earlier = kv::range(core, caller, &before).await?.kvs;
-        let own = RangeRequest { key: key.clone(), serializable: true, ..RangeRequest::default() };
+        let own = RangeRequest {
+            key: key.clone(),
+            serializable: true,
+            ..RangeRequest::default()
+        };
         let mine = kv::range(core, caller, &own).await?.kvs;
         if mine.first().is_none_or(|kv| kv.create_revision != created) {
             // The lease expired during the wait.
@@ -142,7 +178,11 @@ pub(crate) async fn turn(core: &Core, caller: &Caller, name: &[u8], key: &Bytes,
 }
 
 /// Returns the oldest key in the queue.
-pub(crate) async fn first(core: &Core, caller: &Caller, name: &[u8]) -> Result<Option<KeyValue>, Status> {
+pub(crate) async fn first(
+    core: &Core,
+    caller: &Caller,
+    name: &[u8],
+) -> Result<Option<KeyValue>, Status> {
     let prefix = queue(name);
     let request = RangeRequest {
         key: prefix.clone(),
@@ -152,5 +192,9 @@ pub(crate) async fn first(core: &Core, caller: &Caller, name: &[u8]) -> Result<O
         limit: 1,
         ..RangeRequest::default()
     };
-    Ok(kv::range(core, caller, &request).await?.kvs.into_iter().next())
+    Ok(kv::range(core, caller, &request)
+        .await?
+        .kvs
+        .into_iter()
+        .next())
 }

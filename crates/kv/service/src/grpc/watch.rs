@@ -16,14 +16,19 @@ use tonic::{Status, Streaming};
 pub(crate) const PATH: &str = "/etcdserverpb.Watch/Watch";
 
 /// Handles a watch stream.
-pub(crate) fn watch<B: RequestBody>(core: &Arc<Core>, request: Request<B>) -> Result<Response<Body>, Status> {
+pub(crate) fn watch<B: RequestBody>(
+    core: &Arc<Core>,
+    request: Request<B>,
+) -> Result<Response<Body>, Status> {
     core.not_for_learners()?;
     let (parts, body) = request.into_parts();
     let held = Held::of(core, &parts.extensions);
     let caller = StreamCaller::new(core, parts)?;
     let requests = Requests::new(core.clone(), held, body);
     let core = core.clone();
-    Ok(streams::response(|answers| WatchStream::new(core, caller, answers).run(requests)))
+    Ok(streams::response(|answers| {
+        WatchStream::new(core, caller, answers).run(requests)
+    }))
 }
 
 /// tonic's Watch service. It only rejects compressed streams.

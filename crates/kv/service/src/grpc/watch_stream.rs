@@ -152,7 +152,9 @@ impl WatchStream {
     async fn inbound_and_more(&mut self, first: Inbound) {
         self.inbound(first).await;
         for _ in 1..TOGETHER {
-            let Some(next) = self.hub.try_next() else { break };
+            let Some(next) = self.hub.try_next() else {
+                break;
+            };
             self.inbound(next).await;
         }
     }
@@ -173,22 +175,41 @@ impl WatchStream {
     }
 
     async fn create(&mut self, create: WatchCreateRequest) -> Step {
-        let key = if create.key.is_empty() { Bytes::from_static(&[0]) } else { create.key };
-        let may = self.caller.current(&self.core).and_then(|caller| self.may_watch(&caller, &key, &create.range_end));
+        let key = if create.key.is_empty() {
+            Bytes::from_static(&[0])
+        } else {
+            create.key
+        };
+        let may = self
+            .caller
+            .current(&self.core)
+            .and_then(|caller| self.may_watch(&caller, &key, &create.range_end));
         if let Err(refusal) = may {
             self.refuse(reason(refusal)).await;
             return Ok(());
         }
         let Some(id) = self.identifier(create.watch_id) else {
-            self.refuse("mvcc: duplicate watch ID provided on the WatchStream".to_owned()).await;
+            self.refuse("mvcc: duplicate watch ID provided on the WatchStream".to_owned())
+                .await;
             return Ok(());
         };
         let has = |kind: FilterType| create.filters.contains(&kind.into());
-        let filter = WatchFilter { no_put: has(FilterType::Noput), no_delete: has(FilterType::Nodelete) };
+        let filter = WatchFilter {
+            no_put: has(FilterType::Noput),
+            no_delete: has(FilterType::Nodelete),
+        };
         let present = self.core.store().revision();
-        let next = if create.start_revision > 0 { create.start_revision } else { present + 1 };
+        let next = if create.start_revision > 0 {
+            create.start_revision
+        } else {
+            present + 1
+        };
         let watching = Watching {
-            watcher: Watcher { key, end: create.range_end, filter },
+            watcher: Watcher {
+                key,
+                end: create.range_end,
+                filter,
+            },
             next,
             prev_kv: create.prev_kv,
             fragment: create.fragment,
@@ -199,12 +220,22 @@ impl WatchStream {
             self.wants_progress.insert(id);
         }
         let header = self.core.header_at(present);
-        self.send(WatchResponse { header, watch_id: id, created: true, ..WatchResponse::default() }).await;
+        self.send(WatchResponse {
+            header,
+            watch_id: id,
+            created: true,
+            ..WatchResponse::default()
+        })
+        .await;
         self.advance(id).await
     }
 
     fn may_watch(&self, caller: &Caller, key: &Bytes, end: &Bytes) -> Result<(), Refusal> {
-        let range = RangeRequest { key: key.clone(), range_end: end.clone(), ..RangeRequest::default() };
+        let range = RangeRequest {
+            key: key.clone(),
+            range_end: end.clone(),
+            ..RangeRequest::default()
+        };
         self.core.machine.check_range(caller, &range)
     }
 
@@ -216,13 +247,20 @@ impl WatchStream {
             let watcher = &watching.watcher;
             (*id, self.may_watch(&user, &watcher.key, &watcher.end))
         });
-        let ended: Vec<(i64, Refusal)> = judged.filter_map(|(id, may)| Some((id, may.err()?))).collect();
+        let ended: Vec<(i64, Refusal)> = judged
+            .filter_map(|(id, may)| Some((id, may.err()?)))
+            .collect();
         for (id, refusal) in ended {
             self.forget(id);
             self.hub.leave(id);
             let (header, cancel_reason) = (self.core.header(), reason(refusal));
-            let response =
-                WatchResponse { header, watch_id: id, canceled: true, cancel_reason, ..WatchResponse::default() };
+            let response = WatchResponse {
+                header,
+                watch_id: id,
+                canceled: true,
+                cancel_reason,
+                ..WatchResponse::default()
+            };
             self.send(response).await;
         }
     }
@@ -238,8 +276,15 @@ impl WatchStream {
     async fn refuse(&mut self, cancel_reason: String) {
         let header = self.core.header();
         let (watch_id, created, canceled) = (NONE, true, true);
-        self.send(WatchResponse { header, watch_id, created, canceled, cancel_reason, ..WatchResponse::default() })
-            .await;
+        self.send(WatchResponse {
+            header,
+            watch_id,
+            created,
+            canceled,
+            cancel_reason,
+            ..WatchResponse::default()
+        })
+        .await;
     }
 
     fn identifier(&mut self, wanted: i64) -> Option<i64> {
@@ -259,7 +304,13 @@ impl WatchStream {
         }
         self.hub.leave(id);
         let header = self.core.header();
-        self.send(WatchResponse { header, watch_id: id, canceled: true, ..WatchResponse::default() }).await;
+        self.send(WatchResponse {
+            header,
+            watch_id: id,
+            canceled: true,
+            ..WatchResponse::default()
+        })
+        .await;
     }
 
     /// Removes a watcher. Returns whether it existed.
@@ -272,7 +323,11 @@ impl WatchStream {
     async fn inbound(&mut self, inbound: Inbound) {
         self.judge_if_changed().await;
         match inbound {
-            Inbound::Events { watches, revision, events } => self.events(&watches, revision, &events).await,
+            Inbound::Events {
+                watches,
+                revision,
+                events,
+            } => self.events(&watches, revision, &events).await,
             Inbound::SetAside { watch, from } => {
                 if let Some(watching) = self.watchers.get_mut(&watch) {
                     watching.next = watching.next.max(from);
@@ -285,14 +340,25 @@ impl WatchStream {
     /// Sends events to watchers. The part that is equal for all of them is encoded once.
     async fn events(&mut self, watches: &[i64], revision: i64, events: &[Arc<Event>]) {
         let mut head = BytesMut::new();
-        field(&mut head, HEADER, self.core.header_at(revision).unwrap_or_default().encode_to_vec().as_slice());
+        field(
+            &mut head,
+            HEADER,
+            self.core
+                .header_at(revision)
+                .unwrap_or_default()
+                .encode_to_vec()
+                .as_slice(),
+        );
         let mut tail = BytesMut::new();
         for event in events {
             encode_event(&mut tail, event);
         }
-        self.out.reserve((watches.len() * (PREFIX + head.len() + ID + tail.len())).min(CHUNK));
+        self.out
+            .reserve((watches.len() * (PREFIX + head.len() + ID + tail.len())).min(CHUNK));
         for watch in watches {
-            let Some(watching) = self.watchers.get_mut(watch) else { continue };
+            let Some(watching) = self.watchers.get_mut(watch) else {
+                continue;
+            };
             // A watcher that starts at a future revision skips earlier events.
             if revision < watching.next {
                 continue;
@@ -300,7 +366,8 @@ impl WatchStream {
             watching.next = revision + 1;
             let (prev_kv, fragment) = (watching.prev_kv, watching.fragment);
             if prev_kv || fragment {
-                self.deliver(*watch, revision, events, prev_kv, fragment).await;
+                self.deliver(*watch, revision, events, prev_kv, fragment)
+                    .await;
                 continue;
             }
             let mut id = [0; ID];
@@ -325,7 +392,9 @@ impl WatchStream {
 
     /// Marks a watcher as synced and joins it to the hub, or sends it a batch of history.
     async fn advance(&mut self, id: i64) -> Step {
-        let Some(watching) = self.watchers.get_mut(&id) else { return Ok(()) };
+        let Some(watching) = self.watchers.get_mut(&id) else {
+            return Ok(());
+        };
         if watching.next < self.core.store().compacted() {
             self.compacted(id).await;
             return Ok(());
@@ -336,8 +405,10 @@ impl WatchStream {
         }
         match self.core.store().history(watching.next, BATCH) {
             Ok((revisions, next)) => {
-                let wanted: Vec<Arc<Event>> =
-                    revisions.iter().flat_map(|events| watching.watcher.wanted(events)).collect();
+                let wanted: Vec<Arc<Event>> = revisions
+                    .iter()
+                    .flat_map(|events| watching.watcher.wanted(events))
+                    .collect();
                 watching.next = next;
                 let (prev_kv, fragment) = (watching.prev_kv, watching.fragment);
                 if !wanted.is_empty() {
@@ -367,17 +438,48 @@ impl WatchStream {
         .await;
     }
 
-    async fn deliver(&mut self, watch_id: i64, revision: i64, events: &[Arc<Event>], prev_kv: bool, fragment: bool) {
-        let events: Vec<mvccpb::Event> = events.iter().map(|event| self.event(event, prev_kv)).collect();
+    async fn deliver(
+        &mut self,
+        watch_id: i64,
+        revision: i64,
+        events: &[Arc<Event>],
+        prev_kv: bool,
+        fragment: bool,
+    ) {
+        let events: Vec<mvccpb::Event> = events
+            .iter()
+            .map(|event| self.event(event, prev_kv))
+            .collect();
         let header = self.core.header_at(revision);
-        let response = WatchResponse { header, watch_id, events, ..WatchResponse::default() };
-        if fragment { self.fragments(response).await } else { self.send(response).await }
+        let response = WatchResponse {
+            header,
+            watch_id,
+            events,
+            ..WatchResponse::default()
+        };
+        if fragment {
+            self.fragments(response).await
+        } else {
+            self.send(response).await
+        }
     }
 
     fn event(&self, event: &Event, prev_kv: bool) -> mvccpb::Event {
-        let kind = if event.mark.dead() { EventType::Delete } else { EventType::Put };
-        let previous = if prev_kv { self.core.store().previous(event).ok().flatten() } else { None };
-        mvccpb::Event { r#type: kind.into(), kv: Some(event.kv.clone()), prev_kv: previous }
+        let kind = if event.mark.dead() {
+            EventType::Delete
+        } else {
+            EventType::Put
+        };
+        let previous = if prev_kv {
+            self.core.store().previous(event).ok().flatten()
+        } else {
+            None
+        };
+        mvccpb::Event {
+            r#type: kind.into(),
+            kv: Some(event.kv.clone()),
+            prev_kv: previous,
+        }
     }
 
     /// Sends a response in fragments of at most the maximum request size.
@@ -386,25 +488,41 @@ impl WatchStream {
         while events.peek().is_some() {
             let mut part = Vec::new();
             let mut bytes = 0;
-            while let Some(event) =
-                events.next_if(|e| part.is_empty() || bytes + e.encoded_len() < self.core.bounds.max_request)
-            {
+            while let Some(event) = events.next_if(|e| {
+                part.is_empty() || bytes + e.encoded_len() < self.core.bounds.max_request
+            }) {
                 bytes += event.encoded_len();
                 part.push(event);
             }
             let fragment = events.peek().is_some();
             let (header, watch_id) = (response.header, response.watch_id);
-            self.send(WatchResponse { header, watch_id, events: part, fragment, ..WatchResponse::default() }).await;
+            self.send(WatchResponse {
+                header,
+                watch_id,
+                events: part,
+                fragment,
+                ..WatchResponse::default()
+            })
+            .await;
         }
     }
 
     async fn periodic_progress(&mut self) {
         self.next_progress = Instant::now() + self.core.bounds.progress_interval;
         let told = self.drain().await;
-        let quiet: Vec<i64> = self.wants_progress.difference(&self.behind).copied().collect();
+        let quiet: Vec<i64> = self
+            .wants_progress
+            .difference(&self.behind)
+            .copied()
+            .collect();
         for watch_id in quiet {
             let header = self.core.header_at(told);
-            self.send(WatchResponse { header, watch_id, ..WatchResponse::default() }).await;
+            self.send(WatchResponse {
+                header,
+                watch_id,
+                ..WatchResponse::default()
+            })
+            .await;
         }
     }
 
@@ -419,7 +537,12 @@ impl WatchStream {
         }
         self.progress_asked = false;
         let header = self.core.header_at(told);
-        self.send(WatchResponse { header, watch_id: NONE, ..WatchResponse::default() }).await;
+        self.send(WatchResponse {
+            header,
+            watch_id: NONE,
+            ..WatchResponse::default()
+        })
+        .await;
     }
 
     /// Handles queued messages. Returns the revision up to which synced watchers have received all
@@ -464,7 +587,11 @@ fn encoded_id(room: &mut [u8; ID], id: i64) -> &[u8] {
 /// Formats the error of a cancelled watcher like etcd.
 fn reason(refusal: Refusal) -> String {
     let status = status(refusal);
-    format!("rpc error: code = {} desc = {}", go_code(status.code()), status.message())
+    format!(
+        "rpc error: code = {} desc = {}",
+        go_code(status.code()),
+        status.message()
+    )
 }
 
 /// Returns the name of a code in Go.

@@ -85,7 +85,9 @@ const CODES: [&str; 17] = [
 ];
 
 /// Upper bounds of a call's duration, in seconds.
-const TIMES: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const TIMES: [f64; 11] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
 
 /// Counters of one method.
 struct Calls {
@@ -111,7 +113,12 @@ impl Default for AllCalls {
 impl Call {
     /// Returns the method with this path.
     pub fn of(path: &str) -> Call {
-        Call(METHODS.iter().position(|method| *method == path).unwrap_or(METHODS.len() - 1))
+        Call(
+            METHODS
+                .iter()
+                .position(|method| *method == path)
+                .unwrap_or(METHODS.len() - 1),
+        )
     }
 
     /// Returns the path of the method.
@@ -123,20 +130,32 @@ impl Call {
     pub fn kind(self) -> &'static str {
         match self.path() {
             "/etcdserverpb.Watch/Watch" | "/etcdserverpb.Lease/LeaseKeepAlive" => "bidi_stream",
-            "/etcdserverpb.Maintenance/Snapshot" | "/v3electionpb.Election/Observe" => "server_stream",
+            "/etcdserverpb.Maintenance/Snapshot" | "/v3electionpb.Election/Observe" => {
+                "server_stream"
+            }
             _ => "unary",
         }
     }
 
     /// Returns whether the method responds as soon as possible, without waiting for an event.
     pub fn is_prompt(self) -> bool {
-        let waits = matches!(self.path(), "/v3lockpb.Lock/Lock" | "/v3electionpb.Election/Campaign");
+        let waits = matches!(
+            self.path(),
+            "/v3lockpb.Lock/Lock" | "/v3electionpb.Election/Campaign"
+        );
         self.kind() == "unary" && !waits
     }
 
     fn labels(self) -> String {
-        let (service, method) = self.path().trim_start_matches('/').split_once('/').unwrap_or_default();
-        format!("grpc_method=\"{method}\",grpc_service=\"{service}\",grpc_type=\"{}\"", self.kind())
+        let (service, method) = self
+            .path()
+            .trim_start_matches('/')
+            .split_once('/')
+            .unwrap_or_default();
+        format!(
+            "grpc_method=\"{method}\",grpc_service=\"{service}\",grpc_type=\"{}\"",
+            self.kind()
+        )
     }
 }
 
@@ -148,7 +167,9 @@ impl AllCalls {
     }
 
     pub fn handled(&self, call: Call, code: tonic::Code, took: Duration) {
-        let Some(calls) = self.0.get(call.0) else { return };
+        let Some(calls) = self.0.get(call.0) else {
+            return;
+        };
         if let Some(count) = calls.handled.get(code as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -158,14 +179,30 @@ impl AllCalls {
     /// Writes the metrics. `detailed` includes durations.
     pub fn write(&self, page: &mut Page, detailed: bool) {
         let used = || {
-            let all = self.0.iter().enumerate().map(|(at, calls)| (Call(at).labels(), calls));
+            let all = self
+                .0
+                .iter()
+                .enumerate()
+                .map(|(at, calls)| (Call(at).labels(), calls));
             all.filter(|(_, calls)| calls.started.load(Ordering::Relaxed) > 0)
         };
-        page.head("grpc_server_started_total", "Calls that have begun.", "counter");
+        page.head(
+            "grpc_server_started_total",
+            "Calls that have begun.",
+            "counter",
+        );
         for (labels, calls) in used() {
-            page.labelled("grpc_server_started_total", &labels, calls.started.load(Ordering::Relaxed) as f64);
+            page.labelled(
+                "grpc_server_started_total",
+                &labels,
+                calls.started.load(Ordering::Relaxed) as f64,
+            );
         }
-        page.head("grpc_server_handled_total", "Calls that have ended.", "counter");
+        page.head(
+            "grpc_server_handled_total",
+            "Calls that have ended.",
+            "counter",
+        );
         for (labels, calls) in used() {
             for (code, count) in CODES.iter().zip(&calls.handled) {
                 let count = count.load(Ordering::Relaxed);
@@ -178,7 +215,11 @@ impl AllCalls {
         if !detailed {
             return;
         }
-        page.head("grpc_server_handling_seconds", "Time until calls ended.", "histogram");
+        page.head(
+            "grpc_server_handling_seconds",
+            "Time until calls ended.",
+            "histogram",
+        );
         for (labels, calls) in used() {
             page.buckets("grpc_server_handling_seconds", &labels, &calls.took);
         }

@@ -46,9 +46,17 @@ impl Page {
         let comma = if labels.is_empty() { "" } else { "," };
         let bucket = format!("{name}_bucket");
         for (bound, count) in histogram.within() {
-            self.labelled(&bucket, &format!("{labels}{comma}le=\"{bound}\""), count as f64);
+            self.labelled(
+                &bucket,
+                &format!("{labels}{comma}le=\"{bound}\""),
+                count as f64,
+            );
         }
-        self.labelled(&bucket, &format!("{labels}{comma}le=\"+Inf\""), histogram.count() as f64);
+        self.labelled(
+            &bucket,
+            &format!("{labels}{comma}le=\"+Inf\""),
+            histogram.count() as f64,
+        );
         self.labelled(&format!("{name}_sum"), labels, histogram.sum());
         self.labelled(&format!("{name}_count"), labels, histogram.count() as f64);
     }

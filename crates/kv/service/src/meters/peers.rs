@@ -5,8 +5,18 @@ use kv_raft::{Directory, Histogram, Traffic};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-type Counter = (&'static str, &'static str, &'static str, fn(&Traffic) -> u64);
-type Times = (&'static str, &'static str, &'static str, fn(&Traffic) -> &Histogram);
+type Counter = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&Traffic) -> u64,
+);
+type Times = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&Traffic) -> &Histogram,
+);
 
 fn load(value: &AtomicU64) -> u64 {
     value.load(Ordering::Relaxed)
@@ -14,19 +24,69 @@ fn load(value: &AtomicU64) -> u64 {
 
 /// Name, help text, label and accessor.
 const COUNTERS: [Counter; 7] = [
-    ("etcd_network_peer_sent_bytes_total", "Bytes sent to members.", "To", |t| load(&t.sent)),
-    ("etcd_network_peer_received_bytes_total", "Bytes received from members.", "From", |t| load(&t.received)),
-    ("etcd_network_peer_sent_failures_total", "Calls to members that failed.", "To", |t| load(&t.failures)),
-    ("etcd_network_snapshot_send_success", "States sent.", "To", |t| t.snapshots_sent.count()),
-    ("etcd_network_snapshot_send_failures", "States not sent.", "To", |t| load(&t.snapshots_not_sent)),
-    ("etcd_network_snapshot_receive_success", "States received.", "From", |t| t.snapshots_received.count()),
-    ("etcd_network_snapshot_receive_failures", "States not received.", "From", |t| load(&t.snapshots_not_received)),
+    (
+        "etcd_network_peer_sent_bytes_total",
+        "Bytes sent to members.",
+        "To",
+        |t| load(&t.sent),
+    ),
+    (
+        "etcd_network_peer_received_bytes_total",
+        "Bytes received from members.",
+        "From",
+        |t| load(&t.received),
+    ),
+    (
+        "etcd_network_peer_sent_failures_total",
+        "Calls to members that failed.",
+        "To",
+        |t| load(&t.failures),
+    ),
+    (
+        "etcd_network_snapshot_send_success",
+        "States sent.",
+        "To",
+        |t| t.snapshots_sent.count(),
+    ),
+    (
+        "etcd_network_snapshot_send_failures",
+        "States not sent.",
+        "To",
+        |t| load(&t.snapshots_not_sent),
+    ),
+    (
+        "etcd_network_snapshot_receive_success",
+        "States received.",
+        "From",
+        |t| t.snapshots_received.count(),
+    ),
+    (
+        "etcd_network_snapshot_receive_failures",
+        "States not received.",
+        "From",
+        |t| load(&t.snapshots_not_received),
+    ),
 ];
 
 const TIMES: [Times; 3] = [
-    ("etcd_network_peer_round_trip_time_seconds", "Time of calls to members.", "To", |t| &t.round_trips),
-    ("etcd_network_snapshot_send_total_duration_seconds", "Time to send states.", "To", |t| &t.snapshots_sent),
-    ("etcd_network_snapshot_receive_total_duration_seconds", "Time to receive.", "From", |t| &t.snapshots_received),
+    (
+        "etcd_network_peer_round_trip_time_seconds",
+        "Time of calls to members.",
+        "To",
+        |t| &t.round_trips,
+    ),
+    (
+        "etcd_network_snapshot_send_total_duration_seconds",
+        "Time to send states.",
+        "To",
+        |t| &t.snapshots_sent,
+    ),
+    (
+        "etcd_network_snapshot_receive_total_duration_seconds",
+        "Time to receive.",
+        "From",
+        |t| &t.snapshots_received,
+    ),
 ];
 
 pub(super) fn write(page: &mut Page, member: u64, directory: &Directory) {
@@ -47,7 +107,13 @@ pub(super) fn write(page: &mut Page, member: u64, directory: &Directory) {
     let labels = |id: u64| format!("Local=\"{member:x}\",Remote=\"{id:x}\"");
     page.head("etcd_network_active_peers", "Members that answer.", "gauge");
     for (id, _) in &others {
-        let active = directory.health(**id).is_some_and(|health| health.active_since.is_some());
-        page.labelled("etcd_network_active_peers", &labels(**id), f64::from(u8::from(active)));
+        let active = directory
+            .health(**id)
+            .is_some_and(|health| health.active_since.is_some());
+        page.labelled(
+            "etcd_network_active_peers",
+            &labels(**id),
+            f64::from(u8::from(active)),
+        );
     }
 }

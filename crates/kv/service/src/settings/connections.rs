@@ -42,7 +42,10 @@ pub(crate) struct Connected {
 
 impl Default for Connected {
     fn default() -> Self {
-        Connected { streams: 20_000, pings: Some((Duration::from_secs(30), Duration::from_secs(20))) }
+        Connected {
+            streams: 20_000,
+            pings: Some((Duration::from_secs(30), Duration::from_secs(20))),
+        }
     }
 }
 
@@ -50,10 +53,21 @@ impl Connections {
     /// Parses the flags.
     pub fn connected(&self) -> Result<Connected> {
         let second = Duration::from_secs(1);
-        let interval = duration("grpc-keepalive-interval", &self.grpc_keepalive_interval, second)?;
-        let timeout = duration("grpc-keepalive-timeout", &self.grpc_keepalive_timeout, second)?;
+        let interval = duration(
+            "grpc-keepalive-interval",
+            &self.grpc_keepalive_interval,
+            second,
+        )?;
+        let timeout = duration(
+            "grpc-keepalive-timeout",
+            &self.grpc_keepalive_timeout,
+            second,
+        )?;
         let pings = (!interval.is_zero() && !timeout.is_zero()).then_some((interval, timeout));
-        Ok(Connected { streams: self.max_concurrent_streams, pings })
+        Ok(Connected {
+            streams: self.max_concurrent_streams,
+            pings,
+        })
     }
 }
 
@@ -66,7 +80,12 @@ mod tests {
 
     fn connected(words: &[&str]) -> Connected {
         let words = std::iter::once("kvstore").chain(words.iter().copied());
-        Flags::try_parse_from(words).unwrap().serve.connections.connected().unwrap()
+        Flags::try_parse_from(words)
+            .unwrap()
+            .serve
+            .connections
+            .connected()
+            .unwrap()
     }
 
     #[test]
@@ -75,6 +94,9 @@ mod tests {
         assert_eq!(connected(&["--grpc-keepalive-interval=0"]).pings, None);
         assert_eq!(connected(&["--grpc-keepalive-timeout=0s"]).pings, None);
         let some = connected(&["--grpc-keepalive-interval=2h", "--max-concurrent-streams=7"]);
-        assert_eq!((some.streams, some.pings.unwrap().0), (7, Duration::from_secs(7_200)));
+        assert_eq!(
+            (some.streams, some.pings.unwrap().0),
+            (7, Duration::from_secs(7_200))
+        );
     }
 }

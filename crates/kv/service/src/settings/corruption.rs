@@ -11,7 +11,8 @@ const GATES: &[&str] = &[
     "AllAlpha",
     "AllBeta",
     "CompactHashCheck",
-    // Leases are renewed by the leader without waiting for the log, whether this gate of etcd 3.7 is open or not.
+    // Leases are renewed by the leader without waiting for the log, whether this gate of etcd 3.7
+    // is open or not.
     "FastLeaseKeepAlive",
     "InitialCorruptCheck",
     "LeaseCheckpoint",
@@ -25,7 +26,12 @@ const GATES: &[&str] = &[
 pub(crate) struct Corruption {
     /// Interval at which the leader compares the members' data and raises the alarm CORRUPT for a
     /// member that differs; 0: never
-    #[arg(long, alias = "experimental-corrupt-check-time", env = "ETCD_CORRUPT_CHECK_TIME", default_value = "0s")]
+    #[arg(
+        long,
+        alias = "experimental-corrupt-check-time",
+        env = "ETCD_CORRUPT_CHECK_TIME",
+        default_value = "0s"
+    )]
     corrupt_check_time: String,
     /// Interval of the same check after compactions, with the feature gate CompactHashCheck
     #[arg(
@@ -52,7 +58,11 @@ impl Corruption {
     pub fn checks(&self) -> Result<Checks> {
         let second = Duration::from_secs(1);
         let every = duration("corrupt-check-time", &self.corrupt_check_time, second)?;
-        let compacted = duration("compact-hash-check-time", &self.compact_hash_check_time, second)?;
+        let compacted = duration(
+            "compact-hash-check-time",
+            &self.compact_hash_check_time,
+            second,
+        )?;
         if compacted.is_zero() {
             bail!(
                 "--compact-hash-check-time must be >0 (set to {}): give a time like 1m",
@@ -60,9 +70,15 @@ impl Corruption {
             );
         }
         let on = |gate: &str, flag: bool| Ok::<_, anyhow::Error>(flag || self.gate(gate)?);
-        let compare_compacted = on("CompactHashCheck", self.experimental_compact_hash_check_enabled)?;
+        let compare_compacted = on(
+            "CompactHashCheck",
+            self.experimental_compact_hash_check_enabled,
+        )?;
         Ok(Checks {
-            initial: on("InitialCorruptCheck", self.experimental_initial_corrupt_check)?,
+            initial: on(
+                "InitialCorruptCheck",
+                self.experimental_initial_corrupt_check,
+            )?,
             every: (!every.is_zero()).then_some(every),
             compacted_every: compare_compacted.then_some(compacted),
         })
@@ -72,9 +88,16 @@ impl Corruption {
     /// features.
     fn gate(&self, wanted: &str) -> Result<bool> {
         let (mut all, mut this) = (false, None);
-        for given in self.feature_gates.split(',').map(str::trim).filter(|given| !given.is_empty()) {
+        for given in self
+            .feature_gates
+            .split(',')
+            .map(str::trim)
+            .filter(|given| !given.is_empty())
+        {
             let Some((name, value)) = given.split_once('=') else {
-                bail!("--feature-gates: missing bool value for {given}: give {given}=true or {given}=false");
+                bail!(
+                    "--feature-gates: missing bool value for {given}: give {given}=true or {given}=false"
+                );
             };
             let (name, value) = (name.trim(), value.trim());
             let Ok(on) = value.parse::<bool>() else {
@@ -82,7 +105,10 @@ impl Corruption {
             };
             match name {
                 _ if !GATES.contains(&name) => {
-                    bail!("--feature-gates: unrecognized feature gate: {name}: there are {}", GATES.join(", "))
+                    bail!(
+                        "--feature-gates: unrecognized feature gate: {name}: there are {}",
+                        GATES.join(", ")
+                    )
                 }
                 "AllAlpha" => all = on,
                 _ if name == wanted => this = Some(on),
@@ -110,18 +136,60 @@ mod tests {
         let none = Checks::default();
         assert_eq!(checks(&[]).unwrap(), none);
         let minute = Some(Duration::from_secs(60));
-        assert_eq!(checks(&["--experimental-corrupt-check-time=1m"]).unwrap(), Checks { every: minute, ..none });
-        assert_eq!(checks(&["--corrupt-check-time=60s"]).unwrap(), Checks { every: minute, ..none });
-        let initial = Checks { initial: true, ..none };
-        assert_eq!(checks(&["--experimental-initial-corrupt-check"]).unwrap(), initial);
-        assert_eq!(checks(&["--feature-gates=LeaseCheckpoint=true,InitialCorruptCheck=true"]).unwrap(), initial);
-        assert_eq!(checks(&["--feature-gates=InitialCorruptCheck=true,AllAlpha=false"]).unwrap(), initial);
-        assert_eq!(checks(&["--feature-gates=AllAlpha=true,CompactHashCheck=false"]).unwrap(), initial);
-        assert_eq!(checks(&["--feature-gates=FastLeaseKeepAlive=true"]).unwrap(), none);
-        assert_eq!(checks(&["--feature-gates=FastLeaseKeepAlive=false"]).unwrap(), none);
-        let compacted = Checks { compacted_every: minute, ..none };
-        assert_eq!(checks(&["--experimental-compact-hash-check-enabled"]).unwrap(), compacted);
-        assert_eq!(checks(&["--feature-gates=CompactHashCheck=true"]).unwrap(), compacted);
+        assert_eq!(
+            checks(&["--experimental-corrupt-check-time=1m"]).unwrap(),
+            Checks {
+                every: minute,
+                ..none
+            }
+        );
+        assert_eq!(
+            checks(&["--corrupt-check-time=60s"]).unwrap(),
+            Checks {
+                every: minute,
+                ..none
+            }
+        );
+        let initial = Checks {
+            initial: true,
+            ..none
+        };
+        assert_eq!(
+            checks(&["--experimental-initial-corrupt-check"]).unwrap(),
+            initial
+        );
+        assert_eq!(
+            checks(&["--feature-gates=LeaseCheckpoint=true,InitialCorruptCheck=true"]).unwrap(),
+            initial
+        );
+        assert_eq!(
+            checks(&["--feature-gates=InitialCorruptCheck=true,AllAlpha=false"]).unwrap(),
+            initial
+        );
+        assert_eq!(
+            checks(&["--feature-gates=AllAlpha=true,CompactHashCheck=false"]).unwrap(),
+            initial
+        );
+        assert_eq!(
+            checks(&["--feature-gates=FastLeaseKeepAlive=true"]).unwrap(),
+            none
+        );
+        assert_eq!(
+            checks(&["--feature-gates=FastLeaseKeepAlive=false"]).unwrap(),
+            none
+        );
+        let compacted = Checks {
+            compacted_every: minute,
+            ..none
+        };
+        assert_eq!(
+            checks(&["--experimental-compact-hash-check-enabled"]).unwrap(),
+            compacted
+        );
+        assert_eq!(
+            checks(&["--feature-gates=CompactHashCheck=true"]).unwrap(),
+            compacted
+        );
         for (wrong, told) in [
             ("--feature-gates=Nonsense=true", "unrecognized feature gate"),
             ("--feature-gates=CompactHashCheck", "missing bool value"),

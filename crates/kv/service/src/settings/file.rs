@@ -35,23 +35,36 @@ pub(super) fn load(path: &Path) -> Result<(Flags, Vec<String>)> {
     let told = || format!("--config-file {}", path.display());
     let length = std::fs::metadata(path).with_context(told)?.len();
     if length > LONGEST {
-        bail!("--config-file {} is {length} bytes long: it can't be a configuration", path.display());
+        bail!(
+            "--config-file {} is {length} bytes long: it can't be a configuration",
+            path.display()
+        );
     }
     let text = std::fs::read_to_string(path).with_context(told)?;
     parse(&text).with_context(told)
 }
 
 fn parse(text: &str) -> Result<(Flags, Vec<String>)> {
-    let words = std::iter::once("kvstore".to_owned()).chain(words(text)?).map(OsString::from);
+    let words = std::iter::once("kvstore".to_owned())
+        .chain(words(text)?)
+        .map(OsString::from);
     let accepted = base_cli::accept_upstream_flags(words, UPSTREAM_FLAGS);
     if !accepted.refusals.is_empty() {
         bail!("{}", accepted.refusals.join("; "));
     }
     let command = Flags::command().mut_args(|argument| argument.env(Resettable::Reset));
-    let matches = command.try_get_matches_from(accepted.arguments).map_err(|error| {
-        let text = error.render().to_string();
-        anyhow::anyhow!("{}", text.trim_start_matches("error: ").lines().next().unwrap_or_default())
-    })?;
+    let matches = command
+        .try_get_matches_from(accepted.arguments)
+        .map_err(|error| {
+            let text = error.render().to_string();
+            anyhow::anyhow!(
+                "{}",
+                text.trim_start_matches("error: ")
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+            )
+        })?;
     Ok((Flags::from_arg_matches(&matches)?, accepted.warnings))
 }
 
@@ -66,9 +79,15 @@ fn words(text: &str) -> Result<Vec<String>> {
     for (key, value) in &mapping {
         let key = key.as_str().context("a key is no text")?;
         match (key, value) {
-            ("client-transport-security", Value::Mapping(section)) => secure("", section, &mut words)?,
-            ("peer-transport-security", Value::Mapping(section)) => secure("peer-", section, &mut words)?,
-            ("config-file", _) => bail!("config-file in a configuration file: put everything into one"),
+            ("client-transport-security", Value::Mapping(section)) => {
+                secure("", section, &mut words)?
+            }
+            ("peer-transport-security", Value::Mapping(section)) => {
+                secure("peer-", section, &mut words)?
+            }
+            ("config-file", _) => {
+                bail!("config-file in a configuration file: put everything into one")
+            }
             _ => word(key, value, &mut words)?,
         }
     }
@@ -91,7 +110,11 @@ fn secure(prefix: &str, section: &serde_yaml::Mapping, words: &mut Vec<String>) 
 
 fn word(flag: &str, value: &Value, words: &mut Vec<String>) -> Result<()> {
     let text = match value {
-        Value::Sequence(several) => several.iter().map(|one| scalar(flag, one)).collect::<Result<Vec<_>>>()?.join(","),
+        Value::Sequence(several) => several
+            .iter()
+            .map(|one| scalar(flag, one))
+            .collect::<Result<Vec<_>>>()?
+            .join(","),
         Value::Number(number) if TIMES.contains(&flag) => format!("{number}ns"),
         _ => scalar(flag, value)?,
     };
@@ -139,8 +162,14 @@ mod tests {
             ]
         );
         let (flags, warnings) = parse(file).unwrap();
-        assert_eq!((flags.serve.name.as_str(), flags.serve.heartbeat_interval), ("m1", 50));
-        assert_eq!(warnings, ["--log-outputs has no effect: logs go to standard error"]);
+        assert_eq!(
+            (flags.serve.name.as_str(), flags.serve.heartbeat_interval),
+            ("m1", 50)
+        );
+        assert_eq!(
+            warnings,
+            ["--log-outputs has no effect: logs go to standard error"]
+        );
         assert_eq!(words("").unwrap(), [""; 0]);
     }
 
@@ -152,7 +181,10 @@ mod tests {
             ("name: {a: b}", "name has a value"),
             ("config-file: other", "config-file"),
             ("heartbeat-interval: soon", "--heartbeat-interval"),
-            ("client-transport-security: {allowed-cn: [x]}", "--client-cert-allowed-cn"),
+            (
+                "client-transport-security: {allowed-cn: [x]}",
+                "--client-cert-allowed-cn",
+            ),
             ("a: [", "line"),
         ] {
             let said = format!("{:#}", parse(file).unwrap_err());

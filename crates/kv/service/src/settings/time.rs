@@ -11,9 +11,13 @@ pub(crate) fn duration(flag: &str, text: &str, unit: Duration) -> Result<Duratio
     let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
         let (number, tail) = rest.split_at(digits);
-        let letters = tail.find(|c: char| !c.is_alphabetic()).unwrap_or(tail.len());
+        let letters = tail
+            .find(|c: char| !c.is_alphabetic())
+            .unwrap_or(tail.len());
         let (name, tail) = tail.split_at(letters);
         let seconds = match name {
             "h" => 3600.0,
@@ -24,7 +28,9 @@ pub(crate) fn duration(flag: &str, text: &str, unit: Duration) -> Result<Duratio
             "ns" => 1e-9,
             _ => bail!("--{flag}: {text:?} is not a time like 1h30m"),
         };
-        let Ok(number) = number.parse::<f64>() else { bail!("--{flag}: {text:?} is not a time like 1h30m") };
+        let Ok(number) = number.parse::<f64>() else {
+            bail!("--{flag}: {text:?} is not a time like 1h30m")
+        };
         total += Duration::from_secs_f64(number * seconds);
         rest = tail;
     }
@@ -41,8 +47,19 @@ mod tests {
         let hour = Duration::from_secs(3600);
         assert_eq!(duration("x", "1h30m", hour).unwrap(), hour * 3 / 2);
         assert_eq!(duration("x", "2", hour).unwrap(), hour * 2);
-        assert_eq!(duration("x", "500ms", hour).unwrap(), Duration::from_millis(500));
-        assert_eq!(duration("x", "1s5µs1ns", hour).unwrap(), Duration::from_nanos(1_000_005_001));
-        assert!(duration("x", "soon", hour).unwrap_err().to_string().contains("soon"));
+        assert_eq!(
+            duration("x", "500ms", hour).unwrap(),
+            Duration::from_millis(500)
+        );
+        assert_eq!(
+            duration("x", "1s5µs1ns", hour).unwrap(),
+            Duration::from_nanos(1_000_005_001)
+        );
+        assert!(
+            duration("x", "soon", hour)
+                .unwrap_err()
+                .to_string()
+                .contains("soon")
+        );
     }
 }

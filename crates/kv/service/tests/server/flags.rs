@@ -18,7 +18,10 @@ const PING: u8 = 6;
 /// Opens a connection that sends the HTTP/2 preface and then stays silent.
 async fn silent(port: u16) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await
+        .unwrap();
     stream
 }
 
@@ -31,7 +34,9 @@ async fn frame(stream: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
         stream.read_exact(&mut payload).await.ok()?;
         Some((head[3], payload))
     };
-    tokio::time::timeout(Duration::from_secs(20), read).await.expect("a frame or the end")
+    tokio::time::timeout(Duration::from_secs(20), read)
+        .await
+        .expect("a frame or the end")
 }
 
 #[tokio::test]
@@ -39,13 +44,20 @@ async fn a_connection_is_told_how_many_calls_it_may_have_open() {
     let member = Member::start(&["--max-concurrent-streams=7"]).await;
     let (kind, settings) = frame(&mut silent(member.port).await).await.unwrap();
     assert_eq!(kind, SETTINGS);
-    assert!(settings.chunks(6).any(|one| one == [0, 3, 0, 0, 0, 7]), "{settings:?}");
+    assert!(
+        settings.chunks(6).any(|one| one == [0, 3, 0, 0, 0, 7]),
+        "{settings:?}"
+    );
     member.stop().await;
 }
 
 #[tokio::test]
 async fn who_does_not_answer_a_ping_is_cut_off() {
-    let member = Member::start(&["--grpc-keepalive-interval=200ms", "--grpc-keepalive-timeout=200ms"]).await;
+    let member = Member::start(&[
+        "--grpc-keepalive-interval=200ms",
+        "--grpc-keepalive-timeout=200ms",
+    ])
+    .await;
     let mut stream = silent(member.port).await;
     let mut pings = 0;
     while let Some((kind, _)) = frame(&mut stream).await {
@@ -59,10 +71,17 @@ async fn who_does_not_answer_a_ping_is_cut_off() {
 async fn basic_metrics_leave_out_how_long_calls_took() {
     for (flag, wanted) in [("--metrics=basic", false), ("--metrics=extensive", true)] {
         let member = Member::start(&[flag]).await;
-        ClusterClient::new(member.channel().await).member_list(MemberListRequest::default()).await.unwrap();
+        ClusterClient::new(member.channel().await)
+            .member_list(MemberListRequest::default())
+            .await
+            .unwrap();
         let (_, metrics) = page(member.port, "/metrics").await;
         assert!(metrics.contains("grpc_server_handled_total{"), "{flag}");
-        assert_eq!(metrics.contains("grpc_server_handling_seconds"), wanted, "{flag}");
+        assert_eq!(
+            metrics.contains("grpc_server_handling_seconds"),
+            wanted,
+            "{flag}"
+        );
         member.stop().await;
     }
 }
@@ -72,27 +91,62 @@ async fn a_member_makes_its_own_certificates() {
     let folder = tempfile::tempdir().unwrap();
     let data = format!("--data-dir={}", folder.path().join("data").display());
     let peer = format!("--listen-peer-urls=https://127.0.0.1:{}", free_port());
-    let flags = [&data, "--listen-client-urls=https://127.0.0.1:0", &peer, "--auto-tls", "--peer-auto-tls=true"];
-    let read = |name: &str| std::fs::read_to_string(folder.path().join("data/fixtures").join(name)).unwrap();
+    let flags = [
+        &data,
+        "--listen-client-urls=https://127.0.0.1:0",
+        &peer,
+        "--auto-tls",
+        "--peer-auto-tls=true",
+    ];
+    let read = |name: &str| {
+        std::fs::read_to_string(folder.path().join("data/fixtures").join(name)).unwrap()
+    };
     let mut before = None;
     for _ in 0..2 {
         let member = Member::start(&flags).await;
-        let made = ["client/cert.pem", "client/key.pem", "peer/cert.pem", "peer/key.pem"].map(read);
-        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&made[0])).domain_name("127.0.0.1");
+        let made = [
+            "client/cert.pem",
+            "client/key.pem",
+            "peer/cert.pem",
+            "peer/key.pem",
+        ]
+        .map(read);
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(&made[0]))
+            .domain_name("127.0.0.1");
         let url = format!("https://127.0.0.1:{}", member.port);
-        let channel = Endpoint::from_shared(url).unwrap().tls_config(tls).unwrap().connect().await.unwrap();
-        ClusterClient::new(channel).member_list(MemberListRequest::default()).await.unwrap();
+        let channel = Endpoint::from_shared(url)
+            .unwrap()
+            .tls_config(tls)
+            .unwrap()
+            .connect()
+            .await
+            .unwrap();
+        ClusterClient::new(channel)
+            .member_list(MemberListRequest::default())
+            .await
+            .unwrap();
         member.stop().await;
-        assert!(before.replace(made.clone()).is_none_or(|before| before == made), "another start keeps them");
+        assert!(
+            before
+                .replace(made.clone())
+                .is_none_or(|before| before == made),
+            "another start keeps them"
+        );
     }
     let said = refusal(&["--auto-tls", "--self-signed-cert-validity=0"]).await;
-    assert!(said.contains("--self-signed-cert-validity 0 is invalid"), "{said}");
+    assert!(
+        said.contains("--self-signed-cert-validity 0 is invalid"),
+        "{said}"
+    );
 }
 
 #[tokio::test]
 async fn members_with_certificates_of_their_own_find_each_other() {
     let ports = ["a", "b"].map(|name| (name, free_port()));
-    let cluster = ports.map(|(name, port)| format!("{name}=https://127.0.0.1:{port}")).join(",");
+    let cluster = ports
+        .map(|(name, port)| format!("{name}=https://127.0.0.1:{port}"))
+        .join(",");
     let folder = tempfile::tempdir().unwrap();
     let stop = CancellationToken::new();
     let members = ports.map(|(name, port)| {
@@ -109,7 +163,10 @@ async fn members_with_certificates_of_their_own_find_each_other() {
             format!("--listen-peer-urls=https://127.0.0.1:{port}"),
             format!("--initial-cluster={cluster}"),
         ];
-        tokio::spawn(kv_service::run(Flags::try_parse_from(words).unwrap(), stop.clone()))
+        tokio::spawn(kv_service::run(
+            Flags::try_parse_from(words).unwrap(),
+            stop.clone(),
+        ))
     });
     // A cluster of two serves only when both members run.
     for (name, _) in ports {
@@ -130,7 +187,9 @@ async fn until_there(file: &std::path::Path) -> String {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), written).await.expect("it serves")
+    tokio::time::timeout(Duration::from_secs(30), written)
+        .await
+        .expect("it serves")
 }
 
 #[tokio::test]
@@ -145,11 +204,26 @@ async fn with_a_configuration_file_nothing_else_counts() {
     std::fs::write(&file, text).unwrap();
     let words = ["kvstore", "--name=from-a-flag", "--config-file", &file];
     let stop = CancellationToken::new();
-    let member = tokio::spawn(kv_service::run(Flags::try_parse_from(words).unwrap(), stop.clone()));
+    let member = tokio::spawn(kv_service::run(
+        Flags::try_parse_from(words).unwrap(),
+        stop.clone(),
+    ));
     let port = until_there(&folder.path().join("port")).await;
-    let mut client = ClusterClient::connect(format!("http://127.0.0.1:{}", port.trim())).await.unwrap();
-    let list = client.member_list(MemberListRequest::default()).await.unwrap().into_inner();
-    assert_eq!(list.members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["from-the-file"]);
+    let mut client = ClusterClient::connect(format!("http://127.0.0.1:{}", port.trim()))
+        .await
+        .unwrap();
+    let list = client
+        .member_list(MemberListRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        list.members
+            .iter()
+            .map(|member| member.name.as_str())
+            .collect::<Vec<_>>(),
+        ["from-the-file"]
+    );
     stop.cancel();
     member.await.unwrap().unwrap();
     std::fs::write(&file, "nmae: typed-badly\n").unwrap();
@@ -163,9 +237,19 @@ async fn clients_are_served_on_a_unix_socket() {
     let url = format!("unix://{}/clients.sock", folder.path().display());
     let listen = format!("--listen-client-urls=http://127.0.0.1:0,{url}");
     let member = Member::start(&[&listen, &format!("--advertise-client-urls={url}")]).await;
-    let channel = Endpoint::from_shared(url.clone()).unwrap().connect().await.unwrap();
-    let list = ClusterClient::new(channel).member_list(MemberListRequest { linearizable: true }).await.unwrap();
+    let channel = Endpoint::from_shared(url.clone())
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+    let list = ClusterClient::new(channel)
+        .member_list(MemberListRequest { linearizable: true })
+        .await
+        .unwrap();
     assert_eq!(list.into_inner().members[0].client_ur_ls, [url]);
     member.stop().await;
-    assert!(!folder.path().join("clients.sock").exists(), "the file ends with the socket");
+    assert!(
+        !folder.path().join("clients.sock").exists(),
+        "the file ends with the socket"
+    );
 }

@@ -29,7 +29,8 @@ fn too_large(refused: &Status) {
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
     let said = refused.message();
     assert!(
-        said.starts_with("grpc: received message larger than max (3145") && said.contains(" vs. 2097152)"),
+        said.starts_with("grpc: received message larger than max (3145")
+            && said.contains(" vs. 2097152)"),
         "{said}"
     );
 }
@@ -39,20 +40,48 @@ async fn a_message_over_the_limit_is_refused_as_go_does() {
     let member = Member::start(&[]).await;
     let channel = member.channel().await;
     let long = Bytes::from(vec![b'x'; 3 * MIB]);
-    let put = PutRequest { key: "k".into(), value: long.clone(), ..PutRequest::default() };
+    let put = PutRequest {
+        key: "k".into(),
+        value: long.clone(),
+        ..PutRequest::default()
+    };
     too_large(&KvClient::new(channel.clone()).put(put).await.unwrap_err());
     let name = String::from_utf8(long.to_vec()).unwrap();
-    let user = AuthUserAddRequest { name, ..AuthUserAddRequest::default() };
-    too_large(&AuthClient::new(channel.clone()).user_add(user).await.unwrap_err());
-    let create = WatchCreateRequest { key: long, ..WatchCreateRequest::default() };
-    let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    let user = AuthUserAddRequest {
+        name,
+        ..AuthUserAddRequest::default()
+    };
+    too_large(
+        &AuthClient::new(channel.clone())
+            .user_add(user)
+            .await
+            .unwrap_err(),
+    );
+    let create = WatchCreateRequest {
+        key: long,
+        ..WatchCreateRequest::default()
+    };
+    let request = WatchRequest {
+        request_union: Some(RequestUnion::CreateRequest(create)),
+    };
     let stream = futures::stream::iter([request]).chain(futures::stream::pending());
-    let mut answers = WatchClient::new(channel.clone()).watch(stream).await.unwrap().into_inner();
+    let mut answers = WatchClient::new(channel.clone())
+        .watch(stream)
+        .await
+        .unwrap()
+        .into_inner();
     too_large(&answers.message().await.unwrap_err());
     // Above the limit of a request and below that of a message: etcd's own error text.
-    let put = PutRequest { key: "k".into(), value: vec![b'x'; 1_600_000].into(), ..PutRequest::default() };
+    let put = PutRequest {
+        key: "k".into(),
+        value: vec![b'x'; 1_600_000].into(),
+        ..PutRequest::default()
+    };
     let refused = KvClient::new(channel).put(put).await.unwrap_err();
-    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "etcdserver: request is too large"));
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::InvalidArgument, "etcdserver: request is too large")
+    );
     member.stop().await;
 }
 
@@ -60,8 +89,12 @@ type Parts = ReceiverStream<Result<Frame<Bytes>, Infallible>>;
 type Part = mpsc::Sender<Result<Frame<Bytes>, Infallible>>;
 
 async fn connection(port: u16) -> http2::SendRequest<StreamBody<Parts>> {
-    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port))
+        .await
+        .unwrap();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
     tokio::spawn(connection);
     sender
 }
@@ -89,9 +122,21 @@ async fn begin(
 async fn end(answer: Response<Incoming>) -> (String, String) {
     let mut ending = answer.headers().clone();
     if !ending.contains_key("grpc-status") {
-        ending = answer.into_body().collect().await.unwrap().trailers().cloned().unwrap();
+        ending = answer
+            .into_body()
+            .collect()
+            .await
+            .unwrap()
+            .trailers()
+            .cloned()
+            .unwrap();
     }
-    let text = |name| ending.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
+    let text = |name| {
+        ending
+            .get(name)
+            .map(|value| value.to_str().unwrap().to_owned())
+            .unwrap_or_default()
+    };
     (text("grpc-status"), text("grpc-message"))
 }
 
@@ -103,17 +148,33 @@ async fn first_end(port: u16, path: &str) -> (String, String) {
         kept.push(part);
         ends.push(async { end(answer.await).await });
     }
-    tokio::time::timeout(Duration::from_secs(15), ends.next()).await.expect("one is refused").unwrap()
+    tokio::time::timeout(Duration::from_secs(15), ends.next())
+        .await
+        .expect("one is refused")
+        .unwrap()
 }
 
 #[tokio::test]
 async fn what_one_connection_sends_and_does_not_finish_is_bounded() {
     let member = Member::start(&[]).await;
-    for path in ["/etcdserverpb.KV/Put", "/etcdserverpb.Auth/UserAdd", "/etcdserverpb.Watch/Watch"] {
-        let refused = ("8".to_owned(), "etcdserver:%20too%20many%20requests".to_owned());
+    for path in [
+        "/etcdserverpb.KV/Put",
+        "/etcdserverpb.Auth/UserAdd",
+        "/etcdserverpb.Watch/Watch",
+    ] {
+        let refused = (
+            "8".to_owned(),
+            "etcdserver:%20too%20many%20requests".to_owned(),
+        );
         assert_eq!(first_end(member.port, path).await, refused, "{path}");
-        let put = PutRequest { key: "k".into(), ..PutRequest::default() };
-        KvClient::new(member.channel().await).put(put).await.expect("others go on");
+        let put = PutRequest {
+            key: "k".into(),
+            ..PutRequest::default()
+        };
+        KvClient::new(member.channel().await)
+            .put(put)
+            .await
+            .expect("others go on");
     }
     member.stop().await;
 }

@@ -39,13 +39,19 @@ async fn five_members_hand_leadership_on_and_on() {
     for turn in 0..8_u64 {
         let at = ids.iter().position(|id| *id == leader).unwrap();
         let target_id = ids[(at + 1 + usize::try_from(turn % 3).unwrap()) % ids.len()];
-        lines[at].move_leader(MoveLeaderRequest { target_id }).await.unwrap();
+        lines[at]
+            .move_leader(MoveLeaderRequest { target_id })
+            .await
+            .unwrap();
         let now = status(&mut lines[at]).await;
         assert_eq!(now.leader, target_id, "turn {turn}");
         // A voter that has not heard from the leader yet rejects the transferee's vote, which can
         // take a second election.
         let elections = now.raft_term - first.raft_term;
-        assert!(elections <= 2 * (turn + 1), "turn {turn}: {elections} elections");
+        assert!(
+            elections <= 2 * (turn + 1),
+            "turn {turn}: {elections} elections"
+        );
         leader = now.leader;
     }
     for member in members {
@@ -58,7 +64,10 @@ async fn stop_leader(mut members: Vec<Member>) -> (Duration, Vec<Member>) {
     loop {
         for at in 0..members.len() {
             let now = status(&mut MaintenanceClient::new(members[at].channel().await)).await;
-            if now.header.is_some_and(|header| header.member_id == now.leader) {
+            if now
+                .header
+                .is_some_and(|header| header.member_id == now.leader)
+            {
                 let began = Instant::now();
                 members.remove(at).stop().await;
                 return (began.elapsed(), members);
@@ -74,7 +83,10 @@ async fn leader_that_stops_waits_for_no_deadline() {
     let (first, members) = stop_leader(members).await;
     let (second, members) = stop_leader(members).await;
     // As long as etcd takes to close idle connections.
-    assert!(first.max(second) < Duration::from_millis(1_500), "{first:?}, {second:?}");
+    assert!(
+        first.max(second) < Duration::from_millis(1_500),
+        "{first:?}, {second:?}"
+    );
     for member in members {
         member.stop().await;
     }

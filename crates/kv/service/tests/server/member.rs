@@ -11,14 +11,20 @@ use tonic::transport::{Channel, Endpoint};
 
 /// Returns a port that is free at the moment.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 /// Runs a store with these flags until it exits.
 pub async fn ends(flags: &[String]) -> anyhow::Result<()> {
     let words = std::iter::once("kvstore".to_owned()).chain(flags.iter().cloned());
     let run = kv_service::run(Flags::try_parse_from(words)?, CancellationToken::new());
-    tokio::time::timeout(Duration::from_secs(30), run).await.expect("it ends by itself")
+    tokio::time::timeout(Duration::from_secs(30), run)
+        .await
+        .expect("it ends by itself")
 }
 
 /// Returns the error, with its causes, with which a store rejects these flags.
@@ -29,7 +35,11 @@ pub async fn refusal(more: &[&str]) -> String {
 }
 
 fn peer_scheme(more: &[&str]) -> &'static str {
-    if more.iter().any(|flag| flag.starts_with("--peer-cert-file")) { "https" } else { "http" }
+    if more.iter().any(|flag| flag.starts_with("--peer-cert-file")) {
+        "https"
+    } else {
+        "http"
+    }
 }
 
 fn flags(folder: &TempDir, name: &str, peer: u16, more: &[&str]) -> Vec<String> {
@@ -39,14 +49,20 @@ fn flags(folder: &TempDir, name: &str, peer: u16, more: &[&str]) -> Vec<String> 
         format!("--name={name}"),
         format!("--data-dir={path}/data"),
         "--listen-client-urls=http://127.0.0.1:0".to_owned(),
-        format!("--listen-peer-urls={}://127.0.0.1:{peer}", peer_scheme(more)),
+        format!(
+            "--listen-peer-urls={}://127.0.0.1:{peer}",
+            peer_scheme(more)
+        ),
         format!("--port-file={path}/port"),
         "--allow-insecure-peers".to_owned(),
         "--bcrypt-cost=4".to_owned(),
         "--engine=memory".to_owned(),
     ];
-    let kept = defaults.into_iter().filter(|flag| !has(flag.split('=').next().unwrap_or_default()));
-    kept.chain(more.iter().map(|&flag| flag.to_owned())).collect()
+    let kept = defaults
+        .into_iter()
+        .filter(|flag| !has(flag.split('=').next().unwrap_or_default()));
+    kept.chain(more.iter().map(|&flag| flag.to_owned()))
+        .collect()
 }
 
 /// A running member.
@@ -81,32 +97,50 @@ impl Member {
         let cluster = urls.join(",");
         let cluster = format!("--initial-cluster={cluster}");
         let more: Vec<&str> = more.iter().copied().chain([cluster.as_str()]).collect();
-        let begun = named.into_iter().map(|(name, port)| Member::begin(name, port, &more));
+        let begun = named
+            .into_iter()
+            .map(|(name, port)| Member::begin(name, port, &more));
         futures::future::join_all(begun.map(Starting::ready).collect::<Vec<_>>()).await
     }
 
     /// Starts a member that was added to the cluster of these members.
     pub async fn join(name: &str, peer: u16, initial_cluster: &str) -> Member {
         let cluster = format!("--initial-cluster={initial_cluster}");
-        Member::begin(name, peer, &["--initial-cluster-state=existing", &cluster]).ready().await
+        Member::begin(name, peer, &["--initial-cluster-state=existing", &cluster])
+            .ready()
+            .await
     }
 
     fn begin(name: &str, peer: u16, more: &[&str]) -> Starting {
         let folder = tempfile::tempdir().unwrap();
         let words = std::iter::once("kvstore".to_owned()).chain(flags(&folder, name, peer, more));
         let stop = CancellationToken::new();
-        let task = tokio::spawn(kv_service::run(Flags::try_parse_from(words).unwrap(), stop.clone()));
-        Starting { folder, peer, stop, task }
+        let task = tokio::spawn(kv_service::run(
+            Flags::try_parse_from(words).unwrap(),
+            stop.clone(),
+        ));
+        Starting {
+            folder,
+            peer,
+            stop,
+            task,
+        }
     }
 
     /// Connects without TLS.
     pub async fn channel(&self) -> Channel {
-        Endpoint::from_shared(format!("http://127.0.0.1:{}", self.port)).unwrap().connect().await.unwrap()
+        Endpoint::from_shared(format!("http://127.0.0.1:{}", self.port))
+            .unwrap()
+            .connect()
+            .await
+            .unwrap()
     }
 
     /// Waits until it ends by itself, and returns why.
     pub async fn end(self) -> String {
-        let ended = tokio::time::timeout(Duration::from_secs(30), self.task).await.expect("it ends by itself");
+        let ended = tokio::time::timeout(Duration::from_secs(30), self.task)
+            .await
+            .expect("it ends by itself");
         format!("{:#}", ended.unwrap().expect_err("it ends with a reason"))
     }
 
@@ -129,7 +163,10 @@ impl Starting {
         let file = self.folder.path().join("port");
         let written = async {
             loop {
-                if let Some(port) = std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok()) {
+                if let Some(port) = std::fs::read_to_string(&file)
+                    .ok()
+                    .and_then(|text| text.trim().parse().ok())
+                {
                     return port;
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -139,6 +176,12 @@ impl Starting {
             ended = &mut self.task => panic!("the member did not start: {ended:?}"),
             port = tokio::time::timeout(Duration::from_secs(30), written) => port.expect("the member serves"),
         };
-        Member { port, peer: self.peer, stop: self.stop, task: self.task, folder: self.folder }
+        Member {
+            port,
+            peer: self.peer,
+            stop: self.stop,
+            task: self.task,
+            folder: self.folder,
+        }
     }
 }

@@ -14,8 +14,11 @@ async fn leader_is_removed_by_a_successor_that_was_just_elected() {
     let mut leader = None;
     let mut followers = Vec::new();
     for member in members {
-        let status =
-            MaintenanceClient::new(member.channel().await).status(StatusRequest {}).await.unwrap().into_inner();
+        let status = MaintenanceClient::new(member.channel().await)
+            .status(StatusRequest {})
+            .await
+            .unwrap()
+            .into_inner();
         let id = status.header.unwrap().member_id;
         if status.leader == id {
             leader = Some((id, member));
@@ -25,8 +28,16 @@ async fn leader_is_removed_by_a_successor_that_was_just_elected() {
     }
     let (id, leader) = leader.expect("one of them leads");
     let mut cluster = ClusterClient::new(followers[0].channel().await);
-    let left = cluster.member_remove(MemberRemoveRequest { id }).await.unwrap().into_inner().members;
-    assert_eq!((left.len(), left.iter().any(|member| member.id == id)), (2, false));
+    let left = cluster
+        .member_remove(MemberRemoveRequest { id })
+        .await
+        .unwrap()
+        .into_inner()
+        .members;
+    assert_eq!(
+        (left.len(), left.iter().any(|member| member.id == id)),
+        (2, false)
+    );
     let reason = leader.end().await;
     assert!(reason.contains("removed from the cluster"), "{reason}");
     for member in followers {
@@ -40,14 +51,40 @@ async fn learner_is_promoted_as_soon_as_it_serves() {
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}");
     let mut cluster = ClusterClient::new(first.channel().await);
-    let add = MemberAddRequest { peer_ur_ls: vec![url.clone()], is_learner: true };
-    let id = cluster.member_add(add).await.unwrap().into_inner().member.unwrap().id;
+    let add = MemberAddRequest {
+        peer_ur_ls: vec![url.clone()],
+        is_learner: true,
+    };
+    let id = cluster
+        .member_add(add)
+        .await
+        .unwrap()
+        .into_inner()
+        .member
+        .unwrap()
+        .id;
     let promote = MemberPromoteRequest { id };
     let refused = cluster.member_promote(promote).await.unwrap_err();
-    assert!(refused.message().contains("in sync with leader"), "it has not started: {refused}");
-    let second = Member::join("b", port, &format!("a=http://127.0.0.1:{},b={url}", first.peer)).await;
-    let members = cluster.member_promote(promote).await.unwrap().into_inner().members;
-    assert_eq!(members.iter().filter(|member| !member.is_learner).count(), 2);
+    assert!(
+        refused.message().contains("in sync with leader"),
+        "it has not started: {refused}"
+    );
+    let second = Member::join(
+        "b",
+        port,
+        &format!("a=http://127.0.0.1:{},b={url}", first.peer),
+    )
+    .await;
+    let members = cluster
+        .member_promote(promote)
+        .await
+        .unwrap()
+        .into_inner()
+        .members;
+    assert_eq!(
+        members.iter().filter(|member| !member.is_learner).count(),
+        2
+    );
     second.stop().await;
     first.stop().await;
 }

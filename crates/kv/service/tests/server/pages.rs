@@ -17,12 +17,22 @@ pub async fn page(port: u16, path: &str) -> (u16, String) {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    (
+        head.split(' ').nth(1).unwrap().parse().unwrap(),
+        body.to_owned(),
+    )
 }
 
 async fn raise(member: &Member, alarm: AlarmType) {
-    let request = AlarmRequest { action: AlarmAction::Activate.into(), member_id: 1, alarm: alarm.into() };
-    MaintenanceClient::new(member.channel().await).alarm(request).await.unwrap();
+    let request = AlarmRequest {
+        action: AlarmAction::Activate.into(),
+        member_id: 1,
+        alarm: alarm.into(),
+    };
+    MaintenanceClient::new(member.channel().await)
+        .alarm(request)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -31,10 +41,21 @@ async fn an_excluded_alarm_does_not_make_it_unhealthy() {
     let member = Member::start(&["--quota-backend-bytes=1"]).await;
     raise(&member, AlarmType::Nospace).await;
     let (code, body) = page(member.port, "/health").await;
-    assert!(code == 503 && body.contains("ALARM NOSPACE"), "{code} {body}");
+    assert!(
+        code == 503 && body.contains("ALARM NOSPACE"),
+        "{code} {body}"
+    );
     assert_eq!(page(member.port, "/health?exclude=CORRUPT").await.0, 503);
     assert_eq!(page(member.port, "/health?exclude=NOSPACE").await.0, 200);
-    assert_eq!(page(member.port, "/health?serializable=true&exclude=CORRUPT&exclude=NOSPACE").await.0, 200);
+    assert_eq!(
+        page(
+            member.port,
+            "/health?serializable=true&exclude=CORRUPT&exclude=NOSPACE"
+        )
+        .await
+        .0,
+        200
+    );
     assert_eq!(page(member.port, "/readyz").await, (200, "ok\n".to_owned()));
     member.stop().await;
 }
@@ -44,16 +65,35 @@ async fn checks_are_left_out_or_asked_one_by_one() {
     let member = Member::start(&[]).await;
     raise(&member, AlarmType::Corrupt).await;
     let (code, body) = page(member.port, "/readyz").await;
-    assert!(code == 503 && body.contains("[-]data_corruption failed: alarm activated: CORRUPT\n"), "{code} {body}");
+    assert!(
+        code == 503 && body.contains("[-]data_corruption failed: alarm activated: CORRUPT\n"),
+        "{code} {body}"
+    );
     assert!(body.contains("[+]linearizable_read ok\n"), "{body}");
-    let (code, body) = page(member.port, "/readyz?verbose&exclude=data_corruption&exclude=unheard_of").await;
-    assert!(code == 200 && !body.contains("corruption") && body.ends_with("ok\n"), "{code} {body}");
+    let (code, body) = page(
+        member.port,
+        "/readyz?verbose&exclude=data_corruption&exclude=unheard_of",
+    )
+    .await;
+    assert!(
+        code == 200 && !body.contains("corruption") && body.ends_with("ok\n"),
+        "{code} {body}"
+    );
     assert_eq!(page(member.port, "/readyz/data_corruption").await.0, 503);
     let (code, body) = page(member.port, "/readyz/linearizable_read?verbose=").await;
-    assert_eq!((code, body.as_str()), (200, "[+]linearizable_read ok\nok\n"));
-    assert_eq!(page(member.port, "/livez/serializable_read").await, (200, "ok\n".to_owned()));
+    assert_eq!(
+        (code, body.as_str()),
+        (200, "[+]linearizable_read ok\nok\n")
+    );
+    assert_eq!(
+        page(member.port, "/livez/serializable_read").await,
+        (200, "ok\n".to_owned())
+    );
     assert_eq!(page(member.port, "/livez/linearizable_read").await.0, 404);
-    assert_eq!(page(member.port, "/livez?verbose=true").await, (200, "[+]serializable_read ok\nok\n".to_owned()));
+    assert_eq!(
+        page(member.port, "/livez?verbose=true").await,
+        (200, "[+]serializable_read ok\nok\n".to_owned())
+    );
     member.stop().await;
 }
 
@@ -65,11 +105,16 @@ async fn pages_have_ports_of_their_own_and_a_name_all_its_addresses() {
         &format!("--listen-client-urls=http://localhost:{clients}"),
     ])
     .await;
-    assert_eq!((member.port, page(pages, "/health").await.0), (clients, 200));
+    assert_eq!(
+        (member.port, page(pages, "/health").await.0),
+        (clients, 200)
+    );
     for address in ("localhost", clients).to_socket_addrs().unwrap() {
         // Addresses that this host does not have can't be bound.
         if std::net::TcpListener::bind((address.ip(), 0)).is_ok() {
-            TcpStream::connect(address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
+            TcpStream::connect(address)
+                .await
+                .unwrap_or_else(|error| panic!("{address}: {error}"));
         }
     }
     member.stop().await;
@@ -81,16 +126,36 @@ async fn metric_of_keys_leaves_out_deleted_ones() {
     let mut client = KvClient::new(member.channel().await);
     let keys = async || {
         let (_, text) = page(member.port, "/metrics").await;
-        let line = text.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_keys_total "));
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("etcd_debugging_mvcc_keys_total "));
         line.unwrap_or_default().to_owned()
     };
     for key in ["a", "b", "a"] {
-        client.put(PutRequest { key: key.into(), ..PutRequest::default() }).await.unwrap();
+        client
+            .put(PutRequest {
+                key: key.into(),
+                ..PutRequest::default()
+            })
+            .await
+            .unwrap();
     }
     assert_eq!(keys().await, "2");
-    client.delete_range(DeleteRangeRequest { key: "b".into(), ..DeleteRangeRequest::default() }).await.unwrap();
+    client
+        .delete_range(DeleteRangeRequest {
+            key: "b".into(),
+            ..DeleteRangeRequest::default()
+        })
+        .await
+        .unwrap();
     assert_eq!(keys().await, "1");
-    client.put(PutRequest { key: "b".into(), ..PutRequest::default() }).await.unwrap();
+    client
+        .put(PutRequest {
+            key: "b".into(),
+            ..PutRequest::default()
+        })
+        .await
+        .unwrap();
     assert_eq!(keys().await, "2");
     drop(client);
     member.stop().await;

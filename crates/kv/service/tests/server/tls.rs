@@ -3,7 +3,9 @@
 use crate::member::{Member, free_port, refusal};
 use proto_etcd::etcdserverpb::RangeRequest;
 use proto_etcd::etcdserverpb::kv_client::KvClient;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+};
 use std::path::Path;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
@@ -20,11 +22,17 @@ impl Ca {
         let folder = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "test CA");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "test CA");
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
         std::fs::write(folder.path().join("ca.crt"), &pem).unwrap();
-        let ca = Ca { folder, pem, issuer: Issuer::new(params, key) };
+        let ca = Ca {
+            folder,
+            pem,
+            issuer: Issuer::new(params, key),
+        };
         let (certificate, key) = ca.sign("server");
         std::fs::write(ca.folder.path().join("server.crt"), certificate).unwrap();
         std::fs::write(ca.folder.path().join("server.key"), key).unwrap();
@@ -38,12 +46,21 @@ impl Ca {
 
     /// Returns certificate and key with this common name, for these hosts.
     pub fn sign_for(&self, name: &str, hosts: &[&str]) -> (String, String) {
-        let hosts = hosts.iter().map(|&host| host.to_owned()).collect::<Vec<_>>();
+        let hosts = hosts
+            .iter()
+            .map(|&host| host.to_owned())
+            .collect::<Vec<_>>();
         let mut params = CertificateParams::new(hosts).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
         let key = KeyPair::generate().unwrap();
-        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+        (
+            params.signed_by(&key, &self.issuer).unwrap().pem(),
+            key.serialize_pem(),
+        )
     }
 
     /// Returns the path of one of its files.
@@ -61,9 +78,15 @@ impl Ca {
 
     /// Returns the TLS configuration for calls to peers, with a certificate and key.
     pub fn calls(&self, identity: Option<(String, String)>) -> kv_raft::PeerTls {
-        let identity = identity.map(|(certificate, key)| (certificate.into_bytes(), key.into_bytes()));
+        let identity =
+            identity.map(|(certificate, key)| (certificate.into_bytes(), key.into_bytes()));
         let ca = Some(self.pem.clone().into_bytes());
-        let tls = base_tls::ClientTls { ca, identity, insecure: false, alpn: vec![b"h2".to_vec()] };
+        let tls = base_tls::ClientTls {
+            ca,
+            identity,
+            insecure: false,
+            alpn: vec![b"h2".to_vec()],
+        };
         let calls = kv_raft::PeerTls::default();
         *calls.write() = Some(base_tls::client_config(&tls).unwrap());
         calls
@@ -78,12 +101,17 @@ impl Ca {
     /// Returns the flags of members that accept only peers with a certificate.
     pub fn mutual(&self) -> Vec<String> {
         let ca = format!("--peer-trusted-ca-file={}", self.file("ca.crt"));
-        self.flags("peer-").into_iter().chain([ca, "--allow-insecure-peers=false".to_owned()]).collect()
+        self.flags("peer-")
+            .into_iter()
+            .chain([ca, "--allow-insecure-peers=false".to_owned()])
+            .collect()
     }
 
     /// Returns the TLS configuration of a gRPC client, with a certificate and key.
     pub fn client(&self, (certificate, key): (String, String)) -> ClientTlsConfig {
-        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.pem)).domain_name("localhost");
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(&self.pem))
+            .domain_name("localhost");
         tls.identity(Identity::from_pem(certificate, key))
     }
 
@@ -100,7 +128,10 @@ impl Ca {
     /// Returns the flags of a client port with TLS.
     pub fn secure(&self, more: &[String]) -> Vec<String> {
         let port = ["--listen-client-urls=https://127.0.0.1:0".to_owned()];
-        port.into_iter().chain(self.flags("")).chain(more.iter().cloned()).collect()
+        port.into_iter()
+            .chain(self.flags(""))
+            .chain(more.iter().cloned())
+            .collect()
     }
 }
 
@@ -110,13 +141,23 @@ pub fn words(flags: &[String]) -> Vec<&str> {
 
 /// Returns whether a read succeeds, with or without a certificate.
 async fn lets_in(port: u16, ca: &Ca, identity: Option<(String, String)>) -> bool {
-    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca.pem)).domain_name("localhost");
+    let mut tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(&ca.pem))
+        .domain_name("localhost");
     if let Some((certificate, key)) = identity {
         tls = tls.identity(Identity::from_pem(certificate, key));
     }
-    let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{port}")).unwrap().tls_config(tls).unwrap();
-    let Ok(channel) = endpoint.connect().await else { return false };
-    let request = RangeRequest { key: "a".into(), ..RangeRequest::default() };
+    let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{port}"))
+        .unwrap()
+        .tls_config(tls)
+        .unwrap();
+    let Ok(channel) = endpoint.connect().await else {
+        return false;
+    };
+    let request = RangeRequest {
+        key: "a".into(),
+        ..RangeRequest::default()
+    };
     KvClient::new(channel).range(request).await.is_ok()
 }
 
@@ -125,8 +166,14 @@ async fn a_ca_alone_demands_certificates_of_clients() {
     let (ca, other) = (Ca::new(), Ca::new());
     let flags = ca.secure(&[format!("--trusted-ca-file={}", ca.file("ca.crt"))]);
     let member = Member::start(&words(&flags)).await;
-    assert!(!lets_in(member.port, &ca, None).await, "nobody without a certificate");
-    assert!(!lets_in(member.port, &ca, Some(other.sign("u"))).await, "nobody of another CA");
+    assert!(
+        !lets_in(member.port, &ca, None).await,
+        "nobody without a certificate"
+    );
+    assert!(
+        !lets_in(member.port, &ca, Some(other.sign("u"))).await,
+        "nobody of another CA"
+    );
     assert!(lets_in(member.port, &ca, Some(ca.sign("u"))).await);
     member.stop().await;
 }
@@ -144,7 +191,10 @@ async fn a_ca_alone_demands_certificates_of_members() {
     let ca = Ca::new();
     let peer = free_port();
     let member = Member::start(&words(&ca.peers(peer))).await;
-    assert!(ca.ask(peer, None).await.is_err(), "nobody without a certificate");
+    assert!(
+        ca.ask(peer, None).await.is_err(),
+        "nobody without a certificate"
+    );
     assert!(ca.ask(peer, Some(ca.sign("peer"))).await.unwrap().is_some());
     member.stop().await;
 }
@@ -153,11 +203,17 @@ async fn a_ca_alone_demands_certificates_of_members() {
 async fn demanding_certificates_needs_a_ca() {
     let ca = Ca::new();
     let said = refusal(&words(&ca.secure(&["--client-cert-auth".to_owned()]))).await;
-    assert!(said.contains("--client-cert-auth") && said.contains("--trusted-ca-file"), "{said}");
+    assert!(
+        said.contains("--client-cert-auth") && said.contains("--trusted-ca-file"),
+        "{said}"
+    );
     let mut flags = ca.flags("peer-");
     flags.push("--peer-client-cert-auth".to_owned());
     let said = refusal(&words(&flags)).await;
-    assert!(said.contains("--peer-client-cert-auth") && said.contains("--peer-trusted-ca-file"), "{said}");
+    assert!(
+        said.contains("--peer-client-cert-auth") && said.contains("--peer-trusted-ca-file"),
+        "{said}"
+    );
 }
 
 #[tokio::test]
@@ -172,22 +228,39 @@ async fn what_keeps_others_out_is_honoured_or_refused() {
         "--discovery=https://discovery.example/x",
     ] {
         let words = ["kvstore", flag].into_iter().map(std::ffi::OsString::from);
-        let said = base_cli::accept_upstream_flags(words, kv_service::UPSTREAM_FLAGS).refusals.join("");
-        assert!(said.contains(flag.split('=').next().unwrap()) && said.contains("not supported"), "{said}");
+        let said = base_cli::accept_upstream_flags(words, kv_service::UPSTREAM_FLAGS)
+            .refusals
+            .join("");
+        assert!(
+            said.contains(flag.split('=').next().unwrap()) && said.contains("not supported"),
+            "{said}"
+        );
     }
     let said = refusal(&["--tls-min-version=TLS1.3", "--tls-max-version=TLS1.2"]).await;
-    assert!(said.contains("--tls-min-version") && said.contains("--tls-max-version"), "{said}");
+    assert!(
+        said.contains("--tls-min-version") && said.contains("--tls-max-version"),
+        "{said}"
+    );
     let said = refusal(&["--peer-cert-allowed-cn=x"]).await;
     assert!(said.contains("--peer-trusted-ca-file"), "{said}");
     let said = refusal(&["--peer-client-cert-file=/x"]).await;
     assert!(said.contains("--peer-client-key-file"), "{said}");
-    for (flag, versions) in [("--tls-min-version=TLS1.3", [false, true]), ("--tls-max-version=TLS1.2", [true, false])] {
+    for (flag, versions) in [
+        ("--tls-min-version=TLS1.3", [false, true]),
+        ("--tls-max-version=TLS1.2", [true, false]),
+    ] {
         let member = Member::start(&words(&ca.secure(&[flag.to_owned()]))).await;
         for (version, wanted) in ["-tls1_2", "-tls1_3"].into_iter().zip(versions) {
             let at = format!("127.0.0.1:{}", member.port);
             let mut client = tokio::process::Command::new("openssl");
-            client.args(["s_client", "-connect", &at, version]).stdin(std::process::Stdio::null());
-            assert_eq!(client.output().await.unwrap().status.success(), wanted, "{flag} {version}");
+            client
+                .args(["s_client", "-connect", &at, version])
+                .stdin(std::process::Stdio::null());
+            assert_eq!(
+                client.output().await.unwrap().status.success(),
+                wanted,
+                "{flag} {version}"
+            );
         }
         member.stop().await;
     }
@@ -210,22 +283,40 @@ async fn a_members_name_is_looked_at() {
 #[tokio::test]
 async fn only_listed_suites_of_tls_1_2_are_offered() {
     let ca = Ca::new();
-    // The test's certificates have keys of elliptic curves. A suite that no port offers is no mistake.
-    let listed = "--cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_RSA_WITH_AES_128_CBC_SHA";
+    // The test's certificates have keys of elliptic curves. A suite that no port offers is no
+    // mistake.
+    let listed =
+        "--cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_RSA_WITH_AES_128_CBC_SHA";
     let member = Member::start(&words(&ca.secure(&[listed.to_owned()]))).await;
     let at = format!("127.0.0.1:{}", member.port);
     for (choice, wanted) in [
-        (&["-tls1_2", "-cipher", "ECDHE-ECDSA-AES256-GCM-SHA384"][..], true),
-        (&["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"], false),
+        (
+            &["-tls1_2", "-cipher", "ECDHE-ECDSA-AES256-GCM-SHA384"][..],
+            true,
+        ),
+        (
+            &["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"],
+            false,
+        ),
         (&["-tls1_3"], true),
     ] {
         let mut client = tokio::process::Command::new("openssl");
-        client.args(["s_client", "-connect", &at]).args(choice).stdin(std::process::Stdio::null());
-        assert_eq!(client.output().await.unwrap().status.success(), wanted, "{choice:?}");
+        client
+            .args(["s_client", "-connect", &at])
+            .args(choice)
+            .stdin(std::process::Stdio::null());
+        assert_eq!(
+            client.output().await.unwrap().status.success(),
+            wanted,
+            "{choice:?}"
+        );
     }
     member.stop().await;
     let said = refusal(&words(&ca.secure(&["--cipher-suites=ROT13".to_owned()]))).await;
-    assert!(said.contains("--cipher-suites") && said.contains("ROT13"), "{said}");
+    assert!(
+        said.contains("--cipher-suites") && said.contains("ROT13"),
+        "{said}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -255,15 +346,24 @@ async fn handshake_that_does_not_go_on_is_ended() {
     let flags = [ca.secure(&[]), ca.peers(peer)].concat();
     let member = Member::start(&words(&flags)).await;
     // No bytes, and the head of a record that never arrives.
-    let begun =
-        [(member.port, &[][..]), (member.port, b"\x16\x03\x01\x10\0"), (peer, b""), (peer, b"\x16\x03\x01\x10\0")];
+    let begun = [
+        (member.port, &[][..]),
+        (member.port, b"\x16\x03\x01\x10\0"),
+        (peer, b""),
+        (peer, b"\x16\x03\x01\x10\0"),
+    ];
     let ended = begun.map(|(port, bytes)| async move {
-        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port))
+            .await
+            .unwrap();
         stream.write_all(bytes).await.unwrap();
         let mut rest = Vec::new();
         // An error also means that the connection has ended.
         let read = tokio::time::timeout(LATEST, stream.read_to_end(&mut rest)).await;
-        assert!(read.is_ok(), "{port} {bytes:?}: the connection is still open");
+        assert!(
+            read.is_ok(),
+            "{port} {bytes:?}: the connection is still open"
+        );
     });
     futures::future::join_all(ended).await;
     assert!(lets_in(member.port, &ca, None).await, "others are served");
@@ -277,19 +377,55 @@ async fn member_does_not_start_with_files_of_tls_that_can_not_be_used() {
     let other = Ca::new().sign("other").1;
     std::fs::write(ca.file("other.key"), other).unwrap();
     std::fs::write(ca.file("empty.pem"), "").unwrap();
-    for (prefix, listen) in
-        [("", "--listen-client-urls=https://127.0.0.1:0"), ("peer-", "--listen-peer-urls=https://127.0.0.1:0")]
-    {
+    for (prefix, listen) in [
+        ("", "--listen-client-urls=https://127.0.0.1:0"),
+        ("peer-", "--listen-peer-urls=https://127.0.0.1:0"),
+    ] {
         let flag = |name: &str, file: &str| format!("--{prefix}{name}={file}");
         let ca_file = ca.file("ca.crt");
         for (certificate, key, authority, told) in [
-            (ca.file("none.crt"), key.clone(), ca_file.clone(), "none.crt"),
-            (certificate.clone(), ca.file("none.key"), ca_file.clone(), "none.key"),
-            (ca.file("empty.pem"), key.clone(), ca_file.clone(), "empty.pem"),
-            (certificate.clone(), ca.file("empty.pem"), ca_file.clone(), "empty.pem"),
-            (certificate.clone(), key.clone(), ca.file("none.ca"), "none.ca"),
-            (certificate.clone(), key.clone(), ca.file("empty.pem"), "empty.pem"),
-            (certificate.clone(), ca.file("other.key"), ca_file.clone(), "key"),
+            (
+                ca.file("none.crt"),
+                key.clone(),
+                ca_file.clone(),
+                "none.crt",
+            ),
+            (
+                certificate.clone(),
+                ca.file("none.key"),
+                ca_file.clone(),
+                "none.key",
+            ),
+            (
+                ca.file("empty.pem"),
+                key.clone(),
+                ca_file.clone(),
+                "empty.pem",
+            ),
+            (
+                certificate.clone(),
+                ca.file("empty.pem"),
+                ca_file.clone(),
+                "empty.pem",
+            ),
+            (
+                certificate.clone(),
+                key.clone(),
+                ca.file("none.ca"),
+                "none.ca",
+            ),
+            (
+                certificate.clone(),
+                key.clone(),
+                ca.file("empty.pem"),
+                "empty.pem",
+            ),
+            (
+                certificate.clone(),
+                ca.file("other.key"),
+                ca_file.clone(),
+                "key",
+            ),
         ] {
             let flags = [
                 listen.to_owned(),

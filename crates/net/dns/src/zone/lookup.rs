@@ -42,16 +42,20 @@ impl<'a> Part<'a> {
         match labels {
             [] => Some(Self::Whole),
             [host] => Some(Self::Host(host)),
-            [name, protocol] => {
-                Some(Self::Port { name: name.strip_prefix('_')?, protocol: protocol.strip_prefix('_')? })
-            }
+            [name, protocol] => Some(Self::Port {
+                name: name.strip_prefix('_')?,
+                protocol: protocol.strip_prefix('_')?,
+            }),
             _ => None,
         }
     }
 
     fn wants_port(&self, name: &str, protocol: &str) -> bool {
         match self {
-            Self::Port { name: wanted, protocol: over } => *wanted == name && protocol.eq_ignore_ascii_case(over),
+            Self::Port {
+                name: wanted,
+                protocol: over,
+            } => *wanted == name && protocol.eq_ignore_ascii_case(over),
             _ => true,
         }
     }
@@ -60,11 +64,19 @@ impl<'a> Part<'a> {
 impl Lookup<'_> {
     /// Returns the targets of a Service, or of the part of it that `labels` name.
     pub fn service(&self, labels: &[&str], name: &str, namespace: &str) -> Found {
-        let Some(part) = Part::parse(labels) else { return Found::Nothing };
-        let Some(service) = self.view.service(namespace, name) else { return Found::Nothing };
+        let Some(part) = Part::parse(labels) else {
+            return Found::Nothing;
+        };
+        let Some(service) = self.view.service(namespace, name) else {
+            return Found::Nothing;
+        };
         let spec = service.spec.clone().unwrap_or_default();
         if spec.type_.as_deref() == Some("ExternalName") {
-            let target = spec.external_name.as_deref().unwrap_or_default().trim_end_matches('.');
+            let target = spec
+                .external_name
+                .as_deref()
+                .unwrap_or_default()
+                .trim_end_matches('.');
             return match (part, Name::from_ascii(format!("{target}."))) {
                 (Part::Whole, Ok(target)) if !target.is_root() => Found::Alias(target),
                 _ => Found::Nothing,
@@ -77,12 +89,22 @@ impl Lookup<'_> {
         } else {
             self.cluster_addresses(&part, &service, name, namespace)
         };
-        // A headless Service without endpoints has a name without records; CoreDNS responds with NXDOMAIN, and so
-        // does this server.
-        if targets.is_empty() { Found::Nothing } else { Found::Targets(targets) }
+        // A headless Service without endpoints has a name without records; CoreDNS responds with
+        // NXDOMAIN, and so does this server.
+        if targets.is_empty() {
+            Found::Nothing
+        } else {
+            Found::Targets(targets)
+        }
     }
 
-    fn cluster_addresses(&self, part: &Part<'_>, service: &Service, name: &str, namespace: &str) -> Vec<Target> {
+    fn cluster_addresses(
+        &self,
+        part: &Part<'_>,
+        service: &Service,
+        name: &str,
+        namespace: &str,
+    ) -> Vec<Target> {
         let spec = service.spec.clone().unwrap_or_default();
         let ports: Vec<u16> = spec
             .ports
@@ -94,15 +116,23 @@ impl Lookup<'_> {
             })
             .filter_map(|port| u16::try_from(port.port).ok())
             .collect();
-        let Some(full) = under(self.domain, &[name, namespace, "svc"]) else { return Vec::new() };
+        let Some(full) = under(self.domain, &[name, namespace, "svc"]) else {
+            return Vec::new();
+        };
         if matches!(part, Part::Port { .. }) && ports.is_empty() {
             return Vec::new();
         }
-        let addresses = spec.cluster_ips.unwrap_or_else(|| spec.cluster_ip.into_iter().collect());
+        let addresses = spec
+            .cluster_ips
+            .unwrap_or_else(|| spec.cluster_ip.into_iter().collect());
         addresses
             .iter()
             .filter_map(|text| text.parse().ok())
-            .map(|address| Target { name: full.clone(), address, ports: ports.clone() })
+            .map(|address| Target {
+                name: full.clone(),
+                address,
+                ports: ports.clone(),
+            })
             .collect()
     }
 
@@ -119,7 +149,11 @@ impl Lookup<'_> {
                     continue;
                 }
                 if let Some(full) = under(self.domain, &[&host, name, namespace, "svc"]) {
-                    targets.push(Target { name: full, address, ports: ports.clone() });
+                    targets.push(Target {
+                        name: full,
+                        address,
+                        ports: ports.clone(),
+                    });
                 }
             }
         }
@@ -131,10 +165,14 @@ impl Lookup<'_> {
     pub fn answer(&self, name: &Name, targets: &[Target], kind: RecordType) -> Answer {
         let answers: Vec<Record> = match kind {
             RecordType::A | RecordType::AAAA => {
-                let mut addresses: Vec<IpAddr> = targets.iter().map(|target| target.address).collect();
+                let mut addresses: Vec<IpAddr> =
+                    targets.iter().map(|target| target.address).collect();
                 addresses.sort();
                 addresses.dedup();
-                addresses.into_iter().filter_map(|address| address_record(name, address, kind)).collect()
+                addresses
+                    .into_iter()
+                    .filter_map(|address| address_record(name, address, kind))
+                    .collect()
             }
             RecordType::SRV => services(name, targets),
             _ => Vec::new(),
@@ -143,19 +181,29 @@ impl Lookup<'_> {
             return Answer::NoData;
         }
         let additional = match kind {
-            RecordType::SRV => targets.iter().filter_map(|t| any_address_record(&t.name, t.address)).collect(),
+            RecordType::SRV => targets
+                .iter()
+                .filter_map(|t| any_address_record(&t.name, t.address))
+                .collect(),
             _ => Vec::new(),
         };
-        Answer::Records { answers, additional }
+        Answer::Records {
+            answers,
+            additional,
+        }
     }
 
-    /// Resolves a pod's dashed address without verifying it: CoreDNS' mode `pods insecure`, kubeadm's default.
+    /// Resolves a pod's dashed address without verifying it: CoreDNS' mode `pods insecure`,
+    /// kubeadm's default.
     pub fn pod(&self, name: &Name, dashed: &str, namespace: &str, kind: RecordType) -> Answer {
         let Some(address) = undashed(dashed).filter(|_| self.view.namespace(namespace)) else {
             return Answer::NxDomain;
         };
         match address_record(name, address, kind) {
-            Some(record) => Answer::Records { answers: vec![record], additional: Vec::new() },
+            Some(record) => Answer::Records {
+                answers: vec![record],
+                additional: Vec::new(),
+            },
             None => Answer::NoData,
         }
     }
@@ -166,14 +214,21 @@ impl Lookup<'_> {
             let meta = &service.metadata;
             let labels = [meta.name.as_deref(), meta.namespace.as_deref()];
             let [name, namespace] = labels.map(Option::unwrap_or_default);
-            return under(self.domain, &[name, namespace, "svc"]).into_iter().collect();
+            return under(self.domain, &[name, namespace, "svc"])
+                .into_iter()
+                .collect();
         }
         let mut found = Vec::new();
         for slice in self.view.slices_at(address) {
-            let Some(service) = crate::view::service_name(&slice) else { continue };
+            let Some(service) = crate::view::service_name(&slice) else {
+                continue;
+            };
             let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
             for (endpoint, at) in ready(&slice).filter(|(_, at)| *at == address) {
-                found.extend(under(self.domain, &[&host_of(endpoint, at), service, namespace, "svc"]));
+                found.extend(under(
+                    self.domain,
+                    &[&host_of(endpoint, at), service, namespace, "svc"],
+                ));
             }
         }
         found.sort();
@@ -182,19 +237,34 @@ impl Lookup<'_> {
     }
 }
 
-/// Yields the ready endpoints, which are the only ones with names (with `publishNotReadyAddresses` all count as
-/// ready).
+/// Yields the ready endpoints, which are the only ones with names (with `publishNotReadyAddresses`
+/// all count as ready).
 fn ready(slice: &EndpointSlice) -> impl Iterator<Item = (&Endpoint, IpAddr)> {
     slice
         .endpoints
         .iter()
         .flatten()
-        .filter(|endpoint| endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true))
-        .flat_map(|endpoint| endpoint.addresses.iter().filter_map(move |text| Some((endpoint, text.parse().ok()?))))
+        .filter(|endpoint| {
+            endpoint
+                .conditions
+                .as_ref()
+                .and_then(|c| c.ready)
+                .unwrap_or(true)
+        })
+        .flat_map(|endpoint| {
+            endpoint
+                .addresses
+                .iter()
+                .filter_map(move |text| Some((endpoint, text.parse().ok()?)))
+        })
 }
 
 fn host_of(endpoint: &Endpoint, address: IpAddr) -> String {
-    endpoint.hostname.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| dashed(address))
+    endpoint
+        .hostname
+        .clone()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| dashed(address))
 }
 
 fn slice_ports(slice: &EndpointSlice, part: &Part<'_>) -> Vec<u16> {
@@ -210,7 +280,9 @@ fn slice_ports(slice: &EndpointSlice, part: &Part<'_>) -> Vec<u16> {
 
 fn address_record(name: &Name, address: IpAddr, kind: RecordType) -> Option<Record> {
     match (address, kind) {
-        (IpAddr::V4(_), RecordType::A) | (IpAddr::V6(_), RecordType::AAAA) => any_address_record(name, address),
+        (IpAddr::V4(_), RecordType::A) | (IpAddr::V6(_), RecordType::AAAA) => {
+            any_address_record(name, address)
+        }
         _ => None,
     }
 }
@@ -224,7 +296,9 @@ fn any_address_record(name: &Name, address: IpAddr) -> Option<Record> {
 }
 
 fn services(name: &Name, targets: &[Target]) -> Vec<Record> {
-    let weight = u16::try_from(100 / targets.len().max(1)).unwrap_or(1).max(1);
+    let weight = u16::try_from(100 / targets.len().max(1))
+        .unwrap_or(1)
+        .max(1);
     let mut seen = Vec::new();
     for target in targets {
         for port in &target.ports {

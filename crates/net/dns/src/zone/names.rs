@@ -10,12 +10,20 @@ pub fn below(domain: &Name, name: &Name) -> Option<Vec<String>> {
         return None;
     }
     let count = usize::from(name.num_labels()).checked_sub(usize::from(domain.num_labels()))?;
-    Some(name.iter().take(count).map(|label| String::from_utf8_lossy(label).to_lowercase()).collect())
+    Some(
+        name.iter()
+            .take(count)
+            .map(|label| String::from_utf8_lossy(label).to_lowercase())
+            .collect(),
+    )
 }
 
 /// Builds `labels.domain`.
 pub fn under(domain: &Name, labels: &[&str]) -> Option<Name> {
-    Name::from_ascii(labels.join(".")).ok()?.append_domain(domain).ok()
+    Name::from_ascii(labels.join("."))
+        .ok()?
+        .append_domain(domain)
+        .ok()
 }
 
 /// Formats `10-0-0-1`, or `2001-db8--1`.
@@ -26,5 +34,6 @@ pub fn dashed(address: IpAddr) -> String {
 /// Parses the result of `dashed`.
 pub fn undashed(text: &str) -> Option<IpAddr> {
     let v4 = text.replace('-', ".").parse::<Ipv4Addr>().map(IpAddr::V4);
-    v4.or_else(|_| text.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6)).ok()
+    v4.or_else(|_| text.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6))
+        .ok()
 }

@@ -9,7 +9,8 @@ use crate::local::Node;
 use crate::model::{Family, Protocol, ServicePort};
 use crate::names;
 use crate::skeleton::{
-    CLUSTER_IPS, NO_ENDPOINT_NODE_PORTS, NO_ENDPOINT_SERVICES, REJECT, SERVICE_IPS, SERVICE_NODE_PORTS,
+    CLUSTER_IPS, NO_ENDPOINT_NODE_PORTS, NO_ENDPOINT_SERVICES, REJECT, SERVICE_IPS,
+    SERVICE_NODE_PORTS,
 };
 
 /// Addresses that receive UDP packets, with their targets.
@@ -39,14 +40,23 @@ pub(super) struct Build<'a> {
 }
 
 impl<'a> Build<'a> {
-    pub(super) fn new(port: &'a ServicePort, family: Family, node: &'a Node, all: &'a [Endpoint]) -> Self {
+    pub(super) fn new(
+        port: &'a ServicePort,
+        family: Family,
+        node: &'a Node,
+        all: &'a [Endpoint],
+    ) -> Self {
         let readable = port.readable();
         let chain = |kind| names::chain(kind, &readable);
         Self {
             port,
             family,
             node,
-            chains: Chains { service: chain("service"), local: chain("local"), external: chain("external") },
+            chains: Chains {
+                service: chain("service"),
+                local: chain("local"),
+                external: chain("external"),
+            },
             everywhere: choose(all, false, &node.name, node.zone.as_deref()),
             here: choose(all, true, &node.name, None),
             part: Part::default(),
@@ -61,7 +71,9 @@ impl<'a> Build<'a> {
         let mut outside = self.addresses(&self.port.external_ips);
         outside.extend(balancer.iter().copied());
         for ip in &cluster_ips {
-            self.part.elements.insert((CLUSTER_IPS, ip.to_string()), String::new());
+            self.part
+                .elements
+                .insert((CLUSTER_IPS, ip.to_string()), String::new());
             self.lead_cluster_ip(*ip);
         }
         for ip in &outside {
@@ -80,33 +92,53 @@ impl<'a> Build<'a> {
     }
 
     pub(super) fn targets(&self, local_only: bool) -> &[&'a Endpoint] {
-        if local_only { &self.here } else { &self.everywhere }
+        if local_only {
+            &self.here
+        } else {
+            &self.everywhere
+        }
     }
 
     /// Returns the chain of a traffic policy.
     pub(super) fn policy_chain(&self, local_only: bool) -> &str {
-        if local_only { &self.chains.local } else { &self.chains.service }
+        if local_only {
+            &self.chains.local
+        } else {
+            &self.chains.service
+        }
     }
 
     pub(super) fn addresses(&self, all: &[IpAddr]) -> Vec<IpAddr> {
-        all.iter().copied().filter(|ip| Family::of(*ip) == self.family).collect()
+        all.iter()
+            .copied()
+            .filter(|ip| Family::of(*ip) == self.family)
+            .collect()
     }
 
-    /// Returns the verdict for a connection without an endpoint: reject if there is none at all, drop if only the
-    /// policy excludes them.
+    /// Returns the verdict for a connection without an endpoint: reject if there is none at all,
+    /// drop if only the policy excludes them.
     fn without_endpoints(&self) -> String {
-        if self.everywhere.is_empty() { format!("goto {REJECT}") } else { "drop".to_owned() }
+        if self.everywhere.is_empty() {
+            format!("goto {REJECT}")
+        } else {
+            "drop".to_owned()
+        }
     }
 
     fn lead_cluster_ip(&mut self, ip: IpAddr) {
         let (local_only, key) = (self.port.internal_local, self.address_key(ip));
         if self.targets(local_only).is_empty() {
-            self.part.elements.insert((NO_ENDPOINT_SERVICES, key), self.without_endpoints());
+            self.part
+                .elements
+                .insert((NO_ENDPOINT_SERVICES, key), self.without_endpoints());
         } else {
             let verdict = format!("goto {}", self.policy_chain(local_only));
             self.part.elements.insert((SERVICE_IPS, key), verdict);
         }
-        self.track(SocketAddr::new(ip, self.port.port), addresses(self.targets(local_only)));
+        self.track(
+            SocketAddr::new(ip, self.port.port),
+            addresses(self.targets(local_only)),
+        );
     }
 
     fn lead_outside(&mut self, ip: IpAddr) {
@@ -119,19 +151,27 @@ impl<'a> Build<'a> {
         let key = format!("{} . {}", self.port.protocol.word(), self.port.node_port);
         self.lead_external(SERVICE_NODE_PORTS, NO_ENDPOINT_NODE_PORTS, key);
         for ip in self.addresses(&self.node.node_port_addresses) {
-            self.track(SocketAddr::new(ip, self.port.node_port), self.external_targets());
+            self.track(
+                SocketAddr::new(ip, self.port.node_port),
+                self.external_targets(),
+            );
         }
     }
 
-    /// Adds the elements of an external address. With the policy Local and endpoints on other nodes only, a key is in
-    /// both maps: the external chain sends connections of this node and its pods to those endpoints, and the other
-    /// map drops the rest, which is not translated.
+    /// Adds the elements of an external address. With the policy Local and endpoints on other nodes
+    /// only, a key is in both maps: the external chain sends connections of this node and its pods
+    /// to those endpoints, and the other map drops the rest, which is not translated.
     fn lead_external(&mut self, services: &'static str, no_endpoints: &'static str, key: String) {
         if !self.everywhere.is_empty() {
-            self.part.elements.insert((services, key.clone()), format!("goto {}", self.chains.external));
+            self.part.elements.insert(
+                (services, key.clone()),
+                format!("goto {}", self.chains.external),
+            );
         }
         if self.targets(self.port.external_local).is_empty() {
-            self.part.elements.insert((no_endpoints, key), self.without_endpoints());
+            self.part
+                .elements
+                .insert((no_endpoints, key), self.without_endpoints());
         }
     }
 
@@ -139,8 +179,8 @@ impl<'a> Build<'a> {
         format!("{ip} . {} . {}", self.port.protocol.word(), self.port.port)
     }
 
-    /// Returns the endpoints reachable by any connection from outside, or by this node and its pods through an
-    /// outside address.
+    /// Returns the endpoints reachable by any connection from outside, or by this node and its pods
+    /// through an outside address.
     fn external_targets(&self) -> BTreeSet<IpAddr> {
         let mut all = addresses(&self.everywhere);
         if self.port.external_local {
@@ -157,5 +197,8 @@ impl<'a> Build<'a> {
 }
 
 fn addresses(endpoints: &[&Endpoint]) -> BTreeSet<IpAddr> {
-    endpoints.iter().map(|endpoint| endpoint.address.ip()).collect()
+    endpoints
+        .iter()
+        .map(|endpoint| endpoint.address.ip())
+        .collect()
 }

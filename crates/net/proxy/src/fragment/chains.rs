@@ -10,8 +10,8 @@ use crate::names;
 use crate::skeleton::{FIREWALL_IPS, MARK};
 
 impl Build<'_> {
-    /// Adds the chains that pick an endpoint, and those of the endpoints. External connections need all endpoints
-    /// even with the policy Local, for connections of this node and its pods.
+    /// Adds the chains that pick an endpoint, and those of the endpoints. External connections need
+    /// all endpoints even with the policy Local, for connections of this node and its pods.
     pub(super) fn policy_chains(&mut self, external: bool, cluster_ips: &[IpAddr]) {
         let uses_all = !self.port.internal_local || external;
         let uses_local = self.port.internal_local || (self.port.external_local && external);
@@ -22,9 +22,15 @@ impl Build<'_> {
                 continue;
             }
             let internal = local_only == self.port.internal_local;
-            let mut rules = if internal { self.masquerade_foreign_sources(cluster_ips) } else { Vec::new() };
+            let mut rules = if internal {
+                self.masquerade_foreign_sources(cluster_ips)
+            } else {
+                Vec::new()
+            };
             rules.extend(self.spread(&targets));
-            self.part.chains.insert(self.policy_chain(local_only).to_owned(), rules);
+            self.part
+                .chains
+                .insert(self.policy_chain(local_only).to_owned(), rules);
             used.extend(targets);
         }
         for endpoint in used {
@@ -76,7 +82,10 @@ impl Build<'_> {
         if let Some(seconds) = self.port.affinity {
             for endpoint in targets {
                 let set = self.affinity_set(endpoint, seconds);
-                rules.push(format!("{word} saddr @{set} goto {}", self.name("endpoint", endpoint)));
+                rules.push(format!(
+                    "{word} saddr @{set} goto {}",
+                    self.name("endpoint", endpoint)
+                ));
             }
         }
         let picks: Vec<String> = targets
@@ -85,14 +94,25 @@ impl Build<'_> {
             .map(|(n, endpoint)| format!("{n} : goto {}", self.name("endpoint", endpoint)))
             .collect();
         if !picks.is_empty() {
-            rules.push(format!("numgen random mod {} vmap {{ {} }}", picks.len(), picks.join(", ")));
+            rules.push(format!(
+                "numgen random mod {} vmap {{ {} }}",
+                picks.len(),
+                picks.join(", ")
+            ));
         }
         rules
     }
 
     fn name(&self, kind: &str, endpoint: &Endpoint) -> String {
         let address = endpoint.address.ip().to_string().replace(':', ".");
-        names::chain(kind, &format!("{}__{address}/{}", self.port.readable(), endpoint.address.port()))
+        names::chain(
+            kind,
+            &format!(
+                "{}__{address}/{}",
+                self.port.readable(),
+                endpoint.address.port()
+            ),
+        )
     }
 
     /// Returns the set of an endpoint's clients; another timeout makes another set.
@@ -104,14 +124,24 @@ impl Build<'_> {
         let word = self.family.word();
         let name = self.name("endpoint", endpoint);
         // Hairpin: a pod that reaches itself must see another source, or its reply never leaves it.
-        let mut rules = vec![format!("{word} saddr {} jump {MARK}", endpoint.address.ip())];
+        let mut rules = vec![format!(
+            "{word} saddr {} jump {MARK}",
+            endpoint.address.ip()
+        )];
         if let Some(seconds) = self.port.affinity {
             let set = self.affinity_set(endpoint, seconds);
             rules.push(format!("update @{set} {{ {word} saddr }}"));
             let kind = self.family.address_type();
-            self.part.sets.insert(set, format!("type {kind}; flags dynamic,timeout; timeout {seconds}s;"));
+            self.part.sets.insert(
+                set,
+                format!("type {kind}; flags dynamic,timeout; timeout {seconds}s;"),
+            );
         }
-        rules.push(format!("meta l4proto {} dnat to {}", self.port.protocol.word(), endpoint.address));
+        rules.push(format!(
+            "meta l4proto {} dnat to {}",
+            self.port.protocol.word(),
+            endpoint.address
+        ));
         self.part.chains.insert(name, rules);
     }
 
@@ -135,7 +165,9 @@ impl Build<'_> {
         self.part.chains.insert(name.clone(), vec![rule]);
         for ip in balancer {
             let key = format!("{ip} . {} . {}", self.port.protocol.word(), self.port.port);
-            self.part.elements.insert((FIREWALL_IPS, key), format!("goto {name}"));
+            self.part
+                .elements
+                .insert((FIREWALL_IPS, key), format!("goto {name}"));
         }
     }
 }

@@ -2,7 +2,9 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::skeleton::{CLUSTER_IPS, NO_ENDPOINT_NODE_PORTS, NO_ENDPOINT_SERVICES, SERVICE_IPS, SERVICE_NODE_PORTS};
+use crate::skeleton::{
+    CLUSTER_IPS, NO_ENDPOINT_NODE_PORTS, NO_ENDPOINT_SERVICES, SERVICE_IPS, SERVICE_NODE_PORTS,
+};
 
 pub(crate) fn node() -> Node {
     Node {
@@ -14,7 +16,10 @@ pub(crate) fn node() -> Node {
 }
 
 pub(crate) fn service(spec: Value) -> Service {
-    serde_json::from_value(json!({ "metadata": { "namespace": "ns", "name": "web" }, "spec": spec })).unwrap()
+    serde_json::from_value(
+        json!({ "metadata": { "namespace": "ns", "name": "web" }, "spec": spec }),
+    )
+    .unwrap()
 }
 
 pub(crate) fn slice(endpoints: Value) -> Arc<EndpointSlice> {
@@ -28,21 +33,33 @@ pub(crate) fn slice(endpoints: Value) -> Arc<EndpointSlice> {
 }
 
 fn plain(more: Value) -> Service {
-    let mut spec = json!({ "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "ports": [{ "port": 80 }] });
-    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut spec =
+        json!({ "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "ports": [{ "port": 80 }] });
+    spec.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     service(spec)
 }
 
 fn part(service: &Service, endpoints: Value) -> Part {
-    fragment(service, &[slice(endpoints)], &node()).parts.remove(&Family::V4).unwrap_or_default()
+    fragment(service, &[slice(endpoints)], &node())
+        .parts
+        .remove(&Family::V4)
+        .unwrap_or_default()
 }
 
 fn rules<'a>(part: &'a Part, kind: &str) -> Vec<&'a Vec<String>> {
-    part.chains.iter().filter(|(name, _)| name.starts_with(kind)).map(|(_, rules)| rules).collect()
+    part.chains
+        .iter()
+        .filter(|(name, _)| name.starts_with(kind))
+        .map(|(_, rules)| rules)
+        .collect()
 }
 
 fn element<'a>(part: &'a Part, set: &'static str, key: &str) -> Option<&'a str> {
-    part.elements.get(&(set, key.to_owned())).map(String::as_str)
+    part.elements
+        .get(&(set, key.to_owned()))
+        .map(String::as_str)
 }
 
 fn two() -> Value {
@@ -55,35 +72,64 @@ fn two() -> Value {
 #[test]
 fn a_cluster_address_spreads_over_its_endpoints() {
     let part = part(&plain(json!({})), two());
-    assert!(element(&part, SERVICE_IPS, "10.96.0.7 . tcp . 80").unwrap().starts_with("goto service-"));
+    assert!(
+        element(&part, SERVICE_IPS, "10.96.0.7 . tcp . 80")
+            .unwrap()
+            .starts_with("goto service-")
+    );
     assert_eq!(element(&part, CLUSTER_IPS, "10.96.0.7"), Some(""));
     let chain = rules(&part, "service-")[0];
-    assert!(chain[0].contains("ip saddr != 10.244.0.0/16 jump mark-for-masquerade"), "{chain:?}");
-    assert!(chain[1].starts_with("numgen random mod 2 vmap { 0 : goto endpoint-"), "{chain:?}");
+    assert!(
+        chain[0].contains("ip saddr != 10.244.0.0/16 jump mark-for-masquerade"),
+        "{chain:?}"
+    );
+    assert!(
+        chain[1].starts_with("numgen random mod 2 vmap { 0 : goto endpoint-"),
+        "{chain:?}"
+    );
     let endpoints = rules(&part, "endpoint-");
     assert_eq!(endpoints.len(), 2);
-    assert!(endpoints.iter().any(|rules| rules[1] == "meta l4proto tcp dnat to 10.244.0.5:8080"));
+    assert!(
+        endpoints
+            .iter()
+            .any(|rules| rules[1] == "meta l4proto tcp dnat to 10.244.0.5:8080")
+    );
 }
 
 #[test]
 fn without_endpoints_connections_are_refused() {
-    let part = part(&plain(json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": 30080 }] })), json!([]));
-    assert_eq!(element(&part, NO_ENDPOINT_SERVICES, "10.96.0.7 . tcp . 80"), Some("goto reject-chain"));
-    assert_eq!(element(&part, NO_ENDPOINT_NODE_PORTS, "tcp . 30080"), Some("goto reject-chain"));
+    let part = part(
+        &plain(json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": 30080 }] })),
+        json!([]),
+    );
+    assert_eq!(
+        element(&part, NO_ENDPOINT_SERVICES, "10.96.0.7 . tcp . 80"),
+        Some("goto reject-chain")
+    );
+    assert_eq!(
+        element(&part, NO_ENDPOINT_NODE_PORTS, "tcp . 30080"),
+        Some("goto reject-chain")
+    );
     assert!(part.chains.is_empty());
 }
 
 #[test]
 fn a_local_policy_drops_rather_than_leave_the_node() {
     let inside = part(&plain(json!({ "internalTrafficPolicy": "Local" })), far());
-    assert_eq!(element(&inside, NO_ENDPOINT_SERVICES, "10.96.0.7 . tcp . 80"), Some("drop"));
+    assert_eq!(
+        element(&inside, NO_ENDPOINT_SERVICES, "10.96.0.7 . tcp . 80"),
+        Some("drop")
+    );
     let outside = part(
         &plain(
             json!({ "type": "NodePort", "externalTrafficPolicy": "Local", "ports": [{ "port": 80, "nodePort": 30080 }] }),
         ),
         far(),
     );
-    assert_eq!(element(&outside, NO_ENDPOINT_NODE_PORTS, "tcp . 30080"), Some("drop"));
+    assert_eq!(
+        element(&outside, NO_ENDPOINT_NODE_PORTS, "tcp . 30080"),
+        Some("drop")
+    );
     assert!(element(&outside, SERVICE_IPS, "10.96.0.7 . tcp . 80").is_some());
 }
 
@@ -91,7 +137,8 @@ fn far() -> Value {
     json!([{ "addresses": ["10.244.1.6"], "nodeName": "n2", "conditions": { "ready": true } }])
 }
 
-/// The policy Local applies to connections from outside: the node and its pods reach endpoints on other nodes.
+/// The policy Local applies to connections from outside: the node and its pods reach endpoints on
+/// other nodes.
 #[test]
 fn local_connections_to_outside_addresses_reach_endpoints_on_other_nodes() {
     let spec = json!({
@@ -101,13 +148,32 @@ fn local_connections_to_outside_addresses_reach_endpoints_on_other_nodes() {
     let part = part(&plain(spec), far());
     let node_port = element(&part, SERVICE_NODE_PORTS, "tcp . 30080").unwrap();
     assert!(node_port.starts_with("goto external-"), "{node_port}");
-    assert_eq!(element(&part, SERVICE_IPS, "192.0.2.9 . tcp . 80"), Some(node_port));
-    assert_eq!(element(&part, NO_ENDPOINT_NODE_PORTS, "tcp . 30080"), Some("drop"));
-    assert_eq!(element(&part, NO_ENDPOINT_SERVICES, "192.0.2.9 . tcp . 80"), Some("drop"));
+    assert_eq!(
+        element(&part, SERVICE_IPS, "192.0.2.9 . tcp . 80"),
+        Some(node_port)
+    );
+    assert_eq!(
+        element(&part, NO_ENDPOINT_NODE_PORTS, "tcp . 30080"),
+        Some("drop")
+    );
+    assert_eq!(
+        element(&part, NO_ENDPOINT_SERVICES, "192.0.2.9 . tcp . 80"),
+        Some("drop")
+    );
     let external = rules(&part, "external-")[0];
-    assert!(external[0].starts_with("ip saddr 10.244.0.0/16 goto service-"), "{external:?}");
-    assert!(external[2].starts_with("fib saddr type local goto service-"), "{external:?}");
-    assert_eq!(external.len(), 3, "connections from outside fall through: {external:?}");
+    assert!(
+        external[0].starts_with("ip saddr 10.244.0.0/16 goto service-"),
+        "{external:?}"
+    );
+    assert!(
+        external[2].starts_with("fib saddr type local goto service-"),
+        "{external:?}"
+    );
+    assert_eq!(
+        external.len(),
+        3,
+        "connections from outside fall through: {external:?}"
+    );
 }
 
 #[test]
@@ -118,25 +184,41 @@ fn internal_policy_does_not_confine_external_traffic() {
         ),
         two(),
     );
-    assert!(element(&part, SERVICE_IPS, "10.96.0.7 . tcp . 80").unwrap().starts_with("goto local-"));
+    assert!(
+        element(&part, SERVICE_IPS, "10.96.0.7 . tcp . 80")
+            .unwrap()
+            .starts_with("goto local-")
+    );
     let local = rules(&part, "local-")[0];
     assert!(local[1].starts_with("numgen random mod 1 "), "{local:?}");
     let external = rules(&part, "external-")[0];
     assert!(external[1].starts_with("goto service-"), "{external:?}");
     let service = rules(&part, "service-")[0];
-    assert_eq!(service.len(), 1, "only cluster addresses masquerade here: {service:?}");
-    assert!(service[0].starts_with("numgen random mod 2 "), "{service:?}");
+    assert_eq!(
+        service.len(),
+        1,
+        "only cluster addresses masquerade here: {service:?}"
+    );
+    assert!(
+        service[0].starts_with("numgen random mod 2 "),
+        "{service:?}"
+    );
 }
 
 #[test]
 fn node_port_connections_are_tracked_at_the_node_addresses_only() {
-    let service = plain(json!({ "type": "NodePort", "ports": [{ "port": 53, "nodePort": 30053, "protocol": "UDP" }] }));
+    let service = plain(
+        json!({ "type": "NodePort", "ports": [{ "port": 53, "nodePort": 30053, "protocol": "UDP" }] }),
+    );
     let endpoints: EndpointSlice = serde_json::from_value(json!({
         "metadata": {}, "addressType": "IPv4", "ports": [{ "name": "", "port": 53, "protocol": "UDP" }],
         "endpoints": far(),
     }))
     .unwrap();
-    let node = Node { node_port_addresses: vec!["192.0.2.2".parse().unwrap()], ..node() };
+    let node = Node {
+        node_port_addresses: vec!["192.0.2.2".parse().unwrap()],
+        ..node()
+    };
     let udp = fragment(&service, &[Arc::new(endpoints)], &node).udp;
     let fronts: Vec<String> = udp.keys().map(ToString::to_string).collect();
     assert_eq!(fronts, ["10.96.0.7:53", "192.0.2.2:30053"]);
@@ -150,8 +232,16 @@ fn external_addresses_and_node_ports_hide_the_source() {
         ),
         two(),
     );
-    assert!(element(&part, SERVICE_NODE_PORTS, "tcp . 30080").unwrap().starts_with("goto external-"));
-    assert!(element(&part, SERVICE_IPS, "192.0.2.9 . tcp . 80").unwrap().starts_with("goto external-"));
+    assert!(
+        element(&part, SERVICE_NODE_PORTS, "tcp . 30080")
+            .unwrap()
+            .starts_with("goto external-")
+    );
+    assert!(
+        element(&part, SERVICE_IPS, "192.0.2.9 . tcp . 80")
+            .unwrap()
+            .starts_with("goto external-")
+    );
     assert_eq!(rules(&part, "external-")[0][0], "jump mark-for-masquerade");
 }
 
@@ -164,14 +254,30 @@ fn affinity_remembers_clients_for_the_time_given() {
         two(),
     );
     assert_eq!(part.sets.len(), 2);
-    assert!(part.sets.values().all(|declaration| declaration.contains("timeout 60s")));
-    assert!(rules(&part, "service-")[0].iter().filter(|rule| rule.starts_with("ip saddr @affinity60-")).count() == 2);
+    assert!(
+        part.sets
+            .values()
+            .all(|declaration| declaration.contains("timeout 60s"))
+    );
+    assert!(
+        rules(&part, "service-")[0]
+            .iter()
+            .filter(|rule| rule.starts_with("ip saddr @affinity60-"))
+            .count()
+            == 2
+    );
 }
 
 #[test]
 fn headless_and_external_name_services_have_no_rules() {
-    for spec in [json!({ "clusterIP": "None" }), json!({ "type": "ExternalName", "externalName": "x.example" })] {
-        assert_eq!(fragment(&service(spec), &[slice(two())], &node()), Fragment::default());
+    for spec in [
+        json!({ "clusterIP": "None" }),
+        json!({ "type": "ExternalName", "externalName": "x.example" }),
+    ] {
+        assert_eq!(
+            fragment(&service(spec), &[slice(two())], &node()),
+            Fragment::default()
+        );
     }
 }
 
@@ -181,5 +287,8 @@ fn a_health_check_port_counts_local_endpoints() {
         "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 31000,
         "ports": [{ "port": 80, "nodePort": 30080 }]
     }));
-    assert_eq!(fragment(&service, &[slice(two())], &node()).health, Some((31000, 1)));
+    assert_eq!(
+        fragment(&service, &[slice(two())], &node()).health,
+        Some((31000, 1))
+    );
 }

@@ -1,7 +1,9 @@
-//! The KubeletConfiguration file, `kubelet.config.k8s.io/v1beta1`, and the drop-in directory that overrides it.
+//! The KubeletConfiguration file, `kubelet.config.k8s.io/v1beta1`, and the drop-in directory that
+//! overrides it.
 //!
-//! Every field of upstream's is known by its path: it is read, or it is a row of [`UPSTREAM_FIELDS`]. A name unknown
-//! to upstream is an error that quotes it and the nearest known one.
+//! Every field of upstream's is known by its path: it is read, or it is a row of
+//! [`UPSTREAM_FIELDS`]. A name unknown to upstream is an error that quotes it and the nearest known
+//! one.
 
 use super::unsupported::UPSTREAM_FIELDS;
 use anyhow::Context;
@@ -118,45 +120,66 @@ pub struct AccessWebhook {
 pub fn honoured_fields() -> Vec<String> {
     fn walk(value: &Value, path: &str, into: &mut Vec<String>) {
         match value.as_object() {
-            Some(map) => map.iter().for_each(|(name, value)| walk(value, &join(path, name), into)),
+            Some(map) => map
+                .iter()
+                .for_each(|(name, value)| walk(value, &join(path, name), into)),
             None => into.push(path.to_owned()),
         }
     }
     let mut fields = Vec::new();
     // The defaults have all fields; unset ones are null.
-    walk(&serde_json::to_value(Configuration::default()).unwrap_or_default(), "", &mut fields);
+    walk(
+        &serde_json::to_value(Configuration::default()).unwrap_or_default(),
+        "",
+        &mut fields,
+    );
     fields
 }
 
 fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
 }
 
-/// Reads and checks the file and the drop-in files; returns the fields, and the merged document as written.
+/// Reads and checks the file and the drop-in files; returns the fields, and the merged document as
+/// written.
 ///
 /// # Errors
 /// An invalid file, with the file's name and the place.
 pub fn read(file: Option<&Path>, folder: Option<&Path>) -> anyhow::Result<(Configuration, Value)> {
     let mut all = serde_json::json!({});
-    for path in file.map(Path::to_owned).into_iter().chain(folder.map(fragments).transpose()?.unwrap_or_default()) {
+    for path in file
+        .map(Path::to_owned)
+        .into_iter()
+        .chain(folder.map(fragments).transpose()?.unwrap_or_default())
+    {
         let shown = path.display();
-        let text = std::fs::read_to_string(&path).with_context(|| format!("can't read configuration {shown}"))?;
-        let value: Value = serde_yaml::from_str(&text).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("can't read configuration {shown}"))?;
+        let value: Value = serde_yaml::from_str(&text)
+            .map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
         check(&value).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
         // Parses the text, not the merged value: its errors name the field and the line.
-        let _: Configuration =
-            serde_yaml::from_str(&text).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
+        let _: Configuration = serde_yaml::from_str(&text)
+            .map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
         merge(&mut all, value);
     }
     let read = Configuration::deserialize(&all).context("configuration")?;
     Ok((read, all))
 }
 
-/// Lists the `.conf` files of the directory and its subdirectories; later files override earlier ones.
+/// Lists the `.conf` files of the directory and its subdirectories; later files override earlier
+/// ones.
 fn fragments(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let shown = folder.display();
-    let entries = std::fs::read_dir(folder).with_context(|| format!("can't read the folder --config-dir {shown}"))?;
-    let mut paths: Vec<PathBuf> = entries.map(|e| e.map(|e| e.path())).collect::<std::io::Result<_>>()?;
+    let entries = std::fs::read_dir(folder)
+        .with_context(|| format!("can't read the folder --config-dir {shown}"))?;
+    let mut paths: Vec<PathBuf> = entries
+        .map(|e| e.map(|e| e.path()))
+        .collect::<std::io::Result<_>>()?;
     paths.sort();
     let mut found = Vec::new();
     for path in paths {
@@ -173,18 +196,23 @@ fn fragments(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 fn merge(into: &mut Value, more: Value) {
     match (into, more) {
         (Value::Object(into), Value::Object(more)) => {
-            more.into_iter().for_each(|(name, value)| merge(into.entry(name).or_insert(Value::Null), value));
+            more.into_iter()
+                .for_each(|(name, value)| merge(into.entry(name).or_insert(Value::Null), value));
         }
         (into, more) => *into = more,
     }
 }
 
 fn check(value: &Value) -> anyhow::Result<()> {
-    let map = value.as_object().ok_or_else(|| anyhow::anyhow!("not a KubeletConfiguration object"))?;
+    let map = value
+        .as_object()
+        .ok_or_else(|| anyhow::anyhow!("not a KubeletConfiguration object"))?;
     let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
     let kind = (text("apiVersion"), text("kind"));
     if kind != ("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration") {
-        anyhow::bail!("apiVersion and kind are {kind:?}, not kubelet.config.k8s.io/v1beta1 KubeletConfiguration");
+        anyhow::bail!(
+            "apiVersion and kind are {kind:?}, not kubelet.config.k8s.io/v1beta1 KubeletConfiguration"
+        );
     }
     let mut rest = value.clone();
     let judged = judge_fields(&mut rest, UPSTREAM_FIELDS, FalseMeans::Set);
@@ -195,8 +223,11 @@ fn check(value: &Value) -> anyhow::Result<()> {
         anyhow::bail!("field {}", judged.refusals.join("; field "));
     }
     let honoured = honoured_fields();
-    for (name, value) in
-        rest.as_object().into_iter().flatten().filter(|(name, _)| !["apiVersion", "kind"].contains(&name.as_str()))
+    for (name, value) in rest
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| !["apiVersion", "kind"].contains(&name.as_str()))
     {
         check_field(name, value, &honoured)?;
     }
@@ -208,13 +239,20 @@ fn check_field(path: &str, value: &Value, honoured: &[String]) -> anyhow::Result
         return Ok(());
     }
     let within = format!("{path}.");
-    let all = || UPSTREAM_FIELDS.iter().map(|row| row.name).chain(honoured.iter().map(String::as_str));
+    let all = || {
+        UPSTREAM_FIELDS
+            .iter()
+            .map(|row| row.name)
+            .chain(honoured.iter().map(String::as_str))
+    };
     if !all().any(|name| name.starts_with(&within)) {
         let nearest = base_cli::nearest(path, all()).unwrap_or_default();
         anyhow::bail!("unknown field {path:?}; the nearest known one is {nearest:?}");
     }
     match value {
-        Value::Object(map) => map.iter().try_for_each(|(name, value)| check_field(&join(path, name), value, honoured)),
+        Value::Object(map) => map
+            .iter()
+            .try_for_each(|(name, value)| check_field(&join(path, name), value, honoured)),
         Value::Null => Ok(()),
         _ => anyhow::bail!("{path} must be an object"),
     }

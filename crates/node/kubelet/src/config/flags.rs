@@ -161,17 +161,29 @@ pub struct Flags {
 
 /// Parses `key=value` words.
 pub(crate) fn pairs(words: &[String]) -> BTreeMap<String, String> {
-    let pair = |word: &String| word.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let pair = |word: &String| {
+        word.split_once('=')
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+    };
     words.iter().filter_map(pair).collect()
 }
 
 /// Parses `key=value:effect` or `key:effect`.
 pub(crate) fn taint(text: &str) -> anyhow::Result<Taint> {
-    let bad = || anyhow::anyhow!("--register-with-taints: {text:?} is no taint such as key=value:NoSchedule");
+    let bad = || {
+        anyhow::anyhow!("--register-with-taints: {text:?} is no taint such as key=value:NoSchedule")
+    };
     let (key, effect) = text.rsplit_once(':').ok_or_else(bad)?;
     if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
         return Err(bad());
     }
-    let (key, value) = key.split_once('=').map_or((key, None), |(k, v)| (k, Some(v.to_owned())));
-    Ok(Taint { key: key.to_owned(), value, effect: effect.to_owned(), time_added: None })
+    let (key, value) = key
+        .split_once('=')
+        .map_or((key, None), |(k, v)| (k, Some(v.to_owned())));
+    Ok(Taint {
+        key: key.to_owned(),
+        value,
+        effect: effect.to_owned(),
+        time_added: None,
+    })
 }

@@ -17,13 +17,26 @@ const SYSCTLS: [(&str, i64); 6] = [
 /// # Errors
 /// The settings that differ from [`SYSCTLS`].
 pub(crate) fn check_sysctls(proc: &Path) -> anyhow::Result<()> {
-    let read = |name: &str| std::fs::read_to_string(proc.join("sys").join(name)).ok()?.trim().parse::<i64>().ok();
-    let wrong = SYSCTLS.iter().filter(|(name, want)| read(name) != Some(*want));
-    let wrong: Vec<String> = wrong.map(|(name, want)| format!("{}={want}", name.replace('/', "."))).collect();
+    let read = |name: &str| {
+        std::fs::read_to_string(proc.join("sys").join(name))
+            .ok()?
+            .trim()
+            .parse::<i64>()
+            .ok()
+    };
+    let wrong = SYSCTLS
+        .iter()
+        .filter(|(name, want)| read(name) != Some(*want));
+    let wrong: Vec<String> = wrong
+        .map(|(name, want)| format!("{}={want}", name.replace('/', ".")))
+        .collect();
     if wrong.is_empty() {
         return Ok(());
     }
-    anyhow::bail!("protectKernelDefaults is on, and the kernel's settings differ: set {}", wrong.join(", "))
+    anyhow::bail!(
+        "protectKernelDefaults is on, and the kernel's settings differ: set {}",
+        wrong.join(", ")
+    )
 }
 
 /// Checks that no swap is on.
@@ -32,8 +45,15 @@ pub(crate) fn check_sysctls(proc: &Path) -> anyhow::Result<()> {
 /// The first swap device.
 pub(crate) fn check_swap(proc: &Path) -> anyhow::Result<()> {
     let table = std::fs::read_to_string(proc.join("swaps")).unwrap_or_default();
-    // The first line names the columns. Compressed swap in memory (zram) counts too, as it does upstream.
-    let Some(first) = table.lines().nth(1).and_then(|line| line.split_whitespace().next()) else { return Ok(()) };
+    // The first line names the columns. Compressed swap in memory (zram) counts too, as it does
+    // upstream.
+    let Some(first) = table
+        .lines()
+        .nth(1)
+        .and_then(|line| line.split_whitespace().next())
+    else {
+        return Ok(());
+    };
     anyhow::bail!("swap is on ({first}): turn it off, or set failSwapOn to false")
 }
 
@@ -53,7 +73,10 @@ mod tests {
         assert!(check_sysctls(proc.path()).is_ok());
         std::fs::write(proc.path().join("sys/kernel/panic"), "0\n").unwrap();
         let error = check_sysctls(proc.path()).unwrap_err().to_string();
-        assert!(error.contains("kernel.panic=10") && !error.contains("overcommit"), "{error}");
+        assert!(
+            error.contains("kernel.panic=10") && !error.contains("overcommit"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -62,7 +85,11 @@ mod tests {
         let header = "Filename\tType\tSize\tUsed\tPriority\n";
         std::fs::write(proc.path().join("swaps"), header).unwrap();
         assert!(check_swap(proc.path()).is_ok());
-        std::fs::write(proc.path().join("swaps"), format!("{header}/dev/sda2 partition 1 0 -2\n")).unwrap();
+        std::fs::write(
+            proc.path().join("swaps"),
+            format!("{header}/dev/sda2 partition 1 0 -2\n"),
+        )
+        .unwrap();
         assert!(check_swap(proc.path()).is_err());
     }
 }

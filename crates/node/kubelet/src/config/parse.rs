@@ -7,7 +7,9 @@ use std::time::Duration;
 /// # Errors
 /// The text is no duration; `name` is the setting.
 pub(crate) fn duration(text: Option<&str>, default: u64, name: &str) -> anyhow::Result<Duration> {
-    let Some(text) = text else { return Ok(Duration::from_secs(default)) };
+    let Some(text) = text else {
+        return Ok(Duration::from_secs(default));
+    };
     let mut total = 0f64;
     let mut number = String::new();
     let mut unit = String::new();
@@ -34,7 +36,11 @@ pub(crate) fn duration(text: Option<&str>, default: u64, name: &str) -> anyhow::
         }
     }
     if number.is_empty() {
-        Ok(Duration::from_secs_f64(if total > 0.0 { total } else { default as f64 }))
+        Ok(Duration::from_secs_f64(if total > 0.0 {
+            total
+        } else {
+            default as f64
+        }))
     } else {
         Err(bad())
     }
@@ -45,7 +51,8 @@ pub(crate) fn duration(text: Option<&str>, default: u64, name: &str) -> anyhow::
 /// # Errors
 /// The text is no quantity; `name` is the setting.
 pub(crate) fn bytes(text: &str, name: &str) -> anyhow::Result<u64> {
-    let quantity =
-        text.parse::<api_meta::Quantity>().map_err(|_| anyhow::anyhow!("{name}: {text:?} is no quantity"))?;
+    let quantity = text
+        .parse::<api_meta::Quantity>()
+        .map_err(|_| anyhow::anyhow!("{name}: {text:?} is no quantity"))?;
     Ok(u64::try_from(quantity.value()).unwrap_or_default())
 }

@@ -8,9 +8,14 @@ use clap::Parser;
 fn start(flags: &[&str], text: &str) -> anyhow::Result<Settings> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("config.yaml");
-    std::fs::write(&path, format!("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{text}"))?;
+    std::fs::write(
+        &path,
+        format!("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{text}"),
+    )?;
     let config = format!("--config={}", path.display());
-    let words = ["kubelet", "--fail-swap-on=false", &config].into_iter().chain(flags.iter().copied());
+    let words = ["kubelet", "--fail-swap-on=false", &config]
+        .into_iter()
+        .chain(flags.iter().copied());
     let accepted = base_cli::accept_upstream_flags(words.map(Into::into), UPSTREAM_FLAGS);
     anyhow::ensure!(accepted.refusals.is_empty(), "{:?}", accepted.refusals);
     settings(&Flags::try_parse_from(accepted.arguments)?)
@@ -63,10 +68,17 @@ fn kubeadm_starts() {
     )
     .unwrap();
     assert!(settings.webhook_tokens && settings.webhook_authorization && !settings.anonymous);
-    assert_eq!(settings.status_every, Duration::from_secs(10), "0s stands for the default");
+    assert_eq!(
+        settings.status_every,
+        Duration::from_secs(10),
+        "0s stands for the default"
+    );
     assert_eq!(settings.kept.tokens, Duration::from_secs(120));
     let without_flags = start(&[], KUBEADM).unwrap();
-    assert_eq!(without_flags.runtime_endpoint, "unix:///run/containerd/containerd.sock");
+    assert_eq!(
+        without_flags.runtime_endpoint,
+        "unix:///run/containerd/containerd.sock"
+    );
 }
 
 #[test]
@@ -93,7 +105,11 @@ tlsPrivateKeyFile: /k
 "#;
     let dir = tempfile::tempdir().unwrap();
     let header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
-    std::fs::write(dir.path().join("00-defaults.conf"), format!("{header}{text}")).unwrap();
+    std::fs::write(
+        dir.path().join("00-defaults.conf"),
+        format!("{header}{text}"),
+    )
+    .unwrap();
     let more = "maxPods: 50\nauthentication: {webhook: {cacheTTL: 1m}}\n";
     std::fs::write(dir.path().join("10-own.conf"), format!("{header}{more}")).unwrap();
     std::fs::write(dir.path().join("README"), "none of these files").unwrap();
@@ -109,8 +125,16 @@ tlsPrivateKeyFile: /k
     ];
     let settings = start(&flags, "").unwrap();
     assert_eq!(settings.max_pods, 50);
-    assert_eq!(settings.kept.tokens, Duration::from_secs(60), "a later file wins");
-    assert_eq!(settings.client_ca.as_deref(), Some(std::path::Path::new("/ca")), "and leaves the rest");
+    assert_eq!(
+        settings.kept.tokens,
+        Duration::from_secs(60),
+        "a later file wins"
+    );
+    assert_eq!(
+        settings.client_ca.as_deref(),
+        Some(std::path::Path::new("/ca")),
+        "and leaves the rest"
+    );
 }
 
 #[test]
@@ -139,9 +163,16 @@ fn kops_starts() {
         "--config-dir=",
     ];
     let text = "shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n";
-    let flags: Vec<&str> = flags.iter().copied().filter(|f| *f != "--config-dir=").collect();
+    let flags: Vec<&str> = flags
+        .iter()
+        .copied()
+        .filter(|f| *f != "--config-dir=")
+        .collect();
     let settings = start(&flags, text).unwrap();
-    assert_eq!(settings.reserved.get("memory").map(Quantity::value), Some(1 << 30));
+    assert_eq!(
+        settings.reserved.get("memory").map(Quantity::value),
+        Some(1 << 30)
+    );
     assert_eq!(settings.taints.len(), 1);
 }
 
@@ -172,12 +203,22 @@ fn fields_that_protect_the_node_are_honoured_or_refused() {
          serverTLSBootstrap: false\nmemorySwap: {swapBehavior: NoSwap}",
     )
     .unwrap();
-    assert_eq!(settings.offer, Offer::from_names("VersionTLS13", &[]).unwrap());
+    assert_eq!(
+        settings.offer,
+        Offer::from_names("VersionTLS13", &[]).unwrap()
+    );
     assert!(settings.seccomp_default && !settings.debugging);
     let suites = "tlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]";
     let listed = vec!["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256".to_owned()];
-    assert_eq!(start(&[], suites).unwrap().offer, Offer::from_names("", &listed).unwrap());
-    assert_eq!(start(&["--tls-cipher-suites="], suites).unwrap().offer, Offer::default(), "the flag wins");
+    assert_eq!(
+        start(&[], suites).unwrap().offer,
+        Offer::from_names("", &listed).unwrap()
+    );
+    assert_eq!(
+        start(&["--tls-cipher-suites="], suites).unwrap().offer,
+        Offer::default(),
+        "the flag wins"
+    );
     assert_eq!(settings.pod_pids, Some(4096));
     assert_eq!(start(&[], "podPidsLimit: -1").unwrap().pod_pids, None);
 }
@@ -197,13 +238,25 @@ fn every_setting_is_honoured_or_listed_once() {
     }
     let command = <Flags as clap::CommandFactory>::command();
     for row in UPSTREAM_FLAGS {
-        assert!(!command.get_arguments().any(|a| a.get_long() == Some(row.name)), "--{} is honoured", row.name);
+        assert!(
+            !command
+                .get_arguments()
+                .any(|a| a.get_long() == Some(row.name)),
+            "--{} is honoured",
+            row.name
+        );
     }
     for rows in [UPSTREAM_FLAGS, UPSTREAM_FIELDS] {
         let mut names: Vec<&str> = rows.iter().map(|row| row.name).collect();
         names.sort_unstable();
-        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "a name is listed twice");
-        assert!(rows.iter().all(|row| !row.reason.is_empty() && !row.reason.contains("not implemented")));
+        assert!(
+            names.windows(2).all(|pair| pair[0] != pair[1]),
+            "a name is listed twice"
+        );
+        assert!(
+            rows.iter()
+                .all(|row| !row.reason.is_empty() && !row.reason.contains("not implemented"))
+        );
         assert!(!names.iter().any(|name| honoured.iter().any(|h| h == name)));
     }
 }

@@ -4,7 +4,8 @@ use crate::pod::spec;
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod};
 use node_runtime::v1::{SecurityProfile, security_profile::ProfileType};
 
-/// Prefix of the annotations that older manifests use instead of the field; the container's name follows.
+/// Prefix of the annotations that older manifests use instead of the field; the container's name
+/// follows.
 const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// The profile that a container requests.
@@ -18,10 +19,22 @@ pub(crate) enum Profile {
 
 /// Returns the profile that a container requests; None leaves the choice to the runtime.
 pub(crate) fn profile(pod: &Pod, container: &Container) -> Option<Profile> {
-    let own = container.security_context.as_ref().and_then(|s| s.app_armor_profile.as_ref());
-    let annotation = pod.metadata.annotations.as_ref().and_then(|a| a.get(&format!("{ANNOTATION}{}", container.name)));
-    let of_pod = spec::spec(pod).security_context.as_ref().and_then(|s| s.app_armor_profile.as_ref());
-    own.map(of_field).or_else(|| annotation.and_then(|a| of_annotation(a))).or_else(|| of_pod.map(of_field))
+    let own = container
+        .security_context
+        .as_ref()
+        .and_then(|s| s.app_armor_profile.as_ref());
+    let annotation = pod
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|a| a.get(&format!("{ANNOTATION}{}", container.name)));
+    let of_pod = spec::spec(pod)
+        .security_context
+        .as_ref()
+        .and_then(|s| s.app_armor_profile.as_ref());
+    own.map(of_field)
+        .or_else(|| annotation.and_then(|a| of_annotation(a)))
+        .or_else(|| of_pod.map(of_field))
 }
 
 fn of_field(profile: &AppArmorProfile) -> Profile {
@@ -37,27 +50,53 @@ fn of_annotation(text: &str) -> Option<Profile> {
         "" => None,
         "unconfined" => Some(Profile::Unconfined),
         "runtime/default" => Some(Profile::RuntimeDefault),
-        // An unknown form must not weaken the confinement: it becomes a Localhost profile without a name.
-        other => Some(Profile::Localhost(other.strip_prefix("localhost/").unwrap_or_default().to_owned())),
+        // An unknown form must not weaken the confinement: it becomes a Localhost profile without a
+        // name.
+        other => Some(Profile::Localhost(
+            other
+                .strip_prefix("localhost/")
+                .unwrap_or_default()
+                .to_owned(),
+        )),
     }
 }
 
 impl Profile {
-    /// Returns the profile as CRI's message, and as the older string for runtimes that know only that.
+    /// Returns the profile as CRI's message, and as the older string for runtimes that know only
+    /// that.
     pub(crate) fn for_runtime(self) -> (SecurityProfile, String) {
         let (kind, name, old) = match self {
-            Profile::RuntimeDefault => (ProfileType::RuntimeDefault, String::new(), "runtime/default".to_owned()),
-            Profile::Unconfined => (ProfileType::Unconfined, String::new(), "unconfined".to_owned()),
-            Profile::Localhost(name) => (ProfileType::Localhost, name.clone(), format!("localhost/{name}")),
+            Profile::RuntimeDefault => (
+                ProfileType::RuntimeDefault,
+                String::new(),
+                "runtime/default".to_owned(),
+            ),
+            Profile::Unconfined => (
+                ProfileType::Unconfined,
+                String::new(),
+                "unconfined".to_owned(),
+            ),
+            Profile::Localhost(name) => (
+                ProfileType::Localhost,
+                name.clone(),
+                format!("localhost/{name}"),
+            ),
         };
-        (SecurityProfile { profile_type: kind as i32, localhost_ref: name }, old)
+        (
+            SecurityProfile {
+                profile_type: kind as i32,
+                localhost_ref: name,
+            },
+            old,
+        )
     }
 }
 
 /// Returns whether the kernel enforces AppArmor profiles.
 pub(crate) fn is_enabled() -> bool {
     let parameter = std::fs::read_to_string("/sys/module/apparmor/parameters/enabled");
-    parameter.is_ok_and(|text| text.starts_with('Y')) && std::path::Path::new("/sys/kernel/security/apparmor").exists()
+    parameter.is_ok_and(|text| text.starts_with('Y'))
+        && std::path::Path::new("/sys/kernel/security/apparmor").exists()
 }
 
 #[cfg(test)]
@@ -71,11 +110,36 @@ mod tests {
         let local = json!({"type": "Localhost", "localhostProfile": "l"});
         for (container, annotation, pod, want) in [
             (Value::Null, "", Value::Null, None),
-            (Value::Null, "", json!({"type": "RuntimeDefault"}), Some(Profile::RuntimeDefault)),
-            (Value::Null, "unconfined", json!({"type": "RuntimeDefault"}), Some(Profile::Unconfined)),
-            (local, "unconfined", Value::Null, Some(Profile::Localhost("l".into()))),
-            (Value::Null, "localhost/a", Value::Null, Some(Profile::Localhost("a".into()))),
-            (Value::Null, "nonsense", Value::Null, Some(Profile::Localhost(String::new()))),
+            (
+                Value::Null,
+                "",
+                json!({"type": "RuntimeDefault"}),
+                Some(Profile::RuntimeDefault),
+            ),
+            (
+                Value::Null,
+                "unconfined",
+                json!({"type": "RuntimeDefault"}),
+                Some(Profile::Unconfined),
+            ),
+            (
+                local,
+                "unconfined",
+                Value::Null,
+                Some(Profile::Localhost("l".into())),
+            ),
+            (
+                Value::Null,
+                "localhost/a",
+                Value::Null,
+                Some(Profile::Localhost("a".into())),
+            ),
+            (
+                Value::Null,
+                "nonsense",
+                Value::Null,
+                Some(Profile::Localhost(String::new())),
+            ),
         ] {
             let pod: Pod = serde_json::from_value(json!({
                 "metadata": {"annotations": {format!("{ANNOTATION}c"): annotation}},

@@ -7,7 +7,8 @@ use crate::pod::spec;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use node_runtime::labels;
 use node_runtime::v1::{
-    ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig, Mount, MountPropagation, Signal,
+    ContainerConfig, ContainerMetadata, ImageSpec, KeyValue, LinuxContainerConfig, Mount,
+    MountPropagation, Signal,
 };
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -36,19 +37,42 @@ pub(crate) fn log_path(name: &str, attempt: u32) -> String {
 ///
 /// # Errors
 /// An unmet requirement, as the message of a CreateContainerConfigError.
-pub(crate) fn config(pod: &Pod, container: &Container, parts: Parts<'_>) -> Result<ContainerConfig, String> {
+pub(crate) fn config(
+    pod: &Pod,
+    container: &Container,
+    parts: Parts<'_>,
+) -> Result<ContainerConfig, String> {
     security::check_non_root(pod, container, &parts.image_user)?;
     let expand = |words: &Option<Vec<String>>| -> Vec<String> {
-        words.iter().flatten().map(|word| parts.environment.expand(word)).collect()
+        words
+            .iter()
+            .flatten()
+            .map(|word| parts.environment.expand(word))
+            .collect()
     };
-    let security = security::of_container(pod, container, &parts.image_user, parts.target.clone(), parts.seccomp, &[])?;
+    let security = security::of_container(
+        pod,
+        container,
+        &parts.image_user,
+        parts.target.clone(),
+        parts.seccomp,
+        &[],
+    )?;
     let (command, args) = (expand(&container.command), expand(&container.args));
     let linux = LinuxContainerConfig {
-        resources: Some(resources::of_container(pod, container, parts.memory_capacity, parts.least_oom_score)),
+        resources: Some(resources::of_container(
+            pod,
+            container,
+            parts.memory_capacity,
+            parts.least_oom_score,
+        )),
         security_context: Some(security),
     };
     Ok(ContainerConfig {
-        metadata: Some(ContainerMetadata { name: container.name.clone(), attempt: parts.attempt }),
+        metadata: Some(ContainerMetadata {
+            name: container.name.clone(),
+            attempt: parts.attempt,
+        }),
         image: Some(ImageSpec {
             image: parts.image_ref,
             user_specified_image: container.image.clone().unwrap_or_default(),
@@ -61,7 +85,10 @@ pub(crate) fn config(pod: &Pod, container: &Container, parts: Parts<'_>) -> Resu
             .environment
             .into_pairs()
             .into_iter()
-            .map(|(key, value)| KeyValue { key, value: value.into_bytes() })
+            .map(|(key, value)| KeyValue {
+                key,
+                value: value.into_bytes(),
+            })
             .collect(),
         mounts: parts.mounts,
         labels: container_labels(pod, container),
@@ -77,7 +104,11 @@ pub(crate) fn config(pod: &Pod, container: &Container, parts: Parts<'_>) -> Resu
 }
 
 fn stop_signal(container: &Container) -> i32 {
-    let name = container.lifecycle.as_ref().and_then(|l| l.stop_signal.as_deref()).unwrap_or_default();
+    let name = container
+        .lifecycle
+        .as_ref()
+        .and_then(|l| l.stop_signal.as_deref())
+        .unwrap_or_default();
     Signal::from_str_name(name).map_or(0, |s| s as i32)
 }
 
@@ -95,7 +126,10 @@ fn container_labels(pod: &Pod, container: &Container) -> HashMap<String, String>
 }
 
 fn annotations(pod: &Pod, container: &Container, attempt: u32) -> HashMap<String, String> {
-    let policy = container.termination_message_policy.clone().unwrap_or_else(|| "File".into());
+    let policy = container
+        .termination_message_policy
+        .clone()
+        .unwrap_or_else(|| "File".into());
     let json = |value: serde_json::Result<String>| value.unwrap_or_default();
     let mut all: HashMap<String, String> = [
         (labels::HASH, hash(container)),
@@ -106,8 +140,15 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> HashMap<String
     ]
     .map(|(k, v)| (k.to_owned(), v))
     .into();
-    if let Some(hook) = container.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref()) {
-        all.insert(labels::PRE_STOP.to_owned(), json(serde_json::to_string(hook)));
+    if let Some(hook) = container
+        .lifecycle
+        .as_ref()
+        .and_then(|l| l.pre_stop.as_ref())
+    {
+        all.insert(
+            labels::PRE_STOP.to_owned(),
+            json(serde_json::to_string(hook)),
+        );
     }
     if let Some(ports) = &container.ports {
         all.insert(labels::PORTS.to_owned(), json(serde_json::to_string(ports)));
@@ -117,7 +158,11 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> HashMap<String
 
 /// Returns the path of the termination message inside the container.
 pub(crate) fn message_path(container: &Container) -> &str {
-    container.termination_message_path.as_deref().filter(|p| !p.is_empty()).unwrap_or("/dev/termination-log")
+    container
+        .termination_message_path
+        .as_deref()
+        .filter(|p| !p.is_empty())
+        .unwrap_or("/dev/termination-log")
 }
 
 /// Hashes the fields that can't change without a new container: name and image.
@@ -129,8 +174,8 @@ pub(crate) fn hash(container: &Container) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// Returns whether the container's spec differs from the `recorded` hash. Hashes of stock kubelets have at most eight
-/// digits and another algorithm, so they count as unchanged.
+/// Returns whether the container's spec differs from the `recorded` hash. Hashes of stock kubelets
+/// have at most eight digits and another algorithm, so they count as unchanged.
 pub(crate) fn is_changed(recorded: &str, container: &Container) -> bool {
     recorded.len() > 8 && recorded != hash(container)
 }
@@ -157,7 +202,11 @@ mod tests {
 
     #[test]
     fn container_is_changed_by_its_image_and_not_by_what_another_kubelet_recorded() {
-        let of = |image: &str| Container { name: "c".into(), image: Some(image.into()), ..Container::default() };
+        let of = |image: &str| Container {
+            name: "c".into(),
+            image: Some(image.into()),
+            ..Container::default()
+        };
         let recorded = hash(&of("i:1"));
         assert!(!is_changed(&recorded, &of("i:1")));
         assert!(is_changed(&recorded, &of("i:2")));

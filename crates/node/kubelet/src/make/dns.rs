@@ -10,9 +10,13 @@ const MAX_SERVERS: usize = 3;
 /// Returns the DNS configuration of a pod; `node` is the content of the node's resolv.conf.
 pub(crate) fn dns(pod: &Pod, settings: &Settings, node: &str) -> DnsConfig {
     let own = parse(node);
-    let policy = spec::spec(pod).dns_policy.as_deref().unwrap_or("ClusterFirst");
+    let policy = spec::spec(pod)
+        .dns_policy
+        .as_deref()
+        .unwrap_or("ClusterFirst");
     let cluster = !settings.cluster_dns.is_empty()
-        && (policy == "ClusterFirstWithHostNet" || policy == "ClusterFirst" && !spec::host_network(pod));
+        && (policy == "ClusterFirstWithHostNet"
+            || policy == "ClusterFirst" && !spec::host_network(pod));
     let mut dns = match policy {
         "None" => DnsConfig::default(),
         _ if cluster => of_cluster(pod, settings, own),
@@ -23,7 +27,8 @@ pub(crate) fn dns(pod: &Pod, settings: &Settings, node: &str) -> DnsConfig {
         extend(&mut dns.searches, config.searches.iter().flatten());
         for option in config.options.iter().flatten() {
             let Some(name) = &option.name else { continue };
-            dns.options.retain(|o| o != name && !o.starts_with(&format!("{name}:")));
+            dns.options
+                .retain(|o| o != name && !o.starts_with(&format!("{name}:")));
             dns.options.push(match &option.value {
                 Some(value) => format!("{name}:{value}"),
                 None => name.clone(),
@@ -37,9 +42,17 @@ pub(crate) fn dns(pod: &Pod, settings: &Settings, node: &str) -> DnsConfig {
 fn of_cluster(pod: &Pod, settings: &Settings, own: DnsConfig) -> DnsConfig {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let domain = &settings.cluster_domain;
-    let mut searches = vec![format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.clone()];
+    let mut searches = vec![
+        format!("{namespace}.svc.{domain}"),
+        format!("svc.{domain}"),
+        domain.clone(),
+    ];
     extend(&mut searches, own.searches.iter());
-    DnsConfig { servers: settings.cluster_dns.clone(), searches, options: vec!["ndots:5".into()] }
+    DnsConfig {
+        servers: settings.cluster_dns.clone(),
+        searches,
+        options: vec!["ndots:5".into()],
+    }
 }
 
 fn extend<'a>(list: &mut Vec<String>, more: impl Iterator<Item = &'a String>) {

@@ -5,7 +5,9 @@ use super::fields::{self, Addresses};
 use super::service_env::service_env;
 use crate::volumes::{Found, Objects};
 use api_meta::Quantity;
-use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvFromSource, EnvVar, EnvVarSource, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Container, EnvFromSource, EnvVar, EnvVarSource, Pod, Secret, Service,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,7 +32,10 @@ impl Environment {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+        self.0
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, v)| v.as_str())
     }
 
     pub(crate) fn expand(&self, text: &str) -> String {
@@ -52,7 +57,9 @@ pub(crate) async fn environment(
     sources: &Sources<'_>,
 ) -> Result<Environment, String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let links = crate::pod::spec::spec(pod).enable_service_links.unwrap_or(true);
+    let links = crate::pod::spec::spec(pod)
+        .enable_service_links
+        .unwrap_or(true);
     let services = service_env(&sources.services, namespace, links);
     let mut all = Environment::default();
     for from in container.env_from.iter().flatten() {
@@ -64,7 +71,9 @@ pub(crate) async fn environment(
             Some(from) => value_from(pod, container, var, from, sources).await?,
             None => {
                 let lookup = |name: &str| {
-                    own.get(name).or_else(|| all.get(name)).or_else(|| services.get(name).map(String::as_str))
+                    own.get(name)
+                        .or_else(|| all.get(name))
+                        .or_else(|| services.get(name).map(String::as_str))
                 };
                 Some(expand(var.value.as_deref().unwrap_or_default(), lookup))
             }
@@ -73,7 +82,9 @@ pub(crate) async fn environment(
             own.put(&var.name, value);
         }
     }
-    own.into_pairs().into_iter().for_each(|(name, value)| all.put(&name, value));
+    own.into_pairs()
+        .into_iter()
+        .for_each(|(name, value)| all.put(&name, value));
     for (name, value) in services {
         if all.get(&name).is_none() {
             all.put(&name, value);
@@ -90,17 +101,24 @@ async fn env_from(
 ) -> Result<(), String> {
     let prefix = from.prefix.as_deref().unwrap_or_default();
     if let Some(source) = &from.config_map_ref {
-        let map: Option<Arc<ConfigMap>> =
-            sources.objects.get(namespace, &source.name, source.optional.unwrap_or(false)).await?;
+        let map: Option<Arc<ConfigMap>> = sources
+            .objects
+            .get(namespace, &source.name, source.optional.unwrap_or(false))
+            .await?;
         for (key, value) in map.iter().flat_map(|m| m.data.iter().flatten()) {
             all.put(&format!("{prefix}{key}"), value.clone());
         }
     }
     if let Some(source) = &from.secret_ref {
-        let secret: Option<Arc<Secret>> =
-            sources.objects.get(namespace, &source.name, source.optional.unwrap_or(false)).await?;
+        let secret: Option<Arc<Secret>> = sources
+            .objects
+            .get(namespace, &source.name, source.optional.unwrap_or(false))
+            .await?;
         for (key, value) in secret.iter().flat_map(|s| s.data.iter().flatten()) {
-            all.put(&format!("{prefix}{key}"), String::from_utf8_lossy(&value.0).into_owned());
+            all.put(
+                &format!("{prefix}{key}"),
+                String::from_utf8_lossy(&value.0).into_owned(),
+            );
         }
     }
     Ok(())
@@ -118,24 +136,64 @@ async fn value_from(
         return fields::field(pod, &reference.field_path, &sources.addresses).map(Some);
     }
     if let Some(selector) = &from.resource_field_ref {
-        let of = selector.container_name.as_deref().filter(|n| !n.is_empty() && *n != container.name);
-        let other = of.and_then(|name| crate::pod::spec::find(pod, name)).map(|(_, c)| c);
-        return fields::resource(other.as_ref().unwrap_or(container), selector, sources.allocatable).map(Some);
+        let of = selector
+            .container_name
+            .as_deref()
+            .filter(|n| !n.is_empty() && *n != container.name);
+        let other = of
+            .and_then(|name| crate::pod::spec::find(pod, name))
+            .map(|(_, c)| c);
+        return fields::resource(
+            other.as_ref().unwrap_or(container),
+            selector,
+            sources.allocatable,
+        )
+        .map(Some);
     }
     if let Some(reference) = &from.config_map_key_ref {
         let optional = reference.optional.unwrap_or(false);
-        let map: Option<Arc<ConfigMap>> = sources.objects.get(namespace, &reference.name, optional).await?;
-        let value = map.as_ref().and_then(|m| m.data.as_ref()).and_then(|d| d.get(&reference.key)).cloned();
-        return key(value, optional, &reference.key, namespace, &reference.name, ConfigMap::WORD);
+        let map: Option<Arc<ConfigMap>> = sources
+            .objects
+            .get(namespace, &reference.name, optional)
+            .await?;
+        let value = map
+            .as_ref()
+            .and_then(|m| m.data.as_ref())
+            .and_then(|d| d.get(&reference.key))
+            .cloned();
+        return key(
+            value,
+            optional,
+            &reference.key,
+            namespace,
+            &reference.name,
+            ConfigMap::WORD,
+        );
     }
     if let Some(reference) = &from.secret_key_ref {
         let optional = reference.optional.unwrap_or(false);
-        let secret: Option<Arc<Secret>> = sources.objects.get(namespace, &reference.name, optional).await?;
-        let value = secret.as_ref().and_then(|s| s.data.as_ref()).and_then(|d| d.get(&reference.key));
+        let secret: Option<Arc<Secret>> = sources
+            .objects
+            .get(namespace, &reference.name, optional)
+            .await?;
+        let value = secret
+            .as_ref()
+            .and_then(|s| s.data.as_ref())
+            .and_then(|d| d.get(&reference.key));
         let value = value.map(|v| String::from_utf8_lossy(&v.0).into_owned());
-        return key(value, optional, &reference.key, namespace, &reference.name, Secret::WORD);
+        return key(
+            value,
+            optional,
+            &reference.key,
+            namespace,
+            &reference.name,
+            Secret::WORD,
+        );
     }
-    Err(format!("variable {} has a source that is not supported", var.name))
+    Err(format!(
+        "variable {} has a source that is not supported",
+        var.name
+    ))
 }
 
 fn key(
@@ -148,8 +206,14 @@ fn key(
 ) -> Result<Option<String>, String> {
     match value {
         None if !optional => {
-            let kind = if kind == "configmap" { "ConfigMap" } else { "Secret" };
-            Err(format!("couldn't find key {key} in {kind} {namespace}/{name}"))
+            let kind = if kind == "configmap" {
+                "ConfigMap"
+            } else {
+                "Secret"
+            };
+            Err(format!(
+                "couldn't find key {key} in {kind} {namespace}/{name}"
+            ))
         }
         value => Ok(value),
     }

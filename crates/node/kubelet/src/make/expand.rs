@@ -1,4 +1,5 @@
-//! Expands `$(NAME)` in commands, arguments, environment and sub-paths. `$$` is a dollar sign; unknown names stay.
+//! Expands `$(NAME)` in commands, arguments, environment and sub-paths. `$$` is a dollar sign;
+//! unknown names stay.
 
 /// Expands `text`; `lookup` returns the value of a name.
 pub(crate) fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> String {
@@ -12,7 +13,9 @@ pub(crate) fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -
             rest = after;
             continue;
         }
-        let reference = rest.strip_prefix('(').and_then(|r| r.find(')').map(|end| (&r[..end], &r[end + 1..])));
+        let reference = rest
+            .strip_prefix('(')
+            .and_then(|r| r.find(')').map(|end| (&r[..end], &r[end + 1..])));
         match reference {
             Some((name, after)) => {
                 match lookup(name) {

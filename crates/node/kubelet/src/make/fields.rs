@@ -22,7 +22,11 @@ pub(crate) fn field(pod: &Pod, path: &str, addresses: &Addresses) -> Result<Stri
             "metadata.annotations" => &meta.annotations,
             _ => return Err(format!("unsupported fieldPath: {path}")),
         };
-        return Ok(map.as_ref().and_then(|m| m.get(key)).cloned().unwrap_or_default());
+        return Ok(map
+            .as_ref()
+            .and_then(|m| m.get(key))
+            .cloned()
+            .unwrap_or_default());
     }
     Ok(match path {
         "metadata.name" => text(&meta.name),
@@ -42,10 +46,15 @@ pub(crate) fn field(pod: &Pod, path: &str, addresses: &Addresses) -> Result<Stri
 
 fn lines(map: Option<&BTreeMap<String, String>>) -> String {
     let line = |(key, value): (&String, &String)| format!("{key}={value:?}");
-    map.into_iter().flatten().map(line).collect::<Vec<_>>().join("\n")
+    map.into_iter()
+        .flatten()
+        .map(line)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
-/// Returns the value of a resource of `container`; an absent limit is the node's allocatable amount.
+/// Returns the value of a resource of `container`; an absent limit is the node's allocatable
+/// amount.
 pub(crate) fn resource(
     container: &Container,
     selector: &ResourceFieldSelector,
@@ -56,16 +65,28 @@ pub(crate) fn resource(
     let resources = container.resources.clone().unwrap_or_default();
     let of = |map: &Option<BTreeMap<String, _>>| {
         map.as_ref()
-            .and_then(|m: &BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>| m.get(name))
+            .and_then(
+                |m: &BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>| {
+                    m.get(name)
+                },
+            )
             .and_then(|q| spec::parse(&q.0))
     };
     let amount = match which {
-        "limits" => of(&resources.limits).filter(|q| !q.is_zero()).or_else(|| allocatable.get(name).copied()),
+        "limits" => of(&resources.limits)
+            .filter(|q| !q.is_zero())
+            .or_else(|| allocatable.get(name).copied()),
         "requests" => of(&resources.requests).or_else(|| of(&resources.limits)),
         _ => return Err(unsupported()),
     };
-    let Some(amount) = amount else { return Ok("0".into()) };
-    let divisor = selector.divisor.as_ref().and_then(|d| spec::parse(&d.0)).filter(|d| !d.is_zero());
+    let Some(amount) = amount else {
+        return Ok("0".into());
+    };
+    let divisor = selector
+        .divisor
+        .as_ref()
+        .and_then(|d| spec::parse(&d.0))
+        .filter(|d| !d.is_zero());
     let ceil = |a: i64, b: i64| if b == 0 { a } else { (a + b - 1) / b };
     Ok(match (name, divisor) {
         ("cpu", d) => ceil(amount.milli_value(), d.map_or(1000, |d| d.milli_value())).to_string(),
@@ -99,8 +120,13 @@ mod tests {
             ("requests.memory", "0", "33554432"),
             ("limits.cpu", "0", "2"),
         ] {
-            let selector = serde_json::from_value(json!({"resource": name, "divisor": divisor})).unwrap();
-            assert_eq!(resource(&container, &selector, &node).unwrap(), want, "{name}/{divisor}");
+            let selector =
+                serde_json::from_value(json!({"resource": name, "divisor": divisor})).unwrap();
+            assert_eq!(
+                resource(&container, &selector, &node).unwrap(),
+                want,
+                "{name}/{divisor}"
+            );
         }
     }
 }

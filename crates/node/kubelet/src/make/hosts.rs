@@ -21,14 +21,31 @@ pub(crate) struct Names {
 pub(crate) fn names(pod: &Pod, cluster_domain: &str, node: &str) -> Names {
     let s = spec::spec(pod);
     if spec::host_network(pod) {
-        return Names { hostname: node.to_owned(), fqdn: None, short: node.to_owned() };
+        return Names {
+            hostname: node.to_owned(),
+            fqdn: None,
+            short: node.to_owned(),
+        };
     }
     if let Some(own) = s.hostname_override.as_deref().filter(|h| !h.is_empty()) {
-        return Names { hostname: own.to_owned(), fqdn: None, short: own.to_owned() };
+        return Names {
+            hostname: own.to_owned(),
+            fqdn: None,
+            short: own.to_owned(),
+        };
     }
     let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let short = s.hostname.as_deref().filter(|h| !h.is_empty()).unwrap_or(name);
-    let short: String = short.chars().take(LONGEST).collect::<String>().trim_end_matches(['-', '.']).to_owned();
+    let short = s
+        .hostname
+        .as_deref()
+        .filter(|h| !h.is_empty())
+        .unwrap_or(name);
+    let short: String = short
+        .chars()
+        .take(LONGEST)
+        .collect::<String>()
+        .trim_end_matches(['-', '.'])
+        .to_owned();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let subdomain = s.subdomain.as_deref().filter(|d| !d.is_empty());
     let fqdn = subdomain.map(|sub| format!("{short}.{sub}.{namespace}.svc.{cluster_domain}"));
@@ -36,7 +53,11 @@ pub(crate) fn names(pod: &Pod, cluster_domain: &str, node: &str) -> Names {
         Some(fqdn) if s.set_hostname_as_fqdn == Some(true) => fqdn.clone(),
         _ => short.clone(),
     };
-    Names { hostname, fqdn, short }
+    Names {
+        hostname,
+        fqdn,
+        short,
+    }
 }
 
 /// Returns the content of /etc/hosts; a pod on the host network gets the node's file.
@@ -52,7 +73,12 @@ pub(crate) fn hosts_file(pod: &Pod, names: &Names, ips: &[String], node_file: &s
     }
     for alias in aliases {
         // Writing to a String can't fail.
-        let _ = writeln!(text, "{}\t{}", alias.ip, alias.hostnames.clone().unwrap_or_default().join("\t"));
+        let _ = writeln!(
+            text,
+            "{}\t{}",
+            alias.ip,
+            alias.hostnames.clone().unwrap_or_default().join("\t")
+        );
     }
     text
 }

@@ -12,23 +12,37 @@ const MAX_SHARES: i64 = 262_144;
 
 /// Returns cpu.shares for an amount of cpu in millis.
 pub(crate) fn shares(millis: i64) -> i64 {
-    if millis == 0 { MIN_SHARES } else { (millis * 1024 / 1000).clamp(MIN_SHARES, MAX_SHARES) }
+    if millis == 0 {
+        MIN_SHARES
+    } else {
+        (millis * 1024 / 1000).clamp(MIN_SHARES, MAX_SHARES)
+    }
 }
 
 /// Returns cpu.cfs_quota_us for an amount of cpu in millis, in a period of 100 ms; 0 for no limit.
 pub(crate) fn quota(millis: i64) -> i64 {
-    if millis == 0 { 0 } else { (millis * PERIOD / 1000).max(MIN_QUOTA) }
+    if millis == 0 {
+        0
+    } else {
+        (millis * PERIOD / 1000).max(MIN_QUOTA)
+    }
 }
 
 fn amount(container: &Container, limits: bool, name: &str) -> Option<Quantity> {
     let resources = container.resources.as_ref()?;
-    let map = if limits { resources.limits.as_ref() } else { resources.requests.as_ref() };
+    let map = if limits {
+        resources.limits.as_ref()
+    } else {
+        resources.requests.as_ref()
+    };
     map?.get(name).and_then(|q| spec::parse(&q.0))
 }
 
 /// Returns the cpu request in millis, or else the limit.
 pub(crate) fn cpu_request(container: &Container) -> i64 {
-    amount(container, false, "cpu").or_else(|| amount(container, true, "cpu")).map_or(0, |q| q.milli_value())
+    amount(container, false, "cpu")
+        .or_else(|| amount(container, true, "cpu"))
+        .map_or(0, |q| q.milli_value())
 }
 
 pub(crate) fn cpu_limit(container: &Container) -> i64 {
@@ -40,7 +54,9 @@ pub(crate) fn memory_limit(container: &Container) -> i64 {
 }
 
 fn memory_request(container: &Container) -> i64 {
-    amount(container, false, "memory").or_else(|| amount(container, true, "memory")).map_or(0, |q| q.value())
+    amount(container, false, "memory")
+        .or_else(|| amount(container, true, "memory"))
+        .map_or(0, |q| q.value())
 }
 
 pub(crate) fn limit_of(container: &Container, name: &str) -> Option<i64> {
@@ -64,8 +80,8 @@ pub(crate) fn of_container(
     }
 }
 
-/// Returns the OOM score adjustment: the smaller the memory request relative to the node's memory, the sooner the
-/// kernel kills the container.
+/// Returns the OOM score adjustment: the smaller the memory request relative to the node's memory,
+/// the sooner the kernel kills the container.
 pub(crate) fn oom_score(pod: &Pod, container: &Container, capacity: i64) -> i64 {
     if is_node_critical(pod) {
         return -997;
@@ -80,10 +96,12 @@ pub(crate) fn oom_score(pod: &Pod, container: &Container, capacity: i64) -> i64 
     }
 }
 
-/// Returns whether the pod is node-critical. Cluster-critical pods get no protection from the OOM killer.
+/// Returns whether the pod is node-critical. Cluster-critical pods get no protection from the OOM
+/// killer.
 fn is_node_critical(pod: &Pod) -> bool {
     let spec = spec::spec(pod);
-    let critical = spec.priority.is_some_and(|p| p >= 2_000_000_000) || crate::sources::is_static(pod);
+    let critical =
+        spec.priority.is_some_and(|p| p >= 2_000_000_000) || crate::sources::is_static(pod);
     critical && spec.priority_class_name.as_deref() == Some("system-node-critical")
 }
 
@@ -101,34 +119,65 @@ pub(crate) fn of_pod(pod: &Pod) -> PodResources {
         let mut sidecars = 0;
         let mut peak = 0;
         for (role, c) in spec::init_containers(pod) {
-            if role == Role::Sidecar { sidecars += of(c) } else { peak = peak.max(of(c) + sidecars) }
+            if role == Role::Sidecar {
+                sidecars += of(c)
+            } else {
+                peak = peak.max(of(c) + sidecars)
+            }
         }
         (spec::app_containers(pod).map(of).sum::<i64>() + sidecars).max(peak)
     };
-    let all = || spec::init_containers(pod).map(|(_, c)| c).chain(spec::app_containers(pod));
+    let all = || {
+        spec::init_containers(pod)
+            .map(|(_, c)| c)
+            .chain(spec::app_containers(pod))
+    };
     // A sum of limits is valid only if every container has one; the pod-level limit always is.
     let limit = |name: &str, of: fn(&Container) -> i64| {
         let sum = || all().all(|c| of(c) > 0).then(|| total(of));
-        of_level(pod, true, name).or_else(sum).map_or(0, |limit| limit + overhead(pod, name))
+        of_level(pod, true, name)
+            .or_else(sum)
+            .map_or(0, |limit| limit + overhead(pod, name))
     };
-    let cpu = of_level(pod, false, "cpu").unwrap_or_else(|| total(cpu_request)) + overhead(pod, "cpu");
-    PodResources { shares: shares(cpu), quota: quota(limit("cpu", cpu_limit)), memory: limit("memory", memory_limit) }
+    let cpu =
+        of_level(pod, false, "cpu").unwrap_or_else(|| total(cpu_request)) + overhead(pod, "cpu");
+    PodResources {
+        shares: shares(cpu),
+        quota: quota(limit("cpu", cpu_limit)),
+        memory: limit("memory", memory_limit),
+    }
 }
 
 fn units(name: &str, text: &str) -> i64 {
-    spec::parse(text).map_or(0, |q| if name == "cpu" { q.milli_value() } else { q.value() })
+    spec::parse(text).map_or(0, |q| {
+        if name == "cpu" {
+            q.milli_value()
+        } else {
+            q.value()
+        }
+    })
 }
 
 /// Returns the pod-level request or limit of a resource.
 fn of_level(pod: &Pod, limits: bool, name: &str) -> Option<i64> {
     let resources = spec::spec(pod).resources.as_ref()?;
-    let map = if limits { resources.limits.as_ref() } else { resources.requests.as_ref() };
-    map?.get(name).map(|q| units(name, &q.0)).filter(|amount| *amount > 0)
+    let map = if limits {
+        resources.limits.as_ref()
+    } else {
+        resources.requests.as_ref()
+    };
+    map?.get(name)
+        .map(|q| units(name, &q.0))
+        .filter(|amount| *amount > 0)
 }
 
 /// Returns the overhead of the sandbox from the pod's RuntimeClass.
 fn overhead(pod: &Pod, name: &str) -> i64 {
-    spec::spec(pod).overhead.as_ref().and_then(|o| o.get(name)).map_or(0, |q| units(name, &q.0))
+    spec::spec(pod)
+        .overhead
+        .as_ref()
+        .and_then(|o| o.get(name))
+        .map_or(0, |q| units(name, &q.0))
 }
 
 #[cfg(test)]
@@ -146,20 +195,31 @@ mod tests {
         let c = |limits: Value| json!([{"name": "c", "resources": {"limits": limits}}]);
         for (spec, quota, memory) in [
             (json!({"containers": c(json!({}))}), 0, 0),
-            (json!({"containers": c(json!({"cpu": "1", "memory": "100"}))}), 100_000, 100),
+            (
+                json!({"containers": c(json!({"cpu": "1", "memory": "100"}))}),
+                100_000,
+                100,
+            ),
             (
                 json!({"containers": c(json!({"cpu": "1", "memory": "100"})), "overhead": {"cpu": "500m", "memory": "7"}}),
                 150_000,
                 107,
             ),
-            (json!({"containers": c(json!({})), "resources": {"limits": {"cpu": "2", "memory": "50"}}}), 200_000, 50),
-            (json!({"containers": c(json!({})), "overhead": {"cpu": "500m", "memory": "7"}}), 0, 0),
+            (
+                json!({"containers": c(json!({})), "resources": {"limits": {"cpu": "2", "memory": "50"}}}),
+                200_000,
+                50,
+            ),
+            (
+                json!({"containers": c(json!({})), "overhead": {"cpu": "500m", "memory": "7"}}),
+                0,
+                0,
+            ),
         ] {
             let got = of_pod(&pod(spec.clone()));
             assert_eq!((got.quota, got.memory), (quota, memory), "{spec}");
         }
-        let level =
-            json!({"containers": c(json!({})), "resources": {"requests": {"cpu": "1"}}, "overhead": {"cpu": "1"}});
+        let level = json!({"containers": c(json!({})), "resources": {"requests": {"cpu": "1"}}, "overhead": {"cpu": "1"}});
         assert_eq!(of_pod(&pod(level)).shares, 2048);
     }
 

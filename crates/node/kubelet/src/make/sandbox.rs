@@ -6,7 +6,8 @@ use crate::pod::spec;
 use k8s_openapi::api::core::v1::Pod;
 use node_runtime::labels;
 use node_runtime::v1::{
-    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol,
+    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, PodSandboxConfig, PodSandboxMetadata,
+    PortMapping, Protocol,
 };
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,13 +19,22 @@ fn text(value: &Option<String>) -> String {
 /// Returns the directory of a pod's logs.
 pub(crate) fn log_dir(settings: &Settings, pod: &Pod) -> PathBuf {
     let meta = &pod.metadata;
-    let name = format!("{}_{}_{}", text(&meta.namespace), text(&meta.name), text(&meta.uid));
+    let name = format!(
+        "{}_{}_{}",
+        text(&meta.namespace),
+        text(&meta.name),
+        text(&meta.uid)
+    );
     settings.logs_dir.join(name)
 }
 
 pub(crate) fn pod_labels(pod: &Pod) -> HashMap<String, String> {
     let meta = &pod.metadata;
-    let own = meta.labels.iter().flatten().map(|(k, v)| (k.clone(), v.clone()));
+    let own = meta
+        .labels
+        .iter()
+        .flatten()
+        .map(|(k, v)| (k.clone(), v.clone()));
     let ours = [
         (labels::POD_NAME, text(&meta.name)),
         (labels::POD_NAMESPACE, text(&meta.namespace)),
@@ -46,7 +56,12 @@ pub(crate) fn config(
 ) -> Result<PodSandboxConfig, String> {
     let meta = &pod.metadata;
     let names = hosts::names(pod, &settings.cluster_domain, &settings.node_name);
-    let annotations = meta.annotations.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let annotations = meta
+        .annotations
+        .iter()
+        .flatten()
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
     Ok(PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: text(&meta.name),
@@ -54,10 +69,18 @@ pub(crate) fn config(
             uid: text(&meta.uid),
             attempt,
         }),
-        hostname: if spec::host_network(pod) { String::new() } else { names.hostname },
+        hostname: if spec::host_network(pod) {
+            String::new()
+        } else {
+            names.hostname
+        },
         log_directory: log_dir(settings, pod).to_string_lossy().into_owned(),
         dns_config: Some(dns::dns(pod, settings, node_resolv)),
-        port_mappings: if spec::host_network(pod) { Vec::new() } else { ports(pod) },
+        port_mappings: if spec::host_network(pod) {
+            Vec::new()
+        } else {
+            ports(pod)
+        },
         labels: pod_labels(pod),
         annotations,
         linux: Some(linux(pod, settings, cgroup)?),
@@ -65,20 +88,33 @@ pub(crate) fn config(
     })
 }
 
-fn linux(pod: &Pod, settings: &Settings, cgroup_parent: String) -> Result<LinuxPodSandboxConfig, String> {
+fn linux(
+    pod: &Pod,
+    settings: &Settings,
+    cgroup_parent: String,
+) -> Result<LinuxPodSandboxConfig, String> {
     let context = spec::spec(pod).security_context.clone().unwrap_or_default();
     let mut groups = context.supplemental_groups.clone().unwrap_or_default();
     groups.extend(context.fs_group);
     let privileged = spec::app_containers(pod)
         .chain(spec::init_containers(pod).map(|(_, c)| c))
         .any(|c| c.security_context.as_ref().and_then(|s| s.privileged) == Some(true));
-    let sysctls = context.sysctls.iter().flatten().map(|s| (s.name.replace('/', "."), s.value.clone())).collect();
+    let sysctls = context
+        .sysctls
+        .iter()
+        .flatten()
+        .map(|s| (s.name.replace('/', "."), s.value.clone()))
+        .collect();
     Ok(LinuxPodSandboxConfig {
         cgroup_parent,
         security_context: Some(LinuxSandboxSecurityContext {
             namespace_options: Some(security::namespaces(pod, None)),
             run_as_user: security::id(context.run_as_user),
-            run_as_group: security::id(context.run_as_group.filter(|_| context.run_as_user.is_some())),
+            run_as_group: security::id(
+                context
+                    .run_as_group
+                    .filter(|_| context.run_as_user.is_some()),
+            ),
             supplemental_groups: groups,
             privileged,
             // The pause process needs nothing that the runtime's default filter blocks.
@@ -101,7 +137,9 @@ fn linux(pod: &Pod, settings: &Settings, cgroup_parent: String) -> Result<LinuxP
 
 fn ports(pod: &Pod) -> Vec<PortMapping> {
     let containers = spec::app_containers(pod).chain(spec::init_containers(pod).map(|(_, c)| c));
-    let ports = containers.flat_map(|c| c.ports.iter().flatten()).filter(|p| p.host_port.is_some_and(|h| h > 0));
+    let ports = containers
+        .flat_map(|c| c.ports.iter().flatten())
+        .filter(|p| p.host_port.is_some_and(|h| h > 0));
     ports
         .map(|p| PortMapping {
             protocol: match p.protocol.as_deref() {

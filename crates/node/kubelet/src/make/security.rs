@@ -4,8 +4,8 @@ use super::apparmor;
 use crate::pod::spec;
 use k8s_openapi::api::core::v1::{Container, Pod, SELinuxOptions, SeccompProfile, SecurityContext};
 use node_runtime::v1::{
-    Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption, SeLinuxOption,
-    SecurityProfile, SupplementalGroupsPolicy, security_profile::ProfileType,
+    Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption,
+    SeLinuxOption, SecurityProfile, SupplementalGroupsPolicy, security_profile::ProfileType,
 };
 use std::path::{Component, Path};
 
@@ -24,7 +24,13 @@ const MASKED: &[&str] = &[
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
-const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+const READ_ONLY: &[&str] = &[
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
 
 /// Sysctls that are limited to the pod's own namespaces.
 const SAFE_SYSCTLS: &[&str] = &[
@@ -44,7 +50,10 @@ const SAFE_SYSCTLS: &[&str] = &[
 
 /// Returns the first sysctl of the pod that is not allowed.
 pub(crate) fn forbidden_sysctl(pod: &Pod, allowed: &[String]) -> Option<String> {
-    let sysctls = spec::spec(pod).security_context.iter().flat_map(|c| c.sysctls.iter().flatten());
+    let sysctls = spec::spec(pod)
+        .security_context
+        .iter()
+        .flat_map(|c| c.sysctls.iter().flatten());
     let fine = |name: &str| {
         let listed = |pattern: &String| match pattern.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix),
@@ -52,17 +61,28 @@ pub(crate) fn forbidden_sysctl(pod: &Pod, allowed: &[String]) -> Option<String> 
         };
         SAFE_SYSCTLS.contains(&name) || allowed.iter().any(listed)
     };
-    sysctls.into_iter().map(|s| s.name.replace('/', ".")).find(|name| !fine(name))
+    sysctls
+        .into_iter()
+        .map(|s| s.name.replace('/', "."))
+        .find(|name| !fine(name))
 }
 
 /// Returns the namespaces that the pod's containers share.
 pub(crate) fn namespaces(pod: &Pod, target: Option<String>) -> NamespaceOption {
     let s = spec::spec(pod);
     let mode = |host: Option<bool>, else_: NamespaceMode| {
-        (if host == Some(true) { NamespaceMode::Node } else { else_ }) as i32
+        (if host == Some(true) {
+            NamespaceMode::Node
+        } else {
+            else_
+        }) as i32
     };
     let shared = s.share_process_namespace == Some(true);
-    let own = if shared { NamespaceMode::Pod } else { NamespaceMode::Container };
+    let own = if shared {
+        NamespaceMode::Pod
+    } else {
+        NamespaceMode::Container
+    };
     NamespaceOption {
         network: mode(s.host_network, NamespaceMode::Pod),
         ipc: mode(s.host_ipc, NamespaceMode::Pod),
@@ -88,26 +108,49 @@ pub(crate) struct Seccomp<'a> {
 ///
 /// # Errors
 /// A path outside that directory.
-fn seccomp(profile: Option<&SeccompProfile>, node: Seccomp<'_>) -> Result<Option<SecurityProfile>, String> {
+fn seccomp(
+    profile: Option<&SeccompProfile>,
+    node: Seccomp<'_>,
+) -> Result<Option<SecurityProfile>, String> {
     let profiles = node.profiles;
     let Some(profile) = profile else {
-        let kind = if node.default { ProfileType::RuntimeDefault } else { ProfileType::Unconfined };
-        return Ok(Some(SecurityProfile { profile_type: kind as i32, localhost_ref: String::new() }));
+        let kind = if node.default {
+            ProfileType::RuntimeDefault
+        } else {
+            ProfileType::Unconfined
+        };
+        return Ok(Some(SecurityProfile {
+            profile_type: kind as i32,
+            localhost_ref: String::new(),
+        }));
     };
     Ok(Some(match profile.type_.as_str() {
-        "RuntimeDefault" => {
-            SecurityProfile { profile_type: ProfileType::RuntimeDefault as i32, localhost_ref: String::new() }
-        }
+        "RuntimeDefault" => SecurityProfile {
+            profile_type: ProfileType::RuntimeDefault as i32,
+            localhost_ref: String::new(),
+        },
         "Localhost" => {
             let name = profile.localhost_profile.as_deref().unwrap_or_default();
-            let inside = !name.is_empty() && Path::new(name).components().all(|c| matches!(c, Component::Normal(_)));
+            let inside = !name.is_empty()
+                && Path::new(name)
+                    .components()
+                    .all(|c| matches!(c, Component::Normal(_)));
             if !inside {
-                return Err(format!("seccomp profile {name:?} must be a path within {}", profiles.display()));
+                return Err(format!(
+                    "seccomp profile {name:?} must be a path within {}",
+                    profiles.display()
+                ));
             }
             let path = profiles.join(name).to_string_lossy().into_owned();
-            SecurityProfile { profile_type: ProfileType::Localhost as i32, localhost_ref: path }
+            SecurityProfile {
+                profile_type: ProfileType::Localhost as i32,
+                localhost_ref: path,
+            }
         }
-        _ => SecurityProfile { profile_type: ProfileType::Unconfined as i32, localhost_ref: String::new() },
+        _ => SecurityProfile {
+            profile_type: ProfileType::Unconfined as i32,
+            localhost_ref: String::new(),
+        },
     }))
 }
 
@@ -123,23 +166,33 @@ pub(crate) struct ImageUser {
 }
 
 /// Rejects root if the container has runAsNonRoot.
-pub(crate) fn check_non_root(pod: &Pod, container: &Container, image: &ImageUser) -> Result<(), String> {
+pub(crate) fn check_non_root(
+    pod: &Pod,
+    container: &Container,
+    image: &ImageUser,
+) -> Result<(), String> {
     let of_pod = spec::spec(pod).security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     if own.run_as_non_root.or(of_pod.run_as_non_root) != Some(true) {
         return Ok(());
     }
-    let which = format!("(pod: {:?}, container: {})", spec::full_name(pod), container.name);
+    let which = format!(
+        "(pod: {:?}, container: {})",
+        spec::full_name(pod),
+        container.name
+    );
     match own.run_as_user.or(of_pod.run_as_user) {
-        Some(0) => Err(format!("container's runAsUser breaks non-root policy {which}")),
+        Some(0) => Err(format!(
+            "container's runAsUser breaks non-root policy {which}"
+        )),
         Some(_) => Ok(()),
         None if !image.name.is_empty() => Err(format!(
             "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {which}",
             image.name
         )),
-        None if image.uid.unwrap_or(0) == 0 => {
-            Err(format!("container has runAsNonRoot and image will run as root {which}"))
-        }
+        None if image.uid.unwrap_or(0) == 0 => Err(format!(
+            "container has runAsNonRoot and image will run as root {which}"
+        )),
         None => Ok(()),
     }
 }
@@ -160,9 +213,18 @@ pub(crate) fn of_container(
     let own = container.security_context.clone().unwrap_or_default();
     let user = own.run_as_user.or(of_pod.run_as_user);
     let privileged = own.privileged == Some(true);
-    // `procMount` is ignored: without a user namespace, an unmasked /proc gives a container root on the node.
-    let paths = |list: &[&str]| if privileged { Vec::new() } else { list.iter().map(|p| (*p).to_owned()).collect() };
-    let (apparmor, old_apparmor) = apparmor::profile(pod, container).map(apparmor::Profile::for_runtime).unzip();
+    // `procMount` is ignored: without a user namespace, an unmasked /proc gives a container root on
+    // the node.
+    let paths = |list: &[&str]| {
+        if privileged {
+            Vec::new()
+        } else {
+            list.iter().map(|p| (*p).to_owned()).collect()
+        }
+    };
+    let (apparmor, old_apparmor) = apparmor::profile(pod, container)
+        .map(apparmor::Profile::for_runtime)
+        .unzip();
     let mut groups = of_pod.supplemental_groups.clone().unwrap_or_default();
     groups.extend(of_pod.fs_group);
     groups.extend(extra_groups);
@@ -172,23 +234,41 @@ pub(crate) fn of_container(
         privileged,
         namespace_options: Some(namespaces(pod, target)),
         run_as_user: id(user.or(image.uid)),
-        run_as_username: if user.is_none() && image.uid.is_none() { image.name.clone() } else { String::new() },
+        run_as_username: if user.is_none() && image.uid.is_none() {
+            image.name.clone()
+        } else {
+            String::new()
+        },
         run_as_group: id(own.run_as_group.or(of_pod.run_as_group)),
         readonly_rootfs: own.read_only_root_filesystem == Some(true),
         supplemental_groups: groups,
-        supplemental_groups_policy: if strict { SupplementalGroupsPolicy::Strict as i32 } else { 0 },
+        supplemental_groups_policy: if strict {
+            SupplementalGroupsPolicy::Strict as i32
+        } else {
+            0
+        },
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),
-        seccomp: seccomp(own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref()), node)?,
-        selinux_options: own.se_linux_options.as_ref().or(of_pod.se_linux_options.as_ref()).map(selinux),
+        seccomp: seccomp(
+            own.seccomp_profile
+                .as_ref()
+                .or(of_pod.seccomp_profile.as_ref()),
+            node,
+        )?,
+        selinux_options: own
+            .se_linux_options
+            .as_ref()
+            .or(of_pod.se_linux_options.as_ref())
+            .map(selinux),
         apparmor,
         apparmor_profile: old_apparmor.unwrap_or_default(),
         ..LinuxContainerSecurityContext::default()
     })
 }
 
-/// Converts SELinux options. On a host without SELinux the runtime ignores them, as upstream documents.
+/// Converts SELinux options. On a host without SELinux the runtime ignores them, as upstream
+/// documents.
 pub(crate) fn selinux(options: &SELinuxOptions) -> SeLinuxOption {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     SeLinuxOption {
@@ -224,7 +304,10 @@ mod tests {
             "containers": [{"name": "c", "securityContext": security}]}}))
         .unwrap();
         let container = spec::app_containers(&pod).next().unwrap();
-        let node = Seccomp { profiles: Path::new("/profiles"), default };
+        let node = Seccomp {
+            profiles: Path::new("/profiles"),
+            default,
+        };
         of_container(&pod, container, &ImageUser::default(), None, node, &[]).unwrap()
     }
 
@@ -238,7 +321,11 @@ mod tests {
         ] {
             let made = context(security.clone(), false);
             assert_eq!(!made.masked_paths.is_empty(), masked, "{security}");
-            assert_eq!(made.readonly_paths.iter().any(|p| p == "/proc/sys"), masked, "{security}");
+            assert_eq!(
+                made.readonly_paths.iter().any(|p| p == "/proc/sys"),
+                masked,
+                "{security}"
+            );
         }
     }
 
@@ -250,7 +337,10 @@ mod tests {
         assert_eq!(made.apparmor.unwrap().localhost_ref, "tight");
         assert_eq!(made.apparmor_profile, "localhost/tight");
         assert_eq!(made.selinux_options.unwrap().r#type, "web_t");
-        assert_eq!(context(json!({}), false).selinux_options.unwrap().level, "s0:c1");
+        assert_eq!(
+            context(json!({}), false).selinux_options.unwrap().level,
+            "s0:c1"
+        );
     }
 
     #[test]

@@ -4,11 +4,20 @@ use k8s_openapi::api::core::v1::Service;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns variables of the Services of `namespace` (unless `links` is off) and of the API server's own Service.
-pub(crate) fn service_env(services: &[Arc<Service>], namespace: &str, links: bool) -> BTreeMap<String, String> {
+/// Returns variables of the Services of `namespace` (unless `links` is off) and of the API server's
+/// own Service.
+pub(crate) fn service_env(
+    services: &[Arc<Service>],
+    namespace: &str,
+    links: bool,
+) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
-    let of =
-        |s: &Service| (s.metadata.namespace.clone().unwrap_or_default(), s.metadata.name.clone().unwrap_or_default());
+    let of = |s: &Service| {
+        (
+            s.metadata.namespace.clone().unwrap_or_default(),
+            s.metadata.name.clone().unwrap_or_default(),
+        )
+    };
     let master = |s: &Service| of(s) == ("default".into(), "kubernetes".into());
     let own = |s: &Service| links && of(s).0 == namespace;
     for service in services.iter().filter(|s| master(s)) {
@@ -24,21 +33,38 @@ fn add(service: &Service, all: &mut BTreeMap<String, String>) {
     let Some(spec) = &service.spec else { return };
     let ip = spec.cluster_ip.as_deref().unwrap_or_default();
     let ports = spec.ports.as_deref().unwrap_or_default();
-    let (false, Some(first)) = (ip.is_empty() || ip == "None", ports.first()) else { return };
-    let host = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
+    let (false, Some(first)) = (ip.is_empty() || ip == "None", ports.first()) else {
+        return;
+    };
+    let host = if ip.contains(':') {
+        format!("[{ip}]")
+    } else {
+        ip.to_owned()
+    };
     let name = upper(service.metadata.name.as_deref().unwrap_or_default());
-    let protocol = |p: &k8s_openapi::api::core::v1::ServicePort| p.protocol.clone().unwrap_or_else(|| "TCP".into());
+    let protocol = |p: &k8s_openapi::api::core::v1::ServicePort| {
+        p.protocol.clone().unwrap_or_else(|| "TCP".into())
+    };
     let mut put = |key: String, value: String| all.insert(key, value);
     put(format!("{name}_SERVICE_HOST"), ip.to_owned());
     put(format!("{name}_SERVICE_PORT"), first.port.to_string());
-    put(format!("{name}_PORT"), format!("{}://{host}:{}", protocol(first).to_lowercase(), first.port));
+    put(
+        format!("{name}_PORT"),
+        format!("{}://{host}:{}", protocol(first).to_lowercase(), first.port),
+    );
     for port in ports {
         if let Some(port_name) = port.name.as_deref().filter(|n| !n.is_empty()) {
-            put(format!("{name}_SERVICE_PORT_{}", upper(port_name)), port.port.to_string());
+            put(
+                format!("{name}_SERVICE_PORT_{}", upper(port_name)),
+                port.port.to_string(),
+            );
         }
         let protocol = protocol(port);
         let prefix = format!("{name}_PORT_{}_{}", port.port, protocol.to_uppercase());
-        put(prefix.clone(), format!("{}://{host}:{}", protocol.to_lowercase(), port.port));
+        put(
+            prefix.clone(),
+            format!("{}://{host}:{}", protocol.to_lowercase(), port.port),
+        );
         put(format!("{prefix}_PROTO"), protocol.to_lowercase());
         put(format!("{prefix}_PORT"), port.port.to_string());
         put(format!("{prefix}_ADDR"), ip.to_owned());

@@ -14,7 +14,9 @@ pub(crate) struct Machine {
 }
 
 fn read(path: &str) -> String {
-    fs::read_to_string(path).map(|t| t.trim().to_owned()).unwrap_or_default()
+    fs::read_to_string(path)
+        .map(|t| t.trim().to_owned())
+        .unwrap_or_default()
 }
 
 fn architecture() -> &'static str {
@@ -29,7 +31,11 @@ impl Machine {
     /// Reads the machine's facts.
     pub(crate) fn look(node_name: &str, runtime: &str) -> Self {
         let boot_id = read("/proc/sys/kernel/random/boot_id");
-        let machine_id = first(&[read("/etc/machine-id"), read("/var/lib/dbus/machine-id"), made_up(node_name)]);
+        let machine_id = first(&[
+            read("/etc/machine-id"),
+            read("/var/lib/dbus/machine-id"),
+            made_up(node_name),
+        ]);
         let uuid = first(&[read("/sys/class/dmi/id/product_uuid"), machine_id.clone()]);
         Machine {
             info: NodeSystemInfo {
@@ -50,7 +56,11 @@ impl Machine {
 }
 
 fn first(candidates: &[String]) -> String {
-    candidates.iter().find(|c| !c.is_empty()).cloned().unwrap_or_default()
+    candidates
+        .iter()
+        .find(|c| !c.is_empty())
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// Derives an identity for machines without one; it is the same after each start.
@@ -67,7 +77,10 @@ fn os_image() -> String {
 }
 
 fn quantity(units: u64) -> Quantity {
-    Quantity::from_units(i64::try_from(units).unwrap_or(i64::MAX), api_meta::quantity::Format::DecimalSi)
+    Quantity::from_units(
+        i64::try_from(units).unwrap_or(i64::MAX),
+        api_meta::quantity::Format::DecimalSi,
+    )
 }
 
 fn kibibytes(bytes: u64) -> Option<Quantity> {
@@ -79,14 +92,29 @@ pub(crate) fn capacity(settings: &Settings) -> BTreeMap<String, Quantity> {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let memory = read("/proc/meminfo")
         .lines()
-        .find_map(|l| l.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+        .find_map(|l| {
+            l.strip_prefix("MemTotal:")?
+                .trim()
+                .strip_suffix(" kB")?
+                .parse::<u64>()
+                .ok()
+        })
         .unwrap_or_default();
-    let mut all =
-        BTreeMap::from([("cpu".to_owned(), quantity(cpus)), ("pods".to_owned(), quantity(settings.max_pods.into()))]);
+    let mut all = BTreeMap::from([
+        ("cpu".to_owned(), quantity(cpus)),
+        ("pods".to_owned(), quantity(settings.max_pods.into())),
+    ]);
     all.extend(kibibytes(memory * 1024).map(|q| ("memory".to_owned(), q)));
-    all.extend(disk(&settings.root_dir).and_then(kibibytes).map(|q| ("ephemeral-storage".to_owned(), q)));
+    all.extend(
+        disk(&settings.root_dir)
+            .and_then(kibibytes)
+            .map(|q| ("ephemeral-storage".to_owned(), q)),
+    );
     for size in ["1Gi", "2Mi"] {
-        let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", if size == "2Mi" { 2048 } else { 1_048_576 });
+        let folder = format!(
+            "/sys/kernel/mm/hugepages/hugepages-{}kB",
+            if size == "2Mi" { 2048 } else { 1_048_576 }
+        );
         if Path::new(&folder).exists() {
             all.insert(format!("hugepages-{size}"), quantity(0));
         }
@@ -105,9 +133,18 @@ pub(crate) fn allocatable(
     reserved: &BTreeMap<String, Quantity>,
 ) -> BTreeMap<String, Quantity> {
     let left = |(name, amount): (&String, &Quantity)| {
-        let left = reserved.get(name).map_or(*amount, |kept| amount.minus(*kept));
+        let left = reserved
+            .get(name)
+            .map_or(*amount, |kept| amount.minus(*kept));
         // The reservation may exceed the capacity.
-        (name.clone(), if left.milli_value() < 0 { quantity(0) } else { left })
+        (
+            name.clone(),
+            if left.milli_value() < 0 {
+                quantity(0)
+            } else {
+                left
+            },
+        )
     };
     capacity.iter().map(left).collect()
 }
@@ -120,11 +157,20 @@ mod tests {
     #[test]
     fn allocatable_is_what_reservations_leave_and_never_negative() {
         let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, Quantity> {
-            pairs.iter().map(|(name, text)| ((*name).to_owned(), text.parse().unwrap())).collect()
+            pairs
+                .iter()
+                .map(|(name, text)| ((*name).to_owned(), text.parse().unwrap()))
+                .collect()
         };
         let capacity = map(&[("cpu", "2"), ("memory", "1Gi"), ("pods", "110")]);
-        let left = allocatable(&capacity, &map(&[("cpu", "500m"), ("memory", "2Gi"), ("pid", "100")]));
+        let left = allocatable(
+            &capacity,
+            &map(&[("cpu", "500m"), ("memory", "2Gi"), ("pid", "100")]),
+        );
         let of = |name: &str| left.get(name).map(Quantity::milli_value);
-        assert_eq!((of("cpu"), of("memory"), of("pods"), of("pid")), (Some(1500), Some(0), Some(110_000), None));
+        assert_eq!(
+            (of("cpu"), of("memory"), of("pods"), of("pid")),
+            (Some(1500), Some(0), Some(110_000), None)
+        );
     }
 }

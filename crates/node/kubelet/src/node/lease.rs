@@ -1,4 +1,5 @@
-//! The heartbeat: a Lease in `kube-node-lease`, renewed by a separate task so that no busy pod can delay it.
+//! The heartbeat: a Lease in `kube-node-lease`, renewed by a separate task so that no busy pod can
+//! delay it.
 
 use crate::config::Settings;
 use crate::context::Node;
@@ -12,7 +13,8 @@ use tokio::sync::watch;
 
 const NAMESPACE: &str = "kube-node-lease";
 
-/// Renews the Lease until shutdown. `uid` is the Node object's, which changes when the object is created again.
+/// Renews the Lease until shutdown. `uid` is the Node object's, which changes when the object is
+/// created again.
 pub(crate) async fn renew(node: Arc<Node>, client: Client, uid: watch::Receiver<String>) {
     let api = client.namespaced::<Lease>(NAMESPACE);
     let seconds = node.settings.lease_seconds;
@@ -25,7 +27,10 @@ pub(crate) async fn renew(node: Arc<Node>, client: Client, uid: watch::Receiver<
         let result = match &held {
             Some(_) => api.update(&next).await,
             None => match api.get(&node.settings.node_name).await {
-                Ok(found) => api.update(&wanted(&node.settings, &uid, Some(&found))).await,
+                Ok(found) => {
+                    api.update(&wanted(&node.settings, &uid, Some(&found)))
+                        .await
+                }
                 Err(e) if e.is_not_found() => api.create(&next).await,
                 Err(e) => Err(e),
             },
@@ -60,7 +65,11 @@ fn wanted(settings: &Settings, uid: &str, held: Option<&Lease>) -> Lease {
         ..OwnerReference::default()
     };
     let mut lease = held.cloned().unwrap_or_else(|| Lease {
-        metadata: ObjectMeta { name: Some(name.clone()), namespace: Some(NAMESPACE.into()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(NAMESPACE.into()),
+            ..ObjectMeta::default()
+        },
         spec: None,
     });
     // Always set: with the uid of a deleted Node, the garbage collector would delete the Lease.
@@ -85,13 +94,18 @@ mod tests {
         let settings = crate::testing::settings(dir.path());
         let owners = |lease: &Lease| {
             let all = lease.metadata.owner_references.iter().flatten();
-            all.map(|owner| format!("{} {} {}", owner.kind, owner.name, owner.uid)).collect::<Vec<_>>()
+            all.map(|owner| format!("{} {} {}", owner.kind, owner.name, owner.uid))
+                .collect::<Vec<_>>()
         };
         let mut held = wanted(&settings, "first", None);
         assert_eq!(owners(&held), ["Node n1 first"]);
         held.metadata.resource_version = Some("7".into());
         let next = wanted(&settings, "second", Some(&held));
-        assert_eq!(owners(&next), ["Node n1 second"], "the garbage collector would delete the Lease");
+        assert_eq!(
+            owners(&next),
+            ["Node n1 second"],
+            "the garbage collector would delete the Lease"
+        );
         assert_eq!(next.metadata.resource_version.as_deref(), Some("7"));
     }
 }

@@ -6,7 +6,8 @@ use crate::node::Machine;
 use api_meta::Quantity;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
+    ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints,
+    NodeSpec, NodeStatus,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -45,7 +46,10 @@ pub(crate) fn labels(settings: &Settings, machine: &Machine) -> BTreeMap<String,
 /// Builds the Node object for registration.
 pub(crate) fn new_node(context: &Context, look: &Look<'_>) -> Node {
     let settings = &context.settings;
-    let annotations = [("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())];
+    let annotations = [(
+        "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
+        "true".to_owned(),
+    )];
     Node {
         metadata: ObjectMeta {
             name: Some(settings.node_name.clone()),
@@ -62,7 +66,9 @@ pub(crate) fn new_node(context: &Context, look: &Look<'_>) -> Node {
 }
 
 fn amounts(map: &BTreeMap<String, Quantity>) -> BTreeMap<String, ApiQuantity> {
-    map.iter().map(|(name, amount)| (name.clone(), ApiQuantity(amount.to_string()))).collect()
+    map.iter()
+        .map(|(name, amount)| (name.clone(), ApiQuantity(amount.to_string())))
+        .collect()
 }
 
 /// Computes the status.
@@ -73,7 +79,9 @@ pub(crate) fn status(context: &Context, look: &Look<'_>, before: &NodeStatus) ->
         capacity: Some(amounts(&context.capacity)),
         conditions: Some(conditions(look, before)),
         daemon_endpoints: Some(NodeDaemonEndpoints {
-            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(look.port) }),
+            kubelet_endpoint: Some(DaemonEndpoint {
+                port: i32::from(look.port),
+            }),
         }),
         images: Some(images(look.images)),
         node_info: Some(look.machine.info.clone()),
@@ -82,17 +90,33 @@ pub(crate) fn status(context: &Context, look: &Look<'_>, before: &NodeStatus) ->
 }
 
 fn addresses(context: &Context) -> Vec<NodeAddress> {
-    let internal = context.ips.iter().map(|ip| NodeAddress { type_: "InternalIP".into(), address: ip.clone() });
-    let name = NodeAddress { type_: "Hostname".into(), address: context.settings.node_name.clone() };
+    let internal = context.ips.iter().map(|ip| NodeAddress {
+        type_: "InternalIP".into(),
+        address: ip.clone(),
+    });
+    let name = NodeAddress {
+        type_: "Hostname".into(),
+        address: context.settings.node_name.clone(),
+    };
     internal.chain([name]).collect()
 }
 
 fn images(all: &[Image]) -> Vec<ContainerImage> {
     let mut all: Vec<&Image> = all.iter().collect();
     all.sort_by_key(|i| (std::cmp::Reverse(i.size), i.id.clone()));
-    let names = |i: &Image| i.repo_digests.iter().chain(&i.repo_tags).take(5).cloned().collect::<Vec<_>>();
+    let names = |i: &Image| {
+        i.repo_digests
+            .iter()
+            .chain(&i.repo_tags)
+            .take(5)
+            .cloned()
+            .collect::<Vec<_>>()
+    };
     all.into_iter()
-        .map(|i| ContainerImage { names: Some(names(i)), size_bytes: i64::try_from(i.size).ok() })
+        .map(|i| ContainerImage {
+            names: Some(names(i)),
+            size_bytes: i64::try_from(i.size).ok(),
+        })
         .filter(|i| i.names.as_ref().is_some_and(|n| !n.is_empty()))
         .take(IMAGES)
         .collect()
@@ -100,17 +124,38 @@ fn images(all: &[Image]) -> Vec<ContainerImage> {
 
 fn conditions(look: &Look<'_>, before: &NodeStatus) -> Vec<NodeCondition> {
     let quiet = [
-        ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-        ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        (
+            "MemoryPressure",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+        ),
+        (
+            "DiskPressure",
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure",
+        ),
+        (
+            "PIDPressure",
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available",
+        ),
     ];
     let mut all: Vec<NodeCondition> = quiet
         .into_iter()
-        .map(|(kind, reason, message)| condition(look, before, kind, false, reason, message.to_owned()))
+        .map(|(kind, reason, message)| {
+            condition(look, before, kind, false, reason, message.to_owned())
+        })
         .collect();
     let problem = problem(look.runtime);
     all.push(match problem {
-        None => condition(look, before, "Ready", true, "KubeletReady", "kubelet is posting ready status".to_owned()),
+        None => condition(
+            look,
+            before,
+            "Ready",
+            true,
+            "KubeletReady",
+            "kubelet is posting ready status".to_owned(),
+        ),
         Some(why) => condition(look, before, "Ready", false, "KubeletNotReady", why),
     });
     all
@@ -118,11 +163,20 @@ fn conditions(look: &Look<'_>, before: &NodeStatus) -> Vec<NodeCondition> {
 
 /// Returns why the node can't run pods.
 fn problem(runtime: Option<&RuntimeStatus>) -> Option<String> {
-    let Some(runtime) = runtime else { return Some("container runtime is down".into()) };
-    let bad =
-        runtime.conditions.iter().filter(|c| !c.status && matches!(c.r#type.as_str(), "RuntimeReady" | "NetworkReady"));
+    let Some(runtime) = runtime else {
+        return Some("container runtime is down".into());
+    };
+    let bad = runtime
+        .conditions
+        .iter()
+        .filter(|c| !c.status && matches!(c.r#type.as_str(), "RuntimeReady" | "NetworkReady"));
     let texts: Vec<String> = bad
-        .map(|c| format!("container runtime {} not ready: reason:{} message:{}", c.r#type, c.reason, c.message))
+        .map(|c| {
+            format!(
+                "container runtime {} not ready: reason:{} message:{}",
+                c.r#type, c.reason, c.message
+            )
+        })
         .collect();
     (!texts.is_empty()).then(|| texts.join(", "))
 }
@@ -137,7 +191,11 @@ fn condition(
 ) -> NodeCondition {
     let status = if holds { "True" } else { "False" };
     let now = Timestamp::from_second(look.now.as_second()).map(Time).ok();
-    let same = before.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == status);
+    let same = before
+        .conditions
+        .iter()
+        .flatten()
+        .find(|c| c.type_ == kind && c.status == status);
     NodeCondition {
         type_: kind.to_owned(),
         status: status.to_owned(),
@@ -152,7 +210,10 @@ fn condition(
 pub(crate) fn differ(a: &NodeStatus, b: &NodeStatus) -> bool {
     let still = |s: &NodeStatus| {
         let mut s = s.clone();
-        s.conditions.iter_mut().flatten().for_each(|c| c.last_heartbeat_time = None);
+        s.conditions
+            .iter_mut()
+            .flatten()
+            .for_each(|c| c.last_heartbeat_time = None);
         s
     };
     still(a) != still(b)

@@ -1,7 +1,7 @@
 //! Registers the Node object and keeps its status up to date.
 //!
-//! The status is polled, because the runtime sends no events about itself. It is written if it changed or if the last
-//! write is older than `report_every`; the heartbeat is the Lease.
+//! The status is polled, because the runtime sends no events about itself. It is written if it
+//! changed or if the last write is older than `report_every`; the heartbeat is the Lease.
 
 use super::object::{self, Look};
 use super::{Machine, lease};
@@ -16,8 +16,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
-/// Registers the node and updates its status until shutdown. `now` requests an update ahead of time.
-pub(crate) async fn keep(node: Arc<Node>, client: Client, machine: Machine, port: u16, now: Arc<Notify>) {
+/// Registers the node and updates its status until shutdown. `now` requests an update ahead of
+/// time.
+pub(crate) async fn keep(
+    node: Arc<Node>,
+    client: Client,
+    machine: Machine,
+    port: u16,
+    now: Arc<Notify>,
+) {
     let shutdown = node.tasks.shutdown().clone();
     let mut keeper = Keeper {
         node: node.clone(),
@@ -34,11 +41,18 @@ pub(crate) async fn keep(node: Arc<Node>, client: Client, machine: Machine, port
         uid = keeper.register() => uid,
     };
     keeper.uid.send_replace(uid);
-    node.tasks.spawn_critical("node lease", lease::renew(node.clone(), client, keeper.uid.subscribe()));
+    node.tasks.spawn_critical(
+        "node lease",
+        lease::renew(node.clone(), client, keeper.uid.subscribe()),
+    );
     loop {
         let ready = keeper.tell().await;
         // Polls faster until the node is ready, because clients wait for readiness.
-        let every = if ready { node.settings.status_every } else { Duration::from_millis(500) };
+        let every = if ready {
+            node.settings.status_every
+        } else {
+            Duration::from_millis(500)
+        };
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = now.notified() => {}
@@ -47,8 +61,8 @@ pub(crate) async fn keep(node: Arc<Node>, client: Client, machine: Machine, port
     }
 }
 
-/// Time for which a runtime that does not answer counts as up. A restart of containerd takes a moment, but all endpoints of a
-/// node that is not ready are withdrawn.
+/// Time for which a runtime that does not answer counts as up. A restart of containerd takes a
+/// moment, but all endpoints of a node that is not ready are withdrawn.
 const RUNTIME_GRACE: Duration = Duration::from_secs(30);
 
 /// Last answer of the runtime.
@@ -63,7 +77,9 @@ impl LastAnswer {
     /// Returns the answer unless it is too old.
     fn at(&self, now: Instant) -> (Option<&RuntimeStatus>, &[Image]) {
         match &self.0 {
-            Some((at, status, images)) if now.duration_since(*at) < RUNTIME_GRACE => (Some(status), images),
+            Some((at, status, images)) if now.duration_since(*at) < RUNTIME_GRACE => {
+                (Some(status), images)
+            }
             _ => (None, &[]),
         }
     }
@@ -106,7 +122,8 @@ impl Keeper {
             Some(found) => self.adopt(found).await,
             None => {
                 self.ask_runtime().await;
-                api.create(&object::new_node(&self.node, &self.look())).await
+                api.create(&object::new_node(&self.node, &self.look()))
+                    .await
             }
         }
     }
@@ -115,38 +132,65 @@ impl Keeper {
     async fn adopt(&self, found: NodeObject) -> client::Result<NodeObject> {
         let has = found.metadata.labels.clone().unwrap_or_default();
         let wanted = object::labels(&self.node.settings, &self.machine);
-        let missing: BTreeMap<&String, &String> = wanted.iter().filter(|(k, v)| has.get(*k) != Some(v)).collect();
+        let missing: BTreeMap<&String, &String> = wanted
+            .iter()
+            .filter(|(k, v)| has.get(*k) != Some(v))
+            .collect();
         if missing.is_empty() {
             return Ok(found);
         }
         let patch = Patch::Merge(json!({"metadata": {"labels": missing}}));
-        self.client.api::<NodeObject>().patch(&self.node.settings.node_name, &patch).await
+        self.client
+            .api::<NodeObject>()
+            .patch(&self.node.settings.node_name, &patch)
+            .await
     }
 
     async fn ask_runtime(&mut self) {
         let (status, images) = tokio::join!(self.node.runtime.status(), self.node.runtime.images());
         if let Ok(status) = status {
             self.node.learn(&status);
-            self.runtime.put(status.status.unwrap_or_default(), images.unwrap_or_default(), Instant::now());
+            self.runtime.put(
+                status.status.unwrap_or_default(),
+                images.unwrap_or_default(),
+                Instant::now(),
+            );
         }
     }
 
     fn look(&self) -> Look<'_> {
         let (runtime, images) = self.runtime.at(Instant::now());
-        Look { machine: &self.machine, runtime, images, port: self.port, now: Timestamp::now() }
+        Look {
+            machine: &self.machine,
+            runtime,
+            images,
+            port: self.port,
+            now: Timestamp::now(),
+        }
     }
 
-    /// Writes the status if it is due. Returns true if the node is ready and the API server has that status.
+    /// Writes the status if it is due. Returns true if the node is ready and the API server has
+    /// that status.
     async fn tell(&mut self) -> bool {
         self.ask_runtime().await;
         let status = object::status(&self.node, &self.look(), &self.told);
-        let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
-        let due = self.at.elapsed() >= self.node.settings.report_every || object::differ(&status, &self.told);
+        let ready = status
+            .conditions
+            .iter()
+            .flatten()
+            .any(|c| c.type_ == "Ready" && c.status == "True");
+        let due = self.at.elapsed() >= self.node.settings.report_every
+            || object::differ(&status, &self.told);
         if !due {
             return ready;
         }
         let patch = Patch::Strategic(json!({"status": body(&status)}));
-        match self.client.api::<NodeObject>().patch_status(&self.node.settings.node_name, &patch).await {
+        match self
+            .client
+            .api::<NodeObject>()
+            .patch_status(&self.node.settings.node_name, &patch)
+            .await
+        {
             Ok(_) => {
                 self.told = status;
                 self.at = Instant::now();
@@ -169,7 +213,10 @@ impl Keeper {
 /// Builds the patch. Addresses are replaced as a whole, because a merge would keep removed ones.
 fn body(status: &NodeStatus) -> serde_json::Value {
     let mut body = serde_json::to_value(status).unwrap_or_default();
-    if let Some(list) = body.get_mut("addresses").and_then(serde_json::Value::as_array_mut) {
+    if let Some(list) = body
+        .get_mut("addresses")
+        .and_then(serde_json::Value::as_array_mut)
+    {
         list.push(json!({"$patch": "replace"}));
     }
     body

@@ -15,7 +15,11 @@ pub(crate) struct Backoff {
 impl Backoff {
     /// Returns the earliest time of the next try after a failure at `event`.
     pub(crate) fn ready_at(&self, event: Nanos) -> Nanos {
-        if self.expired(event) { event } else { event.saturating_add(self.delay) }
+        if self.expired(event) {
+            event
+        } else {
+            event.saturating_add(self.delay)
+        }
     }
 
     /// Returns the current delay in seconds.
@@ -25,7 +29,11 @@ impl Backoff {
 
     /// Records a try.
     pub(crate) fn advance(&mut self, now: Nanos) {
-        self.delay = if self.expired(now) { FIRST } else { (self.delay * 2).min(MOST) };
+        self.delay = if self.expired(now) {
+            FIRST
+        } else {
+            (self.delay * 2).min(MOST)
+        };
         self.last = now;
     }
 

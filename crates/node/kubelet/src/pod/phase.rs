@@ -21,7 +21,11 @@ pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
         .collect();
     let stopped = codes.len() == spec::app_containers(facts.pod).count();
     if (stopped && (facts.memory.ended || ending == Some(&Cause::Finished))) || all_over(facts) {
-        return if codes.iter().all(|code| *code == 0) { "Succeeded" } else { "Failed" };
+        return if codes.iter().all(|code| *code == 0) {
+            "Succeeded"
+        } else {
+            "Failed"
+        };
     }
     if facts.memory.ended {
         return "Failed";
@@ -29,8 +33,12 @@ pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
     if !initialized(facts) {
         return "Pending";
     }
-    let begun = spec::app_containers(facts.pod)
-        .all(|c| facts.observed.latest(&c.name).is_some_and(|i| !matches!(i.state, State::Created)));
+    let begun = spec::app_containers(facts.pod).all(|c| {
+        facts
+            .observed
+            .latest(&c.name)
+            .is_some_and(|i| !matches!(i.state, State::Created))
+    });
     if begun { "Running" } else { "Pending" }
 }
 
@@ -46,11 +54,20 @@ pub(crate) fn incomplete(facts: Facts<'_>) -> Vec<String> {
         return Vec::new();
     }
     let done = |role: Role, c: &k8s_openapi::api::core::v1::Container| {
-        let Some(i) = facts.observed.latest(&c.name) else { return false };
+        let Some(i) = facts.observed.latest(&c.name) else {
+            return false;
+        };
         match role {
-            Role::Sidecar => begun || super::plan::started(facts.memory.of_instance(&c.name, &i.id), c) && i.running(),
+            Role::Sidecar => {
+                begun
+                    || super::plan::started(facts.memory.of_instance(&c.name, &i.id), c)
+                        && i.running()
+            }
             _ => i.state == State::Exited && i.exit_code == 0,
         }
     };
-    spec::init_containers(facts.pod).filter(|(role, c)| !done(*role, c)).map(|(_, c)| c.name.clone()).collect()
+    spec::init_containers(facts.pod)
+        .filter(|(role, c)| !done(*role, c))
+        .map(|(_, c)| c.name.clone())
+        .collect()
 }

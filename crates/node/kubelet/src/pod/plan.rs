@@ -1,7 +1,8 @@
 //! Computes the next actions of a pod: a pure function, called again after every change.
 //!
-//! Invariant: the plan never repeats work that is running (`memory.busy`), and returns the same commands for the same
-//! input. A sandbox is created again only if none is ready and a container is to run in it.
+//! Invariant: the plan never repeats work that is running (`memory.busy`), and returns the same
+//! commands for the same input. A sandbox is created again only if none is ready and a container is
+//! to run in it.
 
 use super::memory::{ContainerMemory, Memory, Work};
 use super::spec::{self, Role};
@@ -74,7 +75,12 @@ fn run(facts: Facts<'_>, commands: &mut Vec<Command>) {
         return;
     }
     if !facts.memory.volumes_ready && !facts.memory.busy.contains(&Work::Volumes) {
-        at(facts, facts.memory.volumes_not_before, Command::PrepareVolumes, commands);
+        at(
+            facts,
+            facts.memory.volumes_not_before,
+            Command::PrepareVolumes,
+            commands,
+        );
     }
     let Some(sandbox) = facts.observed.sandbox() else {
         return make_sandbox(facts, commands);
@@ -86,7 +92,8 @@ fn run(facts: Facts<'_>, commands: &mut Vec<Command>) {
         for container in spec::app_containers(facts.pod) {
             keep(facts, sandbox, Role::App, container, commands);
             if is_starting(facts, container, commands) {
-                // Later containers rely on the postStart hook, such as a proxy that must run before the application.
+                // Later containers rely on the postStart hook, such as a proxy that must run before
+                // the application.
                 break;
             }
         }
@@ -100,15 +107,25 @@ fn run(facts: Facts<'_>, commands: &mut Vec<Command>) {
 
 /// Returns whether a container with a postStart hook is being started.
 fn is_starting(facts: Facts<'_>, container: &Container, commands: &[Command]) -> bool {
-    let hook = container.lifecycle.as_ref().is_some_and(|l| l.post_start.is_some());
+    let hook = container
+        .lifecycle
+        .as_ref()
+        .is_some_and(|l| l.post_start.is_some());
     let ordered = |c: &Command| matches!(c, Command::Start { name, .. } if *name == container.name);
-    let killed = facts.memory.get(&container.name).is_some_and(|m| m.kill.is_some());
+    let killed = facts
+        .memory
+        .get(&container.name)
+        .is_some_and(|m| m.kill.is_some());
     hook && !killed && (facts.memory.busy_with(&container.name) || commands.iter().any(ordered))
 }
 
 /// Adds `command` if its time has come, else a wake-up at that time.
 fn at(facts: Facts<'_>, not_before: Nanos, command: Command, commands: &mut Vec<Command>) {
-    commands.push(if not_before > facts.now { Command::Wake(not_before) } else { command });
+    commands.push(if not_before > facts.now {
+        Command::Wake(not_before)
+    } else {
+        command
+    });
 }
 
 fn make_sandbox(facts: Facts<'_>, commands: &mut Vec<Command>) {
@@ -116,29 +133,54 @@ fn make_sandbox(facts: Facts<'_>, commands: &mut Vec<Command>) {
         return;
     }
     let Some(old) = facts.observed.sandboxes.first() else {
-        return at(facts, facts.memory.sandbox_not_before, Command::CreateSandbox { attempt: 0 }, commands);
+        return at(
+            facts,
+            facts.memory.sandbox_not_before,
+            Command::CreateSandbox { attempt: 0 },
+            commands,
+        );
     };
     let running = facts.observed.any_running();
     if running {
         return commands.push(Command::StopSandbox { id: old.id.clone() });
     }
-    let command = Command::CreateSandbox { attempt: old.attempt + 1 };
+    let command = Command::CreateSandbox {
+        attempt: old.attempt + 1,
+    };
     at(facts, facts.memory.sandbox_not_before, command, commands);
 }
 
 fn kills(facts: Facts<'_>, commands: &mut Vec<Command>) {
     for (name, memory) in &facts.memory.containers {
-        let Some(kill) = memory.kill.as_ref().filter(|_| !facts.memory.busy_with(name)) else { continue };
-        if facts.observed.by_id(&kill.id).is_some_and(Instance::running) {
+        let Some(kill) = memory
+            .kill
+            .as_ref()
+            .filter(|_| !facts.memory.busy_with(name))
+        else {
+            continue;
+        };
+        if facts
+            .observed
+            .by_id(&kill.id)
+            .is_some_and(Instance::running)
+        {
             let grace = kill.grace.unwrap_or_else(|| spec::grace(facts.pod));
-            commands.push(Command::Kill { name: name.clone(), id: kill.id.clone(), why: kill.why.clone(), grace });
+            commands.push(Command::Kill {
+                name: name.clone(),
+                id: kill.id.clone(),
+                why: kill.why.clone(),
+                grace,
+            });
         }
     }
 }
 
 /// Returns the container in the present sandbox; containers of older sandboxes don't count.
 fn current<'a>(facts: Facts<'a>, sandbox: &Sandbox, name: &str) -> Option<&'a Instance> {
-    facts.observed.latest(name).filter(|i| i.created_at >= sandbox.created_at)
+    facts
+        .observed
+        .latest(name)
+        .filter(|i| i.created_at >= sandbox.created_at)
 }
 
 /// Returns whether initialization is over: an app container was started in the present sandbox.
@@ -157,9 +199,15 @@ fn init(facts: Facts<'_>, sandbox: &Sandbox, commands: &mut Vec<Command>) -> Ini
             continue;
         }
         let done = match (role, current(facts, sandbox, &container.name)) {
-            (Role::Init, Some(instance)) => instance.state == State::Exited && instance.exit_code == 0,
+            (Role::Init, Some(instance)) => {
+                instance.state == State::Exited && instance.exit_code == 0
+            }
             (Role::Sidecar, Some(instance)) => {
-                instance.running() && started(facts.memory.of_instance(&container.name, &instance.id), container)
+                instance.running()
+                    && started(
+                        facts.memory.of_instance(&container.name, &instance.id),
+                        container,
+                    )
             }
             _ => false,
         };
@@ -175,23 +223,35 @@ fn init(facts: Facts<'_>, sandbox: &Sandbox, commands: &mut Vec<Command>) -> Ini
 
 /// Returns whether the next containers need not wait for this one.
 pub(crate) fn started(memory: Option<&ContainerMemory>, container: &Container) -> bool {
-    let hook = container.lifecycle.as_ref().is_some_and(|l| l.post_start.is_some());
+    let hook = container
+        .lifecycle
+        .as_ref()
+        .is_some_and(|l| l.post_start.is_some());
     match memory {
-        Some(m) => (!hook || m.hooked) && (container.startup_probe.is_none() || m.started == Some(true)),
+        Some(m) => {
+            (!hook || m.hooked) && (container.startup_probe.is_none() || m.started == Some(true))
+        }
         None => !hook && container.startup_probe.is_none(),
     }
 }
 
 /// Starts a container, or restarts it if its policy says so.
-fn keep(facts: Facts<'_>, sandbox: &Sandbox, role: Role, container: &Container, commands: &mut Vec<Command>) {
+fn keep(
+    facts: Facts<'_>,
+    sandbox: &Sandbox,
+    role: Role,
+    container: &Container,
+    commands: &mut Vec<Command>,
+) {
     let name = &container.name;
     match current(facts, sandbox, name) {
         None => {
             // A container that exited in an older sandbox is restarted only if its policy says so.
-            let over = facts
-                .observed
-                .latest(name)
-                .is_some_and(|i| i.state == State::Exited && role == Role::App && !restarts(facts, role, container, i));
+            let over = facts.observed.latest(name).is_some_and(|i| {
+                i.state == State::Exited
+                    && role == Role::App
+                    && !restarts(facts, role, container, i)
+            });
             if !over {
                 start(facts, name, commands);
             }
@@ -199,14 +259,19 @@ fn keep(facts: Facts<'_>, sandbox: &Sandbox, role: Role, container: &Container, 
         Some(i) if i.state == State::Exited && restarts(facts, role, container, i) => {
             restart(facts, i, commands);
         }
-        Some(i) if matches!(i.state, State::Created | State::Unknown) => restart(facts, i, commands),
+        Some(i) if matches!(i.state, State::Created | State::Unknown) => {
+            restart(facts, i, commands)
+        }
         Some(_) => {}
     }
 }
 
 /// Returns whether an exited container is restarted.
 fn restarts(facts: Facts<'_>, role: Role, container: &Container, ended: &Instance) -> bool {
-    let replaced = facts.memory.get(&ended.name).and_then(|m| m.replaced.as_ref());
+    let replaced = facts
+        .memory
+        .get(&ended.name)
+        .and_then(|m| m.replaced.as_ref());
     replaced == Some(&ended.id) || spec::restarts(facts.pod, role, container, ended.exit_code)
 }
 
@@ -216,7 +281,15 @@ fn start(facts: Facts<'_>, name: &str, commands: &mut Vec<Command>) {
     }
     let attempt = facts.observed.latest(name).map_or(0, |i| i.attempt + 1);
     let not_before = facts.memory.get(name).map_or(0, |m| m.not_before);
-    at(facts, not_before, Command::Start { name: name.to_owned(), attempt }, commands);
+    at(
+        facts,
+        not_before,
+        Command::Start {
+            name: name.to_owned(),
+            attempt,
+        },
+        commands,
+    );
 }
 
 fn restart(facts: Facts<'_>, ended: &Instance, commands: &mut Vec<Command>) {
@@ -224,13 +297,27 @@ fn restart(facts: Facts<'_>, ended: &Instance, commands: &mut Vec<Command>) {
         return;
     }
     let not_before = ready_at(facts.memory, ended);
-    at(facts, not_before, Command::Start { name: ended.name.clone(), attempt: ended.attempt + 1 }, commands);
+    at(
+        facts,
+        not_before,
+        Command::Start {
+            name: ended.name.clone(),
+            attempt: ended.attempt + 1,
+        },
+        commands,
+    );
 }
 
 /// Returns the earliest time of the restart of an exited container.
 pub(crate) fn ready_at(memory: &Memory, ended: &Instance) -> Nanos {
-    let Some(m) = memory.get(&ended.name) else { return 0 };
-    let since = if ended.finished_at > 0 { ended.finished_at } else { ended.created_at };
+    let Some(m) = memory.get(&ended.name) else {
+        return 0;
+    };
+    let since = if ended.finished_at > 0 {
+        ended.finished_at
+    } else {
+        ended.created_at
+    };
     m.restart.ready_at(since).max(m.not_before)
 }
 
@@ -250,7 +337,8 @@ fn over(facts: Facts<'_>, role: Role, container: &Container) -> Option<bool> {
 
 pub(crate) fn init_failed(facts: Facts<'_>) -> bool {
     let none = spec::app_containers(facts.pod).all(|c| facts.observed.latest(&c.name).is_none());
-    none && spec::init_containers(facts.pod).any(|(role, c)| role == Role::Init && over(facts, role, c) == Some(false))
+    none && spec::init_containers(facts.pod)
+        .any(|(role, c)| role == Role::Init && over(facts, role, c) == Some(false))
 }
 
 pub(crate) fn all_over(facts: Facts<'_>) -> bool {

@@ -1,4 +1,5 @@
-//! Termination of a pod: containers first, then sidecars from the last to the first, then the sandbox.
+//! Termination of a pod: containers first, then sidecars from the last to the first, then the
+//! sandbox.
 
 use super::memory::Ending;
 use super::plan::{Command, Facts};
@@ -15,10 +16,13 @@ pub(crate) fn plan(facts: Facts<'_>, ending: &Ending, commands: &mut Vec<Command
         .map(|(_, c)| c.name.as_str())
         .collect();
     let running: Vec<&Instance> = facts.observed.all().filter(|i| i.running()).collect();
-    let (last, first): (Vec<&Instance>, Vec<&Instance>) =
-        running.into_iter().partition(|i| sidecars.contains(&i.name.as_str()));
+    let (last, first): (Vec<&Instance>, Vec<&Instance>) = running
+        .into_iter()
+        .partition(|i| sidecars.contains(&i.name.as_str()));
     if !first.is_empty() {
-        first.into_iter().for_each(|i| kill(facts, ending, i, commands));
+        first
+            .into_iter()
+            .for_each(|i| kill(facts, ending, i, commands));
         return;
     }
     let order = |i: &Instance| sidecars.iter().position(|name| *name == i.name);
@@ -30,7 +34,9 @@ pub(crate) fn plan(facts: Facts<'_>, ending: &Ending, commands: &mut Vec<Command
         return;
     }
     match facts.observed.sandboxes.iter().find(|s| s.ready) {
-        Some(ready) => commands.push(Command::StopSandbox { id: ready.id.clone() }),
+        Some(ready) => commands.push(Command::StopSandbox {
+            id: ready.id.clone(),
+        }),
         None => commands.push(Command::Ended),
     }
 }
@@ -41,6 +47,15 @@ fn kill(facts: Facts<'_>, ending: &Ending, instance: &Instance, commands: &mut V
     }
     let left = ending.deadline - facts.now;
     // Rounds up, so that a container never gets less than its grace period.
-    let grace = if ending.deadline == 0 { 0 } else { (left.max(LEAST) + SECOND - 1) / SECOND };
-    commands.push(Command::Kill { name: instance.name.clone(), id: instance.id.clone(), why: String::new(), grace });
+    let grace = if ending.deadline == 0 {
+        0
+    } else {
+        (left.max(LEAST) + SECOND - 1) / SECOND
+    };
+    commands.push(Command::Kill {
+        name: instance.name.clone(),
+        id: instance.id.clone(),
+        why: String::new(),
+        grace,
+    });
 }

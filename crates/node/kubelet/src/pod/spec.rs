@@ -1,6 +1,8 @@
 //! Accessors of a pod's spec.
 
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    Container, EphemeralContainer, Pod, PodSpec, ResourceRequirements,
+};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
@@ -25,11 +27,19 @@ pub(crate) fn spec(pod: &Pod) -> &PodSpec {
 }
 
 pub(crate) fn role_of_init(container: &Container) -> Role {
-    if container.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init }
+    if container.restart_policy.as_deref() == Some("Always") {
+        Role::Sidecar
+    } else {
+        Role::Init
+    }
 }
 
 pub(crate) fn init_containers(pod: &Pod) -> impl Iterator<Item = (Role, &Container)> {
-    spec(pod).init_containers.iter().flatten().map(|c| (role_of_init(c), c))
+    spec(pod)
+        .init_containers
+        .iter()
+        .flatten()
+        .map(|c| (role_of_init(c), c))
 }
 
 pub(crate) fn app_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
@@ -42,9 +52,19 @@ pub(crate) fn ephemeral_containers(pod: &Pod) -> impl Iterator<Item = &Ephemeral
 
 /// Finds a container of any role by name; converts an ephemeral one to the common type.
 pub(crate) fn find(pod: &Pod, name: &str) -> Option<(Role, Container)> {
-    let init = init_containers(pod).find(|(_, c)| c.name == name).map(|(role, c)| (role, c.clone()));
-    let app = || app_containers(pod).find(|c| c.name == name).map(|c| (Role::App, c.clone()));
-    let debug = || ephemeral_containers(pod).find(|c| c.name == name).map(|c| (Role::Ephemeral, of_ephemeral(c)));
+    let init = init_containers(pod)
+        .find(|(_, c)| c.name == name)
+        .map(|(role, c)| (role, c.clone()));
+    let app = || {
+        app_containers(pod)
+            .find(|c| c.name == name)
+            .map(|c| (Role::App, c.clone()))
+    };
+    let debug = || {
+        ephemeral_containers(pod)
+            .find(|c| c.name == name)
+            .map(|c| (Role::Ephemeral, of_ephemeral(c)))
+    };
     init.or_else(app).or_else(debug)
 }
 
@@ -81,13 +101,16 @@ pub(crate) fn restart_policy(pod: &Pod) -> &str {
     spec(pod).restart_policy.as_deref().unwrap_or("Always")
 }
 
-/// Returns whether a container that exited with `code` is restarted: by its rules, its policy, or the pod's policy.
+/// Returns whether a container that exited with `code` is restarted: by its rules, its policy, or
+/// the pod's policy.
 pub(crate) fn restarts(pod: &Pod, role: Role, container: &Container, code: i32) -> bool {
     if role == Role::Ephemeral {
         return false;
     }
     for rule in container.restart_policy_rules.iter().flatten() {
-        let Some(codes) = &rule.exit_codes else { continue };
+        let Some(codes) = &rule.exit_codes else {
+            continue;
+        };
         let named = codes.values.iter().flatten().any(|v| *v == code);
         if named == (codes.operator == "In") && rule.action.starts_with("Restart") {
             return true;
@@ -107,13 +130,20 @@ pub(crate) fn host_network(pod: &Pod) -> bool {
 }
 
 pub(crate) fn grace(pod: &Pod) -> i64 {
-    spec(pod).termination_grace_period_seconds.unwrap_or(30).max(0)
+    spec(pod)
+        .termination_grace_period_seconds
+        .unwrap_or(30)
+        .max(0)
 }
 
 /// Returns the QoS class.
 pub(crate) fn qos(pod: &Pod) -> &'static str {
-    let containers = init_containers(pod).map(|(_, c)| c).chain(app_containers(pod));
-    let mut sets: Vec<ResourceRequirements> = containers.map(|c| c.resources.clone().unwrap_or_default()).collect();
+    let containers = init_containers(pod)
+        .map(|(_, c)| c)
+        .chain(app_containers(pod));
+    let mut sets: Vec<ResourceRequirements> = containers
+        .map(|c| c.resources.clone().unwrap_or_default())
+        .collect();
     if let Some(resources) = &spec(pod).resources {
         sets = vec![resources.clone()];
     }
@@ -159,5 +189,10 @@ fn zero(text: &str) -> bool {
 pub(crate) fn full_name(pod: &Pod) -> String {
     let meta = &pod.metadata;
     let text = |s: &Option<String>| s.clone().unwrap_or_default();
-    format!("{}_{}({})", text(&meta.name), text(&meta.namespace), text(&meta.uid))
+    format!(
+        "{}_{}({})",
+        text(&meta.name),
+        text(&meta.namespace),
+        text(&meta.uid)
+    )
 }

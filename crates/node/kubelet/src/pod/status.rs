@@ -9,8 +9,9 @@ use super::view::{Instance, State};
 use super::{Nanos, SECOND};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-    HostIP, PodIP, PodStatus, ResourceRequirements, VolumeMountStatus,
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, ContainerStatus, HostIP, PodIP, PodStatus, ResourceRequirements,
+    VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -44,10 +45,12 @@ pub(crate) fn status(facts: Facts<'_>, around: Surroundings<'_>) -> PodStatus {
         _ => (None, None),
     };
     let pod_ips = pod_ips(facts, around);
-    let init: Vec<ContainerStatus> =
-        spec::init_containers(pod).map(|(role, c)| container_status(facts, around, role, c)).collect();
-    let apps: Vec<ContainerStatus> =
-        spec::app_containers(pod).map(|c| container_status(facts, around, Role::App, c)).collect();
+    let init: Vec<ContainerStatus> = spec::init_containers(pod)
+        .map(|(role, c)| container_status(facts, around, role, c))
+        .collect();
+    let apps: Vec<ContainerStatus> = spec::app_containers(pod)
+        .map(|c| container_status(facts, around, Role::App, c))
+        .collect();
     let debug: Vec<ContainerStatus> = spec::ephemeral_containers(pod)
         .filter_map(|c| spec::find(pod, &c.name))
         .map(|(role, c)| container_status(facts, around, role, &c))
@@ -60,21 +63,46 @@ pub(crate) fn status(facts: Facts<'_>, around: Surroundings<'_>) -> PodStatus {
         init_container_statuses: some(init),
         ephemeral_container_statuses: some(debug),
         host_ip: around.node_ips.first().cloned(),
-        host_ips: Some(around.node_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect()),
+        host_ips: Some(
+            around
+                .node_ips
+                .iter()
+                .map(|ip| HostIP { ip: ip.clone() })
+                .collect(),
+        ),
         message,
         reason,
         observed_generation: pod.metadata.generation,
         phase: Some(phase.to_owned()),
         pod_ip: pod_ips.first().cloned(),
-        pod_ips: (!pod_ips.is_empty()).then(|| pod_ips.into_iter().map(|ip| PodIP { ip }).collect()),
-        qos_class: Some(around.before.qos_class.clone().unwrap_or_else(|| spec::qos(pod).to_owned())),
-        start_time: around.before.start_time.clone().or_else(|| time(around.first_seen)),
+        pod_ips: (!pod_ips.is_empty())
+            .then(|| pod_ips.into_iter().map(|ip| PodIP { ip }).collect()),
+        qos_class: Some(
+            around
+                .before
+                .qos_class
+                .clone()
+                .unwrap_or_else(|| spec::qos(pod).to_owned()),
+        ),
+        start_time: around
+            .before
+            .start_time
+            .clone()
+            .or_else(|| time(around.first_seen)),
         ..PodStatus::default()
     }
 }
 
 fn pod_ips(facts: Facts<'_>, around: Surroundings<'_>) -> Vec<String> {
-    let before = || around.before.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
+    let before = || {
+        around
+            .before
+            .pod_ips
+            .iter()
+            .flatten()
+            .map(|ip| ip.ip.clone())
+            .collect()
+    };
     match facts.observed.sandbox() {
         Some(_) if spec::host_network(facts.pod) => around.node_ips.to_vec(),
         Some(sandbox) if !sandbox.ips.is_empty() => sandbox.ips.clone(),
@@ -83,14 +111,22 @@ fn pod_ips(facts: Facts<'_>, around: Surroundings<'_>) -> Vec<String> {
     }
 }
 
-fn container_status(facts: Facts<'_>, around: Surroundings<'_>, role: Role, container: &Container) -> ContainerStatus {
+fn container_status(
+    facts: Facts<'_>,
+    around: Surroundings<'_>,
+    role: Role,
+    container: &Container,
+) -> ContainerStatus {
     let name = &container.name;
     let latest = facts.observed.latest(name);
     let state = state(facts, around, role, container);
     let waits = state.waiting.is_some();
     let last = match latest {
         Some(i) if waits && i.state == State::Exited => Some(i),
-        Some(_) => facts.observed.previous(name).filter(|i| i.state == State::Exited),
+        Some(_) => facts
+            .observed
+            .previous(name)
+            .filter(|i| i.state == State::Exited),
         None => None,
     };
     let running = state.running.is_some();
@@ -99,7 +135,11 @@ fn container_status(facts: Facts<'_>, around: Surroundings<'_>, role: Role, cont
     let ready = match role {
         Role::Init => latest.is_some_and(|i| i.state == State::Exited && i.exit_code == 0),
         Role::Ephemeral => false,
-        _ => is_started && (container.readiness_probe.is_none() || memory.and_then(|m| m.ready) == Some(true)),
+        _ => {
+            is_started
+                && (container.readiness_probe.is_none()
+                    || memory.and_then(|m| m.ready) == Some(true))
+        }
     };
     ContainerStatus {
         name: name.clone(),
@@ -107,7 +147,9 @@ fn container_status(facts: Facts<'_>, around: Surroundings<'_>, role: Role, cont
         last_state: Some(last.map_or_else(ContainerState::default, |i| terminated(around, i))),
         ready,
         started: Some(is_started),
-        restart_count: latest.and_then(|i| i32::try_from(i.attempt).ok()).unwrap_or_default(),
+        restart_count: latest
+            .and_then(|i| i32::try_from(i.attempt).ok())
+            .unwrap_or_default(),
         image: latest
             .map(|i| i.image.clone())
             .filter(|i| !i.is_empty())
@@ -115,7 +157,11 @@ fn container_status(facts: Facts<'_>, around: Surroundings<'_>, role: Role, cont
             .unwrap_or_default(),
         image_id: latest.map(|i| i.image_id.clone()).unwrap_or_default(),
         container_id: latest.map(|i| full_id(around, &i.id)),
-        allocated_resources: container.resources.as_ref().and_then(|r| r.requests.clone()).filter(|r| !r.is_empty()),
+        allocated_resources: container
+            .resources
+            .as_ref()
+            .and_then(|r| r.requests.clone())
+            .filter(|r| !r.is_empty()),
         resources: running.then(|| resources(container)).flatten(),
         volume_mounts: mounts(container, latest),
         ..ContainerStatus::default()
@@ -127,33 +173,62 @@ fn full_id(around: Surroundings<'_>, id: &str) -> String {
 }
 
 fn resources(container: &Container) -> Option<ResourceRequirements> {
-    container.resources.as_ref().map(|r| ResourceRequirements { claims: None, ..r.clone() })
+    container.resources.as_ref().map(|r| ResourceRequirements {
+        claims: None,
+        ..r.clone()
+    })
 }
 
 fn mounts(container: &Container, latest: Option<&Instance>) -> Option<Vec<VolumeMountStatus>> {
     let recursive = |path: &str| latest.is_some_and(|i| i.recursive_read_only.contains(path));
-    let mode = |path: &str| if recursive(path) { "Enabled" } else { "Disabled" };
-    container.volume_mounts.as_ref().filter(|m| !m.is_empty()).map(|mounts| {
-        let status = |m: &k8s_openapi::api::core::v1::VolumeMount| VolumeMountStatus {
-            name: m.name.clone(),
-            mount_path: m.mount_path.clone(),
-            read_only: m.read_only.filter(|r| *r),
-            recursive_read_only: m.read_only.filter(|r| *r).map(|_| mode(&m.mount_path).to_owned()),
-            ..VolumeMountStatus::default()
-        };
-        mounts.iter().map(status).collect()
-    })
+    let mode = |path: &str| {
+        if recursive(path) {
+            "Enabled"
+        } else {
+            "Disabled"
+        }
+    };
+    container
+        .volume_mounts
+        .as_ref()
+        .filter(|m| !m.is_empty())
+        .map(|mounts| {
+            let status = |m: &k8s_openapi::api::core::v1::VolumeMount| VolumeMountStatus {
+                name: m.name.clone(),
+                mount_path: m.mount_path.clone(),
+                read_only: m.read_only.filter(|r| *r),
+                recursive_read_only: m
+                    .read_only
+                    .filter(|r| *r)
+                    .map(|_| mode(&m.mount_path).to_owned()),
+                ..VolumeMountStatus::default()
+            };
+            mounts.iter().map(status).collect()
+        })
 }
 
-fn state(facts: Facts<'_>, around: Surroundings<'_>, role: Role, container: &Container) -> ContainerState {
+fn state(
+    facts: Facts<'_>,
+    around: Surroundings<'_>,
+    role: Role,
+    container: &Container,
+) -> ContainerState {
     let latest = facts.observed.latest(&container.name);
     let memory = facts.memory.get(&container.name);
     if let Some(i) = latest.filter(|i| i.running()) {
-        let running = ContainerStateRunning { started_at: time(i.started_at) };
-        return ContainerState { running: Some(running), ..ContainerState::default() };
+        let running = ContainerStateRunning {
+            started_at: time(i.started_at),
+        };
+        return ContainerState {
+            running: Some(running),
+            ..ContainerState::default()
+        };
     }
     let ending = facts.memory.ending.is_some();
-    if let Some(waiting) = memory.and_then(|m| m.waiting.as_ref()).filter(|_| !(ending && latest.is_some())) {
+    if let Some(waiting) = memory
+        .and_then(|m| m.waiting.as_ref())
+        .filter(|_| !(ending && latest.is_some()))
+    {
         return wait(&waiting.reason, &waiting.message);
     }
     match latest {
@@ -180,13 +255,21 @@ fn loops(facts: Facts<'_>, role: Role, container: &Container, ended: &Instance) 
         return None;
     }
     let delay = facts.memory.get(&container.name)?.restart.delay_seconds();
-    (ready_at(facts.memory, ended) > facts.now).then(|| back_off_message(facts, &container.name, delay))
+    (ready_at(facts.memory, ended) > facts.now)
+        .then(|| back_off_message(facts, &container.name, delay))
 }
 
 /// Returns `back-off 10s restarting failed container=c pod=a_ns(uid)`.
 pub(crate) fn back_off_message(facts: Facts<'_>, name: &str, delay: i64) -> String {
-    let delay = if delay >= 60 { format!("{}m{}s", delay / 60, delay % 60) } else { format!("{delay}s") };
-    format!("back-off {delay} restarting failed container={name} pod={}", spec::full_name(facts.pod))
+    let delay = if delay >= 60 {
+        format!("{}m{}s", delay / 60, delay % 60)
+    } else {
+        format!("{delay}s")
+    };
+    format!(
+        "back-off {delay} restarting failed container={name} pod={}",
+        spec::full_name(facts.pod)
+    )
 }
 
 fn wait(reason: &str, message: &str) -> ContainerState {
@@ -194,14 +277,29 @@ fn wait(reason: &str, message: &str) -> ContainerState {
         reason: Some(reason.to_owned()),
         message: Some(message.to_owned()).filter(|m| !m.is_empty()),
     };
-    ContainerState { waiting: Some(waiting), ..ContainerState::default() }
+    ContainerState {
+        waiting: Some(waiting),
+        ..ContainerState::default()
+    }
 }
 
 fn terminated(around: Surroundings<'_>, i: &Instance) -> ContainerState {
-    let default = if i.exit_code == 0 { "Completed" } else { "Error" };
-    let reason = if i.reason.is_empty() { default } else { i.reason.as_str() };
+    let default = if i.exit_code == 0 {
+        "Completed"
+    } else {
+        "Error"
+    };
+    let reason = if i.reason.is_empty() {
+        default
+    } else {
+        i.reason.as_str()
+    };
     // A container that never started has no start time; its creation time replaces it.
-    let begun = if i.started_at > 0 { i.started_at } else { i.created_at };
+    let begun = if i.started_at > 0 {
+        i.started_at
+    } else {
+        i.created_at
+    };
     let terminated = ContainerStateTerminated {
         exit_code: i.exit_code,
         reason: Some(reason.to_owned()),
@@ -211,5 +309,8 @@ fn terminated(around: Surroundings<'_>, i: &Instance) -> ContainerState {
         container_id: Some(full_id(around, &i.id)),
         signal: None,
     };
-    ContainerState { terminated: Some(terminated), ..ContainerState::default() }
+    ContainerState {
+        terminated: Some(terminated),
+        ..ContainerState::default()
+    }
 }

@@ -21,8 +21,14 @@ struct Verdict {
 impl Verdict {
     fn new(kind: &'static str, problem: Option<(&'static str, Option<String>)>) -> Self {
         let holds = problem.is_none();
-        let (reason, message) = problem.map_or((None, None), |(reason, message)| (Some(reason), message));
-        Verdict { kind, holds, reason, message }
+        let (reason, message) =
+            problem.map_or((None, None), |(reason, message)| (Some(reason), message));
+        Verdict {
+            kind,
+            holds,
+            reason,
+            message,
+        }
     }
 }
 
@@ -35,14 +41,27 @@ pub(crate) fn conditions(
 ) -> Vec<PodCondition> {
     let containers = containers_ready(facts, phase, init, apps);
     let ready = ready(facts, phase, &containers);
-    let sandbox = facts.observed.sandbox().is_some_and(|s| spec::host_network(facts.pod) || !s.ips.is_empty());
-    let network = if sandbox && !facts.memory.ended { None } else { Some(("", None)) };
+    let sandbox = facts
+        .observed
+        .sandbox()
+        .is_some_and(|s| spec::host_network(facts.pod) || !s.ips.is_empty());
+    let network = if sandbox && !facts.memory.ended {
+        None
+    } else {
+        Some(("", None))
+    };
     let initialized = match (phase, incomplete(facts)) {
-        ("Succeeded", _) => Verdict { reason: Some("PodCompleted"), ..Verdict::new("Initialized", None) },
+        ("Succeeded", _) => Verdict {
+            reason: Some("PodCompleted"),
+            ..Verdict::new("Initialized", None)
+        },
         (_, left) if left.is_empty() => Verdict::new("Initialized", None),
         (_, left) => {
             let message = format!("containers with incomplete status: [{}]", left.join(" "));
-            Verdict::new("Initialized", Some(("ContainersNotInitialized", Some(message))))
+            Verdict::new(
+                "Initialized",
+                Some(("ContainersNotInitialized", Some(message))),
+            )
         }
     };
     let mut network = Verdict::new("PodReadyToStartContainers", network);
@@ -72,17 +91,26 @@ fn disruption(facts: Facts<'_>) -> Option<Verdict> {
     }
 }
 
-fn containers_ready(facts: Facts<'_>, phase: &str, init: &[ContainerStatus], apps: &[ContainerStatus]) -> Verdict {
+fn containers_ready(
+    facts: Facts<'_>,
+    phase: &str,
+    init: &[ContainerStatus],
+    apps: &[ContainerStatus],
+) -> Verdict {
     let kind = "ContainersReady";
     match phase {
         "Succeeded" => return Verdict::new(kind, Some(("PodCompleted", None))),
         "Failed" => return Verdict::new(kind, Some(("PodFailed", None))),
         _ => {}
     }
-    let sidecars = init
-        .iter()
-        .filter(|s| spec::init_containers(facts.pod).any(|(role, c)| role == Role::Sidecar && c.name == s.name));
-    let unready: Vec<&str> = sidecars.chain(apps).filter(|s| !s.ready).map(|s| s.name.as_str()).collect();
+    let sidecars = init.iter().filter(|s| {
+        spec::init_containers(facts.pod).any(|(role, c)| role == Role::Sidecar && c.name == s.name)
+    });
+    let unready: Vec<&str> = sidecars
+        .chain(apps)
+        .filter(|s| !s.ready)
+        .map(|s| s.name.as_str())
+        .collect();
     if unready.is_empty() {
         return Verdict::new(kind, None);
     }
@@ -97,24 +125,45 @@ fn ready(facts: Facts<'_>, phase: &str, containers: &Verdict) -> Verdict {
         return Verdict::new(kind, Some((reason, containers.message.clone())));
     }
     let held = |gate: &str| {
-        let conditions = facts.pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
-        conditions.into_iter().any(|c| c.type_ == gate && c.status == "True")
+        let conditions = facts
+            .pod
+            .status
+            .iter()
+            .flat_map(|s| s.conditions.iter().flatten());
+        conditions
+            .into_iter()
+            .any(|c| c.type_ == gate && c.status == "True")
     };
     let gates = spec::spec(facts.pod).readiness_gates.iter().flatten();
     let problems: Vec<String> = gates
         .filter(|g| !held(&g.condition_type))
-        .map(|g| format!("the status of pod readiness gate {:?} is not \"True\", but False", g.condition_type))
+        .map(|g| {
+            format!(
+                "the status of pod readiness gate {:?} is not \"True\", but False",
+                g.condition_type
+            )
+        })
         .collect();
     if problems.is_empty() {
         return Verdict::new(kind, None);
     }
-    Verdict::new(kind, Some(("ReadinessGatesNotReady", Some(problems.join(", ")))))
+    Verdict::new(
+        kind,
+        Some(("ReadinessGatesNotReady", Some(problems.join(", ")))),
+    )
 }
 
 fn dated(facts: Facts<'_>, around: Surroundings<'_>, verdict: Verdict) -> PodCondition {
     let status = if verdict.holds { "True" } else { "False" };
-    let before = around.before.conditions.iter().flatten().find(|c| c.type_ == verdict.kind);
-    let same = before.filter(|c| c.status == status).and_then(|c| c.last_transition_time.clone());
+    let before = around
+        .before
+        .conditions
+        .iter()
+        .flatten()
+        .find(|c| c.type_ == verdict.kind);
+    let same = before
+        .filter(|c| c.status == status)
+        .and_then(|c| c.last_transition_time.clone());
     PodCondition {
         type_: verdict.kind.to_owned(),
         status: status.to_owned(),

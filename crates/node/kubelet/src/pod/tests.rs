@@ -22,12 +22,20 @@ fn simple(policy: &str) -> Pod {
 }
 
 fn with_init(policy: &str) -> Pod {
-    pod(json!({"restartPolicy": policy, "containers": [{"name": "c"}],
-        "initContainers": [{"name": "s", "restartPolicy": "Always"}, {"name": "i"}]}))
+    pod(
+        json!({"restartPolicy": policy, "containers": [{"name": "c"}],
+        "initContainers": [{"name": "s", "restartPolicy": "Always"}, {"name": "i"}]}),
+    )
 }
 
 fn sandbox() -> Sandbox {
-    Sandbox { id: "box".into(), attempt: 0, ready: true, created_at: NOW - 100 * SECOND, ips: vec!["10.0.0.1".into()] }
+    Sandbox {
+        id: "box".into(),
+        attempt: 0,
+        ready: true,
+        created_at: NOW - 100 * SECOND,
+        ips: vec!["10.0.0.1".into()],
+    }
 }
 
 fn instance(name: &str, attempt: u32, state: State, exit_code: i32) -> Instance {
@@ -39,32 +47,55 @@ fn instance(name: &str, attempt: u32, state: State, exit_code: i32) -> Instance 
         exit_code,
         created_at: NOW - 50 * SECOND,
         started_at: NOW - 50 * SECOND,
-        finished_at: if state == State::Exited { NOW - SECOND } else { 0 },
+        finished_at: if state == State::Exited {
+            NOW - SECOND
+        } else {
+            0
+        },
         ..Instance::default()
     }
 }
 
 fn memory() -> Memory {
-    Memory { volumes_ready: true, ..Memory::default() }
+    Memory {
+        volumes_ready: true,
+        ..Memory::default()
+    }
 }
 
 fn next(pod: &Pod, observed: &Observed, memory: &Memory) -> Vec<Command> {
-    plan(Facts { pod, observed, memory, now: NOW })
+    plan(Facts {
+        pod,
+        observed,
+        memory,
+        now: NOW,
+    })
 }
 
 fn start(name: &str, attempt: u32) -> Command {
-    Command::Start { name: name.into(), attempt }
+    Command::Start {
+        name: name.into(),
+        attempt,
+    }
 }
 
 fn kill(name: &str, id: &str, grace: i64) -> Command {
-    Command::Kill { name: name.into(), id: id.into(), why: String::new(), grace }
+    Command::Kill {
+        name: name.into(),
+        id: id.into(),
+        why: String::new(),
+        grace,
+    }
 }
 
 #[test]
 fn a_new_pod_gets_volumes_and_a_sandbox_at_once() {
     let none = Observed::default();
     let pod = simple("Always");
-    let want = [Command::PrepareVolumes, Command::CreateSandbox { attempt: 0 }];
+    let want = [
+        Command::PrepareVolumes,
+        Command::CreateSandbox { attempt: 0 },
+    ];
     assert_eq!(next(&pod, &none, &Memory::default()), want);
     let mut busy = Memory::default();
     busy.busy.extend([Work::Volumes, Work::Sandbox]);
@@ -81,7 +112,11 @@ fn restart_policies() {
         ("OnFailure", 1, vec![start("c", 1)]),
         ("Never", 1, vec![Command::Finish]),
     ] {
-        assert_eq!(next(&simple(policy), &ended(code), &memory()), want, "{policy} after {code}");
+        assert_eq!(
+            next(&simple(policy), &ended(code), &memory()),
+            want,
+            "{policy} after {code}"
+        );
     }
 }
 
@@ -108,8 +143,20 @@ fn a_crash_loop_waits_and_says_so() {
     let c = &told.container_statuses.as_ref().unwrap()[0];
     let waiting = c.state.as_ref().unwrap().waiting.as_ref().unwrap();
     assert_eq!(waiting.reason.as_deref(), Some("CrashLoopBackOff"));
-    assert_eq!(waiting.message.as_deref(), Some("back-off 10s restarting failed container=c pod=a_ns(u)"));
-    assert_eq!(c.last_state.as_ref().unwrap().terminated.as_ref().unwrap().exit_code, 5);
+    assert_eq!(
+        waiting.message.as_deref(),
+        Some("back-off 10s restarting failed container=c pod=a_ns(u)")
+    );
+    assert_eq!(
+        c.last_state
+            .as_ref()
+            .unwrap()
+            .terminated
+            .as_ref()
+            .unwrap()
+            .exit_code,
+        5
+    );
     assert_eq!(told.phase.as_deref(), Some("Running"));
 }
 
@@ -119,70 +166,149 @@ fn init_containers_in_order() {
     let cases = [
         (vec![], vec![start("s", 0)]),
         (vec![instance("s", 0, Running, 0)], vec![start("i", 0)]),
-        (vec![instance("s", 0, Running, 0), instance("i", 0, Running, 0)], vec![]),
-        (vec![instance("s", 0, Running, 0), instance("i", 0, Exited, 1)], vec![start("i", 1)]),
-        (vec![instance("s", 0, Running, 0), instance("i", 0, Exited, 0)], vec![start("c", 0)]),
         (
-            vec![instance("s", 0, Exited, 0), instance("i", 0, Exited, 0), instance("c", 0, Running, 0)],
+            vec![instance("s", 0, Running, 0), instance("i", 0, Running, 0)],
+            vec![],
+        ),
+        (
+            vec![instance("s", 0, Running, 0), instance("i", 0, Exited, 1)],
+            vec![start("i", 1)],
+        ),
+        (
+            vec![instance("s", 0, Running, 0), instance("i", 0, Exited, 0)],
+            vec![start("c", 0)],
+        ),
+        (
+            vec![
+                instance("s", 0, Exited, 0),
+                instance("i", 0, Exited, 0),
+                instance("c", 0, Running, 0),
+            ],
             vec![start("s", 1)],
         ),
     ];
     for (instances, want) in cases {
         let observed = Observed::new(vec![sandbox()], instances.clone());
-        assert_eq!(next(&with_init("Always"), &observed, &memory()), want, "{instances:?}");
+        assert_eq!(
+            next(&with_init("Always"), &observed, &memory()),
+            want,
+            "{instances:?}"
+        );
     }
 }
 
 #[test]
 fn a_failed_init_container_ends_the_pod() {
     let pod = with_init("Never");
-    let instances = vec![instance("s", 0, State::Running, 0), instance("i", 0, State::Exited, 6)];
+    let instances = vec![
+        instance("s", 0, State::Running, 0),
+        instance("i", 0, State::Exited, 6),
+    ];
     let observed = Observed::new(vec![sandbox()], instances);
     assert_eq!(next(&pod, &observed, &memory()), [Command::Finish]);
-    assert_eq!(tell(&pod, &observed, &memory()).phase.as_deref(), Some("Failed"));
+    assert_eq!(
+        tell(&pod, &observed, &memory()).phase.as_deref(),
+        Some("Failed")
+    );
 }
 
 #[test]
 fn ending_stops_sidecars_last() {
     let pod = with_init("Always");
     let mut memory = memory();
-    memory.ending = Some(Ending { cause: Cause::Deleted, deadline: NOW + 10 * SECOND });
+    memory.ending = Some(Ending {
+        cause: Cause::Deleted,
+        deadline: NOW + 10 * SECOND,
+    });
     let side = || instance("s", 0, State::Running, 0);
     let cases = [
-        (vec![side(), instance("c", 0, State::Running, 0)], kill("c", "c0", 10)),
-        (vec![side(), instance("c", 0, State::Exited, 0)], kill("s", "s0", 10)),
-        (vec![instance("s", 0, State::Exited, 0)], Command::StopSandbox { id: "box".into() }),
+        (
+            vec![side(), instance("c", 0, State::Running, 0)],
+            kill("c", "c0", 10),
+        ),
+        (
+            vec![side(), instance("c", 0, State::Exited, 0)],
+            kill("s", "s0", 10),
+        ),
+        (
+            vec![instance("s", 0, State::Exited, 0)],
+            Command::StopSandbox { id: "box".into() },
+        ),
     ];
     for (instances, want) in cases {
-        assert_eq!(next(&pod, &Observed::new(vec![sandbox()], instances), &memory), [want]);
+        assert_eq!(
+            next(&pod, &Observed::new(vec![sandbox()], instances), &memory),
+            [want]
+        );
     }
-    let stopped = Sandbox { ready: false, ..sandbox() };
-    assert_eq!(next(&pod, &Observed::new(vec![stopped], vec![]), &memory), [Command::Ended]);
+    let stopped = Sandbox {
+        ready: false,
+        ..sandbox()
+    };
+    assert_eq!(
+        next(&pod, &Observed::new(vec![stopped], vec![]), &memory),
+        [Command::Ended]
+    );
 }
 
 #[test]
 fn a_grace_period_is_never_cut_short() {
     let mut memory = memory();
     let observed = Observed::new(vec![sandbox()], vec![instance("c", 0, State::Running, 0)]);
-    for (left, want) in [(4 * SECOND, 4), (4 * SECOND - 1, 4), (3 * SECOND, 3), (1, 2), (-SECOND, 2)] {
-        memory.ending = Some(Ending { cause: Cause::Deleted, deadline: NOW + left });
-        assert_eq!(next(&simple("Always"), &observed, &memory), [kill("c", "c0", want)], "{left} ns are left");
+    for (left, want) in [
+        (4 * SECOND, 4),
+        (4 * SECOND - 1, 4),
+        (3 * SECOND, 3),
+        (1, 2),
+        (-SECOND, 2),
+    ] {
+        memory.ending = Some(Ending {
+            cause: Cause::Deleted,
+            deadline: NOW + left,
+        });
+        assert_eq!(
+            next(&simple("Always"), &observed, &memory),
+            [kill("c", "c0", want)],
+            "{left} ns are left"
+        );
     }
 }
 
 #[test]
 fn a_lost_sandbox_is_made_again_for_what_runs_on() {
-    let lost = Sandbox { ready: false, ..sandbox() };
+    let lost = Sandbox {
+        ready: false,
+        ..sandbox()
+    };
     let observed = Observed::new(vec![lost], vec![instance("c", 0, State::Exited, 137)]);
-    assert_eq!(next(&simple("Always"), &observed, &memory()), [Command::CreateSandbox { attempt: 1 }]);
-    assert_eq!(next(&simple("Never"), &observed, &memory()), [Command::Finish]);
+    assert_eq!(
+        next(&simple("Always"), &observed, &memory()),
+        [Command::CreateSandbox { attempt: 1 }]
+    );
+    assert_eq!(
+        next(&simple("Never"), &observed, &memory()),
+        [Command::Finish]
+    );
 }
 
 fn tell(pod: &Pod, observed: &Observed, memory: &Memory) -> PodStatus {
     let before = PodStatus::default();
     let node_ips = ["192.0.2.1".to_owned()];
-    let around = Surroundings { node_ips: &node_ips, runtime: "containerd", before: &before, first_seen: NOW };
-    status(Facts { pod, observed, memory, now: NOW }, around)
+    let around = Surroundings {
+        node_ips: &node_ips,
+        runtime: "containerd",
+        before: &before,
+        first_seen: NOW,
+    };
+    status(
+        Facts {
+            pod,
+            observed,
+            memory,
+            now: NOW,
+        },
+        around,
+    )
 }
 
 #[test]
@@ -191,38 +317,85 @@ fn phases_and_conditions() {
     let live = Observed::new(vec![sandbox()], vec![instance("c", 0, State::Running, 0)]);
     let none = Observed::new(vec![sandbox()], vec![]);
     for (policy, observed, phase, ready, reason) in [
-        ("Always", &none, "Pending", "False", Some("ContainersNotReady")),
+        (
+            "Always",
+            &none,
+            "Pending",
+            "False",
+            Some("ContainersNotReady"),
+        ),
         ("Always", &live, "Running", "True", None),
-        ("Always", &run(0), "Running", "False", Some("ContainersNotReady")),
+        (
+            "Always",
+            &run(0),
+            "Running",
+            "False",
+            Some("ContainersNotReady"),
+        ),
         ("Never", &run(0), "Succeeded", "False", Some("PodCompleted")),
         ("Never", &run(37), "Failed", "False", Some("PodFailed")),
-        ("OnFailure", &run(37), "Running", "False", Some("ContainersNotReady")),
+        (
+            "OnFailure",
+            &run(37),
+            "Running",
+            "False",
+            Some("ContainersNotReady"),
+        ),
     ] {
         let told = tell(&simple(policy), observed, &memory());
         assert_eq!(told.phase.as_deref(), Some(phase), "{policy}");
-        let condition = told.conditions.unwrap().into_iter().find(|c| c.type_ == "Ready").unwrap();
-        assert_eq!((condition.status.as_str(), condition.reason.as_deref()), (ready, reason), "{policy} {phase}");
+        let condition = told
+            .conditions
+            .unwrap()
+            .into_iter()
+            .find(|c| c.type_ == "Ready")
+            .unwrap();
+        assert_eq!(
+            (condition.status.as_str(), condition.reason.as_deref()),
+            (ready, reason),
+            "{policy} {phase}"
+        );
     }
 }
 
 #[test]
 fn qos_classes() {
-    let class = |resources: Value| spec::qos(&pod(json!({"containers": [{"name": "c", "resources": resources}]})));
+    let class = |resources: Value| {
+        spec::qos(&pod(
+            json!({"containers": [{"name": "c", "resources": resources}]}),
+        ))
+    };
     let both = json!({"cpu": "1", "memory": "1Gi"});
     assert_eq!(class(json!({})), "BestEffort");
     assert_eq!(class(json!({"limits": both})), "Guaranteed");
-    assert_eq!(class(json!({"limits": both, "requests": {"cpu": "1000m", "memory": "1Gi"}})), "Guaranteed");
+    assert_eq!(
+        class(json!({"limits": both, "requests": {"cpu": "1000m", "memory": "1Gi"}})),
+        "Guaranteed"
+    );
     assert_eq!(class(json!({"requests": {"cpu": "1"}})), "Burstable");
 }
 
 #[test]
 fn end_of_a_pod_waits_for_its_volumes() {
     let pod = simple("Always");
-    let stopped = Observed::new(vec![Sandbox { ready: false, ..sandbox() }], Vec::new());
-    let ending = Some(Ending { cause: Cause::Deleted, deadline: 0 });
+    let stopped = Observed::new(
+        vec![Sandbox {
+            ready: false,
+            ..sandbox()
+        }],
+        Vec::new(),
+    );
+    let ending = Some(Ending {
+        cause: Cause::Deleted,
+        deadline: 0,
+    });
     let mut memory = Memory { ending, ..memory() };
     memory.busy.insert(Work::Volumes);
-    assert_eq!(next(&pod, &stopped, &memory), [], "a mount would be made after the cleaning");
+    assert_eq!(
+        next(&pod, &stopped, &memory),
+        [],
+        "a mount would be made after the cleaning"
+    );
     memory.busy.clear();
     assert_eq!(next(&pod, &stopped, &memory), [Command::Ended]);
 }
@@ -242,13 +415,22 @@ fn replaced_instance_is_followed_by_another_whatever_the_policy() {
 #[test]
 fn app_containers_wait_for_the_post_start_hook_of_those_before() {
     let hook = json!({"postStart": {"exec": {"command": ["wait"]}}});
-    let pod = pod(json!({"containers": [{"name": "proxy", "lifecycle": hook}, {"name": "app"}, {"name": "more"}]}));
+    let pod = pod(
+        json!({"containers": [{"name": "proxy", "lifecycle": hook}, {"name": "app"}, {"name": "more"}]}),
+    );
     let none = Observed::new(vec![sandbox()], Vec::new());
     let mut memory = memory();
     assert_eq!(next(&pod, &none, &memory), [start("proxy", 0)]);
     memory.busy.insert(Work::Container("proxy".into()));
     assert_eq!(next(&pod, &none, &memory), [], "the hook runs");
     memory.busy.clear();
-    let proxy = Observed::new(vec![sandbox()], vec![instance("proxy", 0, State::Running, 0)]);
-    assert_eq!(next(&pod, &proxy, &memory), [start("app", 0), start("more", 0)], "without hooks, both at once");
+    let proxy = Observed::new(
+        vec![sandbox()],
+        vec![instance("proxy", 0, State::Running, 0)],
+    );
+    assert_eq!(
+        next(&pod, &proxy, &memory),
+        [start("app", 0), start("more", 0)],
+        "without hooks, both at once"
+    );
 }

@@ -2,7 +2,9 @@
 
 use super::Nanos;
 use node_runtime::labels;
-use node_runtime::v1::{ContainerResources, ContainerState, ContainerStatus, PodSandboxState, PodSandboxStatus};
+use node_runtime::v1::{
+    ContainerResources, ContainerState, ContainerStatus, PodSandboxState, PodSandboxStatus,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A CRI sandbox.
@@ -25,7 +27,10 @@ impl Sandbox {
             id: status.id,
             attempt: status.metadata.map(|m| m.attempt).unwrap_or_default(),
             created_at: status.created_at,
-            ips: std::iter::once(network.ip).chain(more).filter(|ip| !ip.is_empty()).collect(),
+            ips: std::iter::once(network.ip)
+                .chain(more)
+                .filter(|ip| !ip.is_empty())
+                .collect(),
         }
     }
 }
@@ -75,9 +80,16 @@ impl Instance {
             _ => State::Unknown,
         };
         let inside = labels::get(&status.annotations, labels::MESSAGE_PATH);
-        let recursive = status.mounts.iter().filter(|m| m.recursive_read_only).map(|m| m.container_path.clone());
+        let recursive = status
+            .mounts
+            .iter()
+            .filter(|m| m.recursive_read_only)
+            .map(|m| m.container_path.clone());
         let recursive_read_only = recursive.collect();
-        let mount = status.mounts.iter().find(|m| !inside.is_empty() && m.container_path == inside);
+        let mount = status
+            .mounts
+            .iter()
+            .find(|m| !inside.is_empty() && m.container_path == inside);
         let metadata = status.metadata.unwrap_or_default();
         let restarts = labels::get(&status.annotations, labels::RESTART_COUNT).parse();
         Instance {
@@ -91,7 +103,11 @@ impl Instance {
             reason: status.reason,
             message: status.message,
             image: status.image.map(|i| i.image).unwrap_or_default(),
-            image_id: if status.image_ref.is_empty() { status.image_id } else { status.image_ref },
+            image_id: if status.image_ref.is_empty() {
+                status.image_id
+            } else {
+                status.image_ref
+            },
             log_path: status.log_path,
             resources: status.resources,
             message_path: mount.map(|m| m.host_path.clone()),
@@ -117,7 +133,10 @@ pub(crate) struct Observed {
 impl Observed {
     pub(crate) fn new(mut sandboxes: Vec<Sandbox>, instances: Vec<Instance>) -> Self {
         sandboxes.sort_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
-        let mut all = Observed { sandboxes, instances: BTreeMap::new() };
+        let mut all = Observed {
+            sandboxes,
+            instances: BTreeMap::new(),
+        };
         instances.into_iter().for_each(|i| all.put(i));
         all
     }
@@ -130,12 +149,17 @@ impl Observed {
     pub(crate) fn put_sandbox(&mut self, sandbox: Sandbox) {
         self.sandboxes.retain(|s| s.id != sandbox.id);
         self.sandboxes.push(sandbox);
-        self.sandboxes.sort_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
+        self.sandboxes
+            .sort_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
     }
 
-    /// Records the observed state of a container; a stale observation does not replace a known exit.
+    /// Records the observed state of a container; a stale observation does not replace a known
+    /// exit.
     pub(crate) fn put(&mut self, instance: Instance) {
-        if self.by_id(&instance.id).is_some_and(|known| known.state == State::Exited) {
+        if self
+            .by_id(&instance.id)
+            .is_some_and(|known| known.state == State::Exited)
+        {
             return;
         }
         let of_name = self.instances.entry(instance.name.clone()).or_default();

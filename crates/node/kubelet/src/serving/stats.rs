@@ -23,10 +23,17 @@ struct Used {
 
 async fn used(node: &Node) -> Vec<Used> {
     let all = node.runtime.container_stats().await.unwrap_or_default();
-    let id = |s: &ContainerStats| s.attributes.as_ref().map(|a| a.id.clone()).unwrap_or_default();
+    let id = |s: &ContainerStats| {
+        s.attributes
+            .as_ref()
+            .map(|a| a.id.clone())
+            .unwrap_or_default()
+    };
     let by_id: HashMap<String, ContainerStats> = all.into_iter().map(|s| (id(&s), s)).collect();
     let pods = node.workers.all();
-    pods.iter().flat_map(|shown| of_pod(shown, &by_id)).collect()
+    pods.iter()
+        .flat_map(|shown| of_pod(shown, &by_id))
+        .collect()
 }
 
 fn of_pod(shown: &Shown, by_id: &HashMap<String, ContainerStats>) -> Vec<Used> {
@@ -43,10 +50,18 @@ fn of_pod(shown: &Shown, by_id: &HashMap<String, ContainerStats>) -> Vec<Used> {
                 pod: text(&meta.name),
                 uid: text(&meta.uid),
                 container: i.name.clone(),
-                cpu: cpu.and_then(|c| c.usage_core_nano_seconds.as_ref()).map_or(0, |v| v.value),
-                memory: stats.memory.as_ref().and_then(|m| m.working_set_bytes.as_ref()).map_or(0, |v| v.value),
+                cpu: cpu
+                    .and_then(|c| c.usage_core_nano_seconds.as_ref())
+                    .map_or(0, |v| v.value),
+                memory: stats
+                    .memory
+                    .as_ref()
+                    .and_then(|m| m.working_set_bytes.as_ref())
+                    .map_or(0, |v| v.value),
                 started: i.started_at as f64 / 1e9,
-                time: Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or_default().to_string(),
+                time: Timestamp::from_nanosecond(i128::from(nanos))
+                    .unwrap_or_default()
+                    .to_string(),
             })
         })
         .collect()
@@ -56,17 +71,37 @@ fn of_pod(shown: &Shown, by_id: &HashMap<String, ContainerStats>) -> Vec<Used> {
 fn machine(node: &Node) -> (u64, u64) {
     let from_kernel = || {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let first: Vec<u64> = stat.lines().next()?.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
-        // user, nice, system, irq, softirq, steal (without idle and iowait), in hundredths of a second.
-        let busy: u64 = [0, 1, 2, 5, 6, 7].iter().filter_map(|i| first.get(*i)).sum();
+        let first: Vec<u64> = stat
+            .lines()
+            .next()?
+            .split_whitespace()
+            .skip(1)
+            .filter_map(|n| n.parse().ok())
+            .collect();
+        // user, nice, system, irq, softirq, steal (without idle and iowait), in hundredths of a
+        // second.
+        let busy: u64 = [0, 1, 2, 5, 6, 7]
+            .iter()
+            .filter_map(|i| first.get(*i))
+            .sum();
         let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let field = |name: &str| {
-            memory.lines().find_map(|l| l.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+            memory.lines().find_map(|l| {
+                l.strip_prefix(name)?
+                    .trim()
+                    .strip_suffix(" kB")?
+                    .parse::<u64>()
+                    .ok()
+            })
         };
         let used = field("MemTotal:")?.saturating_sub(field("MemAvailable:")?) * 1024;
         Some((busy * 10_000_000, used))
     };
-    let by_cgroup = || node.cgroups.usage("").filter(|(cpu, memory)| *cpu > 0 && *memory > 0);
+    let by_cgroup = || {
+        node.cgroups
+            .usage("")
+            .filter(|(cpu, memory)| *cpu > 0 && *memory > 0)
+    };
     from_kernel().or_else(by_cgroup).unwrap_or_default()
 }
 
@@ -110,7 +145,9 @@ pub(crate) async fn summary(node: &Node) -> Value {
 }
 
 fn seconds(time: f64) -> Value {
-    Timestamp::from_second(time as i64).map(|t| json!(t.to_string())).unwrap_or(Value::Null)
+    Timestamp::from_second(time as i64)
+        .map(|t| json!(t.to_string()))
+        .unwrap_or(Value::Null)
 }
 
 fn filesystem(node: &Node) -> Value {
@@ -135,13 +172,24 @@ pub(crate) async fn metrics(node: &Node, cadvisor: bool) -> String {
     let mut family = |metric: &str, kind: &str, value: &dyn Fn(&Used) -> f64| {
         let _ = writeln!(text, "# TYPE {metric} {kind}");
         for u in &all {
-            let labels = format!("container=\"{}\",namespace=\"{}\",pod=\"{}\"", u.container, u.namespace, u.pod);
-            let more = if name.is_empty() { String::new() } else { format!(",{name}=\"{}\"", u.container) };
+            let labels = format!(
+                "container=\"{}\",namespace=\"{}\",pod=\"{}\"",
+                u.container, u.namespace, u.pod
+            );
+            let more = if name.is_empty() {
+                String::new()
+            } else {
+                format!(",{name}=\"{}\"", u.container)
+            };
             let _ = writeln!(text, "{metric}{{{labels}{more}}} {}", value(u));
         }
     };
-    family("container_cpu_usage_seconds_total", "counter", &|u| u.cpu as f64 / 1e9);
-    family("container_memory_working_set_bytes", "gauge", &|u| u.memory as f64);
+    family("container_cpu_usage_seconds_total", "counter", &|u| {
+        u.cpu as f64 / 1e9
+    });
+    family("container_memory_working_set_bytes", "gauge", &|u| {
+        u.memory as f64
+    });
     family("container_start_time_seconds", "gauge", &|u| u.started);
     if !cadvisor {
         let _ = writeln!(
@@ -149,8 +197,14 @@ pub(crate) async fn metrics(node: &Node, cadvisor: bool) -> String {
             "# TYPE node_cpu_usage_seconds_total counter\nnode_cpu_usage_seconds_total {}",
             cpu as f64 / 1e9
         );
-        let _ = writeln!(text, "# TYPE node_memory_working_set_bytes gauge\nnode_memory_working_set_bytes {memory}");
-        let _ = writeln!(text, "# TYPE resource_scrape_error gauge\nresource_scrape_error 0");
+        let _ = writeln!(
+            text,
+            "# TYPE node_memory_working_set_bytes gauge\nnode_memory_working_set_bytes {memory}"
+        );
+        let _ = writeln!(
+            text,
+            "# TYPE resource_scrape_error gauge\nresource_scrape_error 0"
+        );
     }
     text
 }

@@ -1,7 +1,7 @@
 //! Static pods: manifests in a directory, watched with inotify.
 //!
-//! A pod's uid is a hash of node, file and content, so that a restarted kubelet finds its own containers, and a
-//! changed manifest is a new pod.
+//! A pod's uid is a hash of node, file and content, so that a restarted kubelet finds its own
+//! containers, and a changed manifest is a new pod.
 
 use super::{applied, manifest, mirror, removed};
 use crate::context::Node;
@@ -36,7 +36,9 @@ fn watch(folder: &Path) -> Option<FolderWatch> {
 }
 
 async fn changed(watch: &mut Option<FolderWatch>) {
-    let Some(watch) = watch else { return std::future::pending().await };
+    let Some(watch) = watch else {
+        return std::future::pending().await;
+    };
     watch.changed().await;
     // Batches changes: writers often touch several files, or one several times.
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -44,7 +46,11 @@ async fn changed(watch: &mut Option<FolderWatch>) {
 
 fn reconcile(node: &Arc<Node>, folder: &Path, known: &mut BTreeMap<String, Arc<Pod>>) {
     let found = read_folder(node, folder);
-    let old: Vec<String> = known.keys().filter(|uid| !found.contains_key(*uid)).cloned().collect();
+    let old: Vec<String> = known
+        .keys()
+        .filter(|uid| !found.contains_key(*uid))
+        .cloned()
+        .collect();
     for uid in old {
         if let Some(pod) = known.remove(&uid) {
             removed(node, &pod);
@@ -68,8 +74,17 @@ fn reconcile(node: &Arc<Node>, folder: &Path, known: &mut BTreeMap<String, Arc<P
 
 fn read_folder(node: &Node, folder: &Path) -> BTreeMap<String, Arc<Pod>> {
     let mut found = BTreeMap::new();
-    for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for path in std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path())
+    {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         if name.starts_with('.') || !path.is_file() {
             continue;
         }
@@ -77,7 +92,9 @@ fn read_folder(node: &Node, folder: &Path) -> BTreeMap<String, Arc<Pod>> {
             Ok(pod) => {
                 found.insert(pod.metadata.uid.clone().unwrap_or_default(), Arc::new(pod));
             }
-            Err(e) => tracing::error!(manifest = %path.display(), error = %e, "static pod rejected"),
+            Err(e) => {
+                tracing::error!(manifest = %path.display(), error = %e, "static pod rejected")
+            }
         }
     }
     found

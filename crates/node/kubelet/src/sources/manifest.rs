@@ -1,6 +1,8 @@
-//! Reads a static pod's manifest: defaults, validation, and the features that need an API object and are rejected.
+//! Reads a static pod's manifest: defaults, validation, and the features that need an API object
+//! and are rejected.
 //!
-//! Names and uid of the manifest become parts of paths that root writes to, so everything is validated.
+//! Names and uid of the manifest become parts of paths that root writes to, so everything is
+//! validated.
 
 use super::{HASH, SEEN, SOURCE};
 use api_validation::{Kind, default_object, validate_create};
@@ -9,7 +11,12 @@ use serde_json::{Value, json};
 use sha2::Digest;
 use std::path::Path;
 
-const POD: Kind<'static> = Kind { group: "", version: "v1", kind: "Pod", namespaced: true };
+const POD: Kind<'static> = Kind {
+    group: "",
+    version: "v1",
+    kind: "Pod",
+    namespaced: true,
+};
 
 /// The reason why a manifest is rejected.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +37,8 @@ pub(crate) enum ManifestError {
     Reference(&'static str),
 }
 
-/// Reads the pod of one manifest. Its uid is a hash of node, path and content, unless the manifest has one.
+/// Reads the pod of one manifest. Its uid is a hash of node, path and content, unless the manifest
+/// has one.
 pub(crate) fn read(path: &Path, node: &str) -> Result<Pod, ManifestError> {
     let text = std::fs::read_to_string(path)?;
     let digest = sha2::Sha256::digest(format!("{node}\n{}\n{text}", path.display()));
@@ -57,9 +65,15 @@ fn parse(text: &str, node: &str, hash: &str) -> Result<Pod, ManifestError> {
 
 /// Adds the fields that make a manifest a pod of this node.
 fn complete(object: &mut Value, node: &str, hash: &str) -> Result<(), ManifestError> {
-    let name = object.pointer("/metadata/name").and_then(Value::as_str).filter(|n| !n.is_empty());
+    let name = object
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .filter(|n| !n.is_empty());
     let name = format!("{}-{node}", name.ok_or(ManifestError::NoName)?);
-    let metadata = object.pointer_mut("/metadata").and_then(Value::as_object_mut).ok_or(ManifestError::NoName)?;
+    let metadata = object
+        .pointer_mut("/metadata")
+        .and_then(Value::as_object_mut)
+        .ok_or(ManifestError::NoName)?;
     metadata.insert("name".into(), json!(name));
     let missing = |value: Option<&Value>| value.is_none_or(|v| v.is_null() || v == "");
     if missing(metadata.get("namespace")) {
@@ -68,14 +82,22 @@ fn complete(object: &mut Value, node: &str, hash: &str) -> Result<(), ManifestEr
     if missing(metadata.get("uid")) {
         metadata.insert("uid".into(), json!(hash));
     }
-    let fine = |uid: &str| uid.len() <= 128 && uid.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
-    if !metadata.get("uid").and_then(Value::as_str).is_some_and(fine) {
+    let fine =
+        |uid: &str| uid.len() <= 128 && uid.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    if !metadata
+        .get("uid")
+        .and_then(Value::as_str)
+        .is_some_and(fine)
+    {
         return Err(ManifestError::Uid);
     }
     if missing(metadata.get("annotations")) {
         metadata.insert("annotations".into(), json!({}));
     }
-    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+    if let Some(annotations) = metadata
+        .get_mut("annotations")
+        .and_then(Value::as_object_mut)
+    {
         annotations.insert(HASH.into(), json!(hash));
         annotations.insert(SOURCE.into(), json!("file"));
         annotations.insert(SEEN.into(), json!(jiff::Timestamp::now().to_string()));
@@ -100,14 +122,20 @@ fn reference(pod: &Pod) -> Option<&'static str> {
     if named(&spec.service_account_name) || named(&spec.service_account) {
         return Some("serviceaccounts");
     }
-    if spec.image_pull_secrets.as_ref().is_some_and(|s| !s.is_empty()) {
+    if spec
+        .image_pull_secrets
+        .as_ref()
+        .is_some_and(|s| !s.is_empty())
+    {
         return Some("secrets");
     }
     if spec.resource_claims.as_ref().is_some_and(|c| !c.is_empty()) {
         return Some("resourceclaims");
     }
     let init = spec.init_containers.iter().flatten();
-    init.chain(&spec.containers).find_map(of_container).or_else(|| spec.volumes.iter().flatten().find_map(of_volume))
+    init.chain(&spec.containers)
+        .find_map(of_container)
+        .or_else(|| spec.volumes.iter().flatten().find_map(of_volume))
 }
 
 fn of_container(container: &Container) -> Option<&'static str> {
@@ -119,7 +147,12 @@ fn of_container(container: &Container) -> Option<&'static str> {
             return Some("configmaps");
         }
     }
-    for from in container.env.iter().flatten().filter_map(|v| v.value_from.as_ref()) {
+    for from in container
+        .env
+        .iter()
+        .flatten()
+        .filter_map(|v| v.value_from.as_ref())
+    {
         if from.secret_key_ref.is_some() {
             return Some("secrets");
         }
@@ -137,13 +170,19 @@ fn of_volume(volume: &Volume) -> Option<&'static str> {
     let table = [
         (volume.config_map.is_some(), "configmaps"),
         (volume.secret.is_some(), "secrets"),
-        (volume.persistent_volume_claim.is_some(), "persistentvolumeclaims"),
+        (
+            volume.persistent_volume_claim.is_some(),
+            "persistentvolumeclaims",
+        ),
         (volume.ephemeral.is_some(), "persistentvolumeclaims"),
         (volume.csi.is_some(), "csidrivers"),
         (volume.glusterfs.is_some(), "endpoints"),
         (volume.azure_file.is_some(), "secrets"),
     ];
-    table.into_iter().find(|(used, _)| *used).map(|(_, what)| what)
+    table
+        .into_iter()
+        .find(|(used, _)| *used)
+        .map(|(_, what)| what)
 }
 
 fn of_projection(source: &VolumeProjection) -> Option<&'static str> {
@@ -154,7 +193,10 @@ fn of_projection(source: &VolumeProjection) -> Option<&'static str> {
         (source.cluster_trust_bundle.is_some(), "clustertrustbundles"),
         (source.pod_certificate.is_some(), "podcertificates"),
     ];
-    table.into_iter().find(|(used, _)| *used).map(|(_, what)| what)
+    table
+        .into_iter()
+        .find(|(used, _)| *used)
+        .map(|(_, what)| what)
 }
 
 #[cfg(test)]
@@ -166,7 +208,10 @@ mod tests {
         let mut whole = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
             "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
         for (key, more) in [("metadata", metadata), ("spec", spec)] {
-            whole[key].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            whole[key]
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
         }
         parse(&whole.to_string(), "n1", "abc")
     }
@@ -179,7 +224,10 @@ mod tests {
         assert_eq!(pod.metadata.namespace.as_deref(), Some("default"));
         let spec = pod.spec.unwrap();
         assert_eq!(spec.node_name.as_deref(), Some("n1"));
-        assert_eq!(spec.containers[0].image_pull_policy.as_deref(), Some("IfNotPresent"));
+        assert_eq!(
+            spec.containers[0].image_pull_policy.as_deref(),
+            Some("IfNotPresent")
+        );
         assert_eq!(spec.restart_policy.as_deref(), Some("Always"));
     }
 
@@ -191,12 +239,21 @@ mod tests {
             (json!({"uid": ".."}), json!({})),
             (json!({"namespace": "../x"}), json!({})),
             (json!({"name": "../x"}), json!({})),
-            (json!({}), json!({"containers": [{"name": "../c", "image": "i"}]})),
+            (
+                json!({}),
+                json!({"containers": [{"name": "../c", "image": "i"}]}),
+            ),
             (json!({}), json!({"containers": []})),
-            (json!({}), json!({"volumes": [{"name": "../v", "emptyDir": {}}]})),
+            (
+                json!({}),
+                json!({"volumes": [{"name": "../v", "emptyDir": {}}]}),
+            ),
         ] {
             let result = manifest(metadata.clone(), spec.clone());
-            assert!(matches!(result, Err(ManifestError::Uid | ManifestError::Invalid(_))), "{metadata} {spec}");
+            assert!(
+                matches!(result, Err(ManifestError::Uid | ManifestError::Invalid(_))),
+                "{metadata} {spec}"
+            );
         }
     }
 
@@ -204,12 +261,16 @@ mod tests {
     fn references_to_api_objects_are_refused() {
         let container = |more: Value| {
             let mut c = json!({"name": "c", "image": "i"});
-            c.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            c.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             json!({"containers": [c]})
         };
         let volume = |source: Value| {
             let mut v = json!({"name": "v"});
-            v.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+            v.as_object_mut()
+                .unwrap()
+                .extend(source.as_object().unwrap().clone());
             json!({"volumes": [v]})
         };
         for spec in [
@@ -217,7 +278,9 @@ mod tests {
             json!({"serviceAccount": "default"}),
             json!({"imagePullSecrets": [{"name": "s"}]}),
             container(json!({"envFrom": [{"secretRef": {"name": "s"}}]})),
-            container(json!({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]})),
+            container(
+                json!({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]}),
+            ),
             volume(json!({"secret": {"secretName": "s"}})),
             volume(json!({"configMap": {"name": "m"}})),
             volume(json!({"persistentVolumeClaim": {"claimName": "c"}})),

@@ -1,5 +1,5 @@
-//! Mirror pods: the API server's copies of static pods. They are for display only. They are created, and created
-//! again if a client deletes them.
+//! Mirror pods: the API server's copies of static pods. They are for display only. They are
+//! created, and created again if a client deletes them.
 
 use super::{HASH, MIRROR, annotation};
 use crate::context::Node;
@@ -13,7 +13,9 @@ use std::time::Duration;
 
 /// Creates the mirror of a static pod; retries until it exists or the static pod is removed.
 pub(crate) fn wanted(node: &Arc<Node>, pod: &Arc<Pod>) {
-    let (Some(client), node, pod) = (node.client.clone(), node.clone(), pod.clone()) else { return };
+    let (Some(client), node, pod) = (node.client.clone(), node.clone(), pod.clone()) else {
+        return;
+    };
     let tasks = node.tasks.clone();
     tasks.spawn_isolated("mirror pod", async move {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
@@ -45,11 +47,17 @@ enum Made {
 }
 
 async fn create(client: &client::Client, node: &Node, pod: &Pod) -> client::Result<Made> {
-    let owner = client.api::<NodeObject>().get(&node.settings.node_name).await?;
+    let owner = client
+        .api::<NodeObject>()
+        .get(&node.settings.node_name)
+        .await?;
     let mut copy = pod.clone();
     let hash = annotation(pod, HASH).unwrap_or_default().to_owned();
     copy.metadata.uid = None;
-    copy.metadata.annotations.get_or_insert_default().insert(MIRROR.into(), hash);
+    copy.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(MIRROR.into(), hash);
     copy.metadata.owner_references = Some(vec![OwnerReference {
         api_version: "v1".into(),
         kind: "Node".into(),
@@ -62,8 +70,14 @@ async fn create(client: &client::Client, node: &Node, pod: &Pod) -> client::Resu
     let api = client.namespaced::<Pod>(&namespace);
     match api.create(&copy).await {
         Err(e) if e.is_already_exists() => {
-            let found = api.get(copy.metadata.name.as_deref().unwrap_or_default()).await?;
-            Ok(if is_mirror_of(&found, pod) { Made::Done } else { Made::InTheWay(Box::new(found)) })
+            let found = api
+                .get(copy.metadata.name.as_deref().unwrap_or_default())
+                .await?;
+            Ok(if is_mirror_of(&found, pod) {
+                Made::Done
+            } else {
+                Made::InTheWay(Box::new(found))
+            })
         }
         other => other.map(|_| Made::Done),
     }
@@ -78,10 +92,15 @@ fn is_mirror_of(found: &Pod, pod: &Pod) -> bool {
 
 /// Deletes the mirror of a removed static pod.
 pub(crate) fn unwanted(node: &Arc<Node>, pod: &Arc<Pod>) {
-    let (Some(client), pod) = (node.client.clone(), pod.clone()) else { return };
+    let (Some(client), pod) = (node.client.clone(), pod.clone()) else {
+        return;
+    };
     node.tasks.spawn_isolated("mirror pod", async move {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        let found = client.namespaced::<Pod>(&namespace).get(pod.metadata.name.as_deref().unwrap_or_default()).await;
+        let found = client
+            .namespaced::<Pod>(&namespace)
+            .get(pod.metadata.name.as_deref().unwrap_or_default())
+            .await;
         // The mirror of the succeeding manifest must stay.
         if let Ok(found) = found
             && annotation(&found, MIRROR) == annotation(&pod, HASH)
@@ -92,19 +111,30 @@ pub(crate) fn unwanted(node: &Arc<Node>, pod: &Arc<Pod>) {
 }
 
 fn delete(node: &Arc<Node>, pod: &Arc<Pod>) {
-    let (Some(client), pod) = (node.client.clone(), pod.clone()) else { return };
-    node.tasks.spawn_isolated("mirror pod", async move { delete_now(&client, &pod).await });
+    let (Some(client), pod) = (node.client.clone(), pod.clone()) else {
+        return;
+    };
+    node.tasks
+        .spawn_isolated("mirror pod", async move { delete_now(&client, &pod).await });
 }
 
 /// Deletes a mirror pod; the uid precondition protects another pod that has the name now.
 async fn delete_now(client: &client::Client, mirror: &Pod) {
     if annotation(mirror, MIRROR).is_none() {
-        return tracing::warn!(pod = spec::full_name(mirror), "a pod that is no mirror has a static pod's name");
+        return tracing::warn!(
+            pod = spec::full_name(mirror),
+            "a pod that is no mirror has a static pod's name"
+        );
     }
     let namespace = mirror.metadata.namespace.clone().unwrap_or_default();
     let name = mirror.metadata.name.clone().unwrap_or_default();
-    let params = DeleteParams::new().grace_period(0).uid(mirror.metadata.uid.clone().unwrap_or_default());
-    if let Err(e) = client.namespaced::<Pod>(&namespace).delete(&name, &params).await
+    let params = DeleteParams::new()
+        .grace_period(0)
+        .uid(mirror.metadata.uid.clone().unwrap_or_default());
+    if let Err(e) = client
+        .namespaced::<Pod>(&namespace)
+        .delete(&name, &params)
+        .await
         && !e.is_not_found()
         && !e.is_conflict()
     {
@@ -112,10 +142,16 @@ async fn delete_now(client: &client::Client, mirror: &Pod) {
     }
 }
 
-/// Deletes a mirror that belongs to no static pod here, or whose deletion was requested; shows any other to its worker.
+/// Deletes a mirror that belongs to no static pod here, or whose deletion was requested; shows any
+/// other to its worker.
 pub(crate) fn seen(node: &Arc<Node>, mirror: &Arc<Pod>) {
     let hash = annotation(mirror, MIRROR).unwrap_or_default();
-    match node.workers.all().into_iter().find(|s| annotation(&s.pod, HASH) == Some(hash) && s.wanted) {
+    match node
+        .workers
+        .all()
+        .into_iter()
+        .find(|s| annotation(&s.pod, HASH) == Some(hash) && s.wanted)
+    {
         Some(shown) if mirror.metadata.deletion_timestamp.is_none() => {
             let uid = shown.pod.metadata.uid.as_deref().unwrap_or_default();
             node.workers.send(uid, Message::MirrorShown(mirror.clone()));
@@ -126,7 +162,8 @@ pub(crate) fn seen(node: &Arc<Node>, mirror: &Arc<Pod>) {
 
 /// Creates a deleted mirror again while its static pod runs.
 pub(crate) fn lost(node: &Arc<Node>, mirror: &Arc<Pod>) {
-    // Looked up by name: the deleted pod may be the mirror of an earlier manifest that blocked this pod's mirror.
+    // Looked up by name: the deleted pod may be the mirror of an earlier manifest that blocked this
+    // pod's mirror.
     let name = |p: &Pod| (p.metadata.namespace.clone(), p.metadata.name.clone());
     let own = |s: &Shown| s.is_static && name(&s.pod) == name(mirror) && s.wanted;
     if let Some(shown) = node.workers.all().into_iter().find(own) {
@@ -142,15 +179,23 @@ mod tests {
 
     #[test]
     fn mirror_of_an_earlier_manifest_is_in_the_way() {
-        let pod = |metadata: Value| serde_json::from_value::<Pod>(json!({"metadata": metadata})).unwrap();
+        let pod =
+            |metadata: Value| serde_json::from_value::<Pod>(json!({"metadata": metadata})).unwrap();
         let own = pod(json!({"annotations": {HASH: "new"}}));
         for (metadata, want) in [
             (json!({"annotations": {MIRROR: "new"}}), true),
             (json!({"annotations": {MIRROR: "old"}}), false),
-            (json!({"annotations": {MIRROR: "new"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}), false),
+            (
+                json!({"annotations": {MIRROR: "new"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}),
+                false,
+            ),
             (json!({}), false),
         ] {
-            assert_eq!(is_mirror_of(&pod(metadata.clone()), &own), want, "{metadata}");
+            assert_eq!(
+                is_mirror_of(&pod(metadata.clone()), &own),
+                want,
+                "{metadata}"
+            );
         }
     }
 }

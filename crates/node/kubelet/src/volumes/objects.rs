@@ -1,7 +1,8 @@
-//! ConfigMaps and Secrets that pods use: read on demand, and followed by one watch per object while a pod uses it.
+//! ConfigMaps and Secrets that pods use: read on demand, and followed by one watch per object while
+//! a pod uses it.
 //!
-//! Rejected: watches of whole namespaces. The Node authorizer lets a kubelet read only objects that its pods
-//! reference.
+//! Rejected: watches of whole namespaces. The Node authorizer lets a kubelet read only objects that
+//! its pods reference.
 
 use base_task::{CancellationToken, Tasks};
 use client::{Client, Informer, ListParams, Object, Store};
@@ -49,7 +50,12 @@ pub(crate) struct Objects {
 
 impl Objects {
     pub(crate) fn new(client: Option<Client>, tasks: Tasks, changed: Changed) -> Self {
-        Objects { client, tasks, followed: Arc::default(), changed }
+        Objects {
+            client,
+            tasks,
+            followed: Arc::default(),
+            changed,
+        }
     }
 
     /// Reads an object; None if it does not exist and is optional.
@@ -76,7 +82,10 @@ impl Objects {
         let followed = self.followed.lock();
         let entry = followed.get(&(K::WORD, namespace.to_owned(), name.to_owned()))?;
         let store = entry.store.downcast_ref::<Store<K>>()?;
-        store.has_synced().then(|| store.get(&format!("{namespace}/{name}"))).flatten()
+        store
+            .has_synced()
+            .then(|| store.get(&format!("{namespace}/{name}")))
+            .flatten()
     }
 
     /// Follows every object that `pod` references.
@@ -84,8 +93,11 @@ impl Objects {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let (maps, secrets) = references(pod);
-        maps.iter().for_each(|name| self.follow::<ConfigMap>(&namespace, name, &uid));
-        secrets.iter().for_each(|name| self.follow::<Secret>(&namespace, name, &uid));
+        maps.iter()
+            .for_each(|name| self.follow::<ConfigMap>(&namespace, name, &uid));
+        secrets
+            .iter()
+            .for_each(|name| self.follow::<Secret>(&namespace, name, &uid));
     }
 
     fn follow<K: Found>(&self, namespace: &str, name: &str, uid: &str) {
@@ -100,12 +112,20 @@ impl Objects {
         let stop = self.tasks.shutdown().child_token();
         let (of_event, changed) = (users.clone(), self.changed.clone());
         let params = ListParams::new().fields(format!("metadata.name={name}"));
-        let informer = Informer::<K>::new(client.namespaced(namespace), params).on_event(move |_| {
-            let users: Vec<String> = of_event.lock().iter().cloned().collect();
-            users.iter().for_each(|uid| changed(uid));
-        });
+        let informer =
+            Informer::<K>::new(client.namespaced(namespace), params).on_event(move |_| {
+                let users: Vec<String> = of_event.lock().iter().cloned().collect();
+                users.iter().for_each(|uid| changed(uid));
+            });
         let store = informer.spawn_until(&self.tasks, stop.clone());
-        followed.insert(key, Followed { store: Box::new(store), users, stop });
+        followed.insert(
+            key,
+            Followed {
+                store: Box::new(store),
+                users,
+                stop,
+            },
+        );
     }
 
     /// Stops following objects that only this removed pod used.
@@ -127,18 +147,29 @@ fn references(pod: &Pod) -> (BTreeSet<String>, BTreeSet<String>) {
     for volume in spec::spec(pod).volumes.iter().flatten() {
         maps.extend(volume.config_map.iter().map(|s| s.name.clone()));
         secrets.extend(volume.secret.iter().filter_map(|s| s.secret_name.clone()));
-        for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
+        for source in volume
+            .projected
+            .iter()
+            .flat_map(|p| p.sources.iter().flatten())
+        {
             maps.extend(source.config_map.iter().map(|s| s.name.clone()));
             secrets.extend(source.secret.iter().map(|s| s.name.clone()));
         }
     }
-    let containers = spec::init_containers(pod).map(|(_, c)| c).chain(spec::app_containers(pod));
+    let containers = spec::init_containers(pod)
+        .map(|(_, c)| c)
+        .chain(spec::app_containers(pod));
     for container in containers {
         for from in container.env_from.iter().flatten() {
             maps.extend(from.config_map_ref.iter().map(|s| s.name.clone()));
             secrets.extend(from.secret_ref.iter().map(|s| s.name.clone()));
         }
-        for from in container.env.iter().flatten().filter_map(|v| v.value_from.as_ref()) {
+        for from in container
+            .env
+            .iter()
+            .flatten()
+            .filter_map(|v| v.value_from.as_ref())
+        {
             maps.extend(from.config_map_key_ref.iter().map(|s| s.name.clone()));
             secrets.extend(from.secret_key_ref.iter().map(|s| s.name.clone()));
         }

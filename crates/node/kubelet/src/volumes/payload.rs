@@ -33,20 +33,50 @@ pub(crate) struct Content {
 const DEFAULT_MODE: i32 = 0o644;
 
 /// Returns the content of a volume; None if the volume is of another type.
-pub(crate) async fn content(volume: &Volume, sources: &Sources<'_>) -> Option<Result<Content, String>> {
-    let plain = |files: Result<Payload, String>| Some(files.map(|files| Content { files, refresh_at: None }));
+pub(crate) async fn content(
+    volume: &Volume,
+    sources: &Sources<'_>,
+) -> Option<Result<Content, String>> {
+    let plain = |files: Result<Payload, String>| {
+        Some(files.map(|files| Content {
+            files,
+            refresh_at: None,
+        }))
+    };
     if let Some(source) = &volume.config_map {
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
-        return plain(config_map(sources, &source.name, source.items.as_deref(), mode, source.optional).await);
+        return plain(
+            config_map(
+                sources,
+                &source.name,
+                source.items.as_deref(),
+                mode,
+                source.optional,
+            )
+            .await,
+        );
     }
     if let Some(source) = &volume.secret {
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
         let name = source.secret_name.as_deref().unwrap_or_default();
-        return plain(secret(sources, name, source.items.as_deref(), mode, source.optional).await);
+        return plain(
+            secret(
+                sources,
+                name,
+                source.items.as_deref(),
+                mode,
+                source.optional,
+            )
+            .await,
+        );
     }
     if let Some(source) = &volume.downward_api {
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
-        return plain(downward(sources, source.items.as_deref().unwrap_or_default(), mode));
+        return plain(downward(
+            sources,
+            source.items.as_deref().unwrap_or_default(),
+            mode,
+        ));
     }
     match &volume.projected {
         Some(source) => Some(projected(sources, source).await),
@@ -59,7 +89,11 @@ fn bits(mode: i32) -> u32 {
 }
 
 fn file(data: Vec<u8>, mode: i32) -> PayloadFile {
-    PayloadFile { data, mode: bits(mode), uid: None }
+    PayloadFile {
+        data,
+        mode: bits(mode),
+        uid: None,
+    }
 }
 
 async fn config_map(
@@ -69,13 +103,34 @@ async fn config_map(
     mode: i32,
     optional: Option<bool>,
 ) -> Result<Payload, String> {
-    let namespace = sources.pod.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = sources
+        .pod
+        .metadata
+        .namespace
+        .as_deref()
+        .unwrap_or_default();
     let optional = optional.unwrap_or(false);
     let map: Option<Arc<ConfigMap>> = sources.objects.get(namespace, name, optional).await?;
-    let Some(map) = map else { return Ok(Payload::new()) };
-    let text = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
-    let binary = map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()));
-    choose(text.chain(binary).collect(), items, mode, optional, ConfigMap::WORD)
+    let Some(map) = map else {
+        return Ok(Payload::new());
+    };
+    let text = map
+        .data
+        .iter()
+        .flatten()
+        .map(|(k, v)| (k.clone(), v.clone().into_bytes()));
+    let binary = map
+        .binary_data
+        .iter()
+        .flatten()
+        .map(|(k, v)| (k.clone(), v.0.clone()));
+    choose(
+        text.chain(binary).collect(),
+        items,
+        mode,
+        optional,
+        ConfigMap::WORD,
+    )
 }
 
 async fn secret(
@@ -85,11 +140,23 @@ async fn secret(
     mode: i32,
     optional: Option<bool>,
 ) -> Result<Payload, String> {
-    let namespace = sources.pod.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = sources
+        .pod
+        .metadata
+        .namespace
+        .as_deref()
+        .unwrap_or_default();
     let optional = optional.unwrap_or(false);
     let secret: Option<Arc<Secret>> = sources.objects.get(namespace, name, optional).await?;
-    let Some(secret) = secret else { return Ok(Payload::new()) };
-    let data = secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect();
+    let Some(secret) = secret else {
+        return Ok(Payload::new());
+    };
+    let data = secret
+        .data
+        .iter()
+        .flatten()
+        .map(|(k, v)| (k.clone(), v.0.clone()))
+        .collect();
     choose(data, items, mode, optional, Secret::WORD)
 }
 
@@ -102,13 +169,19 @@ fn choose(
 ) -> Result<Payload, String> {
     let items = items.unwrap_or_default();
     if items.is_empty() {
-        return Ok(data.into_iter().map(|(key, data)| (key, file(data, mode))).collect());
+        return Ok(data
+            .into_iter()
+            .map(|(key, data)| (key, file(data, mode)))
+            .collect());
     }
     let mut files = Payload::new();
     for item in items {
         match data.get_mut(&item.key) {
             Some(data) => {
-                files.insert(item.path.clone(), file(data.clone(), item.mode.unwrap_or(mode)));
+                files.insert(
+                    item.path.clone(),
+                    file(data.clone(), item.mode.unwrap_or(mode)),
+                );
             }
             None if optional => {}
             None => return Err(format!("references non-existent {word} key: {}", item.key)),
@@ -117,25 +190,37 @@ fn choose(
     Ok(files)
 }
 
-fn downward(sources: &Sources<'_>, items: &[DownwardAPIVolumeFile], mode: i32) -> Result<Payload, String> {
+fn downward(
+    sources: &Sources<'_>,
+    items: &[DownwardAPIVolumeFile],
+    mode: i32,
+) -> Result<Payload, String> {
     let mut files = Payload::new();
     for item in items {
         let value = match (&item.field_ref, &item.resource_field_ref) {
-            (Some(reference), _) => fields::field(sources.pod, &reference.field_path, sources.addresses)?,
+            (Some(reference), _) => {
+                fields::field(sources.pod, &reference.field_path, sources.addresses)?
+            }
             (None, Some(selector)) => {
                 let name = selector.container_name.as_deref().unwrap_or_default();
-                let (_, container) =
-                    spec::find(sources.pod, name).ok_or_else(|| format!("no container is named {name:?}"))?;
+                let (_, container) = spec::find(sources.pod, name)
+                    .ok_or_else(|| format!("no container is named {name:?}"))?;
                 fields::resource(&container, selector, sources.allocatable)?
             }
             (None, None) => return Err(format!("{} has no source", item.path)),
         };
-        files.insert(item.path.clone(), file(value.into_bytes(), item.mode.unwrap_or(mode)));
+        files.insert(
+            item.path.clone(),
+            file(value.into_bytes(), item.mode.unwrap_or(mode)),
+        );
     }
     Ok(files)
 }
 
-async fn projected(sources: &Sources<'_>, volume: &ProjectedVolumeSource) -> Result<Content, String> {
+async fn projected(
+    sources: &Sources<'_>,
+    volume: &ProjectedVolumeSource,
+) -> Result<Content, String> {
     let mode = volume.default_mode.unwrap_or(DEFAULT_MODE);
     let mut files = Payload::new();
     let mut refresh_at: Option<Timestamp> = None;
@@ -147,7 +232,11 @@ async fn projected(sources: &Sources<'_>, volume: &ProjectedVolumeSource) -> Res
             files.extend(secret(sources, &s.name, s.items.as_deref(), mode, s.optional).await?);
         }
         if let Some(s) = &source.downward_api {
-            files.extend(downward(sources, s.items.as_deref().unwrap_or_default(), mode)?);
+            files.extend(downward(
+                sources,
+                s.items.as_deref().unwrap_or_default(),
+                mode,
+            )?);
         }
         if let Some(s) = &source.service_account_token {
             let (token, again) = sources.tokens.get(sources.client, sources.pod, s).await?;
@@ -158,22 +247,29 @@ async fn projected(sources: &Sources<'_>, volume: &ProjectedVolumeSource) -> Res
     Ok(Content { files, refresh_at })
 }
 
-/// Returns a token's file. With one user for all containers only that user may read it; with an fsGroup the group
-/// too.
+/// Returns a token's file. With one user for all containers only that user may read it; with an
+/// fsGroup the group too.
 fn token_file(pod: &Pod, token: String, mode: i32) -> PayloadFile {
     let context = spec::spec(pod).security_context.clone().unwrap_or_default();
     if context.fs_group.is_some() {
         return file(token.into_bytes(), 0o640);
     }
     let own = |c: &k8s_openapi::api::core::v1::Container| {
-        c.security_context.as_ref().and_then(|s| s.run_as_user).or(context.run_as_user)
+        c.security_context
+            .as_ref()
+            .and_then(|s| s.run_as_user)
+            .or(context.run_as_user)
     };
-    let users: Vec<Option<i64>> =
-        spec::init_containers(pod).map(|(_, c)| own(c)).chain(spec::app_containers(pod).map(own)).collect();
+    let users: Vec<Option<i64>> = spec::init_containers(pod)
+        .map(|(_, c)| own(c))
+        .chain(spec::app_containers(pod).map(own))
+        .collect();
     match users.first() {
-        Some(Some(user)) if users.iter().all(|u| u == &Some(*user)) => {
-            PayloadFile { data: token.into_bytes(), mode: 0o600, uid: u32::try_from(*user).ok() }
-        }
+        Some(Some(user)) if users.iter().all(|u| u == &Some(*user)) => PayloadFile {
+            data: token.into_bytes(),
+            mode: 0o600,
+            uid: u32::try_from(*user).ok(),
+        },
         _ => file(token.into_bytes(), mode),
     }
 }

@@ -37,7 +37,12 @@ pub(crate) fn pod_dir(node: &Node, uid: &str) -> PathBuf {
 }
 
 /// Sets up or refreshes all volumes; the error names the first that fails.
-pub(crate) async fn prepare(node: &Node, pod: &Pod, tokens: &Tokens, addresses: &Addresses) -> Result<Volumes, String> {
+pub(crate) async fn prepare(
+    node: &Node,
+    pod: &Pod,
+    tokens: &Tokens,
+    addresses: &Addresses,
+) -> Result<Volumes, String> {
     let sources = Sources {
         pod,
         objects: &node.objects,
@@ -50,8 +55,12 @@ pub(crate) async fn prepare(node: &Node, pod: &Pod, tokens: &Tokens, addresses: 
     let each = wanted.iter().map(|volume| one(node, pod, volume, &sources));
     let mut all = Volumes::default();
     for (volume, result) in wanted.iter().zip(futures::future::join_all(each).await) {
-        let (prepared, again) =
-            result.map_err(|why| format!("MountVolume.SetUp failed for volume {:?} : {why}", volume.name))?;
+        let (prepared, again) = result.map_err(|why| {
+            format!(
+                "MountVolume.SetUp failed for volume {:?} : {why}",
+                volume.name
+            )
+        })?;
         all.refresh_at = [all.refresh_at, again].into_iter().flatten().min();
         all.by_name.insert(volume.name.clone(), prepared);
     }
@@ -64,7 +73,16 @@ async fn one(node: &Node, pod: &Pod, volume: &Volume, sources: &Sources<'_>) -> 
     if let Some(content) = content(volume, sources).await {
         return written(node, pod, volume, content?);
     }
-    let ready = |path: PathBuf, own: bool| Ok((Prepared { path, read_only: false, own }, None));
+    let ready = |path: PathBuf, own: bool| {
+        Ok((
+            Prepared {
+                path,
+                read_only: false,
+                own,
+            },
+            None,
+        ))
+    };
     if volume.empty_dir.is_some() {
         return ready(empty_dir(node, pod, volume)?, true);
     }
@@ -73,23 +91,51 @@ async fn one(node: &Node, pod: &Pod, volume: &Volume, sources: &Sources<'_>) -> 
     }
     if let Some(source) = &volume.persistent_volume_claim {
         let (path, read_only) = claim(node, pod, &volume.name, &source.claim_name, None).await?;
-        return Ok((Prepared { path, read_only: read_only || source.read_only == Some(true), own: false }, None));
+        return Ok((
+            Prepared {
+                path,
+                read_only: read_only || source.read_only == Some(true),
+                own: false,
+            },
+            None,
+        ));
     }
     if volume.ephemeral.is_some() {
-        let name = format!("{}-{}", pod.metadata.name.as_deref().unwrap_or_default(), volume.name);
+        let name = format!(
+            "{}-{}",
+            pod.metadata.name.as_deref().unwrap_or_default(),
+            volume.name
+        );
         let (path, read_only) = claim(node, pod, &volume.name, &name, Some(pod)).await?;
-        return Ok((Prepared { path, read_only, own: false }, None));
+        return Ok((
+            Prepared {
+                path,
+                read_only,
+                own: false,
+            },
+            None,
+        ));
     }
     if volume.image.is_some() {
         // Mounted by the runtime, from an image that is pulled when a container starts.
-        return Ok((Prepared { path: PathBuf::new(), read_only: true, own: false }, None));
+        return Ok((
+            Prepared {
+                path: PathBuf::new(),
+                read_only: true,
+                own: false,
+            },
+            None,
+        ));
     }
     Err("volumes of this kind are not supported by this node".into())
 }
 
 fn folder(node: &Node, pod: &Pod, plugin: &str, name: &str) -> PathBuf {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    pod_dir(node, uid).join("volumes").join(format!("kubernetes.io~{plugin}")).join(name)
+    pod_dir(node, uid)
+        .join("volumes")
+        .join(format!("kubernetes.io~{plugin}"))
+        .join(name)
 }
 
 fn group(pod: &Pod) -> Option<u32> {
@@ -97,7 +143,8 @@ fn group(pod: &Pod) -> Option<u32> {
     context.fs_group.and_then(|g| u32::try_from(g).ok())
 }
 
-/// Writes a volume's files; all but ConfigMaps to a tmpfs, because Secrets and tokens must never reach the disk.
+/// Writes a volume's files; all but ConfigMaps to a tmpfs, because Secrets and tokens must never
+/// reach the disk.
 fn written(node: &Node, pod: &Pod, volume: &Volume, content: Content) -> One {
     let (plugin, in_memory) = if volume.secret.is_some() {
         ("secret", true)
@@ -109,22 +156,39 @@ fn written(node: &Node, pod: &Pod, volume: &Volume, content: Content) -> One {
         ("downward-api", true)
     };
     let path = folder(node, pod, plugin, &volume.name);
-    let made = if in_memory { node.settings.mounter.tmpfs(&path, None).map(|_| ()) } else { make_dir(&path, 0o755) };
+    let made = if in_memory {
+        node.settings.mounter.tmpfs(&path, None).map(|_| ())
+    } else {
+        make_dir(&path, 0o755)
+    };
     made.map_err(|e| e.to_string())?;
     let gid = group(pod);
     let mut files = content.files;
     if gid.is_some() {
         // With an fsGroup the group gets the owner's read permission.
-        files.values_mut().for_each(|f| f.mode |= (f.mode & 0o400) >> 3);
+        files
+            .values_mut()
+            .for_each(|f| f.mode |= (f.mode & 0o400) >> 3);
     }
     write_payload(&path, &files, gid).map_err(|e| e.to_string())?;
-    Ok((Prepared { path, read_only: true, own: true }, content.refresh_at))
+    Ok((
+        Prepared {
+            path,
+            read_only: true,
+            own: true,
+        },
+        content.refresh_at,
+    ))
 }
 
 fn make_dir(path: &Path, mode: u32) -> node_volumes::Result<()> {
     let made = std::fs::create_dir_all(path)
         .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)));
-    made.map_err(|source| node_volumes::VolumeError::Io { action: "create", path: path.to_owned(), source })
+    made.map_err(|source| node_volumes::VolumeError::Io {
+        action: "create",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn empty_dir(node: &Node, pod: &Pod, volume: &Volume) -> Result<PathBuf, String> {
@@ -132,16 +196,24 @@ fn empty_dir(node: &Node, pod: &Pod, volume: &Volume) -> Result<PathBuf, String>
     let source = volume.empty_dir.clone().unwrap_or_default();
     let fresh = match source.medium.as_deref() {
         Some("Memory") => {
-            let limit = source.size_limit.and_then(|q| spec::parse(&q.0)).and_then(|q| u64::try_from(q.value()).ok());
+            let limit = source
+                .size_limit
+                .and_then(|q| spec::parse(&q.0))
+                .and_then(|q| u64::try_from(q.value()).ok());
             node.settings.mounter.tmpfs(&path, limit.filter(|l| *l > 0))
         }
         _ if path.is_dir() => Ok(false),
         _ => make_dir(&path, 0o777).map(|()| true),
     };
-    once(&mark(node, pod, &volume.name), fresh.map_err(|e| e.to_string())?, || {
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).map_err(|e| e.to_string())?;
-        group(pod).map_or(Ok(()), |gid| own(&path, gid, false))
-    })?;
+    once(
+        &mark(node, pod, &volume.name),
+        fresh.map_err(|e| e.to_string())?,
+        || {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777))
+                .map_err(|e| e.to_string())?;
+            group(pod).map_or(Ok(()), |gid| own(&path, gid, false))
+        },
+    )?;
     Ok(path)
 }
 
@@ -155,7 +227,8 @@ fn host_path(path: &str, kind: Option<&str>) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Returns the path of the volume that a claim is bound to (hostPath or local), and whether it is read-only.
+/// Returns the path of the volume that a claim is bound to (hostPath or local), and whether it is
+/// read-only.
 async fn claim(
     node: &Node,
     pod: &Pod,
@@ -163,9 +236,15 @@ async fn claim(
     name: &str,
     of_pod: Option<&Pod>,
 ) -> Result<(PathBuf, bool), String> {
-    let client = node.client.as_ref().ok_or("claims can't be read without an API server")?;
+    let client = node
+        .client
+        .as_ref()
+        .ok_or("claims can't be read without an API server")?;
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let claim = client.namespaced::<PersistentVolumeClaim>(namespace).get(name).await;
+    let claim = client
+        .namespaced::<PersistentVolumeClaim>(namespace)
+        .get(name)
+        .await;
     let claim = claim.map_err(|e| format!("failed to get claim {name:?}: {e}"))?;
     let bound = claims::bound_volume(&claim, of_pod)?;
     let found = client.api::<PersistentVolume>().get(bound).await;
@@ -181,11 +260,16 @@ async fn claim(
             }
             path
         }
-        _ => return Err(format!("volume {bound:?} is of a kind that this node does not support")),
+        _ => {
+            return Err(format!(
+                "volume {bound:?} is of a kind that this node does not support"
+            ));
+        }
     };
     if let (Some(gid), false, true) = (group(pod), read_only, spec.local.is_some()) {
         let context = crate::pod::spec::spec(pod).security_context.as_ref();
-        let lazy = context.and_then(|c| c.fs_group_change_policy.as_deref()) == Some("OnRootMismatch");
+        let lazy =
+            context.and_then(|c| c.fs_group_change_policy.as_deref()) == Some("OnRootMismatch");
         once(&mark(node, pod, volume), false, || own(&path, gid, lazy))?;
     }
     Ok((path, read_only))
@@ -199,18 +283,23 @@ fn own(path: &Path, gid: u32, lazy: bool) -> Result<(), String> {
 
 /// Returns the path of the file that says that a volume was set up.
 fn mark(node: &Node, pod: &Pod, volume: &str) -> PathBuf {
-    pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default()).join("volumes-set-up").join(volume)
+    pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default())
+        .join("volumes-set-up")
+        .join(volume)
 }
 
-/// Sets owner and mode of a pod's volume on its first mount, and not again while containers use it. `fresh` is a mount
-/// that was made anew and has lost them, as after a reboot.
+/// Sets owner and mode of a pod's volume on its first mount, and not again while containers use it.
+/// `fresh` is a mount that was made anew and has lost them, as after a reboot.
 fn once(mark: &Path, fresh: bool, set: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     if mark.exists() && !fresh {
         return Ok(());
     }
     // Blocking: walking a large directory tree takes long.
     base_task::blocking(set)?;
-    let made = mark.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(mark, ""));
+    let made = mark
+        .parent()
+        .map_or(Ok(()), std::fs::create_dir_all)
+        .and_then(|()| std::fs::write(mark, ""));
     made.map_err(|e| format!("can't create {}: {e}", mark.display()))
 }
 

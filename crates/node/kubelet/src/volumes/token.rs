@@ -1,4 +1,5 @@
-//! ServiceAccount tokens of projected volumes: bound to the pod, cached until they must be refreshed.
+//! ServiceAccount tokens of projected volumes: bound to the pod, cached until they must be
+//! refreshed.
 
 use client::Client;
 use jiff::{SignedDuration, Timestamp};
@@ -38,7 +39,10 @@ impl Tokens {
         }
         let client = client.ok_or("tokens can't be had without an API server")?;
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let account = crate::pod::spec::spec(pod).service_account_name.clone().filter(|n| !n.is_empty());
+        let account = crate::pod::spec::spec(pod)
+            .service_account_name
+            .clone()
+            .filter(|n| !n.is_empty());
         let account = account.unwrap_or_else(|| "default".into());
         let request = request(pod, audience, life);
         let api = client.namespaced::<ServiceAccount>(namespace);
@@ -46,13 +50,25 @@ impl Tokens {
             .subresource_create(&account, "token", &request)
             .await
             .map_err(|e| format!("failed to fetch token: {e}"))?;
-        let status = answer.status.ok_or("failed to fetch token: the answer has none")?;
-        let token = status.token.ok_or("failed to fetch token: the answer has none")?;
+        let status = answer
+            .status
+            .ok_or("failed to fetch token: the answer has none")?;
+        let token = status
+            .token
+            .ok_or("failed to fetch token: the answer has none")?;
         let life_over = SignedDuration::from_secs(life);
-        let expires = status.expiration_timestamp.map_or_else(|| now + life_over, |t| t.0);
+        let expires = status
+            .expiration_timestamp
+            .map_or_else(|| now + life_over, |t| t.0);
         let share = expires.duration_since(now).mul_f64(USED);
         let refresh_at = now + share.min(DAY).max(SignedDuration::from_secs(10));
-        self.0.lock().insert(key, Kept { token: token.clone(), refresh_at });
+        self.0.lock().insert(
+            key,
+            Kept {
+                token: token.clone(),
+                refresh_at,
+            },
+        );
         Ok((token, refresh_at))
     }
 }

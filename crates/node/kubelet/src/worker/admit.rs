@@ -22,43 +22,70 @@ pub(crate) struct Refusal {
 pub(crate) fn admit(node: &Node, pod: &Pod) -> Option<Refusal> {
     if let Some(name) = security::forbidden_sysctl(pod, &node.settings.unsafe_sysctls) {
         let message = format!("forbidden sysctl: {name:?} not allowlisted");
-        return Some(Refusal { reason: "SysctlForbidden".into(), message });
+        return Some(Refusal {
+            reason: "SysctlForbidden".into(),
+            message,
+        });
     }
-    let labels_differ = spec::spec(pod).os.as_ref().is_some_and(|os| os.name != "linux");
+    let labels_differ = spec::spec(pod)
+        .os
+        .as_ref()
+        .is_some_and(|os| os.name != "linux");
     if labels_differ {
         let message = "Failed to admit pod as the OS field doesn't match node OS".into();
-        return Some(Refusal { reason: "PodOSNotSupported".into(), message });
+        return Some(Refusal {
+            reason: "PodOSNotSupported".into(),
+            message,
+        });
     }
     if let Some(refusal) = features::refuse(pod, &node.features.read()) {
         return Some(refusal);
     }
-    let others = node.workers.active_besides(pod.metadata.uid.as_deref().unwrap_or_default());
+    let others = node
+        .workers
+        .active_besides(pod.metadata.uid.as_deref().unwrap_or_default());
     fit(pod, &others, &node.allocatable)
 }
 
 /// Checks that a pod fits beside the others: number of pods, host ports, resources.
-fn fit(pod: &Pod, others: &[Arc<Pod>], allocatable: &BTreeMap<String, Quantity>) -> Option<Refusal> {
+fn fit(
+    pod: &Pod,
+    others: &[Arc<Pod>],
+    allocatable: &BTreeMap<String, Quantity>,
+) -> Option<Refusal> {
     let pods = allocatable.get("pods").map_or(i64::MAX, |q| q.value());
     let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
     if count >= pods {
         return Some(out_of("pods", 1, count, pods));
     }
     if ports::conflict(pod, others) {
-        return Some(Refusal { reason: "NodePorts".into(), message: ports::MESSAGE.into() });
+        return Some(Refusal {
+            reason: "NodePorts".into(),
+            message: ports::MESSAGE.into(),
+        });
     }
     let mut used: BTreeMap<String, i64> = BTreeMap::new();
     for (name, amount) in others.iter().flat_map(|other| requests(other)) {
         *used.entry(name).or_default() += amount;
     }
-    requests(pod).into_iter().filter(|(name, _)| counted(allocatable, name)).find_map(|(name, asked)| {
-        let capacity = allocatable.get(&name).map_or(0, |q| if name == "cpu" { q.milli_value() } else { q.value() });
-        let used = used.get(&name).copied().unwrap_or_default();
-        (asked > 0 && asked + used > capacity).then(|| out_of(&name, asked, used, capacity))
-    })
+    requests(pod)
+        .into_iter()
+        .filter(|(name, _)| counted(allocatable, name))
+        .find_map(|(name, asked)| {
+            let capacity = allocatable.get(&name).map_or(0, |q| {
+                if name == "cpu" {
+                    q.milli_value()
+                } else {
+                    q.value()
+                }
+            });
+            let used = used.get(&name).copied().unwrap_or_default();
+            (asked > 0 && asked + used > capacity).then(|| out_of(&name, asked, used, capacity))
+        })
 }
 
-/// Returns whether this node accounts for a resource. Extended resources that were written into the node's status are
-/// counted by the scheduler only: the node has no amount of its own.
+/// Returns whether this node accounts for a resource. Extended resources that were written into the
+/// node's status are counted by the scheduler only: the node has no amount of its own.
 fn counted(allocatable: &BTreeMap<String, Quantity>, name: &str) -> bool {
     let native = !name.contains('/') || name.contains("kubernetes.io/");
     native || allocatable.contains_key(name)
@@ -68,7 +95,10 @@ fn out_of(name: &str, asked: i64, used: i64, capacity: i64) -> Refusal {
     let message = format!(
         "Pod was rejected: Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {capacity}"
     );
-    Refusal { reason: format!("OutOf{name}"), message }
+    Refusal {
+        reason: format!("OutOf{name}"),
+        message,
+    }
 }
 
 /// Returns a pod's resource requests.
@@ -96,7 +126,11 @@ pub(crate) fn requests(pod: &Pod) -> BTreeMap<String, i64> {
         *sum = (*sum).max(amount);
     }
     // Pod-level requests replace the sums of the resources that they may name.
-    for (name, amount) in spec::spec(pod).resources.iter().flat_map(|r| r.requests.iter().flatten()) {
+    for (name, amount) in spec::spec(pod)
+        .resources
+        .iter()
+        .flat_map(|r| r.requests.iter().flatten())
+    {
         if spec::is_pod_level(name) {
             total.insert(name.clone(), units(name, &amount.0));
         }
@@ -108,13 +142,22 @@ pub(crate) fn requests(pod: &Pod) -> BTreeMap<String, i64> {
 }
 
 fn units(name: &str, text: &str) -> i64 {
-    spec::parse(text).map_or(0, |q| if name == "cpu" { q.milli_value() } else { q.value() })
+    spec::parse(text).map_or(0, |q| {
+        if name == "cpu" {
+            q.milli_value()
+        } else {
+            q.value()
+        }
+    })
 }
 
 fn of_container(container: &Container) -> Vec<(String, i64)> {
     let resources = container.resources.clone().unwrap_or_default();
     let requests = resources.requests.unwrap_or_default();
-    requests.iter().map(|(name, amount)| (name.clone(), units(name, &amount.0))).collect()
+    requests
+        .iter()
+        .map(|(name, amount)| (name.clone(), units(name, &amount.0)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -129,20 +172,40 @@ mod tests {
 
     fn asking(uid: &str, cpu: &str) -> Arc<Pod> {
         let requests = serde_json::json!({"requests": {"cpu": cpu}});
-        pod(uid, serde_json::json!({"containers": [{"name": "c", "resources": requests}]}))
+        pod(
+            uid,
+            serde_json::json!({"containers": [{"name": "c", "resources": requests}]}),
+        )
     }
 
     #[test]
     fn pod_may_use_all_that_others_left() {
-        let node: BTreeMap<String, Quantity> =
-            [("cpu", "2"), ("pods", "2")].map(|(n, q)| (n.to_owned(), q.parse().unwrap())).into();
-        let reason = |cpu: &str, others: &[Arc<Pod>]| fit(&asking("new", cpu), others, &node).map(|r| r.reason);
-        assert_eq!(reason("1400m", &[]), None, "more than half of an empty node");
+        let node: BTreeMap<String, Quantity> = [("cpu", "2"), ("pods", "2")]
+            .map(|(n, q)| (n.to_owned(), q.parse().unwrap()))
+            .into();
+        let reason = |cpu: &str, others: &[Arc<Pod>]| {
+            fit(&asking("new", cpu), others, &node).map(|r| r.reason)
+        };
+        assert_eq!(
+            reason("1400m", &[]),
+            None,
+            "more than half of an empty node"
+        );
         assert_eq!(reason("2", &[]), None);
         assert_eq!(reason("2001m", &[]).as_deref(), Some("OutOfcpu"));
-        assert_eq!(reason("1", &[asking("a", "1")]), None, "as many pods as are allowed");
-        assert_eq!(reason("1001m", &[asking("a", "1")]).as_deref(), Some("OutOfcpu"));
-        assert_eq!(reason("1m", &[asking("a", "1m"), asking("b", "1m")]).as_deref(), Some("OutOfpods"));
+        assert_eq!(
+            reason("1", &[asking("a", "1")]),
+            None,
+            "as many pods as are allowed"
+        );
+        assert_eq!(
+            reason("1001m", &[asking("a", "1")]).as_deref(),
+            Some("OutOfcpu")
+        );
+        assert_eq!(
+            reason("1m", &[asking("a", "1m"), asking("b", "1m")]).as_deref(),
+            Some("OutOfpods")
+        );
     }
 
     #[test]
@@ -155,7 +218,11 @@ mod tests {
         );
         let got = requests(&pod);
         assert_eq!((got.get("cpu"), got.get("memory")), (Some(&1100), Some(&5)));
-        assert_eq!(got.get("ephemeral-storage"), None, "not a resource of the pod level");
+        assert_eq!(
+            got.get("ephemeral-storage"),
+            None,
+            "not a resource of the pod level"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Releases a pod's resources when it has terminated, and removes the pod when its deletion was requested.
+//! Releases a pod's resources when it has terminated, and removes the pod when its deletion was
+//! requested.
 
 use super::messages::Done;
 use super::run::Worker;
@@ -17,7 +18,8 @@ use std::time::Duration;
 const FLUSH: Duration = Duration::from_secs(10);
 
 impl Worker {
-    /// Releases volumes and cgroup of a terminated pod whose object stays; its containers stay for their logs.
+    /// Releases volumes and cgroup of a terminated pod whose object stays; its containers stay for
+    /// their logs.
     pub(super) fn release(&mut self) {
         if self.goes {
             return;
@@ -29,8 +31,8 @@ impl Worker {
         });
     }
 
-    /// Removes the pod: writes its last status, removes everything it had, then deletes the object from the API
-    /// server.
+    /// Removes the pod: writes its last status, removes everything it had, then deletes the object
+    /// from the API server.
     pub(super) async fn clean_up(mut self) {
         self.say();
         if !self.forgotten {
@@ -62,13 +64,18 @@ pub(crate) fn free(node: &Node, uid: &str) {
     node.cgroups.remove(uid);
 }
 
-/// Removes a pod's directory; fails while anything is still mounted there, because it may hold user data.
+/// Removes a pod's directory; fails while anything is still mounted there, because it may hold user
+/// data.
 fn remove_files(mounter: Mounter, dir: &Path) -> Result<(), VolumeError> {
     if !dir.exists() {
         return Ok(());
     }
     mounter.unmount_beneath(dir)?;
-    std::fs::remove_dir_all(dir).map_err(|source| VolumeError::Io { action: "remove", path: dir.to_owned(), source })
+    std::fs::remove_dir_all(dir).map_err(|source| VolumeError::Io {
+        action: "remove",
+        path: dir.to_owned(),
+        source,
+    })
 }
 
 /// Deletes the pod object with a grace period of 0, now that nothing is left on the node.
@@ -76,7 +83,9 @@ async fn forget(node: &Arc<Node>, pod: &Pod) {
     let Some(client) = &node.client else { return };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let params = DeleteParams::new().grace_period(0).uid(pod.metadata.uid.as_deref().unwrap_or_default());
+    let params = DeleteParams::new()
+        .grace_period(0)
+        .uid(pod.metadata.uid.as_deref().unwrap_or_default());
     let api = client.namespaced::<Pod>(namespace);
     let mut wait = Duration::from_millis(200);
     while let Err(e) = api.delete(name, &params).await {

@@ -10,31 +10,58 @@ impl Worker {
     /// Starts the probes that should run and stops the others.
     pub(super) fn probe(&mut self) {
         let ending = self.memory.ending.is_some();
-        let ip = self.addresses().pod_ips.first().cloned().unwrap_or_default();
+        let ip = self
+            .addresses()
+            .pod_ips
+            .first()
+            .cloned()
+            .unwrap_or_default();
         let mut wanted = Vec::new();
         for (_, name) in spec::names(&self.pod) {
-            let Some(running) = self.observed.latest(&name).filter(|i| i.running()) else { continue };
-            let Some(memory) = self.memory.of_instance(&name, &running.id) else { continue };
-            let Some((_, container)) = spec::find(&self.pod, &name) else { continue };
-            let age = Duration::from_nanos(u64::try_from(now() - running.started_at).unwrap_or_default());
+            let Some(running) = self.observed.latest(&name).filter(|i| i.running()) else {
+                continue;
+            };
+            let Some(memory) = self.memory.of_instance(&name, &running.id) else {
+                continue;
+            };
+            let Some((_, container)) = spec::find(&self.pod, &name) else {
+                continue;
+            };
+            let age =
+                Duration::from_nanos(u64::try_from(now() - running.started_at).unwrap_or_default());
             let started = container.startup_probe.is_none() || memory.started == Some(true);
             for (kind, probe, runs) in [
-                (ProbeKind::Startup, &container.startup_probe, !started && !ending),
-                (ProbeKind::Liveness, &container.liveness_probe, started && !ending),
+                (
+                    ProbeKind::Startup,
+                    &container.startup_probe,
+                    !started && !ending,
+                ),
+                (
+                    ProbeKind::Liveness,
+                    &container.liveness_probe,
+                    started && !ending,
+                ),
                 (ProbeKind::Readiness, &container.readiness_probe, started),
             ] {
-                let (Some(probe), true) = (probe, runs) else { continue };
+                let (Some(probe), true) = (probe, runs) else {
+                    continue;
+                };
                 let spec = ProbeSpec::new(kind, probe, &container, &ip);
-                self.probes.ensure(&self.node, &self.sender, &name, &running.id, age, spec);
+                self.probes
+                    .ensure(&self.node, &self.sender, &name, &running.id, age, spec);
                 wanted.push((running.id.clone(), kind));
             }
         }
-        self.probes.retain(|id, kind| wanted.iter().any(|(i, k)| i == id && *k == kind));
+        self.probes
+            .retain(|id, kind| wanted.iter().any(|(i, k)| i == id && *k == kind));
     }
 
     /// Applies a probe's report: events, readiness, startup, or the restart of the container.
     pub(super) fn report(&mut self, name: &str, id: &str, kind: ProbeKind, report: ProbeReport) {
-        let about = reference(&self.pod, Some((super::observe::list_of(&self.pod, name), name)));
+        let about = reference(
+            &self.pod,
+            Some((super::observe::list_of(&self.pod, name), name)),
+        );
         let (health, _) = match report {
             ProbeReport::Failed(why) => {
                 return self.node.recorder.warning(
@@ -57,7 +84,9 @@ impl Worker {
             ProbeKind::Liveness => c.liveness_probe?.termination_grace_period_seconds,
             ProbeKind::Readiness => None,
         });
-        let Some(memory) = self.memory_of(name, id) else { return };
+        let Some(memory) = self.memory_of(name, id) else {
+            return;
+        };
         let healthy = health == Health::Healthy;
         match kind {
             ProbeKind::Readiness => memory.ready = Some(healthy),
@@ -66,7 +95,11 @@ impl Worker {
             _ => {
                 let word = kind.as_str().to_lowercase();
                 let why = format!("Container {name} failed {word} probe, will be restarted");
-                memory.kill = Some(crate::pod::memory::Kill { id: id.to_owned(), why, grace: probe_grace });
+                memory.kill = Some(crate::pod::memory::Kill {
+                    id: id.to_owned(),
+                    why,
+                    grace: probe_grace,
+                });
             }
         }
     }

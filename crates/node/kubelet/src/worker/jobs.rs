@@ -25,7 +25,12 @@ impl Worker {
             Command::CreateSandbox { attempt } => self.create_sandbox(attempt),
             Command::StopSandbox { id } => self.stop_sandbox(id),
             Command::Start { name, attempt } => self.start(name, attempt),
-            Command::Kill { name, id, why, grace } => self.kill(name, id, why, grace),
+            Command::Kill {
+                name,
+                id,
+                why,
+                grace,
+            } => self.kill(name, id, why, grace),
             Command::Finish => {
                 self.end(Cause::Finished, spec::grace(&self.pod));
                 return true;
@@ -44,10 +49,18 @@ impl Worker {
             self.stale = true;
             return;
         }
-        let (node, pod, tokens, addresses) =
-            (self.node.clone(), self.pod.clone(), self.tokens.clone(), self.addresses());
+        let (node, pod, tokens, addresses) = (
+            self.node.clone(),
+            self.pod.clone(),
+            self.tokens.clone(),
+            self.addresses(),
+        );
         // A terminating pod must not wait for objects that its volumes lack.
-        let over = if self.memory.ending.is_none() { self.over.clone() } else { CancellationToken::new() };
+        let over = if self.memory.ending.is_none() {
+            self.over.clone()
+        } else {
+            CancellationToken::new()
+        };
         self.begin_work(Work::Volumes, async move {
             tokio::select! {
                 () = over.cancelled() => Done::Volumes(None),
@@ -57,7 +70,11 @@ impl Worker {
     }
 
     /// Starts a job that nothing else may do meanwhile.
-    pub(super) fn begin_work(&mut self, work: Work, job: impl Future<Output = Done> + Send + 'static) {
+    pub(super) fn begin_work(
+        &mut self,
+        work: Work,
+        job: impl Future<Output = Done> + Send + 'static,
+    ) {
         self.memory.busy.insert(work.clone());
         let id = self.jobs.spawn(job).id();
         self.works.insert(id, work);
@@ -68,14 +85,30 @@ impl Worker {
         self.begin_work(Work::Sandbox, async move {
             let resolv = std::fs::read_to_string(&node.settings.resolv_conf).unwrap_or_default();
             let work = async {
-                node.cgroups.ensure(&pod).map_err(|e| format!("can't make the pod's cgroup: {e}"))?;
-                let config = sandbox::config(&pod, &node.settings, node.cgroups.of_pod(&pod), attempt, &resolv)?;
+                node.cgroups
+                    .ensure(&pod)
+                    .map_err(|e| format!("can't make the pod's cgroup: {e}"))?;
+                let config = sandbox::config(
+                    &pod,
+                    &node.settings,
+                    node.cgroups.of_pod(&pod),
+                    attempt,
+                    &resolv,
+                )?;
                 std::fs::create_dir_all(&config.log_directory)
                     .map_err(|e| format!("can't create {}: {e}", config.log_directory))?;
                 let handler = handler(&node, &pod).await?;
                 let _turn = node.starts.acquire().await;
-                let id = node.runtime.run_sandbox(config, handler).await.map_err(|e| e.to_string())?;
-                let status = node.runtime.sandbox_status(&id).await.map_err(|e| e.to_string())?;
+                let id = node
+                    .runtime
+                    .run_sandbox(config, handler)
+                    .await
+                    .map_err(|e| e.to_string())?;
+                let status = node
+                    .runtime
+                    .sandbox_status(&id)
+                    .await
+                    .map_err(|e| e.to_string())?;
                 Ok(Sandbox::of(status))
             };
             Done::Sandbox(work.await)
@@ -85,12 +118,19 @@ impl Worker {
     fn stop_sandbox(&mut self, id: String) {
         let node = self.node.clone();
         self.begin_work(Work::Sandbox, async move {
-            Done::SandboxStopped(node.runtime.stop_sandbox(&id).await.map_err(|e| e.to_string()))
+            Done::SandboxStopped(
+                node.runtime
+                    .stop_sandbox(&id)
+                    .await
+                    .map_err(|e| e.to_string()),
+            )
         });
     }
 
     fn start(&mut self, name: String, attempt: u32) {
-        let Some(sandbox) = self.observed.sandbox().cloned() else { return };
+        let Some(sandbox) = self.observed.sandbox().cloned() else {
+            return;
+        };
         let time = now();
         let memory = self.memory.of(&name);
         memory.not_before = 0;
@@ -99,7 +139,9 @@ impl Worker {
             memory.restart.advance(time);
         }
         let target = spec::ephemeral_containers(&self.pod).find(|c| c.name == name);
-        let target = target.and_then(|c| c.target_container_name.as_deref()).and_then(|t| self.observed.latest(t));
+        let target = target
+            .and_then(|c| c.target_container_name.as_deref())
+            .and_then(|t| self.observed.latest(t));
         let start = Start {
             target: target.filter(|i| i.running()).map(|i| i.id.clone()),
             node: self.node.clone(),
@@ -115,15 +157,26 @@ impl Worker {
             inbox: self.sender.clone(),
             is_static: self.is_static,
         };
-        let resources = spec::find(&self.pod, &name).and_then(|(_, c)| c.resources).unwrap_or_default();
+        let resources = spec::find(&self.pod, &name)
+            .and_then(|(_, c)| c.resources)
+            .unwrap_or_default();
         self.begin_work(Work::Container(name.clone()), async move {
-            Done::Start { name, resources, result: start.run().await }
+            Done::Start {
+                name,
+                resources,
+                result: start.run().await,
+            }
         });
     }
 
     fn kill(&mut self, name: String, id: String, why: String, grace: i64) {
         let (node, pod) = (self.node.clone(), self.pod.clone());
-        let ip = self.addresses().pod_ips.first().cloned().unwrap_or_default();
+        let ip = self
+            .addresses()
+            .pod_ips
+            .first()
+            .cloned()
+            .unwrap_or_default();
         self.begin_work(Work::Container(name.clone()), async move {
             let stopped = super::kill::kill(node, pod, name.clone(), id, why, grace, ip).await;
             Done::Kill { name, stopped }
@@ -133,7 +186,12 @@ impl Worker {
     /// Shortens the stops that are already running, because the grace period was shortened.
     pub(super) fn hurry(&mut self, grace: i64) {
         let grace = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
-        for id in self.observed.all().filter(|i| i.running()).map(|i| i.id.clone()) {
+        for id in self
+            .observed
+            .all()
+            .filter(|i| i.running())
+            .map(|i| i.id.clone())
+        {
             let node = self.node.clone();
             self.jobs.spawn(async move {
                 if let Err(e) = node.runtime.stop_container(&id, grace).await {
@@ -144,13 +202,18 @@ impl Worker {
         }
     }
 
-    /// Sets up the volumes again and retries everything that waited for changed content or environment.
+    /// Sets up the volumes again and retries everything that waited for changed content or
+    /// environment.
     pub(super) fn refresh(&mut self) {
         // The job computes the next refresh time when it is done.
         self.volumes.refresh_at = None;
         self.memory.volumes_not_before = 0;
         for memory in self.memory.containers.values_mut() {
-            if memory.waiting.as_ref().is_some_and(|w| w.reason == "CreateContainerConfigError") {
+            if memory
+                .waiting
+                .as_ref()
+                .is_some_and(|w| w.reason == "CreateContainerConfigError")
+            {
                 memory.not_before = 0;
             }
         }
@@ -160,7 +223,8 @@ impl Worker {
         }
     }
 
-    /// Replaces containers whose image changed, whatever the restart policy says (as upstream does).
+    /// Replaces containers whose image changed, whatever the restart policy says (as upstream
+    /// does).
     pub(super) fn replace_changed(&mut self) {
         if self.memory.ending.is_some() {
             return;
@@ -169,8 +233,12 @@ impl Worker {
             if !matches!(role, spec::Role::App | spec::Role::Sidecar) {
                 continue;
             }
-            let Some((_, container)) = spec::find(&self.pod, &name) else { continue };
-            let Some(running) = self.observed.latest(&name).filter(|i| i.running()) else { continue };
+            let Some((_, container)) = spec::find(&self.pod, &name) else {
+                continue;
+            };
+            let Some(running) = self.observed.latest(&name).filter(|i| i.running()) else {
+                continue;
+            };
             if container::is_changed(&running.hash, &container) {
                 let why = format!("Container {name} definition changed, will be restarted");
                 let id = running.id.clone();
@@ -184,7 +252,11 @@ impl Worker {
         let memory = self.memory.of(name);
         if memory.kill.as_ref().is_none_or(|kill| kill.id != id) {
             memory.replaced = Some(id.clone());
-            memory.kill = Some(crate::pod::memory::Kill { id, why, grace: None });
+            memory.kill = Some(crate::pod::memory::Kill {
+                id,
+                why,
+                grace: None,
+            });
         }
     }
 
@@ -197,7 +269,10 @@ impl Worker {
             .collect();
         for ended in loops {
             if self.backoffs_told.insert(ended.id.clone()) {
-                let about = reference(&self.pod, Some((super::observe::list_of(&self.pod, &ended.name), &ended.name)));
+                let about = reference(
+                    &self.pod,
+                    Some((super::observe::list_of(&self.pod, &ended.name), &ended.name)),
+                );
                 let text = format!(
                     "Back-off restarting failed container {} in pod {}",
                     ended.name,
@@ -215,10 +290,19 @@ pub(super) async fn handler(
     pod: &k8s_openapi::api::core::v1::Pod,
 ) -> Result<String, String> {
     use k8s_openapi::api::node::v1::RuntimeClass;
-    let Some(name) = spec::spec(pod).runtime_class_name.as_deref().filter(|n| !n.is_empty()) else {
+    let Some(name) = spec::spec(pod)
+        .runtime_class_name
+        .as_deref()
+        .filter(|n| !n.is_empty())
+    else {
         return Ok(String::new());
     };
-    let client = node.client.as_ref().ok_or("RuntimeClasses can't be read without an API server")?;
+    let client = node
+        .client
+        .as_ref()
+        .ok_or("RuntimeClasses can't be read without an API server")?;
     let class = client.api::<RuntimeClass>().get(name).await;
-    class.map(|c| c.handler).map_err(|e| format!("failed to get RuntimeClass {name:?}: {e}"))
+    class
+        .map(|c| c.handler)
+        .map_err(|e| format!("failed to get RuntimeClass {name:?}: {e}"))
 }

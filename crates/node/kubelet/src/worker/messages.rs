@@ -27,7 +27,12 @@ pub(crate) enum Message {
     /// A container runs; its postStart hook has not run yet.
     Started(Instance),
     /// Report of a container's probe.
-    Probe { name: String, id: String, kind: ProbeKind, report: ProbeReport },
+    Probe {
+        name: String,
+        id: String,
+        kind: ProbeKind,
+        report: ProbeReport,
+    },
     /// The pod is evicted: reason and message.
     Evict(String, String),
 }

@@ -33,7 +33,12 @@ pub(crate) struct MountSources<'a> {
 }
 
 pub(crate) fn mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, String> {
-    let MountSources { node, pod, container, .. } = sources;
+    let MountSources {
+        node,
+        pod,
+        container,
+        ..
+    } = sources;
     let mut all = Vec::new();
     for (index, wanted) in container.volume_mounts.iter().flatten().enumerate() {
         all.push(of_volume(sources, index, wanted)?);
@@ -41,27 +46,53 @@ pub(crate) fn mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, String> {
     // A mount within another must come after it.
     all.sort_by_key(|m| m.container_path.trim_end_matches('/').matches('/').count());
     let selinux_relabel = selinux_is_enabled();
-    if !all.iter().any(|m| m.container_path.trim_end_matches('/') == HOSTS) {
+    if !all
+        .iter()
+        .any(|m| m.container_path.trim_end_matches('/') == HOSTS)
+    {
         let hosts = mount(&hosts_file(node, pod, sources.ips)?, HOSTS, false, None);
-        all.push(Mount { selinux_relabel, ..hosts });
+        all.push(Mount {
+            selinux_relabel,
+            ..hosts
+        });
     }
     let message = message_file(node, pod, container, sources.attempt)?;
-    all.push(Mount { selinux_relabel, ..mount(&message, message_path(container), false, None) });
+    all.push(Mount {
+        selinux_relabel,
+        ..mount(&message, message_path(container), false, None)
+    });
     Ok(all)
 }
 
-fn of_volume(sources: &MountSources<'_>, index: usize, wanted: &VolumeMount) -> Result<Mount, String> {
-    let MountSources { node, pod, container, environment, .. } = sources;
+fn of_volume(
+    sources: &MountSources<'_>,
+    index: usize,
+    wanted: &VolumeMount,
+) -> Result<Mount, String> {
+    let MountSources {
+        node,
+        pod,
+        container,
+        environment,
+        ..
+    } = sources;
     let volume = sources.volumes.by_name.get(&wanted.name);
-    let volume = volume
-        .ok_or_else(|| format!("cannot find volume {:?} to mount into container {:?}", wanted.name, container.name))?;
+    let volume = volume.ok_or_else(|| {
+        format!(
+            "cannot find volume {:?} to mount into container {:?}",
+            wanted.name, container.name
+        )
+    })?;
     let sub = match (&wanted.sub_path, &wanted.sub_path_expr) {
         (_, Some(expression)) if !expression.is_empty() => expanded(environment, expression)?,
         (Some(path), _) => path.clone(),
         _ => String::new(),
     };
-    let inside =
-        if wanted.mount_path.starts_with('/') { wanted.mount_path.clone() } else { format!("/{}", wanted.mount_path) };
+    let inside = if wanted.mount_path.starts_with('/') {
+        wanted.mount_path.clone()
+    } else {
+        format!("/{}", wanted.mount_path)
+    };
     if let Some(image) = sources.images.get(&wanted.name) {
         return Ok(of_image(image, sub, inside));
     }
@@ -69,8 +100,11 @@ fn of_volume(sources: &MountSources<'_>, index: usize, wanted: &VolumeMount) -> 
         volume.path.clone()
     } else {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let target =
-            pod_dir(node, uid).join("volume-subpaths").join(&wanted.name).join(&container.name).join(index.to_string());
+        let target = pod_dir(node, uid)
+            .join("volume-subpaths")
+            .join(&wanted.name)
+            .join(&container.name)
+            .join(index.to_string());
         prepare_subpath(node.settings.mounter, &volume.path, &sub, &target).map_err(|e| {
             format!(
                 "failed to prepare subPath for volumeMount {:?} of container {:?}: {e}",
@@ -83,16 +117,25 @@ fn of_volume(sources: &MountSources<'_>, index: usize, wanted: &VolumeMount) -> 
         recursive_read_only: recursive_read_only(wanted, sources.recursive)?,
         // Only directories that the kubelet created belong to the pod alone and may be relabelled.
         selinux_relabel: volume.own && selinux_is_enabled(),
-        ..mount(&path, &inside, read_only, wanted.mount_propagation.as_deref())
+        ..mount(
+            &path,
+            &inside,
+            read_only,
+            wanted.mount_propagation.as_deref(),
+        )
     })
 }
 
-/// Builds the mount of an image volume: the runtime (containerd 2.1 or newer) mounts the image, always read-only.
+/// Builds the mount of an image volume: the runtime (containerd 2.1 or newer) mounts the image,
+/// always read-only.
 fn of_image(image: &str, sub_path: String, inside: String) -> Mount {
     Mount {
         container_path: inside,
         readonly: true,
-        image: Some(ImageSpec { image: image.to_owned(), ..ImageSpec::default() }),
+        image: Some(ImageSpec {
+            image: image.to_owned(),
+            ..ImageSpec::default()
+        }),
         image_sub_path: sub_path,
         ..Mount::default()
     }
@@ -101,11 +144,21 @@ fn of_image(image: &str, sub_path: String, inside: String) -> Mount {
 /// Returns whether any mount of the container asks to be recursively read-only.
 pub(crate) fn asks_recursive(container: &Container) -> bool {
     let mut mounts = container.volume_mounts.iter().flatten();
-    mounts.any(|m| matches!(m.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible")))
+    mounts.any(|m| {
+        matches!(
+            m.recursive_read_only.as_deref(),
+            Some("Enabled" | "IfPossible")
+        )
+    })
 }
 
 fn recursive_read_only(wanted: &VolumeMount, supported: bool) -> Result<bool, String> {
-    let refuse = |why: &str| Err(format!("volume {:?} requested recursive read-only mode, but {why}", wanted.name));
+    let refuse = |why: &str| {
+        Err(format!(
+            "volume {:?} requested recursive read-only mode, but {why}",
+            wanted.name
+        ))
+    };
     let mode = match wanted.recursive_read_only.as_deref() {
         None | Some("Disabled") => return Ok(false),
         Some(mode) => mode,
@@ -113,7 +166,11 @@ fn recursive_read_only(wanted: &VolumeMount, supported: bool) -> Result<bool, St
     if wanted.read_only != Some(true) {
         return refuse("it is not read-only");
     }
-    if wanted.mount_propagation.as_deref().is_some_and(|p| p != "None") {
+    if wanted
+        .mount_propagation
+        .as_deref()
+        .is_some_and(|p| p != "None")
+    {
         return refuse("its mount propagation is not None");
     }
     match mode {
@@ -134,14 +191,20 @@ fn expanded(environment: &Environment, expression: &str) -> Result<String, Strin
         value
     });
     match unknown.into_inner() {
-        Some(name) => Err(format!("missing value for {name:?} in subPathExpr {expression:?}")),
+        Some(name) => Err(format!(
+            "missing value for {name:?} in subPathExpr {expression:?}"
+        )),
         None => Ok(text),
     }
 }
 
 fn hosts_file(node: &Node, pod: &Pod, ips: &[String]) -> Result<PathBuf, String> {
     let names = hosts::names(pod, &node.settings.cluster_domain, &node.settings.node_name);
-    let host = if spec::host_network(pod) { std::fs::read_to_string(HOSTS).unwrap_or_default() } else { String::new() };
+    let host = if spec::host_network(pod) {
+        std::fs::read_to_string(HOSTS).unwrap_or_default()
+    } else {
+        String::new()
+    };
     let text = hosts::hosts_file(pod, &names, ips, &host);
     let path = pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default()).join("etc-hosts");
     write(&path, text.as_bytes(), 0o644)?;
@@ -149,9 +212,15 @@ fn hosts_file(node: &Node, pod: &Pod, ips: &[String]) -> Result<PathBuf, String>
 }
 
 /// Creates an empty termination message file for the attempt, writable for any user.
-fn message_file(node: &Node, pod: &Pod, container: &Container, attempt: u32) -> Result<PathBuf, String> {
-    let folder =
-        pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default()).join("containers").join(&container.name);
+fn message_file(
+    node: &Node,
+    pod: &Pod,
+    container: &Container,
+    attempt: u32,
+) -> Result<PathBuf, String> {
+    let folder = pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default())
+        .join("containers")
+        .join(&container.name);
     let path = folder.join(format!("{attempt:08x}"));
     // The container may have replaced the file of an earlier attempt.
     let _ = std::fs::remove_file(&path);
@@ -173,13 +242,16 @@ fn write(path: &std::path::Path, data: &[u8], mode: u32) -> Result<(), String> {
     all().map_err(|e| format!("can't write {}: {e}", path.display()))
 }
 
-/// Returns whether a file holds exactly `data`. Containers write to these files, so never more than `data.len()`
-/// bytes are read.
+/// Returns whether a file holds exactly `data`. Containers write to these files, so never more than
+/// `data.len()` bytes are read.
 fn holds(path: &std::path::Path, data: &[u8]) -> bool {
-    let Ok(mut file) = std::fs::File::open(path) else { return false };
+    let Ok(mut file) = std::fs::File::open(path) else {
+        return false;
+    };
     let mut found = vec![0; data.len()];
     let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
-    file.metadata().is_ok_and(|m| m.is_file() && m.len() == length)
+    file.metadata()
+        .is_ok_and(|m| m.is_file() && m.len() == length)
         && file.read_exact(&mut found).is_ok()
         && found == data
 }
@@ -196,7 +268,12 @@ mod tests {
         let path = dir.path().join("etc-hosts");
         write(&path, b"127.0.0.1 localhost", 0o644).unwrap();
         // A sparse file of 1 TiB: reading it whole would exhaust the memory.
-        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
         write(&path, b"127.0.0.1 localhost", 0o644).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"127.0.0.1 localhost");
         assert!(holds(&path, b"127.0.0.1 localhost") && !holds(&path, b"127.0.0.1 localhosT"));
@@ -205,7 +282,10 @@ mod tests {
     #[test]
     fn image_volume_is_mounted_by_the_runtime_and_read_only() {
         let mount = of_image("sha256:1", "dir".into(), "/v".into());
-        assert_eq!((mount.host_path.as_str(), mount.image_sub_path.as_str()), ("", "dir"));
+        assert_eq!(
+            (mount.host_path.as_str(), mount.image_sub_path.as_str()),
+            ("", "dir")
+        );
         assert!(mount.readonly && mount.image.is_some_and(|i| i.image == "sha256:1"));
     }
 
@@ -213,7 +293,10 @@ mod tests {
     fn recursive_read_only_is_honoured_or_refused() {
         let ask = |more: Value, supported: bool| {
             let mut mount = json!({"name": "v", "mountPath": "/v"});
-            mount.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            mount
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             recursive_read_only(&serde_json::from_value(mount).unwrap(), supported).ok()
         };
         let wants = |mode: &str| json!({"readOnly": true, "recursiveReadOnly": mode});

@@ -15,13 +15,23 @@ const MESSAGE: u64 = 4096;
 const LOG_BYTES: usize = 2048;
 const LOG_LINES: usize = 80;
 
-/// Reads everything of the pod. Containers known to have exited are not read again, unless listed in `doubted`.
-pub(crate) async fn observe(node: &Node, pod: &Pod, known: &Observed, doubted: &BTreeSet<String>) -> Result<Observed> {
+/// Reads everything of the pod. Containers known to have exited are not read again, unless listed
+/// in `doubted`.
+pub(crate) async fn observe(
+    node: &Node,
+    pod: &Pod,
+    known: &Observed,
+    doubted: &BTreeSet<String>,
+) -> Result<Observed> {
     let uid = pod.metadata.uid.as_deref();
-    let (sandboxes, containers) = tokio::try_join!(node.runtime.sandboxes(uid), node.runtime.containers(uid))?;
+    let (sandboxes, containers) =
+        tokio::try_join!(node.runtime.sandboxes(uid), node.runtime.containers(uid))?;
     let mut boxes = Vec::new();
     for sandbox in sandboxes {
-        let same = known.sandboxes.iter().find(|s| s.id == sandbox.id && s.ready == (sandbox.state == 0));
+        let same = known
+            .sandboxes
+            .iter()
+            .find(|s| s.id == sandbox.id && s.ready == (sandbox.state == 0));
         boxes.extend(match same {
             Some(same) => Some(same.clone()),
             None => found(node.runtime.sandbox_status(&sandbox.id).await)?.map(Sandbox::of),
@@ -29,7 +39,9 @@ pub(crate) async fn observe(node: &Node, pod: &Pod, known: &Observed, doubted: &
     }
     let mut instances = Vec::new();
     for container in containers {
-        let ended = known.by_id(&container.id).filter(|i| i.state == State::Exited && !doubted.contains(&i.id));
+        let ended = known
+            .by_id(&container.id)
+            .filter(|i| i.state == State::Exited && !doubted.contains(&i.id));
         instances.extend(match ended {
             Some(ended) => Some(ended.clone()),
             None => instance(node, pod, &container.id).await?,
@@ -40,12 +52,18 @@ pub(crate) async fn observe(node: &Node, pod: &Pod, known: &Observed, doubted: &
 
 /// Reads one container; None if the runtime no longer has it.
 pub(crate) async fn instance(node: &Node, pod: &Pod, id: &str) -> Result<Option<Instance>> {
-    let Some(status) = found(node.runtime.container_status(id).await)? else { return Ok(None) };
+    let Some(status) = found(node.runtime.container_status(id).await)? else {
+        return Ok(None);
+    };
     let mut instance = Instance::of(status);
     if instance.state == State::Exited {
         let said = last_words(&instance, &log_file(node, pod, &instance));
         if !said.is_empty() {
-            let separator = if instance.message.is_empty() { "" } else { ": " };
+            let separator = if instance.message.is_empty() {
+                ""
+            } else {
+                ": "
+            };
             instance.message = format!("{}{separator}{said}", instance.message);
         }
     }
@@ -62,16 +80,23 @@ fn found<T>(answer: Result<T>) -> Result<Option<T>> {
 /// Returns the path of a container's log.
 pub(crate) fn log_file(node: &Node, pod: &Pod, instance: &Instance) -> PathBuf {
     if instance.log_path.is_empty() {
-        return log_dir(&node.settings, pod).join(crate::make::container::log_path(&instance.name, instance.attempt));
+        return log_dir(&node.settings, pod).join(crate::make::container::log_path(
+            &instance.name,
+            instance.attempt,
+        ));
     }
     PathBuf::from(&instance.log_path)
 }
 
-/// Returns the termination message: the file, or after a failure the end of the log if the container has the policy
-/// FallbackToLogsOnError.
+/// Returns the termination message: the file, or after a failure the end of the log if the
+/// container has the policy FallbackToLogsOnError.
 fn last_words(instance: &Instance, log: &Path) -> String {
     let mut text = Vec::new();
-    if let Some(file) = instance.message_path.as_ref().and_then(|p| open_plain(Path::new(p))) {
+    if let Some(file) = instance
+        .message_path
+        .as_ref()
+        .and_then(|p| open_plain(Path::new(p)))
+    {
         // An unreadable file counts as an empty message.
         let _ = file.take(MESSAGE).read_to_end(&mut text);
     }
@@ -82,7 +107,8 @@ fn last_words(instance: &Instance, log: &Path) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Opens the file only if it is a plain file: the container may have replaced it by a link or a device.
+/// Opens the file only if it is a plain file: the container may have replaced it by a link or a
+/// device.
 fn open_plain(path: &Path) -> Option<std::fs::File> {
     use rustix::fs::{Mode, OFlags, open};
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -43,12 +43,20 @@ impl Worker {
             Done::SandboxStopped(result) => {
                 self.memory.busy.remove(&Work::Sandbox);
                 if let Err(e) = result {
-                    tracing::warn!(pod = spec::full_name(&self.pod), error = e, "sandbox can't be stopped");
+                    tracing::warn!(
+                        pod = spec::full_name(&self.pod),
+                        error = e,
+                        "sandbox can't be stopped"
+                    );
                     self.wake = Some(now() + SECOND);
                 }
                 return true;
             }
-            Done::Start { name, resources, result } => {
+            Done::Start {
+                name,
+                resources,
+                result,
+            } => {
                 self.memory.busy.remove(&Work::Container(name.clone()));
                 return match result {
                     Ok(instance) => self.started(name, resources, instance),
@@ -79,14 +87,17 @@ impl Worker {
                 self.failures.0 = 0;
             }
             Err(why) => {
-                self.node.recorder.warning(&reference(&self.pod, None), "FailedMount", why);
+                self.node
+                    .recorder
+                    .warning(&reference(&self.pod, None), "FailedMount", why);
                 self.failures.0 += 1;
                 let wait = (SECOND / 2) << self.failures.0.min(8);
                 let again = now() + wait;
                 self.memory.volumes_not_before = again;
                 if self.memory.volumes_ready {
                     // A failed refresh keeps the present content and is retried.
-                    self.volumes.refresh_at = jiff::Timestamp::from_nanosecond(i128::from(again)).ok();
+                    self.volumes.refresh_at =
+                        jiff::Timestamp::from_nanosecond(i128::from(again)).ok();
                 }
             }
         }
@@ -105,7 +116,11 @@ impl Worker {
             }
             Err(why) => {
                 let message = format!("Failed to create pod sandbox: {why}");
-                self.node.recorder.warning(&reference(&self.pod, None), "FailedCreatePodSandBox", message);
+                self.node.recorder.warning(
+                    &reference(&self.pod, None),
+                    "FailedCreatePodSandBox",
+                    message,
+                );
                 self.failures.1 += 1;
                 self.memory.sandbox_not_before = now() + (SECOND << self.failures.1.min(5));
                 true
@@ -113,7 +128,12 @@ impl Worker {
         }
     }
 
-    fn started(&mut self, name: String, resources: ResourceRequirements, instance: Instance) -> bool {
+    fn started(
+        &mut self,
+        name: String,
+        resources: ResourceRequirements,
+        instance: Instance,
+    ) -> bool {
         let gone = instance.state != State::Running;
         let memory = self.memory.of(&name);
         memory.instance.clone_from(&instance.id);
@@ -157,7 +177,8 @@ impl Worker {
             memory.not_before = memory.pull_until;
         }
         if e.made {
-            // The created container reports the failure in its own status, and its exit counts for the back-off.
+            // The created container reports the failure in its own status, and its exit counts for
+            // the back-off.
             memory.not_before = 0;
         }
         memory.waiting = if e.made { None } else { Some(e.waiting) };
@@ -182,21 +203,39 @@ mod tests {
         for (work, command) in [
             (Work::Volumes, Command::PrepareVolumes),
             (Work::Sandbox, Command::CreateSandbox { attempt: 0 }),
-            (Work::Container(name.clone()), Command::Start { name, attempt: 0 }),
+            (
+                Work::Container(name.clone()),
+                Command::Start { name, attempt: 0 },
+            ),
         ] {
             let mut worker = Worker::new(&node, pod.clone(), false);
             worker.memory.volumes_ready = work != Work::Volumes;
             if work != Work::Sandbox {
-                let sandbox = Sandbox { id: "box".into(), attempt: 0, ready: true, created_at: 0, ips: Vec::new() };
+                let sandbox = Sandbox {
+                    id: "box".into(),
+                    attempt: 0,
+                    ready: true,
+                    created_at: 0,
+                    ips: Vec::new(),
+                };
                 worker.observed.put_sandbox(sandbox);
             }
             let begun = now();
             worker.begin_work(work.clone(), async { panic!("planted") });
             let ended = worker.jobs.join_next_with_id().await.unwrap();
-            assert!(worker.take_in(ended), "{work:?}: what the job left at the runtime is not looked for");
+            assert!(
+                worker.take_in(ended),
+                "{work:?}: what the job left at the runtime is not looked for"
+            );
             let planned = |after: Nanos| {
                 let (observed, memory) = (&worker.observed, &worker.memory);
-                plan(Facts { pod: &worker.pod, observed, memory, now: begun + after }).contains(&command)
+                plan(Facts {
+                    pod: &worker.pod,
+                    observed,
+                    memory,
+                    now: begun + after,
+                })
+                .contains(&command)
             };
             assert!(!planned(PANICKED / 2), "{work:?}: too early");
             assert!(planned(2 * PANICKED), "{work:?}: the pod stands still");

@@ -18,8 +18,17 @@ pub(crate) struct ContainerCommands {
 
 #[async_trait]
 impl CommandRunner for ContainerCommands {
-    async fn run(&self, command: &[String], timeout: Duration) -> Result<(i32, Vec<u8>), (String, bool)> {
-        match self.node.runtime.exec_sync(&self.id, command, timeout).await {
+    async fn run(
+        &self,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<(i32, Vec<u8>), (String, bool)> {
+        match self
+            .node
+            .runtime
+            .exec_sync(&self.id, command, timeout)
+            .await
+        {
             Ok(done) => Ok((done.code, done.output)),
             Err(e) => Err((e.to_string(), e.is_timeout())),
         }
@@ -43,14 +52,23 @@ impl Probes {
     ) {
         let kind = spec.kind;
         self.0.entry((id.to_owned(), kind)).or_insert_with(|| {
-            let commands = ContainerCommands { node: node.clone(), id: id.to_owned() };
+            let commands = ContainerCommands {
+                node: node.clone(),
+                id: id.to_owned(),
+            };
             let (inbox, name, id) = (inbox.clone(), name.to_owned(), id.to_owned());
             let stop = node.tasks.shutdown().child_token();
             let stopped = stop.clone();
             node.tasks.spawn("probe", async move {
                 let report = |report| {
-                    // Fails only if the worker has stopped, and then this task is about to be cancelled.
-                    let _ = inbox.send(Message::Probe { name: name.clone(), id: id.clone(), kind, report });
+                    // Fails only if the worker has stopped, and then this task is about to be
+                    // cancelled.
+                    let _ = inbox.send(Message::Probe {
+                        name: name.clone(),
+                        id: id.clone(),
+                        kind,
+                        report,
+                    });
                 };
                 tokio::select! {
                     () = stopped.cancelled() => {}

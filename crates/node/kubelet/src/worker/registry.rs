@@ -16,7 +16,8 @@ pub(crate) struct Shown {
     pub(crate) observed: Arc<Observed>,
     /// Admitted and not terminated: counts for the node's resources.
     pub(crate) active: bool,
-    /// The pod comes from a manifest on this node. Its annotations don't prove that: API clients can set them.
+    /// The pod comes from a manifest on this node. Its annotations don't prove that: API clients
+    /// can set them.
     pub(crate) is_static: bool,
     /// Not deleted, and its manifest still exists.
     pub(crate) wanted: bool,
@@ -40,8 +41,15 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    pub(crate) fn add(&self, uid: &str, inbox: UnboundedSender<Message>, shown: Arc<RwLock<Shown>>) {
-        self.all.lock().insert(uid.to_owned(), Handle { inbox, shown });
+    pub(crate) fn add(
+        &self,
+        uid: &str,
+        inbox: UnboundedSender<Message>,
+        shown: Arc<RwLock<Shown>>,
+    ) {
+        self.all
+            .lock()
+            .insert(uid.to_owned(), Handle { inbox, shown });
     }
 
     pub(crate) fn remove(&self, uid: &str) {
@@ -50,7 +58,10 @@ impl Workers {
 
     /// Sends a message to a worker; returns false if there is none.
     pub(crate) fn send(&self, uid: &str, message: Message) -> bool {
-        self.all.lock().get(uid).is_some_and(|h| h.inbox.send(message).is_ok())
+        self.all
+            .lock()
+            .get(uid)
+            .is_some_and(|h| h.inbox.send(message).is_ok())
     }
 
     pub(crate) fn knows(&self, uid: &str) -> bool {
@@ -58,7 +69,11 @@ impl Workers {
     }
 
     pub(crate) fn all(&self) -> Vec<Shown> {
-        self.all.lock().values().map(|h| h.shown.read().clone()).collect()
+        self.all
+            .lock()
+            .values()
+            .map(|h| h.shown.read().clone())
+            .collect()
     }
 
     pub(crate) fn shown(&self, uid: &str) -> Option<Shown> {
@@ -68,23 +83,27 @@ impl Workers {
     /// Returns whether another static pod of the same namespace and name is not cleaned up yet.
     pub(crate) fn has_namesake(&self, pod: &Pod) -> bool {
         let name = |p: &Pod| (p.metadata.namespace.clone(), p.metadata.name.clone());
-        self.all().iter().any(|s| s.is_static && s.pod.metadata.uid != pod.metadata.uid && name(&s.pod) == name(pod))
+        self.all().iter().any(|s| {
+            s.is_static && s.pod.metadata.uid != pod.metadata.uid && name(&s.pod) == name(pod)
+        })
     }
 
     /// Finds a pod by namespace and name; prefers one that is not terminating.
     pub(crate) fn find(&self, namespace: &str, name: &str) -> Option<Shown> {
         let fits = |s: &Shown| {
-            s.pod.metadata.namespace.as_deref() == Some(namespace) && s.pod.metadata.name.as_deref() == Some(name)
+            s.pod.metadata.namespace.as_deref() == Some(namespace)
+                && s.pod.metadata.name.as_deref() == Some(name)
         };
         let mut all: Vec<Shown> = self.all().into_iter().filter(fits).collect();
         all.sort_by_key(|s| s.pod.metadata.deletion_timestamp.is_some());
         all.into_iter().next()
     }
 
-    /// Notifies the worker of a container or sandbox of a change, now or once the worker knows the id.
+    /// Notifies the worker of a container or sandbox of a change, now or once the worker knows the
+    /// id.
     pub(crate) fn changed(&self, id: &str) {
-        // Record first, look up second. The worker publishes first and reads the records second, so that one of the
-        // two always sees the exit.
+        // Record first, look up second. The worker publishes first and reads the records second, so
+        // that one of the two always sees the exit.
         {
             let mut early = self.early.lock();
             if early.len() >= EARLY {
@@ -116,7 +135,8 @@ impl Workers {
         all.iter()
             .find(|(_, h)| {
                 let shown = h.shown.read();
-                shown.observed.by_id(id).is_some() || shown.observed.sandboxes.iter().any(|s| s.id == id)
+                shown.observed.by_id(id).is_some()
+                    || shown.observed.sandboxes.iter().any(|s| s.id == id)
             })
             .map(|(uid, _)| uid.clone())
     }
@@ -124,7 +144,11 @@ impl Workers {
     /// Returns the active pods except `uid`.
     pub(crate) fn active_besides(&self, uid: &str) -> Vec<Arc<Pod>> {
         let other = |s: &Shown| s.active && s.pod.metadata.uid.as_deref() != Some(uid);
-        self.all().into_iter().filter(other).map(|s| s.pod).collect()
+        self.all()
+            .into_iter()
+            .filter(other)
+            .map(|s| s.pod)
+            .collect()
     }
 
     /// Serializes admission: each decision must count the pods admitted before it.

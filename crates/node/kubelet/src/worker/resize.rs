@@ -38,19 +38,31 @@ impl Worker {
             return;
         }
         for (_, name) in spec::names(&self.pod) {
-            let Some((_, container)) = spec::find(&self.pod, &name) else { continue };
-            let Some(running) = self.observed.latest(&name).filter(|i| i.running()).cloned() else { continue };
+            let Some((_, container)) = spec::find(&self.pod, &name) else {
+                continue;
+            };
+            let Some(running) = self.observed.latest(&name).filter(|i| i.running()).cloned() else {
+                continue;
+            };
             let wanted = container.resources.clone().unwrap_or_default();
             let applied = self.resizes.applied.get(&name);
             if applied == Some(&wanted) || self.resizes.busy.contains(&name) {
                 continue;
             }
             if applied.is_some_and(|before| needs_restart(&container, before, &wanted)) {
-                self.replace(&name, running.id, format!("Container {name} resize requires restart"));
+                self.replace(
+                    &name,
+                    running.id,
+                    format!("Container {name} resize requires restart"),
+                );
                 continue;
             }
-            let settings =
-                resources::of_container(&self.pod, &container, self.node.memory_capacity(), self.node.least_oom_score);
+            let settings = resources::of_container(
+                &self.pod,
+                &container,
+                self.node.memory_capacity(),
+                self.node.least_oom_score,
+            );
             if applied.is_none() && has(&running, &settings) {
                 self.resizes.note(name, wanted);
                 continue;
@@ -59,7 +71,13 @@ impl Worker {
         }
     }
 
-    fn apply(&mut self, name: String, id: String, settings: LinuxContainerResources, wanted: ResourceRequirements) {
+    fn apply(
+        &mut self,
+        name: String,
+        id: String,
+        settings: LinuxContainerResources,
+        wanted: ResourceRequirements,
+    ) {
         self.resizes.busy.insert(name.clone());
         let (node, pod) = (self.node.clone(), self.pod.clone());
         self.jobs.spawn(async move {
@@ -102,13 +120,25 @@ fn has(running: &Instance, settings: &LinuxContainerResources) -> bool {
     let linux = running.resources.as_ref().and_then(|r| r.linux.as_ref());
     linux.is_some_and(|l| {
         (l.cpu_quota, l.cpu_shares, l.memory_limit_in_bytes)
-            == (settings.cpu_quota, settings.cpu_shares, settings.memory_limit_in_bytes)
+            == (
+                settings.cpu_quota,
+                settings.cpu_shares,
+                settings.memory_limit_in_bytes,
+            )
     })
 }
 
 /// Returns whether a resource changed whose resize policy is RestartContainer.
-fn needs_restart(container: &Container, before: &ResourceRequirements, wanted: &ResourceRequirements) -> bool {
-    let mut restarting = container.resize_policy.iter().flatten().filter(|p| p.restart_policy == "RestartContainer");
+fn needs_restart(
+    container: &Container,
+    before: &ResourceRequirements,
+    wanted: &ResourceRequirements,
+) -> bool {
+    let mut restarting = container
+        .resize_policy
+        .iter()
+        .flatten()
+        .filter(|p| p.restart_policy == "RestartContainer");
     let amounts = |r: &ResourceRequirements, name: &str| {
         let of = |m: &Option<BTreeMap<String, _>>| m.as_ref().and_then(|m| m.get(name)).cloned();
         (of(&r.requests), of(&r.limits))
@@ -137,13 +167,23 @@ mod tests {
 
     #[test]
     fn instance_of_an_earlier_kubelet_is_resized_unless_the_runtime_shows_the_settings() {
-        let wanted = LinuxContainerResources { cpu_quota: 5, cpu_shares: 6, ..LinuxContainerResources::default() };
+        let wanted = LinuxContainerResources {
+            cpu_quota: 5,
+            cpu_shares: 6,
+            ..LinuxContainerResources::default()
+        };
         let shown = |linux: Option<LinuxContainerResources>| Instance {
-            resources: Some(node_runtime::v1::ContainerResources { linux, ..Default::default() }),
+            resources: Some(node_runtime::v1::ContainerResources {
+                linux,
+                ..Default::default()
+            }),
             ..Instance::default()
         };
         assert!(has(&shown(Some(wanted.clone())), &wanted));
-        assert!(!has(&shown(Some(LinuxContainerResources::default())), &wanted));
+        assert!(!has(
+            &shown(Some(LinuxContainerResources::default())),
+            &wanted
+        ));
         assert!(!has(&shown(None), &wanted));
         assert!(!has(&Instance::default(), &wanted));
     }

@@ -52,17 +52,20 @@ pub(crate) struct Worker {
     pub(super) first_seen: Nanos,
     /// Consecutive failures: of the volumes (`.0`) and of the sandbox (`.1`).
     pub(super) failures: (u32, u32),
-    /// Deletion was requested through the API or the manifest was removed: clean up once the pod has terminated.
+    /// Deletion was requested through the API or the manifest was removed: clean up once the pod
+    /// has terminated.
     pub(super) goes: bool,
     /// The pod object was removed from the API server.
     pub(super) forgotten: bool,
     /// The status in the API is final (Succeeded or Failed) and must not change.
     pub(super) frozen: bool,
-    /// Cancelled when termination begins: aborts starts that still wait for an image pull or a hook.
+    /// Cancelled when termination begins: aborts starts that still wait for an image pull or a
+    /// hook.
     pub(super) over: CancellationToken,
     pub(super) wake: Option<Nanos>,
     pub(super) looks: BTreeMap<String, u32>,
-    /// Containers reported out of memory. The runtime may report their exit before it knows the reason.
+    /// Containers reported out of memory. The runtime may report their exit before it knows the
+    /// reason.
     pub(super) starved: BTreeSet<String>,
     pub(super) backoffs_told: BTreeSet<String>,
     pub(super) resizes: Resizes,
@@ -88,8 +91,10 @@ impl Worker {
             pod: pod.clone(),
             status: Arc::new(told.clone()),
             observed: Arc::default(),
-            // A pod of an earlier life of the kubelet was admitted then; a new one counts from its admission on.
-            active: told.start_time.is_some() && !matches!(told.phase.as_deref(), Some("Succeeded" | "Failed")),
+            // A pod of an earlier life of the kubelet was admitted then; a new one counts from its
+            // admission on.
+            active: told.start_time.is_some()
+                && !matches!(told.phase.as_deref(), Some("Succeeded" | "Failed")),
             is_static,
             wanted: true,
         };
@@ -169,7 +174,8 @@ impl Worker {
     async fn begin(&mut self) {
         // A new pod has nothing in the runtime yet, so the relist is skipped.
         if self.told.start_time.is_some() || self.is_static {
-            // Nothing may be created before the existing containers are known: they would be created twice.
+            // Nothing may be created before the existing containers are known: they would be
+            // created twice.
             while !self.look().await {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
@@ -182,8 +188,16 @@ impl Worker {
             && let Some(refusal) = self.admit()
         {
             let about = crate::context::reference(&self.pod, None);
-            self.node.recorder.warning(&about, &refusal.reason, refusal.message.clone());
-            self.end(Cause::Failed { reason: refusal.reason, message: refusal.message }, 0);
+            self.node
+                .recorder
+                .warning(&about, &refusal.reason, refusal.message.clone());
+            self.end(
+                Cause::Failed {
+                    reason: refusal.reason,
+                    message: refusal.message,
+                },
+                0,
+            );
         } else {
             self.shown.write().active = true;
             // Applies a resize that was requested while no kubelet ran.
@@ -202,8 +216,14 @@ impl Worker {
 
     /// Returns the time until the next deadline.
     fn sleep(&self) -> Duration {
-        let refresh = self.volumes.refresh_at.and_then(|t| i64::try_from(t.as_nanosecond()).ok());
-        let due = [self.wake, refresh, self.deadline(), self.resizes.again].into_iter().flatten().min();
+        let refresh = self
+            .volumes
+            .refresh_at
+            .and_then(|t| i64::try_from(t.as_nanosecond()).ok());
+        let due = [self.wake, refresh, self.deadline(), self.resizes.again]
+            .into_iter()
+            .flatten()
+            .min();
         let wait = due.map_or(3_600 * SECOND, |due| due - now());
         Duration::from_nanos(u64::try_from(wait).unwrap_or_default()).max(Duration::from_millis(1))
     }
@@ -214,7 +234,11 @@ impl Worker {
             return None;
         }
         let limit = spec::spec(&self.pod).active_deadline_seconds?;
-        let begun = self.told.start_time.as_ref().map_or(self.first_seen, |t| t.0.as_second() * SECOND);
+        let begun = self
+            .told
+            .start_time
+            .as_ref()
+            .map_or(self.first_seen, |t| t.0.as_second() * SECOND);
         Some(begun + limit * SECOND)
     }
 
@@ -222,12 +246,25 @@ impl Worker {
         let time = now();
         let over = |at: Option<Nanos>| at.is_some_and(|at| at <= time);
         if over(self.deadline()) {
-            let message = "Pod was active on the node longer than the specified deadline".to_owned();
+            let message =
+                "Pod was active on the node longer than the specified deadline".to_owned();
             let about = crate::context::reference(&self.pod, None);
-            self.node.recorder.normal(&about, "DeadlineExceeded", message.clone());
-            self.end(Cause::Failed { reason: "DeadlineExceeded".into(), message }, spec::grace(&self.pod));
+            self.node
+                .recorder
+                .normal(&about, "DeadlineExceeded", message.clone());
+            self.end(
+                Cause::Failed {
+                    reason: "DeadlineExceeded".into(),
+                    message,
+                },
+                spec::grace(&self.pod),
+            );
         }
-        if over(self.volumes.refresh_at.and_then(|t| i64::try_from(t.as_nanosecond()).ok())) {
+        if over(
+            self.volumes
+                .refresh_at
+                .and_then(|t| i64::try_from(t.as_nanosecond()).ok()),
+        ) {
             self.refresh();
         }
         if over(self.resizes.again) {
@@ -238,10 +275,19 @@ impl Worker {
 
     /// Computes the next actions, starts them and updates the status.
     fn step(&mut self) {
-        self.wake = self.looks.values().map(|looks| now() + (NEXT_LOOK << (*looks).min(6))).min();
+        self.wake = self
+            .looks
+            .values()
+            .map(|looks| now() + (NEXT_LOOK << (*looks).min(6)))
+            .min();
         self.replace_changed();
         loop {
-            let facts = Facts { pod: &self.pod, observed: &self.observed, memory: &self.memory, now: now() };
+            let facts = Facts {
+                pod: &self.pod,
+                observed: &self.observed,
+                memory: &self.memory,
+                now: now(),
+            };
             let commands = plan(facts);
             let mut again = false;
             for command in commands {
@@ -267,14 +313,23 @@ impl Worker {
 
     /// Computes the status, and sends it to the status writer if it changed.
     pub(super) fn say(&mut self) {
-        let facts = Facts { pod: &self.pod, observed: &self.observed, memory: &self.memory, now: now() };
+        let facts = Facts {
+            pod: &self.pod,
+            observed: &self.observed,
+            memory: &self.memory,
+            now: now(),
+        };
         let around = Surroundings {
             node_ips: &self.node.ips,
             runtime: &self.node.runtime_name,
             before: &self.told,
             first_seen: self.first_seen,
         };
-        let new = if self.frozen { self.told.clone() } else { status(facts, around) };
+        let new = if self.frozen {
+            self.told.clone()
+        } else {
+            status(facts, around)
+        };
         if new != self.told {
             self.teller.tell(new.clone());
             self.told = new;
@@ -283,11 +338,16 @@ impl Worker {
         shown.pod = self.pod.clone();
         shown.status = Arc::new(self.told.clone());
         shown.observed = Arc::new(self.observed.clone());
-        shown.active = !self.memory.ended && !matches!(self.told.phase.as_deref(), Some("Succeeded" | "Failed"));
+        shown.active = !self.memory.ended
+            && !matches!(self.told.phase.as_deref(), Some("Succeeded" | "Failed"));
         shown.wanted = !self.goes;
         drop(shown);
         let running = self.observed.all().filter(|i| i.running());
-        for id in running.filter(|i| self.node.workers.ended_early(&i.id)).map(|i| i.id.clone()).collect::<Vec<_>>() {
+        for id in running
+            .filter(|i| self.node.workers.ended_early(&i.id))
+            .map(|i| i.id.clone())
+            .collect::<Vec<_>>()
+        {
             // Can't fail: the receiver is the worker's own inbox.
             let _ = self.sender.send(Message::Changed(Some(id)));
         }
@@ -304,7 +364,8 @@ impl Worker {
             }
         }
         let (observed, starved) = (&self.observed, &self.starved);
-        let unsure = |i: &Instance| i.running() || (starved.contains(&i.id) && i.reason != OUT_OF_MEMORY);
+        let unsure =
+            |i: &Instance| i.running() || (starved.contains(&i.id) && i.reason != OUT_OF_MEMORY);
         self.looks.retain(|id, looks| {
             *looks += 1;
             *looks <= LOOKS && observed.by_id(id).is_some_and(unsure)
@@ -317,13 +378,23 @@ impl Worker {
     /// Recovers containers that this worker did not start: those of an earlier run of the kubelet.
     fn adopt(&mut self) {
         for (_, name) in spec::names(&self.pod) {
-            let Some(latest) = self.observed.latest(&name) else { continue };
-            if self.memory.busy_with(&name) || self.memory.of_instance(&name, &latest.id).is_some() {
+            let Some(latest) = self.observed.latest(&name) else {
+                continue;
+            };
+            if self.memory.busy_with(&name) || self.memory.of_instance(&name, &latest.id).is_some()
+            {
                 continue;
             }
             let full = format!("{}://{}", self.node.runtime_name, latest.id);
-            let lists = [&self.told.container_statuses, &self.told.init_container_statuses];
-            let before = lists.into_iter().flatten().flatten().find(|s| s.container_id.as_deref() == Some(&full));
+            let lists = [
+                &self.told.container_statuses,
+                &self.told.init_container_statuses,
+            ];
+            let before = lists
+                .into_iter()
+                .flatten()
+                .flatten()
+                .find(|s| s.container_id.as_deref() == Some(&full));
             let (id, running) = (latest.id.clone(), latest.running());
             let verdicts = before.filter(|_| running).map(|s| (s.started, s.ready));
             let memory = self.memory.of(&name);
@@ -337,7 +408,11 @@ impl Worker {
     /// Begins the pod's termination, or shortens the remaining grace period; `grace` in seconds.
     pub(super) fn end(&mut self, cause: Cause, grace: i64) {
         self.over.cancel();
-        let deadline = if grace <= 0 { 0 } else { now() + grace * SECOND };
+        let deadline = if grace <= 0 {
+            0
+        } else {
+            now() + grace * SECOND
+        };
         match &mut self.memory.ending {
             None => self.memory.ending = Some(Ending { cause, deadline }),
             Some(ending) if deadline < ending.deadline => {
@@ -352,7 +427,11 @@ impl Worker {
     fn wanted(&mut self) {
         if self.pod.metadata.deletion_timestamp.is_some() {
             self.goes = true;
-            let grace = self.pod.metadata.deletion_grace_period_seconds.unwrap_or_else(|| spec::grace(&self.pod));
+            let grace = self
+                .pod
+                .metadata
+                .deletion_grace_period_seconds
+                .unwrap_or_else(|| spec::grace(&self.pod));
             self.end(Cause::Deleted, grace);
         }
     }
@@ -362,7 +441,10 @@ impl Worker {
         match message {
             Message::Pod(pod) => self.update(pod),
             Message::Removed(pod) => {
-                let given = pod.metadata.deletion_grace_period_seconds.unwrap_or_else(|| spec::grace(&self.pod));
+                let given = pod
+                    .metadata
+                    .deletion_grace_period_seconds
+                    .unwrap_or_else(|| spec::grace(&self.pod));
                 (self.goes, self.forgotten) = (true, true);
                 self.end(Cause::Removed, given.max(1));
             }
@@ -381,7 +463,12 @@ impl Worker {
             Message::Mirrored => self.teller.tell(self.told.clone()),
             Message::MirrorShown(mirror) => self.teller.shown(mirror),
             Message::Started(instance) => self.observed.put(instance),
-            Message::Probe { name, id, kind, report } => self.report(&name, &id, kind, report),
+            Message::Probe {
+                name,
+                id,
+                kind,
+                report,
+            } => self.report(&name, &id, kind, report),
             Message::Evict(reason, message) => {
                 let about = crate::context::reference(&self.pod, None);
                 self.node.recorder.warning(&about, &reason, message.clone());
@@ -411,7 +498,10 @@ impl Worker {
 
     /// Returns the memory of the container `name` if it is about the CRI container `id`.
     pub(super) fn memory_of(&mut self, name: &str, id: &str) -> Option<&mut ContainerMemory> {
-        self.memory.containers.get_mut(name).filter(|m| m.instance == id)
+        self.memory
+            .containers
+            .get_mut(name)
+            .filter(|m| m.instance == id)
     }
 
     pub(super) fn ended_instances(&self, name: &str) -> Vec<Instance> {

@@ -45,39 +45,71 @@ pub(crate) struct Start {
 }
 
 fn failed(reason: &str, message: impl Into<String>) -> NotStarted {
-    let waiting = Waiting { reason: reason.to_owned(), message: message.into() };
-    NotStarted { waiting, pulled: false, backed_off: false, made: false }
+    let waiting = Waiting {
+        reason: reason.to_owned(),
+        message: message.into(),
+    };
+    NotStarted {
+        waiting,
+        pulled: false,
+        backed_off: false,
+        made: false,
+    }
 }
 
 impl Start {
     /// Starts the container and returns its status once it runs.
     pub(crate) async fn run(self) -> Result<Instance, NotStarted> {
         let Some((_, container)) = spec::find(&self.pod, &self.name) else {
-            return Err(failed("CreateContainerConfigError", "the container is no longer in the spec"));
+            return Err(failed(
+                "CreateContainerConfigError",
+                "the container is no longer in the spec",
+            ));
         };
-        let about = reference(&self.pod, Some((list_of(&self.pod, &self.name), &self.name)));
+        let about = reference(
+            &self.pod,
+            Some((list_of(&self.pod, &self.name), &self.name)),
+        );
         let image = self.image(&container, &about).await?;
         let volume_images = self.volume_images(&container, &about).await?;
         let id = match self.create(&container, &image, &volume_images).await {
             Ok(id) => id,
             Err(e) => {
-                self.node.recorder.warning(&about, "Failed", format!("Error: {}", e.waiting.message));
+                self.node.recorder.warning(
+                    &about,
+                    "Failed",
+                    format!("Error: {}", e.waiting.message),
+                );
                 return Err(e);
             }
         };
-        self.node.recorder.normal(&about, "Created", format!("Container created: {}", self.name));
+        self.node.recorder.normal(
+            &about,
+            "Created",
+            format!("Container created: {}", self.name),
+        );
         if let Err(e) = self.launch(&id).await {
-            self.node.recorder.warning(&about, "Failed", format!("Error: {}", e.waiting.message));
+            self.node
+                .recorder
+                .warning(&about, "Failed", format!("Error: {}", e.waiting.message));
             return Err(e);
         }
-        self.node.recorder.normal(&about, "Started", format!("Container started: {}", self.name));
+        self.node.recorder.normal(
+            &about,
+            "Started",
+            format!("Container started: {}", self.name),
+        );
         let running = self.look(&id).await?;
         self.post_start(&container, &about, &running).await?;
         Ok(running)
     }
 
     /// Pulls the container's image if its policy says so.
-    async fn image(&self, container: &Container, about: &ObjectReference) -> Result<Image, NotStarted> {
+    async fn image(
+        &self,
+        container: &Container,
+        about: &ObjectReference,
+    ) -> Result<Image, NotStarted> {
         let image = tokio::select! {
             () = self.over.cancelled() => return Err(failed("ContainerCreating", "")),
             image = images::ensure(&self.node, &self.pod, container, about, self.back_off) => image,
@@ -85,9 +117,16 @@ impl Start {
         image.map_err(|e| {
             let backed_off = e.waiting.reason == "ImagePullBackOff";
             if backed_off {
-                self.node.recorder.warning(about, "Failed", "Error: ImagePullBackOff");
+                self.node
+                    .recorder
+                    .warning(about, "Failed", "Error: ImagePullBackOff");
             }
-            NotStarted { waiting: e.waiting, pulled: e.pulled, backed_off, made: false }
+            NotStarted {
+                waiting: e.waiting,
+                pulled: e.pulled,
+                backed_off,
+                made: false,
+            }
         })
     }
 
@@ -99,8 +138,15 @@ impl Start {
     ) -> Result<BTreeMap<String, String>, NotStarted> {
         let mut found = BTreeMap::new();
         for volume in spec::spec(&self.pod).volumes.iter().flatten() {
-            let Some(source) = &volume.image else { continue };
-            if !container.volume_mounts.iter().flatten().any(|m| m.name == volume.name) {
+            let Some(source) = &volume.image else {
+                continue;
+            };
+            if !container
+                .volume_mounts
+                .iter()
+                .flatten()
+                .any(|m| m.name == volume.name)
+            {
                 continue;
             }
             let wanted = Container {
@@ -126,7 +172,9 @@ impl Start {
             addresses: self.addresses.clone(),
             allocatable: &self.node.allocatable,
         };
-        let environment = env::environment(&self.pod, spec, &sources).await.map_err(config_error)?;
+        let environment = env::environment(&self.pod, spec, &sources)
+            .await
+            .map_err(config_error)?;
         let sources = MountSources {
             node: &self.node,
             pod: &self.pod,
@@ -145,45 +193,76 @@ impl Start {
             environment,
             mounts,
             image_ref: image.id.clone(),
-            image_user: ImageUser { uid: image.uid.as_ref().map(|u| u.value), name: image.username.clone() },
+            image_user: ImageUser {
+                uid: image.uid.as_ref().map(|u| u.value),
+                name: image.username.clone(),
+            },
             target: self.target.clone(),
-            seccomp: Seccomp { profiles: &profiles, default: self.node.settings.seccomp_default },
+            seccomp: Seccomp {
+                profiles: &profiles,
+                default: self.node.settings.seccomp_default,
+            },
             memory_capacity: self.node.memory_capacity(),
             least_oom_score: self.node.least_oom_score,
         };
         let config = container::config(&self.pod, spec, parts).map_err(config_error)?;
         let sandbox = self.sandbox_config().map_err(config_error)?;
         let logs = sandbox::log_dir(&self.node.settings, &self.pod).join(&self.name);
-        std::fs::create_dir_all(&logs).map_err(|e| config_error(format!("can't create {}: {e}", logs.display())))?;
+        std::fs::create_dir_all(&logs)
+            .map_err(|e| config_error(format!("can't create {}: {e}", logs.display())))?;
         let _turn = self.node.starts.acquire().await;
-        let made = self.node.runtime.create_container(&self.sandbox_id, config, sandbox).await;
+        let made = self
+            .node
+            .runtime
+            .create_container(&self.sandbox_id, config, sandbox)
+            .await;
         made.map_err(|e| failed("CreateContainerError", e.to_string()))
     }
 
-    /// Returns whether the runtime supports recursive read-only mounts; reads the handler only if a mount needs it.
+    /// Returns whether the runtime supports recursive read-only mounts; reads the handler only if a
+    /// mount needs it.
     async fn recursive_read_only(&self, spec: &Container) -> Result<bool, String> {
         if !asks_recursive(spec) {
             return Ok(false);
         }
         let handler = super::jobs::handler(&self.node, &self.pod).await?;
-        Ok(self.node.features.read().recursive_read_only.contains(&handler))
+        Ok(self
+            .node
+            .features
+            .read()
+            .recursive_read_only
+            .contains(&handler))
     }
 
     fn sandbox_config(&self) -> Result<PodSandboxConfig, String> {
         let resolv = std::fs::read_to_string(&self.node.settings.resolv_conf).unwrap_or_default();
         let cgroup = self.node.cgroups.of_pod(&self.pod);
-        sandbox::config(&self.pod, &self.node.settings, cgroup, self.sandbox_attempt, &resolv)
+        sandbox::config(
+            &self.pod,
+            &self.node.settings,
+            cgroup,
+            self.sandbox_attempt,
+            &resolv,
+        )
     }
 
     async fn launch(&self, id: &str) -> Result<(), NotStarted> {
         let _turn = self.node.starts.acquire().await;
         let started = self.node.runtime.start_container(id).await;
-        started.map_err(|e| NotStarted { made: true, ..failed("RunContainerError", e.to_string()) })
+        started.map_err(|e| NotStarted {
+            made: true,
+            ..failed("RunContainerError", e.to_string())
+        })
     }
 
     async fn look(&self, id: &str) -> Result<Instance, NotStarted> {
-        let made = |why: String| NotStarted { made: true, ..failed("RunContainerError", why) };
-        let found = instance(&self.node, &self.pod, id).await.map_err(|e| made(e.to_string()))?;
+        let made = |why: String| NotStarted {
+            made: true,
+            ..failed("RunContainerError", why)
+        };
+        let found = instance(&self.node, &self.pod, id)
+            .await
+            .map_err(|e| made(e.to_string()))?;
         found.ok_or_else(|| made("the container vanished".into()))
     }
 
@@ -193,12 +272,22 @@ impl Start {
         about: &ObjectReference,
         running: &Instance,
     ) -> Result<(), NotStarted> {
-        let Some(hook) = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else { return Ok(()) };
+        let Some(hook) = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else {
+            return Ok(());
+        };
         // Fails only if the worker has stopped.
         let _ = self.inbox.send(Message::Started(running.clone()));
-        let ip = self.addresses.pod_ips.first().map(String::as_str).unwrap_or_default();
+        let ip = self
+            .addresses
+            .pod_ips
+            .first()
+            .map(String::as_str)
+            .unwrap_or_default();
         let handler = handler_of_lifecycle(hook, spec, ip);
-        let commands = ContainerCommands { node: self.node.clone(), id: running.id.clone() };
+        let commands = ContainerCommands {
+            node: self.node.clone(),
+            id: running.id.clone(),
+        };
         let outcome = tokio::select! {
             () = self.over.cancelled() => return Ok(()),
             outcome = node_probes::check(&handler, hook_limit(&handler), &commands) => outcome,
@@ -207,13 +296,22 @@ impl Start {
             Outcome::Answer(node_probes::Health::Healthy, _) => return Ok(()),
             Outcome::Answer(node_probes::Health::Unhealthy, why) | Outcome::Unknown(why) => why,
         };
-        self.node.recorder.warning(about, "FailedPostStartHook", format!("PostStartHook failed: {why}"));
-        self.node.recorder.normal(about, "Killing", "FailedPostStartHook");
+        self.node.recorder.warning(
+            about,
+            "FailedPostStartHook",
+            format!("PostStartHook failed: {why}"),
+        );
+        self.node
+            .recorder
+            .normal(about, "Killing", "FailedPostStartHook");
         let grace = Duration::from_secs(u64::try_from(spec::grace(&self.pod)).unwrap_or_default());
         if let Err(e) = self.node.runtime.stop_container(&running.id, grace).await {
             tracing::warn!(container = self.name, error = %e, "container with a failed postStart hook can't be stopped");
         }
-        Err(NotStarted { made: true, ..failed("PostStartHookError", why) })
+        Err(NotStarted {
+            made: true,
+            ..failed("PostStartHookError", why)
+        })
     }
 }
 

@@ -1,7 +1,9 @@
-//! The status writer: writes only the newest status, one write at a time, and retries until it is written.
+//! The status writer: writes only the newest status, one write at a time, and retries until it is
+//! written.
 //!
-//! The kubelet owns a pod's status. When the API server shows another one than the writer wrote last (the node lifecycle
-//! controller marks the pods of a node that was not ready, and never reverts that), the writer writes it again.
+//! The kubelet owns a pod's status. When the API server shows another one than the writer wrote
+//! last (the node lifecycle controller marks the pods of a node that was not ready, and never
+//! reverts that), the writer writes it again.
 
 use crate::context::Node;
 use crate::pod::spec;
@@ -111,8 +113,11 @@ impl Writer {
                 if !now.shown.is_some_and(|pod| self.differs(&pod)) {
                     continue;
                 }
-                if let Some(wait) = repaired.and_then(|at| BETWEEN_REPAIRS.checked_sub(at.elapsed())) {
-                    // A status that is queued meanwhile is written at once, and repairs the old one as well.
+                if let Some(wait) =
+                    repaired.and_then(|at| BETWEEN_REPAIRS.checked_sub(at.elapsed()))
+                {
+                    // A status that is queued meanwhile is written at once, and repairs the old one
+                    // as well.
                     let queued = wanted.wait_for(|wanted| wanted.number != number);
                     if let Ok(Err(_)) = tokio::time::timeout(wait, queued).await {
                         return;
@@ -121,7 +126,10 @@ impl Writer {
                     continue;
                 }
                 repaired = Some(Instant::now());
-                tracing::info!(pod = self.full_name, "another client changed the pod's status; writing it again");
+                tracing::info!(
+                    pod = self.full_name,
+                    "another client changed the pod's status; writing it again"
+                );
             }
             match self.write_newest(&mut wanted).await {
                 Some(written) => number = written,
@@ -135,13 +143,16 @@ impl Writer {
         }
     }
 
-    /// Writes the newest status, and retries until it is written; returns its number, or None if the pod was deleted.
+    /// Writes the newest status, and retries until it is written; returns its number, or None if
+    /// the pod was deleted.
     async fn write_newest(&mut self, wanted: &mut watch::Receiver<Wanted>) -> Option<u64> {
         let shutdown = self.node.tasks.shutdown().clone();
         let mut wait = Duration::from_millis(100);
         loop {
             let Wanted { number, status, .. } = wanted.borrow_and_update().clone();
-            let Some(status) = status else { return Some(number) };
+            let Some(status) = status else {
+                return Some(number);
+            };
             match self.write(&status).await {
                 Outcome::Written(version) => {
                     (self.before, self.version) = (status, version);
@@ -160,11 +171,18 @@ impl Writer {
         }
     }
 
-    /// Returns whether the API server shows another status than was written last. What it showed before that write says
-    /// nothing, so only a later resourceVersion counts.
+    /// Returns whether the API server shows another status than was written last. What it showed
+    /// before that write says nothing, so only a later resourceVersion counts.
     fn differs(&self, shown: &Pod) -> bool {
-        let later = self.version.zip(version(shown)).is_some_and(|(written, shown)| shown > written);
-        later && is_changed(&self.before, shown.status.as_ref().unwrap_or(&PodStatus::default()))
+        let later = self
+            .version
+            .zip(version(shown))
+            .is_some_and(|(written, shown)| shown > written);
+        later
+            && is_changed(
+                &self.before,
+                shown.status.as_ref().unwrap_or(&PodStatus::default()),
+            )
     }
 
     async fn write(&self, status: &PodStatus) -> Outcome {
@@ -182,8 +200,8 @@ impl Writer {
         }
     }
 
-    /// Returns whether another pod has this name now. If the read is forbidden, that pod is not bound to this node:
-    /// the Node authorizer lets the kubelet read only its own.
+    /// Returns whether another pod has this name now. If the read is forbidden, that pod is not
+    /// bound to this node: the Node authorizer lets the kubelet read only its own.
     async fn replaced(&self, api: &Api<Pod>) -> bool {
         match api.get_opt(&self.name).await {
             Ok(found) => is_replaced(self.uid.as_deref(), found.as_ref()),
@@ -210,10 +228,19 @@ fn is_changed(written: &PodStatus, shown: &PodStatus) -> bool {
         (serde_json::to_value(status).unwrap_or_default(), conditions)
     };
     let ((written, own), (shown, all)) = (fields(written), fields(shown));
-    let set = written.as_object().into_iter().flatten().any(|(key, value)| shown.get(key) != Some(value));
-    let cleared = CLEARED.iter().any(|key| written.get(key).is_none() && shown.get(key).is_some());
+    let set = written
+        .as_object()
+        .into_iter()
+        .flatten()
+        .any(|(key, value)| shown.get(key) != Some(value));
+    let cleared = CLEARED
+        .iter()
+        .any(|key| written.get(key).is_none() && shown.get(key).is_some());
     let verdict = |c: &PodCondition| (c.status.clone(), c.reason.clone(), c.message.clone());
-    let same = |c: &PodCondition| all.iter().any(|o| o.type_ == c.type_ && verdict(o) == verdict(c));
+    let same = |c: &PodCondition| {
+        all.iter()
+            .any(|o| o.type_ == c.type_ && verdict(o) == verdict(c))
+    };
     set || cleared || !own.iter().all(same)
 }
 
@@ -225,8 +252,14 @@ fn patch(before: &PodStatus, status: &PodStatus, uid: Option<&str>) -> Value {
         for key in CLEARED {
             map.entry(key).or_insert(Value::Null);
         }
-        let mut conditions: Vec<Value> = status.conditions.iter().flatten().map(condition).collect();
-        let pending = |s: &PodStatus| s.conditions.iter().flatten().any(|c| c.type_ == RESIZE_PENDING);
+        let mut conditions: Vec<Value> =
+            status.conditions.iter().flatten().map(condition).collect();
+        let pending = |s: &PodStatus| {
+            s.conditions
+                .iter()
+                .flatten()
+                .any(|c| c.type_ == RESIZE_PENDING)
+        };
         if pending(before) && !pending(status) {
             conditions.push(json!({"type": RESIZE_PENDING, "$patch": "delete"}));
         }
@@ -267,20 +300,35 @@ mod tests {
             (json!({"nominatedNodeName": "n2"}), false),
             (json!({"phase": "Pending"}), true),
             (json!({"reason": "NodeLost"}), true),
-            (json!({"conditions": [{"type": "Ready", "status": "False"}]}), true),
+            (
+                json!({"conditions": [{"type": "Ready", "status": "False"}]}),
+                true,
+            ),
             (json!({"conditions": []}), true),
-            (json!({"conditions": [{"type": "Ready", "status": "True"}, {"type": "example.com/x", "status": "False"}]}), false),
+            (
+                json!({"conditions": [{"type": "Ready", "status": "True"}, {"type": "example.com/x", "status": "False"}]}),
+                false,
+            ),
         ] {
             let mut shown = written.clone();
-            shown.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-            let status = |value: &Value| serde_json::from_value::<PodStatus>(value.clone()).unwrap();
-            assert_eq!(is_changed(&status(&written), &status(&shown)), expected, "{change}");
+            shown
+                .as_object_mut()
+                .unwrap()
+                .extend(change.as_object().unwrap().clone());
+            let status =
+                |value: &Value| serde_json::from_value::<PodStatus>(value.clone()).unwrap();
+            assert_eq!(
+                is_changed(&status(&written), &status(&shown)),
+                expected,
+                "{change}"
+            );
         }
     }
 
     #[test]
     fn names_that_were_used_again() {
-        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "s-0", "uid": "new"}})).unwrap();
+        let pod: Pod =
+            serde_json::from_value(json!({"metadata": {"name": "s-0", "uid": "new"}})).unwrap();
         for (uid, found, expected) in [
             (Some("old"), Some(&pod), true),
             (Some("old"), None, true),

@@ -16,7 +16,8 @@ pub struct Config {
 /// Builds the archive.
 pub fn archive(reference: &str, layer: &[u8], config: &Config) -> Vec<u8> {
     let layer_digest = digest(layer);
-    let mut run = json!({ "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"] });
+    let mut run =
+        json!({ "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"] });
     for (name, words) in [("Entrypoint", &config.entrypoint), ("Cmd", &config.command)] {
         if !words.is_empty() {
             run[name] = json!(words);
@@ -37,10 +38,14 @@ pub fn archive(reference: &str, layer: &[u8], config: &Config) -> Vec<u8> {
         "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", layer)],
     })
     .to_string();
-    let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", manifest.as_bytes());
+    let mut entry = descriptor(
+        "application/vnd.oci.image.manifest.v1+json",
+        manifest.as_bytes(),
+    );
     let tag = reference.rsplit(':').next().unwrap_or_default();
     entry["platform"] = json!({ "architecture": architecture(), "os": "linux" });
-    entry["annotations"] = json!({ "io.containerd.image.name": reference, "org.opencontainers.image.ref.name": tag });
+    entry["annotations"] =
+        json!({ "io.containerd.image.name": reference, "org.opencontainers.image.ref.name": tag });
     let index = json!({ "schemaVersion": 2, "manifests": [entry] }).to_string();
 
     let mut tar = Tar::new();

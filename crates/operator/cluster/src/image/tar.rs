@@ -1,5 +1,5 @@
-//! A ustar writer with the features that an image layer needs. Times are zero, so that the same content has the same
-//! digest.
+//! A ustar writer with the features that an image layer needs. Times are zero, so that the same
+//! content has the same digest.
 
 const BLOCK: usize = 512;
 
@@ -38,7 +38,8 @@ impl Tar {
         self.data
     }
 
-    /// Writes a header. Paths come from this crate and are shorter than the header's limit of 100 bytes.
+    /// Writes a header. Paths come from this crate and are shorter than the header's limit of 100
+    /// bytes.
     fn header(&mut self, path: &str, mode: u32, size: usize, kind: u8, target: &str) {
         let mut block = [0u8; BLOCK];
         put(&mut block, 0, 100, path.as_bytes());

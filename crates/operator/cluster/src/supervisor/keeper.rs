@@ -15,12 +15,17 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 /// Running time after which the back-off is reset.
 const PROVED: Duration = Duration::from_secs(30);
-/// Maximum wait for dependencies: after that the process is started anyway, because components wait for them
-/// themselves.
+/// Maximum wait for dependencies: after that the process is started anyway, because components wait
+/// for them themselves.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Keeps `process` running until `stop`.
-pub(crate) async fn keep(process: Process, after: Vec<Ready>, layout: Layout, stop: CancellationToken) {
+pub(crate) async fn keep(
+    process: Process,
+    after: Vec<Ready>,
+    layout: Layout,
+    stop: CancellationToken,
+) {
     let mut pause = FIRST_PAUSE;
     let mut restarts = 0;
     let mut adopted = adopt(&process, &layout).await;
@@ -51,7 +56,8 @@ pub(crate) async fn keep(process: Process, after: Vec<Ready>, layout: Layout, st
             }
             Err(error) => tracing::error!(name = process.name, %error, "can't be started"),
         }
-        // Only a process that ran for a while resets the back-off, so that a crash loop does not restart quickly.
+        // Only a process that ran for a while resets the back-off, so that a crash loop does not
+        // restart quickly.
         if began.elapsed() > PROVED {
             pause = FIRST_PAUSE;
         }
@@ -71,7 +77,10 @@ async fn adopt(process: &Process, layout: &Layout) -> Option<Running> {
         tracing::info!(name = process.name, pid = running.record.pid, "adopted");
         return Some(running);
     }
-    tracing::info!(name = process.name, "changed since it was started; starting it again");
+    tracing::info!(
+        name = process.name,
+        "changed since it was started; starting it again"
+    );
     running.stop(GRACE).await;
     None
 }
@@ -93,5 +102,7 @@ pub(crate) async fn ready(what: &Ready) -> bool {
             Ready::Started => true,
         }
     };
-    tokio::time::timeout(Duration::from_secs(1), attempt).await.unwrap_or(false)
+    tokio::time::timeout(Duration::from_secs(1), attempt)
+        .await
+        .unwrap_or(false)
 }

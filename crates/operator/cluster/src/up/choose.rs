@@ -18,10 +18,24 @@ pub fn settings(options: &Up) -> Result<(Settings, Option<String>)> {
     let settings = Settings {
         layout: LAYOUT,
         bin_dir: bin_dir(options, before.as_ref())?,
-        node_name: keep(options.node_name.clone(), before.as_ref().map(|b| &b.node_name), host_name),
-        node_address: keep(options.node_address, before.as_ref().map(|b| &b.node_address), address),
+        node_name: keep(
+            options.node_name.clone(),
+            before.as_ref().map(|b| &b.node_name),
+            host_name,
+        ),
+        node_address: keep(
+            options.node_address,
+            before.as_ref().map(|b| &b.node_address),
+            address,
+        ),
         runtime,
-        pod_cidr: fixed("--pod-cidr", options.pod_cidr, before.as_ref().map(|b| b.pod_cidr), [10, 244, 0, 0], 16)?,
+        pod_cidr: fixed(
+            "--pod-cidr",
+            options.pod_cidr,
+            before.as_ref().map(|b| b.pod_cidr),
+            [10, 244, 0, 0],
+            16,
+        )?,
         service_cidr: fixed(
             "--service-cidr",
             options.service_cidr,
@@ -31,7 +45,10 @@ pub fn settings(options: &Up) -> Result<(Settings, Option<String>)> {
         )?,
         domain: "cluster.local".to_owned(),
         ports: ports(options, before.as_ref().map(|b| b.ports))?,
-        verbosity: options.verbosity.or(before.as_ref().map(|b| b.verbosity)).unwrap_or(0),
+        verbosity: options
+            .verbosity
+            .or(before.as_ref().map(|b| b.verbosity))
+            .unwrap_or(0),
         data_dir,
     };
     if !valid_name(&settings.node_name) {
@@ -52,32 +69,48 @@ fn keep<T: Clone>(given: Option<T>, before: Option<&T>, otherwise: impl FnOnce()
 }
 
 /// Chooses a range that objects in the store depend on: it can't change once they exist.
-fn fixed(flag: &str, given: Option<Ipv4Net>, before: Option<Ipv4Net>, usual: [u8; 4], length: u8) -> Result<Ipv4Net> {
+fn fixed(
+    flag: &str,
+    given: Option<Ipv4Net>,
+    before: Option<Ipv4Net>,
+    usual: [u8; 4],
+    length: u8,
+) -> Result<Ipv4Net> {
     match (given, before) {
         (Some(given), Some(before)) if given.trunc() != before => Err(Error::Refused(format!(
             "{flag} is {before} in this cluster and can't change; leave the flag out, or start over with `down --purge`"
         ))),
         (Some(given), _) => Ok(given.trunc()),
         (None, Some(before)) => Ok(before),
-        (None, None) => Ipv4Net::new(Ipv4Addr::from(usual), length).map_err(|error| Error::Refused(error.to_string())),
+        (None, None) => Ipv4Net::new(Ipv4Addr::from(usual), length)
+            .map_err(|error| Error::Refused(error.to_string())),
     }
 }
 
 fn runtime(options: &Up, before: Option<&Settings>) -> (Runtime, Option<String>) {
     let why = why_simulated();
-    if options.simulated || (before.is_some_and(|b| !b.real()) && options.runtime_endpoint.is_none()) {
+    if options.simulated
+        || (before.is_some_and(|b| !b.real()) && options.runtime_endpoint.is_none())
+    {
         return (Runtime::Simulated, Some(simulated(None)));
     }
     if let Some(why) = why {
         return (Runtime::Simulated, Some(simulated(Some(&why))));
     }
     let kept = before.map(|b| b.runtime.clone());
-    let runtime = options.runtime_endpoint.clone().map(Runtime::Endpoint).or(kept).unwrap_or(Runtime::Own);
+    let runtime = options
+        .runtime_endpoint
+        .clone()
+        .map(Runtime::Endpoint)
+        .or(kept)
+        .unwrap_or(Runtime::Own);
     (runtime, None)
 }
 
 fn simulated(why: Option<&str>) -> String {
-    let reason = why.map(|why| format!(" because of this: {why}")).unwrap_or_default();
+    let reason = why
+        .map(|why| format!(" because of this: {why}"))
+        .unwrap_or_default();
     format!(
         "simulated{reason}. The control plane is real; the kubelet pretends to run containers: pods become Running and \
          Ready, but there are no processes, addresses, logs, exec or Services to connect to."
@@ -97,24 +130,40 @@ fn bin_dir(options: &Up, before: Option<&Settings>) -> Result<PathBuf> {
 }
 
 fn host_name() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
-    if valid_name(&name) { name } else { "node".to_owned() }
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .to_lowercase();
+    if valid_name(&name) {
+        name
+    } else {
+        "node".to_owned()
+    }
 }
 
 fn valid_name(name: &str) -> bool {
     let ok = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    name.len() <= 253 && name.chars().all(ok) && edge(name.chars().next()) && edge(name.chars().last())
+    name.len() <= 253
+        && name.chars().all(ok)
+        && edge(name.chars().next())
+        && edge(name.chars().last())
 }
 
 /// Returns the address of the default route (sends no packet), or of any interface, or loopback.
 fn address() -> IpAddr {
     let routed = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
-        .and_then(|socket| socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).and_then(|()| socket.local_addr()))
+        .and_then(|socket| {
+            socket
+                .connect((Ipv4Addr::new(192, 0, 2, 1), 9))
+                .and_then(|()| socket.local_addr())
+        })
         .map(|local| local.ip())
         .ok()
         .filter(|ip| !ip.is_loopback() && !ip.is_unspecified());
-    routed.or_else(any_address).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    routed
+        .or_else(any_address)
+        .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
 fn any_address() -> Option<IpAddr> {
@@ -161,7 +210,9 @@ fn pick_one() -> Result<u16> {
 
 /// Picks free ports; all are held until the last is found, so that they differ.
 fn pick() -> Result<Ports> {
-    let held = std::iter::repeat_with(bind).take(11).collect::<Result<Vec<_>>>()?;
+    let held = std::iter::repeat_with(bind)
+        .take(11)
+        .collect::<Result<Vec<_>>>()?;
     let mut next = held.iter().map(|(_, port)| *port);
     let mut take = || next.next().unwrap_or_default();
     Ok(Ports {
@@ -186,22 +237,43 @@ mod tests {
 
     #[test]
     fn names_of_nodes() {
-        for (name, good) in [("vm", true), ("a.b-1", true), ("-a", false), ("A", false), ("a_b", false), ("", false)] {
+        for (name, good) in [
+            ("vm", true),
+            ("a.b-1", true),
+            ("-a", false),
+            ("A", false),
+            ("a_b", false),
+            ("", false),
+        ] {
             assert_eq!(valid_name(name), good, "{name}");
         }
     }
 
     #[test]
     fn a_range_stays_what_it_was() {
-        let (one, other): (Ipv4Net, Ipv4Net) = ("10.1.0.0/16".parse().unwrap(), "10.2.0.0/16".parse().unwrap());
-        assert_eq!(fixed("--x", None, Some(one), [10, 0, 0, 0], 8).unwrap(), one);
-        assert_eq!(fixed("--x", Some(one), Some(one), [10, 0, 0, 0], 8).unwrap(), one);
+        let (one, other): (Ipv4Net, Ipv4Net) = (
+            "10.1.0.0/16".parse().unwrap(),
+            "10.2.0.0/16".parse().unwrap(),
+        );
+        assert_eq!(
+            fixed("--x", None, Some(one), [10, 0, 0, 0], 8).unwrap(),
+            one
+        );
+        assert_eq!(
+            fixed("--x", Some(one), Some(one), [10, 0, 0, 0], 8).unwrap(),
+            one
+        );
         assert!(fixed("--x", Some(other), Some(one), [10, 0, 0, 0], 8).is_err());
     }
 
     #[test]
     fn picked_ports_differ() {
-        let mut all: Vec<u16> = pick().unwrap().all().iter().map(|(_, port, _)| *port).collect();
+        let mut all: Vec<u16> = pick()
+            .unwrap()
+            .all()
+            .iter()
+            .map(|(_, port, _)| *port)
+            .collect();
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 11);

@@ -16,7 +16,8 @@ use crate::supervisor::ready;
 
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// Polls until the condition holds. Only used while components start and there is nothing to watch yet.
+/// Polls until the condition holds. Only used while components start and there is nothing to watch
+/// yet.
 async fn until<F, Fut>(what: &str, seconds: u64, log: &Path, mut holds: F) -> Result<()>
 where
     F: FnMut() -> Fut,
@@ -27,31 +28,51 @@ where
             tokio::time::sleep(PAUSE).await;
         }
     };
-    let late = |_| Error::Late { what: what.to_owned(), seconds, log: log.to_owned() };
-    tokio::time::timeout(Duration::from_secs(seconds), attempts).await.map_err(late)
+    let late = |_| Error::Late {
+        what: what.to_owned(),
+        seconds,
+        log: log.to_owned(),
+    };
+    tokio::time::timeout(Duration::from_secs(seconds), attempts)
+        .await
+        .map_err(late)
 }
 
 /// Waits until the runtime listens.
 pub async fn socket(path: &Path, layout: &Layout) -> Result<()> {
     let target = Ready::Unix(path.to_owned());
-    until("the start of the container runtime", 60, &layout.log("containerd"), || ready(&target)).await
+    until(
+        "the start of the container runtime",
+        60,
+        &layout.log("containerd"),
+        || ready(&target),
+    )
+    .await
 }
 
 /// Waits until the API server is ready.
 pub async fn api_server(client: &Client, layout: &Layout) -> Result<()> {
-    until("the start of the API server", 120, &layout.log("kube-apiserver"), || async {
-        let mut request = Request::get("/readyz");
-        request.timeout = Some(Duration::from_secs(5));
-        client.bytes(request).await.is_ok()
-    })
+    until(
+        "the start of the API server",
+        120,
+        &layout.log("kube-apiserver"),
+        || async {
+            let mut request = Request::get("/readyz");
+            request.timeout = Some(Duration::from_secs(5));
+            client.bytes(request).await.is_ok()
+        },
+    )
     .await
 }
 
 /// Waits until the namespace of system objects exists.
 pub async fn system(client: &Client, _settings: &Settings, layout: &Layout) -> Result<()> {
-    until("the namespace kube-system", 60, &layout.log("kube-apiserver"), || async {
-        client.api::<Namespace>().get("kube-system").await.is_ok()
-    })
+    until(
+        "the namespace kube-system",
+        60,
+        &layout.log("kube-apiserver"),
+        || async { client.api::<Namespace>().get("kube-system").await.is_ok() },
+    )
     .await
 }
 
@@ -69,7 +90,9 @@ pub async fn node(client: &Client, settings: &Settings, layout: &Layout) -> Resu
         seconds: SECONDS,
         log: layout.log("kubelet"),
     };
-    tokio::time::timeout(Duration::from_secs(SECONDS), waiting).await.map_err(late)
+    tokio::time::timeout(Duration::from_secs(SECONDS), waiting)
+        .await
+        .map_err(late)
 }
 
 /// Returns when the node is Ready; an earlier end of the watch is an error.
@@ -93,26 +116,42 @@ async fn watch_node(client: &Client, name: &str) -> client::Result<()> {
 }
 
 fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
     conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
 }
 
 /// Waits until the cluster DNS has synced.
 pub async fn dns(settings: &Settings, layout: &Layout) -> Result<()> {
     let port = settings.ports.dns_health;
-    until("readiness of cluster DNS", 60, &layout.log("cluster-dns"), || http_ok(port, "/ready")).await
+    until(
+        "readiness of cluster DNS",
+        60,
+        &layout.log("cluster-dns"),
+        || http_ok(port, "/ready"),
+    )
+    .await
 }
 
 /// Returns whether a local HTTP endpoint responds with 200.
 async fn http_ok(port: u16, path: &str) -> bool {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let attempt = async {
-        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port))
+            .await
+            .ok()?;
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.ok()?;
         let mut head = [0u8; 12];
         stream.read_exact(&mut head).await.ok()?;
         Some(head.ends_with(b" 200"))
     };
-    tokio::time::timeout(Duration::from_secs(2), attempt).await.ok().flatten().unwrap_or(false)
+    tokio::time::timeout(Duration::from_secs(2), attempt)
+        .await
+        .ok()
+        .flatten()
+        .unwrap_or(false)
 }

@@ -1,6 +1,7 @@
 //! Cluster events during attempts.
 //!
-//! One log serves all attempts: each records its start in the log, and events that no attempt needs are dropped.
+//! One log serves all attempts: each records its start in the log, and events that no attempt needs
+//! are dropped.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -38,7 +39,9 @@ impl InFlight {
 
     /// Ends an attempt and returns the events since its start.
     pub(super) fn finish(&mut self, uid: &str) -> Vec<ClusterEvent> {
-        let Some(at) = self.started.get(uid) else { return Vec::new() };
+        let Some(at) = self.started.get(uid) else {
+            return Vec::new();
+        };
         let seen = usize::try_from(at.saturating_sub(self.first)).unwrap_or(usize::MAX);
         let missed = self.changes.iter().skip(seen).cloned().collect();
         self.forget(uid);
@@ -47,7 +50,9 @@ impl InFlight {
 
     /// Ends an attempt without returning events.
     pub(super) fn forget(&mut self, uid: &str) {
-        let Some((uid, at)) = self.started.remove_entry(uid) else { return };
+        let Some((uid, at)) = self.started.remove_entry(uid) else {
+            return;
+        };
         self.order.remove(&(at, uid));
         let needed = self.order.first().map_or_else(|| self.end(), |(at, _)| *at);
         let drop = usize::try_from(needed.saturating_sub(self.first)).unwrap_or(usize::MAX);

@@ -31,7 +31,8 @@ pub(super) struct Waiting {
     pub(super) serial: u64,
     /// Time at which the pod entered the queue, in nanoseconds.
     pub(super) arrived: i128,
-    /// Time at which the pod entered the queue or last failed, in nanoseconds; orders pods of equal priority.
+    /// Time at which the pod entered the queue or last failed, in nanoseconds; orders pods of equal
+    /// priority.
     pub(super) since: i128,
     pub(super) attempts: u32,
     pub(super) rejected_by: HashSet<&'static str>,
@@ -57,7 +58,9 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn set_place(&mut self, uid: &str, place: Place) {
-        let Some((uid, waiting)) = self.pods.get_key_value(uid) else { return };
+        let Some((uid, waiting)) = self.pods.get_key_value(uid) else {
+            return;
+        };
         let (uid, serial, before) = (uid.clone(), waiting.serial, waiting.place);
         match before {
             Place::Active(rank) => drop(self.active.remove(&(rank, serial))),
@@ -71,7 +74,9 @@ impl State {
         match place {
             Place::Active(rank) => drop(self.active.insert((rank, serial), uid.clone())),
             Place::Backoff(until) => drop(self.backoff.insert((until, serial), uid.clone())),
-            Place::Unschedulable(until) => drop(self.unschedulable.insert((until, serial), uid.clone())),
+            Place::Unschedulable(until) => {
+                drop(self.unschedulable.insert((until, serial), uid.clone()))
+            }
             Place::Held { .. } | Place::Gated | Place::InFlight => {}
         }
         if waits(place) && !waits(before) {
@@ -83,14 +88,18 @@ impl State {
     }
 
     fn index(&mut self, uid: &Uid) {
-        let Some(waiting) = self.pods.get(uid) else { return };
+        let Some(waiting) = self.pods.get(uid) else {
+            return;
+        };
         for plugin in plugins(waiting) {
             self.rejected.entry(plugin).or_default().insert(uid.clone());
         }
     }
 
     fn unindex(&mut self, uid: &Uid) {
-        let Some(waiting) = self.pods.get(uid) else { return };
+        let Some(waiting) = self.pods.get(uid) else {
+            return;
+        };
         for plugin in plugins(waiting) {
             if let Some(uids) = self.rejected.get_mut(plugin) {
                 uids.remove(uid);

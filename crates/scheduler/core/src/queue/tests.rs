@@ -12,7 +12,8 @@ impl Judge for Simple {
     }
 
     fn is_gated(&self, pod: &PodInfo) -> bool {
-        pod.spec().is_some_and(|spec| spec.scheduling_gates.is_some())
+        pod.spec()
+            .is_some_and(|spec| spec.scheduling_gates.is_some())
     }
 
     fn listens(&self, plugin: &str, _: &ClusterEvent) -> bool {
@@ -29,16 +30,28 @@ fn pod(name: &str, priority: i32, gated: bool) -> Arc<PodInfo> {
     if gated {
         object["spec"]["schedulingGates"] = json!([{"name": "g"}]);
     }
-    Arc::new(PodInfo::new(Arc::new(serde_json::from_value(object).unwrap())))
+    Arc::new(PodInfo::new(Arc::new(
+        serde_json::from_value(object).unwrap(),
+    )))
 }
 
 fn queue() -> Queue {
     let (first_backoff, longest_backoff) = (Duration::from_millis(50), Duration::from_secs(1));
-    Queue::new(Arc::new(Simple), Waits { first_backoff, longest_backoff, ..Waits::default() })
+    Queue::new(
+        Arc::new(Simple),
+        Waits {
+            first_backoff,
+            longest_backoff,
+            ..Waits::default()
+        },
+    )
 }
 
 async fn next(queue: &Queue) -> String {
-    let attempt = timeout(Duration::from_secs(5), queue.next()).await.unwrap().unwrap();
+    let attempt = timeout(Duration::from_secs(5), queue.next())
+        .await
+        .unwrap()
+        .unwrap();
     attempt.pod.name().to_owned()
 }
 
@@ -47,11 +60,17 @@ fn deleted() -> ClusterEvent {
 }
 
 fn by(plugin: &'static str) -> Failure {
-    Failure { plugins: [plugin].into(), ..Failure::default() }
+    Failure {
+        plugins: [plugin].into(),
+        ..Failure::default()
+    }
 }
 
 fn preempting() -> Failure {
-    Failure { preempting: true, ..by("Fit") }
+    Failure {
+        preempting: true,
+        ..by("Fit")
+    }
 }
 
 #[tokio::test]
@@ -95,7 +114,14 @@ async fn errored_pod_backs_off() {
     let queue = queue();
     queue.set(pod("p", 0, false), None, 1);
     assert_eq!(next(&queue).await, "p");
-    queue.reject("p", Failure { errored: true, ..Failure::default() }, 2);
+    queue.reject(
+        "p",
+        Failure {
+            errored: true,
+            ..Failure::default()
+        },
+        2,
+    );
     let before = Instant::now();
     assert_eq!(next(&queue).await, "p");
     assert!(before.elapsed() >= Duration::from_millis(45));
@@ -103,7 +129,9 @@ async fn errored_pod_backs_off() {
 
 /// Returns whether the queue has no pod to try for longer than the maximum back-off of these tests.
 async fn rests(queue: &Queue) -> bool {
-    timeout(Duration::from_millis(300), queue.next()).await.is_err()
+    timeout(Duration::from_millis(300), queue.next())
+        .await
+        .is_err()
 }
 
 #[tokio::test]

@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use client::events::Recorder;
 use client::{Client, Config, Event};
 use scheduler_framework::cycle::Nominations;
-use scheduler_framework::{Bind, BindError, Cluster, CycleState, Permit, PermitOutcome, Plugin, Points};
+use scheduler_framework::{
+    Bind, BindError, Cluster, CycleState, Permit, PermitOutcome, Plugin, Points,
+};
 use serde_json::{Value, json};
 
 use super::*;
@@ -92,10 +94,17 @@ fn harness(fate: Fate, more: impl FnOnce(&mut Points)) -> Harness {
         }
     }
     let bound = Arc::new(AtomicBool::new(false));
-    points.add(TestBinder { fate, bound: Arc::clone(&bound) });
+    points.add(TestBinder {
+        fate,
+        bound: Arc::clone(&bound),
+    });
     more(&mut points);
     let name = crate::profiles::DEFAULT_NAME.to_owned();
-    let profile = Profile { name: name.clone(), points, percentage_of_nodes_to_score: 0 };
+    let profile = Profile {
+        name: name.clone(),
+        points,
+        percentage_of_nodes_to_score: 0,
+    };
     let profiles = Arc::new(Profiles(vec![profile]));
     let client = Client::new(Config::builder("http://127.0.0.1:1"));
     let scheduler = Arc::new(Scheduler {
@@ -104,12 +113,15 @@ fn harness(fate: Fate, more: impl FnOnce(&mut Points)) -> Harness {
         nominations: NominationIndex::default(),
         profiles,
         waiting,
-        writer: Writer { client, events: Recorder::disconnected(), name },
+        writer: Writer {
+            client,
+            events: Recorder::disconnected(),
+            name,
+        },
         numbers: Numbers::new(),
         tasks: Tasks::new(CancellationToken::new()),
     });
-    let node =
-        json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2", "memory": "1Gi", "pods": "9"}}});
+    let node = json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2", "memory": "1Gi", "pods": "9"}}});
     let new = Arc::new(serde_json::from_value(node).unwrap());
     handlers::node(&scheduler, Event::Applied { old: None, new });
     Harness { scheduler, bound }
@@ -127,8 +139,15 @@ fn pod(name: &str, nominated: Option<&str>) -> Arc<Pod> {
 impl Harness {
     /// Adds a pod and schedules the first pod of the queue.
     async fn try_pod(&self, pod: &Arc<Pod>) {
-        handlers::pod(&self.scheduler, Event::Applied { old: None, new: Arc::clone(pod) });
-        let attempt = tokio::time::timeout(Duration::from_secs(5), self.scheduler.queue.next()).await;
+        handlers::pod(
+            &self.scheduler,
+            Event::Applied {
+                old: None,
+                new: Arc::clone(pod),
+            },
+        );
+        let attempt =
+            tokio::time::timeout(Duration::from_secs(5), self.scheduler.queue.next()).await;
         self.scheduler.attempt(attempt.unwrap().unwrap(), &mut 0);
     }
 }
@@ -187,5 +206,8 @@ async fn panic_of_a_binding_stops_the_component() {
     let test = harness(Fate::Panics, |_| {});
     test.try_pod(&pod("p", None)).await;
     test.scheduler.tasks.shutdown().cancelled().await;
-    assert_eq!(test.scheduler.tasks.failure().map(|failure| failure.name), Some("binding"));
+    assert_eq!(
+        test.scheduler.tasks.failure().map(|failure| failure.name),
+        Some("binding")
+    );
 }

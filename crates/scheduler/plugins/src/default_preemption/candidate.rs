@@ -10,13 +10,19 @@ use scheduler_framework::{Cluster, PodInfo};
 
 /// Returns the start time of a pod; a pod without one counts as started now.
 fn started(pod: &PodInfo) -> Timestamp {
-    let start = pod.pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+    let start = pod
+        .pod
+        .status
+        .as_ref()
+        .and_then(|status| status.start_time.as_ref());
     start.map_or(Timestamp::MAX, |time| time.0)
 }
 
 /// Orders by importance, descending: by priority, then by running time.
 pub(super) fn importance(a: &PodInfo, b: &PodInfo) -> Ordering {
-    b.priority().cmp(&a.priority()).then_with(|| started(a).cmp(&started(b)))
+    b.priority()
+        .cmp(&a.priority())
+        .then_with(|| started(a).cmp(&started(b)))
 }
 
 pub(super) struct Candidate {
@@ -28,18 +34,41 @@ pub(super) struct Candidate {
 
 impl Candidate {
     pub(super) fn new(node: &Arc<str>) -> Self {
-        Self { node: Arc::clone(node), victims: Vec::new(), violations: 0 }
+        Self {
+            node: Arc::clone(node),
+            victims: Vec::new(),
+            violations: 0,
+        }
     }
 
-    /// Returns the cost; the lowest is best: violated budgets, highest priority, sum of priorities, number of
-    /// victims, and then the node whose most important victims were started last.
+    /// Returns the cost; the lowest is best: violated budgets, highest priority, sum of priorities,
+    /// number of victims, and then the node whose most important victims were started last.
     pub(super) fn cost(&self) -> (usize, i32, i64, usize, Reverse<Timestamp>) {
-        let highest = self.victims.first().map_or(i32::MIN, |victim| victim.priority());
+        let highest = self
+            .victims
+            .first()
+            .map_or(i32::MIN, |victim| victim.priority());
         let offset = i64::from(i32::MAX) + 1;
-        let sum = self.victims.iter().map(|victim| i64::from(victim.priority()) + offset).sum();
-        let top = self.victims.iter().filter(|victim| victim.priority() == highest);
-        let earliest = top.map(|victim| started(victim)).min().unwrap_or(Timestamp::MAX);
-        (self.violations, highest, sum, self.victims.len(), Reverse(earliest))
+        let sum = self
+            .victims
+            .iter()
+            .map(|victim| i64::from(victim.priority()) + offset)
+            .sum();
+        let top = self
+            .victims
+            .iter()
+            .filter(|victim| victim.priority() == highest);
+        let earliest = top
+            .map(|victim| started(victim))
+            .min()
+            .unwrap_or(Timestamp::MAX);
+        (
+            self.violations,
+            highest,
+            sum,
+            self.victims.len(),
+            Reverse(earliest),
+        )
     }
 }
 
@@ -51,9 +80,15 @@ pub(super) struct Budgets {
 impl Budgets {
     pub(super) fn new(cluster: &dyn Cluster, pods: &[Arc<PodInfo>]) -> Self {
         let namespaces: HashMap<&str, ()> = pods.iter().map(|pod| (pod.namespace(), ())).collect();
-        let budgets = namespaces.into_keys().flat_map(|namespace| cluster.budgets(namespace));
+        let budgets = namespaces
+            .into_keys()
+            .flat_map(|namespace| cluster.budgets(namespace));
         let allowed = |budget: &k8s_openapi::api::policy::v1::PodDisruptionBudget| {
-            budget.status.as_ref().and_then(|status| status.disruptions_allowed).unwrap_or(0)
+            budget
+                .status
+                .as_ref()
+                .and_then(|status| status.disruptions_allowed)
+                .unwrap_or(0)
         };
         Self {
             budgets: budgets
@@ -71,7 +106,10 @@ impl Budgets {
         for (budget, left) in &mut self.budgets {
             let here = budget.metadata.namespace.as_deref() == Some(pod.namespace());
             let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-            let disrupted = budget.status.as_ref().and_then(|status| status.disrupted_pods.as_ref());
+            let disrupted = budget
+                .status
+                .as_ref()
+                .and_then(|status| status.disrupted_pods.as_ref());
             let counted = disrupted.is_some_and(|pods| pods.contains_key(pod.name()));
             if here && pod.labels().is_some() && labels_match(selector, pod.labels()) && !counted {
                 *left -= 1;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 type Numbers = HashMap<String, HashMap<String, i64>>;
 
-/// Counts by topology domain. Changes after [`Places::freeze`] go into an overlay, which stays small.
+/// Counts by topology domain. Changes after [`Places::freeze`] go into an overlay, which stays
+/// small.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     base: Arc<Numbers>,
@@ -15,7 +16,11 @@ pub(super) struct Places {
 }
 
 fn look_up(numbers: &Numbers, key: &str, value: &str) -> i64 {
-    numbers.get(key).and_then(|values| values.get(value)).copied().unwrap_or(0)
+    numbers
+        .get(key)
+        .and_then(|values| values.get(value))
+        .copied()
+        .unwrap_or(0)
 }
 
 impl Places {
@@ -42,7 +47,10 @@ impl Places {
 
     /// Returns the topology keys.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
-        let new = self.changes.keys().filter(|key| !self.base.contains_key(*key));
+        let new = self
+            .changes
+            .keys()
+            .filter(|key| !self.base.contains_key(*key));
         self.base.keys().chain(new).map(String::as_str)
     }
 

@@ -8,8 +8,11 @@ use scheduler_framework::{Cluster, NodeInfo, PodInfo};
 use crate::node_affinity::allows;
 
 /// Labels that differ between pods of one controller.
-const OWN_LABELS: [&str; 3] =
-    ["statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index"];
+const OWN_LABELS: [&str; 3] = [
+    "statefulset.kubernetes.io/pod-name",
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/job-completion-index",
+];
 
 /// The effect of an unmet constraint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +34,20 @@ pub(super) struct Constraint {
 
 impl Constraint {
     pub(super) fn new(given: &TopologySpreadConstraint, labels: Option<&Labels>) -> Self {
-        let honors = |policy: &Option<String>, default| policy.as_deref().map_or(default, |policy| policy == "Honor");
+        let honors = |policy: &Option<String>, default| {
+            policy
+                .as_deref()
+                .map_or(default, |policy| policy == "Honor")
+        };
         Self {
             key: given.topology_key.clone(),
             max_skew: i64::from(given.max_skew),
             min_domains: i64::from(given.min_domains.unwrap_or(1)),
-            action: if given.when_unsatisfiable == "ScheduleAnyway" { Action::Score } else { Action::Forbid },
+            action: if given.when_unsatisfiable == "ScheduleAnyway" {
+                Action::Score
+            } else {
+                Action::Forbid
+            },
             selector: with_label_keys(given, labels),
             honor_affinity: honors(&given.node_affinity_policy, true),
             honor_taints: honors(&given.node_taints_policy, false),
@@ -70,43 +81,74 @@ impl Constraint {
         if self.honor_affinity && !allows(pod, node) {
             return false;
         }
-        let tolerations = pod.spec().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
-        let mut hard = node.taints().iter().filter(|taint| taint.effect != "PreferNoSchedule");
+        let tolerations = pod
+            .spec()
+            .and_then(|spec| spec.tolerations.as_deref())
+            .unwrap_or_default();
+        let mut hard = node
+            .taints()
+            .iter()
+            .filter(|taint| taint.effect != "PreferNoSchedule");
         !self.honor_taints || hard.all(|taint| any_tolerates(tolerations, taint))
     }
 
     /// Returns the number of matching pods on a node.
     pub(super) fn count(&self, pod: &PodInfo, node: &NodeInfo) -> i64 {
-        let counts =
-            |other: &&std::sync::Arc<PodInfo>| other.namespace() == pod.namespace() && self.speaks_of(&other.pod);
+        let counts = |other: &&std::sync::Arc<PodInfo>| {
+            other.namespace() == pod.namespace() && self.speaks_of(&other.pod)
+        };
         i64::try_from(node.pods.iter().filter(counts).count()).unwrap_or(i64::MAX)
     }
 }
 
-fn with_label_keys(given: &TopologySpreadConstraint, labels: Option<&Labels>) -> Option<LabelSelector> {
+fn with_label_keys(
+    given: &TopologySpreadConstraint,
+    labels: Option<&Labels>,
+) -> Option<LabelSelector> {
     let mut selector = given.label_selector.clone()?;
     for key in given.match_label_keys.iter().flatten() {
         if let Some(value) = labels.and_then(|labels| labels.get(key)) {
             let values = Some(vec![value.clone()]);
-            let requirement = LabelSelectorRequirement { key: key.clone(), operator: "In".to_owned(), values };
-            selector.match_expressions.get_or_insert_default().push(requirement);
+            let requirement = LabelSelectorRequirement {
+                key: key.clone(),
+                operator: "In".to_owned(),
+                values,
+            };
+            selector
+                .match_expressions
+                .get_or_insert_default()
+                .push(requirement);
         }
     }
     Some(selector)
 }
 
-/// Returns the selector of the default constraints: pods of the same ReplicaSet or StatefulSet, or of the same
-/// Services.
+/// Returns the selector of the default constraints: pods of the same ReplicaSet or StatefulSet, or
+/// of the same Services.
 pub(super) fn default_selector(pod: &PodInfo, cluster: &dyn Cluster) -> Option<LabelSelector> {
     let labels = pod.labels()?;
     let owners = pod.pod.metadata.owner_references.iter().flatten();
-    let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
+    let controller = owners
+        .into_iter()
+        .find(|owner| owner.controller == Some(true));
     let replicated = ["ReplicaSet", "StatefulSet", "ReplicationController"];
-    let match_labels: Labels = if controller.is_some_and(|owner| replicated.contains(&owner.kind.as_str())) {
-        let shared = labels.iter().filter(|(key, _)| !OWN_LABELS.contains(&key.as_str()));
-        shared.map(|(key, value)| (key.clone(), value.clone())).collect()
-    } else {
-        cluster.service_selectors(pod.namespace(), labels).into_iter().flatten().collect()
-    };
-    (!match_labels.is_empty()).then(|| LabelSelector { match_labels: Some(match_labels), ..LabelSelector::default() })
+    let match_labels: Labels =
+        if controller.is_some_and(|owner| replicated.contains(&owner.kind.as_str())) {
+            let shared = labels
+                .iter()
+                .filter(|(key, _)| !OWN_LABELS.contains(&key.as_str()));
+            shared
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect()
+        } else {
+            cluster
+                .service_selectors(pod.namespace(), labels)
+                .into_iter()
+                .flatten()
+                .collect()
+        };
+    (!match_labels.is_empty()).then(|| LabelSelector {
+        match_labels: Some(match_labels),
+        ..LabelSelector::default()
+    })
 }

@@ -1,7 +1,8 @@
 //! Cached numbers of pods that match a selector, by node.
 //!
-//! Pods of one workload are scheduled one after another and count the same pods. Only nodes that changed since are
-//! counted again. A node's generation is never used twice, so a number cached for it is right.
+//! Pods of one workload are scheduled one after another and count the same pods. Only nodes that
+//! changed since are counted again. A node's generation is never used twice, so a number cached for
+//! it is right.
 
 use std::collections::VecDeque;
 
@@ -29,10 +30,20 @@ pub(super) struct Memo {
 
 impl Memo {
     /// Returns the number of matching pods on each node of the snapshot.
-    pub(super) fn count(&self, constraint: &Constraint, pod: &PodInfo, snapshot: &Snapshot) -> Vec<i64> {
+    pub(super) fn count(
+        &self,
+        constraint: &Constraint,
+        pod: &PodInfo,
+        snapshot: &Snapshot,
+    ) -> Vec<i64> {
         let mut entries = self.entries.lock();
-        let same = |entry: &Entry| entry.namespace == pod.namespace() && entry.selector == constraint.selector;
-        let known = entries.iter().position(same).and_then(|at| entries.remove(at));
+        let same = |entry: &Entry| {
+            entry.namespace == pod.namespace() && entry.selector == constraint.selector
+        };
+        let known = entries
+            .iter()
+            .position(same)
+            .and_then(|at| entries.remove(at));
         let mut entry = known.unwrap_or_else(|| Entry {
             namespace: pod.namespace().to_owned(),
             selector: constraint.selector.clone(),

@@ -1,4 +1,5 @@
-//! Numbers of matching pods by topology domain, cheap to copy: changes on a copy go into an overlay.
+//! Numbers of matching pods by topology domain, cheap to copy: changes on a copy go into an
+//! overlay.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,11 +27,19 @@ impl Tally {
             *places.entry(*count).or_default() += 1;
         }
         let least = places.keys().next().copied().unwrap_or(0);
-        Self { base: Arc::new(Base { counts, places }), changed: HashMap::new(), least }
+        Self {
+            base: Arc::new(Base { counts, places }),
+            changed: HashMap::new(),
+            least,
+        }
     }
 
     pub(super) fn get(&self, place: &str) -> i64 {
-        self.changed.get(place).or_else(|| self.base.counts.get(place)).copied().unwrap_or(0)
+        self.changed
+            .get(place)
+            .or_else(|| self.base.counts.get(place))
+            .copied()
+            .unwrap_or(0)
     }
 
     pub(super) fn add(&mut self, place: &str, by: i64) {
@@ -46,18 +55,31 @@ impl Tally {
 
     /// Returns the number of domains.
     pub(super) fn len(&self) -> usize {
-        let new = self.changed.keys().filter(|place| !self.base.counts.contains_key(*place));
+        let new = self
+            .changed
+            .keys()
+            .filter(|place| !self.base.counts.contains_key(*place));
         self.base.counts.len() + new.count()
     }
 
     fn find_least(&self) -> i64 {
         let mut replaced: HashMap<i64, usize> = HashMap::new();
-        for count in self.changed.keys().filter_map(|place| self.base.counts.get(place)) {
+        for count in self
+            .changed
+            .keys()
+            .filter_map(|place| self.base.counts.get(place))
+        {
             *replaced.entry(*count).or_default() += 1;
         }
-        let kept = |(count, places): &(&i64, &usize)| replaced.get(count).copied().unwrap_or(0) < **places;
+        let kept =
+            |(count, places): &(&i64, &usize)| replaced.get(count).copied().unwrap_or(0) < **places;
         let unchanged = self.base.places.iter().find(kept).map(|(count, _)| count);
-        unchanged.into_iter().chain(self.changed.values()).min().copied().unwrap_or(0)
+        unchanged
+            .into_iter()
+            .chain(self.changed.values())
+            .min()
+            .copied()
+            .unwrap_or(0)
     }
 }
 
@@ -70,7 +92,14 @@ mod tests {
         let counts = [("a", 1), ("b", 1), ("c", 3)].map(|(place, count)| (place.to_owned(), count));
         let whole = Tally::new(counts.into());
         let mut tried = whole.clone();
-        let steps = [("a", 1, 1, 3), ("b", 1, 2, 3), ("c", -3, 0, 3), ("d", -1, -1, 4), ("d", 9, 0, 4), ("c", 2, 2, 4)];
+        let steps = [
+            ("a", 1, 1, 3),
+            ("b", 1, 2, 3),
+            ("c", -3, 0, 3),
+            ("d", -1, -1, 4),
+            ("d", 9, 0, 4),
+            ("c", 2, 2, 4),
+        ];
         for (place, by, least, len) in steps {
             tried.add(place, by);
             assert_eq!((tried.least(), tried.len()), (least, len), "{place} {by}");

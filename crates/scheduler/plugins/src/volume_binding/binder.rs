@@ -1,7 +1,8 @@
 //! The writing part of VolumeBinding: before a pod is bound, its waiting claims get a volume.
 //!
-//! A free volume is reserved by writing the claim into it; a provisioner learns the node from an annotation on the
-//! claim. In both cases the volume controllers complete the binding, and PreBind waits until a watch shows it.
+//! A free volume is reserved by writing the claim into it; a provisioner learns the node from an
+//! annotation on the claim. In both cases the volume controllers complete the binding, and PreBind
+//! waits until a watch shows it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,9 @@ use async_trait::async_trait;
 use client::{Client, ListParams, ObjectExt, Patch, WatchEvent};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
-use scheduler_framework::{BindError, Cluster, CycleState, NodeInfo, Plugin, PodInfo, Points, PreBind};
+use scheduler_framework::{
+    BindError, Cluster, CycleState, NodeInfo, Plugin, PodInfo, Points, PreBind,
+};
 use serde_json::{Value, json};
 
 use super::matching::{Waiting, choose_volumes};
@@ -31,10 +34,17 @@ impl VolumeBinder {
     }
 
     fn failed(error: impl std::fmt::Display) -> BindError {
-        BindError { plugin: VolumeBinding::NAME, message: error.to_string() }
+        BindError {
+            plugin: VolumeBinding::NAME,
+            message: error.to_string(),
+        }
     }
 
-    async fn reserve(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Result<(), BindError> {
+    async fn reserve(
+        &self,
+        claim: &PersistentVolumeClaim,
+        volume: &PersistentVolume,
+    ) -> Result<(), BindError> {
         let patch = Patch::Merge(json!({
             "metadata": {
                 "resourceVersion": volume.resource_version(),
@@ -46,22 +56,38 @@ impl VolumeBinder {
             }},
         }));
         let volumes = self.client.api::<PersistentVolume>();
-        volumes.patch(volume.name(), &patch).await.map(drop).map_err(Self::failed)
+        volumes
+            .patch(volume.name(), &patch)
+            .await
+            .map(drop)
+            .map_err(Self::failed)
     }
 
-    async fn select_node(&self, claim: &PersistentVolumeClaim, node: &str) -> Result<(), BindError> {
+    async fn select_node(
+        &self,
+        claim: &PersistentVolumeClaim,
+        node: &str,
+    ) -> Result<(), BindError> {
         let patch = Patch::Merge(json!({
             "metadata": {
                 "uid": claim.uid(),
                 "annotations": {"volume.kubernetes.io/selected-node": node},
             },
         }));
-        let claims = self.client.namespaced::<PersistentVolumeClaim>(claim.namespace());
-        claims.patch(claim.name(), &patch).await.map(drop).map_err(Self::failed)
+        let claims = self
+            .client
+            .namespaced::<PersistentVolumeClaim>(claim.namespace());
+        claims
+            .patch(claim.name(), &patch)
+            .await
+            .map(drop)
+            .map_err(Self::failed)
     }
 
     async fn bound(&self, claim: &PersistentVolumeClaim) -> client::Result<()> {
-        let claims = self.client.namespaced::<PersistentVolumeClaim>(claim.namespace());
+        let claims = self
+            .client
+            .namespaced::<PersistentVolumeClaim>(claim.namespace());
         let params = ListParams::new().fields(format!("metadata.name={}", claim.name()));
         loop {
             let list = claims.list(&params).await?;
@@ -71,7 +97,9 @@ impl VolumeBinder {
             let mut events = claims.watch(&params, list.resource_version(), 300).await?;
             while let Some(event) = events.next().await {
                 match event? {
-                    WatchEvent::Added(now) | WatchEvent::Modified(now) if is_bound(&now) => return Ok(()),
+                    WatchEvent::Added(now) | WatchEvent::Modified(now) if is_bound(&now) => {
+                        return Ok(());
+                    }
                     WatchEvent::Error(status) => return Err(client::Error::Api(status)),
                     _ => {}
                 }
@@ -81,8 +109,14 @@ impl VolumeBinder {
 }
 
 fn is_bound(claim: &PersistentVolumeClaim) -> bool {
-    let named = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
-    named.is_some_and(|name| !name.is_empty()) && claim.annotation("pv.kubernetes.io/bind-completed").is_some()
+    let named = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volume_name.as_deref());
+    named.is_some_and(|name| !name.is_empty())
+        && claim
+            .annotation("pv.kubernetes.io/bind-completed")
+            .is_some()
 }
 
 impl Plugin for VolumeBinder {
@@ -100,14 +134,26 @@ impl Plugin for VolumeBinder {
 #[async_trait]
 impl PreBind for VolumeBinder {
     async fn pre_bind(&self, state: &CycleState, _: &PodInfo, node: &str) -> Result<(), BindError> {
-        let known = state.get::<Wanted>().map(|wanted| Arc::clone(&wanted.waiting)).unwrap_or_default();
+        let known = state
+            .get::<Wanted>()
+            .map(|wanted| Arc::clone(&wanted.waiting))
+            .unwrap_or_default();
         // Volumes may have been bound since the node was chosen.
-        let waiting: Vec<Waiting> = known.iter().map(|waiting| waiting.refreshed(self.cluster.claims())).collect();
+        let waiting: Vec<Waiting> = known
+            .iter()
+            .map(|waiting| waiting.refreshed(self.cluster.claims()))
+            .collect();
         if waiting.is_empty() {
             return Ok(());
         }
         let mut info = NodeInfo::new(node);
-        info.set_node(Arc::new(self.client.api::<Node>().get(node).await.map_err(Self::failed)?));
+        info.set_node(Arc::new(
+            self.client
+                .api::<Node>()
+                .get(node)
+                .await
+                .map_err(Self::failed)?,
+        ));
         for (waiting, volume) in waiting.iter().zip(choose_volumes(&waiting, &info)) {
             match volume {
                 Some(volume) => self.reserve(&waiting.claim, volume).await?,
@@ -122,7 +168,9 @@ impl PreBind for VolumeBinder {
         };
         match tokio::time::timeout(LIMIT, all).await {
             Ok(done) => done.map_err(Self::failed),
-            Err(_) => Err(Self::failed(format!("the claims were not bound within {LIMIT:?}"))),
+            Err(_) => Err(Self::failed(format!(
+                "the claims were not bound within {LIMIT:?}"
+            ))),
         }
     }
 }

@@ -12,24 +12,30 @@ use serde_json::{Result, Value, json};
 
 /// Returns the node `n{at}`, in one of three zones.
 pub fn node(at: usize, images: &[Value]) -> Result<Arc<Node>> {
-    let labels =
-        json!({"kubernetes.io/hostname": format!("n{at}"), "topology.kubernetes.io/zone": format!("z{}", at % 3)});
-    serde_json::from_value(json!({"metadata": {"name": format!("n{at}"), "labels": labels},
-        "status": {"images": images, "allocatable": {"cpu": "32", "memory": "64Gi", "pods": "110"}}}))
+    let labels = json!({"kubernetes.io/hostname": format!("n{at}"), "topology.kubernetes.io/zone": format!("z{}", at % 3)});
+    serde_json::from_value(
+        json!({"metadata": {"name": format!("n{at}"), "labels": labels},
+        "status": {"images": images, "allocatable": {"cpu": "32", "memory": "64Gi", "pods": "110"}}}),
+    )
 }
 
 /// Returns 50 images that every node has, and `extra` others.
 pub fn images(extra: usize) -> Vec<Value> {
     let image = |at: usize| json!({"names": [format!("registry.example/team/image-{at}:v1")], "sizeBytes": 1 << 20});
-    (0..50).map(image).chain((0..extra).map(|at| image(1000 + at))).collect()
+    (0..50)
+        .map(image)
+        .chain((0..extra).map(|at| image(1000 + at)))
+        .collect()
 }
 
 /// Returns a replica of one workload that requests `cpu`.
 pub fn pod(name: &str, cpu: &str, mut spec: Value) -> Result<Arc<PodInfo>> {
     spec["containers"] = json!([{"name": "c", "resources": {"requests": {"cpu": cpu}}}]);
     let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true});
-    let pod: Pod = serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns", "uid": name,
-        "labels": {"app": "web"}, "ownerReferences": [owner]}, "spec": spec}))?;
+    let pod: Pod = serde_json::from_value(
+        json!({"metadata": {"name": name, "namespace": "ns", "uid": name,
+        "labels": {"app": "web"}, "ownerReferences": [owner]}, "spec": spec}),
+    )?;
     Ok(Arc::new(PodInfo::new(Arc::new(pod))))
 }
 
@@ -40,17 +46,24 @@ pub fn cluster(nodes: usize, pods: usize, cpu: &str) -> Result<Arc<Snapshot>> {
         cache.set_node(&node(at, &[])?);
     }
     for at in 0..pods {
-        cache.set_pod(&pod(&format!("p{at}"), cpu, json!({"nodeName": format!("n{}", at % nodes)}))?);
+        cache.set_pod(&pod(
+            &format!("p{at}"),
+            cpu,
+            json!({"nodeName": format!("n{}", at % nodes)}),
+        )?);
     }
     Ok(cache.snapshot())
 }
 
 /// Returns a free volume that only the node `n{node}` reaches.
 pub fn local_volume(at: usize, node: usize) -> Result<Arc<PersistentVolume>> {
-    let host = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [format!("n{node}")]});
-    serde_json::from_value(json!({"metadata": {"name": format!("v{at}")}, "status": {"phase": "Available"},
+    let host =
+        json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [format!("n{node}")]});
+    serde_json::from_value(
+        json!({"metadata": {"name": format!("v{at}")}, "status": {"phase": "Available"},
         "spec": {"storageClassName": "c", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [host]}]}}}}))
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [host]}]}}}}),
+    )
 }
 
 /// Volumes of one class; every claim waits for its first consumer.

@@ -11,8 +11,12 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 fn authority(days: i64) -> Ca {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::OrganizationName, "first");
-    params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 10]), "second");
+    params
+        .distinguished_name
+        .push(DnType::OrganizationName, "first");
+    params
+        .distinguished_name
+        .push(DnType::CustomDnType(vec![2, 5, 4, 10]), "second");
     params.distinguished_name.push(DnType::CommonName, "ca");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let end = NOW.parse::<Timestamp>().unwrap().as_second() + days * 86400;
@@ -24,18 +28,28 @@ fn authority(days: i64) -> Ca {
 fn request(name: &str, organizations: &[&str], names: &[SanType]) -> String {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
-    let types = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
+    let types = [
+        DnType::OrganizationName,
+        DnType::CustomDnType(vec![2, 5, 4, 10]),
+    ];
     for (organization, kind) in organizations.iter().zip(types) {
         params.distinguished_name.push(kind, *organization);
     }
     params.subject_alt_names = names.to_vec();
-    params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
+    params
+        .serialize_request(&KeyPair::generate().unwrap())
+        .unwrap()
+        .pem()
+        .unwrap()
 }
 
 fn sign(ca: &Ca, pem: &str, usages: &[&str], wanted: Option<Duration>) -> Result<Vec<u8>, CaError> {
     let request = CertificateRequest::from_pem(pem.as_bytes())?;
     let text = ca.sign(&request, usages, wanted, NOW.parse().unwrap())?;
-    Ok(x509_parser::pem::parse_x509_pem(text.as_bytes()).unwrap().1.contents)
+    Ok(x509_parser::pem::parse_x509_pem(text.as_bytes())
+        .unwrap()
+        .1
+        .contents)
 }
 
 fn parse(der: &[u8]) -> X509Certificate<'_> {
@@ -46,23 +60,50 @@ fn parse(der: &[u8]) -> X509Certificate<'_> {
 #[test]
 fn certificate_has_the_subject_and_the_key_that_were_checked() {
     let ca = authority(3650);
-    let pem = request("jane", &["developers", "operators"], &[SanType::DnsName("jane.example".try_into().unwrap())]);
+    let pem = request(
+        "jane",
+        &["developers", "operators"],
+        &[SanType::DnsName("jane.example".try_into().unwrap())],
+    );
     let wanted = CertificateRequest::from_pem(pem.as_bytes()).unwrap();
     let der = sign(&ca, &pem, &["client auth", "digital signature"], None).unwrap();
     let certificate = parse(&der);
     assert_eq!(certificate.subject().as_raw(), wanted.subject_der);
     assert_eq!(certificate.public_key().raw, wanted.public_key_der);
-    let groups: Vec<_> = certificate.subject().iter_organization().map(|o| o.as_str().unwrap()).collect();
+    let groups: Vec<_> = certificate
+        .subject()
+        .iter_organization()
+        .map(|o| o.as_str().unwrap())
+        .collect();
     assert_eq!(groups, ["developers", "operators"]);
-    assert_eq!(certificate.issuer().as_raw(), &ca.name[..], "the chain is found by the CA's whole name");
+    assert_eq!(
+        certificate.issuer().as_raw(),
+        &ca.name[..],
+        "the chain is found by the CA's whole name"
+    );
     assert!(!certificate.is_ca());
-    assert!(certificate.extended_key_usage().unwrap().unwrap().value.client_auth);
-    let names = certificate.subject_alternative_name().unwrap().unwrap().value;
+    assert!(
+        certificate
+            .extended_key_usage()
+            .unwrap()
+            .unwrap()
+            .value
+            .client_auth
+    );
+    let names = certificate
+        .subject_alternative_name()
+        .unwrap()
+        .unwrap()
+        .value;
     assert_eq!(names.general_names.len(), 1);
     let ca_key = rcgen::PublicKeyData::subject_public_key_info(ca.issuer.key());
     let ca_key = x509_parser::prelude::SubjectPublicKeyInfo::from_der(&ca_key);
     use x509_parser::prelude::FromDer;
-    assert!(certificate.verify_signature(Some(&ca_key.unwrap().1)).is_ok());
+    assert!(
+        certificate
+            .verify_signature(Some(&ca_key.unwrap().1))
+            .is_ok()
+    );
 }
 
 #[test]
@@ -70,7 +111,11 @@ fn certificate_does_not_outlive_its_ca() {
     let now = NOW.parse::<Timestamp>().unwrap().as_second();
     let pem = request("jane", &[], &[]);
     let end = |ca: &Ca, wanted| {
-        parse(&sign(ca, &pem, &["client auth"], wanted).unwrap()).validity().not_after.timestamp() - now
+        parse(&sign(ca, &pem, &["client auth"], wanted).unwrap())
+            .validity()
+            .not_after
+            .timestamp()
+            - now
     };
     let year = i64::try_from(YEAR.as_secs()).unwrap();
     assert_eq!(end(&authority(3650), None), year - BACKDATE);
@@ -83,8 +128,10 @@ fn certificate_does_not_outlive_its_ca() {
 
 /// Checks and signs a request as the controller does.
 fn handle(signer: &str, pem: &str, usages: &[&str]) -> Result<(), CaError> {
-    let csr: Csr = serde_json::from_value(json!({"spec": {"signerName": signer, "usages": usages, "request": "",
-        "username": "system:node:n1"}}))
+    let csr: Csr = serde_json::from_value(
+        json!({"spec": {"signerName": signer, "usages": usages, "request": "",
+        "username": "system:node:n1"}}),
+    )
     .unwrap();
     let request = CertificateRequest::from_pem(pem.as_bytes())?;
     judge(&csr, &request)?;
@@ -93,9 +140,22 @@ fn handle(signer: &str, pem: &str, usages: &[&str]) -> Result<(), CaError> {
 
 #[test]
 fn hidden_second_request_is_not_signed() {
-    let (evil, good) = (request("evil", &["system:masters"], &[]), request("good", &["friends"], &[]));
-    for text in [format!(" {evil}{good}"), format!("{good}{evil}"), format!("x{evil}{good}")] {
-        assert!(matches!(handle(CLIENT, &text, &["client auth"]), Err(CaError::Request(_))), "{text}");
+    let (evil, good) = (
+        request("evil", &["system:masters"], &[]),
+        request("good", &["friends"], &[]),
+    );
+    for text in [
+        format!(" {evil}{good}"),
+        format!("{good}{evil}"),
+        format!("x{evil}{good}"),
+    ] {
+        assert!(
+            matches!(
+                handle(CLIENT, &text, &["client auth"]),
+                Err(CaError::Request(_))
+            ),
+            "{text}"
+        );
     }
     assert!(handle(CLIENT, &good, &["client auth"]).is_ok());
 }
@@ -106,29 +166,73 @@ fn each_signer_signs_only_its_own_usages_and_names() {
     let uri = SanType::URI("https://n1".try_into().unwrap());
     let node = |names: &[SanType]| request("system:node:n1", &["system:nodes"], names);
     let cases = [
-        (CLIENT, node(&[]), vec!["client auth", "key encipherment"], true),
+        (
+            CLIENT,
+            node(&[]),
+            vec!["client auth", "key encipherment"],
+            true,
+        ),
         (CLIENT, node(&[]), vec!["client auth", "server auth"], false),
         (CLIENT, node(&[]), vec!["digital signature"], false),
-        (KUBELET_CLIENT, node(&[]), vec!["client auth", "digital signature"], true),
+        (
+            KUBELET_CLIENT,
+            node(&[]),
+            vec!["client auth", "digital signature"],
+            true,
+        ),
         (KUBELET_CLIENT, node(&[]), vec!["client auth"], false),
-        (KUBELET_CLIENT, node(std::slice::from_ref(&host)), vec!["client auth", "digital signature"], false),
+        (
+            KUBELET_CLIENT,
+            node(std::slice::from_ref(&host)),
+            vec!["client auth", "digital signature"],
+            false,
+        ),
         (
             KUBELET_CLIENT,
             request("system:node:n1", &["system:nodes", "x"], &[]),
             vec!["client auth", "digital signature"],
             false,
         ),
-        (KUBELET_SERVING, node(std::slice::from_ref(&host)), vec!["server auth", "digital signature"], true),
-        (KUBELET_SERVING, node(&[]), vec!["server auth", "digital signature"], false),
-        (KUBELET_SERVING, node(&[host.clone(), uri]), vec!["server auth", "digital signature"], false),
         (
             KUBELET_SERVING,
-            request("system:node:n2", &["system:nodes"], std::slice::from_ref(&host)),
+            node(std::slice::from_ref(&host)),
+            vec!["server auth", "digital signature"],
+            true,
+        ),
+        (
+            KUBELET_SERVING,
+            node(&[]),
             vec!["server auth", "digital signature"],
             false,
         ),
-        (KUBELET_SERVING, node(&[host]), vec!["client auth", "digital signature"], false),
-        (LEGACY, node(&[]), vec!["server auth", "client auth", "s/mime"], true),
+        (
+            KUBELET_SERVING,
+            node(&[host.clone(), uri]),
+            vec!["server auth", "digital signature"],
+            false,
+        ),
+        (
+            KUBELET_SERVING,
+            request(
+                "system:node:n2",
+                &["system:nodes"],
+                std::slice::from_ref(&host),
+            ),
+            vec!["server auth", "digital signature"],
+            false,
+        ),
+        (
+            KUBELET_SERVING,
+            node(&[host]),
+            vec!["client auth", "digital signature"],
+            false,
+        ),
+        (
+            LEGACY,
+            node(&[]),
+            vec!["server auth", "client auth", "s/mime"],
+            true,
+        ),
         (LEGACY, node(&[]), vec!["time travel"], false),
         ("example.com/other", node(&[]), vec!["client auth"], false),
     ];

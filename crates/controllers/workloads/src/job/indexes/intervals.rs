@@ -10,9 +10,12 @@ pub struct Intervals {
 }
 
 impl Intervals {
-    /// Parses the form of the status, such as `0-2,5`, up to a bound. Ignores text that is no number.
+    /// Parses the form of the status, such as `0-2,5`, up to a bound. Ignores text that is no
+    /// number.
     pub fn parse(text: &str, total: usize) -> Self {
-        let Some(last) = total.checked_sub(1) else { return Self::default() };
+        let Some(last) = total.checked_sub(1) else {
+            return Self::default();
+        };
         let runs = text.split(',').filter_map(|part| {
             let (from, to) = part.split_once('-').unwrap_or((part, part));
             let (from, to) = (from.parse().ok()?, to.parse::<usize>().ok()?.min(last));
@@ -46,7 +49,10 @@ impl Intervals {
     /// Returns whether the set contains an index.
     pub fn contains(&self, index: usize) -> bool {
         let after = self.runs.partition_point(|(from, _)| *from <= index);
-        self.runs.get(..after).and_then(<[_]>::last).is_some_and(|(_, to)| index <= *to)
+        self.runs
+            .get(..after)
+            .and_then(<[_]>::last)
+            .is_some_and(|(_, to)| index <= *to)
     }
 
     /// Returns the union.
@@ -116,9 +122,12 @@ mod tests {
 
     #[test]
     fn sets_round_trip() {
-        for (list, text) in
-            [(vec![], ""), (vec![0, 2, 3], "0,2,3"), (vec![0, 1, 2], "0-2"), (vec![1, 3, 4, 5, 9], "1,3-5,9")]
-        {
+        for (list, text) in [
+            (vec![], ""),
+            (vec![0, 2, 3], "0,2,3"),
+            (vec![0, 1, 2], "0-2"),
+            (vec![1, 3, 4, 5, 9], "1,3-5,9"),
+        ] {
             assert_eq!(set(&list).to_string(), text);
             assert_eq!(Intervals::parse(text, 10), set(&list), "{text}");
             assert_eq!(set(&list).len(), list.len(), "{text}");
@@ -129,15 +138,42 @@ mod tests {
 
     #[test]
     fn set_operations_agree_with_single_indexes() {
-        let cases: [&[usize]; 6] = [&[], &[0], &[0, 1, 2, 7], &[1, 3, 5, 7, 9], &[2, 3, 4, 5, 6], &[9]];
-        for (a, b) in cases.iter().flat_map(|a| cases.iter().map(move |b| (*a, *b))) {
-            let all = |test: &dyn Fn(&usize) -> bool| (0..10).filter(|i| test(i)).collect::<Vec<_>>();
+        let cases: [&[usize]; 6] = [
+            &[],
+            &[0],
+            &[0, 1, 2, 7],
+            &[1, 3, 5, 7, 9],
+            &[2, 3, 4, 5, 6],
+            &[9],
+        ];
+        for (a, b) in cases
+            .iter()
+            .flat_map(|a| cases.iter().map(move |b| (*a, *b)))
+        {
+            let all =
+                |test: &dyn Fn(&usize) -> bool| (0..10).filter(|i| test(i)).collect::<Vec<_>>();
             let (x, y) = (set(a), set(b));
-            assert_eq!(x.union(&y), set(&all(&|i| a.contains(i) || b.contains(i))), "{a:?} {b:?}");
-            assert_eq!(x.minus(&y), set(&all(&|i| a.contains(i) && !b.contains(i))), "{a:?} {b:?}");
+            assert_eq!(
+                x.union(&y),
+                set(&all(&|i| a.contains(i) || b.contains(i))),
+                "{a:?} {b:?}"
+            );
+            assert_eq!(
+                x.minus(&y),
+                set(&all(&|i| a.contains(i) && !b.contains(i))),
+                "{a:?} {b:?}"
+            );
             assert_eq!(all(&|i| x.contains(*i)), a, "{a:?}");
-            assert_eq!(x.clone().gaps(10).collect::<Vec<_>>(), all(&|i| !a.contains(i)), "{a:?}");
-            assert_eq!(x.gaps(3).collect::<Vec<_>>(), (0..3).filter(|i| !a.contains(i)).collect::<Vec<_>>(), "{a:?}");
+            assert_eq!(
+                x.clone().gaps(10).collect::<Vec<_>>(),
+                all(&|i| !a.contains(i)),
+                "{a:?}"
+            );
+            assert_eq!(
+                x.gaps(3).collect::<Vec<_>>(),
+                (0..3).filter(|i| !a.contains(i)).collect::<Vec<_>>(),
+                "{a:?}"
+            );
         }
     }
 }

@@ -12,7 +12,9 @@ use std::sync::Arc;
 const GROUP: u32 = 4_321;
 
 fn pod_with(volume: Value) -> Arc<Pod> {
-    testing::pod(json!({"containers": [], "securityContext": {"fsGroup": GROUP}, "volumes": [volume]}))
+    testing::pod(
+        json!({"containers": [], "securityContext": {"fsGroup": GROUP}, "volumes": [volume]}),
+    )
 }
 
 fn volume_of(pod: &Pod) -> &Volume {
@@ -34,10 +36,15 @@ fn volume_is_set_up_again_after_a_failure_and_on_a_new_mount() {
     once(&mark, false, set).unwrap();
     assert_eq!(calls.get(), 1, "containers use it");
     once(&mark, true, set).unwrap();
-    assert_eq!(calls.get(), 2, "the mount is another one, as after a reboot");
+    assert_eq!(
+        calls.get(),
+        2,
+        "the mount is another one, as after a reboot"
+    );
 }
 
-/// Runs `test` on a thread with mounts of its own; prints why if that needs rights which are not there.
+/// Runs `test` on a thread with mounts of its own; prints why if that needs rights which are not
+/// there.
 fn with_own_mounts(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(move || {
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -54,13 +61,20 @@ fn with_own_mounts(test: impl FnOnce() + Send + 'static) {
 #[tokio::test]
 async fn tmpfs_has_its_mode_and_group_after_a_reboot() {
     let dir = tempfile::tempdir().unwrap();
-    let node = testing::node(Settings { mounter: Mounter::Kernel, ..testing::settings(dir.path()) });
+    let node = testing::node(Settings {
+        mounter: Mounter::Kernel,
+        ..testing::settings(dir.path())
+    });
     let pod = pod_with(json!({"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}));
     with_own_mounts(move || {
         for boot in ["first", "second"] {
             let path = empty_dir(&node, &pod, volume_of(&pod)).unwrap();
             let made = std::fs::metadata(&path).unwrap();
-            assert_eq!((made.mode() & 0o7777, made.gid()), (0o2777, GROUP), "{boot} boot");
+            assert_eq!(
+                (made.mode() & 0o7777, made.gid()),
+                (0o2777, GROUP),
+                "{boot} boot"
+            );
             // Mounts do not outlive the kernel, files on the disk do.
             umount2(&path, MntFlags::MNT_DETACH).unwrap();
         }

@@ -1,5 +1,5 @@
-//! Rejects pods that need a feature which this node lacks. Running such a pod without it would fail in silence, and
-//! for security settings open a hole.
+//! Rejects pods that need a feature which this node lacks. Running such a pod without it would fail
+//! in silence, and for security settings open a hole.
 
 use super::Refusal;
 use crate::context::Features;
@@ -12,7 +12,9 @@ const UNSUPPORTED: &str = "PodFeatureUnsupported";
 
 /// Returns why the pod can't run on a node with these features; None if it can.
 pub(crate) fn refuse(pod: &Pod, features: &Features) -> Option<Refusal> {
-    let missing = of_security(pod).or_else(|| of_volumes(pod)).or_else(|| of_containers(pod));
+    let missing = of_security(pod)
+        .or_else(|| of_volumes(pod))
+        .or_else(|| of_containers(pod));
     missing
         .map(|what| Refusal {
             reason: UNSUPPORTED.into(),
@@ -23,7 +25,10 @@ pub(crate) fn refuse(pod: &Pod, features: &Features) -> Option<Refusal> {
 }
 
 fn containers(pod: &Pod) -> impl Iterator<Item = Container> {
-    spec::names(pod).into_iter().filter_map(move |(_, name)| spec::find(pod, &name)).map(|(_, c)| c)
+    spec::names(pod)
+        .into_iter()
+        .filter_map(move |(_, name)| spec::find(pod, &name))
+        .map(|(_, c)| c)
 }
 
 fn of_security(pod: &Pod) -> Option<&'static str> {
@@ -33,18 +38,30 @@ fn of_security(pod: &Pod) -> Option<&'static str> {
     // An unmasked /proc in the node's user namespace gives the container root on the node.
     let unmasked = |c: &Container| {
         let context = c.security_context.as_ref();
-        context.is_some_and(|s| s.proc_mount.as_deref() == Some("Unmasked") && s.privileged != Some(true))
+        context.is_some_and(|s| {
+            s.proc_mount.as_deref() == Some("Unmasked") && s.privileged != Some(true)
+        })
     };
-    containers(pod).any(|c| unmasked(&c)).then_some("procMount Unmasked without a user namespace")
+    containers(pod)
+        .any(|c| unmasked(&c))
+        .then_some("procMount Unmasked without a user namespace")
 }
 
 fn of_volumes(pod: &Pod) -> Option<&'static str> {
     for volume in spec::spec(pod).volumes.iter().flatten() {
-        let medium = volume.empty_dir.as_ref().and_then(|e| e.medium.as_deref()).unwrap_or_default();
+        let medium = volume
+            .empty_dir
+            .as_ref()
+            .and_then(|e| e.medium.as_deref())
+            .unwrap_or_default();
         if medium.starts_with("HugePages") {
             return Some("emptyDir volumes on huge pages");
         }
-        for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
+        for source in volume
+            .projected
+            .iter()
+            .flat_map(|p| p.sources.iter().flatten())
+        {
             if source.cluster_trust_bundle.is_some() {
                 return Some("projected cluster trust bundles");
             }
@@ -57,18 +74,32 @@ fn of_volumes(pod: &Pod) -> Option<&'static str> {
 }
 
 fn of_containers(pod: &Pod) -> Option<&'static str> {
-    if spec::spec(pod).resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
+    if spec::spec(pod)
+        .resource_claims
+        .as_ref()
+        .is_some_and(|claims| !claims.is_empty())
+    {
         return Some("dynamic resource allocation (resourceClaims)");
     }
     if containers(pod).any(|c| c.volume_devices.is_some_and(|d| !d.is_empty())) {
         return Some("raw block volumes (volumeDevices)");
     }
-    let all = |c: &Container| c.restart_policy_rules.iter().flatten().any(|r| r.action == "RestartAllContainers");
-    containers(pod).any(|c| all(&c)).then_some("the restart action RestartAllContainers")
+    let all = |c: &Container| {
+        c.restart_policy_rules
+            .iter()
+            .flatten()
+            .any(|r| r.action == "RestartAllContainers")
+    };
+    containers(pod)
+        .any(|c| all(&c))
+        .then_some("the restart action RestartAllContainers")
 }
 
 fn groups(pod: &Pod, features: &Features) -> Option<Refusal> {
-    let policy = spec::spec(pod).security_context.as_ref().and_then(|c| c.supplemental_groups_policy.as_deref());
+    let policy = spec::spec(pod)
+        .security_context
+        .as_ref()
+        .and_then(|c| c.supplemental_groups_policy.as_deref());
     (policy == Some("Strict") && !features.strict_groups).then(|| Refusal {
         reason: "SupplementalGroupsPolicyNotSupported".into(),
         message: "SupplementalGroupsPolicy=Strict is not supported in this node".into(),
@@ -76,7 +107,9 @@ fn groups(pod: &Pod, features: &Features) -> Option<Refusal> {
 }
 
 fn profiles(pod: &Pod, features: &Features) -> Option<Refusal> {
-    let profiles: Vec<_> = containers(pod).filter_map(|c| apparmor::profile(pod, &c)).collect();
+    let profiles: Vec<_> = containers(pod)
+        .filter_map(|c| apparmor::profile(pod, &c))
+        .collect();
     let nameless = |p: &apparmor::Profile| matches!(p, apparmor::Profile::Localhost(name) if name.trim().is_empty());
     let required = profiles.iter().any(|p| *p != apparmor::Profile::Unconfined);
     let why = if required && !features.apparmor {
@@ -86,7 +119,10 @@ fn profiles(pod: &Pod, features: &Features) -> Option<Refusal> {
     } else {
         return None;
     };
-    Some(Refusal { reason: "AppArmor".into(), message: format!("Cannot enforce AppArmor: {why}") })
+    Some(Refusal {
+        reason: "AppArmor".into(),
+        message: format!("Cannot enforce AppArmor: {why}"),
+    })
 }
 
 #[cfg(test)]
@@ -105,7 +141,9 @@ mod tests {
         let none = Features::default();
         let c = |more: Value| {
             let mut c = json!({"name": "c"});
-            c.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            c.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             json!([c])
         };
         let plain = c(json!({}));
@@ -113,19 +151,34 @@ mod tests {
         for (spec, want) in [
             (json!({"containers": plain}), None),
             (json!({"containers": plain, "hostUsers": true}), None),
-            (json!({"containers": plain, "hostUsers": false}), unsupported),
-            (json!({"containers": c(json!({"securityContext": {"procMount": "Unmasked"}}))}), unsupported),
+            (
+                json!({"containers": plain, "hostUsers": false}),
+                unsupported,
+            ),
+            (
+                json!({"containers": c(json!({"securityContext": {"procMount": "Unmasked"}}))}),
+                unsupported,
+            ),
             (
                 json!({"containers": plain, "initContainers": c(json!({"securityContext": {"procMount": "Unmasked"}}))}),
                 unsupported,
             ),
-            (json!({"containers": c(json!({"securityContext": {"procMount": "Unmasked", "privileged": true}}))}), None),
-            (json!({"containers": c(json!({"volumeDevices": [{"name": "v", "devicePath": "/dev/x"}]}))}), unsupported),
+            (
+                json!({"containers": c(json!({"securityContext": {"procMount": "Unmasked", "privileged": true}}))}),
+                None,
+            ),
+            (
+                json!({"containers": c(json!({"volumeDevices": [{"name": "v", "devicePath": "/dev/x"}]}))}),
+                unsupported,
+            ),
             (
                 json!({"containers": plain, "volumes": [{"name": "v", "emptyDir": {"medium": "HugePages-2Mi"}}]}),
                 unsupported,
             ),
-            (json!({"containers": plain, "resourceClaims": [{"name": "gpu"}]}), unsupported),
+            (
+                json!({"containers": plain, "resourceClaims": [{"name": "gpu"}]}),
+                unsupported,
+            ),
             (
                 json!({"containers": plain, "securityContext": {"supplementalGroupsPolicy": "Strict"}}),
                 Some("SupplementalGroupsPolicyNotSupported"),
@@ -139,7 +192,10 @@ mod tests {
                 {"appArmorProfile": {"type": "Localhost", "localhostProfile": "x"}}}))}),
                 Some("AppArmor"),
             ),
-            (json!({"containers": plain, "securityContext": {"appArmorProfile": {"type": "Unconfined"}}}), None),
+            (
+                json!({"containers": plain, "securityContext": {"appArmorProfile": {"type": "Unconfined"}}}),
+                None,
+            ),
         ] {
             assert_eq!(reason(spec.clone(), &none).as_deref(), want, "{spec}");
         }
@@ -147,9 +203,19 @@ mod tests {
 
     #[test]
     fn features_of_host_and_runtime_are_used() {
-        let all = Features { apparmor: true, strict_groups: true, ..Features::default() };
+        let all = Features {
+            apparmor: true,
+            strict_groups: true,
+            ..Features::default()
+        };
         let context = json!({"supplementalGroupsPolicy": "Strict", "appArmorProfile": {"type": "RuntimeDefault"}});
-        assert_eq!(reason(json!({"containers": [{"name": "c"}], "securityContext": context}), &all), None);
+        assert_eq!(
+            reason(
+                json!({"containers": [{"name": "c"}], "securityContext": context}),
+                &all
+            ),
+            None
+        );
         let nameless = json!({"appArmorProfile": {"type": "Localhost", "localhostProfile": " "}});
         let spec = json!({"containers": [{"name": "c"}], "securityContext": nameless});
         assert_eq!(reason(spec, &all).as_deref(), Some("AppArmor"));

@@ -14,17 +14,26 @@ pub(crate) fn conflict(pod: &Pod, others: &[Arc<Pod>]) -> bool {
 }
 
 fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
-    let sidecars = spec::init_containers(pod).filter(|(role, _)| *role == Role::Sidecar).map(|(_, c)| c);
-    let all = sidecars.chain(spec::app_containers(pod)).flat_map(|c| c.ports.iter().flatten());
+    let sidecars = spec::init_containers(pod)
+        .filter(|(role, _)| *role == Role::Sidecar)
+        .map(|(_, c)| c);
+    let all = sidecars
+        .chain(spec::app_containers(pod))
+        .flat_map(|c| c.ports.iter().flatten());
     all.filter(|p| p.host_port.is_some_and(|port| port > 0))
 }
 
 fn meet(a: &ContainerPort, b: &ContainerPort) -> bool {
     fn protocol(port: &ContainerPort) -> &str {
-        port.protocol.as_deref().filter(|p| !p.is_empty()).unwrap_or("TCP")
+        port.protocol
+            .as_deref()
+            .filter(|p| !p.is_empty())
+            .unwrap_or("TCP")
     }
     fn address(port: &ContainerPort) -> Option<&str> {
-        port.host_ip.as_deref().filter(|ip| !matches!(*ip, "" | "0.0.0.0" | "::"))
+        port.host_ip
+            .as_deref()
+            .filter(|ip| !matches!(*ip, "" | "0.0.0.0" | "::"))
     }
     let addresses = address(a).zip(address(b)).is_none_or(|(a, b)| a == b);
     a.host_port == b.host_port && protocol(a) == protocol(b) && addresses
@@ -37,12 +46,15 @@ mod tests {
     use serde_json::{Value, json};
 
     fn pod(ports: Value) -> Pod {
-        serde_json::from_value(json!({"spec": {"containers": [{"name": "c", "ports": ports}]}})).unwrap()
+        serde_json::from_value(json!({"spec": {"containers": [{"name": "c", "ports": ports}]}}))
+            .unwrap()
     }
 
     #[test]
     fn host_port_is_taken_once_for_an_address_and_protocol() {
-        let taken = [Arc::new(pod(json!([{"containerPort": 80, "hostPort": 80, "hostIP": "10.0.0.1"}])))];
+        let taken = [Arc::new(pod(
+            json!([{"containerPort": 80, "hostPort": 80, "hostIP": "10.0.0.1"}]),
+        ))];
         for (port, want) in [
             (json!({"hostPort": 80}), true),
             (json!({"hostPort": 80, "hostIP": "0.0.0.0"}), true),
@@ -53,7 +65,10 @@ mod tests {
             (json!({}), false),
         ] {
             let mut wanted = json!({"containerPort": 80});
-            wanted.as_object_mut().unwrap().extend(port.as_object().unwrap().clone());
+            wanted
+                .as_object_mut()
+                .unwrap()
+                .extend(port.as_object().unwrap().clone());
             assert_eq!(conflict(&pod(json!([wanted])), &taken), want, "{port}");
         }
     }
