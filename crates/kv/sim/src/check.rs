@@ -334,7 +334,7 @@ impl Evidence<'_> {
         for operation in self.operations {
             match (&operation.request, &operation.answer) {
                 (Request::Grant { lease, ttl }, Some(_)) => {
-                    drop(least.insert(*lease, (operation.begun_ms, *ttl)))
+                    least.insert(*lease, (operation.begun_ms, *ttl));
                 }
                 (Request::KeepAlive(lease), Some(Answer::Alive(1..))) => {
                     if let Some((since, _)) = least.get_mut(lease) {
