@@ -1,6 +1,7 @@
 # Bad input of every kind: one sentence, an exit code, no damage. Needs no root; with root, a small disk is mounted too.
 . tests/lib/need.sh
 . tests/lib/cluster.sh
+[ "$LIST" = yes ] && { list_checks bad_input; exit; }
 build || exit 1
 why=$(need etcd-client openssl) || skip_all badinput "$why"
 export KUBECTL; KUBECTL=$(kubectl_path) || skip_all badinput "there is no kubectl on this machine"

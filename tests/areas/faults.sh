@@ -2,7 +2,12 @@
 # them combined under a load that checks every response (disks, partitions and the combination need root); then the operator's
 # tasks: inspecting, checking and repairing a member.
 . tests/lib/need.sh
-cargo test -p kv-sim --locked --quiet --no-fail-fast 2>&1
+if [ "$LIST" = yes ]; then
+  list_cargo -p kv-sim
+  list_checks store_faults store_operations
+  exit
+fi
+cargo_test -p kv-sim --no-fail-fast
 build || exit 1
 why=$(need etcd-client iproute2) || skip_all faults "$why"
 why=$(need faketime) || echo "clocks can't be set: $why"

@@ -1,13 +1,32 @@
 # The layer table, the word list for comments, documents and commits, and the syntax of scripts.
-cargo test -p layers --locked --quiet 2>&1
-for f in $(git ls-files '*.sh' tests/run .ci/run deploy/up deploy/down); do
+. tests/lib/need.sh
+if [ "$LIST" = yes ]; then
+  list_cargo -p layers
+  printf 'layers/syntax/FILE\nlayers/howto/PAGE\nlayers/howto-compiles\n'
+  exit
+fi
+cargo_test -p layers
+wanted layers/syntax && for f in $(git ls-files '*.sh' tests/run .ci/run deploy/up deploy/down); do
   bash -n "$f" && echo "ok layers/syntax/$f" || echo "FAIL layers/syntax/$f: bash -n refuses it"
 done
-# The diffs of the how-to pages apply to the tree of today. That they compile is not checked.
+# The diffs of the how-to pages apply to the tree of today, each alone and all of them together, and compile.
+diff_of() { awk '/^```diff/ {inside = 1; next} /^```/ {inside = 0} inside' "$1"; }
 for page in docs/howto/add-*.md; do
-  if why=$(awk '/^```diff/ {inside = 1; next} /^```/ {inside = 0} inside' "$page" | git apply --check - 2>&1); then
-    echo "ok layers/howto/$(basename "$page" .md)"
-  else
-    echo "FAIL layers/howto/$(basename "$page" .md): $why"
-  fi
+  name="layers/howto/$(basename "$page" .md)"
+  wanted "$name" || continue
+  if why=$(diff_of "$page" | git apply --check - 2>&1); then echo "ok $name"; else echo "FAIL $name: $why"; fi
 done
+howto_compiles() {
+  local copy="$WORK/howto" page
+  mkdir "$copy"
+  git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --no-dereference -t "$copy" || return 1
+  for page in docs/howto/add-*.md; do diff_of "$page" | (cd "$copy" && git apply -) || return 1; done
+  # The dependencies were checked for clippy; only the crates of the copy are new to the target directory.
+  (cd "$copy" && cargo check --workspace --tests --locked --quiet)
+}
+if [ "$QUICK" = yes ]; then echo "skip layers/howto-compiles: left out by --quick"
+elif ! wanted layers/howto-compiles; then :
+elif howto_compiles; then echo "ok layers/howto-compiles"
+else echo "FAIL layers/howto-compiles: see the errors above"
+fi
+rm -rf "$WORK/howto"

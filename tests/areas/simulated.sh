@@ -1,6 +1,7 @@
 # All binaries on loopback with the simulated runtime, on free ports: needs no root.
 . tests/lib/need.sh
 . tests/lib/cluster.sh
+[ "$LIST" = yes ] && { list_checks simulated etcd; exit; }
 build || exit 1
 export KUBECTL; KUBECTL=$(kubectl_path) || skip_all simulated "there is no kubectl on this machine"
 cluster_up simulated --simulated || exit 1

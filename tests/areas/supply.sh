@@ -1,2 +1,4 @@
 # External dependencies of the build: sources, licences, banned crates, known vulnerabilities (deny.toml).
+[ "$LIST" = yes ] && { echo supply; exit; }
+wanted supply || exit 0
 python3 tests/lib/supply.py

@@ -75,7 +75,7 @@ def ready(c):
     c.start_server(c.port)
 
 
-@check("etcd/verbs")
+@check("etcd/verbs", needs=["etcd/server-is-ready"])
 def verbs(c):
     c.k("create", "configmap", "one", "--from-literal=a=b")
     c.k("patch", "configmap", "one", "-p", '{"data": {"c": "d"}}')
@@ -91,7 +91,7 @@ def verbs(c):
     assert "NotFound" in c.k.run("get", "configmap", "two", okay=False).stderr
 
 
-@check("etcd/stored-as-upstream-stores")
+@check("etcd/stored-as-upstream-stores", needs=["etcd/verbs"])
 def stored(c):
     done = subprocess.run(["etcdctl", f"--endpoints=http://127.0.0.1:{c.port}", "get", "/registry/configmaps/default/one",
                            "--print-value-only"], capture_output=True, env=dict(os.environ, ETCDCTL_API="3"), timeout=10)
@@ -100,7 +100,7 @@ def stored(c):
     assert c.k("get", "deployment", "d", "-o", "jsonpath={.spec.replicas}") == "0"
 
 
-@check("etcd/survives-restarts")
+@check("etcd/survives-restarts", needs=["etcd/verbs"])
 def restarts(c):
     c.server.kill()
     c.server.wait()

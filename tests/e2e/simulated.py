@@ -16,6 +16,8 @@ DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name"
     "replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": {
         "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "web:1"}]}}}}
 
+WEB = ("simulated/deployment",)
+
 
 class Context:
     def __init__(self, options):
@@ -47,15 +49,15 @@ def deployment(c):
     assert len(set(addresses)) == 3, addresses
 
 
-@check("simulated/service-endpoints")
+@check("simulated/service-endpoints", needs=WEB)
 def service(c):
     c.k("expose", "deployment", "web", "--port=80")
     until(lambda: sum(len(s["endpoints"]) for s in c.json("endpointslices", "-l", "kubernetes.io/service-name=web")["items"]) == 3)
 
 
-@check("simulated/pod-status-of-another-client-is-repaired", deadline=90)
+@check("simulated/pod-status-of-another-client-is-repaired", deadline=90, needs=WEB)
 def repaired(c):
-    """The node lifecycle controller marks the pods of a node that was not ready; only the kubelet takes that back."""
+    """The node lifecycle controller marks the pods of a node that was not ready; only the kubelet reverts that."""
     name = c.json("pods", "-l", "app=web")["items"][0]["metadata"]["name"]
 
     def ready():
@@ -68,7 +70,7 @@ def repaired(c):
         until(lambda: ready() == "True", 30, what="the pod is ready again")
 
 
-@check("simulated/rollout", deadline=90)
+@check("simulated/rollout", deadline=90, needs=WEB)
 def rollout(c):
     c.k("set", "image", "deployment/web", "c=web:2")
     c.k("rollout", "status", "deployment/web", "--timeout=60s", timeout=70)
@@ -93,7 +95,7 @@ def namespace(c):
     c.k("delete", "ns", "gone", timeout=80)
 
 
-@check("simulated/kill-each-process", deadline=300)
+@check("simulated/kill-each-process", deadline=300, needs=WEB)
 def kill_each(c):
     for turn, name in enumerate(sorted(c.components())):
         before = c.components()[name]

@@ -12,6 +12,7 @@ published): the line gives the reason.
 """
 import argparse
 import fnmatch
+import os
 import re
 import subprocess
 import sys
@@ -50,6 +51,8 @@ def main():
     expected = {n for n in names if not n.startswith("?")}
     results = run(options.command)
     unsteady = {name for name in results if any(fnmatch.fnmatchcase(name, pattern) for pattern in loose)}
+    if not results and os.environ.get("ONLY"):
+        return 0  # The pattern names tests of this area that are not the kit's.
     if not results:
         print("FAIL accept: the kit printed no result")
         return 1

@@ -3,6 +3,9 @@
 A check is a function decorated with `@check("area/name", deadline=60)`. It raises AssertionError (or any error) to fail
 and Skip to be skipped with a printed reason. `main()` runs them in the order of definition and prints one line each:
 `ok NAME`, `FAIL NAME: why`, `skip NAME: why`. Waiting is always on a condition with a deadline (`until`).
+
+With the environment variable ONLY (`tests/run AREA PATTERN`), only checks whose name contains its value run, after the
+checks that they need: `@check("area/name", needs=("area/other",))`.
 """
 import os
 import signal
@@ -11,6 +14,7 @@ import sys
 import time
 
 CHECKS = []
+NEEDS = {}
 
 
 class Skip(Exception):
@@ -21,11 +25,24 @@ class Deadline(BaseException):
     """The check exceeded its deadline."""
 
 
-def check(name, deadline=60):
+def check(name, deadline=60, needs=()):
+    """Registers a check. `needs` names earlier checks whose effect it depends on."""
     def add(function):
         CHECKS.append((name, deadline, function))
+        NEEDS[name] = needs
         return function
     return add
+
+
+def _selected(only):
+    """Returns the names of the checks that contain a word of `only`, and of those that they need."""
+    names, waiting = set(), [name for name, _, _ in CHECKS if not only or any(word in name for word in only)]
+    while waiting:
+        name = waiting.pop()
+        if name not in names:
+            names.add(name)
+            waiting += NEEDS[name]
+    return names
 
 
 def until(condition, seconds=30, every=0.2, what=None):
@@ -77,8 +94,9 @@ def _alarm(_signal, _frame):
 def main(context, only=()):
     signal.signal(signal.SIGALRM, _alarm)
     failed = 0
+    selected = _selected(list(only) or os.environ.get("ONLY", "").split())
     for name, deadline, function in CHECKS:
-        if only and not any(word in name for word in only):
+        if name not in selected:
             continue
         start = time.monotonic()
         try:

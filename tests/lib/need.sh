@@ -13,6 +13,22 @@ need() {
     { echo "could not install ${missing[*]}: $(tail -1 "$WORK/apt.log")"; return 1; }
 }
 
+# only_option: prints "--only PATTERN" for a kit if one was given to tests/run.
+only_option() { [ -z "$ONLY" ] || printf -- '--only\n%s\n' "$ONLY"; }
+
+# wanted NAME: succeeds if the run has no pattern or NAME contains it.
+wanted() { [ -z "$ONLY" ] || [[ $1 == *"$ONLY"* ]]; }
+
+# cargo_test ARGUMENT ...: runs cargo's tests; with a pattern only those whose name contains it.
+cargo_test() { cargo test "$@" --locked --quiet ${ONLY:+-- "$ONLY"} 2>&1; }
+
+# list_cargo ARGUMENT ..., list_checks SCRIPT ..., list_kit NAME: print names of tests, one per line, for `tests/run --list`.
+list_cargo() { cargo test "$@" --locked --quiet -- --list 2>/dev/null | sed -n 's/: test$//p'; }
+list_checks() { PYTHONPATH=tests/lib:tests/e2e python3 -c 'import checks, sys
+for module in sys.argv[1:]: __import__(module)
+for name, _, _ in checks.CHECKS: print(name)' "$@"; }
+list_kit() { [ ! -x "$SHARED/accept/$1" ] || "$SHARED/accept/$1" --list | awk '{print $1}'; }
+
 # build: builds the binaries, once per run.
 build() {
   [ -e "$WORK/built" ] && return 0

@@ -6,7 +6,7 @@ export CARGO_TERM_COLOR=never
 PROFILE="${IRONCLAD_PROFILE:-dev}"
 BIN="$CARGO_TARGET_DIR/${PROFILE/#dev/debug}"
 SHARED="${IRONCLAD_SHARED:-$PWD/../shared}"
-export BIN PROFILE SHARED IRONCLAD_SHARED="$SHARED" QUICK="${QUICK:-no}"
+export BIN PROFILE SHARED IRONCLAD_SHARED="$SHARED" QUICK="${QUICK:-no}" LIST="${LIST:-no}" ONLY="${ONLY:-}"
 WORK="$(mktemp -d /tmp/ironclad-tests.XXXXXX)"
 export WORK
 passed=0 failed=0 skipped=0

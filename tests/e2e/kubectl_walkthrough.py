@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A walkthrough of a real cluster with the real kubectl: an application is rolled out, used, changed and removed.
 
-    person.py --kubeconfig FILE --example deploy/examples/hello.yaml [--only WORD ...]
+    kubectl_walkthrough.py --kubeconfig FILE --example deploy/examples/hello.yaml [--only WORD ...]
 """
 import argparse
 import json
@@ -17,6 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from checks import Kubectl, Skip, check, main, until  # noqa: E402
 
 IMAGE = "ironclad.local/busybox:1"
+EXAMPLE = ("kubectl/example-rolls-out",)
 
 
 class Context:
@@ -37,7 +38,7 @@ class Context:
         return self.json("pods", "-l", label)["items"]
 
 
-@check("person/node-ready")
+@check("kubectl/node-ready")
 def node_ready(c):
     nodes = c.json("nodes")["items"]
     assert nodes, "no node"
@@ -46,7 +47,7 @@ def node_ready(c):
         assert ready == ["True"], f"{node['metadata']['name']}: {ready}"
 
 
-@check("person/example-rolls-out", deadline=180)
+@check("kubectl/example-rolls-out", deadline=180)
 def example(c):
     c.k("apply", "-f", c.example)
     c.k("rollout", "status", "deployment/backend", "--timeout=120s", timeout=130)
@@ -65,13 +66,13 @@ def answers_of_all_three(c, ask):
     until(all_seen, 60, 0.05, f"answers of {names}, got {seen}")
 
 
-@check("person/cluster-ip", deadline=90)
+@check("kubectl/cluster-ip", deadline=90, needs=EXAMPLE)
 def cluster_ip(c):
     service = c.json("service", "backend")["spec"]
     answers_of_all_three(c, lambda: c.http(f"http://{service['clusterIP']}:{service['ports'][0]['port']}/"))
 
 
-@check("person/node-port", deadline=90)
+@check("kubectl/node-port", deadline=90, needs=EXAMPLE)
 def node_port(c):
     node = c.json("nodes")["items"][0]
     address = [a["address"] for a in node["status"]["addresses"] if a["type"] == "InternalIP"][0]
@@ -79,7 +80,7 @@ def node_port(c):
     answers_of_all_three(c, lambda: c.http(f"http://{address}:{port}/"))
 
 
-@check("person/name", deadline=90)
+@check("kubectl/name", deadline=90, needs=EXAMPLE)
 def by_name(c):
     pod = c.pods("app=front")[0]["metadata"]["name"]
     port = c.json("service", "backend")["spec"]["ports"][0]["port"]
@@ -87,7 +88,7 @@ def by_name(c):
     answers_of_all_three(c, ask)
 
 
-@check("person/get-forms")
+@check("kubectl/get-forms", needs=EXAMPLE)
 def get_forms(c):
     table = c.k("get", "pods", "-l", "app=backend")
     assert table.startswith("NAME"), table
@@ -108,7 +109,7 @@ def get_forms(c):
         c.k("delete", "configmap", "watched", "--ignore-not-found")
 
 
-@check("person/describe")
+@check("kubectl/describe", needs=EXAMPLE)
 def describe(c):
     pod = c.pods("app=backend")[0]["metadata"]["name"]
     text = c.k("describe", "pod", pod)
@@ -119,7 +120,7 @@ def describe(c):
     assert "Allocated resources" in c.k("describe", "nodes")
 
 
-@check("person/logs", deadline=120)
+@check("kubectl/logs", deadline=120, needs=EXAMPLE)
 def logs(c):
     c.k("delete", "pod", "talker", "--ignore-not-found", "--now")
     c.k("run", "talker", f"--image={IMAGE}", "--restart=Always", "--", "sh", "-c",
@@ -136,12 +137,12 @@ def logs(c):
     c.k("delete", "pod", "talker", "--now")
 
 
-@check("person/exec")
+@check("kubectl/exec", needs=EXAMPLE)
 def exec_(c):
     streams(c)
 
 
-@check("person/exec-spdy")
+@check("kubectl/exec-spdy", needs=EXAMPLE)
 def exec_spdy(c):
     os.environ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS"] = "false"
     try:
@@ -150,7 +151,7 @@ def exec_spdy(c):
         del os.environ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS"]
 
 
-@check("person/websockets")
+@check("kubectl/websockets", needs=EXAMPLE)
 def websockets(c):
     """kubectl falls back to SPDY silently; this checks the protocol that it really used."""
     pod = c.pods("app=front")[0]["metadata"]["name"]
@@ -183,7 +184,7 @@ def streams(c):
     assert b"/dev/pts/" in text, text
 
 
-@check("person/scale-and-change", deadline=240)
+@check("kubectl/scale-and-change", deadline=240, needs=EXAMPLE)
 def scale_and_change(c):
     c.k("scale", "deployment", "backend", "--replicas=4")
     until(lambda: c.json("deployment", "backend")["status"].get("readyReplicas") == 4, 60)
@@ -200,7 +201,7 @@ def scale_and_change(c):
     c.k("rollout", "status", "deployment/backend", "--timeout=90s", timeout=100)
 
 
-@check("person/set-image", deadline=120)
+@check("kubectl/set-image", deadline=120, needs=EXAMPLE)
 def set_image(c):
     container = c.json("deployment", "front")["spec"]["template"]["spec"]["containers"][0]["name"]
     c.k("set", "image", "deployment/front", f"{container}=ironclad.local/absent:9")
@@ -209,7 +210,7 @@ def set_image(c):
     c.k("rollout", "status", "deployment/front", "--timeout=60s", timeout=70)
 
 
-@check("person/edit-label-annotate")
+@check("kubectl/edit-label-annotate", needs=EXAMPLE)
 def edit(c):
     env = dict(os.environ, KUBE_EDITOR="sed -i s/replicas:.3/replicas:\\ 2/")
     done = subprocess.run(c.k.command("edit", "deployment", "backend"), env=env, capture_output=True, text=True, timeout=30)
@@ -222,7 +223,7 @@ def edit(c):
     assert c.json("deployment", "backend")["metadata"]["annotations"]["note"] == "kept"
 
 
-@check("person/delete-honours-grace", deadline=90)
+@check("kubectl/delete-honours-grace", deadline=90, needs=EXAMPLE)
 def grace(c):
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "slow"}, "spec": {
         "terminationGracePeriodSeconds": 4, "containers": [{"name": "c", "image": IMAGE, "command": [
@@ -235,7 +236,7 @@ def grace(c):
     assert 3.5 < took < 15, f"a grace of 4 s took {took:.1f} s"
 
 
-@check("person/create-forms")
+@check("kubectl/create-forms", needs=EXAMPLE)
 def create(c):
     c.k("create", "ns", "made")
     try:
@@ -252,7 +253,7 @@ def create(c):
         c.k("delete", "ns", "made", timeout=60)
 
 
-@check("person/events-explain-resources")
+@check("kubectl/events-explain-resources", needs=EXAMPLE)
 def facts(c):
     assert "Scheduled" in c.k("get", "events")
     assert "RollingUpdate" in c.k("explain", "deployment.spec.strategy") + c.k("explain", "deployment.spec.strategy.type")
@@ -261,13 +262,13 @@ def facts(c):
     assert re.search(r"deployments +deploy +apps/v1 +true +Deployment", table), table[:400]
 
 
-@check("person/top-says-why")
+@check("kubectl/top-says-why", needs=EXAMPLE)
 def top(c):
     done = c.k.run("top", "nodes", okay=False)
     assert "Metrics API not available" in done.stderr, done.stderr
 
 
-@check("person/port-forward")
+@check("kubectl/port-forward", needs=EXAMPLE)
 def port_forward(c):
     port = c.json("service", "backend")["spec"]["ports"][0]["port"]
     process = c.k.start("port-forward", "service/backend", f":{port}")
@@ -283,7 +284,7 @@ def port_forward(c):
         process.wait()
 
 
-@check("person/cp")
+@check("kubectl/cp", needs=EXAMPLE)
 def cp(c):
     pod = c.pods("app=front")[0]["metadata"]["name"]
     with tempfile.TemporaryDirectory() as folder:
@@ -296,7 +297,7 @@ def cp(c):
             assert f.read() == "copied\n" * 1000
 
 
-@check("person/wait-and-diff")
+@check("kubectl/wait-and-diff", needs=EXAMPLE)
 def wait_and_diff(c):
     c.k("wait", "deployment/backend", "--for=condition=Available", "--timeout=60s", timeout=70)
     done = c.k.run("diff", "-f", c.example, okay=None)
@@ -306,7 +307,7 @@ def wait_and_diff(c):
     assert done.returncode == 1 and "+  replicas: 5" in done.stdout, done.stdout + done.stderr
 
 
-@check("person/cron-job", deadline=150)
+@check("kubectl/cron-job", deadline=150, needs=EXAMPLE)
 def cron_job(c):
     name = c.json("cronjobs")["items"][0]["metadata"]["name"]
     c.k("create", "job", "by-hand", f"--from=cronjob/{name}")
@@ -317,7 +318,7 @@ def cron_job(c):
         c.k("delete", "job", "by-hand", "--ignore-not-found")
 
 
-@check("person/cordon-and-drain", deadline=180)
+@check("kubectl/cordon-and-drain", deadline=180, needs=EXAMPLE)
 def drain(c):
     node = c.json("nodes")["items"][0]["metadata"]["name"]
     c.k("cordon", node)
