@@ -70,6 +70,18 @@ def repaired(c):
         until(lambda: ready() == "True", 30, what="the pod is ready again")
 
 
+@check("simulated/pod-failed-by-another-client-is-torn-down", deadline=90)
+def failed_by_client(c):
+    c.k("run", "victim", "--image=web:1")
+    c.k("wait", "pod/victim", "--for=condition=Ready", "--timeout=30s", timeout=40)
+    c.k("patch", "pod", "victim", "--subresource=status", "--type=merge", "-p", '{"status": {"phase": "Failed", "reason": "Lost"}}')
+    until(lambda: "terminated" in c.json("pod", "victim")["status"]["containerStatuses"][0]["state"], 40,
+          what="the container is terminated")
+    status = c.json("pod", "victim")["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", "Lost"), status
+    c.k("delete", "pod", "victim", "--timeout=30s", timeout=40)
+
+
 @check("simulated/rollout", deadline=90, needs=WEB)
 def rollout(c):
     c.k("set", "image", "deployment/web", "c=web:2")

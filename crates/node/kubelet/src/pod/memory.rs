@@ -76,6 +76,12 @@ pub(crate) enum Cause {
     Removed,
     /// Failed by the kubelet: reason and message of the status.
     Failed { reason: String, message: String },
+    /// Another client wrote a terminal phase to the pod's status. A pod never leaves it.
+    SetByClient {
+        phase: &'static str,
+        reason: Option<String>,
+        message: Option<String>,
+    },
 }
 
 /// The state kept of a pod.

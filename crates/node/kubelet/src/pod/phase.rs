@@ -8,8 +8,10 @@ use super::view::State;
 /// Returns the phase.
 pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
     let ending = facts.memory.ending.as_ref().map(|e| &e.cause);
-    if let Some(Cause::Failed { .. }) = ending {
-        return "Failed";
+    match ending {
+        Some(Cause::Failed { .. }) => return "Failed",
+        Some(Cause::SetByClient { phase, .. }) => return phase,
+        _ => {}
     }
     if init_failed(facts) {
         return "Failed";

@@ -42,6 +42,9 @@ pub(crate) fn status(facts: Facts<'_>, around: Surroundings<'_>) -> PodStatus {
     let phase = phase(facts);
     let (reason, message) = match facts.memory.ending.as_ref().map(|e| &e.cause) {
         Some(Cause::Failed { reason, message }) => (Some(reason.clone()), Some(message.clone())),
+        Some(Cause::SetByClient {
+            reason, message, ..
+        }) => (reason.clone(), message.clone()),
         _ => (None, None),
     };
     let pod_ips = pod_ips(facts, around);

@@ -75,6 +75,15 @@ pub(crate) struct Worker {
     pub(super) works: HashMap<task::Id, Work>,
 }
 
+/// Returns the phase in the pod's status if it is a final one.
+fn terminal_phase(pod: &Pod) -> Option<&'static str> {
+    match pod.status.as_ref()?.phase.as_deref()? {
+        "Failed" => Some("Failed"),
+        "Succeeded" => Some("Succeeded"),
+        _ => None,
+    }
+}
+
 /// Starts the pod worker.
 pub(crate) fn spawn(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) {
     let worker = Worker::new(node, pod, is_static);
@@ -482,8 +491,18 @@ impl Worker {
         let metadata = |p: &Pod| (p.metadata.labels.clone(), p.metadata.annotations.clone());
         let changed = metadata(&pod) != metadata(&self.pod);
         let spec_changed = pod.spec != self.pod.spec;
-        if !self.is_static {
-            self.teller.shown(pod.clone());
+        match terminal_phase(&pod) {
+            Some(phase) if !self.is_static && self.memory.ending.is_none() => {
+                let status = pod.status.as_ref();
+                let cause = Cause::SetByClient {
+                    phase,
+                    reason: status.and_then(|status| status.reason.clone()),
+                    message: status.and_then(|status| status.message.clone()),
+                };
+                self.end(cause, spec::grace(&pod));
+            }
+            _ if !self.is_static => self.teller.shown(pod.clone()),
+            _ => {}
         }
         self.pod = pod;
         self.wanted();
