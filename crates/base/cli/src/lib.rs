@@ -4,6 +4,7 @@
 
 mod fields;
 mod flags;
+mod pages;
 mod run;
 mod sentence;
 pub mod shared;

@@ -1,11 +1,12 @@
 //! Parses arguments and runs the component's future to completion.
 
 use crate::flags::accept_upstream_flags;
+use crate::pages;
 use crate::sentence;
 use crate::upstream::Unsupported;
 use base_task::CancellationToken;
 use base_telemetry::LogOptions;
-use clap::{CommandFactory, Parser};
+use clap::{Command, CommandFactory, Parser};
 use std::ffi::OsString;
 use std::future::Future;
 use std::process::ExitCode;
@@ -24,8 +25,12 @@ where
     F: FnOnce(A, CancellationToken) -> Fut,
     Fut: Future<Output = anyhow::Result<()>>,
 {
-    let accepted = accept_upstream_flags(std::env::args_os(), unsupported);
-    let args = match parse::<A>(&accepted.arguments) {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if let Some(code) = pages::serve::<A>(name, &arguments) {
+        return code;
+    }
+    let accepted = accept_upstream_flags(arguments.into_iter(), unsupported);
+    let args = match parse_command(pages::describe::<A>(name), &accepted.arguments) {
         Ok(args) => args,
         Err(e) => {
             if e.use_stderr() {
@@ -60,7 +65,11 @@ where
 /// # Errors
 /// Any other error of clap, and requests for help or the version.
 pub fn parse<A: Parser>(arguments: &[OsString]) -> Result<A, clap::Error> {
-    let mut command = <A as CommandFactory>::command().args_override_self(true);
+    parse_command(<A as CommandFactory>::command(), arguments)
+}
+
+fn parse_command<A: Parser>(command: Command, arguments: &[OsString]) -> Result<A, clap::Error> {
+    let mut command = command.args_override_self(true);
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     A::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }

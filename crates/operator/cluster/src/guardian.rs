@@ -13,6 +13,9 @@ use crate::process::{Record, Running};
 use crate::settings::Settings;
 use crate::supervisor::NAME;
 
+/// Unit file with placeholders; `deploy/package` fills it too.
+const UNIT_TEMPLATE: &str = include_str!("ironclad.service");
+
 /// Returns whether systemd manages this machine and may be used.
 pub fn systemd() -> bool {
     Path::new("/run/systemd/system").is_dir() && rustix::process::geteuid().is_root()
@@ -72,16 +75,34 @@ fn install(settings: &Settings, program: &Path) -> Result<()> {
 /// Returns the unit file. Components survive a kill of the supervisor (`KillMode=process`) and are
 /// adopted by the next one.
 fn unit_text(settings: &Settings, program: &Path) -> String {
-    // The colon disables the expansion of variables, so that a dollar sign is literal.
-    format!(
-        "[Unit]\nDescription=Ironclad cluster in {description}\nAfter=network-online.target\nWants=network-online.target\n\n\
-         [Service]\nExecStart=:{program} supervise {data}\nRestart=always\nRestartSec=1\n\
-         KillMode=process\nTimeoutStopSec=90\nDelegate=yes\nTasksMax=infinity\nLimitNOFILE=1048576\n\n\
-         [Install]\nWantedBy=multi-user.target\n",
-        description = escape(&settings.data_dir.display().to_string()),
-        data = quote(&format!("--data-dir={}", settings.data_dir.display())),
-        program = quote(&program.display().to_string()),
-    )
+    let description = escape(&settings.data_dir.display().to_string());
+    let data = quote(&format!("--data-dir={}", settings.data_dir.display()));
+    let program = quote(&program.display().to_string());
+    // The colon in the file disables the expansion of variables: a dollar sign is literal.
+    let values = [
+        ("@DESCRIPTION@", description),
+        ("@PROGRAM@", program),
+        ("@DATA@", data),
+    ];
+    UNIT_TEMPLATE
+        .split_inclusive('\n')
+        .map(|line| fill_line(line, &values))
+        .collect()
+}
+
+/// Replaces the first placeholder of each kind in a line from left to right. Values are not
+/// searched again: a path may contain the text of a placeholder.
+fn fill_line(line: &str, values: &[(&str, String)]) -> String {
+    let mut filled = String::with_capacity(line.len());
+    let mut rest = line;
+    for (placeholder, value) in values {
+        if let Some((before, after)) = rest.split_once(placeholder) {
+            filled.push_str(before);
+            filled.push_str(value);
+            rest = after;
+        }
+    }
+    filled + rest
 }
 
 /// Quotes one word of a command line for systemd.service(5).
