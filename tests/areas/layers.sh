@@ -6,7 +6,7 @@ if [ "$LIST" = yes ]; then
   exit
 fi
 cargo_test -p layers
-wanted layers/syntax && for f in $(git ls-files '*.sh' tests/run .ci/run deploy/up deploy/down); do
+wanted layers/syntax && for f in $(git ls-files '*.sh' tests/run .ci/run deploy/up deploy/down deploy/package); do
   bash -n "$f" && echo "ok layers/syntax/$f" || echo "FAIL layers/syntax/$f: bash -n refuses it"
 done
 # The diffs of the how-to pages apply to the tree of today, each alone and all of them together, and compile.
@@ -21,8 +21,8 @@ howto_compiles() {
   mkdir "$copy"
   git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --no-dereference -t "$copy" || return 1
   for page in docs/howto/add-*.md; do diff_of "$page" | (cd "$copy" && git apply -) || return 1; done
-  # The dependencies were checked for clippy; only the crates of the copy are new to the target directory.
-  (cd "$copy" && cargo check --workspace --tests --locked --quiet)
+  # In a target directory of its own: cargo takes the crates of a copy for those of the original, and would reuse them there.
+  (cd "$copy" && CARGO_TARGET_DIR="$CARGO_TARGET_DIR/howto" cargo check --workspace --tests --locked --quiet)
 }
 if [ "$QUICK" = yes ]; then echo "skip layers/howto-compiles: left out by --quick"
 elif ! wanted layers/howto-compiles; then :
