@@ -4,7 +4,7 @@
 //! The names are those of upstream's cgroupfs driver, so that pods started by a stock kubelet keep
 //! their cgroups.
 
-use crate::make::resources::{self, PodResources};
+use crate::cri_config::resources::{self, PodResources};
 use crate::pod::spec;
 use k8s_openapi::api::core::v1::Pod;
 use std::fs;

@@ -2,7 +2,7 @@
 
 use crate::cgroups::Cgroups;
 use crate::config::Settings;
-use crate::make::apparmor;
+use crate::cri_config::apparmor;
 use crate::pod::Nanos;
 use crate::volumes::Objects;
 use crate::worker::Workers;

@@ -1,7 +1,7 @@
 //! Garbage collection of orphaned pods, log rotation, and limits of local storage.
 
 use crate::context::Node;
-use crate::make::resources;
+use crate::cri_config::resources;
 use crate::pod::spec;
 use crate::volumes::pod_dir;
 use crate::worker::{Message, Shown};
@@ -248,7 +248,7 @@ fn storage(
     let limit = |c: &Container| {
         resources::limit_of(c, "ephemeral-storage").and_then(|l| u64::try_from(l).ok())
     };
-    let logs = crate::make::sandbox::log_dir(&node.settings, &shown.pod);
+    let logs = crate::cri_config::sandbox::log_dir(&node.settings, &shown.pod);
     let mut total = written + own_files(&pod_dir(node, uid(shown)));
     for container in spec::app_containers(&shown.pod) {
         let id = shown

@@ -2,17 +2,17 @@
 //!
 //! - [`Flags`] and [`Settings`] configure it; [`run`] runs it until cancelled. Containers keep
 //!   running after a shutdown; the next kubelet recovers them.
-//! - `pod` holds the decisions as pure functions; `worker` executes them, one task per pod; `make`
-//!   builds CRI configs.
+//! - `pod` holds the decisions as pure functions; `worker` executes them, one task per pod;
+//!   `cri_config` builds CRI configs.
 //! - `sources` reads pods, `node` writes the Node object, `pleg` follows the runtime's events,
 //!   `serving` implements the HTTPS server's endpoints.
 
 mod cgroups;
 mod config;
 mod context;
+mod cri_config;
 mod housekeeping;
 mod images;
-mod make;
 mod metrics;
 mod node;
 mod pleg;

@@ -2,7 +2,7 @@
 
 use super::objects::{Found, Objects};
 use super::token::Tokens;
-use crate::make::fields::{self, Addresses};
+use crate::cri_config::fields::{self, Addresses};
 use crate::pod::spec;
 use api_meta::Quantity;
 use client::Client;

@@ -3,7 +3,7 @@
 use super::claims;
 use super::payload::{Content, Sources, content};
 use crate::context::Node;
-use crate::make::fields::Addresses;
+use crate::cri_config::fields::Addresses;
 use crate::pod::spec;
 use crate::volumes::Tokens;
 use jiff::Timestamp;

@@ -4,7 +4,7 @@ mod features;
 mod ports;
 
 use crate::context::Node;
-use crate::make::security;
+use crate::cri_config::security;
 use crate::pod::spec::{self, Role};
 use api_meta::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod};

@@ -4,7 +4,7 @@
 use super::messages::Done;
 use super::run::Worker;
 use crate::context::Node;
-use crate::make::sandbox::log_dir;
+use crate::cri_config::sandbox::log_dir;
 use crate::pod::spec;
 use crate::volumes::pod_dir;
 use client::DeleteParams;

@@ -4,7 +4,7 @@ use super::messages::Done;
 use super::run::Worker;
 use super::start::Start;
 use crate::context::{now, reference};
-use crate::make::{container, sandbox};
+use crate::cri_config::{container, sandbox};
 use crate::pod::memory::{Cause, Work};
 use crate::pod::plan::{Command, ready_at};
 use crate::pod::view::{Instance, Sandbox, State};

@@ -1,10 +1,10 @@
 //! A container's mounts: volumes, sub-paths, /etc/hosts, the termination message.
 
 use crate::context::Node;
-use crate::make::container::{message_path, mount};
-use crate::make::env::Environment;
-use crate::make::hosts;
-use crate::make::security::selinux_is_enabled;
+use crate::cri_config::container::{message_path, mount};
+use crate::cri_config::env::Environment;
+use crate::cri_config::hosts;
+use crate::cri_config::security::selinux_is_enabled;
 use crate::pod::spec;
 use crate::volumes::{Volumes, pod_dir};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
@@ -183,7 +183,7 @@ fn recursive_read_only(wanted: &VolumeMount, supported: bool) -> Result<bool, St
 /// Expands `$(NAME)`; an unknown name is an error here, unlike in commands.
 fn expanded(environment: &Environment, expression: &str) -> Result<String, String> {
     let unknown = std::cell::RefCell::new(None);
-    let text = crate::make::expand::expand(expression, |name| {
+    let text = crate::cri_config::expand::expand(expression, |name| {
         let value = environment.get(name);
         if value.is_none() {
             unknown.replace(Some(name.to_owned()));

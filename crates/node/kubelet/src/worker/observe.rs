@@ -1,7 +1,7 @@
 //! Reads the state of a pod's sandboxes and containers from the runtime.
 
 use crate::context::Node;
-use crate::make::sandbox::log_dir;
+use crate::cri_config::sandbox::log_dir;
 use crate::pod::spec;
 use crate::pod::view::{Instance, Observed, Sandbox, State};
 use k8s_openapi::api::core::v1::Pod;
@@ -80,7 +80,7 @@ fn found<T>(answer: Result<T>) -> Result<Option<T>> {
 /// Returns the path of a container's log.
 pub(crate) fn log_file(node: &Node, pod: &Pod, instance: &Instance) -> PathBuf {
     if instance.log_path.is_empty() {
-        return log_dir(&node.settings, pod).join(crate::make::container::log_path(
+        return log_dir(&node.settings, pod).join(crate::cri_config::container::log_path(
             &instance.name,
             instance.attempt,
         ));

@@ -3,7 +3,7 @@
 use super::messages::Done;
 use super::run::Worker;
 use crate::context::now;
-use crate::make::resources;
+use crate::cri_config::resources;
 use crate::pod::view::Instance;
 use crate::pod::{Nanos, SECOND, spec};
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};

@@ -7,7 +7,7 @@ use super::registry::Shown;
 use super::resize::Resizes;
 use super::tell::Teller;
 use crate::context::{Node, now};
-use crate::make::fields::Addresses;
+use crate::cri_config::fields::Addresses;
 use crate::pod::memory::{Cause, ContainerMemory, Ending, Memory, Work};
 use crate::pod::plan::{Facts, plan};
 use crate::pod::spec;

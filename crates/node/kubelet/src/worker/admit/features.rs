@@ -3,7 +3,7 @@
 
 use super::Refusal;
 use crate::context::Features;
-use crate::make::apparmor;
+use crate::cri_config::apparmor;
 use crate::pod::spec;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
