@@ -24,7 +24,7 @@ use tokio::sync::{Notify, Semaphore};
 pub(crate) const STARTS_AT_ONCE: usize = 4;
 
 /// The kubelet's context.
-pub(crate) struct Node {
+pub(crate) struct KubeletContext {
     pub(crate) settings: Settings,
     pub(crate) runtime: Runtime,
     /// Runtime name, such as `containerd`: the prefix of container ids before `://`.
@@ -82,7 +82,7 @@ impl Features {
     }
 }
 
-impl Node {
+impl KubeletContext {
     /// Updates the features from the runtime's status.
     pub(crate) fn learn(&self, status: &StatusResponse) {
         // A simulated container has no process to confine.

@@ -1,6 +1,6 @@
 //! Garbage collection of orphaned pods, log rotation, and limits of local storage.
 
-use crate::context::Node;
+use crate::context::KubeletContext;
 use crate::cri_config::resources;
 use crate::pod::spec;
 use crate::volumes::pod_dir;
@@ -20,7 +20,7 @@ const ORPHANS: Duration = Duration::from_secs(60);
 
 /// Removes orphaned pods until shutdown. Start it only after all pod sources have synced: an
 /// unknown pod counts as orphaned.
-pub(crate) async fn collect(node: Arc<Node>) {
+pub(crate) async fn collect(node: Arc<KubeletContext>) {
     loop {
         orphans(&node).await;
         tokio::select! {
@@ -31,7 +31,7 @@ pub(crate) async fn collect(node: Arc<Node>) {
 }
 
 /// Rotates logs and enforces local storage limits until shutdown; works without an API server.
-pub(crate) async fn keep(node: Arc<Node>) {
+pub(crate) async fn keep(node: Arc<KubeletContext>) {
     loop {
         let active: Vec<Shown> = node
             .workers
@@ -51,7 +51,7 @@ pub(crate) async fn keep(node: Arc<Node>) {
 }
 
 /// Removes sandboxes, files and cgroups of pods that no source has.
-async fn orphans(node: &Node) {
+async fn orphans(node: &KubeletContext) {
     let Ok(sandboxes) = node.runtime.sandboxes(None).await else {
         return;
     };
@@ -83,7 +83,7 @@ async fn orphans(node: &Node) {
 
 /// Removes files and cgroups of the pods `gone` and of those that left files, unless a worker has
 /// them.
-pub(crate) fn remove_orphans(node: &Node, gone: impl Iterator<Item = String>) {
+pub(crate) fn remove_orphans(node: &KubeletContext, gone: impl Iterator<Item = String>) {
     base_task::blocking(|| {
         let folders = std::fs::read_dir(node.settings.root_dir.join("pods"))
             .into_iter()
@@ -99,7 +99,7 @@ pub(crate) fn remove_orphans(node: &Node, gone: impl Iterator<Item = String>) {
 }
 
 /// Rotates logs that exceed the size limit, and removes the oldest above the number of files.
-async fn rotate(node: &Node, shown: &Shown) {
+async fn rotate(node: &KubeletContext, shown: &Shown) {
     for running in shown
         .observed
         .all()
@@ -160,7 +160,7 @@ pub(crate) fn remove_logs(path: &Path) {
 }
 
 /// Evicts pods that wrote more than they may.
-async fn limits(node: &Node, active: Vec<Shown>) {
+async fn limits(node: &KubeletContext, active: Vec<Shown>) {
     // One list for all pods, and only if one of them needs it.
     let layers = if active.iter().any(has_storage_limit) {
         layers(node).await
@@ -185,7 +185,7 @@ fn uid(shown: &Shown) -> &str {
 }
 
 /// Returns why a pod must be evicted: emptyDir size limits and ephemeral-storage limits.
-fn excess(node: &Node, shown: &Shown, layers: &HashMap<String, u64>) -> Option<String> {
+fn excess(node: &KubeletContext, shown: &Shown, layers: &HashMap<String, u64>) -> Option<String> {
     base_task::assert_may_block();
     let folder = pod_dir(node, uid(shown))
         .join("volumes")
@@ -237,7 +237,7 @@ fn has_storage_limit(shown: &Shown) -> bool {
 /// Compares logs, emptyDirs and writable layers with the containers' limits, each alone and as a
 /// sum.
 fn storage(
-    node: &Node,
+    node: &KubeletContext,
     shown: &Shown,
     layers: &HashMap<String, u64>,
     written: u64,
@@ -280,7 +280,7 @@ fn own_files(pod: &Path) -> u64 {
 }
 
 /// Returns the bytes of writable layers by container id.
-async fn layers(node: &Node) -> HashMap<String, u64> {
+async fn layers(node: &KubeletContext) -> HashMap<String, u64> {
     let all = node.runtime.container_stats().await.unwrap_or_default();
     let of = |s: ContainerStats| Some((s.attributes?.id, s.writable_layer?.used_bytes?.value));
     all.into_iter().filter_map(of).collect()
@@ -298,7 +298,7 @@ mod tests {
     #[tokio::test]
     async fn volumes_are_measured_off_the_runtime() {
         let dir = tempfile::tempdir().unwrap();
-        let node = testing::node(testing::settings(dir.path()));
+        let node = testing::context(testing::settings(dir.path()));
         let volume = json!({"name": "v", "emptyDir": {"sizeLimit": "4Ki"}});
         let mut worker = Worker::new(
             &node,

@@ -1,6 +1,6 @@
 //! Image pulls: policies, credentials, back-off, and archives imported from a directory.
 
-use crate::context::Node;
+use crate::context::KubeletContext;
 use crate::pod::memory::Waiting;
 use crate::pod::spec;
 use base64::Engine;
@@ -71,7 +71,7 @@ pub(crate) fn normalize(image: &str) -> Option<String> {
 /// Ensures that the node has the container's image. `back_off` is the remaining back-off of pulls
 /// in seconds, if any.
 pub(crate) async fn ensure(
-    node: &Node,
+    node: &KubeletContext,
     pod: &Pod,
     container: &Container,
     about: &ObjectReference,
@@ -126,7 +126,7 @@ pub(crate) async fn ensure(
 }
 
 async fn pull(
-    node: &Node,
+    node: &KubeletContext,
     pod: &Pod,
     given: &str,
     image: &str,
@@ -174,7 +174,7 @@ async fn pull(
 }
 
 /// Returns credentials for the image's registry from the pod's imagePullSecrets.
-async fn credentials(node: &Node, pod: &Pod, image: &str) -> Vec<AuthConfig> {
+async fn credentials(node: &KubeletContext, pod: &Pod, image: &str) -> Vec<AuthConfig> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let registry = image.split('/').next().unwrap_or_default();
     let mut all = Vec::new();

@@ -1,11 +1,11 @@
 //! Metrics of the kubelet itself.
 
-use crate::context::Node;
+use crate::context::KubeletContext;
 use std::fmt::Write;
 
 /// Renders `/metrics`. The values are computed on request, so that they cost nothing between
 /// scrapes.
-pub(crate) fn text(node: &Node) -> String {
+pub(crate) fn text(node: &KubeletContext) -> String {
     let all = node.workers.all();
     let containers = all
         .iter()

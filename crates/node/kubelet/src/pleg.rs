@@ -1,7 +1,7 @@
 //! Pod lifecycle events: the runtime's event stream where it exists, periodic relists where it does
 //! not, and a slow relist for missed events.
 
-use crate::context::Node;
+use crate::context::KubeletContext;
 use crate::worker::Message;
 use futures::StreamExt;
 use node_runtime::{Change, EventSource, labels};
@@ -20,7 +20,7 @@ const IDLE: Duration = Duration::from_secs(10);
 const SAFETY: Duration = Duration::from_secs(60);
 
 /// Follows the runtime until shutdown.
-pub(crate) async fn follow(node: Arc<Node>) {
+pub(crate) async fn follow(node: Arc<KubeletContext>) {
     let mut lister = Lister {
         node: node.clone(),
         seen: BTreeMap::new(),
@@ -113,7 +113,7 @@ impl Feed {
     }
 }
 
-fn tell(node: &Node, change: Change) {
+fn tell(node: &KubeletContext, change: Change) {
     match change.pod_uid {
         None if change.out_of_memory => node.workers.out_of_memory(&change.id),
         Some(uid) => drop(node.workers.send(&uid, Message::Changed(Some(change.id)))),
@@ -122,7 +122,7 @@ fn tell(node: &Node, change: Change) {
 }
 
 struct Lister {
-    node: Arc<Node>,
+    node: Arc<KubeletContext>,
     /// State and pod by container id.
     seen: BTreeMap<String, (i32, String)>,
 }

@@ -2,7 +2,7 @@
 
 use crate::cgroups::{Cgroups, least_oom_score};
 use crate::config::Settings;
-use crate::context::{Node, STARTS_AT_ONCE};
+use crate::context::{KubeletContext, STARTS_AT_ONCE};
 use crate::node::{self, Machine};
 use crate::serving::Serving;
 use crate::volumes::Objects;
@@ -65,7 +65,7 @@ pub async fn run(
         &settings.node_name,
         &format!("{}://{}", version.runtime_name, version.runtime_version),
     );
-    let node = node(settings, runtime, &version, client.clone(), &tasks)?;
+    let node = new_context(settings, runtime, &version, client.clone(), &tasks)?;
     node.learn(
         &node
             .runtime
@@ -132,14 +132,14 @@ async fn runtime_version(
     )
 }
 
-/// Puts together what every part of the kubelet shares.
-pub(crate) fn node(
+/// Builds the context that every part of the kubelet shares.
+pub(crate) fn new_context(
     settings: Settings,
     runtime: Runtime,
     version: &node_runtime::v1::VersionResponse,
     client: Option<Client>,
     tasks: &Tasks,
-) -> anyhow::Result<Arc<Node>> {
+) -> anyhow::Result<Arc<KubeletContext>> {
     let workers: Arc<Workers> = Arc::default();
     let changed = {
         let workers = workers.clone();
@@ -153,7 +153,7 @@ pub(crate) fn node(
     let services = client
         .as_ref()
         .map(|c| Informer::<Service>::new(c.api(), ListParams::new()).spawn(tasks));
-    Ok(Arc::new(Node {
+    Ok(Arc::new(KubeletContext {
         recorder: match &client {
             Some(client) => Recorder::new(client.clone(), "kubelet", settings.node_name.clone()),
             None => Recorder::disconnected(),
@@ -178,7 +178,7 @@ pub(crate) fn node(
 }
 
 fn serve(
-    node: &Arc<Node>,
+    node: &Arc<KubeletContext>,
     listener: tokio::net::TcpListener,
     health: Option<tokio::net::TcpListener>,
     tls: ServerTls,
@@ -215,7 +215,7 @@ fn serve(
     Ok(())
 }
 
-fn start(node: &Arc<Node>, client: Option<Client>, machine: Machine, port: u16) {
+fn start(node: &Arc<KubeletContext>, client: Option<Client>, machine: Machine, port: u16) {
     let pods = client
         .as_ref()
         .map(|client| sources::api::follow(node, client));

@@ -2,7 +2,7 @@
 
 mod stats;
 
-use crate::context::Node;
+use crate::context::KubeletContext;
 use crate::pod::spec;
 use crate::pod::view::{Instance, State};
 use crate::worker::Shown;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) struct Serving {
-    node: Arc<Node>,
+    node: Arc<KubeletContext>,
 }
 
 impl Serving {
-    pub(crate) fn new(node: Arc<Node>) -> Self {
+    pub(crate) fn new(node: Arc<KubeletContext>) -> Self {
         Serving { node }
     }
 

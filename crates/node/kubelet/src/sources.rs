@@ -5,7 +5,7 @@ pub(crate) mod files;
 mod manifest;
 pub(crate) mod mirror;
 
-use crate::context::Node;
+use crate::context::KubeletContext;
 use crate::worker::{self, Message};
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) const SOURCE: &str = "kubernetes.io/config.source";
 pub(crate) const SEEN: &str = "kubernetes.io/config.seen";
 
 /// Starts or updates the worker of a pod.
-pub(crate) fn applied(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) {
+pub(crate) fn applied(node: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     if !node.workers.send(&uid, Message::Pod(pod.clone())) {
         worker::spawn(node, pod, is_static);
@@ -25,7 +25,7 @@ pub(crate) fn applied(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) {
 }
 
 /// Notifies the worker that its pod was removed from the source.
-pub(crate) fn removed(node: &Arc<Node>, pod: &Arc<Pod>) {
+pub(crate) fn removed(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
     node.workers.send(
         pod.metadata.uid.as_deref().unwrap_or_default(),
         Message::Removed(pod.clone()),
@@ -33,7 +33,7 @@ pub(crate) fn removed(node: &Arc<Node>, pod: &Arc<Pod>) {
 }
 
 /// Handles the end of a worker: its pod is cleaned up.
-pub(crate) fn gone(node: &Arc<Node>, pod: &Pod) {
+pub(crate) fn gone(node: &Arc<KubeletContext>, pod: &Pod) {
     tracing::debug!(pod = crate::pod::spec::full_name(pod), "pod is gone");
     if is_static(pod) {
         node.static_gone.notify_one();

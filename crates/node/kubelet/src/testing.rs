@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::config::{Flags, Settings};
-use crate::context::Node;
+use crate::context::KubeletContext;
 use base_task::{CancellationToken, Tasks};
 use clap::Parser;
 use k8s_openapi::api::core::v1::Pod;
@@ -25,14 +25,14 @@ pub(crate) fn settings(root: &Path) -> Settings {
     crate::config::settings(&Flags::try_parse_from(words).unwrap()).unwrap()
 }
 
-/// Returns the node of these settings; calls of its runtime fail.
-pub(crate) fn node(settings: Settings) -> Arc<Node> {
+/// Returns a context with these settings; calls of its runtime fail.
+pub(crate) fn context(settings: Settings) -> Arc<KubeletContext> {
     let runtime = Runtime::new(&format!(
         "unix://{}",
         settings.root_dir.join("no.sock").display()
     ))
     .unwrap();
-    crate::run::node(
+    crate::run::new_context(
         settings,
         runtime,
         &Default::default(),

@@ -2,7 +2,7 @@
 //! delay it.
 
 use crate::config::Settings;
-use crate::context::Node;
+use crate::context::KubeletContext;
 use client::Client;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -15,7 +15,7 @@ const NAMESPACE: &str = "kube-node-lease";
 
 /// Renews the Lease until shutdown. `uid` is the Node object's, which changes when the object is
 /// created again.
-pub(crate) async fn renew(node: Arc<Node>, client: Client, uid: watch::Receiver<String>) {
+pub(crate) async fn renew(node: Arc<KubeletContext>, client: Client, uid: watch::Receiver<String>) {
     let api = client.namespaced::<Lease>(NAMESPACE);
     let seconds = node.settings.lease_seconds;
     let every = Duration::from_secs(u64::try_from(seconds).unwrap_or(40)) / 4;

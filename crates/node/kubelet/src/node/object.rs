@@ -1,7 +1,7 @@
 //! The desired Node object: pure functions.
 
 use crate::config::Settings;
-use crate::context::Node as Context;
+use crate::context::KubeletContext;
 use crate::node::Machine;
 use api_meta::Quantity;
 use jiff::Timestamp;
@@ -44,7 +44,7 @@ pub(crate) fn labels(settings: &Settings, machine: &Machine) -> BTreeMap<String,
 }
 
 /// Builds the Node object for registration.
-pub(crate) fn new_node(context: &Context, look: &Look<'_>) -> Node {
+pub(crate) fn new_node(context: &KubeletContext, look: &Look<'_>) -> Node {
     let settings = &context.settings;
     let annotations = [(
         "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
@@ -72,7 +72,7 @@ fn amounts(map: &BTreeMap<String, Quantity>) -> BTreeMap<String, ApiQuantity> {
 }
 
 /// Computes the status.
-pub(crate) fn status(context: &Context, look: &Look<'_>, before: &NodeStatus) -> NodeStatus {
+pub(crate) fn status(context: &KubeletContext, look: &Look<'_>, before: &NodeStatus) -> NodeStatus {
     NodeStatus {
         addresses: Some(addresses(context)),
         allocatable: Some(amounts(&context.allocatable)),
@@ -89,7 +89,7 @@ pub(crate) fn status(context: &Context, look: &Look<'_>, before: &NodeStatus) ->
     }
 }
 
-fn addresses(context: &Context) -> Vec<NodeAddress> {
+fn addresses(context: &KubeletContext) -> Vec<NodeAddress> {
     let internal = context.ips.iter().map(|ip| NodeAddress {
         type_: "InternalIP".into(),
         address: ip.clone(),

@@ -5,10 +5,10 @@
 
 use super::object::{self, Look};
 use super::{Machine, lease};
-use crate::context::Node;
+use crate::context::KubeletContext;
 use client::{Client, Patch};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node as NodeObject, NodeStatus};
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use node_runtime::v1::{Image, RuntimeStatus};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 /// Registers the node and updates its status until shutdown. `now` requests an update ahead of
 /// time.
 pub(crate) async fn keep(
-    node: Arc<Node>,
+    node: Arc<KubeletContext>,
     client: Client,
     machine: Machine,
     port: u16,
@@ -86,7 +86,7 @@ impl LastAnswer {
 }
 
 struct Keeper {
-    node: Arc<Node>,
+    node: Arc<KubeletContext>,
     client: Client,
     machine: Machine,
     port: u16,
@@ -115,8 +115,8 @@ impl Keeper {
         }
     }
 
-    async fn try_register(&mut self) -> client::Result<NodeObject> {
-        let api = self.client.api::<NodeObject>();
+    async fn try_register(&mut self) -> client::Result<Node> {
+        let api = self.client.api::<Node>();
         let name = self.node.settings.node_name.clone();
         match api.get_opt(&name).await? {
             Some(found) => self.adopt(found).await,
@@ -129,7 +129,7 @@ impl Keeper {
     }
 
     /// Updates an existing Node's labels; labels and taints of other owners stay.
-    async fn adopt(&self, found: NodeObject) -> client::Result<NodeObject> {
+    async fn adopt(&self, found: Node) -> client::Result<Node> {
         let has = found.metadata.labels.clone().unwrap_or_default();
         let wanted = object::labels(&self.node.settings, &self.machine);
         let missing: BTreeMap<&String, &String> = wanted
@@ -141,7 +141,7 @@ impl Keeper {
         }
         let patch = Patch::Merge(json!({"metadata": {"labels": missing}}));
         self.client
-            .api::<NodeObject>()
+            .api::<Node>()
             .patch(&self.node.settings.node_name, &patch)
             .await
     }
@@ -187,7 +187,7 @@ impl Keeper {
         let patch = Patch::Strategic(json!({"status": body(&status)}));
         match self
             .client
-            .api::<NodeObject>()
+            .api::<Node>()
             .patch_status(&self.node.settings.node_name, &patch)
             .await
         {

@@ -1,6 +1,6 @@
 //! Resource usage of node and pods: `/stats/summary`, `/metrics/resource`, `/metrics/cadvisor`.
 
-use crate::context::Node;
+use crate::context::KubeletContext;
 use crate::worker::Shown;
 use jiff::Timestamp;
 use node_runtime::v1::ContainerStats;
@@ -21,7 +21,7 @@ struct Used {
     time: String,
 }
 
-async fn used(node: &Node) -> Vec<Used> {
+async fn used(node: &KubeletContext) -> Vec<Used> {
     let all = node.runtime.container_stats().await.unwrap_or_default();
     let id = |s: &ContainerStats| {
         s.attributes
@@ -68,7 +68,7 @@ fn of_pod(shown: &Shown, by_id: &HashMap<String, ContainerStats>) -> Vec<Used> {
 }
 
 /// Returns the usage of the machine: nanoseconds of cpu, bytes of memory.
-fn machine(node: &Node) -> (u64, u64) {
+fn machine(node: &KubeletContext) -> (u64, u64) {
     let from_kernel = || {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let first: Vec<u64> = stat
@@ -105,7 +105,7 @@ fn machine(node: &Node) -> (u64, u64) {
     from_kernel().or_else(by_cgroup).unwrap_or_default()
 }
 
-pub(crate) async fn summary(node: &Node) -> Value {
+pub(crate) async fn summary(node: &KubeletContext) -> Value {
     let all = used(node).await;
     let (cpu, memory) = machine(node);
     let now = Timestamp::now().to_string();
@@ -150,7 +150,7 @@ fn seconds(time: f64) -> Value {
         .unwrap_or(Value::Null)
 }
 
-fn filesystem(node: &Node) -> Value {
+fn filesystem(node: &KubeletContext) -> Value {
     match rustix::fs::statvfs(&node.settings.root_dir) {
         Ok(s) => json!({
             "time": Timestamp::now().to_string(),
@@ -164,7 +164,7 @@ fn filesystem(node: &Node) -> Value {
 }
 
 /// Renders the metrics. Writing to a String can't fail, so its results are ignored.
-pub(crate) async fn metrics(node: &Node, cadvisor: bool) -> String {
+pub(crate) async fn metrics(node: &KubeletContext, cadvisor: bool) -> String {
     let all = used(node).await;
     let (cpu, memory) = machine(node);
     let mut text = String::new();

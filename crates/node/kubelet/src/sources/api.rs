@@ -1,15 +1,15 @@
 //! Pods that are bound to this node.
 
 use super::{MIRROR, annotation, applied, removed};
-use crate::context::Node;
+use crate::context::KubeletContext;
 use client::{Client, Event, Informer, ListParams, Store};
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::{Arc, Weak};
 
 /// Follows the pods of this node. Mirror pods only represent static pods and start no worker.
-pub(crate) fn follow(node: &Arc<Node>, client: &Client) -> Store<Pod> {
+pub(crate) fn follow(node: &Arc<KubeletContext>, client: &Client) -> Store<Pod> {
     let params = ListParams::new().fields(format!("spec.nodeName={}", node.settings.node_name));
-    let weak: Weak<Node> = Arc::downgrade(node);
+    let weak: Weak<KubeletContext> = Arc::downgrade(node);
     Informer::<Pod>::new(client.api(), params)
         .on_event(move |event| {
             let Some(node) = weak.upgrade() else { return };

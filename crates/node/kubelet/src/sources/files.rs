@@ -4,7 +4,7 @@
 //! containers, and a changed manifest is a new pod.
 
 use super::{applied, manifest, mirror, removed};
-use crate::context::Node;
+use crate::context::KubeletContext;
 use k8s_openapi::api::core::v1::Pod;
 use node_runtime::FolderWatch;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Follows the directory until shutdown.
-pub(crate) async fn follow(node: Arc<Node>, folder: PathBuf) {
+pub(crate) async fn follow(node: Arc<KubeletContext>, folder: PathBuf) {
     let mut known: BTreeMap<String, Arc<Pod>> = BTreeMap::new();
     let mut watch = watch(&folder);
     loop {
@@ -44,7 +44,7 @@ async fn changed(watch: &mut Option<FolderWatch>) {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
-fn reconcile(node: &Arc<Node>, folder: &Path, known: &mut BTreeMap<String, Arc<Pod>>) {
+fn reconcile(node: &Arc<KubeletContext>, folder: &Path, known: &mut BTreeMap<String, Arc<Pod>>) {
     let found = read_folder(node, folder);
     let old: Vec<String> = known
         .keys()
@@ -72,7 +72,7 @@ fn reconcile(node: &Arc<Node>, folder: &Path, known: &mut BTreeMap<String, Arc<P
     }
 }
 
-fn read_folder(node: &Node, folder: &Path) -> BTreeMap<String, Arc<Pod>> {
+fn read_folder(node: &KubeletContext, folder: &Path) -> BTreeMap<String, Arc<Pod>> {
     let mut found = BTreeMap::new();
     for path in std::fs::read_dir(folder)
         .into_iter()

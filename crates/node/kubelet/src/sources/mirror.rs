@@ -2,17 +2,17 @@
 //! created, and created again if a client deletes them.
 
 use super::{HASH, MIRROR, annotation};
-use crate::context::Node;
+use crate::context::KubeletContext;
 use crate::pod::spec;
 use crate::worker::{Message, Shown};
 use client::DeleteParams;
-use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Creates the mirror of a static pod; retries until it exists or the static pod is removed.
-pub(crate) fn wanted(node: &Arc<Node>, pod: &Arc<Pod>) {
+pub(crate) fn wanted(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
     let (Some(client), node, pod) = (node.client.clone(), node.clone(), pod.clone()) else {
         return;
     };
@@ -46,11 +46,8 @@ enum Made {
     InTheWay(Box<Pod>),
 }
 
-async fn create(client: &client::Client, node: &Node, pod: &Pod) -> client::Result<Made> {
-    let owner = client
-        .api::<NodeObject>()
-        .get(&node.settings.node_name)
-        .await?;
+async fn create(client: &client::Client, node: &KubeletContext, pod: &Pod) -> client::Result<Made> {
+    let owner = client.api::<Node>().get(&node.settings.node_name).await?;
     let mut copy = pod.clone();
     let hash = annotation(pod, HASH).unwrap_or_default().to_owned();
     copy.metadata.uid = None;
@@ -91,7 +88,7 @@ fn is_mirror_of(found: &Pod, pod: &Pod) -> bool {
 }
 
 /// Deletes the mirror of a removed static pod.
-pub(crate) fn unwanted(node: &Arc<Node>, pod: &Arc<Pod>) {
+pub(crate) fn unwanted(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
     let (Some(client), pod) = (node.client.clone(), pod.clone()) else {
         return;
     };
@@ -110,7 +107,7 @@ pub(crate) fn unwanted(node: &Arc<Node>, pod: &Arc<Pod>) {
     });
 }
 
-fn delete(node: &Arc<Node>, pod: &Arc<Pod>) {
+fn delete(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
     let (Some(client), pod) = (node.client.clone(), pod.clone()) else {
         return;
     };
@@ -144,7 +141,7 @@ async fn delete_now(client: &client::Client, mirror: &Pod) {
 
 /// Deletes a mirror that belongs to no static pod here, or whose deletion was requested; shows any
 /// other to its worker.
-pub(crate) fn seen(node: &Arc<Node>, mirror: &Arc<Pod>) {
+pub(crate) fn seen(node: &Arc<KubeletContext>, mirror: &Arc<Pod>) {
     let hash = annotation(mirror, MIRROR).unwrap_or_default();
     match node
         .workers
@@ -161,7 +158,7 @@ pub(crate) fn seen(node: &Arc<Node>, mirror: &Arc<Pod>) {
 }
 
 /// Creates a deleted mirror again while its static pod runs.
-pub(crate) fn lost(node: &Arc<Node>, mirror: &Arc<Pod>) {
+pub(crate) fn lost(node: &Arc<KubeletContext>, mirror: &Arc<Pod>) {
     // Looked up by name: the deleted pod may be the mirror of an earlier manifest that blocked this
     // pod's mirror.
     let name = |p: &Pod| (p.metadata.namespace.clone(), p.metadata.name.clone());

@@ -2,7 +2,7 @@
 
 use super::claims;
 use super::payload::{Content, Sources, content};
-use crate::context::Node;
+use crate::context::KubeletContext;
 use crate::cri_config::fields::Addresses;
 use crate::pod::spec;
 use crate::volumes::Tokens;
@@ -32,13 +32,13 @@ pub(crate) struct Volumes {
 }
 
 /// Returns the directory of a pod's own files.
-pub(crate) fn pod_dir(node: &Node, uid: &str) -> PathBuf {
+pub(crate) fn pod_dir(node: &KubeletContext, uid: &str) -> PathBuf {
     node.settings.root_dir.join("pods").join(uid)
 }
 
 /// Sets up or refreshes all volumes; the error names the first that fails.
 pub(crate) async fn prepare(
-    node: &Node,
+    node: &KubeletContext,
     pod: &Pod,
     tokens: &Tokens,
     addresses: &Addresses,
@@ -69,7 +69,7 @@ pub(crate) async fn prepare(
 
 type One = Result<(Prepared, Option<Timestamp>), String>;
 
-async fn one(node: &Node, pod: &Pod, volume: &Volume, sources: &Sources<'_>) -> One {
+async fn one(node: &KubeletContext, pod: &Pod, volume: &Volume, sources: &Sources<'_>) -> One {
     if let Some(content) = content(volume, sources).await {
         return written(node, pod, volume, content?);
     }
@@ -130,7 +130,7 @@ async fn one(node: &Node, pod: &Pod, volume: &Volume, sources: &Sources<'_>) -> 
     Err("volumes of this kind are not supported by this node".into())
 }
 
-fn folder(node: &Node, pod: &Pod, plugin: &str, name: &str) -> PathBuf {
+fn folder(node: &KubeletContext, pod: &Pod, plugin: &str, name: &str) -> PathBuf {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     pod_dir(node, uid)
         .join("volumes")
@@ -145,7 +145,7 @@ fn group(pod: &Pod) -> Option<u32> {
 
 /// Writes a volume's files; all but ConfigMaps to a tmpfs, because Secrets and tokens must never
 /// reach the disk.
-fn written(node: &Node, pod: &Pod, volume: &Volume, content: Content) -> One {
+fn written(node: &KubeletContext, pod: &Pod, volume: &Volume, content: Content) -> One {
     let (plugin, in_memory) = if volume.secret.is_some() {
         ("secret", true)
     } else if volume.projected.is_some() {
@@ -191,7 +191,7 @@ fn make_dir(path: &Path, mode: u32) -> node_volumes::Result<()> {
     })
 }
 
-fn empty_dir(node: &Node, pod: &Pod, volume: &Volume) -> Result<PathBuf, String> {
+fn empty_dir(node: &KubeletContext, pod: &Pod, volume: &Volume) -> Result<PathBuf, String> {
     let path = folder(node, pod, "empty-dir", &volume.name);
     let source = volume.empty_dir.clone().unwrap_or_default();
     let fresh = match source.medium.as_deref() {
@@ -230,7 +230,7 @@ fn host_path(path: &str, kind: Option<&str>) -> Result<PathBuf, String> {
 /// Returns the path of the volume that a claim is bound to (hostPath or local), and whether it is
 /// read-only.
 async fn claim(
-    node: &Node,
+    node: &KubeletContext,
     pod: &Pod,
     volume: &str,
     name: &str,
@@ -282,7 +282,7 @@ fn own(path: &Path, gid: u32, lazy: bool) -> Result<(), String> {
 }
 
 /// Returns the path of the file that says that a volume was set up.
-fn mark(node: &Node, pod: &Pod, volume: &str) -> PathBuf {
+fn mark(node: &KubeletContext, pod: &Pod, volume: &str) -> PathBuf {
     pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default())
         .join("volumes-set-up")
         .join(volume)

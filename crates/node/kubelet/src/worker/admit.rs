@@ -3,7 +3,7 @@
 mod features;
 mod ports;
 
-use crate::context::Node;
+use crate::context::KubeletContext;
 use crate::cri_config::security;
 use crate::pod::spec::{self, Role};
 use api_meta::Quantity;
@@ -19,7 +19,7 @@ pub(crate) struct Refusal {
 }
 
 /// Returns why the pod can't run here; None if it is admitted.
-pub(crate) fn admit(node: &Node, pod: &Pod) -> Option<Refusal> {
+pub(crate) fn admit(node: &KubeletContext, pod: &Pod) -> Option<Refusal> {
     if let Some(name) = security::forbidden_sysctl(pod, &node.settings.unsafe_sysctls) {
         let message = format!("forbidden sysctl: {name:?} not allowlisted");
         return Some(Refusal {

@@ -3,7 +3,7 @@
 
 use super::messages::Done;
 use super::run::Worker;
-use crate::context::Node;
+use crate::context::KubeletContext;
 use crate::cri_config::sandbox::log_dir;
 use crate::pod::spec;
 use crate::volumes::pod_dir;
@@ -56,7 +56,7 @@ impl Worker {
 }
 
 /// Unmounts and removes a pod's files and its cgroup.
-pub(crate) fn free(node: &Node, uid: &str) {
+pub(crate) fn free(node: &KubeletContext, uid: &str) {
     base_task::assert_may_block();
     if let Err(e) = remove_files(node.settings.mounter, &pod_dir(node, uid)) {
         tracing::warn!(pod = uid, error = %e, "the pod's files can't be removed");
@@ -79,7 +79,7 @@ fn remove_files(mounter: Mounter, dir: &Path) -> Result<(), VolumeError> {
 }
 
 /// Deletes the pod object with a grace period of 0, now that nothing is left on the node.
-async fn forget(node: &Arc<Node>, pod: &Pod) {
+async fn forget(node: &Arc<KubeletContext>, pod: &Pod) {
     let Some(client) = &node.client else { return };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -111,7 +111,7 @@ mod tests {
     #[tokio::test]
     async fn files_of_a_pod_are_removed_off_the_runtime() {
         let dir = tempfile::tempdir().unwrap();
-        let node = testing::node(testing::settings(dir.path()));
+        let node = testing::context(testing::settings(dir.path()));
         let pod = testing::pod(json!({"containers": []}));
         let file = pod_dir(&node, "u").join("volumes/kubernetes.io~empty-dir/v/file");
         let write = || {

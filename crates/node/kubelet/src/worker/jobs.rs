@@ -286,7 +286,7 @@ impl Worker {
 
 /// Returns the runtime handler of the pod's RuntimeClass.
 pub(super) async fn handler(
-    node: &crate::context::Node,
+    node: &crate::context::KubeletContext,
     pod: &k8s_openapi::api::core::v1::Pod,
 ) -> Result<String, String> {
     use k8s_openapi::api::node::v1::RuntimeClass;

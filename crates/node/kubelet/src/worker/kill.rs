@@ -3,7 +3,7 @@
 use super::observe::list_of;
 use super::probing::ContainerCommands;
 use super::start::hook_limit;
-use crate::context::{Node, reference};
+use crate::context::{KubeletContext, reference};
 use crate::pod::spec;
 use k8s_openapi::api::core::v1::Pod;
 use node_probes::{Outcome, handler_of_lifecycle};
@@ -17,7 +17,7 @@ const LEAST: Duration = Duration::from_secs(2);
 /// Stops the CRI container `id` of the container `name` within `grace` seconds; returns false if
 /// the runtime failed.
 pub(crate) async fn kill(
-    node: Arc<Node>,
+    node: Arc<KubeletContext>,
     pod: Arc<Pod>,
     name: String,
     id: String,

@@ -1,6 +1,6 @@
 //! A container's mounts: volumes, sub-paths, /etc/hosts, the termination message.
 
-use crate::context::Node;
+use crate::context::KubeletContext;
 use crate::cri_config::container::{message_path, mount};
 use crate::cri_config::env::Environment;
 use crate::cri_config::hosts;
@@ -19,7 +19,7 @@ const HOSTS: &str = "/etc/hosts";
 
 /// The inputs of a container's mounts.
 pub(crate) struct MountSources<'a> {
-    pub(crate) node: &'a Node,
+    pub(crate) node: &'a KubeletContext,
     pub(crate) pod: &'a Pod,
     pub(crate) container: &'a Container,
     pub(crate) volumes: &'a Volumes,
@@ -198,7 +198,7 @@ fn expanded(environment: &Environment, expression: &str) -> Result<String, Strin
     }
 }
 
-fn hosts_file(node: &Node, pod: &Pod, ips: &[String]) -> Result<PathBuf, String> {
+fn hosts_file(node: &KubeletContext, pod: &Pod, ips: &[String]) -> Result<PathBuf, String> {
     let names = hosts::names(pod, &node.settings.cluster_domain, &node.settings.node_name);
     let host = if spec::host_network(pod) {
         std::fs::read_to_string(HOSTS).unwrap_or_default()
@@ -213,7 +213,7 @@ fn hosts_file(node: &Node, pod: &Pod, ips: &[String]) -> Result<PathBuf, String>
 
 /// Creates an empty termination message file for the attempt, writable for any user.
 fn message_file(
-    node: &Node,
+    node: &KubeletContext,
     pod: &Pod,
     container: &Container,
     attempt: u32,

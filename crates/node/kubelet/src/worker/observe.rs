@@ -1,6 +1,6 @@
 //! Reads the state of a pod's sandboxes and containers from the runtime.
 
-use crate::context::Node;
+use crate::context::KubeletContext;
 use crate::cri_config::sandbox::log_dir;
 use crate::pod::spec;
 use crate::pod::view::{Instance, Observed, Sandbox, State};
@@ -18,7 +18,7 @@ const LOG_LINES: usize = 80;
 /// Reads everything of the pod. Containers known to have exited are not read again, unless listed
 /// in `doubted`.
 pub(crate) async fn observe(
-    node: &Node,
+    node: &KubeletContext,
     pod: &Pod,
     known: &Observed,
     doubted: &BTreeSet<String>,
@@ -51,7 +51,11 @@ pub(crate) async fn observe(
 }
 
 /// Reads one container; None if the runtime no longer has it.
-pub(crate) async fn instance(node: &Node, pod: &Pod, id: &str) -> Result<Option<Instance>> {
+pub(crate) async fn instance(
+    node: &KubeletContext,
+    pod: &Pod,
+    id: &str,
+) -> Result<Option<Instance>> {
     let Some(status) = found(node.runtime.container_status(id).await)? else {
         return Ok(None);
     };
@@ -78,7 +82,7 @@ fn found<T>(answer: Result<T>) -> Result<Option<T>> {
 }
 
 /// Returns the path of a container's log.
-pub(crate) fn log_file(node: &Node, pod: &Pod, instance: &Instance) -> PathBuf {
+pub(crate) fn log_file(node: &KubeletContext, pod: &Pod, instance: &Instance) -> PathBuf {
     if instance.log_path.is_empty() {
         return log_dir(&node.settings, pod).join(crate::cri_config::container::log_path(
             &instance.name,

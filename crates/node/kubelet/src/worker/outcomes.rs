@@ -197,7 +197,7 @@ mod tests {
     #[tokio::test]
     async fn work_of_a_job_that_panicked_is_tried_again() {
         let dir = tempfile::tempdir().unwrap();
-        let node = testing::node(testing::settings(dir.path()));
+        let node = testing::context(testing::settings(dir.path()));
         let pod = testing::pod(json!({"containers": [{"name": "c"}]}));
         let name = "c".to_owned();
         for (work, command) in [

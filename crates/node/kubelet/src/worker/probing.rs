@@ -1,7 +1,7 @@
 //! The probes of a pod's running containers.
 
 use super::messages::Message;
-use crate::context::Node;
+use crate::context::KubeletContext;
 use async_trait::async_trait;
 use node_probes::{CommandRunner, ProbeKind, ProbeSpec};
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use tokio_util::sync::DropGuard;
 
 /// Runs commands in one container.
 pub(crate) struct ContainerCommands {
-    pub(crate) node: Arc<Node>,
+    pub(crate) node: Arc<KubeletContext>,
     pub(crate) id: String,
 }
 
@@ -43,7 +43,7 @@ impl Probes {
     /// Starts a probe unless it is already running.
     pub(crate) fn ensure(
         &mut self,
-        node: &Arc<Node>,
+        node: &Arc<KubeletContext>,
         inbox: &UnboundedSender<Message>,
         name: &str,
         id: &str,

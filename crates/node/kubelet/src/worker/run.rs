@@ -6,7 +6,7 @@ use super::probing::Probes;
 use super::registry::Shown;
 use super::resize::Resizes;
 use super::tell::Teller;
-use crate::context::{Node, now};
+use crate::context::{KubeletContext, now};
 use crate::cri_config::fields::Addresses;
 use crate::pod::memory::{Cause, ContainerMemory, Ending, Memory, Work};
 use crate::pod::plan::{Facts, plan};
@@ -33,7 +33,7 @@ const NEXT_LOOK: Nanos = SECOND / 50;
 
 /// The task that runs one pod.
 pub(crate) struct Worker {
-    pub(super) node: Arc<Node>,
+    pub(super) node: Arc<KubeletContext>,
     pub(super) pod: Arc<Pod>,
     pub(super) uid: String,
     /// The pod comes from a manifest on this node.
@@ -85,14 +85,14 @@ fn terminal_phase(pod: &Pod) -> Option<&'static str> {
 }
 
 /// Starts the pod worker.
-pub(crate) fn spawn(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) {
+pub(crate) fn spawn(node: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) {
     let worker = Worker::new(node, pod, is_static);
     node.tasks.spawn("pod worker", worker.run());
 }
 
 impl Worker {
     /// Registers a pod with a worker that does not run yet.
-    pub(crate) fn new(node: &Arc<Node>, pod: Arc<Pod>, is_static: bool) -> Self {
+    pub(crate) fn new(node: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) -> Self {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let (sender, inbox) = unbounded_channel();
         let told = pod.status.clone().unwrap_or_default();

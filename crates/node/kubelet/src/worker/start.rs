@@ -4,7 +4,7 @@ use super::messages::{Message, NotStarted};
 use super::mounts::{MountSources, asks_recursive, mounts};
 use super::observe::{instance, list_of};
 use super::probing::ContainerCommands;
-use crate::context::{Node, reference};
+use crate::context::{KubeletContext, reference};
 use crate::cri_config::container::{self, Parts};
 use crate::cri_config::env::{self, Sources};
 use crate::cri_config::fields::Addresses;
@@ -26,7 +26,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// The inputs of a container's start.
 pub(crate) struct Start {
-    pub(crate) node: Arc<Node>,
+    pub(crate) node: Arc<KubeletContext>,
     pub(crate) pod: Arc<Pod>,
     pub(crate) name: String,
     pub(crate) attempt: u32,

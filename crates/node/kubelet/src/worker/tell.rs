@@ -5,7 +5,7 @@
 //! last (the node lifecycle controller marks the pods of a node that was not ready, and never
 //! reverts that), the writer writes it again.
 
-use crate::context::Node;
+use crate::context::KubeletContext;
 use crate::pod::spec;
 use crate::pod::status_conditions::RESIZE_PENDING;
 use client::{Api, Client, Patch};
@@ -38,7 +38,7 @@ struct Wanted {
 
 impl Teller {
     /// Starts the status writer of a pod.
-    pub(crate) fn spawn(node: &Arc<Node>, pod: &Arc<Pod>, is_static: bool) -> Self {
+    pub(crate) fn spawn(node: &Arc<KubeletContext>, pod: &Arc<Pod>, is_static: bool) -> Self {
         let (newest, wanted) = watch::channel(Wanted::default());
         let (done, written) = watch::channel(0);
         if let Some(client) = node.client.clone() {
@@ -83,7 +83,7 @@ impl Teller {
 
 struct Writer {
     client: Client,
-    node: Arc<Node>,
+    node: Arc<KubeletContext>,
     namespace: String,
     name: String,
     uid: Option<String>,

@@ -61,7 +61,7 @@ fn with_own_mounts(test: impl FnOnce() + Send + 'static) {
 #[tokio::test]
 async fn tmpfs_has_its_mode_and_group_after_a_reboot() {
     let dir = tempfile::tempdir().unwrap();
-    let node = testing::node(Settings {
+    let node = testing::context(Settings {
         mounter: Mounter::Kernel,
         ..testing::settings(dir.path())
     });
@@ -84,7 +84,7 @@ async fn tmpfs_has_its_mode_and_group_after_a_reboot() {
 #[tokio::test]
 async fn group_of_a_volume_is_set_off_the_runtime() {
     let dir = tempfile::tempdir().unwrap();
-    let node = testing::node(testing::settings(dir.path()));
+    let node = testing::context(testing::settings(dir.path()));
     let pod = pod_with(json!({"name": "v", "emptyDir": {}}));
     // `own` panics on a thread of the runtime.
     let made = empty_dir(&node, &pod, volume_of(&pod));
