@@ -4,7 +4,7 @@ use crate::context::KubeletContext;
 use crate::cri_config::resources;
 use crate::pod::spec;
 use crate::volumes::pod_dir;
-use crate::worker::{Message, Shown};
+use crate::worker::{Message, PodSnapshot};
 use k8s_openapi::api::core::v1::Container;
 use node_runtime::labels;
 use node_runtime::v1::ContainerStats;
@@ -33,14 +33,14 @@ pub(crate) async fn collect(node: Arc<KubeletContext>) {
 /// Rotates logs and enforces local storage limits until shutdown; works without an API server.
 pub(crate) async fn keep(node: Arc<KubeletContext>) {
     loop {
-        let active: Vec<Shown> = node
+        let active: Vec<PodSnapshot> = node
             .workers
             .all()
             .into_iter()
             .filter(|s| s.active)
             .collect();
-        for shown in &active {
-            rotate(&node, shown).await;
+        for snapshot in &active {
+            rotate(&node, snapshot).await;
         }
         limits(&node, active).await;
         tokio::select! {
@@ -99,8 +99,8 @@ pub(crate) fn remove_orphans(node: &KubeletContext, gone: impl Iterator<Item = S
 }
 
 /// Rotates logs that exceed the size limit, and removes the oldest above the number of files.
-async fn rotate(node: &KubeletContext, shown: &Shown) {
-    for running in shown
+async fn rotate(node: &KubeletContext, snapshot: &PodSnapshot) {
+    for running in snapshot
         .observed
         .all()
         .filter(|i| i.running() && !i.log_path.is_empty())
@@ -160,7 +160,7 @@ pub(crate) fn remove_logs(path: &Path) {
 }
 
 /// Evicts pods that wrote more than they may.
-async fn limits(node: &KubeletContext, active: Vec<Shown>) {
+async fn limits(node: &KubeletContext, active: Vec<PodSnapshot>) {
     // One list for all pods, and only if one of them needs it.
     let layers = if active.iter().any(has_storage_limit) {
         layers(node).await
@@ -180,18 +180,22 @@ async fn limits(node: &KubeletContext, active: Vec<Shown>) {
     }
 }
 
-fn uid(shown: &Shown) -> &str {
-    shown.pod.metadata.uid.as_deref().unwrap_or_default()
+fn uid(snapshot: &PodSnapshot) -> &str {
+    snapshot.pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// Returns why a pod must be evicted: emptyDir size limits and ephemeral-storage limits.
-fn excess(node: &KubeletContext, shown: &Shown, layers: &HashMap<String, u64>) -> Option<String> {
+fn excess(
+    node: &KubeletContext,
+    snapshot: &PodSnapshot,
+    layers: &HashMap<String, u64>,
+) -> Option<String> {
     base_task::assert_may_block();
-    let folder = pod_dir(node, uid(shown))
+    let folder = pod_dir(node, uid(snapshot))
         .join("volumes")
         .join("kubernetes.io~empty-dir");
     let mut written = 0;
-    for volume in spec::spec(&shown.pod).volumes.iter().flatten() {
+    for volume in spec::spec(&snapshot.pod).volumes.iter().flatten() {
         let Some(source) = volume
             .empty_dir
             .as_ref()
@@ -204,7 +208,7 @@ fn excess(node: &KubeletContext, shown: &Shown, layers: &HashMap<String, u64>) -
             .as_ref()
             .and_then(|q| spec::parse(&q.0))
             .and_then(|q| u64::try_from(q.value()).ok());
-        if limit.is_none() && !has_storage_limit(shown) {
+        if limit.is_none() && !has_storage_limit(snapshot) {
             continue;
         }
         let used = disk_usage(&folder.join(&volume.name));
@@ -216,7 +220,7 @@ fn excess(node: &KubeletContext, shown: &Shown, layers: &HashMap<String, u64>) -
                 .map(|q| q.0.clone())
                 .unwrap_or_default();
             tracing::info!(
-                pod = spec::full_name(&shown.pod),
+                pod = spec::full_name(&snapshot.pod),
                 used,
                 limit,
                 "emptyDir over its limit"
@@ -227,31 +231,32 @@ fn excess(node: &KubeletContext, shown: &Shown, layers: &HashMap<String, u64>) -
             ));
         }
     }
-    storage(node, shown, layers, written)
+    storage(node, snapshot, layers, written)
 }
 
-fn has_storage_limit(shown: &Shown) -> bool {
-    spec::app_containers(&shown.pod).any(|c| resources::limit_of(c, "ephemeral-storage").is_some())
+fn has_storage_limit(snapshot: &PodSnapshot) -> bool {
+    spec::app_containers(&snapshot.pod)
+        .any(|c| resources::limit_of(c, "ephemeral-storage").is_some())
 }
 
 /// Compares logs, emptyDirs and writable layers with the containers' limits, each alone and as a
 /// sum.
 fn storage(
     node: &KubeletContext,
-    shown: &Shown,
+    snapshot: &PodSnapshot,
     layers: &HashMap<String, u64>,
     written: u64,
 ) -> Option<String> {
-    if !has_storage_limit(shown) {
+    if !has_storage_limit(snapshot) {
         return None;
     }
     let limit = |c: &Container| {
         resources::limit_of(c, "ephemeral-storage").and_then(|l| u64::try_from(l).ok())
     };
-    let logs = crate::cri_config::sandbox::log_dir(&node.settings, &shown.pod);
-    let mut total = written + own_files(&pod_dir(node, uid(shown)));
-    for container in spec::app_containers(&shown.pod) {
-        let id = shown
+    let logs = crate::cri_config::sandbox::log_dir(&node.settings, &snapshot.pod);
+    let mut total = written + own_files(&pod_dir(node, uid(snapshot)));
+    for container in spec::app_containers(&snapshot.pod) {
+        let id = snapshot
             .observed
             .latest(&container.name)
             .map(|i| i.id.clone())
@@ -266,7 +271,7 @@ fn storage(
             ));
         }
     }
-    let sum = spec::app_containers(&shown.pod).try_fold(0, |sum, c| limit(c).map(|l| sum + l));
+    let sum = spec::app_containers(&snapshot.pod).try_fold(0, |sum, c| limit(c).map(|l| sum + l));
     let limit = sum.filter(|limit| total > *limit)?;
     Some(format!(
         "Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "

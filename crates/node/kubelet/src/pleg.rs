@@ -40,7 +40,7 @@ pub(crate) async fn follow(node: Arc<KubeletContext>) {
         tokio::select! {
             () = node.tasks.shutdown().cancelled() => return,
             change = feed.next() => if let Some(change) = change {
-                tell(&node, change);
+                notify_worker(&node, change);
             },
             () = tokio::time::sleep_until(due) => {
                 lister.list().await;
@@ -113,7 +113,7 @@ impl Feed {
     }
 }
 
-fn tell(node: &KubeletContext, change: Change) {
+fn notify_worker(node: &KubeletContext, change: Change) {
     match change.pod_uid {
         None if change.out_of_memory => node.workers.out_of_memory(&change.id),
         Some(uid) => drop(node.workers.send(&uid, Message::Changed(Some(change.id)))),

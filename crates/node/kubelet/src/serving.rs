@@ -5,7 +5,7 @@ mod stats;
 use crate::context::KubeletContext;
 use crate::pod::spec;
 use crate::pod::view::{Instance, State};
-use crate::worker::Shown;
+use crate::worker::PodSnapshot;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use node_runtime::v1::{AttachRequest, ExecRequest};
@@ -23,15 +23,15 @@ impl Serving {
         Serving { node }
     }
 
-    fn pod(&self, target: &StreamTarget) -> Result<Shown, Failure> {
+    fn pod(&self, target: &StreamTarget) -> Result<PodSnapshot, Failure> {
         let found = self.node.workers.find(&target.namespace, &target.pod);
         let found = found.filter(|s| target.uid.is_none() || s.pod.metadata.uid == target.uid);
         found.ok_or_else(|| Failure::not_found(format!("pod {:?} not found", target.pod)))
     }
 
     fn running(&self, target: &StreamTarget) -> Result<Instance, Failure> {
-        let shown = self.pod(target)?;
-        let found = shown
+        let snapshot = self.pod(target)?;
+        let found = snapshot
             .observed
             .latest(&target.container)
             .filter(|i| i.running())
@@ -49,24 +49,24 @@ fn of_runtime(e: node_runtime::RuntimeError) -> Failure {
 #[async_trait]
 impl Backend for Serving {
     fn pods(&self) -> Value {
-        let pod = |shown: Shown| Pod {
-            status: Some((*shown.status).clone()),
-            ..(*shown.pod).clone()
+        let pod = |snapshot: PodSnapshot| Pod {
+            status: Some((*snapshot.status).clone()),
+            ..(*snapshot.pod).clone()
         };
         let items: Vec<Pod> = self.node.workers.all().into_iter().map(pod).collect();
         json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
     }
 
     fn log(&self, target: &StreamTarget, query: &LogQuery) -> Result<LogSource, Failure> {
-        let shown = self.pod(target)?;
+        let snapshot = self.pod(target)?;
         let name = &target.container;
-        if spec::find(&shown.pod, name).is_none() {
+        if spec::find(&snapshot.pod, name).is_none() {
             return Err(Failure::bad(format!(
                 "container {name:?} is not valid for pod {:?}",
                 target.pod
             )));
         }
-        let latest = shown.observed.latest(name);
+        let latest = snapshot.observed.latest(name);
         let wanted = if query.previous {
             let missing = || {
                 Failure::bad(format!(
@@ -74,21 +74,21 @@ impl Backend for Serving {
                     target.pod
                 ))
             };
-            let waits = latest.filter(|i| i.state == State::Exited && restarting(&shown, name));
+            let waits = latest.filter(|i| i.state == State::Exited && restarting(&snapshot, name));
             waits
-                .or(shown.observed.previous(name))
+                .or(snapshot.observed.previous(name))
                 .ok_or_else(missing)?
         } else {
-            latest.ok_or_else(|| waiting(&shown, target))?
+            latest.ok_or_else(|| waiting(&snapshot, target))?
         };
-        let path = crate::worker::log_file(&self.node, &shown.pod, wanted);
+        let path = crate::worker::log_file(&self.node, &snapshot.pod, wanted);
         let (node, uid, id) = (
             self.node.clone(),
-            shown.pod.metadata.uid.clone().unwrap_or_default(),
+            snapshot.pod.metadata.uid.clone().unwrap_or_default(),
             wanted.id.clone(),
         );
         let alive = move || {
-            node.workers.shown(&uid).is_some_and(|s| {
+            node.workers.snapshot(&uid).is_some_and(|s| {
                 s.observed
                     .by_id(&id)
                     .is_some_and(|i| i.state != State::Exited)
@@ -136,9 +136,9 @@ impl Backend for Serving {
             ..
         } = options;
         // The container's spec decides on the terminal, not the client.
-        let shown = self.pod(target)?;
+        let snapshot = self.pod(target)?;
         let tty =
-            spec::find(&shown.pod, &target.container).is_some_and(|(_, c)| c.tty == Some(true));
+            spec::find(&snapshot.pod, &target.container).is_some_and(|(_, c)| c.tty == Some(true));
         let request = AttachRequest {
             container_id,
             stdin,
@@ -154,9 +154,9 @@ impl Backend for Serving {
         target: &StreamTarget,
         ports: Vec<i32>,
     ) -> Result<String, Failure> {
-        let shown = self.pod(target)?;
+        let snapshot = self.pod(target)?;
         let missing = || Failure::not_found(format!("pod {:?} has no running sandbox", target.pod));
-        let sandbox = shown.observed.sandbox().ok_or_else(missing)?;
+        let sandbox = snapshot.observed.sandbox().ok_or_else(missing)?;
         self.node
             .runtime
             .port_forward(&sandbox.id, ports)
@@ -206,10 +206,10 @@ impl Backend for Serving {
 }
 
 /// Returns whether the container waits for its next restart.
-fn restarting(shown: &Shown, name: &str) -> bool {
+fn restarting(snapshot: &PodSnapshot, name: &str) -> bool {
     let lists = [
-        &shown.status.container_statuses,
-        &shown.status.init_container_statuses,
+        &snapshot.status.container_statuses,
+        &snapshot.status.init_container_statuses,
     ];
     let status = lists
         .into_iter()
@@ -219,10 +219,10 @@ fn restarting(shown: &Shown, name: &str) -> bool {
     status.is_some_and(|s| s.state.as_ref().is_some_and(|s| s.waiting.is_some()))
 }
 
-fn waiting(shown: &Shown, target: &StreamTarget) -> Failure {
+fn waiting(snapshot: &PodSnapshot, target: &StreamTarget) -> Failure {
     let lists = [
-        &shown.status.container_statuses,
-        &shown.status.init_container_statuses,
+        &snapshot.status.container_statuses,
+        &snapshot.status.init_container_statuses,
     ];
     let status = lists
         .into_iter()

@@ -18,13 +18,13 @@ mod registry;
 mod resize;
 mod run;
 mod start;
-mod tell;
+mod status_writer;
 
 pub(crate) use admit::admit;
 pub(crate) use cleanup::free;
 pub(crate) use messages::Message;
 pub(crate) use observe::log_file;
-pub(crate) use registry::{Shown, Workers};
+pub(crate) use registry::{PodSnapshot, Workers};
 #[cfg(test)]
 pub(crate) use run::Worker;
 pub(crate) use run::spawn;

@@ -31,7 +31,7 @@ pub(crate) async fn keep(
         client: client.clone(),
         machine,
         port,
-        told: NodeStatus::default(),
+        last_status: NodeStatus::default(),
         at: Instant::now(),
         runtime: LastAnswer::default(),
         uid: watch::Sender::default(),
@@ -46,7 +46,7 @@ pub(crate) async fn keep(
         lease::renew(node.clone(), client, keeper.uid.subscribe()),
     );
     loop {
-        let ready = keeper.tell().await;
+        let ready = keeper.write_status().await;
         // Polls faster until the node is ready, because clients wait for readiness.
         let every = if ready {
             node.settings.status_every
@@ -90,7 +90,7 @@ struct Keeper {
     client: Client,
     machine: Machine,
     port: u16,
-    told: NodeStatus,
+    last_status: NodeStatus,
     at: Instant,
     runtime: LastAnswer,
     /// The Node object's uid.
@@ -104,7 +104,7 @@ impl Keeper {
         loop {
             match self.try_register().await {
                 Ok(found) => {
-                    self.told = found.status.unwrap_or_default();
+                    self.last_status = found.status.unwrap_or_default();
                     tracing::info!(node = self.node.settings.node_name, "node registered");
                     return found.metadata.uid.unwrap_or_default();
                 }
@@ -171,16 +171,16 @@ impl Keeper {
 
     /// Writes the status if it is due. Returns true if the node is ready and the API server has
     /// that status.
-    async fn tell(&mut self) -> bool {
+    async fn write_status(&mut self) -> bool {
         self.ask_runtime().await;
-        let status = object::status(&self.node, &self.look(), &self.told);
+        let status = object::status(&self.node, &self.look(), &self.last_status);
         let ready = status
             .conditions
             .iter()
             .flatten()
             .any(|c| c.type_ == "Ready" && c.status == "True");
         let due = self.at.elapsed() >= self.node.settings.report_every
-            || object::differ(&status, &self.told);
+            || object::differ(&status, &self.last_status);
         if !due {
             return ready;
         }
@@ -192,7 +192,7 @@ impl Keeper {
             .await
         {
             Ok(_) => {
-                self.told = status;
+                self.last_status = status;
                 self.at = Instant::now();
                 ready
             }

@@ -139,8 +139,8 @@ fn a_crash_loop_waits_and_says_so() {
     memory.of("c").restart.advance(NOW - 20 * SECOND);
     let wake = NOW + 9 * SECOND;
     assert_eq!(next(&pod, &observed, &memory), [Command::Wake(wake)]);
-    let told = tell(&pod, &observed, &memory);
-    let c = &told.container_statuses.as_ref().unwrap()[0];
+    let computed = compute(&pod, &observed, &memory);
+    let c = &computed.container_statuses.as_ref().unwrap()[0];
     let waiting = c.state.as_ref().unwrap().waiting.as_ref().unwrap();
     assert_eq!(waiting.reason.as_deref(), Some("CrashLoopBackOff"));
     assert_eq!(
@@ -157,7 +157,7 @@ fn a_crash_loop_waits_and_says_so() {
             .exit_code,
         5
     );
-    assert_eq!(told.phase.as_deref(), Some("Running"));
+    assert_eq!(computed.phase.as_deref(), Some("Running"));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_failed_init_container_ends_the_pod() {
     let observed = Observed::new(vec![sandbox()], instances);
     assert_eq!(next(&pod, &observed, &memory()), [Command::Finish]);
     assert_eq!(
-        tell(&pod, &observed, &memory()).phase.as_deref(),
+        compute(&pod, &observed, &memory()).phase.as_deref(),
         Some("Failed")
     );
 }
@@ -291,7 +291,7 @@ fn a_lost_sandbox_is_made_again_for_what_runs_on() {
     );
 }
 
-fn tell(pod: &Pod, observed: &Observed, memory: &Memory) -> PodStatus {
+fn compute(pod: &Pod, observed: &Observed, memory: &Memory) -> PodStatus {
     let before = PodStatus::default();
     let node_ips = ["192.0.2.1".to_owned()];
     let around = Surroundings {
@@ -342,9 +342,9 @@ fn phases_and_conditions() {
             Some("ContainersNotReady"),
         ),
     ] {
-        let told = tell(&simple(policy), observed, &memory());
-        assert_eq!(told.phase.as_deref(), Some(phase), "{policy}");
-        let condition = told
+        let computed = compute(&simple(policy), observed, &memory());
+        assert_eq!(computed.phase.as_deref(), Some(phase), "{policy}");
+        let condition = computed
             .conditions
             .unwrap()
             .into_iter()

@@ -1,7 +1,7 @@
 //! Resource usage of node and pods: `/stats/summary`, `/metrics/resource`, `/metrics/cadvisor`.
 
 use crate::context::KubeletContext;
-use crate::worker::Shown;
+use crate::worker::PodSnapshot;
 use jiff::Timestamp;
 use node_runtime::v1::ContainerStats;
 use serde_json::{Value, json};
@@ -32,14 +32,14 @@ async fn used(node: &KubeletContext) -> Vec<Used> {
     let by_id: HashMap<String, ContainerStats> = all.into_iter().map(|s| (id(&s), s)).collect();
     let pods = node.workers.all();
     pods.iter()
-        .flat_map(|shown| of_pod(shown, &by_id))
+        .flat_map(|snapshot| of_pod(snapshot, &by_id))
         .collect()
 }
 
-fn of_pod(shown: &Shown, by_id: &HashMap<String, ContainerStats>) -> Vec<Used> {
+fn of_pod(snapshot: &PodSnapshot, by_id: &HashMap<String, ContainerStats>) -> Vec<Used> {
     let text = |s: &Option<String>| s.clone().unwrap_or_default();
-    let meta = &shown.pod.metadata;
-    let running = shown.observed.all().filter(|i| i.running());
+    let meta = &snapshot.pod.metadata;
+    let running = snapshot.observed.all().filter(|i| i.running());
     running
         .filter_map(|i| {
             let stats = by_id.get(&i.id)?;
@@ -110,8 +110,8 @@ pub(crate) async fn summary(node: &KubeletContext) -> Value {
     let (cpu, memory) = machine(node);
     let now = Timestamp::now().to_string();
     let mut pods: Vec<Value> = Vec::new();
-    for shown in node.workers.all().into_iter().filter(|s| s.active) {
-        let uid = shown.pod.metadata.uid.clone().unwrap_or_default();
+    for snapshot in node.workers.all().into_iter().filter(|s| s.active) {
+        let uid = snapshot.pod.metadata.uid.clone().unwrap_or_default();
         let own: Vec<&Used> = all.iter().filter(|u| u.uid == uid).collect();
         let containers: Vec<Value> = own
             .iter()
@@ -123,8 +123,8 @@ pub(crate) async fn summary(node: &KubeletContext) -> Value {
             .collect();
         let sum = |of: fn(&Used) -> u64| own.iter().map(|u| of(u)).sum::<u64>();
         pods.push(json!({
-            "podRef": {"name": shown.pod.metadata.name, "namespace": shown.pod.metadata.namespace, "uid": uid},
-            "startTime": shown.status.start_time,
+            "podRef": {"name": snapshot.pod.metadata.name, "namespace": snapshot.pod.metadata.namespace, "uid": uid},
+            "startTime": snapshot.status.start_time,
             "containers": containers,
             "cpu": {"time": now, "usageCoreNanoSeconds": sum(|u| u.cpu)},
             "memory": {"time": now, "workingSetBytes": sum(|u| u.memory), "usageBytes": sum(|u| u.memory)},

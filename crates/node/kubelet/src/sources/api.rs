@@ -15,8 +15,12 @@ pub(crate) fn follow(node: &Arc<KubeletContext>, client: &Client) -> Store<Pod> 
             let Some(node) = weak.upgrade() else { return };
             let mirror = |pod: &Pod| annotation(pod, MIRROR).is_some();
             match event {
-                Event::Applied { new, .. } if mirror(&new) => super::mirror::seen(&node, &new),
-                Event::Deleted(last) if mirror(&last) => super::mirror::lost(&node, &last),
+                Event::Applied { new, .. } if mirror(&new) => {
+                    super::mirror::reconcile_mirror(&node, &new)
+                }
+                Event::Deleted(last) if mirror(&last) => {
+                    super::mirror::recreate_mirror(&node, &last)
+                }
                 Event::Applied { old, new } => {
                     // The name was used again between two relists: this is another pod.
                     if let Some(old) = old.filter(|o| o.metadata.uid != new.metadata.uid) {

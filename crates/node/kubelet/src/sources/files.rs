@@ -54,7 +54,7 @@ fn reconcile(node: &Arc<KubeletContext>, folder: &Path, known: &mut BTreeMap<Str
     for uid in old {
         if let Some(pod) = known.remove(&uid) {
             removed(node, &pod);
-            mirror::unwanted(node, &pod);
+            mirror::delete_mirror_of(node, &pod);
         }
     }
     for (uid, pod) in found {
@@ -67,7 +67,7 @@ fn reconcile(node: &Arc<KubeletContext>, folder: &Path, known: &mut BTreeMap<Str
         }
         if known.insert(uid, pod.clone()).is_none() {
             applied(node, pod.clone(), true);
-            mirror::wanted(node, &pod);
+            mirror::ensure_mirror(node, &pod);
         }
     }
 }

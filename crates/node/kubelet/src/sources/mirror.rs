@@ -4,7 +4,7 @@
 use super::{HASH, MIRROR, annotation};
 use crate::context::KubeletContext;
 use crate::pod::spec;
-use crate::worker::{Message, Shown};
+use crate::worker::{Message, PodSnapshot};
 use client::DeleteParams;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Creates the mirror of a static pod; retries until it exists or the static pod is removed.
-pub(crate) fn wanted(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
+pub(crate) fn ensure_mirror(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
     let (Some(client), node, pod) = (node.client.clone(), node.clone(), pod.clone()) else {
         return;
     };
@@ -20,13 +20,13 @@ pub(crate) fn wanted(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
     tasks.spawn_isolated("mirror pod", async move {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let mut wait = Duration::from_millis(200);
-        while node.workers.shown(&uid).is_some_and(|s| s.wanted) {
-            match create(&client, &node, &pod).await {
-                Ok(Made::Done) => {
-                    node.workers.send(&uid, Message::Mirrored);
+        while node.workers.snapshot(&uid).is_some_and(|s| s.is_desired) {
+            match create_mirror(&client, &node, &pod).await {
+                Ok(CreateResult::Created) => {
+                    node.workers.send(&uid, Message::MirrorCreated);
                     return;
                 }
-                Ok(Made::InTheWay(old)) => delete_now(&client, &old).await,
+                Ok(CreateResult::NameTaken(old)) => delete_now(&client, &old).await,
                 Err(e) => {
                     tracing::warn!(pod = spec::full_name(&pod), error = %e, "mirror pod can't be created; trying again")
                 }
@@ -40,13 +40,17 @@ pub(crate) fn wanted(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
 }
 
 /// The result of creating a mirror.
-enum Made {
-    Done,
+enum CreateResult {
+    Created,
     /// Another pod has the name: the mirror of an earlier manifest, or a pod that is being deleted.
-    InTheWay(Box<Pod>),
+    NameTaken(Box<Pod>),
 }
 
-async fn create(client: &client::Client, node: &KubeletContext, pod: &Pod) -> client::Result<Made> {
+async fn create_mirror(
+    client: &client::Client,
+    node: &KubeletContext,
+    pod: &Pod,
+) -> client::Result<CreateResult> {
     let owner = client.api::<Node>().get(&node.settings.node_name).await?;
     let mut copy = pod.clone();
     let hash = annotation(pod, HASH).unwrap_or_default().to_owned();
@@ -71,12 +75,12 @@ async fn create(client: &client::Client, node: &KubeletContext, pod: &Pod) -> cl
                 .get(copy.metadata.name.as_deref().unwrap_or_default())
                 .await?;
             Ok(if is_mirror_of(&found, pod) {
-                Made::Done
+                CreateResult::Created
             } else {
-                Made::InTheWay(Box::new(found))
+                CreateResult::NameTaken(Box::new(found))
             })
         }
-        other => other.map(|_| Made::Done),
+        other => other.map(|_| CreateResult::Created),
     }
 }
 
@@ -88,7 +92,7 @@ fn is_mirror_of(found: &Pod, pod: &Pod) -> bool {
 }
 
 /// Deletes the mirror of a removed static pod.
-pub(crate) fn unwanted(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
+pub(crate) fn delete_mirror_of(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
     let (Some(client), pod) = (node.client.clone(), pod.clone()) else {
         return;
     };
@@ -107,7 +111,7 @@ pub(crate) fn unwanted(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
     });
 }
 
-fn delete(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
+fn spawn_delete(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
     let (Some(client), pod) = (node.client.clone(), pod.clone()) else {
         return;
     };
@@ -139,32 +143,33 @@ async fn delete_now(client: &client::Client, mirror: &Pod) {
     }
 }
 
-/// Deletes a mirror that belongs to no static pod here, or whose deletion was requested; shows any
+/// Deletes a mirror that belongs to no static pod here, or whose deletion was requested; sends any
 /// other to its worker.
-pub(crate) fn seen(node: &Arc<KubeletContext>, mirror: &Arc<Pod>) {
+pub(crate) fn reconcile_mirror(node: &Arc<KubeletContext>, mirror: &Arc<Pod>) {
     let hash = annotation(mirror, MIRROR).unwrap_or_default();
     match node
         .workers
         .all()
         .into_iter()
-        .find(|s| annotation(&s.pod, HASH) == Some(hash) && s.wanted)
+        .find(|s| annotation(&s.pod, HASH) == Some(hash) && s.is_desired)
     {
-        Some(shown) if mirror.metadata.deletion_timestamp.is_none() => {
-            let uid = shown.pod.metadata.uid.as_deref().unwrap_or_default();
-            node.workers.send(uid, Message::MirrorShown(mirror.clone()));
+        Some(snapshot) if mirror.metadata.deletion_timestamp.is_none() => {
+            let uid = snapshot.pod.metadata.uid.as_deref().unwrap_or_default();
+            node.workers
+                .send(uid, Message::MirrorUpdated(mirror.clone()));
         }
-        _ => delete(node, mirror),
+        _ => spawn_delete(node, mirror),
     }
 }
 
 /// Creates a deleted mirror again while its static pod runs.
-pub(crate) fn lost(node: &Arc<KubeletContext>, mirror: &Arc<Pod>) {
+pub(crate) fn recreate_mirror(node: &Arc<KubeletContext>, mirror: &Arc<Pod>) {
     // Looked up by name: the deleted pod may be the mirror of an earlier manifest that blocked this
     // pod's mirror.
     let name = |p: &Pod| (p.metadata.namespace.clone(), p.metadata.name.clone());
-    let own = |s: &Shown| s.is_static && name(&s.pod) == name(mirror) && s.wanted;
-    if let Some(shown) = node.workers.all().into_iter().find(own) {
-        wanted(node, &shown.pod);
+    let own = |s: &PodSnapshot| s.is_static && name(&s.pod) == name(mirror) && s.is_desired;
+    if let Some(snapshot) = node.workers.all().into_iter().find(own) {
+        ensure_mirror(node, &snapshot.pod);
     }
 }
 
@@ -175,7 +180,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn mirror_of_an_earlier_manifest_is_in_the_way() {
+    fn mirror_of_an_earlier_manifest_is_not_the_mirror() {
         let pod =
             |metadata: Value| serde_json::from_value::<Pod>(json!({"metadata": metadata})).unwrap();
         let own = pod(json!({"annotations": {HASH: "new"}}));

@@ -34,9 +34,9 @@ impl Worker {
     /// Removes the pod: writes its last status, removes everything it had, then deletes the object
     /// from the API server.
     pub(super) async fn clean_up(mut self) {
-        self.say();
+        self.sync_status();
         if !self.forgotten {
-            self.teller.flush(FLUSH).await;
+            self.status_writer.flush(FLUSH).await;
         }
         base_task::blocking(|| free(&self.node, &self.uid));
         if !self.forgotten && !self.is_static {

@@ -19,7 +19,7 @@ impl Worker {
         match command {
             Command::Wake(at) => {
                 self.wake = Some(self.wake.map_or(at, |w| w.min(at)));
-                self.tell_backoff();
+                self.report_backoff();
             }
             Command::PrepareVolumes => self.prepare_volumes(),
             Command::CreateSandbox { attempt } => self.create_sandbox(attempt),
@@ -260,7 +260,7 @@ impl Worker {
         }
     }
 
-    fn tell_backoff(&mut self) {
+    fn report_backoff(&mut self) {
         let time = now();
         let loops: Vec<Instance> = spec::names(&self.pod)
             .into_iter()
@@ -268,7 +268,7 @@ impl Worker {
             .filter(|i| i.state == State::Exited && ready_at(&self.memory, i) > time)
             .collect();
         for ended in loops {
-            if self.backoffs_told.insert(ended.id.clone()) {
+            if self.backoffs_reported.insert(ended.id.clone()) {
                 let about = reference(
                     &self.pod,
                     Some((super::observe::list_of(&self.pod, &ended.name), &ended.name)),

@@ -21,9 +21,9 @@ pub(crate) enum Message {
     /// An object that the pod's volumes or environment are made from changed.
     Refresh,
     /// The mirror pod of a static pod was created: it has no status yet.
-    Mirrored,
+    MirrorCreated,
     /// The mirror pod of a static pod, as the API server shows it.
-    MirrorShown(Arc<Pod>),
+    MirrorUpdated(Arc<Pod>),
     /// A container runs; its postStart hook has not run yet.
     Started(Instance),
     /// Report of a container's probe.

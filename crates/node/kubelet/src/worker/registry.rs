@@ -8,9 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// A worker's published state.
+/// A worker's published state, a copy of one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct PodSnapshot {
     pub(crate) pod: Arc<Pod>,
     pub(crate) status: Arc<PodStatus>,
     pub(crate) observed: Arc<Observed>,
@@ -20,12 +20,12 @@ pub(crate) struct Shown {
     /// can set them.
     pub(crate) is_static: bool,
     /// Not deleted, and its manifest still exists.
-    pub(crate) wanted: bool,
+    pub(crate) is_desired: bool,
 }
 
 struct Handle {
     inbox: UnboundedSender<Message>,
-    shown: Arc<RwLock<Shown>>,
+    snapshot: Arc<RwLock<PodSnapshot>>,
 }
 
 /// Limit of recorded exits of unknown containers; the next relist finds the others.
@@ -45,11 +45,11 @@ impl Workers {
         &self,
         uid: &str,
         inbox: UnboundedSender<Message>,
-        shown: Arc<RwLock<Shown>>,
+        snapshot: Arc<RwLock<PodSnapshot>>,
     ) {
         self.all
             .lock()
-            .insert(uid.to_owned(), Handle { inbox, shown });
+            .insert(uid.to_owned(), Handle { inbox, snapshot });
     }
 
     pub(crate) fn remove(&self, uid: &str) {
@@ -68,16 +68,16 @@ impl Workers {
         self.all.lock().contains_key(uid)
     }
 
-    pub(crate) fn all(&self) -> Vec<Shown> {
+    pub(crate) fn all(&self) -> Vec<PodSnapshot> {
         self.all
             .lock()
             .values()
-            .map(|h| h.shown.read().clone())
+            .map(|h| h.snapshot.read().clone())
             .collect()
     }
 
-    pub(crate) fn shown(&self, uid: &str) -> Option<Shown> {
-        self.all.lock().get(uid).map(|h| h.shown.read().clone())
+    pub(crate) fn snapshot(&self, uid: &str) -> Option<PodSnapshot> {
+        self.all.lock().get(uid).map(|h| h.snapshot.read().clone())
     }
 
     /// Returns whether another static pod of the same namespace and name is not cleaned up yet.
@@ -89,12 +89,12 @@ impl Workers {
     }
 
     /// Finds a pod by namespace and name; prefers one that is not terminating.
-    pub(crate) fn find(&self, namespace: &str, name: &str) -> Option<Shown> {
-        let fits = |s: &Shown| {
+    pub(crate) fn find(&self, namespace: &str, name: &str) -> Option<PodSnapshot> {
+        let fits = |s: &PodSnapshot| {
             s.pod.metadata.namespace.as_deref() == Some(namespace)
                 && s.pod.metadata.name.as_deref() == Some(name)
         };
-        let mut all: Vec<Shown> = self.all().into_iter().filter(fits).collect();
+        let mut all: Vec<PodSnapshot> = self.all().into_iter().filter(fits).collect();
         all.sort_by_key(|s| s.pod.metadata.deletion_timestamp.is_some());
         all.into_iter().next()
     }
@@ -134,16 +134,16 @@ impl Workers {
         let all = self.all.lock();
         all.iter()
             .find(|(_, h)| {
-                let shown = h.shown.read();
-                shown.observed.by_id(id).is_some()
-                    || shown.observed.sandboxes.iter().any(|s| s.id == id)
+                let snapshot = h.snapshot.read();
+                snapshot.observed.by_id(id).is_some()
+                    || snapshot.observed.sandboxes.iter().any(|s| s.id == id)
             })
             .map(|(uid, _)| uid.clone())
     }
 
     /// Returns the active pods except `uid`.
     pub(crate) fn active_besides(&self, uid: &str) -> Vec<Arc<Pod>> {
-        let other = |s: &Shown| s.active && s.pod.metadata.uid.as_deref() != Some(uid);
+        let other = |s: &PodSnapshot| s.active && s.pod.metadata.uid.as_deref() != Some(uid);
         self.all()
             .into_iter()
             .filter(other)

@@ -3,9 +3,9 @@
 use super::admit::Refusal;
 use super::messages::{Done, Message};
 use super::probing::Probes;
-use super::registry::Shown;
+use super::registry::PodSnapshot;
 use super::resize::Resizes;
-use super::tell::Teller;
+use super::status_writer::StatusWriter;
 use crate::context::{KubeletContext, now};
 use crate::cri_config::fields::Addresses;
 use crate::pod::memory::{Cause, ContainerMemory, Ending, Memory, Work};
@@ -46,9 +46,9 @@ pub(crate) struct Worker {
     pub(super) sender: UnboundedSender<Message>,
     pub(super) jobs: JoinSet<Done>,
     pub(super) probes: Probes,
-    pub(super) teller: Teller,
-    pub(super) told: PodStatus,
-    pub(super) shown: Arc<RwLock<Shown>>,
+    pub(super) status_writer: StatusWriter,
+    pub(super) last_status: PodStatus,
+    pub(super) snapshot: Arc<RwLock<PodSnapshot>>,
     pub(super) first_seen: Nanos,
     /// Consecutive failures: of the volumes (`.0`) and of the sandbox (`.1`).
     pub(super) failures: (u32, u32),
@@ -67,7 +67,7 @@ pub(crate) struct Worker {
     /// Containers reported out of memory. The runtime may report their exit before it knows the
     /// reason.
     pub(super) starved: BTreeSet<String>,
-    pub(super) backoffs_told: BTreeSet<String>,
+    pub(super) backoffs_reported: BTreeSet<String>,
     pub(super) resizes: Resizes,
     /// An input changed while the volumes were being set up, so they are set up once more.
     pub(super) stale: bool,
@@ -95,23 +95,23 @@ impl Worker {
     pub(crate) fn new(node: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) -> Self {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let (sender, inbox) = unbounded_channel();
-        let told = pod.status.clone().unwrap_or_default();
-        let shown = Shown {
+        let last_status = pod.status.clone().unwrap_or_default();
+        let snapshot = PodSnapshot {
             pod: pod.clone(),
-            status: Arc::new(told.clone()),
+            status: Arc::new(last_status.clone()),
             observed: Arc::default(),
             // A pod of an earlier life of the kubelet was admitted then; a new one counts from its
             // admission on.
-            active: told.start_time.is_some()
-                && !matches!(told.phase.as_deref(), Some("Succeeded" | "Failed")),
+            active: last_status.start_time.is_some()
+                && !matches!(last_status.phase.as_deref(), Some("Succeeded" | "Failed")),
             is_static,
-            wanted: true,
+            is_desired: true,
         };
-        let shown = Arc::new(RwLock::new(shown));
-        node.workers.add(&uid, sender.clone(), shown.clone());
+        let snapshot = Arc::new(RwLock::new(snapshot));
+        node.workers.add(&uid, sender.clone(), snapshot.clone());
         node.objects.register(&pod);
         Worker {
-            teller: Teller::spawn(node, &pod, is_static),
+            status_writer: StatusWriter::spawn(node, &pod, is_static),
             node: node.clone(),
             pod,
             uid,
@@ -124,8 +124,8 @@ impl Worker {
             sender,
             jobs: JoinSet::new(),
             probes: Probes::default(),
-            told,
-            shown,
+            last_status,
+            snapshot,
             first_seen: now(),
             failures: (0, 0),
             goes: false,
@@ -135,7 +135,7 @@ impl Worker {
             wake: None,
             looks: BTreeMap::new(),
             starved: BTreeSet::new(),
-            backoffs_told: BTreeSet::new(),
+            backoffs_reported: BTreeSet::new(),
             resizes: Resizes::default(),
             stale: false,
             works: HashMap::new(),
@@ -182,18 +182,21 @@ impl Worker {
     /// Reads the pod's existing containers from the runtime, and admits or rejects the pod.
     async fn begin(&mut self) {
         // A new pod has nothing in the runtime yet, so the relist is skipped.
-        if self.told.start_time.is_some() || self.is_static {
+        if self.last_status.start_time.is_some() || self.is_static {
             // Nothing may be created before the existing containers are known: they would be
             // created twice.
             while !self.look().await {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
-        if matches!(self.told.phase.as_deref(), Some("Succeeded" | "Failed")) {
+        if matches!(
+            self.last_status.phase.as_deref(),
+            Some("Succeeded" | "Failed")
+        ) {
             self.frozen = true;
             self.end(Cause::Finished, 0);
         } else if self.observed.sandboxes.is_empty()
-            && self.told.start_time.is_none()
+            && self.last_status.start_time.is_none()
             && let Some(refusal) = self.admit()
         {
             let about = crate::context::reference(&self.pod, None);
@@ -208,7 +211,7 @@ impl Worker {
                 0,
             );
         } else {
-            self.shown.write().active = true;
+            self.snapshot.write().active = true;
             // Applies a resize that was requested while no kubelet ran.
             self.resize();
         }
@@ -219,7 +222,7 @@ impl Worker {
     fn admit(&self) -> Option<Refusal> {
         let _turn = self.node.workers.admission();
         let refusal = super::admit(&self.node, &self.pod);
-        self.shown.write().active = refusal.is_none();
+        self.snapshot.write().active = refusal.is_none();
         refusal
     }
 
@@ -244,7 +247,7 @@ impl Worker {
         }
         let limit = spec::spec(&self.pod).active_deadline_seconds?;
         let begun = self
-            .told
+            .last_status
             .start_time
             .as_ref()
             .map_or(self.first_seen, |t| t.0.as_second() * SECOND);
@@ -307,7 +310,7 @@ impl Worker {
             }
         }
         self.probe();
-        self.say();
+        self.sync_status();
     }
 
     pub(super) fn addresses(&self) -> Addresses {
@@ -321,7 +324,7 @@ impl Worker {
     }
 
     /// Computes the status, and sends it to the status writer if it changed.
-    pub(super) fn say(&mut self) {
+    pub(super) fn sync_status(&mut self) {
         let facts = Facts {
             pod: &self.pod,
             observed: &self.observed,
@@ -331,26 +334,29 @@ impl Worker {
         let around = Surroundings {
             node_ips: &self.node.ips,
             runtime: &self.node.runtime_name,
-            before: &self.told,
+            before: &self.last_status,
             first_seen: self.first_seen,
         };
         let new = if self.frozen {
-            self.told.clone()
+            self.last_status.clone()
         } else {
             status(facts, around)
         };
-        if new != self.told {
-            self.teller.tell(new.clone());
-            self.told = new;
+        if new != self.last_status {
+            self.status_writer.queue(new.clone());
+            self.last_status = new;
         }
-        let mut shown = self.shown.write();
-        shown.pod = self.pod.clone();
-        shown.status = Arc::new(self.told.clone());
-        shown.observed = Arc::new(self.observed.clone());
-        shown.active = !self.memory.ended
-            && !matches!(self.told.phase.as_deref(), Some("Succeeded" | "Failed"));
-        shown.wanted = !self.goes;
-        drop(shown);
+        let mut snapshot = self.snapshot.write();
+        snapshot.pod = self.pod.clone();
+        snapshot.status = Arc::new(self.last_status.clone());
+        snapshot.observed = Arc::new(self.observed.clone());
+        snapshot.active = !self.memory.ended
+            && !matches!(
+                self.last_status.phase.as_deref(),
+                Some("Succeeded" | "Failed")
+            );
+        snapshot.is_desired = !self.goes;
+        drop(snapshot);
         let running = self.observed.all().filter(|i| i.running());
         for id in running
             .filter(|i| self.node.workers.ended_early(&i.id))
@@ -396,8 +402,8 @@ impl Worker {
             }
             let full = format!("{}://{}", self.node.runtime_name, latest.id);
             let lists = [
-                &self.told.container_statuses,
-                &self.told.init_container_statuses,
+                &self.last_status.container_statuses,
+                &self.last_status.init_container_statuses,
             ];
             let before = lists
                 .into_iter()
@@ -469,8 +475,8 @@ impl Worker {
                 return true;
             }
             Message::Refresh => self.refresh(),
-            Message::Mirrored => self.teller.tell(self.told.clone()),
-            Message::MirrorShown(mirror) => self.teller.shown(mirror),
+            Message::MirrorCreated => self.status_writer.queue(self.last_status.clone()),
+            Message::MirrorUpdated(mirror) => self.status_writer.compare(mirror),
             Message::Started(instance) => self.observed.put(instance),
             Message::Probe {
                 name,
@@ -491,18 +497,8 @@ impl Worker {
         let metadata = |p: &Pod| (p.metadata.labels.clone(), p.metadata.annotations.clone());
         let changed = metadata(&pod) != metadata(&self.pod);
         let spec_changed = pod.spec != self.pod.spec;
-        match terminal_phase(&pod) {
-            Some(phase) if !self.is_static && self.memory.ending.is_none() => {
-                let status = pod.status.as_ref();
-                let cause = Cause::SetByClient {
-                    phase,
-                    reason: status.and_then(|status| status.reason.clone()),
-                    message: status.and_then(|status| status.message.clone()),
-                };
-                self.end(cause, spec::grace(&pod));
-            }
-            _ if !self.is_static => self.teller.shown(pod.clone()),
-            _ => {}
+        if !self.is_static {
+            self.status_writer.compare(pod.clone());
         }
         self.pod = pod;
         self.wanted();

@@ -21,28 +21,28 @@ const CLEARED: [&str; 4] = ["reason", "message", "podIP", "startTime"];
 const BETWEEN_REPAIRS: Duration = Duration::from_secs(10);
 
 /// The worker's handle to its status writer.
-pub(crate) struct Teller {
-    newest: watch::Sender<Wanted>,
+pub(crate) struct StatusWriter {
+    input: watch::Sender<WriterInput>,
     written: watch::Receiver<u64>,
 }
 
 /// Input of the writer.
 #[derive(Clone, Default)]
-struct Wanted {
+struct WriterInput {
     /// Counts the statuses queued so far.
     number: u64,
     status: Option<PodStatus>,
     /// The pod as the API server showed it last.
-    shown: Option<Arc<Pod>>,
+    api_pod: Option<Arc<Pod>>,
 }
 
-impl Teller {
+impl StatusWriter {
     /// Starts the status writer of a pod.
     pub(crate) fn spawn(node: &Arc<KubeletContext>, pod: &Arc<Pod>, is_static: bool) -> Self {
-        let (newest, wanted) = watch::channel(Wanted::default());
+        let (sender, input) = watch::channel(WriterInput::default());
         let (done, written) = watch::channel(0);
         if let Some(client) = node.client.clone() {
-            let writer = Writer {
+            let patcher = StatusPatcher {
                 client,
                 namespace: pod.metadata.namespace.clone().unwrap_or_default(),
                 name: pod.metadata.name.clone().unwrap_or_default(),
@@ -53,27 +53,30 @@ impl Teller {
                 is_static,
                 version: None,
             };
-            node.tasks.spawn("status writer", writer.run(wanted, done));
+            node.tasks.spawn("status writer", patcher.run(input, done));
         }
-        Teller { newest, written }
+        StatusWriter {
+            input: sender,
+            written,
+        }
     }
 
     /// Queues a status for writing; it replaces one that is still queued.
-    pub(crate) fn tell(&self, status: PodStatus) {
-        self.newest.send_modify(|wanted| {
-            wanted.number += 1;
-            wanted.status = Some(status);
+    pub(crate) fn queue(&self, status: PodStatus) {
+        self.input.send_modify(|input| {
+            input.number += 1;
+            input.status = Some(status);
         });
     }
 
     /// Passes on the pod that the API server shows, for comparison with what was written.
-    pub(crate) fn shown(&self, pod: Arc<Pod>) {
-        self.newest.send_modify(|wanted| wanted.shown = Some(pod));
+    pub(crate) fn compare(&self, pod: Arc<Pod>) {
+        self.input.send_modify(|input| input.api_pod = Some(pod));
     }
 
     /// Waits up to `limit` until the newest status is written or the writer has stopped.
     pub(crate) async fn flush(&mut self, limit: Duration) {
-        let number = self.newest.borrow().number;
+        let number = self.input.borrow().number;
         let written = self.written.wait_for(|n| *n >= number);
         if tokio::time::timeout(limit, written).await.is_err() {
             tracing::warn!("a pod's last status could not be written in time");
@@ -81,7 +84,7 @@ impl Teller {
     }
 }
 
-struct Writer {
+struct StatusPatcher {
     client: Client,
     node: Arc<KubeletContext>,
     namespace: String,
@@ -95,22 +98,22 @@ struct Writer {
 }
 
 /// The result of a write.
-enum Outcome {
+enum WriteResult {
     /// With the object's resourceVersion.
     Written(Option<u64>),
     /// The object no longer exists or has another uid.
-    Gone,
-    Again,
+    Removed,
+    Retry,
 }
 
-impl Writer {
-    async fn run(mut self, mut wanted: watch::Receiver<Wanted>, done: watch::Sender<u64>) {
+impl StatusPatcher {
+    async fn run(mut self, mut input: watch::Receiver<WriterInput>, done: watch::Sender<u64>) {
         let mut number = 0;
         let mut repaired: Option<Instant> = None;
-        while wanted.changed().await.is_ok() {
-            let now = wanted.borrow_and_update().clone();
+        while input.changed().await.is_ok() {
+            let now = input.borrow_and_update().clone();
             if now.number == number {
-                if !now.shown.is_some_and(|pod| self.differs(&pod)) {
+                if !now.api_pod.is_some_and(|pod| self.is_overwritten(&pod)) {
                     continue;
                 }
                 if let Some(wait) =
@@ -118,11 +121,11 @@ impl Writer {
                 {
                     // A status that is queued meanwhile is written at once, and repairs the old one
                     // as well.
-                    let queued = wanted.wait_for(|wanted| wanted.number != number);
+                    let queued = input.wait_for(|input| input.number != number);
                     if let Ok(Err(_)) = tokio::time::timeout(wait, queued).await {
                         return;
                     }
-                    wanted.mark_changed();
+                    input.mark_changed();
                     continue;
                 }
                 repaired = Some(Instant::now());
@@ -131,7 +134,7 @@ impl Writer {
                     "another client changed the pod's status; writing it again"
                 );
             }
-            match self.write_newest(&mut wanted).await {
+            match self.write_newest(&mut input).await {
                 Some(written) => number = written,
                 None => {
                     // Has a receiver only while `flush` waits.
@@ -145,22 +148,22 @@ impl Writer {
 
     /// Writes the newest status, and retries until it is written; returns its number, or None if
     /// the pod was deleted.
-    async fn write_newest(&mut self, wanted: &mut watch::Receiver<Wanted>) -> Option<u64> {
+    async fn write_newest(&mut self, input: &mut watch::Receiver<WriterInput>) -> Option<u64> {
         let shutdown = self.node.tasks.shutdown().clone();
         let mut wait = Duration::from_millis(100);
         loop {
-            let Wanted { number, status, .. } = wanted.borrow_and_update().clone();
+            let WriterInput { number, status, .. } = input.borrow_and_update().clone();
             let Some(status) = status else {
                 return Some(number);
             };
             match self.write(&status).await {
-                Outcome::Written(version) => {
+                WriteResult::Written(version) => {
                     (self.before, self.version) = (status, version);
                     return Some(number);
                 }
-                Outcome::Gone if self.is_static => return Some(number),
-                Outcome::Gone => return None,
-                Outcome::Again => {
+                WriteResult::Removed if self.is_static => return Some(number),
+                WriteResult::Removed => return None,
+                WriteResult::Retry => {
                     tokio::select! {
                         () = shutdown.cancelled() => return None,
                         () = tokio::time::sleep(wait) => {}
@@ -173,10 +176,10 @@ impl Writer {
 
     /// Returns whether the API server shows another status than was written last. What it showed
     /// before that write says nothing, so only a later resourceVersion counts.
-    fn differs(&self, shown: &Pod) -> bool {
+    fn is_overwritten(&self, shown: &Pod) -> bool {
         let later = self
             .version
-            .zip(version(shown))
+            .zip(resource_version(shown))
             .is_some_and(|(written, shown)| shown > written);
         later
             && is_changed(
@@ -185,24 +188,24 @@ impl Writer {
             )
     }
 
-    async fn write(&self, status: &PodStatus) -> Outcome {
-        let body = patch(&self.before, status, self.uid.as_deref());
+    async fn write(&self, status: &PodStatus) -> WriteResult {
+        let body = build_patch(&self.before, status, self.uid.as_deref());
         let api = self.client.namespaced::<Pod>(&self.namespace);
         match api.patch_status(&self.name, &Patch::Strategic(body)).await {
-            Ok(pod) => Outcome::Written(version(&pod)),
-            Err(e) if e.is_not_found() || e.is_conflict() => Outcome::Gone,
+            Ok(pod) => WriteResult::Written(resource_version(&pod)),
+            Err(e) if e.is_not_found() || e.is_conflict() => WriteResult::Removed,
             // The API server rejects a patch with another uid than the object's as invalid.
-            Err(e) if e.is_invalid() && self.replaced(&api).await => Outcome::Gone,
+            Err(e) if e.is_invalid() && self.is_name_reused(&api).await => WriteResult::Removed,
             Err(e) => {
                 tracing::warn!(pod = self.full_name, error = %e, "the pod's status can't be written; trying again");
-                Outcome::Again
+                WriteResult::Retry
             }
         }
     }
 
     /// Returns whether another pod has this name now. If the read is forbidden, that pod is not
     /// bound to this node: the Node authorizer lets the kubelet read only its own.
-    async fn replaced(&self, api: &Api<Pod>) -> bool {
+    async fn is_name_reused(&self, api: &Api<Pod>) -> bool {
         match api.get_opt(&self.name).await {
             Ok(found) => is_replaced(self.uid.as_deref(), found.as_ref()),
             Err(e) => e.is_forbidden(),
@@ -215,11 +218,11 @@ fn is_replaced(uid: Option<&str>, found: Option<&Pod>) -> bool {
     uid.is_some() && found.and_then(|pod| pod.metadata.uid.as_deref()) != uid
 }
 
-fn version(pod: &Pod) -> Option<u64> {
+fn resource_version(pod: &Pod) -> Option<u64> {
     pod.metadata.resource_version.as_deref()?.parse().ok()
 }
 
-/// Returns whether `shown` differs from `written` in a field or condition that the kubelet writes.
+/// Returns whether `shown` is_overwritten from `written` in a field or condition that the kubelet writes.
 fn is_changed(written: &PodStatus, shown: &PodStatus) -> bool {
     let fields = |status: &PodStatus| {
         let mut status = status.clone();
@@ -245,15 +248,19 @@ fn is_changed(written: &PodStatus, shown: &PodStatus) -> bool {
 }
 
 /// Returns the change as a strategic merge patch, which keeps conditions of other owners.
-fn patch(before: &PodStatus, status: &PodStatus, uid: Option<&str>) -> Value {
+fn build_patch(before: &PodStatus, status: &PodStatus, uid: Option<&str>) -> Value {
     // Serializing our own typed status can't fail.
     let mut body = serde_json::to_value(status).unwrap_or_default();
     if let Some(map) = body.as_object_mut() {
         for key in CLEARED {
             map.entry(key).or_insert(Value::Null);
         }
-        let mut conditions: Vec<Value> =
-            status.conditions.iter().flatten().map(condition).collect();
+        let mut conditions: Vec<Value> = status
+            .conditions
+            .iter()
+            .flatten()
+            .map(serialize_condition)
+            .collect();
         let pending = |s: &PodStatus| {
             s.conditions
                 .iter()
@@ -275,7 +282,7 @@ fn patch(before: &PodStatus, status: &PodStatus, uid: Option<&str>) -> Value {
     }
 }
 
-fn condition(condition: &PodCondition) -> Value {
+fn serialize_condition(condition: &PodCondition) -> Value {
     let mut value = serde_json::to_value(condition).unwrap_or_default();
     if let Some(map) = value.as_object_mut() {
         for key in ["reason", "message"] {
@@ -292,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_by_other_clients() {
+    fn status_changed_by_other_clients_is_recognized() {
         let written = json!({"phase": "Running", "podIP": "10.0.0.1", "conditions": [
             {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         for (change, expected) in [
@@ -326,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_were_used_again() {
+    fn name_used_by_another_pod_is_recognized() {
         let pod: Pod =
             serde_json::from_value(json!({"metadata": {"name": "s-0", "uid": "new"}})).unwrap();
         for (uid, found, expected) in [
