@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn rotated_logs_go_with_their_instance() {
+    fn rotated_logs_are_removed_with_their_container() {
         let dir = tempfile::tempdir().unwrap();
         for name in [
             "0.log",

@@ -4,7 +4,7 @@ mod stats;
 
 use crate::context::KubeletContext;
 use crate::pod::spec;
-use crate::pod::view::{Instance, State};
+use crate::pod::view::{CriContainer, CriState};
 use crate::worker::PodSnapshot;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
@@ -29,7 +29,7 @@ impl Serving {
         found.ok_or_else(|| Failure::not_found(format!("pod {:?} not found", target.pod)))
     }
 
-    fn running(&self, target: &StreamTarget) -> Result<Instance, Failure> {
+    fn running(&self, target: &StreamTarget) -> Result<CriContainer, Failure> {
         let snapshot = self.pod(target)?;
         let found = snapshot
             .observed
@@ -74,7 +74,8 @@ impl Backend for Serving {
                     target.pod
                 ))
             };
-            let waits = latest.filter(|i| i.state == State::Exited && restarting(&snapshot, name));
+            let waits =
+                latest.filter(|i| i.state == CriState::Exited && restarting(&snapshot, name));
             waits
                 .or(snapshot.observed.previous(name))
                 .ok_or_else(missing)?
@@ -91,7 +92,7 @@ impl Backend for Serving {
             node.workers.snapshot(&uid).is_some_and(|s| {
                 s.observed
                     .by_id(&id)
-                    .is_some_and(|i| i.state != State::Exited)
+                    .is_some_and(|i| i.state != CriState::Exited)
             })
         };
         Ok(LogSource {

@@ -158,16 +158,16 @@ const OWN: &[Unsupported] = &[
     ),
     none(
         "maximum-dead-containers",
-        "the last ended instance of each container is kept",
+        "the last exited container of each name is kept",
     ),
     none(
         "maximum-dead-containers-per-container",
-        "the last ended instance of each container is kept",
+        "the last exited container of each name is kept",
     ),
     none("memory-manager-policy", CPUS),
     none(
         "minimum-container-ttl-duration",
-        "the last ended instance of each container is kept",
+        "the last exited container of each name is kept",
     ),
     none("minimum-image-ttl-duration", IMAGES),
     none(

@@ -25,7 +25,7 @@ pub(crate) struct ContainerMemory {
     /// Earliest time of the next pull.
     pub(crate) pull_until: Nanos,
     /// CRI container that `hooked`, `started` and `ready` are about.
-    pub(crate) instance: String,
+    pub(crate) container_id: String,
     /// The postStart hook has completed.
     pub(crate) hooked: bool,
     /// Result of the startup probe.
@@ -115,7 +115,7 @@ impl Memory {
     }
 
     /// Returns the memory of the CRI container `id` if it is the current one.
-    pub(crate) fn of_instance(&self, name: &str, id: &str) -> Option<&ContainerMemory> {
-        self.containers.get(name).filter(|m| m.instance == id)
+    pub(crate) fn of_container(&self, name: &str, id: &str) -> Option<&ContainerMemory> {
+        self.containers.get(name).filter(|m| m.container_id == id)
     }
 }

@@ -3,7 +3,7 @@
 use super::memory::Cause;
 use super::plan::{Facts, all_over, init_failed};
 use super::spec::{self, Role};
-use super::view::State;
+use super::view::CriState;
 
 /// Returns the phase.
 pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
@@ -18,7 +18,7 @@ pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
     }
     let codes: Vec<i32> = spec::app_containers(facts.pod)
         .filter_map(|c| facts.observed.latest(&c.name))
-        .filter(|i| i.state == State::Exited)
+        .filter(|i| i.state == CriState::Exited)
         .map(|i| i.exit_code)
         .collect();
     let stopped = codes.len() == spec::app_containers(facts.pod).count();
@@ -39,7 +39,7 @@ pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
         facts
             .observed
             .latest(&c.name)
-            .is_some_and(|i| !matches!(i.state, State::Created))
+            .is_some_and(|i| !matches!(i.state, CriState::Created))
     });
     if begun { "Running" } else { "Pending" }
 }
@@ -62,10 +62,10 @@ pub(crate) fn incomplete(facts: Facts<'_>) -> Vec<String> {
         match role {
             Role::Sidecar => {
                 begun
-                    || super::plan::started(facts.memory.of_instance(&c.name, &i.id), c)
+                    || super::plan::started(facts.memory.of_container(&c.name, &i.id), c)
                         && i.running()
             }
-            _ => i.state == State::Exited && i.exit_code == 0,
+            _ => i.state == CriState::Exited && i.exit_code == 0,
         }
     };
     spec::init_containers(facts.pod)

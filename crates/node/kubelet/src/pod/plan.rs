@@ -6,7 +6,7 @@
 
 use super::memory::{ContainerMemory, Memory, Work};
 use super::spec::{self, Role};
-use super::view::{Instance, Observed, Sandbox, State};
+use super::view::{CriContainer, CriState, Observed, Sandbox};
 use super::{Nanos, plan_end};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
@@ -162,7 +162,7 @@ fn kills(facts: Facts<'_>, commands: &mut Vec<Command>) {
         if facts
             .observed
             .by_id(&kill.id)
-            .is_some_and(Instance::running)
+            .is_some_and(CriContainer::running)
         {
             let grace = kill.grace.unwrap_or_else(|| spec::grace(facts.pod));
             commands.push(Command::Kill {
@@ -176,7 +176,7 @@ fn kills(facts: Facts<'_>, commands: &mut Vec<Command>) {
 }
 
 /// Returns the container in the present sandbox; containers of older sandboxes don't count.
-fn current<'a>(facts: Facts<'a>, sandbox: &Sandbox, name: &str) -> Option<&'a Instance> {
+fn current<'a>(facts: Facts<'a>, sandbox: &Sandbox, name: &str) -> Option<&'a CriContainer> {
     facts
         .observed
         .latest(name)
@@ -199,13 +199,11 @@ fn init(facts: Facts<'_>, sandbox: &Sandbox, commands: &mut Vec<Command>) -> Ini
             continue;
         }
         let done = match (role, current(facts, sandbox, &container.name)) {
-            (Role::Init, Some(instance)) => {
-                instance.state == State::Exited && instance.exit_code == 0
-            }
-            (Role::Sidecar, Some(instance)) => {
-                instance.running()
+            (Role::Init, Some(latest)) => latest.state == CriState::Exited && latest.exit_code == 0,
+            (Role::Sidecar, Some(latest)) => {
+                latest.running()
                     && started(
-                        facts.memory.of_instance(&container.name, &instance.id),
+                        facts.memory.of_container(&container.name, &latest.id),
                         container,
                     )
             }
@@ -248,7 +246,7 @@ fn keep(
         None => {
             // A container that exited in an older sandbox is restarted only if its policy says so.
             let over = facts.observed.latest(name).is_some_and(|i| {
-                i.state == State::Exited
+                i.state == CriState::Exited
                     && role == Role::App
                     && !restarts(facts, role, container, i)
             });
@@ -256,10 +254,10 @@ fn keep(
                 start(facts, name, commands);
             }
         }
-        Some(i) if i.state == State::Exited && restarts(facts, role, container, i) => {
+        Some(i) if i.state == CriState::Exited && restarts(facts, role, container, i) => {
             restart(facts, i, commands);
         }
-        Some(i) if matches!(i.state, State::Created | State::Unknown) => {
+        Some(i) if matches!(i.state, CriState::Created | CriState::Unknown) => {
             restart(facts, i, commands)
         }
         Some(_) => {}
@@ -267,7 +265,7 @@ fn keep(
 }
 
 /// Returns whether an exited container is restarted.
-fn restarts(facts: Facts<'_>, role: Role, container: &Container, ended: &Instance) -> bool {
+fn restarts(facts: Facts<'_>, role: Role, container: &Container, ended: &CriContainer) -> bool {
     let replaced = facts
         .memory
         .get(&ended.name)
@@ -292,7 +290,7 @@ fn start(facts: Facts<'_>, name: &str, commands: &mut Vec<Command>) {
     );
 }
 
-fn restart(facts: Facts<'_>, ended: &Instance, commands: &mut Vec<Command>) {
+fn restart(facts: Facts<'_>, ended: &CriContainer, commands: &mut Vec<Command>) {
     if facts.memory.busy_with(&ended.name) {
         return;
     }
@@ -309,7 +307,7 @@ fn restart(facts: Facts<'_>, ended: &Instance, commands: &mut Vec<Command>) {
 }
 
 /// Returns the earliest time of the restart of an exited container.
-pub(crate) fn ready_at(memory: &Memory, ended: &Instance) -> Nanos {
+pub(crate) fn ready_at(memory: &Memory, ended: &CriContainer) -> Nanos {
     let Some(m) = memory.get(&ended.name) else {
         return 0;
     };
@@ -331,7 +329,7 @@ fn finished(facts: Facts<'_>) -> bool {
 
 fn over(facts: Facts<'_>, role: Role, container: &Container) -> Option<bool> {
     let last = facts.observed.latest(&container.name)?;
-    let ended = last.state == State::Exited && !restarts(facts, role, container, last);
+    let ended = last.state == CriState::Exited && !restarts(facts, role, container, last);
     ended.then_some(last.exit_code == 0)
 }
 

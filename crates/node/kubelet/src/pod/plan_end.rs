@@ -4,7 +4,7 @@
 use super::memory::Ending;
 use super::plan::{Command, Facts};
 use super::spec::{self, Role};
-use super::view::Instance;
+use super::view::CriContainer;
 use super::{Nanos, SECOND};
 
 /// Minimum grace for each step even after the deadline, unless the grace period is 0.
@@ -15,8 +15,8 @@ pub(crate) fn plan(facts: Facts<'_>, ending: &Ending, commands: &mut Vec<Command
         .filter(|(role, _)| *role == Role::Sidecar)
         .map(|(_, c)| c.name.as_str())
         .collect();
-    let running: Vec<&Instance> = facts.observed.all().filter(|i| i.running()).collect();
-    let (last, first): (Vec<&Instance>, Vec<&Instance>) = running
+    let running: Vec<&CriContainer> = facts.observed.all().filter(|i| i.running()).collect();
+    let (last, first): (Vec<&CriContainer>, Vec<&CriContainer>) = running
         .into_iter()
         .partition(|i| sidecars.contains(&i.name.as_str()));
     if !first.is_empty() {
@@ -25,7 +25,7 @@ pub(crate) fn plan(facts: Facts<'_>, ending: &Ending, commands: &mut Vec<Command
             .for_each(|i| kill(facts, ending, i, commands));
         return;
     }
-    let order = |i: &Instance| sidecars.iter().position(|name| *name == i.name);
+    let order = |i: &CriContainer| sidecars.iter().position(|name| *name == i.name);
     if let Some(next) = last.into_iter().max_by_key(|i| order(i)) {
         return kill(facts, ending, next, commands);
     }
@@ -41,8 +41,8 @@ pub(crate) fn plan(facts: Facts<'_>, ending: &Ending, commands: &mut Vec<Command
     }
 }
 
-fn kill(facts: Facts<'_>, ending: &Ending, instance: &Instance, commands: &mut Vec<Command>) {
-    if facts.memory.busy_with(&instance.name) {
+fn kill(facts: Facts<'_>, ending: &Ending, container: &CriContainer, commands: &mut Vec<Command>) {
+    if facts.memory.busy_with(&container.name) {
         return;
     }
     let left = ending.deadline - facts.now;
@@ -53,8 +53,8 @@ fn kill(facts: Facts<'_>, ending: &Ending, instance: &Instance, commands: &mut V
         (left.max(LEAST) + SECOND - 1) / SECOND
     };
     commands.push(Command::Kill {
-        name: instance.name.clone(),
-        id: instance.id.clone(),
+        name: container.name.clone(),
+        id: container.id.clone(),
         why: String::new(),
         grace,
     });

@@ -5,7 +5,7 @@ use super::phase::{initialized, phase};
 use super::plan::{Facts, ready_at, started};
 use super::spec::{self, Role};
 use super::status_conditions::conditions;
-use super::view::{Instance, State};
+use super::view::{CriContainer, CriState};
 use super::{Nanos, SECOND};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -125,18 +125,18 @@ fn container_status(
     let state = state(facts, around, role, container);
     let waits = state.waiting.is_some();
     let last = match latest {
-        Some(i) if waits && i.state == State::Exited => Some(i),
+        Some(i) if waits && i.state == CriState::Exited => Some(i),
         Some(_) => facts
             .observed
             .previous(name)
-            .filter(|i| i.state == State::Exited),
+            .filter(|i| i.state == CriState::Exited),
         None => None,
     };
     let running = state.running.is_some();
-    let memory = latest.and_then(|i| facts.memory.of_instance(name, &i.id));
+    let memory = latest.and_then(|i| facts.memory.of_container(name, &i.id));
     let is_started = running && started(memory, container);
     let ready = match role {
-        Role::Init => latest.is_some_and(|i| i.state == State::Exited && i.exit_code == 0),
+        Role::Init => latest.is_some_and(|i| i.state == CriState::Exited && i.exit_code == 0),
         Role::Ephemeral => false,
         _ => {
             is_started
@@ -182,7 +182,7 @@ fn resources(container: &Container) -> Option<ResourceRequirements> {
     })
 }
 
-fn mounts(container: &Container, latest: Option<&Instance>) -> Option<Vec<VolumeMountStatus>> {
+fn mounts(container: &Container, latest: Option<&CriContainer>) -> Option<Vec<VolumeMountStatus>> {
     let recursive = |path: &str| latest.is_some_and(|i| i.recursive_read_only.contains(path));
     let mode = |path: &str| {
         if recursive(path) {
@@ -235,7 +235,7 @@ fn state(
         return wait(&waiting.reason, &waiting.message);
     }
     match latest {
-        Some(i) if i.state == State::Exited => match loops(facts, role, container, i) {
+        Some(i) if i.state == CriState::Exited => match loops(facts, role, container, i) {
             Some(message) => wait("CrashLoopBackOff", &message),
             None => terminated(around, i),
         },
@@ -252,7 +252,12 @@ fn has_init(facts: Facts<'_>) -> bool {
 }
 
 /// Returns the CrashLoopBackOff message while an exited container waits for its restart.
-fn loops(facts: Facts<'_>, role: Role, container: &Container, ended: &Instance) -> Option<String> {
+fn loops(
+    facts: Facts<'_>,
+    role: Role,
+    container: &Container,
+    ended: &CriContainer,
+) -> Option<String> {
     let restarts = spec::restarts(facts.pod, role, container, ended.exit_code);
     if facts.memory.ending.is_some() || !restarts || facts.memory.busy_with(&container.name) {
         return None;
@@ -286,7 +291,7 @@ fn wait(reason: &str, message: &str) -> ContainerState {
     }
 }
 
-fn terminated(around: Surroundings<'_>, i: &Instance) -> ContainerState {
+fn terminated(around: Surroundings<'_>, i: &CriContainer) -> ContainerState {
     let default = if i.exit_code == 0 {
         "Completed"
     } else {

@@ -5,7 +5,7 @@
 use super::memory::{Cause, Ending, Memory, Work};
 use super::plan::{Command, Facts, plan};
 use super::status::{Surroundings, status};
-use super::view::{Instance, Observed, Sandbox, State};
+use super::view::{CriContainer, CriState, Observed, Sandbox};
 use super::{Nanos, SECOND, spec};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use serde_json::{Value, json};
@@ -38,8 +38,8 @@ fn sandbox() -> Sandbox {
     }
 }
 
-fn instance(name: &str, attempt: u32, state: State, exit_code: i32) -> Instance {
-    Instance {
+fn container(name: &str, attempt: u32, state: CriState, exit_code: i32) -> CriContainer {
+    CriContainer {
         id: format!("{name}{attempt}"),
         name: name.into(),
         attempt,
@@ -47,12 +47,12 @@ fn instance(name: &str, attempt: u32, state: State, exit_code: i32) -> Instance 
         exit_code,
         created_at: NOW - 50 * SECOND,
         started_at: NOW - 50 * SECOND,
-        finished_at: if state == State::Exited {
+        finished_at: if state == CriState::Exited {
             NOW - SECOND
         } else {
             0
         },
-        ..Instance::default()
+        ..CriContainer::default()
     }
 }
 
@@ -104,7 +104,12 @@ fn a_new_pod_gets_volumes_and_a_sandbox_at_once() {
 
 #[test]
 fn restart_policies() {
-    let ended = |code| Observed::new(vec![sandbox()], vec![instance("c", 0, State::Exited, code)]);
+    let ended = |code| {
+        Observed::new(
+            vec![sandbox()],
+            vec![container("c", 0, CriState::Exited, code)],
+        )
+    };
     for (policy, code, want) in [
         ("Always", 0, vec![start("c", 1)]),
         ("Always", 1, vec![start("c", 1)]),
@@ -126,7 +131,10 @@ fn rules_of_the_container_win() {
     let pod = pod(json!({"restartPolicy": "Never",
         "containers": [{"name": "c", "restartPolicy": "Never", "restartPolicyRules": rules}]}));
     for (code, want) in [(42, start("c", 1)), (41, Command::Finish)] {
-        let observed = Observed::new(vec![sandbox()], vec![instance("c", 0, State::Exited, code)]);
+        let observed = Observed::new(
+            vec![sandbox()],
+            vec![container("c", 0, CriState::Exited, code)],
+        );
         assert_eq!(next(&pod, &observed, &memory()), [want], "after {code}");
     }
 }
@@ -134,7 +142,10 @@ fn rules_of_the_container_win() {
 #[test]
 fn a_crash_loop_waits_and_says_so() {
     let pod = simple("Always");
-    let observed = Observed::new(vec![sandbox()], vec![instance("c", 1, State::Exited, 5)]);
+    let observed = Observed::new(
+        vec![sandbox()],
+        vec![container("c", 1, CriState::Exited, 5)],
+    );
     let mut memory = memory();
     memory.of("c").restart.advance(NOW - 20 * SECOND);
     let wake = NOW + 9 * SECOND;
@@ -162,37 +173,37 @@ fn a_crash_loop_waits_and_says_so() {
 
 #[test]
 fn init_containers_in_order() {
-    use State::{Exited, Running};
+    use CriState::{Exited, Running};
     let cases = [
         (vec![], vec![start("s", 0)]),
-        (vec![instance("s", 0, Running, 0)], vec![start("i", 0)]),
+        (vec![container("s", 0, Running, 0)], vec![start("i", 0)]),
         (
-            vec![instance("s", 0, Running, 0), instance("i", 0, Running, 0)],
+            vec![container("s", 0, Running, 0), container("i", 0, Running, 0)],
             vec![],
         ),
         (
-            vec![instance("s", 0, Running, 0), instance("i", 0, Exited, 1)],
+            vec![container("s", 0, Running, 0), container("i", 0, Exited, 1)],
             vec![start("i", 1)],
         ),
         (
-            vec![instance("s", 0, Running, 0), instance("i", 0, Exited, 0)],
+            vec![container("s", 0, Running, 0), container("i", 0, Exited, 0)],
             vec![start("c", 0)],
         ),
         (
             vec![
-                instance("s", 0, Exited, 0),
-                instance("i", 0, Exited, 0),
-                instance("c", 0, Running, 0),
+                container("s", 0, Exited, 0),
+                container("i", 0, Exited, 0),
+                container("c", 0, Running, 0),
             ],
             vec![start("s", 1)],
         ),
     ];
-    for (instances, want) in cases {
-        let observed = Observed::new(vec![sandbox()], instances.clone());
+    for (containers, want) in cases {
+        let observed = Observed::new(vec![sandbox()], containers.clone());
         assert_eq!(
             next(&with_init("Always"), &observed, &memory()),
             want,
-            "{instances:?}"
+            "{containers:?}"
         );
     }
 }
@@ -200,11 +211,11 @@ fn init_containers_in_order() {
 #[test]
 fn a_failed_init_container_ends_the_pod() {
     let pod = with_init("Never");
-    let instances = vec![
-        instance("s", 0, State::Running, 0),
-        instance("i", 0, State::Exited, 6),
+    let containers = vec![
+        container("s", 0, CriState::Running, 0),
+        container("i", 0, CriState::Exited, 6),
     ];
-    let observed = Observed::new(vec![sandbox()], instances);
+    let observed = Observed::new(vec![sandbox()], containers);
     assert_eq!(next(&pod, &observed, &memory()), [Command::Finish]);
     assert_eq!(
         compute(&pod, &observed, &memory()).phase.as_deref(),
@@ -220,24 +231,24 @@ fn ending_stops_sidecars_last() {
         cause: Cause::Deleted,
         deadline: NOW + 10 * SECOND,
     });
-    let side = || instance("s", 0, State::Running, 0);
+    let side = || container("s", 0, CriState::Running, 0);
     let cases = [
         (
-            vec![side(), instance("c", 0, State::Running, 0)],
+            vec![side(), container("c", 0, CriState::Running, 0)],
             kill("c", "c0", 10),
         ),
         (
-            vec![side(), instance("c", 0, State::Exited, 0)],
+            vec![side(), container("c", 0, CriState::Exited, 0)],
             kill("s", "s0", 10),
         ),
         (
-            vec![instance("s", 0, State::Exited, 0)],
+            vec![container("s", 0, CriState::Exited, 0)],
             Command::StopSandbox { id: "box".into() },
         ),
     ];
-    for (instances, want) in cases {
+    for (containers, want) in cases {
         assert_eq!(
-            next(&pod, &Observed::new(vec![sandbox()], instances), &memory),
+            next(&pod, &Observed::new(vec![sandbox()], containers), &memory),
             [want]
         );
     }
@@ -254,7 +265,10 @@ fn ending_stops_sidecars_last() {
 #[test]
 fn a_grace_period_is_never_cut_short() {
     let mut memory = memory();
-    let observed = Observed::new(vec![sandbox()], vec![instance("c", 0, State::Running, 0)]);
+    let observed = Observed::new(
+        vec![sandbox()],
+        vec![container("c", 0, CriState::Running, 0)],
+    );
     for (left, want) in [
         (4 * SECOND, 4),
         (4 * SECOND - 1, 4),
@@ -280,7 +294,7 @@ fn a_lost_sandbox_is_made_again_for_what_runs_on() {
         ready: false,
         ..sandbox()
     };
-    let observed = Observed::new(vec![lost], vec![instance("c", 0, State::Exited, 137)]);
+    let observed = Observed::new(vec![lost], vec![container("c", 0, CriState::Exited, 137)]);
     assert_eq!(
         next(&simple("Always"), &observed, &memory()),
         [Command::CreateSandbox { attempt: 1 }]
@@ -313,8 +327,16 @@ fn compute(pod: &Pod, observed: &Observed, memory: &Memory) -> PodStatus {
 
 #[test]
 fn phases_and_conditions() {
-    let run = |code| Observed::new(vec![sandbox()], vec![instance("c", 0, State::Exited, code)]);
-    let live = Observed::new(vec![sandbox()], vec![instance("c", 0, State::Running, 0)]);
+    let run = |code| {
+        Observed::new(
+            vec![sandbox()],
+            vec![container("c", 0, CriState::Exited, code)],
+        )
+    };
+    let live = Observed::new(
+        vec![sandbox()],
+        vec![container("c", 0, CriState::Running, 0)],
+    );
     let none = Observed::new(vec![sandbox()], vec![]);
     for (policy, observed, phase, ready, reason) in [
         (
@@ -401,9 +423,12 @@ fn end_of_a_pod_waits_for_its_volumes() {
 }
 
 #[test]
-fn replaced_instance_is_followed_by_another_whatever_the_policy() {
+fn replaced_container_is_created_again_whatever_the_policy() {
     let pod = simple("Never");
-    let ended = Observed::new(vec![sandbox()], vec![instance("c", 0, State::Exited, 0)]);
+    let ended = Observed::new(
+        vec![sandbox()],
+        vec![container("c", 0, CriState::Exited, 0)],
+    );
     let mut memory = memory();
     assert_eq!(next(&pod, &ended, &memory), [Command::Finish]);
     memory.of("c").replaced = Some("c0".into());
@@ -426,7 +451,7 @@ fn app_containers_wait_for_the_post_start_hook_of_those_before() {
     memory.busy.clear();
     let proxy = Observed::new(
         vec![sandbox()],
-        vec![instance("proxy", 0, State::Running, 0)],
+        vec![container("proxy", 0, CriState::Running, 0)],
     );
     assert_eq!(
         next(&pod, &proxy, &memory),

@@ -37,7 +37,7 @@ impl Sandbox {
 
 /// State of a CRI container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum CriState {
     /// Created, not started.
     #[default]
     Created,
@@ -48,11 +48,11 @@ pub(crate) enum State {
 
 /// One CRI container, created for a container of the spec.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Instance {
+pub(crate) struct CriContainer {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) attempt: u32,
-    pub(crate) state: State,
+    pub(crate) state: CriState,
     pub(crate) created_at: Nanos,
     pub(crate) started_at: Nanos,
     pub(crate) finished_at: Nanos,
@@ -71,13 +71,13 @@ pub(crate) struct Instance {
     pub(crate) recursive_read_only: BTreeSet<String>,
 }
 
-impl Instance {
+impl CriContainer {
     pub(crate) fn of(status: ContainerStatus) -> Self {
         let state = match ContainerState::try_from(status.state) {
-            Ok(ContainerState::ContainerCreated) => State::Created,
-            Ok(ContainerState::ContainerRunning) => State::Running,
-            Ok(ContainerState::ContainerExited) => State::Exited,
-            _ => State::Unknown,
+            Ok(ContainerState::ContainerCreated) => CriState::Created,
+            Ok(ContainerState::ContainerRunning) => CriState::Running,
+            Ok(ContainerState::ContainerExited) => CriState::Exited,
+            _ => CriState::Unknown,
         };
         let inside = labels::get(&status.annotations, labels::MESSAGE_PATH);
         let recursive = status
@@ -92,7 +92,7 @@ impl Instance {
             .find(|m| !inside.is_empty() && m.container_path == inside);
         let metadata = status.metadata.unwrap_or_default();
         let restarts = labels::get(&status.annotations, labels::RESTART_COUNT).parse();
-        Instance {
+        CriContainer {
             name: metadata.name,
             attempt: restarts.unwrap_or(metadata.attempt),
             state,
@@ -119,7 +119,7 @@ impl Instance {
     }
 
     pub(crate) fn running(&self) -> bool {
-        self.state == State::Running
+        self.state == CriState::Running
     }
 }
 
@@ -127,17 +127,17 @@ impl Instance {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Observed {
     pub(crate) sandboxes: Vec<Sandbox>,
-    pub(crate) instances: BTreeMap<String, Vec<Instance>>,
+    pub(crate) containers: BTreeMap<String, Vec<CriContainer>>,
 }
 
 impl Observed {
-    pub(crate) fn new(mut sandboxes: Vec<Sandbox>, instances: Vec<Instance>) -> Self {
+    pub(crate) fn new(mut sandboxes: Vec<Sandbox>, containers: Vec<CriContainer>) -> Self {
         sandboxes.sort_by_key(|s| std::cmp::Reverse((s.attempt, s.created_at)));
         let mut all = Observed {
             sandboxes,
-            instances: BTreeMap::new(),
+            containers: BTreeMap::new(),
         };
-        instances.into_iter().for_each(|i| all.put(i));
+        containers.into_iter().for_each(|i| all.put(i));
         all
     }
 
@@ -155,36 +155,36 @@ impl Observed {
 
     /// Records the observed state of a container; a stale observation does not replace a known
     /// exit.
-    pub(crate) fn put(&mut self, instance: Instance) {
+    pub(crate) fn put(&mut self, container: CriContainer) {
         if self
-            .by_id(&instance.id)
-            .is_some_and(|known| known.state == State::Exited)
+            .by_id(&container.id)
+            .is_some_and(|known| known.state == CriState::Exited)
         {
             return;
         }
-        let of_name = self.instances.entry(instance.name.clone()).or_default();
-        of_name.retain(|i| i.id != instance.id);
-        of_name.push(instance);
+        let of_name = self.containers.entry(container.name.clone()).or_default();
+        of_name.retain(|i| i.id != container.id);
+        of_name.push(container);
         of_name.sort_by_key(|i| std::cmp::Reverse((i.attempt, i.created_at)));
     }
 
-    pub(crate) fn latest(&self, name: &str) -> Option<&Instance> {
-        self.instances.get(name)?.first()
+    pub(crate) fn latest(&self, name: &str) -> Option<&CriContainer> {
+        self.containers.get(name)?.first()
     }
 
-    pub(crate) fn previous(&self, name: &str) -> Option<&Instance> {
-        self.instances.get(name)?.get(1)
+    pub(crate) fn previous(&self, name: &str) -> Option<&CriContainer> {
+        self.containers.get(name)?.get(1)
     }
 
-    pub(crate) fn by_id(&self, id: &str) -> Option<&Instance> {
+    pub(crate) fn by_id(&self, id: &str) -> Option<&CriContainer> {
         self.all().find(|i| i.id == id)
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Instance> {
-        self.instances.values().flatten()
+    pub(crate) fn all(&self) -> impl Iterator<Item = &CriContainer> {
+        self.containers.values().flatten()
     }
 
     pub(crate) fn any_running(&self) -> bool {
-        self.all().any(Instance::running)
+        self.all().any(CriContainer::running)
     }
 }

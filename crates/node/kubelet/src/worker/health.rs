@@ -21,7 +21,7 @@ impl Worker {
             let Some(running) = self.observed.latest(&name).filter(|i| i.running()) else {
                 continue;
             };
-            let Some(memory) = self.memory.of_instance(&name, &running.id) else {
+            let Some(memory) = self.memory.of_container(&name, &running.id) else {
                 continue;
             };
             let Some((_, container)) = spec::find(&self.pod, &name) else {
@@ -60,7 +60,7 @@ impl Worker {
     pub(super) fn report(&mut self, name: &str, id: &str, kind: ProbeKind, report: ProbeReport) {
         let about = reference(
             &self.pod,
-            Some((super::observe::list_of(&self.pod, name), name)),
+            Some((super::observe::list_name(&self.pod, name), name)),
         );
         let (health, _) = match report {
             ProbeReport::Failed(why) => {

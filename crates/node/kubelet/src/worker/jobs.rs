@@ -7,7 +7,7 @@ use crate::context::{now, reference};
 use crate::cri_config::{container, sandbox};
 use crate::pod::memory::{Cause, Work};
 use crate::pod::plan::{Command, ready_at};
-use crate::pod::view::{Instance, Sandbox, State};
+use crate::pod::view::{CriContainer, CriState, Sandbox};
 use crate::pod::{SECOND, spec};
 use crate::volumes::prepare;
 use base_task::CancellationToken;
@@ -262,16 +262,19 @@ impl Worker {
 
     fn report_backoff(&mut self) {
         let time = now();
-        let loops: Vec<Instance> = spec::names(&self.pod)
+        let loops: Vec<CriContainer> = spec::names(&self.pod)
             .into_iter()
             .filter_map(|(_, name)| self.observed.latest(&name).cloned())
-            .filter(|i| i.state == State::Exited && ready_at(&self.memory, i) > time)
+            .filter(|i| i.state == CriState::Exited && ready_at(&self.memory, i) > time)
             .collect();
         for ended in loops {
             if self.backoffs_reported.insert(ended.id.clone()) {
                 let about = reference(
                     &self.pod,
-                    Some((super::observe::list_of(&self.pod, &ended.name), &ended.name)),
+                    Some((
+                        super::observe::list_name(&self.pod, &ended.name),
+                        &ended.name,
+                    )),
                 );
                 let text = format!(
                     "Back-off restarting failed container {} in pod {}",

@@ -1,6 +1,6 @@
 //! Stopping a container: preStop hook, stop signal, kill signal.
 
-use super::observe::list_of;
+use super::observe::list_name;
 use super::probing::ContainerCommands;
 use super::start::hook_limit;
 use crate::context::{KubeletContext, reference};
@@ -25,7 +25,7 @@ pub(crate) async fn kill(
     grace: i64,
     ip: String,
 ) -> bool {
-    let about = reference(&pod, Some((list_of(&pod, &name), &name)));
+    let about = reference(&pod, Some((list_name(&pod, &name), &name)));
     let message = if why.is_empty() {
         format!("Stopping container {name}")
     } else {

@@ -1,7 +1,7 @@
 //! Messages to a pod worker, and the results of its jobs.
 
 use crate::pod::memory::Waiting;
-use crate::pod::view::{Instance, Sandbox};
+use crate::pod::view::{CriContainer, Sandbox};
 use crate::volumes::Volumes;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use node_probes::{ProbeKind, ProbeReport};
@@ -25,7 +25,7 @@ pub(crate) enum Message {
     /// The mirror pod of a static pod, as the API server shows it.
     MirrorUpdated(Arc<Pod>),
     /// A container runs; its postStart hook has not run yet.
-    Started(Instance),
+    Started(CriContainer),
     /// Report of a container's probe.
     Probe {
         name: String,
@@ -48,7 +48,7 @@ pub(crate) enum Done {
         name: String,
         /// Resources that the container was created with.
         resources: ResourceRequirements,
-        result: Result<Instance, NotStarted>,
+        result: Result<CriContainer, NotStarted>,
     },
     Kill {
         name: String,

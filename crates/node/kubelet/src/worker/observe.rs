@@ -3,7 +3,7 @@
 use crate::context::KubeletContext;
 use crate::cri_config::sandbox::log_dir;
 use crate::pod::spec;
-use crate::pod::view::{Instance, Observed, Sandbox, State};
+use crate::pod::view::{CriContainer, CriState, Observed, Sandbox};
 use k8s_openapi::api::core::v1::Pod;
 use node_runtime::{Result, RuntimeError, logs};
 use std::collections::BTreeSet;
@@ -34,47 +34,49 @@ pub(crate) async fn observe(
             .find(|s| s.id == sandbox.id && s.ready == (sandbox.state == 0));
         boxes.extend(match same {
             Some(same) => Some(same.clone()),
-            None => found(node.runtime.sandbox_status(&sandbox.id).await)?.map(Sandbox::of),
+            None => {
+                none_if_not_found(node.runtime.sandbox_status(&sandbox.id).await)?.map(Sandbox::of)
+            }
         });
     }
-    let mut instances = Vec::new();
+    let mut statuses = Vec::new();
     for container in containers {
         let ended = known
             .by_id(&container.id)
-            .filter(|i| i.state == State::Exited && !doubted.contains(&i.id));
-        instances.extend(match ended {
+            .filter(|i| i.state == CriState::Exited && !doubted.contains(&i.id));
+        statuses.extend(match ended {
             Some(ended) => Some(ended.clone()),
-            None => instance(node, pod, &container.id).await?,
+            None => read_container(node, pod, &container.id).await?,
         });
     }
-    Ok(Observed::new(boxes, instances))
+    Ok(Observed::new(boxes, statuses))
 }
 
 /// Reads one container; None if the runtime no longer has it.
-pub(crate) async fn instance(
+pub(crate) async fn read_container(
     node: &KubeletContext,
     pod: &Pod,
     id: &str,
-) -> Result<Option<Instance>> {
-    let Some(status) = found(node.runtime.container_status(id).await)? else {
+) -> Result<Option<CriContainer>> {
+    let Some(status) = none_if_not_found(node.runtime.container_status(id).await)? else {
         return Ok(None);
     };
-    let mut instance = Instance::of(status);
-    if instance.state == State::Exited {
-        let said = last_words(&instance, &log_file(node, pod, &instance));
-        if !said.is_empty() {
-            let separator = if instance.message.is_empty() {
+    let mut container = CriContainer::of(status);
+    if container.state == CriState::Exited {
+        let text = read_termination_message(&container, &log_file(node, pod, &container));
+        if !text.is_empty() {
+            let separator = if container.message.is_empty() {
                 ""
             } else {
                 ": "
             };
-            instance.message = format!("{}{separator}{said}", instance.message);
+            container.message = format!("{}{separator}{text}", container.message);
         }
     }
-    Ok(Some(instance))
+    Ok(Some(container))
 }
 
-fn found<T>(answer: Result<T>) -> Result<Option<T>> {
+fn none_if_not_found<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Err(e @ RuntimeError::Call { .. }) if e.is_not_found() => Ok(None),
         other => other.map(Some),
@@ -82,21 +84,21 @@ fn found<T>(answer: Result<T>) -> Result<Option<T>> {
 }
 
 /// Returns the path of a container's log.
-pub(crate) fn log_file(node: &KubeletContext, pod: &Pod, instance: &Instance) -> PathBuf {
-    if instance.log_path.is_empty() {
+pub(crate) fn log_file(node: &KubeletContext, pod: &Pod, container: &CriContainer) -> PathBuf {
+    if container.log_path.is_empty() {
         return log_dir(&node.settings, pod).join(crate::cri_config::container::log_path(
-            &instance.name,
-            instance.attempt,
+            &container.name,
+            container.attempt,
         ));
     }
-    PathBuf::from(&instance.log_path)
+    PathBuf::from(&container.log_path)
 }
 
 /// Returns the termination message: the file, or after a failure the end of the log if the
 /// container has the policy FallbackToLogsOnError.
-fn last_words(instance: &Instance, log: &Path) -> String {
+fn read_termination_message(container: &CriContainer, log: &Path) -> String {
     let mut text = Vec::new();
-    if let Some(file) = instance
+    if let Some(file) = container
         .message_path
         .as_ref()
         .and_then(|p| open_plain(Path::new(p)))
@@ -104,7 +106,7 @@ fn last_words(instance: &Instance, log: &Path) -> String {
         // An unreadable file counts as an empty message.
         let _ = file.take(MESSAGE).read_to_end(&mut text);
     }
-    let fall_back = instance.message_policy == "FallbackToLogsOnError" && instance.exit_code != 0;
+    let fall_back = container.message_policy == "FallbackToLogsOnError" && container.exit_code != 0;
     if text.is_empty() && fall_back {
         text = logs::tail(log, LOG_LINES, LOG_BYTES).unwrap_or_default();
     }
@@ -121,7 +123,7 @@ fn open_plain(path: &Path) -> Option<std::fs::File> {
 }
 
 /// Returns `containers`, `initContainers` or `ephemeralContainers`, for events.
-pub(crate) fn list_of(pod: &Pod, name: &str) -> &'static str {
+pub(crate) fn list_name(pod: &Pod, name: &str) -> &'static str {
     match spec::find(pod, name).map(|(role, _)| role) {
         Some(spec::Role::App) | None => "containers",
         Some(spec::Role::Ephemeral) => "ephemeralContainers",

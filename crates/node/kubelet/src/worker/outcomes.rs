@@ -4,7 +4,7 @@ use super::messages::{Done, NotStarted};
 use super::run::Worker;
 use crate::context::{now, reference};
 use crate::pod::memory::Work;
-use crate::pod::view::{Instance, Sandbox, State};
+use crate::pod::view::{CriContainer, CriState, Sandbox};
 use crate::pod::{Nanos, SECOND, spec};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use tokio::task::{self, JoinError};
@@ -59,7 +59,7 @@ impl Worker {
             } => {
                 self.memory.busy.remove(&Work::Container(name.clone()));
                 return match result {
-                    Ok(instance) => self.started(name, resources, instance),
+                    Ok(container) => self.started(name, resources, container),
                     Err(e) => self.not_started(&name, e),
                 };
             }
@@ -132,16 +132,16 @@ impl Worker {
         &mut self,
         name: String,
         resources: ResourceRequirements,
-        instance: Instance,
+        container: CriContainer,
     ) -> bool {
-        let gone = instance.state != State::Running;
+        let gone = container.state != CriState::Running;
         let memory = self.memory.of(&name);
-        memory.instance.clone_from(&instance.id);
+        memory.container_id.clone_from(&container.id);
         (memory.hooked, memory.started, memory.ready) = (true, None, None);
         (memory.waiting, memory.kill, memory.replaced) = (None, None, None);
         memory.pull_until = 0;
         self.resizes.note(name.clone(), resources);
-        self.observed.put(instance);
+        self.observed.put(container);
         self.drop_old(&name);
         // The pod may have been resized during the start.
         self.resize();
@@ -150,8 +150,8 @@ impl Worker {
 
     /// Removes exited containers but the newest, which is kept for its log and status.
     fn drop_old(&mut self, name: &str) {
-        for old in self.ended_instances(name).into_iter().skip(1) {
-            if let Some(all) = self.observed.instances.get_mut(name) {
+        for old in self.exited_containers(name).into_iter().skip(1) {
+            if let Some(all) = self.observed.containers.get_mut(name) {
                 all.retain(|i| i.id != old.id);
             }
             let node = self.node.clone();

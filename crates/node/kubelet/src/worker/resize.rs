@@ -4,7 +4,7 @@ use super::messages::Done;
 use super::run::Worker;
 use crate::context::now;
 use crate::cri_config::resources;
-use crate::pod::view::Instance;
+use crate::pod::view::CriContainer;
 use crate::pod::{Nanos, SECOND, spec};
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use node_runtime::v1::LinuxContainerResources;
@@ -116,7 +116,7 @@ impl Worker {
 }
 
 /// Returns whether the runtime reports these settings for a running container.
-fn has(running: &Instance, settings: &LinuxContainerResources) -> bool {
+fn has(running: &CriContainer, settings: &LinuxContainerResources) -> bool {
     let linux = running.resources.as_ref().and_then(|r| r.linux.as_ref());
     linux.is_some_and(|l| {
         (l.cpu_quota, l.cpu_shares, l.memory_limit_in_bytes)
@@ -166,18 +166,18 @@ mod tests {
     }
 
     #[test]
-    fn instance_of_an_earlier_kubelet_is_resized_unless_the_runtime_shows_the_settings() {
+    fn container_of_an_earlier_kubelet_is_resized_unless_the_runtime_reports_the_settings() {
         let wanted = LinuxContainerResources {
             cpu_quota: 5,
             cpu_shares: 6,
             ..LinuxContainerResources::default()
         };
-        let shown = |linux: Option<LinuxContainerResources>| Instance {
+        let shown = |linux: Option<LinuxContainerResources>| CriContainer {
             resources: Some(node_runtime::v1::ContainerResources {
                 linux,
                 ..Default::default()
             }),
-            ..Instance::default()
+            ..CriContainer::default()
         };
         assert!(has(&shown(Some(wanted.clone())), &wanted));
         assert!(!has(
@@ -185,6 +185,6 @@ mod tests {
             &wanted
         ));
         assert!(!has(&shown(None), &wanted));
-        assert!(!has(&Instance::default(), &wanted));
+        assert!(!has(&CriContainer::default(), &wanted));
     }
 }

@@ -12,7 +12,7 @@ use crate::pod::memory::{Cause, ContainerMemory, Ending, Memory, Work};
 use crate::pod::plan::{Facts, plan};
 use crate::pod::spec;
 use crate::pod::status::{Surroundings, status};
-use crate::pod::view::{Instance, Observed, State};
+use crate::pod::view::{CriContainer, CriState, Observed};
 use crate::pod::{Nanos, SECOND};
 use crate::volumes::{Tokens, Volumes};
 use base_task::CancellationToken;
@@ -379,8 +379,9 @@ impl Worker {
             }
         }
         let (observed, starved) = (&self.observed, &self.starved);
-        let unsure =
-            |i: &Instance| i.running() || (starved.contains(&i.id) && i.reason != OUT_OF_MEMORY);
+        let unsure = |i: &CriContainer| {
+            i.running() || (starved.contains(&i.id) && i.reason != OUT_OF_MEMORY)
+        };
         self.looks.retain(|id, looks| {
             *looks += 1;
             *looks <= LOOKS && observed.by_id(id).is_some_and(unsure)
@@ -396,7 +397,7 @@ impl Worker {
             let Some(latest) = self.observed.latest(&name) else {
                 continue;
             };
-            if self.memory.busy_with(&name) || self.memory.of_instance(&name, &latest.id).is_some()
+            if self.memory.busy_with(&name) || self.memory.of_container(&name, &latest.id).is_some()
             {
                 continue;
             }
@@ -413,7 +414,7 @@ impl Worker {
             let (id, running) = (latest.id.clone(), latest.running());
             let verdicts = before.filter(|_| running).map(|s| (s.started, s.ready));
             let memory = self.memory.of(&name);
-            memory.instance = id;
+            memory.container_id = id;
             memory.hooked = true;
             memory.started = verdicts.and_then(|v| v.0);
             memory.ready = verdicts.map(|v| v.1);
@@ -477,7 +478,7 @@ impl Worker {
             Message::Refresh => self.refresh(),
             Message::MirrorCreated => self.status_writer.queue(self.last_status.clone()),
             Message::MirrorUpdated(mirror) => self.status_writer.compare(mirror),
-            Message::Started(instance) => self.observed.put(instance),
+            Message::Started(container) => self.observed.put(container),
             Message::Probe {
                 name,
                 id,
@@ -516,11 +517,13 @@ impl Worker {
         self.memory
             .containers
             .get_mut(name)
-            .filter(|m| m.instance == id)
+            .filter(|m| m.container_id == id)
     }
 
-    pub(super) fn ended_instances(&self, name: &str) -> Vec<Instance> {
-        let all = self.observed.instances.get(name).into_iter().flatten();
-        all.filter(|i| i.state == State::Exited).cloned().collect()
+    pub(super) fn exited_containers(&self, name: &str) -> Vec<CriContainer> {
+        let all = self.observed.containers.get(name).into_iter().flatten();
+        all.filter(|i| i.state == CriState::Exited)
+            .cloned()
+            .collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::messages::{Message, NotStarted};
 use super::mounts::{MountSources, asks_recursive, mounts};
-use super::observe::{instance, list_of};
+use super::observe::{list_name, read_container};
 use super::probing::ContainerCommands;
 use crate::context::{KubeletContext, reference};
 use crate::cri_config::container::{self, Parts};
@@ -13,7 +13,7 @@ use crate::cri_config::security::{ImageUser, Seccomp};
 use crate::images;
 use crate::pod::memory::Waiting;
 use crate::pod::spec;
-use crate::pod::view::Instance;
+use crate::pod::view::CriContainer;
 use crate::volumes::Volumes;
 use base_task::CancellationToken;
 use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod};
@@ -59,7 +59,7 @@ fn failed(reason: &str, message: impl Into<String>) -> NotStarted {
 
 impl Start {
     /// Starts the container and returns its status once it runs.
-    pub(crate) async fn run(self) -> Result<Instance, NotStarted> {
+    pub(crate) async fn run(self) -> Result<CriContainer, NotStarted> {
         let Some((_, container)) = spec::find(&self.pod, &self.name) else {
             return Err(failed(
                 "CreateContainerConfigError",
@@ -68,7 +68,7 @@ impl Start {
         };
         let about = reference(
             &self.pod,
-            Some((list_of(&self.pod, &self.name), &self.name)),
+            Some((list_name(&self.pod, &self.name), &self.name)),
         );
         let image = self.image(&container, &about).await?;
         let volume_images = self.volume_images(&container, &about).await?;
@@ -255,12 +255,12 @@ impl Start {
         })
     }
 
-    async fn look(&self, id: &str) -> Result<Instance, NotStarted> {
+    async fn look(&self, id: &str) -> Result<CriContainer, NotStarted> {
         let made = |why: String| NotStarted {
             made: true,
             ..failed("RunContainerError", why)
         };
-        let found = instance(&self.node, &self.pod, id)
+        let found = read_container(&self.node, &self.pod, id)
             .await
             .map_err(|e| made(e.to_string()))?;
         found.ok_or_else(|| made("the container vanished".into()))
@@ -270,7 +270,7 @@ impl Start {
         &self,
         spec: &Container,
         about: &ObjectReference,
-        running: &Instance,
+        running: &CriContainer,
     ) -> Result<(), NotStarted> {
         let Some(hook) = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else {
             return Ok(());
