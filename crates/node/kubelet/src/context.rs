@@ -42,7 +42,7 @@ pub(crate) struct KubeletContext {
     pub(crate) tasks: Tasks,
     pub(crate) features: RwLock<Features>,
     /// Notified when a static pod has been cleaned up.
-    pub(crate) static_gone: Notify,
+    pub(crate) static_pod_removed: Notify,
     /// Addresses of the node as text.
     pub(crate) ips: Vec<String>,
 }

@@ -296,7 +296,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::testing;
-    use crate::worker::Worker;
+    use crate::worker::PodWorker;
     use serde_json::json;
 
     /// `excess` panics on a thread of the runtime.
@@ -305,7 +305,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let node = testing::context(testing::settings(dir.path()));
         let volume = json!({"name": "v", "emptyDir": {"sizeLimit": "4Ki"}});
-        let mut worker = Worker::new(
+        let mut worker = PodWorker::new(
             &node,
             testing::pod(json!({"containers": [], "volumes": [volume]})),
             false,

@@ -173,7 +173,7 @@ pub(crate) fn new_context(
         cgroups,
         workers,
         features: RwLock::default(),
-        static_gone: Notify::new(),
+        static_pod_removed: Notify::new(),
     }))
 }
 

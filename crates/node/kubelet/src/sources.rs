@@ -17,15 +17,15 @@ pub(crate) const SOURCE: &str = "kubernetes.io/config.source";
 pub(crate) const SEEN: &str = "kubernetes.io/config.seen";
 
 /// Starts or updates the worker of a pod.
-pub(crate) fn applied(node: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) {
+pub(crate) fn apply_pod(node: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     if !node.workers.send(&uid, Message::Pod(pod.clone())) {
-        worker::spawn(node, pod, is_static);
+        worker::spawn_worker(node, pod, is_static);
     }
 }
 
 /// Notifies the worker that its pod was removed from the source.
-pub(crate) fn removed(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
+pub(crate) fn remove_pod(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
     node.workers.send(
         pod.metadata.uid.as_deref().unwrap_or_default(),
         Message::Removed(pod.clone()),
@@ -33,10 +33,10 @@ pub(crate) fn removed(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
 }
 
 /// Handles the end of a worker: its pod is cleaned up.
-pub(crate) fn gone(node: &Arc<KubeletContext>, pod: &Pod) {
-    tracing::debug!(pod = crate::pod::spec::full_name(pod), "pod is gone");
+pub(crate) fn handle_cleaned_up(node: &Arc<KubeletContext>, pod: &Pod) {
+    tracing::debug!(pod = crate::pod::spec::full_name(pod), "pod cleaned up");
     if is_static(pod) {
-        node.static_gone.notify_one();
+        node.static_pod_removed.notify_one();
     }
 }
 

@@ -6,17 +6,17 @@
 
 mod admit;
 pub(crate) mod cleanup;
+mod executor;
 mod health;
-mod jobs;
+mod job_results;
 mod kill;
 mod messages;
 mod mounts;
 mod observe;
-mod outcomes;
+mod pod_worker;
 mod probing;
 mod registry;
 mod resize;
-mod run;
 mod start;
 mod status_writer;
 
@@ -24,7 +24,7 @@ pub(crate) use admit::admit;
 pub(crate) use cleanup::free;
 pub(crate) use messages::Message;
 pub(crate) use observe::log_file;
-pub(crate) use registry::{PodSnapshot, Workers};
 #[cfg(test)]
-pub(crate) use run::Worker;
-pub(crate) use run::spawn;
+pub(crate) use pod_worker::PodWorker;
+pub(crate) use pod_worker::spawn_worker;
+pub(crate) use registry::{PodSnapshot, Workers};

@@ -1,6 +1,6 @@
 //! Pods that are bound to this node.
 
-use super::{MIRROR, annotation, applied, removed};
+use super::{MIRROR, annotation, apply_pod, remove_pod};
 use crate::context::KubeletContext;
 use client::{Client, Event, Informer, ListParams, Store};
 use k8s_openapi::api::core::v1::Pod;
@@ -24,11 +24,11 @@ pub(crate) fn follow(node: &Arc<KubeletContext>, client: &Client) -> Store<Pod> 
                 Event::Applied { old, new } => {
                     // The name was used again between two relists: this is another pod.
                     if let Some(old) = old.filter(|o| o.metadata.uid != new.metadata.uid) {
-                        removed(&node, &old);
+                        remove_pod(&node, &old);
                     }
-                    applied(&node, new, false);
+                    apply_pod(&node, new, false);
                 }
-                Event::Deleted(last) => removed(&node, &last),
+                Event::Deleted(last) => remove_pod(&node, &last),
             }
         })
         .spawn(&node.tasks)

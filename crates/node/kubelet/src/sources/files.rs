@@ -3,7 +3,7 @@
 //! A pod's uid is a hash of node, file and content, so that a restarted kubelet finds its own
 //! containers, and a changed manifest is a new pod.
 
-use super::{applied, manifest, mirror, removed};
+use super::{apply_pod, manifest, mirror, remove_pod};
 use crate::context::KubeletContext;
 use k8s_openapi::api::core::v1::Pod;
 use node_runtime::FolderWatch;
@@ -22,7 +22,7 @@ pub(crate) async fn follow(node: Arc<KubeletContext>, folder: PathBuf) {
             () = node.tasks.shutdown().cancelled() => return,
             () = changed(&mut watch) => {}
             // A changed manifest waits until its predecessor is cleaned up.
-            () = node.static_gone.notified() => {}
+            () = node.static_pod_removed.notified() => {}
         }
     }
 }
@@ -53,7 +53,7 @@ fn reconcile(node: &Arc<KubeletContext>, folder: &Path, known: &mut BTreeMap<Str
         .collect();
     for uid in old {
         if let Some(pod) = known.remove(&uid) {
-            removed(node, &pod);
+            remove_pod(node, &pod);
             mirror::delete_mirror_of(node, &pod);
         }
     }
@@ -66,7 +66,7 @@ fn reconcile(node: &Arc<KubeletContext>, folder: &Path, known: &mut BTreeMap<Str
             continue;
         }
         if known.insert(uid, pod.clone()).is_none() {
-            applied(node, pod.clone(), true);
+            apply_pod(node, pod.clone(), true);
             mirror::ensure_mirror(node, &pod);
         }
     }

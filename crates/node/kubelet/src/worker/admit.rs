@@ -13,16 +13,16 @@ use std::sync::Arc;
 
 /// A rejection: reason and message of the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct Rejection {
     pub(crate) reason: String,
     pub(crate) message: String,
 }
 
 /// Returns why the pod can't run here; None if it is admitted.
-pub(crate) fn admit(node: &KubeletContext, pod: &Pod) -> Option<Refusal> {
+pub(crate) fn admit(node: &KubeletContext, pod: &Pod) -> Option<Rejection> {
     if let Some(name) = security::forbidden_sysctl(pod, &node.settings.unsafe_sysctls) {
         let message = format!("forbidden sysctl: {name:?} not allowlisted");
-        return Some(Refusal {
+        return Some(Rejection {
             reason: "SysctlForbidden".into(),
             message,
         });
@@ -33,13 +33,13 @@ pub(crate) fn admit(node: &KubeletContext, pod: &Pod) -> Option<Refusal> {
         .is_some_and(|os| os.name != "linux");
     if labels_differ {
         let message = "Failed to admit pod as the OS field doesn't match node OS".into();
-        return Some(Refusal {
+        return Some(Rejection {
             reason: "PodOSNotSupported".into(),
             message,
         });
     }
-    if let Some(refusal) = features::refuse(pod, &node.features.read()) {
-        return Some(refusal);
+    if let Some(rejection) = features::check_features(pod, &node.features.read()) {
+        return Some(rejection);
     }
     let others = node
         .workers
@@ -52,14 +52,14 @@ fn fit(
     pod: &Pod,
     others: &[Arc<Pod>],
     allocatable: &BTreeMap<String, Quantity>,
-) -> Option<Refusal> {
+) -> Option<Rejection> {
     let pods = allocatable.get("pods").map_or(i64::MAX, |q| q.value());
     let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
     if count >= pods {
         return Some(out_of("pods", 1, count, pods));
     }
     if ports::conflict(pod, others) {
-        return Some(Refusal {
+        return Some(Rejection {
             reason: "NodePorts".into(),
             message: ports::MESSAGE.into(),
         });
@@ -91,11 +91,11 @@ fn counted(allocatable: &BTreeMap<String, Quantity>, name: &str) -> bool {
     native || allocatable.contains_key(name)
 }
 
-fn out_of(name: &str, asked: i64, used: i64, capacity: i64) -> Refusal {
+fn out_of(name: &str, asked: i64, used: i64, capacity: i64) -> Rejection {
     let message = format!(
         "Pod was rejected: Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {capacity}"
     );
-    Refusal {
+    Rejection {
         reason: format!("OutOf{name}"),
         message,
     }

@@ -1,8 +1,8 @@
 //! Releases a pod's resources when it has terminated, and removes the pod when its deletion was
 //! requested.
 
-use super::messages::Done;
-use super::run::Worker;
+use super::messages::JobResult;
+use super::pod_worker::PodWorker;
 use crate::context::KubeletContext;
 use crate::cri_config::sandbox::log_dir;
 use crate::pod::spec;
@@ -17,17 +17,17 @@ use std::time::Duration;
 /// Maximum wait for the last status write.
 const FLUSH: Duration = Duration::from_secs(10);
 
-impl Worker {
+impl PodWorker {
     /// Releases volumes and cgroup of a terminated pod whose object stays; its containers stay for
     /// their logs.
-    pub(super) fn release(&mut self) {
-        if self.goes {
+    pub(super) fn release_resources(&mut self) {
+        if self.deletion_requested {
             return;
         }
         let (node, uid) = (self.node.clone(), self.uid.clone());
         self.jobs.spawn(async move {
             base_task::blocking(|| free(&node, &uid));
-            Done::Aside
+            JobResult::Other
         });
     }
 
@@ -35,11 +35,11 @@ impl Worker {
     /// from the API server.
     pub(super) async fn clean_up(mut self) {
         self.sync_status();
-        if !self.forgotten {
+        if !self.removed_from_source {
             self.status_writer.flush(FLUSH).await;
         }
         base_task::blocking(|| free(&self.node, &self.uid));
-        if !self.forgotten && !self.is_static {
+        if !self.removed_from_source && !self.is_static {
             forget(&self.node, &self.pod).await;
         }
         for sandbox in &self.observed.sandboxes {
@@ -51,7 +51,7 @@ impl Worker {
         let _ = base_task::blocking(|| std::fs::remove_dir_all(logs));
         self.node.objects.unregister(&self.uid);
         self.node.workers.remove(&self.uid);
-        crate::sources::gone(&self.node, &self.pod);
+        crate::sources::handle_cleaned_up(&self.node, &self.pod);
     }
 }
 
@@ -118,9 +118,9 @@ mod tests {
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(&file, "x").unwrap();
         };
-        let mut worker = Worker::new(&node, pod, true);
+        let mut worker = PodWorker::new(&node, pod, true);
         write();
-        worker.release();
+        worker.release_resources();
         worker.jobs.join_next().await.unwrap().unwrap();
         assert!(!file.exists(), "the pod has ended");
         write();

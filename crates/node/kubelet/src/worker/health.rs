@@ -1,14 +1,14 @@
 //! Runs the probes of the containers and applies their results.
 
-use super::run::Worker;
+use super::pod_worker::PodWorker;
 use crate::context::{now, reference};
 use crate::pod::spec;
 use node_probes::{Health, ProbeKind, ProbeReport, ProbeSpec};
 use std::time::Duration;
 
-impl Worker {
+impl PodWorker {
     /// Starts the probes that should run and stops the others.
-    pub(super) fn probe(&mut self) {
+    pub(super) fn sync_probes(&mut self) {
         let ending = self.memory.ending.is_some();
         let ip = self
             .addresses()
@@ -57,7 +57,13 @@ impl Worker {
     }
 
     /// Applies a probe's report: events, readiness, startup, or the restart of the container.
-    pub(super) fn report(&mut self, name: &str, id: &str, kind: ProbeKind, report: ProbeReport) {
+    pub(super) fn apply_probe_report(
+        &mut self,
+        name: &str,
+        id: &str,
+        kind: ProbeKind,
+        report: ProbeReport,
+    ) {
         let about = reference(
             &self.pod,
             Some((super::observe::list_name(&self.pod, name), name)),

@@ -39,18 +39,18 @@ pub(crate) enum Message {
 
 /// The result of a job.
 #[derive(Debug)]
-pub(crate) enum Done {
+pub(crate) enum JobResult {
     /// None if the job was aborted because the pod terminates.
-    Volumes(Option<Result<Volumes, String>>),
-    Sandbox(Result<Sandbox, String>),
+    VolumesSetUp(Option<Result<Volumes, String>>),
+    SandboxCreated(Result<Sandbox, String>),
     SandboxStopped(Result<(), String>),
-    Start {
+    ContainerStart {
         name: String,
         /// Resources that the container was created with.
         resources: ResourceRequirements,
-        result: Result<CriContainer, NotStarted>,
+        result: Result<CriContainer, StartError>,
     },
-    Kill {
+    ContainerStop {
         name: String,
         /// False if the runtime failed; the container may still run.
         stopped: bool,
@@ -61,12 +61,12 @@ pub(crate) enum Done {
         resources: Option<ResourceRequirements>,
     },
     /// A job whose result changes nothing.
-    Aside,
+    Other,
 }
 
 /// The reason why a container did not start.
 #[derive(Clone, Debug)]
-pub(crate) struct NotStarted {
+pub(crate) struct StartError {
     pub(crate) waiting: Waiting,
     /// An image pull was tried and failed.
     pub(crate) pulled: bool,

@@ -1,7 +1,7 @@
 //! In-place resize: applies changed resources to running containers.
 
-use super::messages::Done;
-use super::run::Worker;
+use super::messages::JobResult;
+use super::pod_worker::PodWorker;
 use crate::context::now;
 use crate::cri_config::resources;
 use crate::pod::view::CriContainer;
@@ -29,9 +29,9 @@ impl Resizes {
     }
 }
 
-impl Worker {
+impl PodWorker {
     /// Applies the spec's resources to running containers.
-    pub(super) fn resize(&mut self) {
+    pub(super) fn sync_resources(&mut self) {
         self.resizes.again = None;
         self.memory.infeasible = self.infeasible();
         if self.memory.infeasible.is_some() || self.memory.ending.is_some() {
@@ -88,7 +88,7 @@ impl Worker {
             if let Err(e) = &result {
                 tracing::warn!(container = name, error = %e, "container can't be resized; trying again");
             }
-            Done::Resize { name, resources: result.is_ok().then_some(wanted) }
+            JobResult::Resize { name, resources: result.is_ok().then_some(wanted) }
         });
     }
 
@@ -98,7 +98,7 @@ impl Worker {
             Some(resources) => {
                 self.resizes.note(name, resources);
                 // The spec may have changed again during the call.
-                self.resize();
+                self.sync_resources();
             }
             None => self.resizes.again = Some(now() + RETRY),
         }

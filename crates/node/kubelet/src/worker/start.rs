@@ -1,6 +1,6 @@
 //! Starting a container: image, configuration, creation, start, postStart.
 
-use super::messages::{Message, NotStarted};
+use super::messages::{Message, StartError};
 use super::mounts::{MountSources, asks_recursive, mounts};
 use super::observe::{list_name, read_container};
 use super::probing::ContainerCommands;
@@ -41,15 +41,15 @@ pub(crate) struct Start {
     pub(crate) inbox: UnboundedSender<Message>,
     pub(crate) is_static: bool,
     /// Cancelled when the pod terminates: aborts pulls and hooks.
-    pub(crate) over: CancellationToken,
+    pub(crate) termination: CancellationToken,
 }
 
-fn failed(reason: &str, message: impl Into<String>) -> NotStarted {
+fn failed(reason: &str, message: impl Into<String>) -> StartError {
     let waiting = Waiting {
         reason: reason.to_owned(),
         message: message.into(),
     };
-    NotStarted {
+    StartError {
         waiting,
         pulled: false,
         backed_off: false,
@@ -59,7 +59,7 @@ fn failed(reason: &str, message: impl Into<String>) -> NotStarted {
 
 impl Start {
     /// Starts the container and returns its status once it runs.
-    pub(crate) async fn run(self) -> Result<CriContainer, NotStarted> {
+    pub(crate) async fn run(self) -> Result<CriContainer, StartError> {
         let Some((_, container)) = spec::find(&self.pod, &self.name) else {
             return Err(failed(
                 "CreateContainerConfigError",
@@ -109,9 +109,9 @@ impl Start {
         &self,
         container: &Container,
         about: &ObjectReference,
-    ) -> Result<Image, NotStarted> {
+    ) -> Result<Image, StartError> {
         let image = tokio::select! {
-            () = self.over.cancelled() => return Err(failed("ContainerCreating", "")),
+            () = self.termination.cancelled() => return Err(failed("ContainerCreating", "")),
             image = images::ensure(&self.node, &self.pod, container, about, self.back_off) => image,
         };
         image.map_err(|e| {
@@ -121,7 +121,7 @@ impl Start {
                     .recorder
                     .warning(about, "Failed", "Error: ImagePullBackOff");
             }
-            NotStarted {
+            StartError {
                 waiting: e.waiting,
                 pulled: e.pulled,
                 backed_off,
@@ -135,7 +135,7 @@ impl Start {
         &self,
         container: &Container,
         about: &ObjectReference,
-    ) -> Result<BTreeMap<String, String>, NotStarted> {
+    ) -> Result<BTreeMap<String, String>, StartError> {
         let mut found = BTreeMap::new();
         for volume in spec::spec(&self.pod).volumes.iter().flatten() {
             let Some(source) = &volume.image else {
@@ -164,7 +164,7 @@ impl Start {
         spec: &Container,
         image: &Image,
         volume_images: &BTreeMap<String, String>,
-    ) -> Result<String, NotStarted> {
+    ) -> Result<String, StartError> {
         let config_error = |why: String| failed("CreateContainerConfigError", why);
         let sources = Sources {
             objects: &self.node.objects,
@@ -225,7 +225,7 @@ impl Start {
         if !asks_recursive(spec) {
             return Ok(false);
         }
-        let handler = super::jobs::handler(&self.node, &self.pod).await?;
+        let handler = super::executor::read_runtime_handler(&self.node, &self.pod).await?;
         Ok(self
             .node
             .features
@@ -246,17 +246,17 @@ impl Start {
         )
     }
 
-    async fn launch(&self, id: &str) -> Result<(), NotStarted> {
+    async fn launch(&self, id: &str) -> Result<(), StartError> {
         let _turn = self.node.starts.acquire().await;
         let started = self.node.runtime.start_container(id).await;
-        started.map_err(|e| NotStarted {
+        started.map_err(|e| StartError {
             made: true,
             ..failed("RunContainerError", e.to_string())
         })
     }
 
-    async fn look(&self, id: &str) -> Result<CriContainer, NotStarted> {
-        let made = |why: String| NotStarted {
+    async fn look(&self, id: &str) -> Result<CriContainer, StartError> {
+        let made = |why: String| StartError {
             made: true,
             ..failed("RunContainerError", why)
         };
@@ -271,7 +271,7 @@ impl Start {
         spec: &Container,
         about: &ObjectReference,
         running: &CriContainer,
-    ) -> Result<(), NotStarted> {
+    ) -> Result<(), StartError> {
         let Some(hook) = spec.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else {
             return Ok(());
         };
@@ -289,7 +289,7 @@ impl Start {
             id: running.id.clone(),
         };
         let outcome = tokio::select! {
-            () = self.over.cancelled() => return Ok(()),
+            () = self.termination.cancelled() => return Ok(()),
             outcome = node_probes::check(&handler, hook_limit(&handler), &commands) => outcome,
         };
         let why = match outcome {
@@ -308,7 +308,7 @@ impl Start {
         if let Err(e) = self.node.runtime.stop_container(&running.id, grace).await {
             tracing::warn!(container = self.name, error = %e, "container with a failed postStart hook can't be stopped");
         }
-        Err(NotStarted {
+        Err(StartError {
             made: true,
             ..failed("PostStartHookError", why)
         })

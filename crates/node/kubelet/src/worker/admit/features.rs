@@ -1,7 +1,7 @@
 //! Rejects pods that need a feature which this node lacks. Running such a pod without it would fail
 //! in silence, and for security settings open a hole.
 
-use super::Refusal;
+use super::Rejection;
 use crate::context::Features;
 use crate::cri_config::apparmor;
 use crate::pod::spec;
@@ -11,12 +11,12 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 const UNSUPPORTED: &str = "PodFeatureUnsupported";
 
 /// Returns why the pod can't run on a node with these features; None if it can.
-pub(crate) fn refuse(pod: &Pod, features: &Features) -> Option<Refusal> {
+pub(crate) fn check_features(pod: &Pod, features: &Features) -> Option<Rejection> {
     let missing = of_security(pod)
         .or_else(|| of_volumes(pod))
         .or_else(|| of_containers(pod));
     missing
-        .map(|what| Refusal {
+        .map(|what| Rejection {
             reason: UNSUPPORTED.into(),
             message: format!("Pod requires node features that are not available: {what}"),
         })
@@ -95,18 +95,18 @@ fn of_containers(pod: &Pod) -> Option<&'static str> {
         .then_some("the restart action RestartAllContainers")
 }
 
-fn groups(pod: &Pod, features: &Features) -> Option<Refusal> {
+fn groups(pod: &Pod, features: &Features) -> Option<Rejection> {
     let policy = spec::spec(pod)
         .security_context
         .as_ref()
         .and_then(|c| c.supplemental_groups_policy.as_deref());
-    (policy == Some("Strict") && !features.strict_groups).then(|| Refusal {
+    (policy == Some("Strict") && !features.strict_groups).then(|| Rejection {
         reason: "SupplementalGroupsPolicyNotSupported".into(),
         message: "SupplementalGroupsPolicy=Strict is not supported in this node".into(),
     })
 }
 
-fn profiles(pod: &Pod, features: &Features) -> Option<Refusal> {
+fn profiles(pod: &Pod, features: &Features) -> Option<Rejection> {
     let profiles: Vec<_> = containers(pod)
         .filter_map(|c| apparmor::profile(pod, &c))
         .collect();
@@ -119,7 +119,7 @@ fn profiles(pod: &Pod, features: &Features) -> Option<Refusal> {
     } else {
         return None;
     };
-    Some(Refusal {
+    Some(Rejection {
         reason: "AppArmor".into(),
         message: format!("Cannot enforce AppArmor: {why}"),
     })
@@ -133,7 +133,7 @@ mod tests {
 
     fn reason(spec: Value, features: &Features) -> Option<String> {
         let pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
-        refuse(&pod, features).map(|r| r.reason)
+        check_features(&pod, features).map(|r| r.reason)
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Handles the results of jobs.
 
-use super::messages::{Done, NotStarted};
-use super::run::Worker;
+use super::messages::{JobResult, StartError};
+use super::pod_worker::PodWorker;
 use crate::context::{now, reference};
 use crate::pod::memory::Work;
 use crate::pod::view::{CriContainer, CriState, Sandbox};
@@ -12,16 +12,19 @@ use tokio::task::{self, JoinError};
 /// Delay after a job that panicked: an immediate retry would most likely panic again.
 const PANICKED: Nanos = 10 * SECOND;
 
-impl Worker {
+impl PodWorker {
     /// Handles the end of a job, a panic included; returns true if the runtime must be relisted.
-    pub(super) fn take_in(&mut self, ended: Result<(task::Id, Done), JoinError>) -> bool {
+    pub(super) fn handle_job_end(
+        &mut self,
+        ended: Result<(task::Id, JobResult), JoinError>,
+    ) -> bool {
         match ended {
             Ok((id, done)) => {
-                self.works.remove(&id);
+                self.running_work.remove(&id);
                 self.finish(done)
             }
             Err(e) => {
-                let work = self.works.remove(&e.id());
+                let work = self.running_work.remove(&e.id());
                 tracing::error!(pod = spec::full_name(&self.pod), ?work, error = %e, "a pod's job panicked");
                 let later = now() + PANICKED;
                 match &work {
@@ -36,11 +39,11 @@ impl Worker {
     }
 
     /// Handles a job's result; returns true if the runtime must be relisted.
-    fn finish(&mut self, done: Done) -> bool {
+    fn finish(&mut self, done: JobResult) -> bool {
         match done {
-            Done::Volumes(result) => self.volumes_done(result),
-            Done::Sandbox(result) => return self.sandbox_done(result),
-            Done::SandboxStopped(result) => {
+            JobResult::VolumesSetUp(result) => self.volumes_done(result),
+            JobResult::SandboxCreated(result) => return self.sandbox_done(result),
+            JobResult::SandboxStopped(result) => {
                 self.memory.busy.remove(&Work::Sandbox);
                 if let Err(e) = result {
                     tracing::warn!(
@@ -48,11 +51,11 @@ impl Worker {
                         error = e,
                         "sandbox can't be stopped"
                     );
-                    self.wake = Some(now() + SECOND);
+                    self.wake_at = Some(now() + SECOND);
                 }
                 return true;
             }
-            Done::Start {
+            JobResult::ContainerStart {
                 name,
                 resources,
                 result,
@@ -63,22 +66,22 @@ impl Worker {
                     Err(e) => self.not_started(&name, e),
                 };
             }
-            Done::Kill { name, stopped } => {
+            JobResult::ContainerStop { name, stopped } => {
                 self.memory.busy.remove(&Work::Container(name.clone()));
                 if stopped {
                     self.memory.of(&name).kill = None;
                 }
                 return true;
             }
-            Done::Resize { name, resources } => self.resized(name, resources),
-            Done::Aside => return true,
+            JobResult::Resize { name, resources } => self.resized(name, resources),
+            JobResult::Other => return true,
         }
         false
     }
 
     fn volumes_done(&mut self, result: Option<Result<crate::volumes::Volumes, String>>) {
         self.memory.busy.remove(&Work::Volumes);
-        let stale = std::mem::take(&mut self.stale);
+        let outdated = std::mem::take(&mut self.volumes_outdated);
         let Some(result) = result else { return };
         match result {
             Ok(volumes) => {
@@ -101,8 +104,8 @@ impl Worker {
                 }
             }
         }
-        if stale {
-            self.refresh();
+        if outdated {
+            self.refresh_volumes();
         }
     }
 
@@ -144,7 +147,7 @@ impl Worker {
         self.observed.put(container);
         self.drop_old(&name);
         // The pod may have been resized during the start.
-        self.resize();
+        self.sync_resources();
         gone
     }
 
@@ -160,12 +163,12 @@ impl Worker {
                 if node.runtime.remove_container(&old.id).await.is_ok() {
                     crate::housekeeping::remove_logs(&log);
                 }
-                Done::Aside
+                JobResult::Other
             });
         }
     }
 
-    fn not_started(&mut self, name: &str, e: NotStarted) -> bool {
+    fn not_started(&mut self, name: &str, e: StartError) -> bool {
         let time = now();
         let memory = self.memory.of(name);
         memory.not_before = time + 10 * SECOND;
@@ -208,7 +211,7 @@ mod tests {
                 Command::Start { name, attempt: 0 },
             ),
         ] {
-            let mut worker = Worker::new(&node, pod.clone(), false);
+            let mut worker = PodWorker::new(&node, pod.clone(), false);
             worker.memory.volumes_ready = work != Work::Volumes;
             if work != Work::Sandbox {
                 let sandbox = Sandbox {
@@ -224,7 +227,7 @@ mod tests {
             worker.begin_work(work.clone(), async { panic!("planted") });
             let ended = worker.jobs.join_next_with_id().await.unwrap();
             assert!(
-                worker.take_in(ended),
+                worker.handle_job_end(ended),
                 "{work:?}: what the job left at the runtime is not looked for"
             );
             let planned = |after: Nanos| {

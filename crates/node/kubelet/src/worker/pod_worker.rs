@@ -1,7 +1,7 @@
 //! The pod worker's loop.
 
-use super::admit::Refusal;
-use super::messages::{Done, Message};
+use super::admit::Rejection;
+use super::messages::{JobResult, Message};
 use super::probing::Probes;
 use super::registry::PodSnapshot;
 use super::resize::Resizes;
@@ -25,14 +25,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{self, JoinSet};
 
 /// Number of relists for an announced exit; after these it is left to the next periodic relist.
-const LOOKS: u32 = 10;
+const MAX_RELISTS: u32 = 10;
 /// Reason that the runtime reports for a container killed by the OOM killer.
 const OUT_OF_MEMORY: &str = "OOMKilled";
 /// Delay before the second relist; doubled for each further one.
-const NEXT_LOOK: Nanos = SECOND / 50;
+const RELIST_DELAY: Nanos = SECOND / 50;
 
 /// The task that runs one pod.
-pub(crate) struct Worker {
+pub(crate) struct PodWorker {
     pub(super) node: Arc<KubeletContext>,
     pub(super) pod: Arc<Pod>,
     pub(super) uid: String,
@@ -44,7 +44,7 @@ pub(crate) struct Worker {
     pub(super) tokens: Arc<Tokens>,
     pub(super) inbox: UnboundedReceiver<Message>,
     pub(super) sender: UnboundedSender<Message>,
-    pub(super) jobs: JoinSet<Done>,
+    pub(super) jobs: JoinSet<JobResult>,
     pub(super) probes: Probes,
     pub(super) status_writer: StatusWriter,
     pub(super) last_status: PodStatus,
@@ -54,25 +54,25 @@ pub(crate) struct Worker {
     pub(super) failures: (u32, u32),
     /// Deletion was requested through the API or the manifest was removed: clean up once the pod
     /// has terminated.
-    pub(super) goes: bool,
+    pub(super) deletion_requested: bool,
     /// The pod object was removed from the API server.
-    pub(super) forgotten: bool,
+    pub(super) removed_from_source: bool,
     /// The status in the API is final (Succeeded or Failed) and must not change.
-    pub(super) frozen: bool,
+    pub(super) status_is_final: bool,
     /// Cancelled when termination begins: aborts starts that still wait for an image pull or a
     /// hook.
-    pub(super) over: CancellationToken,
-    pub(super) wake: Option<Nanos>,
-    pub(super) looks: BTreeMap<String, u32>,
+    pub(super) termination: CancellationToken,
+    pub(super) wake_at: Option<Nanos>,
+    pub(super) relists: BTreeMap<String, u32>,
     /// Containers reported out of memory. The runtime may report their exit before it knows the
     /// reason.
-    pub(super) starved: BTreeSet<String>,
+    pub(super) oom_candidates: BTreeSet<String>,
     pub(super) backoffs_reported: BTreeSet<String>,
     pub(super) resizes: Resizes,
     /// An input changed while the volumes were being set up, so they are set up once more.
-    pub(super) stale: bool,
+    pub(super) volumes_outdated: bool,
     /// The work of each running job, to find it again if the job panics.
-    pub(super) works: HashMap<task::Id, Work>,
+    pub(super) running_work: HashMap<task::Id, Work>,
 }
 
 /// Returns the phase in the pod's status if it is a final one.
@@ -85,12 +85,12 @@ fn terminal_phase(pod: &Pod) -> Option<&'static str> {
 }
 
 /// Starts the pod worker.
-pub(crate) fn spawn(node: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) {
-    let worker = Worker::new(node, pod, is_static);
+pub(crate) fn spawn_worker(node: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) {
+    let worker = PodWorker::new(node, pod, is_static);
     node.tasks.spawn("pod worker", worker.run());
 }
 
-impl Worker {
+impl PodWorker {
     /// Registers a pod with a worker that does not run yet.
     pub(crate) fn new(node: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) -> Self {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
@@ -110,7 +110,7 @@ impl Worker {
         let snapshot = Arc::new(RwLock::new(snapshot));
         node.workers.add(&uid, sender.clone(), snapshot.clone());
         node.objects.register(&pod);
-        Worker {
+        PodWorker {
             status_writer: StatusWriter::spawn(node, &pod, is_static),
             node: node.clone(),
             pod,
@@ -128,17 +128,17 @@ impl Worker {
             snapshot,
             first_seen: now(),
             failures: (0, 0),
-            goes: false,
-            forgotten: false,
-            frozen: false,
-            over: CancellationToken::new(),
-            wake: None,
-            looks: BTreeMap::new(),
-            starved: BTreeSet::new(),
+            deletion_requested: false,
+            removed_from_source: false,
+            status_is_final: false,
+            termination: CancellationToken::new(),
+            wake_at: None,
+            relists: BTreeMap::new(),
+            oom_candidates: BTreeSet::new(),
             backoffs_reported: BTreeSet::new(),
             resizes: Resizes::default(),
-            stale: false,
-            works: HashMap::new(),
+            volumes_outdated: false,
+            running_work: HashMap::new(),
         }
     }
 
@@ -153,39 +153,39 @@ impl Worker {
 
     async fn run(mut self) {
         let shutdown = self.node.tasks.shutdown().clone();
-        self.begin().await;
+        self.recover_and_admit().await;
         loop {
-            self.step();
-            if self.memory.ended && self.goes && self.jobs.is_empty() {
+            self.sync_pod();
+            if self.memory.ended && self.deletion_requested && self.jobs.is_empty() {
                 break;
             }
             let sleep = self.sleep();
-            let mut look = tokio::select! {
+            let mut relist = tokio::select! {
                 () = shutdown.cancelled() => {
                     self.jobs.detach_all();
                     return;
                 }
-                Some(message) = self.inbox.recv() => self.take(message),
-                Some(ended) = self.jobs.join_next_with_id() => self.take_in(ended),
-                () = tokio::time::sleep(sleep) => self.wakes(),
+                Some(message) = self.inbox.recv() => self.handle_message(message),
+                Some(end) = self.jobs.join_next_with_id() => self.handle_job_end(end),
+                () = tokio::time::sleep(sleep) => self.handle_deadlines(),
             };
             while let Ok(message) = self.inbox.try_recv() {
-                look |= self.take(message);
+                relist |= self.handle_message(message);
             }
-            if look {
-                self.look().await;
+            if relist {
+                self.relist().await;
             }
         }
         self.clean_up().await;
     }
 
     /// Reads the pod's existing containers from the runtime, and admits or rejects the pod.
-    async fn begin(&mut self) {
+    async fn recover_and_admit(&mut self) {
         // A new pod has nothing in the runtime yet, so the relist is skipped.
         if self.last_status.start_time.is_some() || self.is_static {
             // Nothing may be created before the existing containers are known: they would be
             // created twice.
-            while !self.look().await {
+            while !self.relist().await {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
@@ -193,37 +193,37 @@ impl Worker {
             self.last_status.phase.as_deref(),
             Some("Succeeded" | "Failed")
         ) {
-            self.frozen = true;
-            self.end(Cause::Finished, 0);
+            self.status_is_final = true;
+            self.terminate(Cause::Finished, 0);
         } else if self.observed.sandboxes.is_empty()
             && self.last_status.start_time.is_none()
-            && let Some(refusal) = self.admit()
+            && let Some(rejection) = self.admit()
         {
             let about = crate::context::reference(&self.pod, None);
             self.node
                 .recorder
-                .warning(&about, &refusal.reason, refusal.message.clone());
-            self.end(
+                .warning(&about, &rejection.reason, rejection.message.clone());
+            self.terminate(
                 Cause::Failed {
-                    reason: refusal.reason,
-                    message: refusal.message,
+                    reason: rejection.reason,
+                    message: rejection.message,
                 },
                 0,
             );
         } else {
             self.snapshot.write().active = true;
             // Applies a resize that was requested while no kubelet ran.
-            self.resize();
+            self.sync_resources();
         }
-        self.wanted();
+        self.check_deletion();
     }
 
     /// Runs the node's admission; from then on an admitted pod counts for the node's resources.
-    fn admit(&self) -> Option<Refusal> {
+    fn admit(&self) -> Option<Rejection> {
         let _turn = self.node.workers.admission();
-        let refusal = super::admit(&self.node, &self.pod);
-        self.snapshot.write().active = refusal.is_none();
-        refusal
+        let rejection = super::admit(&self.node, &self.pod);
+        self.snapshot.write().active = rejection.is_none();
+        rejection
     }
 
     /// Returns the time until the next deadline.
@@ -232,7 +232,7 @@ impl Worker {
             .volumes
             .refresh_at
             .and_then(|t| i64::try_from(t.as_nanosecond()).ok());
-        let due = [self.wake, refresh, self.deadline(), self.resizes.again]
+        let due = [self.wake_at, refresh, self.deadline(), self.resizes.again]
             .into_iter()
             .flatten()
             .min();
@@ -254,17 +254,17 @@ impl Worker {
         Some(begun + limit * SECOND)
     }
 
-    fn wakes(&mut self) -> bool {
+    fn handle_deadlines(&mut self) -> bool {
         let time = now();
-        let over = |at: Option<Nanos>| at.is_some_and(|at| at <= time);
-        if over(self.deadline()) {
+        let is_due = |at: Option<Nanos>| at.is_some_and(|at| at <= time);
+        if is_due(self.deadline()) {
             let message =
                 "Pod was active on the node longer than the specified deadline".to_owned();
             let about = crate::context::reference(&self.pod, None);
             self.node
                 .recorder
                 .normal(&about, "DeadlineExceeded", message.clone());
-            self.end(
+            self.terminate(
                 Cause::Failed {
                     reason: "DeadlineExceeded".into(),
                     message,
@@ -272,25 +272,25 @@ impl Worker {
                 spec::grace(&self.pod),
             );
         }
-        if over(
+        if is_due(
             self.volumes
                 .refresh_at
                 .and_then(|t| i64::try_from(t.as_nanosecond()).ok()),
         ) {
-            self.refresh();
+            self.refresh_volumes();
         }
-        if over(self.resizes.again) {
-            self.resize();
+        if is_due(self.resizes.again) {
+            self.sync_resources();
         }
-        !self.looks.is_empty()
+        !self.relists.is_empty()
     }
 
     /// Computes the next actions, starts them and updates the status.
-    fn step(&mut self) {
-        self.wake = self
-            .looks
+    fn sync_pod(&mut self) {
+        self.wake_at = self
+            .relists
             .values()
-            .map(|looks| now() + (NEXT_LOOK << (*looks).min(6)))
+            .map(|count| now() + (RELIST_DELAY << (*count).min(6)))
             .min();
         self.replace_changed();
         loop {
@@ -309,7 +309,7 @@ impl Worker {
                 break;
             }
         }
-        self.probe();
+        self.sync_probes();
         self.sync_status();
     }
 
@@ -337,7 +337,7 @@ impl Worker {
             before: &self.last_status,
             first_seen: self.first_seen,
         };
-        let new = if self.frozen {
+        let new = if self.status_is_final {
             self.last_status.clone()
         } else {
             status(facts, around)
@@ -355,7 +355,7 @@ impl Worker {
                 self.last_status.phase.as_deref(),
                 Some("Succeeded" | "Failed")
             );
-        snapshot.is_desired = !self.goes;
+        snapshot.is_desired = !self.deletion_requested;
         drop(snapshot);
         let running = self.observed.all().filter(|i| i.running());
         for id in running
@@ -369,30 +369,33 @@ impl Worker {
     }
 
     /// Relists the pod's sandboxes and containers; returns false if the runtime does not respond.
-    async fn look(&mut self) -> bool {
-        match super::observe::observe(&self.node, &self.pod, &self.observed, &self.starved).await {
+    async fn relist(&mut self) -> bool {
+        match super::observe::observe(&self.node, &self.pod, &self.observed, &self.oom_candidates)
+            .await
+        {
             Ok(observed) => self.observed = observed,
             Err(e) => {
                 tracing::warn!(pod = spec::full_name(&self.pod), error = %e, "the runtime can't be asked");
-                self.wake = Some(now() + SECOND);
+                self.wake_at = Some(now() + SECOND);
                 return false;
             }
         }
-        let (observed, starved) = (&self.observed, &self.starved);
-        let unsure = |i: &CriContainer| {
-            i.running() || (starved.contains(&i.id) && i.reason != OUT_OF_MEMORY)
+        let (observed, oom_candidates) = (&self.observed, &self.oom_candidates);
+        let may_change = |i: &CriContainer| {
+            i.running() || (oom_candidates.contains(&i.id) && i.reason != OUT_OF_MEMORY)
         };
-        self.looks.retain(|id, looks| {
-            *looks += 1;
-            *looks <= LOOKS && observed.by_id(id).is_some_and(unsure)
+        self.relists.retain(|id, count| {
+            *count += 1;
+            *count <= MAX_RELISTS && observed.by_id(id).is_some_and(may_change)
         });
-        self.starved.retain(|id| self.looks.contains_key(id));
-        self.adopt();
+        self.oom_candidates
+            .retain(|id| self.relists.contains_key(id));
+        self.recover_containers();
         true
     }
 
     /// Recovers containers that this worker did not start: those of an earlier run of the kubelet.
-    fn adopt(&mut self) {
+    fn recover_containers(&mut self) {
         for (_, name) in spec::names(&self.pod) {
             let Some(latest) = self.observed.latest(&name) else {
                 continue;
@@ -422,8 +425,8 @@ impl Worker {
     }
 
     /// Begins the pod's termination, or shortens the remaining grace period; `grace` in seconds.
-    pub(super) fn end(&mut self, cause: Cause, grace: i64) {
-        self.over.cancel();
+    pub(super) fn terminate(&mut self, cause: Cause, grace: i64) {
+        self.termination.cancel();
         let deadline = if grace <= 0 {
             0
         } else {
@@ -433,49 +436,49 @@ impl Worker {
             None => self.memory.ending = Some(Ending { cause, deadline }),
             Some(ending) if deadline < ending.deadline => {
                 ending.deadline = deadline;
-                self.hurry(grace);
+                self.shorten_stops(grace);
             }
             Some(_) => {}
         }
     }
 
     /// Begins termination if the pod's deletion was requested.
-    fn wanted(&mut self) {
+    fn check_deletion(&mut self) {
         if self.pod.metadata.deletion_timestamp.is_some() {
-            self.goes = true;
+            self.deletion_requested = true;
             let grace = self
                 .pod
                 .metadata
                 .deletion_grace_period_seconds
                 .unwrap_or_else(|| spec::grace(&self.pod));
-            self.end(Cause::Deleted, grace);
+            self.terminate(Cause::Deleted, grace);
         }
     }
 
     /// Handles a message; returns true if the runtime must be relisted.
-    fn take(&mut self, message: Message) -> bool {
+    fn handle_message(&mut self, message: Message) -> bool {
         match message {
-            Message::Pod(pod) => self.update(pod),
+            Message::Pod(pod) => self.update_pod(pod),
             Message::Removed(pod) => {
                 let given = pod
                     .metadata
                     .deletion_grace_period_seconds
                     .unwrap_or_else(|| spec::grace(&self.pod));
-                (self.goes, self.forgotten) = (true, true);
-                self.end(Cause::Removed, given.max(1));
+                (self.deletion_requested, self.removed_from_source) = (true, true);
+                self.terminate(Cause::Removed, given.max(1));
             }
             Message::Changed(id) => {
                 if let Some(id) = id {
-                    self.looks.insert(id, 0);
+                    self.relists.insert(id, 0);
                 }
                 return true;
             }
             Message::OutOfMemory(id) => {
-                self.starved.insert(id.clone());
-                self.looks.insert(id, 0);
+                self.oom_candidates.insert(id.clone());
+                self.relists.insert(id, 0);
                 return true;
             }
-            Message::Refresh => self.refresh(),
+            Message::Refresh => self.refresh_volumes(),
             Message::MirrorCreated => self.status_writer.queue(self.last_status.clone()),
             Message::MirrorUpdated(mirror) => self.status_writer.compare(mirror),
             Message::Started(container) => self.observed.put(container),
@@ -484,17 +487,17 @@ impl Worker {
                 id,
                 kind,
                 report,
-            } => self.report(&name, &id, kind, report),
+            } => self.apply_probe_report(&name, &id, kind, report),
             Message::Evict(reason, message) => {
                 let about = crate::context::reference(&self.pod, None);
                 self.node.recorder.warning(&about, &reason, message.clone());
-                self.end(Cause::Failed { reason, message }, 0);
+                self.terminate(Cause::Failed { reason, message }, 0);
             }
         }
         false
     }
 
-    fn update(&mut self, pod: Arc<Pod>) {
+    fn update_pod(&mut self, pod: Arc<Pod>) {
         let metadata = |p: &Pod| (p.metadata.labels.clone(), p.metadata.annotations.clone());
         let changed = metadata(&pod) != metadata(&self.pod);
         let spec_changed = pod.spec != self.pod.spec;
@@ -502,13 +505,13 @@ impl Worker {
             self.status_writer.compare(pod.clone());
         }
         self.pod = pod;
-        self.wanted();
+        self.check_deletion();
         if spec_changed {
             self.node.objects.register(&self.pod);
-            self.resize();
+            self.sync_resources();
         }
         if changed {
-            self.refresh();
+            self.refresh_volumes();
         }
     }
 

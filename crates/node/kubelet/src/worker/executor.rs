@@ -1,7 +1,7 @@
 //! Executes the actions that the plan returns.
 
-use super::messages::Done;
-use super::run::Worker;
+use super::messages::JobResult;
+use super::pod_worker::PodWorker;
 use super::start::Start;
 use crate::context::{now, reference};
 use crate::cri_config::{container, sandbox};
@@ -13,12 +13,12 @@ use crate::volumes::prepare;
 use base_task::CancellationToken;
 use std::time::Duration;
 
-impl Worker {
+impl PodWorker {
     /// Executes one command; returns true if the plan must be computed again at once.
     pub(super) fn execute(&mut self, command: Command) -> bool {
         match command {
             Command::Wake(at) => {
-                self.wake = Some(self.wake.map_or(at, |w| w.min(at)));
+                self.wake_at = Some(self.wake_at.map_or(at, |w| w.min(at)));
                 self.report_backoff();
             }
             Command::PrepareVolumes => self.prepare_volumes(),
@@ -32,12 +32,12 @@ impl Worker {
                 grace,
             } => self.kill(name, id, why, grace),
             Command::Finish => {
-                self.end(Cause::Finished, spec::grace(&self.pod));
+                self.terminate(Cause::Finished, spec::grace(&self.pod));
                 return true;
             }
             Command::Ended => {
                 self.memory.ended = true;
-                self.release();
+                self.release_resources();
             }
         }
         false
@@ -46,7 +46,7 @@ impl Worker {
     pub(super) fn prepare_volumes(&mut self) {
         if self.memory.busy.contains(&Work::Volumes) {
             // The running job may have read its inputs before they changed.
-            self.stale = true;
+            self.volumes_outdated = true;
             return;
         }
         let (node, pod, tokens, addresses) = (
@@ -56,15 +56,15 @@ impl Worker {
             self.addresses(),
         );
         // A terminating pod must not wait for objects that its volumes lack.
-        let over = if self.memory.ending.is_none() {
-            self.over.clone()
+        let abort = if self.memory.ending.is_none() {
+            self.termination.clone()
         } else {
             CancellationToken::new()
         };
         self.begin_work(Work::Volumes, async move {
             tokio::select! {
-                () = over.cancelled() => Done::Volumes(None),
-                result = prepare(&node, &pod, &tokens, &addresses) => Done::Volumes(Some(result)),
+                () = abort.cancelled() => JobResult::VolumesSetUp(None),
+                result = prepare(&node, &pod, &tokens, &addresses) => JobResult::VolumesSetUp(Some(result)),
             }
         });
     }
@@ -73,11 +73,11 @@ impl Worker {
     pub(super) fn begin_work(
         &mut self,
         work: Work,
-        job: impl Future<Output = Done> + Send + 'static,
+        job: impl Future<Output = JobResult> + Send + 'static,
     ) {
         self.memory.busy.insert(work.clone());
         let id = self.jobs.spawn(job).id();
-        self.works.insert(id, work);
+        self.running_work.insert(id, work);
     }
 
     fn create_sandbox(&mut self, attempt: u32) {
@@ -97,7 +97,7 @@ impl Worker {
                 )?;
                 std::fs::create_dir_all(&config.log_directory)
                     .map_err(|e| format!("can't create {}: {e}", config.log_directory))?;
-                let handler = handler(&node, &pod).await?;
+                let handler = read_runtime_handler(&node, &pod).await?;
                 let _turn = node.starts.acquire().await;
                 let id = node
                     .runtime
@@ -111,14 +111,14 @@ impl Worker {
                     .map_err(|e| e.to_string())?;
                 Ok(Sandbox::of(status))
             };
-            Done::Sandbox(work.await)
+            JobResult::SandboxCreated(work.await)
         });
     }
 
     fn stop_sandbox(&mut self, id: String) {
         let node = self.node.clone();
         self.begin_work(Work::Sandbox, async move {
-            Done::SandboxStopped(
+            JobResult::SandboxStopped(
                 node.runtime
                     .stop_sandbox(&id)
                     .await
@@ -152,7 +152,7 @@ impl Worker {
             sandbox_attempt: sandbox.attempt,
             addresses: self.addresses(),
             volumes: self.volumes.clone(),
-            over: self.over.clone(),
+            termination: self.termination.clone(),
             back_off: (left > 0).then_some(left),
             inbox: self.sender.clone(),
             is_static: self.is_static,
@@ -161,7 +161,7 @@ impl Worker {
             .and_then(|(_, c)| c.resources)
             .unwrap_or_default();
         self.begin_work(Work::Container(name.clone()), async move {
-            Done::Start {
+            JobResult::ContainerStart {
                 name,
                 resources,
                 result: start.run().await,
@@ -179,12 +179,12 @@ impl Worker {
             .unwrap_or_default();
         self.begin_work(Work::Container(name.clone()), async move {
             let stopped = super::kill::kill(node, pod, name.clone(), id, why, grace, ip).await;
-            Done::Kill { name, stopped }
+            JobResult::ContainerStop { name, stopped }
         });
     }
 
     /// Shortens the stops that are already running, because the grace period was shortened.
-    pub(super) fn hurry(&mut self, grace: i64) {
+    pub(super) fn shorten_stops(&mut self, grace: i64) {
         let grace = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
         for id in self
             .observed
@@ -197,14 +197,14 @@ impl Worker {
                 if let Err(e) = node.runtime.stop_container(&id, grace).await {
                     tracing::warn!(id, error = %e, "container can't be stopped sooner");
                 }
-                Done::Aside
+                JobResult::Other
             });
         }
     }
 
     /// Sets up the volumes again and retries everything that waited for changed content or
     /// environment.
-    pub(super) fn refresh(&mut self) {
+    pub(super) fn refresh_volumes(&mut self) {
         // The job computes the next refresh time when it is done.
         self.volumes.refresh_at = None;
         self.memory.volumes_not_before = 0;
@@ -288,7 +288,7 @@ impl Worker {
 }
 
 /// Returns the runtime handler of the pod's RuntimeClass.
-pub(super) async fn handler(
+pub(super) async fn read_runtime_handler(
     node: &crate::context::KubeletContext,
     pod: &k8s_openapi::api::core::v1::Pod,
 ) -> Result<String, String> {
