@@ -2,6 +2,7 @@
 //! actions (the plan) and status. No IO and no clock: the time is an argument.
 
 pub(crate) mod backoff;
+pub(crate) mod lifecycle;
 pub(crate) mod memory;
 pub(crate) mod phase;
 pub(crate) mod plan;

@@ -2,6 +2,7 @@
 
 use super::Nanos;
 use super::backoff::Backoff;
+use super::lifecycle::PodLifecycle;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Reason and message of a container's waiting state.
@@ -57,33 +58,6 @@ pub(crate) enum Work {
     Container(String),
 }
 
-/// A pod's termination.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ending {
-    /// Cause, for the status.
-    pub(crate) cause: Cause,
-    /// End of the grace period.
-    pub(crate) deadline: Nanos,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// All containers have terminated.
-    Finished,
-    /// Deleted through the API.
-    Deleted,
-    /// Removed from its source: no status to report.
-    Removed,
-    /// Failed by the kubelet: reason and message of the status.
-    Failed { reason: String, message: String },
-    /// Another client wrote a terminal phase to the pod's status. A pod never leaves it.
-    SetByClient {
-        phase: &'static str,
-        reason: Option<String>,
-        message: Option<String>,
-    },
-}
-
 /// The state kept of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Memory {
@@ -94,11 +68,9 @@ pub(crate) struct Memory {
     /// Earliest time of the next try after a failure.
     pub(crate) volumes_not_before: Nanos,
     pub(crate) sandbox_not_before: Nanos,
-    pub(crate) ending: Option<Ending>,
+    pub(crate) lifecycle: PodLifecycle,
     /// Reason why a resize is infeasible on this node.
     pub(crate) infeasible: Option<String>,
-    /// The pod has terminated and its resources are released.
-    pub(crate) ended: bool,
 }
 
 impl Memory {

@@ -1,17 +1,16 @@
 //! Computes a pod's phase from its containers.
 
-use super::memory::Cause;
+use super::lifecycle::TerminationCause;
 use super::plan::{Facts, all_over, init_failed};
 use super::spec::{self, Role};
 use super::view::CriState;
 
 /// Returns the phase.
 pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
-    let ending = facts.memory.ending.as_ref().map(|e| &e.cause);
-    match ending {
-        Some(Cause::Failed { .. }) => return "Failed",
-        Some(Cause::SetByClient { phase, .. }) => return phase,
-        _ => {}
+    let cause = facts.memory.lifecycle.cause();
+    let terminated = facts.memory.lifecycle.is_terminated();
+    if let Some(TerminationCause::Failed { .. }) = cause {
+        return "Failed";
     }
     if init_failed(facts) {
         return "Failed";
@@ -22,14 +21,14 @@ pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
         .map(|i| i.exit_code)
         .collect();
     let stopped = codes.len() == spec::app_containers(facts.pod).count();
-    if (stopped && (facts.memory.ended || ending == Some(&Cause::Finished))) || all_over(facts) {
+    if (stopped && (terminated || cause == Some(&TerminationCause::Finished))) || all_over(facts) {
         return if codes.iter().all(|code| *code == 0) {
             "Succeeded"
         } else {
             "Failed"
         };
     }
-    if facts.memory.ended {
+    if terminated {
         return "Failed";
     }
     if !initialized(facts) {

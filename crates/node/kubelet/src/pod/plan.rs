@@ -51,11 +51,11 @@ pub(crate) struct Facts<'a> {
 /// Returns the next commands.
 pub(crate) fn plan(facts: Facts<'_>) -> Vec<Command> {
     let mut commands = Vec::new();
-    if facts.memory.ended {
+    if facts.memory.lifecycle.is_terminated() {
         return commands;
     }
-    match &facts.memory.ending {
-        Some(ending) => plan_end::plan(facts, ending, &mut commands),
+    match facts.memory.lifecycle.termination() {
+        Some(termination) => plan_end::plan(facts, termination, &mut commands),
         None => run(facts, &mut commands),
     }
     commands

@@ -1,7 +1,7 @@
 //! Termination of a pod: containers first, then sidecars from the last to the first, then the
 //! sandbox.
 
-use super::memory::Ending;
+use super::lifecycle::Termination;
 use super::plan::{Command, Facts};
 use super::spec::{self, Role};
 use super::view::CriContainer;
@@ -10,7 +10,7 @@ use super::{Nanos, SECOND};
 /// Minimum grace for each step even after the deadline, unless the grace period is 0.
 const LEAST: Nanos = 2 * SECOND;
 
-pub(crate) fn plan(facts: Facts<'_>, ending: &Ending, commands: &mut Vec<Command>) {
+pub(crate) fn plan(facts: Facts<'_>, termination: &Termination, commands: &mut Vec<Command>) {
     let sidecars: Vec<&str> = spec::init_containers(facts.pod)
         .filter(|(role, _)| *role == Role::Sidecar)
         .map(|(_, c)| c.name.as_str())
@@ -22,12 +22,12 @@ pub(crate) fn plan(facts: Facts<'_>, ending: &Ending, commands: &mut Vec<Command
     if !first.is_empty() {
         first
             .into_iter()
-            .for_each(|i| kill(facts, ending, i, commands));
+            .for_each(|i| kill(facts, termination, i, commands));
         return;
     }
     let order = |i: &CriContainer| sidecars.iter().position(|name| *name == i.name);
     if let Some(next) = last.into_iter().max_by_key(|i| order(i)) {
-        return kill(facts, ending, next, commands);
+        return kill(facts, termination, next, commands);
     }
     // Waits for volumes too: a mount made after the pod's files were removed would stay.
     if !facts.memory.busy.is_empty() {
@@ -41,13 +41,18 @@ pub(crate) fn plan(facts: Facts<'_>, ending: &Ending, commands: &mut Vec<Command
     }
 }
 
-fn kill(facts: Facts<'_>, ending: &Ending, container: &CriContainer, commands: &mut Vec<Command>) {
+fn kill(
+    facts: Facts<'_>,
+    termination: &Termination,
+    container: &CriContainer,
+    commands: &mut Vec<Command>,
+) {
     if facts.memory.busy_with(&container.name) {
         return;
     }
-    let left = ending.deadline - facts.now;
+    let left = termination.deadline - facts.now;
     // Rounds up, so that a container never gets less than its grace period.
-    let grace = if ending.deadline == 0 {
+    let grace = if termination.deadline == 0 {
         0
     } else {
         (left.max(LEAST) + SECOND - 1) / SECOND

@@ -1,6 +1,6 @@
 //! Computes a pod's status: a pure function of desired state, observed state and memory.
 
-use super::memory::Cause;
+use super::lifecycle::TerminationCause;
 use super::phase::{initialized, phase};
 use super::plan::{Facts, ready_at, started};
 use super::spec::{self, Role};
@@ -40,11 +40,10 @@ pub(crate) fn time(nanos: Nanos) -> Option<Time> {
 pub(crate) fn status(facts: Facts<'_>, around: Surroundings<'_>) -> PodStatus {
     let pod = facts.pod;
     let phase = phase(facts);
-    let (reason, message) = match facts.memory.ending.as_ref().map(|e| &e.cause) {
-        Some(Cause::Failed { reason, message }) => (Some(reason.clone()), Some(message.clone())),
-        Some(Cause::SetByClient {
-            reason, message, ..
-        }) => (reason.clone(), message.clone()),
+    let (reason, message) = match facts.memory.lifecycle.cause() {
+        Some(TerminationCause::Failed { reason, message }) => {
+            (Some(reason.clone()), Some(message.clone()))
+        }
         _ => (None, None),
     };
     let pod_ips = pod_ips(facts, around);
@@ -227,10 +226,10 @@ fn state(
             ..ContainerState::default()
         };
     }
-    let ending = facts.memory.ending.is_some();
+    let terminating = !facts.memory.lifecycle.is_running();
     if let Some(waiting) = memory
         .and_then(|m| m.waiting.as_ref())
-        .filter(|_| !(ending && latest.is_some()))
+        .filter(|_| !(terminating && latest.is_some()))
     {
         return wait(&waiting.reason, &waiting.message);
     }
@@ -259,7 +258,8 @@ fn loops(
     ended: &CriContainer,
 ) -> Option<String> {
     let restarts = spec::restarts(facts.pod, role, container, ended.exit_code);
-    if facts.memory.ending.is_some() || !restarts || facts.memory.busy_with(&container.name) {
+    if !facts.memory.lifecycle.is_running() || !restarts || facts.memory.busy_with(&container.name)
+    {
         return None;
     }
     let delay = facts.memory.get(&container.name)?.restart.delay_seconds();

@@ -1,6 +1,6 @@
 //! The five standard conditions of a pod.
 
-use super::memory::Cause;
+use super::lifecycle::TerminationCause;
 use super::phase::incomplete;
 use super::plan::Facts;
 use super::spec::{self, Role};
@@ -45,7 +45,7 @@ pub(crate) fn conditions(
         .observed
         .sandbox()
         .is_some_and(|s| spec::host_network(facts.pod) || !s.ips.is_empty());
-    let network = if sandbox && !facts.memory.ended {
+    let network = if sandbox && !facts.memory.lifecycle.is_terminated() {
         None
     } else {
         Some(("", None))
@@ -80,13 +80,15 @@ pub(crate) fn conditions(
 }
 
 fn disruption(facts: Facts<'_>) -> Option<Verdict> {
-    match facts.memory.ending.as_ref().map(|e| &e.cause) {
-        Some(Cause::Failed { reason, message }) if reason == "Evicted" => Some(Verdict {
-            kind: "DisruptionTarget",
-            holds: true,
-            reason: Some("TerminationByKubelet"),
-            message: Some(message.clone()),
-        }),
+    match facts.memory.lifecycle.cause() {
+        Some(TerminationCause::Failed { reason, message }) if reason == "Evicted" => {
+            Some(Verdict {
+                kind: "DisruptionTarget",
+                holds: true,
+                reason: Some("TerminationByKubelet"),
+                message: Some(message.clone()),
+            })
+        }
         _ => None,
     }
 }

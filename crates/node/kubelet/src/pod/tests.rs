@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use super::memory::{Cause, Ending, Memory, Work};
+use super::lifecycle::{Deletion, PodLifecycle, Termination, TerminationCause};
+use super::memory::{Memory, Work};
 use super::plan::{Command, Facts, plan};
 use super::status::{Surroundings, status};
 use super::view::{CriContainer, CriState, Observed, Sandbox};
@@ -61,6 +62,14 @@ fn memory() -> Memory {
         volumes_ready: true,
         ..Memory::default()
     }
+}
+
+fn deleted(deadline: Nanos) -> PodLifecycle {
+    PodLifecycle::Terminating(Termination {
+        cause: TerminationCause::Deleted,
+        deadline,
+        deletion: Deletion::Requested,
+    })
 }
 
 fn next(pod: &Pod, observed: &Observed, memory: &Memory) -> Vec<Command> {
@@ -227,10 +236,7 @@ fn a_failed_init_container_ends_the_pod() {
 fn ending_stops_sidecars_last() {
     let pod = with_init("Always");
     let mut memory = memory();
-    memory.ending = Some(Ending {
-        cause: Cause::Deleted,
-        deadline: NOW + 10 * SECOND,
-    });
+    memory.lifecycle = deleted(NOW + 10 * SECOND);
     let side = || container("s", 0, CriState::Running, 0);
     let cases = [
         (
@@ -276,10 +282,7 @@ fn a_grace_period_is_never_cut_short() {
         (1, 2),
         (-SECOND, 2),
     ] {
-        memory.ending = Some(Ending {
-            cause: Cause::Deleted,
-            deadline: NOW + left,
-        });
+        memory.lifecycle = deleted(NOW + left);
         assert_eq!(
             next(&simple("Always"), &observed, &memory),
             [kill("c", "c0", want)],
@@ -407,11 +410,10 @@ fn end_of_a_pod_waits_for_its_volumes() {
         }],
         Vec::new(),
     );
-    let ending = Some(Ending {
-        cause: Cause::Deleted,
-        deadline: 0,
-    });
-    let mut memory = Memory { ending, ..memory() };
+    let mut memory = Memory {
+        lifecycle: deleted(0),
+        ..memory()
+    };
     memory.busy.insert(Work::Volumes);
     assert_eq!(
         next(&pod, &stopped, &memory),

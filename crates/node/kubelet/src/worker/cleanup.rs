@@ -21,7 +21,7 @@ impl PodWorker {
     /// Releases volumes and cgroup of a terminated pod whose object stays; its containers stay for
     /// their logs.
     pub(super) fn release_resources(&mut self) {
-        if self.deletion_requested {
+        if self.memory.lifecycle.is_deletion_requested() {
             return;
         }
         let (node, uid) = (self.node.clone(), self.uid.clone());
@@ -35,11 +35,11 @@ impl PodWorker {
     /// from the API server.
     pub(super) async fn clean_up(mut self) {
         self.sync_status();
-        if !self.removed_from_source {
+        if !self.memory.lifecycle.is_removed() {
             self.status_writer.flush(FLUSH).await;
         }
         base_task::blocking(|| free(&self.node, &self.uid));
-        if !self.removed_from_source && !self.is_static {
+        if !self.memory.lifecycle.is_removed() && !self.is_static {
             forget(&self.node, &self.pod).await;
         }
         for sandbox in &self.observed.sandboxes {

@@ -5,7 +5,8 @@ use super::pod_worker::PodWorker;
 use super::start::Start;
 use crate::context::{now, reference};
 use crate::cri_config::{container, sandbox};
-use crate::pod::memory::{Cause, Work};
+use crate::pod::lifecycle::TerminationCause;
+use crate::pod::memory::Work;
 use crate::pod::plan::{Command, ready_at};
 use crate::pod::view::{CriContainer, CriState, Sandbox};
 use crate::pod::{SECOND, spec};
@@ -32,11 +33,11 @@ impl PodWorker {
                 grace,
             } => self.kill(name, id, why, grace),
             Command::Finish => {
-                self.terminate(Cause::Finished, spec::grace(&self.pod));
+                self.terminate(TerminationCause::Finished, spec::grace(&self.pod));
                 return true;
             }
             Command::Ended => {
-                self.memory.ended = true;
+                self.memory.lifecycle.complete_termination();
                 self.release_resources();
             }
         }
@@ -56,8 +57,8 @@ impl PodWorker {
             self.addresses(),
         );
         // A terminating pod must not wait for objects that its volumes lack.
-        let abort = if self.memory.ending.is_none() {
-            self.termination.clone()
+        let abort = if self.memory.lifecycle.is_running() {
+            self.abort_starts.clone()
         } else {
             CancellationToken::new()
         };
@@ -152,7 +153,7 @@ impl PodWorker {
             sandbox_attempt: sandbox.attempt,
             addresses: self.addresses(),
             volumes: self.volumes.clone(),
-            termination: self.termination.clone(),
+            abort: self.abort_starts.clone(),
             back_off: (left > 0).then_some(left),
             inbox: self.sender.clone(),
             is_static: self.is_static,
@@ -218,7 +219,7 @@ impl PodWorker {
             }
         }
         let making = self.memory.busy.contains(&Work::Volumes);
-        if (self.memory.volumes_ready || making) && !self.memory.ended {
+        if (self.memory.volumes_ready || making) && !self.memory.lifecycle.is_terminated() {
             self.prepare_volumes();
         }
     }
@@ -226,7 +227,7 @@ impl PodWorker {
     /// Replaces containers whose image changed, whatever the restart policy says (as upstream
     /// does).
     pub(super) fn replace_changed(&mut self) {
-        if self.memory.ending.is_some() {
+        if !self.memory.lifecycle.is_running() {
             return;
         }
         for (role, name) in spec::names(&self.pod) {

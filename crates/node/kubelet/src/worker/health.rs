@@ -9,7 +9,7 @@ use std::time::Duration;
 impl PodWorker {
     /// Starts the probes that should run and stops the others.
     pub(super) fn sync_probes(&mut self) {
-        let ending = self.memory.ending.is_some();
+        let terminating = !self.memory.lifecycle.is_running();
         let ip = self
             .addresses()
             .pod_ips
@@ -34,12 +34,12 @@ impl PodWorker {
                 (
                     ProbeKind::Startup,
                     &container.startup_probe,
-                    !started && !ending,
+                    !started && !terminating,
                 ),
                 (
                     ProbeKind::Liveness,
                     &container.liveness_probe,
-                    started && !ending,
+                    started && !terminating,
                 ),
                 (ProbeKind::Readiness, &container.readiness_probe, started),
             ] {

@@ -8,7 +8,8 @@ use super::resize::Resizes;
 use super::status_writer::StatusWriter;
 use crate::context::{KubeletContext, now};
 use crate::cri_config::fields::Addresses;
-use crate::pod::memory::{Cause, ContainerMemory, Ending, Memory, Work};
+use crate::pod::lifecycle::{TerminationCause, Transition};
+use crate::pod::memory::{ContainerMemory, Memory, Work};
 use crate::pod::plan::{Facts, plan};
 use crate::pod::spec;
 use crate::pod::status::{Surroundings, status};
@@ -52,16 +53,9 @@ pub(crate) struct PodWorker {
     pub(super) first_seen: Nanos,
     /// Consecutive failures: of the volumes (`.0`) and of the sandbox (`.1`).
     pub(super) failures: (u32, u32),
-    /// Deletion was requested through the API or the manifest was removed: clean up once the pod
-    /// has terminated.
-    pub(super) deletion_requested: bool,
-    /// The pod object was removed from the API server.
-    pub(super) removed_from_source: bool,
-    /// The status in the API is final (Succeeded or Failed) and must not change.
-    pub(super) status_is_final: bool,
     /// Cancelled when termination begins: aborts starts that still wait for an image pull or a
     /// hook.
-    pub(super) termination: CancellationToken,
+    pub(super) abort_starts: CancellationToken,
     pub(super) wake_at: Option<Nanos>,
     pub(super) relists: BTreeMap<String, u32>,
     /// Containers reported out of memory. The runtime may report their exit before it knows the
@@ -128,10 +122,7 @@ impl PodWorker {
             snapshot,
             first_seen: now(),
             failures: (0, 0),
-            deletion_requested: false,
-            removed_from_source: false,
-            status_is_final: false,
-            termination: CancellationToken::new(),
+            abort_starts: CancellationToken::new(),
             wake_at: None,
             relists: BTreeMap::new(),
             oom_candidates: BTreeSet::new(),
@@ -156,7 +147,9 @@ impl PodWorker {
         self.recover_and_admit().await;
         loop {
             self.sync_pod();
-            if self.memory.ended && self.deletion_requested && self.jobs.is_empty() {
+            let lifecycle = &self.memory.lifecycle;
+            let cleaned_up = lifecycle.is_terminated() && lifecycle.is_deletion_requested();
+            if cleaned_up && self.jobs.is_empty() {
                 break;
             }
             let sleep = self.sleep();
@@ -193,8 +186,7 @@ impl PodWorker {
             self.last_status.phase.as_deref(),
             Some("Succeeded" | "Failed")
         ) {
-            self.status_is_final = true;
-            self.terminate(Cause::Finished, 0);
+            self.terminate(TerminationCause::AlreadyFinished, 0);
         } else if self.observed.sandboxes.is_empty()
             && self.last_status.start_time.is_none()
             && let Some(rejection) = self.admit()
@@ -204,7 +196,7 @@ impl PodWorker {
                 .recorder
                 .warning(&about, &rejection.reason, rejection.message.clone());
             self.terminate(
-                Cause::Failed {
+                TerminationCause::Failed {
                     reason: rejection.reason,
                     message: rejection.message,
                 },
@@ -242,7 +234,7 @@ impl PodWorker {
 
     /// Returns the time at which activeDeadlineSeconds expires.
     fn deadline(&self) -> Option<Nanos> {
-        if self.memory.ending.is_some() {
+        if !self.memory.lifecycle.is_running() {
             return None;
         }
         let limit = spec::spec(&self.pod).active_deadline_seconds?;
@@ -265,7 +257,7 @@ impl PodWorker {
                 .recorder
                 .normal(&about, "DeadlineExceeded", message.clone());
             self.terminate(
-                Cause::Failed {
+                TerminationCause::Failed {
                     reason: "DeadlineExceeded".into(),
                     message,
                 },
@@ -337,7 +329,7 @@ impl PodWorker {
             before: &self.last_status,
             first_seen: self.first_seen,
         };
-        let new = if self.status_is_final {
+        let new = if self.memory.lifecycle.is_status_final() {
             self.last_status.clone()
         } else {
             status(facts, around)
@@ -350,12 +342,12 @@ impl PodWorker {
         snapshot.pod = self.pod.clone();
         snapshot.status = Arc::new(self.last_status.clone());
         snapshot.observed = Arc::new(self.observed.clone());
-        snapshot.active = !self.memory.ended
+        snapshot.active = !self.memory.lifecycle.is_terminated()
             && !matches!(
                 self.last_status.phase.as_deref(),
                 Some("Succeeded" | "Failed")
             );
-        snapshot.is_desired = !self.deletion_requested;
+        snapshot.is_desired = !self.memory.lifecycle.is_deletion_requested();
         drop(snapshot);
         let running = self.observed.all().filter(|i| i.running());
         for id in running
@@ -425,33 +417,22 @@ impl PodWorker {
     }
 
     /// Begins the pod's termination, or shortens the remaining grace period; `grace` in seconds.
-    pub(super) fn terminate(&mut self, cause: Cause, grace: i64) {
-        self.termination.cancel();
-        let deadline = if grace <= 0 {
-            0
-        } else {
-            now() + grace * SECOND
-        };
-        match &mut self.memory.ending {
-            None => self.memory.ending = Some(Ending { cause, deadline }),
-            Some(ending) if deadline < ending.deadline => {
-                ending.deadline = deadline;
-                self.shorten_stops(grace);
-            }
-            Some(_) => {}
+    pub(super) fn terminate(&mut self, cause: TerminationCause, grace: i64) {
+        self.abort_starts.cancel();
+        if self.memory.lifecycle.terminate(cause, grace, now()) == Transition::Shortened {
+            self.shorten_stops(grace);
         }
     }
 
     /// Begins termination if the pod's deletion was requested.
     fn check_deletion(&mut self) {
         if self.pod.metadata.deletion_timestamp.is_some() {
-            self.deletion_requested = true;
             let grace = self
                 .pod
                 .metadata
                 .deletion_grace_period_seconds
                 .unwrap_or_else(|| spec::grace(&self.pod));
-            self.terminate(Cause::Deleted, grace);
+            self.terminate(TerminationCause::Deleted, grace);
         }
     }
 
@@ -464,8 +445,7 @@ impl PodWorker {
                     .metadata
                     .deletion_grace_period_seconds
                     .unwrap_or_else(|| spec::grace(&self.pod));
-                (self.deletion_requested, self.removed_from_source) = (true, true);
-                self.terminate(Cause::Removed, given.max(1));
+                self.terminate(TerminationCause::Removed, given.max(1));
             }
             Message::Changed(id) => {
                 if let Some(id) = id {
@@ -491,7 +471,7 @@ impl PodWorker {
             Message::Evict(reason, message) => {
                 let about = crate::context::reference(&self.pod, None);
                 self.node.recorder.warning(&about, &reason, message.clone());
-                self.terminate(Cause::Failed { reason, message }, 0);
+                self.terminate(TerminationCause::Failed { reason, message }, 0);
             }
         }
         false

@@ -34,7 +34,7 @@ impl PodWorker {
     pub(super) fn sync_resources(&mut self) {
         self.resizes.again = None;
         self.memory.infeasible = self.infeasible();
-        if self.memory.infeasible.is_some() || self.memory.ending.is_some() {
+        if self.memory.infeasible.is_some() || !self.memory.lifecycle.is_running() {
             return;
         }
         for (_, name) in spec::names(&self.pod) {

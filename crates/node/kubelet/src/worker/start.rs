@@ -41,7 +41,7 @@ pub(crate) struct Start {
     pub(crate) inbox: UnboundedSender<Message>,
     pub(crate) is_static: bool,
     /// Cancelled when the pod terminates: aborts pulls and hooks.
-    pub(crate) termination: CancellationToken,
+    pub(crate) abort: CancellationToken,
 }
 
 fn failed(reason: &str, message: impl Into<String>) -> StartError {
@@ -111,7 +111,7 @@ impl Start {
         about: &ObjectReference,
     ) -> Result<Image, StartError> {
         let image = tokio::select! {
-            () = self.termination.cancelled() => return Err(failed("ContainerCreating", "")),
+            () = self.abort.cancelled() => return Err(failed("ContainerCreating", "")),
             image = images::ensure(&self.node, &self.pod, container, about, self.back_off) => image,
         };
         image.map_err(|e| {
@@ -289,7 +289,7 @@ impl Start {
             id: running.id.clone(),
         };
         let outcome = tokio::select! {
-            () = self.termination.cancelled() => return Ok(()),
+            () = self.abort.cancelled() => return Ok(()),
             outcome = node_probes::check(&handler, hook_limit(&handler), &commands) => outcome,
         };
         let why = match outcome {
