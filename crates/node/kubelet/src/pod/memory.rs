@@ -1,7 +1,7 @@
 //! State that the kubelet keeps of a pod and that the runtime does not report.
 
 use super::Nanos;
-use super::backoff::Backoff;
+use super::backoff::{Retry, StartBackoff};
 use super::lifecycle::PodLifecycle;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +17,7 @@ pub(crate) struct Waiting {
 pub(crate) struct ContainerMemory {
     /// Reason why the last start failed.
     pub(crate) waiting: Option<Waiting>,
-    /// Earliest time of the next start.
-    pub(crate) not_before: Nanos,
-    /// Restart back-off.
-    pub(crate) restart: Backoff,
-    /// Image pull back-off.
-    pub(crate) pull: Backoff,
-    /// Earliest time of the next pull.
-    pub(crate) pull_until: Nanos,
+    pub(crate) backoff: StartBackoff,
     /// CRI container that `hooked`, `started` and `ready` are about.
     pub(crate) container_id: String,
     /// The postStart hook has completed.
@@ -65,9 +58,8 @@ pub(crate) struct Memory {
     pub(crate) busy: BTreeSet<Work>,
     /// Volumes are set up.
     pub(crate) volumes_ready: bool,
-    /// Earliest time of the next try after a failure.
-    pub(crate) volumes_not_before: Nanos,
-    pub(crate) sandbox_not_before: Nanos,
+    pub(crate) volumes_retry: Retry,
+    pub(crate) sandbox_retry: Retry,
     pub(crate) lifecycle: PodLifecycle,
     /// Reason why a resize is infeasible on this node.
     pub(crate) infeasible: Option<String>,
@@ -84,6 +76,16 @@ impl Memory {
 
     pub(crate) fn busy_with(&self, name: &str) -> bool {
         self.busy.contains(&Work::Container(name.to_owned()))
+    }
+
+    /// Records that the job of this work panicked; the work may be tried again later.
+    pub(crate) fn record_panic(&mut self, work: &Work, now: Nanos) {
+        match work {
+            Work::Volumes => self.volumes_retry.record_panic(now),
+            Work::Sandbox => self.sandbox_retry.record_panic(now),
+            Work::Container(name) => self.of(name).backoff.record_panic(now),
+        }
+        self.busy.remove(work);
     }
 
     /// Returns the memory of the CRI container `id` if it is the current one.

@@ -77,7 +77,7 @@ fn run(facts: Facts<'_>, commands: &mut Vec<Command>) {
     if !facts.memory.volumes_ready && !facts.memory.busy.contains(&Work::Volumes) {
         at(
             facts,
-            facts.memory.volumes_not_before,
+            facts.memory.volumes_retry.not_before(),
             Command::PrepareVolumes,
             commands,
         );
@@ -135,7 +135,7 @@ fn make_sandbox(facts: Facts<'_>, commands: &mut Vec<Command>) {
     let Some(old) = facts.observed.sandboxes.first() else {
         return at(
             facts,
-            facts.memory.sandbox_not_before,
+            facts.memory.sandbox_retry.not_before(),
             Command::CreateSandbox { attempt: 0 },
             commands,
         );
@@ -147,7 +147,12 @@ fn make_sandbox(facts: Facts<'_>, commands: &mut Vec<Command>) {
     let command = Command::CreateSandbox {
         attempt: old.attempt + 1,
     };
-    at(facts, facts.memory.sandbox_not_before, command, commands);
+    at(
+        facts,
+        facts.memory.sandbox_retry.not_before(),
+        command,
+        commands,
+    );
 }
 
 fn kills(facts: Facts<'_>, commands: &mut Vec<Command>) {
@@ -278,7 +283,10 @@ fn start(facts: Facts<'_>, name: &str, commands: &mut Vec<Command>) {
         return;
     }
     let attempt = facts.observed.latest(name).map_or(0, |i| i.attempt + 1);
-    let not_before = facts.memory.get(name).map_or(0, |m| m.not_before);
+    let not_before = facts
+        .memory
+        .get(name)
+        .map_or(0, |m| m.backoff.first_start());
     at(
         facts,
         not_before,
@@ -316,7 +324,7 @@ pub(crate) fn ready_at(memory: &Memory, ended: &CriContainer) -> Nanos {
     } else {
         ended.created_at
     };
-    m.restart.ready_at(since).max(m.not_before)
+    m.backoff.restart_after(since)
 }
 
 /// Returns whether the pod has completed.

@@ -262,7 +262,11 @@ fn loops(
     {
         return None;
     }
-    let delay = facts.memory.get(&container.name)?.restart.delay_seconds();
+    let delay = facts
+        .memory
+        .get(&container.name)?
+        .backoff
+        .restart_delay_seconds();
     (ready_at(facts.memory, ended) > facts.now)
         .then(|| back_off_message(facts, &container.name, delay))
 }

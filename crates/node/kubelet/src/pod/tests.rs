@@ -156,7 +156,7 @@ fn a_crash_loop_waits_and_says_so() {
         vec![container("c", 1, CriState::Exited, 5)],
     );
     let mut memory = memory();
-    memory.of("c").restart.advance(NOW - 20 * SECOND);
+    memory.of("c").backoff.begin_start(1, NOW - 20 * SECOND);
     let wake = NOW + 9 * SECOND;
     assert_eq!(next(&pod, &observed, &memory), [Command::Wake(wake)]);
     let computed = compute(&pod, &observed, &memory);

@@ -8,8 +8,8 @@ use crate::cri_config::{container, sandbox};
 use crate::pod::lifecycle::TerminationCause;
 use crate::pod::memory::Work;
 use crate::pod::plan::{Command, ready_at};
+use crate::pod::spec;
 use crate::pod::view::{CriContainer, CriState, Sandbox};
-use crate::pod::{SECOND, spec};
 use crate::volumes::prepare;
 use base_task::CancellationToken;
 use std::time::Duration;
@@ -133,12 +133,9 @@ impl PodWorker {
             return;
         };
         let time = now();
-        let memory = self.memory.of(&name);
-        memory.not_before = 0;
-        let left = (memory.pull_until - time) / SECOND;
-        if attempt > 0 {
-            memory.restart.advance(time);
-        }
+        let backoff = &mut self.memory.of(&name).backoff;
+        backoff.begin_start(attempt, time);
+        let remaining_pull_seconds = backoff.remaining_pull_seconds(time);
         let target = spec::ephemeral_containers(&self.pod).find(|c| c.name == name);
         let target = target
             .and_then(|c| c.target_container_name.as_deref())
@@ -154,7 +151,7 @@ impl PodWorker {
             addresses: self.addresses(),
             volumes: self.volumes.clone(),
             abort: self.abort_starts.clone(),
-            back_off: (left > 0).then_some(left),
+            back_off: remaining_pull_seconds,
             inbox: self.sender.clone(),
             is_static: self.is_static,
         };
@@ -208,14 +205,14 @@ impl PodWorker {
     pub(super) fn refresh_volumes(&mut self) {
         // The job computes the next refresh time when it is done.
         self.volumes.refresh_at = None;
-        self.memory.volumes_not_before = 0;
+        self.memory.volumes_retry.allow_now();
         for memory in self.memory.containers.values_mut() {
             if memory
                 .waiting
                 .as_ref()
                 .is_some_and(|w| w.reason == "CreateContainerConfigError")
             {
-                memory.not_before = 0;
+                memory.backoff.allow_now();
             }
         }
         let making = self.memory.busy.contains(&Work::Volumes);

@@ -3,14 +3,12 @@
 use super::messages::{JobResult, StartError};
 use super::pod_worker::PodWorker;
 use crate::context::{now, reference};
+use crate::pod::backoff::{FailedStep, RUNTIME_DELAY, SANDBOX, VOLUMES};
 use crate::pod::memory::Work;
+use crate::pod::spec;
 use crate::pod::view::{CriContainer, CriState, Sandbox};
-use crate::pod::{Nanos, SECOND, spec};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use tokio::task::{self, JoinError};
-
-/// Delay after a job that panicked: an immediate retry would most likely panic again.
-const PANICKED: Nanos = 10 * SECOND;
 
 impl PodWorker {
     /// Handles the end of a job, a panic included; returns true if the runtime must be relisted.
@@ -26,14 +24,10 @@ impl PodWorker {
             Err(e) => {
                 let work = self.running_work.remove(&e.id());
                 tracing::error!(pod = spec::full_name(&self.pod), ?work, error = %e, "a pod's job panicked");
-                let later = now() + PANICKED;
-                match &work {
-                    Some(Work::Volumes) => self.memory.volumes_not_before = later,
-                    Some(Work::Sandbox) => self.memory.sandbox_not_before = later,
-                    Some(Work::Container(name)) => self.memory.of(name).not_before = later,
-                    None => {}
+                if let Some(work) = &work {
+                    self.memory.record_panic(work, now());
                 }
-                work.is_some_and(|work| self.memory.busy.remove(&work))
+                work.is_some()
             }
         }
     }
@@ -51,7 +45,7 @@ impl PodWorker {
                         error = e,
                         "sandbox can't be stopped"
                     );
-                    self.wake_at = Some(now() + SECOND);
+                    self.wake_at = Some(now() + RUNTIME_DELAY);
                 }
                 return true;
             }
@@ -87,16 +81,13 @@ impl PodWorker {
             Ok(volumes) => {
                 self.volumes = volumes;
                 self.memory.volumes_ready = true;
-                self.failures.0 = 0;
+                self.memory.volumes_retry.record_success();
             }
             Err(why) => {
                 self.node
                     .recorder
                     .warning(&reference(&self.pod, None), "FailedMount", why);
-                self.failures.0 += 1;
-                let wait = (SECOND / 2) << self.failures.0.min(8);
-                let again = now() + wait;
-                self.memory.volumes_not_before = again;
+                let again = self.memory.volumes_retry.record_failure(VOLUMES, now());
                 if self.memory.volumes_ready {
                     // A failed refresh keeps the present content and is retried.
                     self.volumes.refresh_at =
@@ -114,7 +105,7 @@ impl PodWorker {
         match result {
             Ok(sandbox) => {
                 self.observed.put_sandbox(sandbox);
-                self.failures.1 = 0;
+                self.memory.sandbox_retry.record_success();
                 false
             }
             Err(why) => {
@@ -124,8 +115,7 @@ impl PodWorker {
                     "FailedCreatePodSandBox",
                     message,
                 );
-                self.failures.1 += 1;
-                self.memory.sandbox_not_before = now() + (SECOND << self.failures.1.min(5));
+                self.memory.sandbox_retry.record_failure(SANDBOX, now());
                 true
             }
         }
@@ -142,7 +132,7 @@ impl PodWorker {
         memory.container_id.clone_from(&container.id);
         (memory.hooked, memory.started, memory.ready) = (true, None, None);
         (memory.waiting, memory.kill, memory.replaced) = (None, None, None);
-        memory.pull_until = 0;
+        memory.backoff.record_success();
         self.resizes.note(name.clone(), resources);
         self.observed.put(container);
         self.drop_old(&name);
@@ -169,23 +159,11 @@ impl PodWorker {
     }
 
     fn not_started(&mut self, name: &str, e: StartError) -> bool {
-        let time = now();
+        let created = e.step == FailedStep::Created;
         let memory = self.memory.of(name);
-        memory.not_before = time + 10 * SECOND;
-        if e.pulled {
-            memory.pull.advance(time);
-            memory.pull_until = memory.pull.ready_at(time);
-            memory.not_before = time + 2 * SECOND;
-        } else if e.backed_off {
-            memory.not_before = memory.pull_until;
-        }
-        if e.made {
-            // The created container reports the failure in its own status, and its exit counts for
-            // the back-off.
-            memory.not_before = 0;
-        }
-        memory.waiting = if e.made { None } else { Some(e.waiting) };
-        e.made
+        memory.backoff.record_failure(e.step, now());
+        memory.waiting = if created { None } else { Some(e.waiting) };
+        created
     }
 }
 
@@ -194,6 +172,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use crate::pod::plan::{Command, Facts, plan};
+    use crate::pod::{Nanos, SECOND};
     use crate::testing;
     use serde_json::json;
 
@@ -240,8 +219,8 @@ mod tests {
                 })
                 .contains(&command)
             };
-            assert!(!planned(PANICKED / 2), "{work:?}: too early");
-            assert!(planned(2 * PANICKED), "{work:?}: the pod stands still");
+            assert!(!planned(5 * SECOND), "{work:?}: too early");
+            assert!(planned(20 * SECOND), "{work:?}: the pod stands still");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Messages to a pod worker, and the results of its jobs.
 
+use crate::pod::backoff::FailedStep;
 use crate::pod::memory::Waiting;
 use crate::pod::view::{CriContainer, Sandbox};
 use crate::volumes::Volumes;
@@ -68,10 +69,5 @@ pub(crate) enum JobResult {
 #[derive(Clone, Debug)]
 pub(crate) struct StartError {
     pub(crate) waiting: Waiting,
-    /// An image pull was tried and failed.
-    pub(crate) pulled: bool,
-    /// The pull was skipped because of the back-off.
-    pub(crate) backed_off: bool,
-    /// The runtime created the container before the start failed.
-    pub(crate) made: bool,
+    pub(crate) step: FailedStep,
 }

@@ -8,6 +8,7 @@ use super::resize::Resizes;
 use super::status_writer::StatusWriter;
 use crate::context::{KubeletContext, now};
 use crate::cri_config::fields::Addresses;
+use crate::pod::backoff::RUNTIME_DELAY;
 use crate::pod::lifecycle::{TerminationCause, Transition};
 use crate::pod::memory::{ContainerMemory, Memory, Work};
 use crate::pod::plan::{Facts, plan};
@@ -51,8 +52,6 @@ pub(crate) struct PodWorker {
     pub(super) last_status: PodStatus,
     pub(super) snapshot: Arc<RwLock<PodSnapshot>>,
     pub(super) first_seen: Nanos,
-    /// Consecutive failures: of the volumes (`.0`) and of the sandbox (`.1`).
-    pub(super) failures: (u32, u32),
     /// Cancelled when termination begins: aborts starts that still wait for an image pull or a
     /// hook.
     pub(super) abort_starts: CancellationToken,
@@ -121,7 +120,6 @@ impl PodWorker {
             last_status,
             snapshot,
             first_seen: now(),
-            failures: (0, 0),
             abort_starts: CancellationToken::new(),
             wake_at: None,
             relists: BTreeMap::new(),
@@ -368,7 +366,7 @@ impl PodWorker {
             Ok(observed) => self.observed = observed,
             Err(e) => {
                 tracing::warn!(pod = spec::full_name(&self.pod), error = %e, "the runtime can't be asked");
-                self.wake_at = Some(now() + SECOND);
+                self.wake_at = Some(now() + RUNTIME_DELAY);
                 return false;
             }
         }

@@ -4,14 +4,12 @@ use super::messages::JobResult;
 use super::pod_worker::PodWorker;
 use crate::context::now;
 use crate::cri_config::resources;
+use crate::pod::backoff::RESIZE_DELAY;
 use crate::pod::view::CriContainer;
-use crate::pod::{Nanos, SECOND, spec};
+use crate::pod::{Nanos, spec};
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use node_runtime::v1::LinuxContainerResources;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Delay after a failed resize.
-const RETRY: Nanos = 10 * SECOND;
 
 /// Resources that were set on running containers.
 #[derive(Debug, Default)]
@@ -100,7 +98,7 @@ impl PodWorker {
                 // The spec may have changed again during the call.
                 self.sync_resources();
             }
-            None => self.resizes.again = Some(now() + RETRY),
+            None => self.resizes.again = Some(now() + RESIZE_DELAY),
         }
     }
 

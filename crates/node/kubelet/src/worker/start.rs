@@ -11,6 +11,7 @@ use crate::cri_config::fields::Addresses;
 use crate::cri_config::sandbox;
 use crate::cri_config::security::{ImageUser, Seccomp};
 use crate::images;
+use crate::pod::backoff::FailedStep;
 use crate::pod::memory::Waiting;
 use crate::pod::spec;
 use crate::pod::view::CriContainer;
@@ -51,9 +52,7 @@ fn failed(reason: &str, message: impl Into<String>) -> StartError {
     };
     StartError {
         waiting,
-        pulled: false,
-        backed_off: false,
-        made: false,
+        step: FailedStep::Preparation,
     }
 }
 
@@ -116,6 +115,11 @@ impl Start {
         };
         image.map_err(|e| {
             let backed_off = e.waiting.reason == "ImagePullBackOff";
+            let step = match (e.pulled, backed_off) {
+                (true, _) => FailedStep::Pull,
+                (false, true) => FailedStep::PullBackOff,
+                (false, false) => FailedStep::Preparation,
+            };
             if backed_off {
                 self.node
                     .recorder
@@ -123,9 +127,7 @@ impl Start {
             }
             StartError {
                 waiting: e.waiting,
-                pulled: e.pulled,
-                backed_off,
-                made: false,
+                step,
             }
         })
     }
@@ -250,14 +252,14 @@ impl Start {
         let _turn = self.node.starts.acquire().await;
         let started = self.node.runtime.start_container(id).await;
         started.map_err(|e| StartError {
-            made: true,
+            step: FailedStep::Created,
             ..failed("RunContainerError", e.to_string())
         })
     }
 
     async fn look(&self, id: &str) -> Result<CriContainer, StartError> {
         let made = |why: String| StartError {
-            made: true,
+            step: FailedStep::Created,
             ..failed("RunContainerError", why)
         };
         let found = read_container(&self.node, &self.pod, id)
@@ -309,7 +311,7 @@ impl Start {
             tracing::warn!(container = self.name, error = %e, "container with a failed postStart hook can't be stopped");
         }
         Err(StartError {
-            made: true,
+            step: FailedStep::Created,
             ..failed("PostStartHookError", why)
         })
     }
