@@ -7,6 +7,7 @@ pub(crate) mod memory;
 pub(crate) mod phase;
 pub(crate) mod plan;
 pub(crate) mod plan_end;
+pub(crate) mod relist;
 pub(crate) mod spec;
 pub(crate) mod status;
 pub(crate) mod status_conditions;

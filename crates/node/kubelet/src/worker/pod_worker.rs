@@ -12,6 +12,7 @@ use crate::pod::backoff::RUNTIME_DELAY;
 use crate::pod::lifecycle::{TerminationCause, Transition};
 use crate::pod::memory::{ContainerMemory, Memory, Work};
 use crate::pod::plan::{Facts, plan};
+use crate::pod::relist::PendingRelists;
 use crate::pod::spec;
 use crate::pod::status::{Surroundings, status};
 use crate::pod::view::{CriContainer, CriState, Observed};
@@ -20,18 +21,11 @@ use crate::volumes::{Tokens, Volumes};
 use base_task::CancellationToken;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{self, JoinSet};
-
-/// Number of relists for an announced exit; after these it is left to the next periodic relist.
-const MAX_RELISTS: u32 = 10;
-/// Reason that the runtime reports for a container killed by the OOM killer.
-const OUT_OF_MEMORY: &str = "OOMKilled";
-/// Delay before the second relist; doubled for each further one.
-const RELIST_DELAY: Nanos = SECOND / 50;
 
 /// The task that runs one pod.
 pub(crate) struct PodWorker {
@@ -56,10 +50,7 @@ pub(crate) struct PodWorker {
     /// hook.
     pub(super) abort_starts: CancellationToken,
     pub(super) wake_at: Option<Nanos>,
-    pub(super) relists: BTreeMap<String, u32>,
-    /// Containers reported out of memory. The runtime may report their exit before it knows the
-    /// reason.
-    pub(super) oom_candidates: BTreeSet<String>,
+    pub(super) relists: PendingRelists,
     pub(super) backoffs_reported: BTreeSet<String>,
     pub(super) resizes: Resizes,
     /// An input changed while the volumes were being set up, so they are set up once more.
@@ -122,8 +113,7 @@ impl PodWorker {
             first_seen: now(),
             abort_starts: CancellationToken::new(),
             wake_at: None,
-            relists: BTreeMap::new(),
-            oom_candidates: BTreeSet::new(),
+            relists: PendingRelists::default(),
             backoffs_reported: BTreeSet::new(),
             resizes: Resizes::default(),
             volumes_outdated: false,
@@ -277,11 +267,7 @@ impl PodWorker {
 
     /// Computes the next actions, starts them and updates the status.
     fn sync_pod(&mut self) {
-        self.wake_at = self
-            .relists
-            .values()
-            .map(|count| now() + (RELIST_DELAY << (*count).min(6)))
-            .min();
+        self.wake_at = self.relists.next_at(now());
         self.replace_changed();
         loop {
             let facts = Facts {
@@ -360,9 +346,8 @@ impl PodWorker {
 
     /// Relists the pod's sandboxes and containers; returns false if the runtime does not respond.
     async fn relist(&mut self) -> bool {
-        match super::observe::observe(&self.node, &self.pod, &self.observed, &self.oom_candidates)
-            .await
-        {
+        let candidates = self.relists.oom_candidates();
+        match super::observe::observe(&self.node, &self.pod, &self.observed, candidates).await {
             Ok(observed) => self.observed = observed,
             Err(e) => {
                 tracing::warn!(pod = spec::full_name(&self.pod), error = %e, "the runtime can't be asked");
@@ -370,16 +355,7 @@ impl PodWorker {
                 return false;
             }
         }
-        let (observed, oom_candidates) = (&self.observed, &self.oom_candidates);
-        let may_change = |i: &CriContainer| {
-            i.running() || (oom_candidates.contains(&i.id) && i.reason != OUT_OF_MEMORY)
-        };
-        self.relists.retain(|id, count| {
-            *count += 1;
-            *count <= MAX_RELISTS && observed.by_id(id).is_some_and(may_change)
-        });
-        self.oom_candidates
-            .retain(|id| self.relists.contains_key(id));
+        self.relists.record_relist(&self.observed);
         self.recover_containers();
         true
     }
@@ -447,13 +423,12 @@ impl PodWorker {
             }
             Message::Changed(id) => {
                 if let Some(id) = id {
-                    self.relists.insert(id, 0);
+                    self.relists.expect_exit(id);
                 }
                 return true;
             }
             Message::OutOfMemory(id) => {
-                self.oom_candidates.insert(id.clone());
-                self.relists.insert(id, 0);
+                self.relists.expect_oom_exit(id);
                 return true;
             }
             Message::Refresh => self.refresh_volumes(),
