@@ -94,7 +94,8 @@ pub(crate) fn remove_orphans(node: &KubeletContext, gone: impl Iterator<Item = S
             .chain(folders)
             .filter(|uid| !node.workers.knows(uid))
             .collect();
-        left.iter().for_each(|uid| crate::worker::free(node, uid));
+        left.iter()
+            .for_each(|uid| crate::worker::release_resources(node, uid));
     });
 }
 

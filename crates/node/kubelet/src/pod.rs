@@ -9,6 +9,7 @@ pub(crate) mod plan;
 pub(crate) mod plan_end;
 pub(crate) mod relist;
 pub(crate) mod spec;
+pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod status_conditions;
 #[cfg(test)]

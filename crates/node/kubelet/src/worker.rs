@@ -4,12 +4,12 @@
 //! Invariant: only the worker changes a pod's memory; jobs run in their own tasks and send their
 //! results. A worker waits only for its own pod, the limit of concurrent starts, and the runtime.
 
+mod actions;
 mod admit;
 pub(crate) mod cleanup;
 mod executor;
 mod health;
 mod job_results;
-mod kill;
 mod messages;
 mod mounts;
 mod observe;
@@ -18,10 +18,12 @@ mod probing;
 mod registry;
 mod resize;
 mod start;
+mod status_sync;
 mod status_writer;
+mod stop;
 
 pub(crate) use admit::admit;
-pub(crate) use cleanup::free;
+pub(crate) use cleanup::release_resources;
 pub(crate) use messages::Message;
 pub(crate) use observe::log_file;
 #[cfg(test)]

@@ -78,6 +78,19 @@ impl Memory {
         self.busy.contains(&Work::Container(name.to_owned()))
     }
 
+    /// Requests the stop of a CRI container, so that a new one is created from the current spec.
+    pub(crate) fn replace(&mut self, name: &str, id: String, why: String) {
+        let memory = self.of(name);
+        if memory.kill.as_ref().is_none_or(|kill| kill.id != id) {
+            memory.replaced = Some(id.clone());
+            memory.kill = Some(Kill {
+                id,
+                why,
+                grace: None,
+            });
+        }
+    }
+
     /// Records that the job of this work panicked; the work may be tried again later.
     pub(crate) fn record_panic(&mut self, work: &Work, now: Nanos) {
         match work {

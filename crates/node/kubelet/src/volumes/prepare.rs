@@ -31,6 +31,13 @@ pub(crate) struct Volumes {
     pub(crate) refresh_at: Option<Timestamp>,
 }
 
+impl Volumes {
+    /// Returns the time of the next refresh in nanoseconds since 1970.
+    pub(crate) fn refresh_nanos(&self) -> Option<i64> {
+        i64::try_from(self.refresh_at?.as_nanosecond()).ok()
+    }
+}
+
 /// Returns the directory of a pod's own files.
 pub(crate) fn pod_dir(node: &KubeletContext, uid: &str) -> PathBuf {
     node.settings.root_dir.join("pods").join(uid)

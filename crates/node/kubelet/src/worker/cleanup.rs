@@ -1,7 +1,6 @@
 //! Releases a pod's resources when it has terminated, and removes the pod when its deletion was
 //! requested.
 
-use super::messages::JobResult;
 use super::pod_worker::PodWorker;
 use crate::context::KubeletContext;
 use crate::cri_config::sandbox::log_dir;
@@ -18,45 +17,33 @@ use std::time::Duration;
 const FLUSH: Duration = Duration::from_secs(10);
 
 impl PodWorker {
-    /// Releases volumes and cgroup of a terminated pod whose object stays; its containers stay for
-    /// their logs.
-    pub(super) fn release_resources(&mut self) {
-        if self.memory.lifecycle.is_deletion_requested() {
-            return;
-        }
-        let (node, uid) = (self.node.clone(), self.uid.clone());
-        self.jobs.spawn(async move {
-            base_task::blocking(|| free(&node, &uid));
-            JobResult::Other
-        });
-    }
-
     /// Removes the pod: writes its last status, removes everything it had, then deletes the object
     /// from the API server.
     pub(super) async fn clean_up(mut self) {
         self.sync_status();
-        if !self.memory.lifecycle.is_removed() {
-            self.status_writer.flush(FLUSH).await;
+        if !self.state.memory.lifecycle.is_removed() {
+            self.status.flush(FLUSH).await;
         }
-        base_task::blocking(|| free(&self.node, &self.uid));
-        if !self.memory.lifecycle.is_removed() && !self.is_static {
-            forget(&self.node, &self.pod).await;
+        base_task::blocking(|| release_resources(&self.node, &self.state.uid));
+        if !self.state.memory.lifecycle.is_removed() && !self.state.is_static {
+            delete_object(&self.node, &self.state.pod).await;
         }
-        for sandbox in &self.observed.sandboxes {
+        for sandbox in &self.state.observed.sandboxes {
             if let Err(e) = self.node.runtime.remove_sandbox(&sandbox.id).await {
-                tracing::warn!(pod = spec::full_name(&self.pod), error = %e, "sandbox can't be removed");
+                tracing::warn!(pod = spec::full_name(&self.state.pod), error = %e, "sandbox can't be removed");
             }
         }
-        let logs = log_dir(&self.node.settings, &self.pod);
+        let logs = log_dir(&self.node.settings, &self.state.pod);
+        // Missing logs are fine: the pod may have had no container.
         let _ = base_task::blocking(|| std::fs::remove_dir_all(logs));
-        self.node.objects.unregister(&self.uid);
-        self.node.workers.remove(&self.uid);
-        crate::sources::handle_cleaned_up(&self.node, &self.pod);
+        self.node.objects.unregister(&self.state.uid);
+        self.node.workers.remove(&self.state.uid);
+        crate::sources::handle_cleaned_up(&self.node, &self.state.pod);
     }
 }
 
 /// Unmounts and removes a pod's files and its cgroup.
-pub(crate) fn free(node: &KubeletContext, uid: &str) {
+pub(crate) fn release_resources(node: &KubeletContext, uid: &str) {
     base_task::assert_may_block();
     if let Err(e) = remove_files(node.settings.mounter, &pod_dir(node, uid)) {
         tracing::warn!(pod = uid, error = %e, "the pod's files can't be removed");
@@ -79,7 +66,7 @@ fn remove_files(mounter: Mounter, dir: &Path) -> Result<(), VolumeError> {
 }
 
 /// Deletes the pod object with a grace period of 0, now that nothing is left on the node.
-async fn forget(node: &Arc<KubeletContext>, pod: &Pod) {
+async fn delete_object(node: &Arc<KubeletContext>, pod: &Pod) {
     let Some(client) = &node.client else { return };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -107,7 +94,7 @@ mod tests {
     use crate::testing;
     use serde_json::json;
 
-    /// `free` panics on a thread of the runtime.
+    /// `release_resources` panics on a thread of the runtime.
     #[tokio::test]
     async fn files_of_a_pod_are_removed_off_the_runtime() {
         let dir = tempfile::tempdir().unwrap();
@@ -120,12 +107,18 @@ mod tests {
         };
         let mut worker = PodWorker::new(&node, pod, true);
         write();
-        worker.release_resources();
-        worker.jobs.join_next().await.unwrap().unwrap();
-        assert!(!file.exists(), "the pod has ended");
+        worker.executor.release_resources(worker.state.uid.clone());
+        assert!(
+            worker
+                .executor
+                .next_end()
+                .await
+                .is_some_and(|end| end.is_ok())
+        );
+        assert!(!file.exists(), "the pod has terminated");
         write();
         worker.clean_up().await;
-        assert!(!file.exists(), "the pod is gone");
+        assert!(!file.exists(), "the pod is deleted");
         write();
         crate::housekeeping::remove_orphans(&node, std::iter::empty());
         assert!(!file.exists(), "no pod owns it");

@@ -1,164 +1,202 @@
-//! Executes the actions that the plan returns.
+//! The executor: runs a pod's jobs, each in a task of its own, and returns their results.
+//!
+//! It decides nothing: when a job runs, and what follows from its result, is up to the worker.
 
-use super::messages::JobResult;
-use super::pod_worker::PodWorker;
+use super::messages::{JobResult, Message};
 use super::start::Start;
-use crate::context::{now, reference};
-use crate::cri_config::{container, sandbox};
-use crate::pod::lifecycle::TerminationCause;
+use super::stop::StopContainer;
+use crate::context::{KubeletContext, now};
+use crate::cri_config::fields::Addresses;
+use crate::cri_config::sandbox;
 use crate::pod::memory::Work;
-use crate::pod::plan::{Command, ready_at};
 use crate::pod::spec;
-use crate::pod::view::{CriContainer, CriState, Sandbox};
-use crate::volumes::prepare;
+use crate::pod::state::PodState;
+use crate::pod::view::{CriContainer, Sandbox};
+use crate::volumes::{Tokens, Volumes, prepare};
 use base_task::CancellationToken;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use node_runtime::v1::LinuxContainerResources;
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::{self, JoinError, JoinSet};
 
-impl PodWorker {
-    /// Executes one command; returns true if the plan must be computed again at once.
-    pub(super) fn execute(&mut self, command: Command) -> bool {
-        match command {
-            Command::Wake(at) => {
-                self.wake_at = Some(self.wake_at.map_or(at, |w| w.min(at)));
-                self.report_backoff();
-            }
-            Command::PrepareVolumes => self.prepare_volumes(),
-            Command::CreateSandbox { attempt } => self.create_sandbox(attempt),
-            Command::StopSandbox { id } => self.stop_sandbox(id),
-            Command::Start { name, attempt } => self.start(name, attempt),
-            Command::Kill {
-                name,
-                id,
-                why,
-                grace,
-            } => self.kill(name, id, why, grace),
-            Command::Finish => {
-                self.terminate(TerminationCause::Finished, spec::grace(&self.pod));
-                return true;
-            }
-            Command::Ended => {
-                self.memory.lifecycle.complete_termination();
-                self.release_resources();
-            }
+/// The jobs of one pod.
+pub(crate) struct Executor {
+    node: Arc<KubeletContext>,
+    /// The worker's inbox, for reports of a job before its end.
+    inbox: UnboundedSender<Message>,
+    jobs: JoinSet<JobResult>,
+    /// The work of each running job, to find it again if the job panics.
+    running_work: HashMap<task::Id, Work>,
+    /// Cancelled when termination begins: aborts starts that still wait for an image pull or a
+    /// hook.
+    abort_starts: CancellationToken,
+    /// The volumes that are set up.
+    pub(super) volumes: Volumes,
+    tokens: Arc<Tokens>,
+    /// An input changed while the volumes were being set up, so they are set up once more.
+    volumes_outdated: bool,
+}
+
+/// The panic of a job.
+pub(crate) struct JobPanic {
+    /// None if other jobs need not wait for this one.
+    pub(crate) work: Option<Work>,
+    pub(crate) error: JoinError,
+}
+
+/// The in-place resize of a running container.
+pub(crate) struct ResizeContainer {
+    pub(crate) name: String,
+    pub(crate) id: String,
+    pub(crate) settings: LinuxContainerResources,
+    /// The resources of the spec that `settings` are made from.
+    pub(crate) resources: ResourceRequirements,
+}
+
+impl Executor {
+    pub(crate) fn new(node: &Arc<KubeletContext>, inbox: UnboundedSender<Message>) -> Self {
+        Executor {
+            node: node.clone(),
+            inbox,
+            jobs: JoinSet::new(),
+            running_work: HashMap::new(),
+            abort_starts: CancellationToken::new(),
+            volumes: Volumes::default(),
+            tokens: Arc::default(),
+            volumes_outdated: false,
         }
-        false
     }
 
-    pub(super) fn prepare_volumes(&mut self) {
-        if self.memory.busy.contains(&Work::Volumes) {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Lets the running jobs end by themselves, because the kubelet stops.
+    pub(crate) fn detach_jobs(&mut self) {
+        self.jobs.detach_all();
+    }
+
+    /// Waits for the end of a job; None if none runs. Cancellation loses no result.
+    pub(crate) async fn next_end(&mut self) -> Option<Result<JobResult, JobPanic>> {
+        Some(match self.jobs.join_next_with_id().await? {
+            Ok((id, result)) => {
+                self.running_work.remove(&id);
+                Ok(result)
+            }
+            Err(error) => Err(JobPanic {
+                work: self.running_work.remove(&error.id()),
+                error,
+            }),
+        })
+    }
+
+    /// Starts a job that nothing else may do meanwhile.
+    pub(super) fn begin_work(
+        &mut self,
+        state: &mut PodState,
+        work: Work,
+        job: impl Future<Output = JobResult> + Send + 'static,
+    ) {
+        state.memory.busy.insert(work.clone());
+        let id = self.jobs.spawn(job).id();
+        self.running_work.insert(id, work);
+    }
+
+    /// Aborts starts that wait for an image pull or a hook.
+    pub(crate) fn abort_starts(&self) {
+        self.abort_starts.cancel();
+    }
+
+    pub(crate) fn addresses(&self, state: &PodState) -> Addresses {
+        Addresses {
+            pod_ips: state.ips(&self.node.ips),
+            host_ips: self.node.ips.clone(),
+        }
+    }
+
+    /// Sets up the volumes; once more afterwards if that is being done already.
+    pub(crate) fn set_up_volumes(&mut self, state: &mut PodState) {
+        if state.memory.busy.contains(&Work::Volumes) {
             // The running job may have read its inputs before they changed.
             self.volumes_outdated = true;
             return;
         }
         let (node, pod, tokens, addresses) = (
             self.node.clone(),
-            self.pod.clone(),
+            state.pod.clone(),
             self.tokens.clone(),
-            self.addresses(),
+            self.addresses(state),
         );
         // A terminating pod must not wait for objects that its volumes lack.
-        let abort = if self.memory.lifecycle.is_running() {
+        let abort = if state.memory.lifecycle.is_running() {
             self.abort_starts.clone()
         } else {
             CancellationToken::new()
         };
-        self.begin_work(Work::Volumes, async move {
+        self.begin_work(state, Work::Volumes, async move {
             tokio::select! {
                 () = abort.cancelled() => JobResult::VolumesSetUp(None),
-                result = prepare(&node, &pod, &tokens, &addresses) => JobResult::VolumesSetUp(Some(result)),
+                result = prepare(&node, &pod, &tokens, &addresses) => {
+                    JobResult::VolumesSetUp(Some(result))
+                }
             }
         });
     }
 
-    /// Starts a job that nothing else may do meanwhile.
-    pub(super) fn begin_work(
-        &mut self,
-        work: Work,
-        job: impl Future<Output = JobResult> + Send + 'static,
-    ) {
-        self.memory.busy.insert(work.clone());
-        let id = self.jobs.spawn(job).id();
-        self.running_work.insert(id, work);
+    /// Returns whether the volumes must be set up once more, and resets that.
+    pub(crate) fn take_volumes_outdated(&mut self) -> bool {
+        std::mem::take(&mut self.volumes_outdated)
     }
 
-    fn create_sandbox(&mut self, attempt: u32) {
-        let (node, pod) = (self.node.clone(), self.pod.clone());
-        self.begin_work(Work::Sandbox, async move {
-            let resolv = std::fs::read_to_string(&node.settings.resolv_conf).unwrap_or_default();
-            let work = async {
-                node.cgroups
-                    .ensure(&pod)
-                    .map_err(|e| format!("can't make the pod's cgroup: {e}"))?;
-                let config = sandbox::config(
-                    &pod,
-                    &node.settings,
-                    node.cgroups.of_pod(&pod),
-                    attempt,
-                    &resolv,
-                )?;
-                std::fs::create_dir_all(&config.log_directory)
-                    .map_err(|e| format!("can't create {}: {e}", config.log_directory))?;
-                let handler = read_runtime_handler(&node, &pod).await?;
-                let _turn = node.starts.acquire().await;
-                let id = node
-                    .runtime
-                    .run_sandbox(config, handler)
-                    .await
-                    .map_err(|e| e.to_string())?;
-                let status = node
-                    .runtime
-                    .sandbox_status(&id)
-                    .await
-                    .map_err(|e| e.to_string())?;
-                Ok(Sandbox::of(status))
-            };
-            JobResult::SandboxCreated(work.await)
+    pub(crate) fn create_sandbox(&mut self, state: &mut PodState, attempt: u32) {
+        let (node, pod) = (self.node.clone(), state.pod.clone());
+        self.begin_work(state, Work::Sandbox, async move {
+            JobResult::SandboxCreated(run_sandbox(&node, &pod, attempt).await)
         });
     }
 
-    fn stop_sandbox(&mut self, id: String) {
+    pub(crate) fn stop_sandbox(&mut self, state: &mut PodState, id: String) {
         let node = self.node.clone();
-        self.begin_work(Work::Sandbox, async move {
-            JobResult::SandboxStopped(
-                node.runtime
-                    .stop_sandbox(&id)
-                    .await
-                    .map_err(|e| e.to_string()),
-            )
+        self.begin_work(state, Work::Sandbox, async move {
+            let stopped = node.runtime.stop_sandbox(&id).await;
+            JobResult::SandboxStopped(stopped.map_err(|e| e.to_string()))
         });
     }
 
-    fn start(&mut self, name: String, attempt: u32) {
-        let Some(sandbox) = self.observed.sandbox().cloned() else {
+    pub(crate) fn start_container(&mut self, state: &mut PodState, name: String, attempt: u32) {
+        let Some(sandbox) = state.observed.sandbox().cloned() else {
             return;
         };
         let time = now();
-        let backoff = &mut self.memory.of(&name).backoff;
+        let backoff = &mut state.memory.of(&name).backoff;
         backoff.begin_start(attempt, time);
         let remaining_pull_seconds = backoff.remaining_pull_seconds(time);
-        let target = spec::ephemeral_containers(&self.pod).find(|c| c.name == name);
+        let target = spec::ephemeral_containers(&state.pod).find(|c| c.name == name);
         let target = target
             .and_then(|c| c.target_container_name.as_deref())
-            .and_then(|t| self.observed.latest(t));
+            .and_then(|t| state.observed.latest(t));
         let start = Start {
             target: target.filter(|i| i.running()).map(|i| i.id.clone()),
             node: self.node.clone(),
-            pod: self.pod.clone(),
+            pod: state.pod.clone(),
             name: name.clone(),
             attempt,
             sandbox_id: sandbox.id,
             sandbox_attempt: sandbox.attempt,
-            addresses: self.addresses(),
+            addresses: self.addresses(state),
             volumes: self.volumes.clone(),
             abort: self.abort_starts.clone(),
             back_off: remaining_pull_seconds,
-            inbox: self.sender.clone(),
-            is_static: self.is_static,
+            inbox: self.inbox.clone(),
+            is_static: state.is_static,
         };
-        let resources = spec::find(&self.pod, &name)
+        let resources = spec::find(&state.pod, &name)
             .and_then(|(_, c)| c.resources)
             .unwrap_or_default();
-        self.begin_work(Work::Container(name.clone()), async move {
+        self.begin_work(state, Work::Container(name.clone()), async move {
             JobResult::ContainerStart {
                 name,
                 resources,
@@ -167,30 +205,26 @@ impl PodWorker {
         });
     }
 
-    fn kill(&mut self, name: String, id: String, why: String, grace: i64) {
-        let (node, pod) = (self.node.clone(), self.pod.clone());
-        let ip = self
-            .addresses()
-            .pod_ips
-            .first()
-            .cloned()
-            .unwrap_or_default();
-        self.begin_work(Work::Container(name.clone()), async move {
-            let stopped = super::kill::kill(node, pod, name.clone(), id, why, grace, ip).await;
-            JobResult::ContainerStop { name, stopped }
+    pub(crate) fn stop_container(&mut self, state: &mut PodState, stop: StopContainer) {
+        let (node, pod, ips) = (
+            self.node.clone(),
+            state.pod.clone(),
+            state.ips(&self.node.ips),
+        );
+        self.begin_work(state, Work::Container(stop.name.clone()), async move {
+            JobResult::ContainerStop {
+                stopped: stop.run(&node, &pod, ips.first()).await,
+                name: stop.name,
+            }
         });
     }
 
-    /// Shortens the stops that are already running, because the grace period was shortened.
-    pub(super) fn shorten_stops(&mut self, grace: i64) {
+    /// Shortens the stops that are already running, because the grace period was shortened to
+    /// `grace` seconds.
+    pub(crate) fn shorten_stops(&mut self, state: &PodState, grace: i64) {
         let grace = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
-        for id in self
-            .observed
-            .all()
-            .filter(|i| i.running())
-            .map(|i| i.id.clone())
-        {
-            let node = self.node.clone();
+        for container in state.observed.all().filter(|c| c.running()) {
+            let (node, id) = (self.node.clone(), container.id.clone());
             self.jobs.spawn(async move {
                 if let Err(e) = node.runtime.stop_container(&id, grace).await {
                     tracing::warn!(id, error = %e, "container can't be stopped sooner");
@@ -200,95 +234,75 @@ impl PodWorker {
         }
     }
 
-    /// Sets up the volumes again and retries everything that waited for changed content or
-    /// environment.
-    pub(super) fn refresh_volumes(&mut self) {
-        // The job computes the next refresh time when it is done.
-        self.volumes.refresh_at = None;
-        self.memory.volumes_retry.allow_now();
-        for memory in self.memory.containers.values_mut() {
-            if memory
-                .waiting
-                .as_ref()
-                .is_some_and(|w| w.reason == "CreateContainerConfigError")
-            {
-                memory.backoff.allow_now();
+    /// Removes an exited container and its logs.
+    pub(crate) fn remove_container(&mut self, pod: &Pod, old: CriContainer) {
+        let node = self.node.clone();
+        let log = super::observe::log_file(&self.node, pod, &old);
+        self.jobs.spawn(async move {
+            if node.runtime.remove_container(&old.id).await.is_ok() {
+                base_task::blocking(|| crate::housekeeping::remove_logs(&log));
             }
-        }
-        let making = self.memory.busy.contains(&Work::Volumes);
-        if (self.memory.volumes_ready || making) && !self.memory.lifecycle.is_terminated() {
-            self.prepare_volumes();
-        }
+            JobResult::Other
+        });
     }
 
-    /// Replaces containers whose image changed, whatever the restart policy says (as upstream
-    /// does).
-    pub(super) fn replace_changed(&mut self) {
-        if !self.memory.lifecycle.is_running() {
-            return;
-        }
-        for (role, name) in spec::names(&self.pod) {
-            if !matches!(role, spec::Role::App | spec::Role::Sidecar) {
-                continue;
+    pub(crate) fn resize_container(&mut self, pod: Arc<Pod>, resize: ResizeContainer) {
+        let node = self.node.clone();
+        let ResizeContainer {
+            name,
+            id,
+            settings,
+            resources,
+        } = resize;
+        self.jobs.spawn(async move {
+            if let Err(e) = base_task::blocking(|| node.cgroups.ensure(&pod)) {
+                tracing::warn!(pod = spec::full_name(&pod), error = %e, "the pod's cgroup can't be changed");
             }
-            let Some((_, container)) = spec::find(&self.pod, &name) else {
-                continue;
-            };
-            let Some(running) = self.observed.latest(&name).filter(|i| i.running()) else {
-                continue;
-            };
-            if container::is_changed(&running.hash, &container) {
-                let why = format!("Container {name} definition changed, will be restarted");
-                let id = running.id.clone();
-                self.replace(&name, id, why);
+            let result = node.runtime.update_resources(&id, settings).await;
+            if let Err(e) = &result {
+                tracing::warn!(container = name, error = %e, "container can't be resized; trying again");
             }
-        }
+            JobResult::Resize {
+                name,
+                resources: result.is_ok().then_some(resources),
+            }
+        });
     }
 
-    /// Stops a CRI container so that a new one is created from the current spec.
-    pub(super) fn replace(&mut self, name: &str, id: String, why: String) {
-        let memory = self.memory.of(name);
-        if memory.kill.as_ref().is_none_or(|kill| kill.id != id) {
-            memory.replaced = Some(id.clone());
-            memory.kill = Some(crate::pod::memory::Kill {
-                id,
-                why,
-                grace: None,
-            });
-        }
+    /// Releases the pod's files and its cgroup.
+    pub(crate) fn release_resources(&mut self, uid: String) {
+        let node = self.node.clone();
+        self.jobs.spawn(async move {
+            base_task::blocking(|| super::release_resources(&node, &uid));
+            JobResult::Other
+        });
     }
+}
 
-    fn report_backoff(&mut self) {
-        let time = now();
-        let loops: Vec<CriContainer> = spec::names(&self.pod)
-            .into_iter()
-            .filter_map(|(_, name)| self.observed.latest(&name).cloned())
-            .filter(|i| i.state == CriState::Exited && ready_at(&self.memory, i) > time)
-            .collect();
-        for ended in loops {
-            if self.backoffs_reported.insert(ended.id.clone()) {
-                let about = reference(
-                    &self.pod,
-                    Some((
-                        super::observe::list_name(&self.pod, &ended.name),
-                        &ended.name,
-                    )),
-                );
-                let text = format!(
-                    "Back-off restarting failed container {} in pod {}",
-                    ended.name,
-                    spec::full_name(&self.pod)
-                );
-                self.node.recorder.warning(&about, "BackOff", text);
-            }
-        }
-    }
+async fn run_sandbox(node: &KubeletContext, pod: &Pod, attempt: u32) -> Result<Sandbox, String> {
+    let config = base_task::blocking(|| {
+        let resolv = std::fs::read_to_string(&node.settings.resolv_conf).unwrap_or_default();
+        node.cgroups
+            .ensure(pod)
+            .map_err(|e| format!("can't make the pod's cgroup: {e}"))?;
+        let cgroup = node.cgroups.of_pod(pod);
+        let config = sandbox::config(pod, &node.settings, cgroup, attempt, &resolv)?;
+        std::fs::create_dir_all(&config.log_directory)
+            .map_err(|e| format!("can't create {}: {e}", config.log_directory))?;
+        Ok::<_, String>(config)
+    })?;
+    let handler = read_runtime_handler(node, pod).await?;
+    let _turn = node.starts.acquire().await;
+    let created = node.runtime.run_sandbox(config, handler).await;
+    let id = created.map_err(|e| e.to_string())?;
+    let status = node.runtime.sandbox_status(&id).await;
+    status.map(Sandbox::of).map_err(|e| e.to_string())
 }
 
 /// Returns the runtime handler of the pod's RuntimeClass.
 pub(super) async fn read_runtime_handler(
-    node: &crate::context::KubeletContext,
-    pod: &k8s_openapi::api::core::v1::Pod,
+    node: &KubeletContext,
+    pod: &Pod,
 ) -> Result<String, String> {
     use k8s_openapi::api::node::v1::RuntimeClass;
     let Some(name) = spec::spec(pod)

@@ -9,22 +9,18 @@ use std::time::Duration;
 impl PodWorker {
     /// Starts the probes that should run and stops the others.
     pub(super) fn sync_probes(&mut self) {
-        let terminating = !self.memory.lifecycle.is_running();
-        let ip = self
-            .addresses()
-            .pod_ips
-            .first()
-            .cloned()
-            .unwrap_or_default();
+        let terminating = !self.state.memory.lifecycle.is_running();
+        let ips = self.state.ips(&self.node.ips);
+        let ip = ips.first().cloned().unwrap_or_default();
         let mut wanted = Vec::new();
-        for (_, name) in spec::names(&self.pod) {
-            let Some(running) = self.observed.latest(&name).filter(|i| i.running()) else {
+        for (_, name) in spec::names(&self.state.pod) {
+            let Some(running) = self.state.observed.latest(&name).filter(|i| i.running()) else {
                 continue;
             };
-            let Some(memory) = self.memory.of_container(&name, &running.id) else {
+            let Some(memory) = self.state.memory.of_container(&name, &running.id) else {
                 continue;
             };
-            let Some((_, container)) = spec::find(&self.pod, &name) else {
+            let Some((_, container)) = spec::find(&self.state.pod, &name) else {
                 continue;
             };
             let age =
@@ -65,8 +61,8 @@ impl PodWorker {
         report: ProbeReport,
     ) {
         let about = reference(
-            &self.pod,
-            Some((super::observe::list_name(&self.pod, name), name)),
+            &self.state.pod,
+            Some((super::observe::list_name(&self.state.pod, name), name)),
         );
         let (health, _) = match report {
             ProbeReport::Failed(why) => {
@@ -85,12 +81,12 @@ impl PodWorker {
             }
             ProbeReport::Verdict(health, text) => (health, text),
         };
-        let probe_grace = spec::find(&self.pod, name).and_then(|(_, c)| match kind {
+        let probe_grace = spec::find(&self.state.pod, name).and_then(|(_, c)| match kind {
             ProbeKind::Startup => c.startup_probe?.termination_grace_period_seconds,
             ProbeKind::Liveness => c.liveness_probe?.termination_grace_period_seconds,
             ProbeKind::Readiness => None,
         });
-        let Some(memory) = self.memory_of(name, id) else {
+        let Some(memory) = self.state.memory_of(name, id) else {
             return;
         };
         let healthy = health == Health::Healthy;

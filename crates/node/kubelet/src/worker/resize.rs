@@ -1,6 +1,6 @@
 //! In-place resize: applies changed resources to running containers.
 
-use super::messages::JobResult;
+use super::executor::ResizeContainer;
 use super::pod_worker::PodWorker;
 use crate::context::now;
 use crate::cri_config::resources;
@@ -22,7 +22,7 @@ pub(super) struct Resizes {
 
 impl Resizes {
     /// Records the resources that a container has now.
-    pub(super) fn note(&mut self, name: String, resources: ResourceRequirements) {
+    pub(super) fn record(&mut self, name: String, resources: ResourceRequirements) {
         self.applied.insert(name, resources);
     }
 }
@@ -31,15 +31,21 @@ impl PodWorker {
     /// Applies the spec's resources to running containers.
     pub(super) fn sync_resources(&mut self) {
         self.resizes.again = None;
-        self.memory.infeasible = self.infeasible();
-        if self.memory.infeasible.is_some() || !self.memory.lifecycle.is_running() {
+        self.state.memory.infeasible = self.find_infeasible();
+        if self.state.memory.infeasible.is_some() || !self.state.memory.lifecycle.is_running() {
             return;
         }
-        for (_, name) in spec::names(&self.pod) {
-            let Some((_, container)) = spec::find(&self.pod, &name) else {
+        for (_, name) in spec::names(&self.state.pod) {
+            let Some((_, container)) = spec::find(&self.state.pod, &name) else {
                 continue;
             };
-            let Some(running) = self.observed.latest(&name).filter(|i| i.running()).cloned() else {
+            let Some(running) = self
+                .state
+                .observed
+                .latest(&name)
+                .filter(|i| i.running())
+                .cloned()
+            else {
                 continue;
             };
             let wanted = container.resources.clone().unwrap_or_default();
@@ -48,7 +54,7 @@ impl PodWorker {
                 continue;
             }
             if applied.is_some_and(|before| needs_restart(&container, before, &wanted)) {
-                self.replace(
+                self.state.memory.replace(
                     &name,
                     running.id,
                     format!("Container {name} resize requires restart"),
@@ -56,45 +62,32 @@ impl PodWorker {
                 continue;
             }
             let settings = resources::of_container(
-                &self.pod,
+                &self.state.pod,
                 &container,
                 self.node.memory_capacity(),
                 self.node.least_oom_score,
             );
-            if applied.is_none() && has(&running, &settings) {
-                self.resizes.note(name, wanted);
+            if applied.is_none() && has_settings(&running, &settings) {
+                self.resizes.record(name, wanted);
                 continue;
             }
-            self.apply(name, running.id, settings, wanted);
+            self.resizes.busy.insert(name.clone());
+            let resize = ResizeContainer {
+                name,
+                id: running.id,
+                settings,
+                resources: wanted,
+            };
+            let pod = self.state.pod.clone();
+            self.executor.resize_container(pod, resize);
         }
     }
 
-    fn apply(
-        &mut self,
-        name: String,
-        id: String,
-        settings: LinuxContainerResources,
-        wanted: ResourceRequirements,
-    ) {
-        self.resizes.busy.insert(name.clone());
-        let (node, pod) = (self.node.clone(), self.pod.clone());
-        self.jobs.spawn(async move {
-            if let Err(e) = node.cgroups.ensure(&pod) {
-                tracing::warn!(pod = spec::full_name(&pod), error = %e, "the pod's cgroup can't be changed");
-            }
-            let result = node.runtime.update_resources(&id, settings).await;
-            if let Err(e) = &result {
-                tracing::warn!(container = name, error = %e, "container can't be resized; trying again");
-            }
-            JobResult::Resize { name, resources: result.is_ok().then_some(wanted) }
-        });
-    }
-
-    pub(super) fn resized(&mut self, name: String, resources: Option<ResourceRequirements>) {
+    pub(super) fn apply_resize(&mut self, name: String, resources: Option<ResourceRequirements>) {
         self.resizes.busy.remove(&name);
         match resources {
             Some(resources) => {
-                self.resizes.note(name, resources);
+                self.resizes.record(name, resources);
                 // The spec may have changed again during the call.
                 self.sync_resources();
             }
@@ -103,8 +96,8 @@ impl PodWorker {
     }
 
     /// Returns why the node can't ever satisfy the request, even without other pods.
-    fn infeasible(&self) -> Option<String> {
-        super::admit::requests(&self.pod).into_iter().find_map(|(name, asked)| {
+    fn find_infeasible(&self) -> Option<String> {
+        super::admit::requests(&self.state.pod).into_iter().find_map(|(name, asked)| {
             let has = self.node.allocatable.get(&name)?;
             let has = if name == "cpu" { has.milli_value() } else { has.value() };
             (asked > has)
@@ -114,7 +107,7 @@ impl PodWorker {
 }
 
 /// Returns whether the runtime reports these settings for a running container.
-fn has(running: &CriContainer, settings: &LinuxContainerResources) -> bool {
+fn has_settings(running: &CriContainer, settings: &LinuxContainerResources) -> bool {
     let linux = running.resources.as_ref().and_then(|r| r.linux.as_ref());
     linux.is_some_and(|l| {
         (l.cpu_quota, l.cpu_shares, l.memory_limit_in_bytes)
@@ -177,12 +170,12 @@ mod tests {
             }),
             ..CriContainer::default()
         };
-        assert!(has(&shown(Some(wanted.clone())), &wanted));
-        assert!(!has(
+        assert!(has_settings(&shown(Some(wanted.clone())), &wanted));
+        assert!(!has_settings(
             &shown(Some(LinuxContainerResources::default())),
             &wanted
         ));
-        assert!(!has(&shown(None), &wanted));
-        assert!(!has(&CriContainer::default(), &wanted));
+        assert!(!has_settings(&shown(None), &wanted));
+        assert!(!has_settings(&CriContainer::default(), &wanted));
     }
 }

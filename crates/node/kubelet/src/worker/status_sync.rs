@@ -1,0 +1,108 @@
+//! The status of one pod: computes it, queues it for the status writer, and publishes a snapshot of
+//! the pod for the other parts of the kubelet.
+
+use super::registry::PodSnapshot;
+use super::status_writer::StatusWriter;
+use crate::context::{KubeletContext, now};
+use crate::pod::state::PodState;
+use crate::pod::status::{Surroundings, status};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The last status of a pod, its writer and its snapshot.
+pub(crate) struct StatusSync {
+    writer: StatusWriter,
+    last: PodStatus,
+    snapshot: Arc<RwLock<PodSnapshot>>,
+}
+
+impl StatusSync {
+    /// Starts the status writer of a pod.
+    pub(crate) fn spawn(node: &Arc<KubeletContext>, pod: &Arc<Pod>, is_static: bool) -> Self {
+        let last = pod.status.clone().unwrap_or_default();
+        let snapshot = PodSnapshot {
+            pod: pod.clone(),
+            status: Arc::new(last.clone()),
+            observed: Arc::default(),
+            // A pod of an earlier life of the kubelet was admitted then; a new one counts from its
+            // admission on.
+            active: last.start_time.is_some() && !is_finished(&last),
+            is_static,
+            is_desired: true,
+        };
+        StatusSync {
+            writer: StatusWriter::spawn(node, pod, is_static),
+            last,
+            snapshot: Arc::new(RwLock::new(snapshot)),
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> Arc<RwLock<PodSnapshot>> {
+        self.snapshot.clone()
+    }
+
+    /// Returns the last computed status; at first that of the API server.
+    pub(crate) fn last(&self) -> &PodStatus {
+        &self.last
+    }
+
+    /// Returns whether the phase is Succeeded or Failed.
+    pub(crate) fn is_finished(&self) -> bool {
+        is_finished(&self.last)
+    }
+
+    /// Returns whether a kubelet has reported a status of the pod.
+    pub(crate) fn is_reported(&self) -> bool {
+        self.last.start_time.is_some()
+    }
+
+    /// Publishes whether the pod counts for the node's resources.
+    pub(crate) fn set_active(&self, active: bool) {
+        self.snapshot.write().active = active;
+    }
+
+    /// Computes the status, queues it for writing if it changed, and publishes the pod's state.
+    pub(crate) fn sync(&mut self, node: &KubeletContext, state: &PodState) {
+        let lifecycle = &state.memory.lifecycle;
+        if !lifecycle.is_status_final() {
+            let around = Surroundings {
+                node_ips: &node.ips,
+                runtime: &node.runtime_name,
+                before: &self.last,
+                first_seen: state.first_seen,
+            };
+            let new = status(state.facts(now()), around);
+            if new != self.last {
+                self.writer.queue(new.clone());
+                self.last = new;
+            }
+        }
+        let mut snapshot = self.snapshot.write();
+        snapshot.pod = state.pod.clone();
+        snapshot.status = Arc::new(self.last.clone());
+        snapshot.observed = Arc::new(state.observed.clone());
+        snapshot.active = !lifecycle.is_terminated() && !is_finished(&self.last);
+        snapshot.is_desired = !lifecycle.is_deletion_requested();
+    }
+
+    /// Queues the last status again, for a new mirror pod.
+    pub(crate) fn rewrite(&self) {
+        self.writer.queue(self.last.clone());
+    }
+
+    /// Compares the pod in the API server with the written status.
+    pub(crate) fn compare(&self, pod: Arc<Pod>) {
+        self.writer.compare(pod);
+    }
+
+    /// Waits up to `limit` until the last status is written.
+    pub(crate) async fn flush(&mut self, limit: Duration) {
+        self.writer.flush(limit).await;
+    }
+}
+
+fn is_finished(status: &PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}

@@ -1,0 +1,94 @@
+//! Stopping a container: preStop hook, stop signal, kill signal.
+
+use super::observe::list_name;
+use super::probing::ContainerCommands;
+use super::start::hook_limit;
+use crate::context::{KubeletContext, reference};
+use crate::pod::spec;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use node_probes::{Outcome, handler_of_lifecycle};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time left for the container if preStop used up the grace period (as upstream's
+/// minimumGracePeriodInSeconds).
+const LEAST: Duration = Duration::from_secs(2);
+
+/// The stop of one CRI container.
+#[derive(Debug)]
+pub(crate) struct StopContainer {
+    pub(crate) name: String,
+    pub(crate) id: String,
+    /// Message of the event; empty for the usual one.
+    pub(crate) why: String,
+    /// Grace period in seconds, preStop included.
+    pub(crate) grace: i64,
+}
+
+impl StopContainer {
+    /// Stops the container; returns false if the runtime failed.
+    pub(crate) async fn run(
+        &self,
+        node: &Arc<KubeletContext>,
+        pod: &Pod,
+        ip: Option<&String>,
+    ) -> bool {
+        let about = reference(pod, Some((list_name(pod, &self.name), &self.name)));
+        let message = if self.why.is_empty() {
+            format!("Stopping container {}", self.name)
+        } else {
+            self.why.clone()
+        };
+        node.recorder.normal(&about, "Killing", message);
+        let begun = Instant::now();
+        let grace = Duration::from_secs(u64::try_from(self.grace).unwrap_or_default());
+        if !grace.is_zero() {
+            self.run_pre_stop(node, pod, ip, &about).await;
+        }
+        let left = if grace.is_zero() {
+            grace
+        } else {
+            grace.saturating_sub(begun.elapsed()).max(LEAST.min(grace))
+        };
+        if let Err(e) = node.runtime.stop_container(&self.id, left).await {
+            tracing::warn!(container = self.name, id = self.id, error = %e, "container can't be stopped; trying again");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            return false;
+        }
+        true
+    }
+
+    /// Runs the preStop hook, at most for the grace period.
+    async fn run_pre_stop(
+        &self,
+        node: &Arc<KubeletContext>,
+        pod: &Pod,
+        ip: Option<&String>,
+        about: &ObjectReference,
+    ) {
+        let Some((_, container)) = spec::find(pod, &self.name) else {
+            return;
+        };
+        let hook = container
+            .lifecycle
+            .as_ref()
+            .and_then(|l| l.pre_stop.as_ref());
+        let Some(hook) = hook else { return };
+        let grace = Duration::from_secs(u64::try_from(self.grace).unwrap_or_default());
+        let ip = ip.map(String::as_str).unwrap_or_default();
+        let handler = handler_of_lifecycle(hook, &container, ip);
+        let commands = ContainerCommands {
+            node: node.clone(),
+            id: self.id.clone(),
+        };
+        let limit = hook_limit(&handler);
+        let limit = if limit.is_zero() { grace } else { limit };
+        match tokio::time::timeout(grace, node_probes::check(&handler, limit, &commands)).await {
+            Ok(Outcome::Answer(node_probes::Health::Healthy, _)) | Err(_) => {}
+            Ok(Outcome::Answer(_, why) | Outcome::Unknown(why)) => {
+                let message = format!("PreStopHook failed: {why}");
+                node.recorder.warning(about, "FailedPreStopHook", message);
+            }
+        }
+    }
+}
