@@ -138,3 +138,120 @@ impl PodState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::pod::lifecycle::TerminationCause;
+    use crate::pod::view::Sandbox;
+    use serde_json::{Value, json};
+
+    fn state(spec: Value) -> PodState {
+        let pod = serde_json::from_value(json!({"metadata": {"uid": "u"}, "spec": spec})).unwrap();
+        PodState::new(Arc::new(pod), false, 100 * SECOND)
+    }
+
+    fn container(attempt: u32, state: CriState) -> CriContainer {
+        CriContainer {
+            id: format!("c{attempt}"),
+            name: "c".into(),
+            attempt,
+            state,
+            ..CriContainer::default()
+        }
+    }
+
+    #[test]
+    fn active_deadline_counts_from_the_reported_start_while_the_pod_runs() {
+        let started = json!({"startTime": "1970-01-01T00:00:20Z"});
+        for (limit, status, terminating, expected) in [
+            (Value::Null, json!({}), false, None),
+            (json!(5), json!({}), false, Some(105)),
+            (json!(5), started.clone(), false, Some(25)),
+            (json!(5), started, true, None),
+        ] {
+            let mut state = state(json!({"containers": [], "activeDeadlineSeconds": limit}));
+            if terminating {
+                let lifecycle = &mut state.memory.lifecycle;
+                lifecycle.terminate(TerminationCause::Deleted, 1, 0);
+            }
+            let last: PodStatus = serde_json::from_value(status.clone()).unwrap();
+            assert_eq!(
+                state.active_deadline(&last),
+                expected.map(|seconds| seconds * SECOND),
+                "limit {limit}, {status}, terminating: {terminating}"
+            );
+        }
+    }
+
+    #[test]
+    fn container_of_an_earlier_kubelet_keeps_its_probe_results_while_it_runs() {
+        let status = |id: &str| {
+            json!({"containerStatuses": [{"name": "c", "containerID": id, "ready": true, "started": true,
+                "image": "", "imageID": "", "restartCount": 0}]})
+        };
+        for (id, container_state, ready) in [
+            ("containerd://c0", CriState::Running, Some(true)),
+            ("containerd://c0", CriState::Exited, None),
+            ("containerd://other", CriState::Running, None),
+        ] {
+            let mut state = state(json!({"containers": [{"name": "c"}]}));
+            state.observed.put(container(0, container_state));
+            let last: PodStatus = serde_json::from_value(status(id)).unwrap();
+            state.recover_containers(&last, "containerd");
+            let memory = state.memory.of_container("c", "c0").unwrap();
+            assert_eq!(
+                (memory.hooked, memory.ready, memory.started),
+                (true, ready, ready),
+                "{id} {container_state:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn old_containers_but_the_newest_exited_are_dropped() {
+        use CriState::{Exited, Running};
+        for (states, dropped, kept) in [
+            (vec![Running], vec![], vec!["c0"]),
+            (vec![Exited, Running], vec![], vec!["c1", "c0"]),
+            (
+                vec![Exited, Exited, Exited, Running],
+                vec!["c1", "c0"],
+                vec!["c3", "c2"],
+            ),
+        ] {
+            let mut state = state(json!({"containers": [{"name": "c"}]}));
+            for (attempt, container_state) in (0..).zip(&states) {
+                state.observed.put(container(attempt, *container_state));
+            }
+            let ids = |all: &[CriContainer]| all.iter().map(|c| c.id.clone()).collect::<Vec<_>>();
+            assert_eq!(ids(&state.drop_old_containers("c")), dropped, "{states:?}");
+            assert_eq!(ids(&state.observed.containers["c"]), kept, "{states:?}");
+        }
+    }
+
+    #[test]
+    fn pod_addresses_are_those_of_the_sandbox_or_the_node() {
+        let sandbox = Sandbox {
+            ready: true,
+            ips: vec!["10.0.0.1".into()],
+            ..Sandbox::default()
+        };
+        for (host_network, with_sandbox, expected) in [
+            (false, false, vec![]),
+            (false, true, vec!["10.0.0.1"]),
+            (true, false, vec!["192.0.2.1"]),
+        ] {
+            let mut state = state(json!({"containers": [], "hostNetwork": host_network}));
+            if with_sandbox {
+                state.observed.put_sandbox(sandbox.clone());
+            }
+            assert_eq!(
+                state.ips(&["192.0.2.1".to_owned()]),
+                expected,
+                "host network {host_network}, sandbox {with_sandbox}"
+            );
+        }
+    }
+}

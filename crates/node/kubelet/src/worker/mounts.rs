@@ -33,6 +33,7 @@ pub(crate) struct MountSources<'a> {
 }
 
 pub(crate) fn mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, String> {
+    base_task::assert_may_block();
     let MountSources {
         node,
         pod,
@@ -94,7 +95,11 @@ fn of_volume(
         format!("/{}", wanted.mount_path)
     };
     if let Some(image) = sources.images.get(&wanted.name) {
-        return Ok(of_image(image, sub, inside));
+        return Ok(of_image(ImageMount {
+            image: image.clone(),
+            sub_path: sub,
+            mount_path: inside,
+        }));
     }
     let path = if sub.is_empty() {
         volume.path.clone()
@@ -126,17 +131,26 @@ fn of_volume(
     })
 }
 
+/// The mount of an image volume.
+struct ImageMount {
+    /// Id of the image.
+    image: String,
+    sub_path: String,
+    /// Path in the container.
+    mount_path: String,
+}
+
 /// Builds the mount of an image volume: the runtime (containerd 2.1 or newer) mounts the image,
 /// always read-only.
-fn of_image(image: &str, sub_path: String, inside: String) -> Mount {
+fn of_image(source: ImageMount) -> Mount {
     Mount {
-        container_path: inside,
+        container_path: source.mount_path,
         readonly: true,
         image: Some(ImageSpec {
-            image: image.to_owned(),
+            image: source.image,
             ..ImageSpec::default()
         }),
-        image_sub_path: sub_path,
+        image_sub_path: source.sub_path,
         ..Mount::default()
     }
 }
@@ -153,7 +167,7 @@ pub(crate) fn asks_recursive(container: &Container) -> bool {
 }
 
 fn recursive_read_only(wanted: &VolumeMount, supported: bool) -> Result<bool, String> {
-    let refuse = |why: &str| {
+    let reject = |why: &str| {
         Err(format!(
             "volume {:?} requested recursive read-only mode, but {why}",
             wanted.name
@@ -164,19 +178,19 @@ fn recursive_read_only(wanted: &VolumeMount, supported: bool) -> Result<bool, St
         Some(mode) => mode,
     };
     if wanted.read_only != Some(true) {
-        return refuse("it is not read-only");
+        return reject("it is not read-only");
     }
     if wanted
         .mount_propagation
         .as_deref()
         .is_some_and(|p| p != "None")
     {
-        return refuse("its mount propagation is not None");
+        return reject("its mount propagation is not None");
     }
     match mode {
         "IfPossible" => Ok(supported),
         _ if supported => Ok(true),
-        _ => refuse("it is not supported by the runtime"),
+        _ => reject("it is not supported by the runtime"),
     }
 }
 
@@ -281,7 +295,11 @@ mod tests {
 
     #[test]
     fn image_volume_is_mounted_by_the_runtime_and_read_only() {
-        let mount = of_image("sha256:1", "dir".into(), "/v".into());
+        let mount = of_image(ImageMount {
+            image: "sha256:1".into(),
+            sub_path: "dir".into(),
+            mount_path: "/v".into(),
+        });
         assert_eq!(
             (mount.host_path.as_str(), mount.image_sub_path.as_str()),
             ("", "dir")

@@ -63,7 +63,8 @@ pub(crate) async fn read_container(
     };
     let mut container = CriContainer::of(status);
     if container.state == CriState::Exited {
-        let text = read_termination_message(&container, &log_file(node, pod, &container));
+        let log = log_file(node, pod, &container);
+        let text = base_task::blocking(|| read_termination_message(&container, &log));
         if !text.is_empty() {
             let separator = if container.message.is_empty() {
                 ""
@@ -97,6 +98,7 @@ pub(crate) fn log_file(node: &KubeletContext, pod: &Pod, container: &CriContaine
 /// Returns the termination message: the file, or after a failure the end of the log if the
 /// container has the policy FallbackToLogsOnError.
 fn read_termination_message(container: &CriContainer, log: &Path) -> String {
+    base_task::assert_may_block();
     let mut text = Vec::new();
     if let Some(file) = container
         .message_path

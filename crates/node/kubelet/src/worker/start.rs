@@ -69,9 +69,12 @@ impl Start {
             &self.pod,
             Some((list_name(&self.pod, &self.name), &self.name)),
         );
-        let image = self.image(&container, &about).await?;
-        let volume_images = self.volume_images(&container, &about).await?;
-        let id = match self.create(&container, &image, &volume_images).await {
+        let image = self.ensure_image(&container, &about).await?;
+        let volume_images = self.ensure_volume_images(&container, &about).await?;
+        let id = match self
+            .create_container(&container, &image, &volume_images)
+            .await
+        {
             Ok(id) => id,
             Err(e) => {
                 self.node.recorder.warning(
@@ -87,7 +90,7 @@ impl Start {
             "Created",
             format!("Container created: {}", self.name),
         );
-        if let Err(e) = self.launch(&id).await {
+        if let Err(e) = self.start_created(&id).await {
             self.node
                 .recorder
                 .warning(&about, "Failed", format!("Error: {}", e.waiting.message));
@@ -98,13 +101,13 @@ impl Start {
             "Started",
             format!("Container started: {}", self.name),
         );
-        let running = self.look(&id).await?;
-        self.post_start(&container, &about, &running).await?;
+        let running = self.read_started(&id).await?;
+        self.run_post_start(&container, &about, &running).await?;
         Ok(running)
     }
 
     /// Pulls the container's image if its policy says so.
-    async fn image(
+    async fn ensure_image(
         &self,
         container: &Container,
         about: &ObjectReference,
@@ -133,7 +136,7 @@ impl Start {
     }
 
     /// Pulls the images of the container's image volumes; returns their ids by volume name.
-    async fn volume_images(
+    async fn ensure_volume_images(
         &self,
         container: &Container,
         about: &ObjectReference,
@@ -156,12 +159,15 @@ impl Start {
                 image_pull_policy: source.pull_policy.clone(),
                 ..Container::default()
             };
-            found.insert(volume.name.clone(), self.image(&wanted, about).await?.id);
+            found.insert(
+                volume.name.clone(),
+                self.ensure_image(&wanted, about).await?.id,
+            );
         }
         Ok(found)
     }
 
-    async fn create(
+    async fn create_container(
         &self,
         spec: &Container,
         image: &Image,
@@ -186,9 +192,12 @@ impl Start {
             ips: &self.addresses.pod_ips,
             attempt: self.attempt,
             images: volume_images,
-            recursive: self.recursive_read_only(spec).await.map_err(config_error)?,
+            recursive: self
+                .supports_recursive_read_only(spec)
+                .await
+                .map_err(config_error)?,
         };
-        let mounts = mounts(&sources).map_err(config_error)?;
+        let mounts = base_task::blocking(|| mounts(&sources)).map_err(config_error)?;
         let profiles = self.node.seccomp_profiles();
         let parts = Parts {
             attempt: self.attempt,
@@ -208,10 +217,11 @@ impl Start {
             least_oom_score: self.node.least_oom_score,
         };
         let config = container::config(&self.pod, spec, parts).map_err(config_error)?;
-        let sandbox = self.sandbox_config().map_err(config_error)?;
-        let logs = sandbox::log_dir(&self.node.settings, &self.pod).join(&self.name);
-        std::fs::create_dir_all(&logs)
-            .map_err(|e| config_error(format!("can't create {}: {e}", logs.display())))?;
+        let sandbox = base_task::blocking(|| {
+            self.create_log_dir()?;
+            self.sandbox_config()
+        });
+        let sandbox = sandbox.map_err(config_error)?;
         let _turn = self.node.starts.acquire().await;
         let made = self
             .node
@@ -223,7 +233,7 @@ impl Start {
 
     /// Returns whether the runtime supports recursive read-only mounts; reads the handler only if a
     /// mount needs it.
-    async fn recursive_read_only(&self, spec: &Container) -> Result<bool, String> {
+    async fn supports_recursive_read_only(&self, spec: &Container) -> Result<bool, String> {
         if !asks_recursive(spec) {
             return Ok(false);
         }
@@ -234,6 +244,11 @@ impl Start {
             .read()
             .recursive_read_only
             .contains(&handler))
+    }
+
+    fn create_log_dir(&self) -> Result<(), String> {
+        let logs = sandbox::log_dir(&self.node.settings, &self.pod).join(&self.name);
+        std::fs::create_dir_all(&logs).map_err(|e| format!("can't create {}: {e}", logs.display()))
     }
 
     fn sandbox_config(&self) -> Result<PodSandboxConfig, String> {
@@ -248,7 +263,7 @@ impl Start {
         )
     }
 
-    async fn launch(&self, id: &str) -> Result<(), StartError> {
+    async fn start_created(&self, id: &str) -> Result<(), StartError> {
         let _turn = self.node.starts.acquire().await;
         let started = self.node.runtime.start_container(id).await;
         started.map_err(|e| StartError {
@@ -257,7 +272,7 @@ impl Start {
         })
     }
 
-    async fn look(&self, id: &str) -> Result<CriContainer, StartError> {
+    async fn read_started(&self, id: &str) -> Result<CriContainer, StartError> {
         let made = |why: String| StartError {
             step: FailedStep::Created,
             ..failed("RunContainerError", why)
@@ -268,7 +283,7 @@ impl Start {
         found.ok_or_else(|| made("the container vanished".into()))
     }
 
-    async fn post_start(
+    async fn run_post_start(
         &self,
         spec: &Container,
         about: &ObjectReference,
