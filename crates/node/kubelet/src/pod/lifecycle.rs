@@ -41,6 +41,12 @@ pub(crate) enum TerminationCause {
     Removed,
     /// Failed by the kubelet: reason and message of the status.
     Failed { reason: String, message: String },
+    /// Another client wrote a final phase to the pod's status. A pod never leaves it.
+    SetByClient {
+        phase: &'static str,
+        reason: Option<String>,
+        message: Option<String>,
+    },
 }
 
 /// The deletion of a pod, in the order of its progress.

@@ -9,8 +9,10 @@ use super::view::CriState;
 pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
     let cause = facts.memory.lifecycle.cause();
     let terminated = facts.memory.lifecycle.is_terminated();
-    if let Some(TerminationCause::Failed { .. }) = cause {
-        return "Failed";
+    match cause {
+        Some(TerminationCause::Failed { .. }) => return "Failed",
+        Some(TerminationCause::SetByClient { phase, .. }) => return phase,
+        _ => {}
     }
     if init_failed(facts) {
         return "Failed";

@@ -41,6 +41,9 @@ pub(crate) fn status(facts: Facts<'_>, around: Surroundings<'_>) -> PodStatus {
     let pod = facts.pod;
     let phase = phase(facts);
     let (reason, message) = match facts.memory.lifecycle.cause() {
+        Some(TerminationCause::SetByClient {
+            reason, message, ..
+        }) => (reason.clone(), message.clone()),
         Some(TerminationCause::Failed { reason, message }) => {
             (Some(reason.clone()), Some(message.clone()))
         }

@@ -39,7 +39,7 @@ pub(crate) struct PodWorker {
 }
 
 /// Returns the phase in the pod's status if it is a final one.
-fn terminal_phase(pod: &Pod) -> Option<&'static str> {
+fn final_phase(pod: &Pod) -> Option<&'static str> {
     match pod.status.as_ref()?.phase.as_deref()? {
         "Failed" => Some("Failed"),
         "Succeeded" => Some("Succeeded"),
@@ -289,8 +289,18 @@ impl PodWorker {
         let metadata = |p: &Pod| (p.metadata.labels.clone(), p.metadata.annotations.clone());
         let changed = metadata(&pod) != metadata(&self.state.pod);
         let spec_changed = pod.spec != self.state.pod.spec;
-        if !self.state.is_static {
-            self.status.compare(pod.clone());
+        match final_phase(&pod) {
+            Some(phase) if !self.state.is_static && self.state.memory.lifecycle.is_running() => {
+                let status = pod.status.as_ref();
+                let cause = TerminationCause::SetByClient {
+                    phase,
+                    reason: status.and_then(|status| status.reason.clone()),
+                    message: status.and_then(|status| status.message.clone()),
+                };
+                self.terminate(cause, spec::grace(&pod));
+            }
+            _ if !self.state.is_static => self.status.compare(pod.clone()),
+            _ => {}
         }
         self.state.pod = pod;
         self.check_deletion();
