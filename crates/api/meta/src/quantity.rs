@@ -67,17 +67,17 @@ impl Quantity {
     };
 
     /// Creates a quantity from a whole number.
-    pub fn from_units(units: i64, format: Format) -> Self {
+    pub const fn from_units(units: i64, format: Format) -> Self {
         Quantity {
-            nanos: i128::from(units) * NANO,
+            nanos: units as i128 * NANO,
             format,
         }
     }
 
     /// Creates a quantity from thousandths, as for CPU.
-    pub fn from_millis(millis: i64) -> Self {
+    pub const fn from_millis(millis: i64) -> Self {
         Quantity {
-            nanos: i128::from(millis) * (NANO / 1000),
+            nanos: millis as i128 * (NANO / 1000),
             format: Format::DecimalSi,
         }
     }

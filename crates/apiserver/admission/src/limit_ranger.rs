@@ -1,8 +1,10 @@
 //! LimitRanges: defaults for containers, and bounds for containers, pods and claims.
 
 use crate::context::{Context, forbidden, is_for, list, text};
-use crate::resources::{Amounts, amounts, of_pod};
+use crate::resources::{Amounts, amounts, owned};
 use api_meta::{ApiError, Quantity};
+use api_semantics::resources::{Options, pod_limits, pod_requests};
+use api_semantics::tree;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
 use std::sync::Arc;
@@ -165,13 +167,16 @@ fn check_pod(pod: &Value, limit: &Value, problems: &mut Vec<String>) {
                 check("Container", limit, &requests, &limits, problems);
             }
         }
-        "Pod" => check(
-            "Pod",
-            limit,
-            &of_pod(pod, "requests"),
-            &of_pod(pod, "limits"),
-            problems,
-        ),
+        "Pod" => {
+            let pod = tree::pod(pod);
+            let options = Options {
+                exclude_overhead: true,
+                ..Options::default()
+            };
+            let requests = owned(&pod_requests(&pod, &options));
+            let limits = owned(&pod_limits(&pod, &options));
+            check("Pod", limit, &requests, &limits, problems);
+        }
         _ => {}
     }
 }

@@ -5,8 +5,11 @@
 
 use std::sync::Arc;
 
+use api_semantics::resources::is_resize_infeasible;
 use client::{Client, Event, Informer, ListParams, ObjectExt, Store};
-use k8s_openapi::api::core::v1::{Container, Namespace, Node, NodeStatus, Pod};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStatus, Namespace, Node, NodeStatus, Pod, PodStatus,
+};
 use scheduler_framework::cycle::Nominations;
 use scheduler_framework::{ClusterEvent, NodeInfo, PodInfo, Rejection};
 
@@ -81,12 +84,36 @@ fn slim(pod: &mut Pod) {
             });
         });
     }
-    if let Some(status) = &mut pod.status {
-        status.container_statuses = None;
-        status.init_container_statuses = None;
+    if let (Some(spec), Some(status)) = (&pod.spec, &mut pod.status) {
+        let init = spec.init_containers.as_deref().unwrap_or_default();
+        slim_statuses(&mut status.container_statuses, &spec.containers);
+        slim_statuses(&mut status.init_container_statuses, init);
         status.ephemeral_container_statuses = None;
     }
     pod.metadata.annotations = None;
+}
+
+/// Keeps the resources of containers that are being resized. A status that equals the spec does not
+/// change the pod's requests.
+fn slim_statuses(statuses: &mut Option<Vec<ContainerStatus>>, containers: &[Container]) {
+    let resized = |status: ContainerStatus| {
+        let container = containers.iter().find(|c| c.name == status.name)?;
+        let requests = container.resources.as_ref()?.requests.as_ref();
+        let actual = status.resources?;
+        let allocated = status.allocated_resources;
+        let same = actual.requests.as_ref() == requests
+            && (allocated.is_none() || allocated.as_ref() == requests);
+        (!same).then(|| ContainerStatus {
+            allocated_resources: allocated,
+            name: status.name,
+            resources: Some(actual),
+            ..ContainerStatus::default()
+        })
+    };
+    *statuses = statuses
+        .take()
+        .map(|all| all.into_iter().filter_map(resized).collect::<Vec<_>>())
+        .filter(|all| !all.is_empty());
 }
 
 fn is_assigned(pod: &Pod) -> bool {
@@ -106,7 +133,19 @@ fn differs(old: &Pod, new: &Pod) -> bool {
     old.spec != new.spec
         || old.metadata.labels != new.metadata.labels
         || old.is_deleting() != new.is_deleting()
+        || is_resize_infeasible(old) != is_resize_infeasible(new)
+        || resizes_differ(old.status.as_ref(), new.status.as_ref())
         || nominated(old) != nominated(new)
+}
+
+fn resizes_differ(old: Option<&PodStatus>, new: Option<&PodStatus>) -> bool {
+    let (Some(old), Some(new)) = (old, new) else {
+        return false;
+    };
+    old.container_statuses != new.container_statuses
+        || old.init_container_statuses != new.init_container_statuses
+        || old.resources != new.resources
+        || old.allocated_resources != new.allocated_resources
 }
 
 pub(crate) fn pod(scheduler: &Scheduler, event: Event<Pod>) {

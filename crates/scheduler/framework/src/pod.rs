@@ -124,8 +124,8 @@ impl PodInfo {
                 terms.into_iter().flatten().map(term).collect::<Vec<_>>()
             };
         Self {
-            requests: Resources::requested(spec),
-            non_zero: Resources::non_zero(spec),
+            requests: Resources::requested(&pod),
+            non_zero: Resources::non_zero(&pod),
             host_ports: HostPort::of(spec),
             required_affinity: required(near.and_then(|near| {
                 near.required_during_scheduling_ignored_during_execution

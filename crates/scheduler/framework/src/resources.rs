@@ -1,19 +1,32 @@
 //! Amounts of resources, as integers.
 //!
-//! CPU is in thousandths, everything else in whole units, both rounded up as upstream does. A pod
-//! requests the larger of the sum of its containers and the peak of its init containers, plus
-//! overhead; sidecars (init containers that restart) count on both sides.
+//! CPU is in thousandths, everything else in whole units, both rounded up as upstream does.
 
 use std::collections::BTreeMap;
 
 use api_meta::Quantity;
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use api_meta::quantity::Format;
+use api_semantics::resources::{
+    Options, ResourceList, count, has_pod_level_requests, pod_requests,
+};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
-/// CPU in thousandths that a container without a request counts for in scoring.
-pub const DEFAULT_MILLI_CPU: i64 = 100;
-/// Memory in bytes that a container without a request counts for in scoring.
-pub const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
+/// CPU that a container without a request counts for in scoring.
+const CPU: (&str, Quantity) = ("cpu", Quantity::from_millis(100));
+/// Memory that a container without a request counts for in scoring: 200 MiB.
+const MEMORY: (&str, Quantity) = (
+    "memory",
+    Quantity::from_units(200 * 1024 * 1024, Format::BinarySi),
+);
+
+const SPEC_AND_STATUS: Options = Options {
+    use_status: true,
+    use_pod_status: true,
+    exclude_overhead: false,
+    skip_pod_level: false,
+    missing_requests: &[],
+};
 
 /// Amounts of resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,26 +43,21 @@ pub struct Resources {
     pub scalars: BTreeMap<String, i64>,
 }
 
-fn parse(text: &Text) -> Quantity {
-    // The API server admits only quantities; anything else counts as zero.
-    text.0.parse().unwrap_or(Quantity::ZERO)
-}
-
 impl Resources {
     /// Converts a resource list.
     pub fn of(list: Option<&BTreeMap<String, Text>>) -> Self {
-        let mut amounts = Self::default();
-        for (name, quantity) in list.into_iter().flatten() {
-            let quantity = parse(quantity);
-            match name.as_str() {
-                "cpu" => amounts.milli_cpu = quantity.milli_value(),
-                "memory" => amounts.memory = quantity.value(),
-                "ephemeral-storage" => amounts.ephemeral_storage = quantity.value(),
-                "pods" => amounts.pods = quantity.value(),
-                _ => drop(amounts.scalars.insert(name.clone(), quantity.value())),
-            }
+        Self::from(&ResourceList::new(list))
+    }
+
+    fn set(&mut self, name: &str, amount: Quantity) {
+        let amount = count(name, amount);
+        match name {
+            "cpu" => self.milli_cpu = amount,
+            "memory" => self.memory = amount,
+            "ephemeral-storage" => self.ephemeral_storage = amount,
+            "pods" => self.pods = amount,
+            _ => drop(self.scalars.insert(name.to_owned(), amount)),
         }
-        amounts
     }
 
     /// Returns the amount of a resource by name.
@@ -91,80 +99,43 @@ impl Resources {
         self.combine(other, i64::max);
     }
 
-    fn plus(&self, other: &Self) -> Self {
-        let mut sum = self.clone();
-        sum.add(other);
-        sum
-    }
-
-    /// Returns a pod's requests.
-    pub fn requested(spec: &PodSpec) -> Self {
-        pod_total(spec, &|container| {
-            let resources = container.resources.as_ref();
-            Self::of(resources.and_then(|resources| resources.requests.as_ref()))
-        })
+    /// Returns a pod's requests, during a resize those of its status too.
+    pub fn requested(pod: &Pod) -> Self {
+        Self::from(&pod_requests(pod, &SPEC_AND_STATUS))
     }
 
     /// Returns a pod's CPU and memory for scoring: containers without requests count with the
-    /// defaults.
-    pub fn non_zero(spec: &PodSpec) -> Self {
-        let total = pod_total(spec, &|container| {
-            let resources = container.resources.as_ref();
-            let requests = resources.and_then(|resources| resources.requests.as_ref());
-            let mut amounts = Self::of(requests);
-            let has = |name: &str| requests.is_some_and(|list| list.contains_key(name));
-            if !has("cpu") {
-                amounts.milli_cpu = DEFAULT_MILLI_CPU;
-            }
-            if !has("memory") {
-                amounts.memory = DEFAULT_MEMORY;
-            }
-            amounts
-        });
+    /// defaults. If the pod has requests of its own, a default counts only if neither the pod nor
+    /// any container requests the resource.
+    pub fn non_zero(pod: &Pod) -> Self {
+        let given = pod_requests(pod, &SPEC_AND_STATUS);
+        let applies = |name: &str| !has_pod_level_requests(pod) || given.get(name).is_none();
+        let missing_requests: &'static [_] = match (applies("cpu"), applies("memory")) {
+            (true, true) => &[CPU, MEMORY],
+            (true, false) => &[CPU],
+            (false, true) => &[MEMORY],
+            (false, false) => &[],
+        };
+        let options = Options {
+            missing_requests,
+            ..SPEC_AND_STATUS
+        };
+        let total = pod_requests(pod, &options);
         Self {
-            milli_cpu: total.milli_cpu,
-            memory: total.memory,
+            milli_cpu: total.count("cpu"),
+            memory: total.count("memory"),
             ..Self::default()
         }
     }
 }
 
-fn pod_total(spec: &PodSpec, of: &dyn Fn(&Container) -> Resources) -> Resources {
-    let mut running = Resources::default();
-    for container in &spec.containers {
-        running.add(&of(container));
+impl From<&ResourceList<'_>> for Resources {
+    fn from(list: &ResourceList<'_>) -> Self {
+        let mut amounts = Self::default();
+        list.iter()
+            .for_each(|(name, amount)| amounts.set(name, amount));
+        amounts
     }
-    let (mut sidecars, mut starting) = (Resources::default(), Resources::default());
-    for container in spec.init_containers.iter().flatten() {
-        let own = of(container);
-        if container.restart_policy.as_deref() == Some("Always") {
-            sidecars.add(&own);
-            starting.raise(&sidecars);
-        } else {
-            starting.raise(&sidecars.plus(&own));
-        }
-    }
-    let mut total = running.plus(&sidecars);
-    total.raise(&starting);
-    if let Some(whole) = spec
-        .resources
-        .as_ref()
-        .and_then(|resources| resources.requests.as_ref())
-    {
-        let whole = Resources::of(Some(whole));
-        for (own, given) in [
-            (&mut total.milli_cpu, whole.milli_cpu),
-            (&mut total.memory, whole.memory),
-        ] {
-            if given > 0 {
-                *own = given;
-            }
-        }
-    }
-    if spec.overhead.is_some() {
-        total.add(&Resources::of(spec.overhead.as_ref()));
-    }
-    total
 }
 
 #[cfg(test)]
@@ -173,54 +144,50 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn container(cpu: &str) -> Value {
-        json!({"name": "c", "resources": {"requests": {"cpu": cpu, "example.com/x": "1"}}})
+    #[test]
+    fn requests_follow_the_table_of_the_rule() {
+        let cases: Vec<Value> = serde_json::from_str(api_semantics::cases::POD_RESOURCES).unwrap();
+        let own = json!({"use_status": true, "use_pod_status": true});
+        for case in cases {
+            let spec_only = case["pod"].get("status").is_none() && case.get("options").is_none();
+            if !spec_only && case["options"] != own {
+                continue;
+            }
+            let pod: Pod = serde_json::from_value(case["pod"].clone()).unwrap();
+            let expected: BTreeMap<String, Text> =
+                serde_json::from_value(case["requests"].clone()).unwrap();
+            let expected = Resources::of(Some(&expected));
+            assert_eq!(Resources::requested(&pod), expected, "{}", case["name"]);
+        }
     }
 
     #[test]
-    fn init_containers_sidecars_and_overhead() {
-        let mut sidecar = container("1");
-        sidecar["restartPolicy"] = json!("Always");
-        let cases = [
+    fn scoring_counts_defaults_for_missing_requests() {
+        let container = |cpu: &str| json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
+        let none = json!({"name": "n"});
+        let level = json!({"requests": {"memory": "1"}});
+        const MIB_200: i64 = 200 * 1024 * 1024;
+        for (spec, cpu, memory) in [
+            (json!({"containers": [none, none]}), 200, 2 * MIB_200),
             (
-                json!({"containers": [container("1"), container("500m")]}),
-                1500,
-                2,
+                json!({"containers": [container("0"), none]}),
+                100,
+                2 * MIB_200,
             ),
             (
-                json!({"containers": [container("1")], "initContainers": [container("3")]}),
-                3000,
+                json!({"containers": [none, none], "resources": level}),
+                200,
                 1,
             ),
             (
-                json!({"containers": [container("1")], "initContainers": [sidecar, container("3")]}),
-                4000,
-                2,
-            ),
-            (
-                json!({"containers": [container("5")], "initContainers": [sidecar, container("3")]}),
-                6000,
-                2,
-            ),
-            (
-                json!({"containers": [container("1")], "initContainers": [container("3"), sidecar]}),
-                3000,
-                2,
-            ),
-            (
-                json!({"containers": [container("1")], "overhead": {"cpu": "250m"}}),
-                1250,
+                json!({"containers": [container("1"), none], "resources": level}),
+                1000,
                 1,
             ),
-        ];
-        for (spec, cpu, scalar) in cases {
-            let spec: PodSpec = serde_json::from_value(spec).unwrap();
-            let got = Resources::requested(&spec);
-            assert_eq!(
-                (got.milli_cpu, got.get("example.com/x")),
-                (cpu, scalar),
-                "{spec:?}"
-            );
+        ] {
+            let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            let got = Resources::non_zero(&pod);
+            assert_eq!((got.milli_cpu, got.memory), (cpu, memory), "{spec}");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Quota scopes.
 
 use crate::context::{list, text};
-use crate::resources::of_pod;
+use api_semantics::resources::{Options, pod_limits, pod_requests};
+use api_semantics::tree;
 use apiserver_request::AdmissionRequest;
 use serde_json::Value;
 
@@ -48,13 +49,11 @@ fn in_scope(pod: &Value, scope: &str, operator: &str, values: &[Value]) -> bool 
 }
 
 fn best_effort(pod: &Value) -> bool {
-    let none = |field: &str| {
-        let sum = of_pod(pod, field);
-        ["cpu", "memory"]
-            .iter()
-            .all(|n| sum.get(*n).is_none_or(api_meta::Quantity::is_zero))
-    };
-    none("requests") && none("limits")
+    let pod = tree::pod(pod);
+    let options = Options::default();
+    let sums = [pod_requests(&pod, &options), pod_limits(&pod, &options)];
+    sums.iter()
+        .all(|sum| sum.is_zero("cpu") && sum.is_zero("memory"))
 }
 
 fn priority_class(pod: &Value, operator: &str, values: &[Value]) -> bool {

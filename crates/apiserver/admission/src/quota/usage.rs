@@ -1,8 +1,10 @@
 //! Quota usage of one object.
 
 use crate::context::{list, text};
-use crate::resources::{Amounts, amounts, of_pod};
+use crate::resources::{Amounts, amounts};
 use api_meta::Quantity;
+use api_semantics::resources::{Options, pod_limits, pod_requests};
+use api_semantics::tree;
 use serde_json::Value;
 
 const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
@@ -48,15 +50,20 @@ fn pod(pod: &Value, usage: &mut Amounts) {
         return;
     }
     usage.insert("pods".into(), one());
-    for (name, amount) in of_pod(pod, "requests") {
-        if COMPUTE.contains(&name.as_str()) || name.starts_with("hugepages-") {
-            usage.insert(name.clone(), amount);
+    let pod = tree::pod(pod);
+    let options = Options {
+        use_status: true,
+        ..Options::default()
+    };
+    for (name, amount) in pod_requests(&pod, &options).iter() {
+        if COMPUTE.contains(&name) || name.starts_with("hugepages-") {
+            usage.insert(name.to_owned(), amount);
         }
         usage.insert(format!("requests.{name}"), amount);
     }
-    for (name, amount) in of_pod(pod, "limits")
-        .into_iter()
-        .filter(|(n, _)| COMPUTE.contains(&n.as_str()))
+    for (name, amount) in pod_limits(&pod, &options)
+        .iter()
+        .filter(|(n, _)| COMPUTE.contains(n))
     {
         usage.insert(format!("limits.{name}"), amount);
     }

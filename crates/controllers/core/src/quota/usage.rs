@@ -1,10 +1,12 @@
 //! Computes the usage of a quota's resources.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api_meta::Quantity;
 use api_meta::quantity::Format;
+use api_semantics::resources::{Options, ResourceList, pod_limits, pod_requests};
 use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
@@ -24,16 +26,26 @@ pub struct World {
 pub fn used(quota: &ResourceQuota, world: &World) -> BTreeMap<String, Amount> {
     let hard = quota.spec.iter().flat_map(|s| s.hard.iter().flatten());
     let pods: Vec<_> = world.pods.iter().filter(|p| in_scope(quota, p)).collect();
+    // Computed once for all resources, and not for quotas that count objects only.
+    let amounts = LazyCell::new(|| {
+        let live = pods.iter().filter(|p| counts(p));
+        live.map(|p| pod_amounts(p)).collect::<Vec<_>>()
+    });
     hard.filter_map(|(name, _)| {
         Some((
             name.clone(),
-            Amount(amount(name, &pods, world)?.to_string()),
+            Amount(amount(name, &pods, || amounts.as_slice(), world)?.to_string()),
         ))
     })
     .collect()
 }
 
-fn amount(name: &str, pods: &[&Arc<Pod>], world: &World) -> Option<Quantity> {
+fn amount<'a, 'p: 'a>(
+    name: &str,
+    pods: &[&Arc<Pod>],
+    amounts: impl Fn() -> &'a [PodAmounts<'p>],
+    world: &World,
+) -> Option<Quantity> {
     let units =
         |n: usize| Quantity::from_units(i64::try_from(n).unwrap_or(i64::MAX), Format::DecimalSi);
     let live = || pods.iter().filter(|p| counts(p));
@@ -71,7 +83,7 @@ fn amount(name: &str, pods: &[&Arc<Pod>], world: &World) -> Option<Quantity> {
             .fold(zero(), Quantity::plus),
         _ => match name.split_once(".storageclass.storage.k8s.io/") {
             Some((class, what)) => of_class(world, class, what)?,
-            None => compute(name, live())?,
+            None => compute(name, amounts())?,
         },
     })
 }
@@ -115,8 +127,19 @@ fn counts(pod: &Pod) -> bool {
     !pod_state::is_terminal(pod)
 }
 
+/// Requests and limits of a pod.
+type PodAmounts<'p> = (ResourceList<'p>, ResourceList<'p>);
+
+fn pod_amounts(pod: &Pod) -> PodAmounts<'_> {
+    let options = Options {
+        use_status: true,
+        ..Options::default()
+    };
+    (pod_requests(pod, &options), pod_limits(pod, &options))
+}
+
 /// Sums `requests.cpu`, `limits.memory`, `cpu` and so on over pods.
-fn compute<'p>(name: &str, pods: impl Iterator<Item = &'p &'p Arc<Pod>>) -> Option<Quantity> {
+fn compute(name: &str, pods: &[PodAmounts<'_>]) -> Option<Quantity> {
     let plain = ["cpu", "memory", "ephemeral-storage"];
     let (limits, resource) = match name.split_once('.') {
         Some(("limits", r)) => (true, r),
@@ -124,46 +147,11 @@ fn compute<'p>(name: &str, pods: impl Iterator<Item = &'p &'p Arc<Pod>>) -> Opti
         _ if plain.contains(&name) || name.starts_with("hugepages-") => (false, name),
         _ => return None,
     };
-    Some(
-        pods.map(|p| of_pod(p, resource, limits))
-            .fold(zero(), Quantity::plus),
-    )
-}
-
-/// Returns a pod's requests or limits: the sum of containers and sidecars, or the largest init
-/// container.
-fn of_pod(pod: &Pod, resource: &str, limits: bool) -> Quantity {
-    let Some(spec) = &pod.spec else { return zero() };
-    let of = |c: &Container| {
-        let map = c.resources.as_ref().and_then(|r| {
-            if limits {
-                r.limits.as_ref()
-            } else {
-                r.requests.as_ref()
-            }
-        });
-        map.and_then(|m| m.get(resource))
-            .and_then(|q| q.0.parse().ok())
-            .unwrap_or_else(zero)
-    };
-    let mut total = spec.containers.iter().map(of).fold(zero(), Quantity::plus);
-    let mut sidecars = zero();
-    let mut peak = zero();
-    for init in spec.init_containers.iter().flatten() {
-        if init.restart_policy.as_deref() == Some("Always") {
-            sidecars = sidecars.plus(of(init));
-            peak = peak.max(sidecars);
-        } else {
-            peak = peak.max(sidecars.plus(of(init)));
-        }
-    }
-    total = total.plus(sidecars).max(peak);
-    let overhead = spec
-        .overhead
-        .as_ref()
-        .and_then(|m| m.get(resource))
-        .and_then(|q| q.0.parse().ok());
-    overhead.map_or(total, |o| total.plus(o))
+    let amounts = pods.iter().filter_map(|(requests, most)| {
+        let list = if limits { most } else { requests };
+        list.get(resource)
+    });
+    Some(amounts.fold(zero(), Quantity::plus))
 }
 
 fn in_scope(quota: &ResourceQuota, pod: &Pod) -> bool {

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use api_meta::{Quantity, Selector};
+use api_semantics::resources::{
+    Options, ResourceList, has_pod_level_requests, is_sidecar, pod_requests,
+};
 use client::{Client, Request};
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscaler, MetricSpec};
@@ -150,8 +153,7 @@ fn ratio(
             .iter()
             .filter_map(|c| c.usage.get(name)?.parse::<Quantity>().ok());
         used += values.map(|q| q.milli_value()).sum::<i64>();
-        asked += requested(pod, name)
-            .ok_or_else(|| format!("missing request for {name} in pod {}", pod.name()))?;
+        asked += requested(pod, name)?;
         count += 1;
     }
     if count == 0 {
@@ -169,12 +171,33 @@ fn ratio(
     Ok(used as f64 / count as f64 / value.milli_value().max(1) as f64)
 }
 
-fn requested(pod: &Pod, name: &str) -> Option<i64> {
-    let containers = &pod.spec.as_ref()?.containers;
-    let each = containers.iter().map(|c| {
-        let quantity = c.resources.as_ref()?.requests.as_ref()?.get(name)?;
-        quantity.0.parse::<Quantity>().ok().map(|q| q.milli_value())
-    });
+/// Returns the pod-level request, if the pod has pod-level requests, or else the sum over containers
+/// and sidecars, in thousandths. Each of them must have a request.
+fn requested(pod: &Pod, name: &str) -> Result<i64, String> {
+    if has_pod_level_requests(pod) {
+        let request = pod_requests(pod, &Options::default()).get(name);
+        return request
+            .map(|q| q.milli_value())
+            .ok_or_else(|| format!("missing pod-level request for {name} in Pod {}", pod.name()));
+    }
+    let spec = pod.spec.as_ref();
+    let containers = spec.into_iter().flat_map(|spec| &spec.containers);
+    let sidecars = spec
+        .into_iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
+    let each = containers
+        .chain(sidecars.filter(|c| is_sidecar(c)))
+        .map(|c| {
+            let requests = c.resources.as_ref().and_then(|r| r.requests.as_ref());
+            let request = ResourceList::new(requests).get(name);
+            request.map(|q| q.milli_value()).ok_or_else(|| {
+                format!(
+                    "missing request for {name} in container {} of Pod {}",
+                    c.name,
+                    pod.name()
+                )
+            })
+        });
     each.sum()
 }
 
@@ -183,6 +206,34 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn request_is_that_of_the_pod_or_of_each_container() {
+        let with = |cpu: &str| json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
+        let sidecar = json!({"name": "s", "restartPolicy": "Always",
+            "resources": {"requests": {"cpu": "1"}}});
+        let none = json!({"name": "n"});
+        let level = |name: &str| json!({"requests": {name: "3"}});
+        for (spec, expected) in [
+            (json!({"containers": [with("1"), with("500m")]}), Some(1500)),
+            (
+                json!({"containers": [with("1")], "initContainers": [none, sidecar]}),
+                Some(2000),
+            ),
+            (json!({"containers": [with("1"), none]}), None),
+            (
+                json!({"containers": [none], "resources": level("cpu")}),
+                Some(3000),
+            ),
+            (
+                json!({"containers": [none], "resources": level("memory")}),
+                None,
+            ),
+        ] {
+            let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            assert_eq!(requested(&pod, "cpu").ok(), expected, "{spec}");
+        }
+    }
 
     #[test]
     fn selector_of_expressions_matches_only_its_pods() {

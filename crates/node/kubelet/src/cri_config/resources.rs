@@ -1,7 +1,8 @@
 //! Requests and limits as cgroup settings.
 
-use crate::pod::spec::{self, Role};
+use crate::pod::spec;
 use api_meta::Quantity;
+use api_semantics::resources::{Options, is_limited, pod_limits, pod_requests};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use node_runtime::v1::LinuxContainerResources;
 
@@ -113,71 +114,28 @@ pub(crate) struct PodResources {
     pub(crate) memory: i64,
 }
 
-/// Sums over containers: init containers run before the others, sidecars beside them.
+/// Returns the settings of a pod's cgroup.
 pub(crate) fn of_pod(pod: &Pod) -> PodResources {
-    let total = |of: fn(&Container) -> i64| {
-        let mut sidecars = 0;
-        let mut peak = 0;
-        for (role, c) in spec::init_containers(pod) {
-            if role == Role::Sidecar {
-                sidecars += of(c)
-            } else {
-                peak = peak.max(of(c) + sidecars)
-            }
-        }
-        (spec::app_containers(pod).map(of).sum::<i64>() + sidecars).max(peak)
-    };
-    let all = || {
-        spec::init_containers(pod)
-            .map(|(_, c)| c)
-            .chain(spec::app_containers(pod))
-    };
-    // A sum of limits is valid only if every container has one; the pod-level limit always is.
-    let limit = |name: &str, of: fn(&Container) -> i64| {
-        let sum = || all().all(|c| of(c) > 0).then(|| total(of));
-        of_level(pod, true, name)
-            .or_else(sum)
-            .map_or(0, |limit| limit + overhead(pod, name))
-    };
-    let cpu =
-        of_level(pod, false, "cpu").unwrap_or_else(|| total(cpu_request)) + overhead(pod, "cpu");
-    PodResources {
-        shares: shares(cpu),
-        quota: quota(limit("cpu", cpu_limit)),
-        memory: limit("memory", memory_limit),
+    if spec::qos(pod) == "BestEffort" {
+        return PodResources {
+            shares: MIN_SHARES,
+            ..PodResources::default()
+        };
     }
-}
-
-fn units(name: &str, text: &str) -> i64 {
-    spec::parse(text).map_or(0, |q| {
-        if name == "cpu" {
-            q.milli_value()
+    let requests = pod_requests(pod, &Options::default());
+    let limits = pod_limits(pod, &Options::default());
+    let limit = |name: &str| {
+        if is_limited(pod, name) {
+            limits.count(name)
         } else {
-            q.value()
+            0
         }
-    })
-}
-
-/// Returns the pod-level request or limit of a resource.
-fn of_level(pod: &Pod, limits: bool, name: &str) -> Option<i64> {
-    let resources = spec::spec(pod).resources.as_ref()?;
-    let map = if limits {
-        resources.limits.as_ref()
-    } else {
-        resources.requests.as_ref()
     };
-    map?.get(name)
-        .map(|q| units(name, &q.0))
-        .filter(|amount| *amount > 0)
-}
-
-/// Returns the overhead of the sandbox from the pod's RuntimeClass.
-fn overhead(pod: &Pod, name: &str) -> i64 {
-    spec::spec(pod)
-        .overhead
-        .as_ref()
-        .and_then(|o| o.get(name))
-        .map_or(0, |q| units(name, &q.0))
+    PodResources {
+        shares: shares(requests.count("cpu")),
+        quota: quota(limit("cpu")),
+        memory: limit("memory"),
+    }
 }
 
 #[cfg(test)]

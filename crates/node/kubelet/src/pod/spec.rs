@@ -27,7 +27,7 @@ pub(crate) fn spec(pod: &Pod) -> &PodSpec {
 }
 
 pub(crate) fn role_of_init(container: &Container) -> Role {
-    if container.restart_policy.as_deref() == Some("Always") {
+    if api_semantics::resources::is_sidecar(container) {
         Role::Sidecar
     } else {
         Role::Init
@@ -170,11 +170,6 @@ pub(crate) fn qos(pod: &Pod) -> &'static str {
         (true, true) => "Guaranteed",
         (true, false) => "Burstable",
     }
-}
-
-/// Returns whether the resource can be requested at pod level.
-pub(crate) fn is_pod_level(name: &str) -> bool {
-    matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
 }
 
 pub(crate) fn parse(text: &str) -> Option<api_meta::Quantity> {

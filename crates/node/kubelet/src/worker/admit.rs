@@ -5,9 +5,10 @@ mod ports;
 
 use crate::context::KubeletContext;
 use crate::cri_config::security;
-use crate::pod::spec::{self, Role};
+use crate::pod::spec;
 use api_meta::Quantity;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use api_semantics::resources::{self, Options, pod_requests};
+use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -64,24 +65,31 @@ fn fit(
             message: ports::MESSAGE.into(),
         });
     }
-    let mut used: BTreeMap<String, i64> = BTreeMap::new();
-    for (name, amount) in others.iter().flat_map(|other| requests(other)) {
-        *used.entry(name).or_default() += amount;
-    }
-    requests(pod)
-        .into_iter()
+    // Pods on the node keep what they have until a resize is done.
+    let with_resizes = Options {
+        use_status: true,
+        use_pod_status: true,
+        ..Options::default()
+    };
+    let others: Vec<_> = others
+        .iter()
+        .map(|other| pod_requests(other, &with_resizes))
+        .collect();
+    let requests = pod_requests(pod, &Options::default());
+    let mut requests: Vec<_> = requests
+        .iter()
         .filter(|(name, _)| counted(allocatable, name))
-        .find_map(|(name, asked)| {
-            let capacity = allocatable.get(&name).map_or(0, |q| {
-                if name == "cpu" {
-                    q.milli_value()
-                } else {
-                    q.value()
-                }
-            });
-            let used = used.get(&name).copied().unwrap_or_default();
-            (asked > 0 && asked + used > capacity).then(|| out_of(&name, asked, used, capacity))
-        })
+        .collect();
+    requests.sort_unstable_by_key(|(name, _)| *name);
+    requests.into_iter().find_map(|(name, asked)| {
+        let asked = resources::count(name, asked);
+        let capacity = allocatable
+            .get(name)
+            .map_or(0, |q| resources::count(name, *q));
+        let used: i64 = others.iter().map(|other| other.count(name)).sum();
+        (asked > 0 && asked.saturating_add(used) > capacity)
+            .then(|| out_of(name, asked, used, capacity))
+    })
 }
 
 /// Returns whether this node accounts for a resource. Extended resources that were written into the
@@ -99,65 +107,6 @@ fn out_of(name: &str, asked: i64, used: i64, capacity: i64) -> Rejection {
         reason: format!("OutOf{name}"),
         message,
     }
-}
-
-/// Returns a pod's resource requests.
-pub(crate) fn requests(pod: &Pod) -> BTreeMap<String, i64> {
-    let mut total: BTreeMap<String, i64> = BTreeMap::new();
-    let mut peak: BTreeMap<String, i64> = BTreeMap::new();
-    let mut sidecars: BTreeMap<String, i64> = BTreeMap::new();
-    for (role, container) in spec::init_containers(pod) {
-        for (name, amount) in of_container(container) {
-            if role == Role::Sidecar {
-                *sidecars.entry(name.clone()).or_default() += amount;
-                *total.entry(name).or_default() += amount;
-            } else {
-                let with = amount + sidecars.get(&name).copied().unwrap_or_default();
-                let top = peak.entry(name).or_default();
-                *top = (*top).max(with);
-            }
-        }
-    }
-    for (name, amount) in spec::app_containers(pod).flat_map(of_container) {
-        *total.entry(name).or_default() += amount;
-    }
-    for (name, amount) in peak {
-        let sum = total.entry(name).or_default();
-        *sum = (*sum).max(amount);
-    }
-    // Pod-level requests replace the sums of the resources that they may name.
-    for (name, amount) in spec::spec(pod)
-        .resources
-        .iter()
-        .flat_map(|r| r.requests.iter().flatten())
-    {
-        if spec::is_pod_level(name) {
-            total.insert(name.clone(), units(name, &amount.0));
-        }
-    }
-    for (name, amount) in spec::spec(pod).overhead.iter().flatten() {
-        *total.entry(name.clone()).or_default() += units(name, &amount.0);
-    }
-    total
-}
-
-fn units(name: &str, text: &str) -> i64 {
-    spec::parse(text).map_or(0, |q| {
-        if name == "cpu" {
-            q.milli_value()
-        } else {
-            q.value()
-        }
-    })
-}
-
-fn of_container(container: &Container) -> Vec<(String, i64)> {
-    let resources = container.resources.clone().unwrap_or_default();
-    let requests = resources.requests.unwrap_or_default();
-    requests
-        .iter()
-        .map(|(name, amount)| (name.clone(), units(name, &amount.0)))
-        .collect()
 }
 
 #[cfg(test)]
@@ -216,13 +165,10 @@ mod tests {
             "resources": {"requests": {"cpu": "1", "ephemeral-storage": "7"}},
             "containers": [{"name": "c", "resources": {"requests": {"cpu": "300m", "memory": "5"}}}]}),
         );
-        let got = requests(&pod);
-        assert_eq!((got.get("cpu"), got.get("memory")), (Some(&1100), Some(&5)));
-        assert_eq!(
-            got.get("ephemeral-storage"),
-            None,
-            "not a resource of the pod level"
-        );
+        let allocatable = |cpu: &str| BTreeMap::from([("cpu".to_owned(), cpu.parse().unwrap())]);
+        let message = |cpu: &str| fit(&pod, &[], &allocatable(cpu)).map(|refusal| refusal.message);
+        assert!(message("1099m").unwrap().contains("cpu, requested: 1100"));
+        assert!(message("1100m").unwrap().contains("memory, requested: 5"));
     }
 
     #[test]

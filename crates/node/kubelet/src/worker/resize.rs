@@ -7,6 +7,7 @@ use crate::cri_config::resources;
 use crate::pod::backoff::RESIZE_DELAY;
 use crate::pod::view::CriContainer;
 use crate::pod::{Nanos, spec};
+use api_semantics::resources::{Options, count, pod_requests};
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use node_runtime::v1::LinuxContainerResources;
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,11 +98,15 @@ impl PodWorker {
 
     /// Returns why the node can't ever satisfy the request, even without other pods.
     fn find_infeasible(&self) -> Option<String> {
-        super::admit::requests(&self.state.pod).into_iter().find_map(|(name, asked)| {
-            let has = self.node.allocatable.get(&name)?;
-            let has = if name == "cpu" { has.milli_value() } else { has.value() };
-            (asked > has)
-                .then(|| format!("Node didn't have enough capacity: {name}, requested: {asked}, capacity: {has}"))
+        let requests = pod_requests(&self.state.pod, &Options::default());
+        requests.iter().find_map(|(name, asked)| {
+            let asked = count(name, asked);
+            let has = count(name, *self.node.allocatable.get(name)?);
+            (asked > has).then(|| {
+                format!(
+                    "Node didn't have enough capacity: {name}, requested: {asked}, capacity: {has}"
+                )
+            })
         })
     }
 }
