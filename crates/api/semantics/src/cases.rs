@@ -3,3 +3,6 @@
 /// Requests and limits of pods: `pod`, `options` (fields of [`crate::resources::Options`]),
 /// `requests`, `limits`.
 pub const POD_RESOURCES: &str = include_str!("../cases/pod_resources.json");
+
+/// Tolerations and taints: `toleration`, `taint`, `tolerates`.
+pub const TOLERATIONS: &str = include_str!("../cases/tolerations.json");

@@ -10,4 +10,5 @@
 
 pub mod cases;
 pub mod resources;
+pub mod tolerations;
 pub mod tree;

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use api_semantics::tolerations::find_toleration;
 use client::Event;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -29,20 +30,17 @@ pub fn reconcile(pod: &Pod, taints: &[Taint], now: Timestamp) -> Vec<Action> {
     }
 }
 
-/// Returns the time of the eviction: the end of the shortest toleration, or None for never.
+/// Returns the time of the eviction: the end of the shortest toleration, or None for never. The
+/// first toleration that matches a taint counts, as upstream.
 fn deadline(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Timestamp> {
-    let tolerations: Vec<_> = pod
-        .spec
-        .iter()
-        .flat_map(|s| s.tolerations.iter().flatten())
-        .collect();
+    let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref());
+    let tolerations = tolerations.unwrap_or_default();
     let mut earliest: Option<Timestamp> = None;
     for taint in taints.iter().filter(|t| t.effect == "NoExecute") {
-        let fitting: Vec<_> = tolerations.iter().filter(|t| tolerates(t, taint)).collect();
-        if fitting.is_empty() {
+        let Some(toleration) = find_toleration(tolerations, taint) else {
             return Some(now);
-        }
-        let Some(seconds) = fitting.iter().filter_map(|t| t.toleration_seconds).min() else {
+        };
+        let Some(seconds) = toleration.toleration_seconds else {
             continue;
         };
         let from = taint.time_added.as_ref().map_or(now, |t| t.0);
@@ -50,18 +48,6 @@ fn deadline(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Timestamp> {
         earliest = Some(earliest.map_or(at, |e| e.min(at)));
     }
     earliest
-}
-
-/// Returns whether a toleration covers a taint.
-pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let key = toleration.key.as_deref().unwrap_or_default();
-    let effect = toleration.effect.as_deref().unwrap_or_default();
-    let exists = toleration.operator.as_deref() == Some("Exists");
-    (effect.is_empty() || effect == taint.effect)
-        && (key == taint.key || (key.is_empty() && exists))
-        && (exists
-            || toleration.value.as_deref().unwrap_or_default()
-                == taint.value.as_deref().unwrap_or_default())
 }
 
 fn evict(pod: &Pod, now: Timestamp) -> Vec<Action> {
@@ -209,7 +195,14 @@ mod tests {
                 json!([{"key": "k", "operator": "Equal", "value": "x"}]),
                 "delete Pod p",
             ),
-        ] as [(Value, &str); 6]
+            (
+                json!([
+                    {"operator": "Exists"},
+                    {"key": "k", "operator": "Exists", "tolerationSeconds": 30}
+                ]),
+                "",
+            ),
+        ] as [(Value, &str); 7]
         {
             let pod: Pod = serde_json::from_value(
                 json!({"metadata": {"name": "p", "namespace": "n", "uid": "p"},

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{
-    Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration,
-};
+use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// Labels as objects carry them.
@@ -99,38 +97,10 @@ pub fn node_matches(selector: &NodeSelector, node: &Node) -> bool {
         .any(|term| term_matches(term, node))
 }
 
-/// Returns whether a toleration tolerates a taint.
-pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let given = |text: &Option<String>| text.as_deref().unwrap_or_default().to_owned();
-    let (effect, key) = (given(&toleration.effect), given(&toleration.key));
-    if !effect.is_empty() && effect != taint.effect || !key.is_empty() && key != taint.key {
-        return false;
-    }
-    let (wanted, found) = (given(&toleration.value), given(&taint.value));
-    match toleration.operator.as_deref().unwrap_or_default() {
-        "" | "Equal" => wanted == found,
-        "Exists" => true,
-        operator @ ("Gt" | "Lt") => match (found.parse::<i64>(), wanted.parse::<i64>()) {
-            (Ok(found), Ok(wanted)) if operator == "Gt" => found > wanted,
-            (Ok(found), Ok(wanted)) => found < wanted,
-            _ => false,
-        },
-        _ => false,
-    }
-}
-
-/// Returns whether any of the tolerations tolerates a taint.
-pub fn any_tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
-    tolerations
-        .iter()
-        .any(|toleration| tolerates(toleration, taint))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn requirements() {
@@ -154,28 +124,6 @@ mod tests {
                 want,
                 "{operator} {found:?}"
             );
-        }
-    }
-
-    #[test]
-    fn tolerations() {
-        let taint: Taint =
-            serde_json::from_value(json!({"key": "k", "value": "v", "effect": "NoSchedule"}))
-                .unwrap();
-        let cases = [
-            (json!({"operator": "Exists"}), true),
-            (json!({"key": "k", "operator": "Exists"}), true),
-            (json!({"key": "k", "value": "v"}), true),
-            (json!({"key": "k", "value": "w"}), false),
-            (
-                json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}),
-                false,
-            ),
-            (json!({"key": "x", "operator": "Exists"}), false),
-        ];
-        for (toleration, want) in cases {
-            let toleration: Toleration = serde_json::from_value(toleration).unwrap();
-            assert_eq!(tolerates(&toleration, &taint), want, "{toleration:?}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use api_semantics::tolerations::any_tolerates;
 use k8s_openapi::api::core::v1::Taint;
-use scheduler_framework::selector::any_tolerates;
 use scheduler_framework::{
     Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points,
     Rejection,

@@ -1,8 +1,9 @@
 //! Matches nodes with a DaemonSet: should a node run a pod, and may a pod there stay.
 
+use api_semantics::tolerations::any_tolerates;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
-    Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
+    Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration,
 };
 
 use controllers_runtime::Meta;
@@ -52,7 +53,7 @@ impl Judge {
             run: true,
             stay: true,
         };
-        for taint in taints.filter(|t| !self.tolerations.iter().any(|x| tolerates(x, t))) {
+        for taint in taints.filter(|t| !any_tolerates(&self.tolerations, t)) {
             match taint.effect.as_str() {
                 "NoExecute" => {
                     fit = Fit {
@@ -66,17 +67,6 @@ impl Judge {
         }
         fit
     }
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let key = toleration.key.as_deref().unwrap_or_default();
-    let effect = toleration.effect.as_deref().unwrap_or_default();
-    let exists = toleration.operator.as_deref() == Some("Exists");
-    (effect.is_empty() || effect == taint.effect)
-        && (key == taint.key || (key.is_empty() && exists))
-        && (exists
-            || toleration.value.as_deref().unwrap_or_default()
-                == taint.value.as_deref().unwrap_or_default())
 }
 
 fn selected(template: &PodSpec, node: &Node) -> bool {
