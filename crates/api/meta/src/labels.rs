@@ -45,22 +45,44 @@ pub struct Selector {
 #[error("{0}")]
 pub struct SelectorError(pub String);
 
+impl Operator {
+    /// Returns the operator of an API object's selector, None if the name is unknown. Label
+    /// selectors have no `Gt` and `Lt`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "In" => Operator::In,
+            "NotIn" => Operator::NotIn,
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            "Gt" => Operator::GreaterThan,
+            "Lt" => Operator::LessThan,
+            _ => return None,
+        })
+    }
+
+    /// Returns whether a value matches a requirement with this operator; `None` means that the key
+    /// is absent.
+    pub fn matches(self, values: &[String], value: Option<&str>) -> bool {
+        let is_listed = |v: &str| values.iter().any(|x| x == v);
+        let compare = || match values {
+            [bound] => Some((value?.parse::<i64>().ok()?, bound.parse::<i64>().ok()?)),
+            _ => None,
+        };
+        match self {
+            Operator::In => value.is_some_and(is_listed),
+            Operator::NotIn => !value.is_some_and(is_listed),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+            Operator::GreaterThan => compare().is_some_and(|(value, bound)| value > bound),
+            Operator::LessThan => compare().is_some_and(|(value, bound)| value < bound),
+        }
+    }
+}
+
 impl Requirement {
     /// Returns whether `value` matches the requirement; `None` means that the key is absent.
     pub fn matches(&self, value: Option<&str>) -> bool {
-        let held = |v: &str| self.values.iter().any(|x| x == v);
-        match (self.operator, value) {
-            (Operator::In, v) => v.is_some_and(held),
-            (Operator::NotIn, v) => !v.is_some_and(held),
-            (Operator::Exists, v) => v.is_some(),
-            (Operator::DoesNotExist, v) => v.is_none(),
-            (Operator::GreaterThan, v) => self.compare(v).is_some_and(|(a, b)| a > b),
-            (Operator::LessThan, v) => self.compare(v).is_some_and(|(a, b)| a < b),
-        }
-    }
-
-    fn compare(&self, value: Option<&str>) -> Option<(i64, i64)> {
-        Some((value?.parse().ok()?, self.values.first()?.parse().ok()?))
+        self.operator.matches(&self.values, value)
     }
 }
 
@@ -118,21 +140,13 @@ impl Selector {
 }
 
 fn expression(e: &Value) -> Result<Requirement, SelectorError> {
-    let operator = match e
+    let name = e
         .get("operator")
         .and_then(Value::as_str)
-        .unwrap_or_default()
-    {
-        "In" => Operator::In,
-        "NotIn" => Operator::NotIn,
-        "Exists" => Operator::Exists,
-        "DoesNotExist" => Operator::DoesNotExist,
-        other => {
-            return Err(SelectorError(format!(
-                "{other:?} is not a valid label selector operator"
-            )));
-        }
-    };
+        .unwrap_or_default();
+    let operator = Operator::from_name(name)
+        .filter(|o| !matches!(o, Operator::GreaterThan | Operator::LessThan))
+        .ok_or_else(|| SelectorError(format!("{name:?} is not a valid label selector operator")))?;
     let values = e
         .get("values")
         .and_then(Value::as_array)

@@ -1,5 +1,11 @@
 //! Tables of cases as JSON arrays, for the tests of the rules and of their users.
 
+/// Label selectors: `selector`, `labels`, `matches`. Validation rejects those with `invalid`.
+pub const LABEL_SELECTORS: &str = include_str!("../cases/label_selectors.json");
+
+/// Terms of node selectors: `term`, `node`, `matches`.
+pub const NODE_SELECTOR_TERMS: &str = include_str!("../cases/node_selector_terms.json");
+
 /// Requests and limits of pods: `pod`, `options` (fields of [`crate::resources::Options`]),
 /// `requests`, `limits`.
 pub const POD_RESOURCES: &str = include_str!("../cases/pod_resources.json");

@@ -10,5 +10,6 @@
 
 pub mod cases;
 pub mod resources;
+pub mod selectors;
 pub mod tolerations;
 pub mod tree;

@@ -17,7 +17,7 @@ pub fn reconcile(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Vec<Action> {
     for selector in aggregation.cluster_role_selectors.iter().flatten() {
         let mut found: Vec<_> = all
             .iter()
-            .filter(|r| labels::matches(selector, r.meta().labels.as_ref()))
+            .filter(|r| labels::labels_match(Some(selector), r.meta().labels.as_ref()))
             .collect();
         found.sort_by(|a, b| a.name().cmp(b.name()));
         sources.extend(found);

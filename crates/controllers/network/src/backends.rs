@@ -175,8 +175,9 @@ pub fn on_pod(
 /// Returns the keys of the Services that select a pod.
 pub fn services_of(pod: &Pod, services: &Cache<Service>) -> Vec<String> {
     let labels = pod.meta().labels.as_ref();
-    let selects =
-        |service: &Arc<Service>| selector(service).is_some_and(|s| labels::matches_map(s, labels));
+    let selects = |service: &Arc<Service>| {
+        selector(service).is_some_and(|s| labels::labels_match_map(Some(s), labels))
+    };
     services
         .within(pod.namespace())
         .iter()

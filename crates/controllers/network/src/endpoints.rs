@@ -34,7 +34,7 @@ pub fn reconcile(
     let mut groups: BTreeMap<Vec<PodPort>, EndpointSubset> = BTreeMap::new();
     let mut count = 0;
     for pod in members {
-        if !labels::matches_map(selector, pod.meta().labels.as_ref())
+        if !labels::labels_match_map(Some(selector), pod.meta().labels.as_ref())
             || !backends::qualifies(pod, unready)
         {
             continue;

@@ -37,7 +37,7 @@ pub fn reconcile(
     let families = families(service);
     let mut groups: BTreeMap<(String, Vec<PodPort>), Vec<Endpoint>> = BTreeMap::new();
     for pod in members {
-        if !labels::matches_map(selector, pod.meta().labels.as_ref())
+        if !labels::labels_match_map(Some(selector), pod.meta().labels.as_ref())
             || !backends::qualifies(pod, true)
         {
             continue;

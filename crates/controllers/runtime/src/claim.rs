@@ -37,7 +37,8 @@ pub fn claim<O: Object, K: Object>(
     };
     let mut confirmed = false;
     for item in candidates {
-        let matched = labels::matches(selector, item.meta().labels.as_ref()) && adoptable(item);
+        let matched =
+            labels::labels_match(Some(selector), item.meta().labels.as_ref()) && adoptable(item);
         match item.controller() {
             Some(r) if r.uid != owner.uid() => {}
             Some(_) if matched => out.owned.push(item.clone()),

@@ -62,7 +62,8 @@ fn claimants<O: Object, K: Object>(
 ) -> Vec<String> {
     let takes = |o: &Arc<O>| {
         let selector = selector(o);
-        !labels::is_empty(&selector) && labels::matches(&selector, orphan.meta().labels.as_ref())
+        !labels::is_empty(&selector)
+            && labels::labels_match(Some(&selector), orphan.meta().labels.as_ref())
     };
     owners
         .within(orphan.namespace())

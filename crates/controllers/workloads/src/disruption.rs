@@ -253,7 +253,7 @@ fn face(pod: &Pod) -> impl PartialEq + use<> {
 
 fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
     let selector = budget.spec.as_ref().and_then(|s| s.selector.as_ref());
-    selector.is_some_and(|s| labels::matches(s, pod.meta().labels.as_ref()))
+    selector.is_some_and(|s| labels::labels_match(Some(s), pod.meta().labels.as_ref()))
 }
 
 impl Disruption {

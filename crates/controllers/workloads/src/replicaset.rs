@@ -118,7 +118,7 @@ fn status<S: PodSet>(
     ReplicaSetStatus {
         replicas: count(&|_| true),
         fully_labeled_replicas: Some(count(&|p| {
-            labels::matches_map(&template, p.meta().labels.as_ref())
+            labels::labels_match_map(Some(&template), p.meta().labels.as_ref())
         })),
         ready_replicas: Some(count(&pods::is_ready)),
         available_replicas: Some(count(&|p| pods::is_available(p, set.min_ready(), now))),

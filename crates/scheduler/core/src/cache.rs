@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use api_semantics::selectors::Labels;
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
-use scheduler_framework::selector::Labels;
 use scheduler_framework::{NodeInfo, PodInfo, Snapshot};
 
 struct Placed {

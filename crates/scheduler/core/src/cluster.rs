@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
+use api_semantics::selectors::Labels;
 use client::{Client, Event, Informer, ListParams, Object, ObjectExt, Store};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
-use scheduler_framework::selector::Labels;
 use scheduler_framework::{ClaimView, Cluster, WaitingPods};
 
 const NAMESPACE: &str = "namespace";

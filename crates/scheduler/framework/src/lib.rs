@@ -12,7 +12,6 @@ mod plugin;
 mod pod;
 mod profile;
 mod resources;
-pub mod selector;
 mod snapshot;
 mod state;
 mod waiting;

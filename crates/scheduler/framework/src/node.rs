@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Node, PodSpec, Taint};
 
 use crate::pod::PodInfo;
 use crate::resources::Resources;
-use crate::selector::Labels;
+use api_semantics::selectors::Labels;
 
 const ANY_ADDRESS: &str = "0.0.0.0";
 

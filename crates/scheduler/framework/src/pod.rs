@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 
 use crate::node::HostPort;
 use crate::resources::Resources;
-use crate::selector::{Labels, labels_match};
+use api_semantics::selectors::{Labels, labels_match};
 
 /// An inter-pod (anti-)affinity term, with its namespaces and label keys resolved.
 #[derive(Clone, Debug)]

@@ -11,8 +11,8 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::node::{Images, NodeInfo};
-use crate::selector::{Labels, labels_match};
 use crate::waiting::WaitingPods;
+use api_semantics::selectors::{Labels, labels_match};
 
 /// Read access to claims and volumes, for storage plugins.
 pub trait ClaimView: Send + Sync {

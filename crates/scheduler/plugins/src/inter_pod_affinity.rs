@@ -9,8 +9,8 @@ mod places;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use api_semantics::selectors::{Labels, labels_match};
 use k8s_openapi::api::core::v1::Pod;
-use scheduler_framework::selector::{Labels, labels_match};
 use scheduler_framework::{
     AffinityTerm, Cluster, ClusterEvent, CycleState, EventKind, Filter, MAX_NODE_SCORE, NodeInfo,
     Plugin, PodInfo, Points, PreFilter, PreFilterOutcome, PreScore, Rejection, Score, Snapshot,

@@ -4,10 +4,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use api_semantics::selectors::{node_matches, pod_allows_node, term_matches};
 use k8s_openapi::api::core::v1::{
     NodeAffinity as Affinity, NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm,
 };
-use scheduler_framework::selector::{node_matches, term_matches};
 use scheduler_framework::{
     Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points,
     PreFilter, PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
@@ -47,15 +47,7 @@ pub(crate) fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
     let Some(object) = &node.node else {
         return false;
     };
-    let mut wanted = pod
-        .spec()
-        .and_then(|spec| spec.node_selector.as_ref())
-        .into_iter()
-        .flatten();
-    wanted.all(|(key, value)| node.label(key) == Some(value))
-        && affinity(pod)
-            .and_then(required)
-            .is_none_or(|selector| node_matches(selector, object))
+    pod.spec().is_none_or(|spec| pod_allows_node(spec, object))
 }
 
 /// Returns the node names that a term requires with `metadata.name`; None if it does not.

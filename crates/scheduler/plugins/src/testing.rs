@@ -105,8 +105,8 @@ impl Cluster for Nothing {
     fn service_selectors(
         &self,
         _: &str,
-        _: &scheduler_framework::selector::Labels,
-    ) -> Vec<scheduler_framework::selector::Labels> {
+        _: &api_semantics::selectors::Labels,
+    ) -> Vec<api_semantics::selectors::Labels> {
         Vec::new()
     }
 }

@@ -42,7 +42,7 @@ pub fn fits(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
         && want
             .selector
             .as_ref()
-            .is_none_or(|s| labels::matches(s, volume.meta().labels.as_ref()))
+            .is_none_or(|s| labels::labels_match(Some(s), volume.meta().labels.as_ref()))
 }
 
 /// Returns why a volume can't serve a claim. Ignores the claim's selector, which does not apply to

@@ -79,8 +79,10 @@ impl Decide for JobController {
         let stray = |p: &&Arc<Pod>| match p.controller() {
             Some(owner) => owner.uid != job.uid(),
             None => {
-                !controllers_runtime::labels::matches(&selector(&job), p.meta().labels.as_ref())
-                    || job.deleting()
+                !controllers_runtime::labels::labels_match(
+                    Some(&selector(&job)),
+                    p.meta().labels.as_ref(),
+                ) || job.deleting()
             }
         };
         actions.extend(pods::release(tracked.iter().filter(stray)));

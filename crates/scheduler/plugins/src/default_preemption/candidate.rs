@@ -4,8 +4,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use api_semantics::selectors::labels_match;
 use k8s_openapi::jiff::Timestamp;
-use scheduler_framework::selector::labels_match;
 use scheduler_framework::{Cluster, PodInfo};
 
 /// Returns the start time of a pod; a pod without one counts as started now.

@@ -1,9 +1,9 @@
 //! A spread constraint: the pods that it counts, and the nodes where it counts them.
 
+use api_semantics::selectors::{Labels, labels_match};
 use api_semantics::tolerations::any_tolerates;
 use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use scheduler_framework::selector::{Labels, labels_match};
 use scheduler_framework::{Cluster, NodeInfo, PodInfo};
 
 use crate::node_affinity::allows;

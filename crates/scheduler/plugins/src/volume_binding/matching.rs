@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use api_semantics::selectors::{labels_match, node_matches};
 use client::ObjectExt;
 use k8s_openapi::api::core::v1::{
     NodeSelectorRequirement, PersistentVolume, PersistentVolumeClaim,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
-use scheduler_framework::selector::{labels_match, node_matches};
 use scheduler_framework::{ClaimView, NodeInfo, Resources};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
