@@ -6,14 +6,12 @@
 //! - [`Client`] and [`Api`] send requests; [`Config`] says where to and as whom.
 //! - [`Informer`] keeps a [`Store`] equal to the cluster and tells handlers what changed.
 //! - [`WorkQueue`] turns changes into keys to reconcile.
-//! - [`DelegatedAccess`] checks the callers of a component's own server.
 //! - [`election`] and [`events`] are what every component needs besides.
 
 mod api;
 mod client;
 mod config;
 mod decode;
-mod delegated;
 pub mod election;
 mod error;
 pub mod events;
@@ -29,7 +27,6 @@ mod watch;
 pub use api::{Api, List};
 pub use client::{Body, Client, Request};
 pub use config::{Config, Identity, Source};
-pub use delegated::{AnswerLifetimes, DelegatedAccess};
 pub use error::{Error, Result};
 pub use informer::{Event, Informer, Store};
 pub use object::{ApiResource, DynamicObject, Object, ObjectExt, PartialObject, object_reference};

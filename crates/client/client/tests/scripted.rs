@@ -10,9 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::election::{self, LeaderConfig};
-use client::{
-    AnswerLifetimes, Client, Config, DelegatedAccess, Event, Informer, ListParams, ObjectExt,
-};
+use client::{Client, Config, Event, Informer, ListParams, ObjectExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -351,77 +349,6 @@ async fn events_about_different_objects_are_written_side_by_side() {
     tokio::time::timeout(Duration::from_secs(3), all)
         .await
         .unwrap();
-}
-
-#[tokio::test]
-async fn reviews_are_cached_for_their_lifetimes_and_failures_are_not() {
-    const TOKENS: &str = "POST /apis/authentication.k8s.io/v1/tokenreviews";
-    const ACCESS: &str = "POST /apis/authorization.k8s.io/v1/subjectaccessreviews";
-    let created = |body: &str| reply("201 Created", "", body);
-    let known = created(r#"{"spec":{},"status":{"authenticated":true,"user":{"username":"u"}}}"#);
-    let decision = |allowed: bool| {
-        created(&format!(
-            r#"{{"spec":{{}},"status":{{"allowed":{allowed}}}}}"#
-        ))
-    };
-    let unknown = created(r#"{"spec":{},"status":{"authenticated":false}}"#);
-    let broken = reply("500 Internal Server Error", "", "oops");
-    let answers = vec![
-        known.clone(),
-        decision(true),
-        decision(false),
-        unknown,
-        broken.clone(),
-        broken,
-        // Without lifetimes.
-        known.clone(),
-        decision(true),
-        known,
-        decision(true),
-    ];
-    let (client, asked) = serve(answers).await;
-    let access = DelegatedAccess::new(client.clone(), client.clone(), AnswerLifetimes::default());
-    let check = async |access: &DelegatedAccess, token: &str, path: &str| {
-        let mut headers = http::HeaderMap::new();
-        headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
-        access.check_path(&headers, path).await.as_u16()
-    };
-    let cases = [
-        ("a", "/metrics", 200),
-        ("a", "/debug", 403),
-        ("b", "/metrics", 401),
-        ("a", "/metrics", 200),
-    ];
-    for (token, path, expectation) in cases.into_iter().chain(cases) {
-        assert_eq!(
-            check(&access, token, path).await,
-            expectation,
-            "{token} {path}"
-        );
-    }
-    assert_eq!(*asked.lock(), [TOKENS, ACCESS, ACCESS, TOKENS]);
-    for _ in 0..2 {
-        assert_eq!(
-            check(&access, "c", "/metrics").await,
-            401,
-            "no user has the token"
-        );
-    }
-    assert_eq!(asked.lock().len(), 6);
-    let none = AnswerLifetimes {
-        tokens: Duration::ZERO,
-        authorized: Duration::ZERO,
-        unauthorized: Duration::ZERO,
-    };
-    let uncached = DelegatedAccess::new(client.clone(), client, none);
-    for _ in 0..2 {
-        assert_eq!(check(&uncached, "a", "/metrics").await, 200);
-    }
-    assert_eq!(asked.lock().len(), 10);
-    assert_eq!(
-        access.check_path(&http::HeaderMap::new(), "/metrics").await,
-        401
-    );
 }
 
 #[tokio::test]

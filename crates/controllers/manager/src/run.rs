@@ -8,7 +8,8 @@ use anyhow::Context;
 use base_task::{CancellationToken, TaskFailed, Tasks};
 use base_telemetry::Metrics;
 use client::election::{self, LeaderConfig};
-use client::{AnswerLifetimes, Client, Config, DelegatedAccess};
+use client::{Client, Config};
+use component::{AnswerLifetimes, DelegatedAccess, host_name};
 use controllers_runtime::{Passes, Setup};
 
 use crate::health;
@@ -93,8 +94,7 @@ fn access(options: &Options, client: &Client) -> anyhow::Result<DelegatedAccess>
 }
 
 fn leader(options: &Options) -> LeaderConfig {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let identity = format!("{}_{}", host.trim(), uuid::Uuid::new_v4());
+    let identity = format!("{}_{}", host_name(), uuid::Uuid::new_v4());
     LeaderConfig {
         namespace: options.leader_elect_resource_namespace.clone(),
         lease_duration: options.leader_elect_lease_duration,

@@ -84,7 +84,7 @@ impl Args {
         };
         let settings = Settings {
             node_name: if name.is_empty() {
-                host_name()
+                component::host_name().to_lowercase()
             } else {
                 name.to_lowercase()
             },
@@ -108,13 +108,6 @@ impl Args {
         };
         Ok((self.kubeconfig.or(from_file), settings))
     }
-}
-
-fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .to_lowercase()
 }
 
 fn ranges<T: std::str::FromStr>(text: &str) -> anyhow::Result<Vec<T>>

@@ -155,7 +155,7 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
         .or(file.cgroup_root.clone())
         .unwrap_or_default();
     Ok(Settings {
-        node_name: node_name(flags)?,
+        node_name: node_name(flags),
         node_ips,
         kubeconfig: flags.kubeconfig.clone(),
         runtime_endpoint: if simulated {
@@ -377,12 +377,10 @@ fn reserved(flags: &Flags, file: &Configuration) -> anyhow::Result<BTreeMap<Stri
     Ok(all)
 }
 
-fn node_name(flags: &Flags) -> anyhow::Result<String> {
-    let name = match &flags.hostname_override {
-        Some(name) => name.clone(),
-        None => nix::unistd::gethostname()?.to_string_lossy().into_owned(),
-    };
-    Ok(name.trim().to_ascii_lowercase())
+fn node_name(flags: &Flags) -> String {
+    let name = flags.hostname_override.clone();
+    let name = name.unwrap_or_else(component::host_name);
+    name.trim().to_ascii_lowercase()
 }
 
 fn node_ips(flags: &Flags) -> anyhow::Result<Vec<IpAddr>> {

@@ -10,7 +10,7 @@ use base_task::Tasks;
 use base_tls::rustls::ServerConfig;
 use base_tls::{ClientAuth, Offer, ServerTls};
 use bytes::Bytes;
-use client::DelegatedAccess;
+use component::DelegatedAccess;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -123,7 +123,7 @@ mod tests {
     use base_tls::rustls::version::{TLS12, TLS13};
     use base_tls::testing::negotiate;
     use clap::Parser;
-    use client::AnswerLifetimes;
+    use component::AnswerLifetimes;
 
     /// Serves with these flags and returns the address.
     async fn start(flags: &[&str], tasks: &Tasks) -> anyhow::Result<SocketAddr> {

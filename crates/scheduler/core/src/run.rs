@@ -8,7 +8,8 @@ use anyhow::bail;
 use base_task::{CancellationToken, Tasks};
 use client::election::{self, LeaderConfig};
 use client::events::Recorder;
-use client::{AnswerLifetimes, Client, Config, DelegatedAccess};
+use client::{Client, Config};
+use component::{AnswerLifetimes, DelegatedAccess, host_name};
 use scheduler_framework::{Cluster, ClusterEvent};
 
 use crate::cluster::View;
@@ -47,13 +48,6 @@ fn access(flags: &Flags, own: &Client) -> anyhow::Result<DelegatedAccess> {
         connect(&flags.authorization_kubeconfig)?,
         lifetimes,
     ))
-}
-
-fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
 }
 
 /// Returns the Lease settings, from the file or else from the flags; None without leader election.

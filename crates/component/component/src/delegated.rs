@@ -6,8 +6,10 @@
 //! kept in memory, only their HMAC.
 
 use std::collections::{HashMap, VecDeque};
+use std::error::Error as _;
 use std::time::Duration;
 
+use client::Client;
 use http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
@@ -16,8 +18,6 @@ use k8s_openapi::api::authorization::v1::{
 use parking_lot::Mutex;
 use ring::hmac;
 use tokio::time::Instant;
-
-use crate::client::Client;
 
 /// Entries of each cache. Upstream has 8,192 decisions and more tokens, for components with more
 /// callers.
@@ -46,7 +46,21 @@ impl Default for AnswerLifetimes {
     }
 }
 
-/// Checks requests by asking the API server about the bearer of their token.
+/// Reasons why there is no decision on a permission.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// The API server can't be reached, or returned an error.
+    #[error("the SubjectAccessReview failed")]
+    Request(#[source] client::Error),
+    /// The response has no status.
+    #[error("the SubjectAccessReview came back without a status")]
+    NoStatus,
+    /// The attributes can't be encoded.
+    #[error("the SubjectAccessReview can't be encoded")]
+    Encode(#[source] serde_json::Error),
+}
+
+/// Checks requests by reviews of the API server.
 #[derive(Debug)]
 pub struct DelegatedAccess {
     authentication: Client,
@@ -80,7 +94,7 @@ impl DelegatedAccess {
         let Some(token) = value.and_then(|value| value.strip_prefix("Bearer ")) else {
             return StatusCode::UNAUTHORIZED;
         };
-        let Some(user) = self.find_user(token).await else {
+        let Some(user) = self.authenticate(token).await else {
             return StatusCode::UNAUTHORIZED;
         };
         let attributes = NonResourceAttributes {
@@ -91,14 +105,19 @@ impl DelegatedAccess {
             non_resource_attributes: Some(attributes),
             ..user
         };
-        if self.is_allowed(spec).await {
-            StatusCode::OK
-        } else {
-            StatusCode::FORBIDDEN
+        match self.authorize(spec).await {
+            Ok(true) => StatusCode::OK,
+            Ok(false) => StatusCode::FORBIDDEN,
+            Err(error) => {
+                tracing::warn!(%error, reason = ?error.source(), "a permission can't be reviewed");
+                StatusCode::FORBIDDEN
+            }
         }
     }
 
-    async fn find_user(&self, token: &str) -> Option<SubjectAccessReviewSpec> {
+    /// Returns the user of a bearer token, as the subject of a review of permissions. Returns
+    /// `None` if the token has no user or can't be reviewed.
+    pub async fn authenticate(&self, token: &str) -> Option<SubjectAccessReviewSpec> {
         let key = self.key(token.as_bytes());
         if let Some(user) = self.users.lock().get(&key, Instant::now()) {
             return user;
@@ -136,13 +155,15 @@ impl DelegatedAccess {
         user
     }
 
-    async fn is_allowed(&self, spec: SubjectAccessReviewSpec) -> bool {
-        let Ok(question) = serde_json::to_vec(&spec) else {
-            return false;
-        };
+    /// Returns whether the subject has the permission that `spec` describes.
+    ///
+    /// # Errors
+    /// There is no decision; it is not cached that there is none.
+    pub async fn authorize(&self, spec: SubjectAccessReviewSpec) -> Result<bool, ReviewError> {
+        let question = serde_json::to_vec(&spec).map_err(ReviewError::Encode)?;
         let key = self.key(&question);
         if let Some(allowed) = self.decisions.lock().get(&key, Instant::now()) {
-            return allowed;
+            return Ok(allowed);
         }
         let review = SubjectAccessReview {
             spec,
@@ -153,20 +174,17 @@ impl DelegatedAccess {
             .api::<SubjectAccessReview>()
             .review(&review)
             .await;
-        let answer =
-            answer.inspect_err(|error| tracing::warn!(%error, "a permission can't be reviewed"));
-        let Some(status) = answer.ok().and_then(|review| review.status) else {
-            return false;
-        };
-        let lifetime = if status.allowed {
+        let status = answer.map_err(ReviewError::Request)?.status;
+        let allowed = status.ok_or(ReviewError::NoStatus)?.allowed;
+        let lifetime = if allowed {
             self.lifetimes.authorized
         } else {
             self.lifetimes.unauthorized
         };
         self.decisions
             .lock()
-            .insert(key, status.allowed, Instant::now() + lifetime);
-        status.allowed
+            .insert(key, allowed, Instant::now() + lifetime);
+        Ok(allowed)
     }
 
     fn key(&self, question: &[u8]) -> Key {
