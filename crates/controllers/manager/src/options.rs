@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
+use base_cli::parse_duration;
 use base_telemetry::LogOptions;
 use clap::{ArgAction, Parser};
 use controllers_node::ipam::Range;
@@ -35,13 +36,13 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
     /// Time for which the user of a token is cached
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub authentication_token_webhook_cache_ttl: Duration,
     /// Time for which a permission is cached
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub authorization_webhook_cache_authorized_ttl: Duration,
     /// Time for which a denial is cached
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
     /// Controllers to run: '*' for the usual ones, NAME to add, -NAME to leave out
     #[arg(
@@ -110,31 +111,31 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
     /// Maximum lifetime of a signed certificate
-    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = parse_duration)]
     pub cluster_signing_duration: Duration,
     /// Time without a heartbeat after which a node is marked unknown
-    #[arg(long, value_name = "DURATION", default_value = "50s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "50s", value_parser = parse_duration)]
     pub node_monitor_grace_period: Duration,
     /// Time without a heartbeat after which a new node is marked unknown
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
     pub node_startup_grace_period: Duration,
     /// Number of terminated pods that are kept
     #[arg(long, value_name = "N", default_value_t = 12500)]
     pub terminated_pod_gc_threshold: usize,
     /// Interval between two reads of an autoscaler's metrics
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
     pub horizontal_pod_autoscaler_sync_period: Duration,
     /// Run only while holding the Lease
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = ArgAction::Set)]
     pub leader_elect: bool,
     /// Duration of the Lease: how long others wait for a renewal
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
     pub leader_elect_lease_duration: Duration,
     /// Time for which a leader that cannot renew keeps leading
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub leader_elect_renew_deadline: Duration,
     /// Interval between attempts to acquire the Lease
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     pub leader_elect_retry_period: Duration,
     /// Name of the Lease
     #[arg(long, value_name = "NAME", default_value = "kube-controller-manager")]
@@ -342,46 +343,10 @@ fn require_pair<'f>(
     }
 }
 
-/// Parses a duration in Go's notation: `1h30m`, `50s`, `100ms`.
-fn duration(text: &str) -> anyhow::Result<Duration> {
-    let mut total = Duration::ZERO;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
-        let (number, tail) = rest.split_at(digits);
-        let unit_end = tail
-            .find(|c: char| c.is_ascii_digit())
-            .unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_end);
-        let seconds = match unit {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 0.001,
-            _ => bail!("a duration such as 50s or 1h30m is expected"),
-        };
-        let number: f64 = number
-            .parse()
-            .context("a duration such as 50s or 1h30m is expected")?;
-        total += Duration::try_from_secs_f64(number * seconds)?;
-        rest = tail;
-    }
-    Ok(total)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-
-    #[test]
-    fn durations() {
-        assert_eq!(duration("1h30m").unwrap(), Duration::from_secs(5400));
-        assert_eq!(duration("100ms").unwrap(), Duration::from_millis(100));
-        assert!(duration("5 days").is_err());
-    }
 
     #[test]
     fn flags_as_upstream_writes_them() {

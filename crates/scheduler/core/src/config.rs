@@ -192,38 +192,6 @@ impl Configuration {
     }
 }
 
-/// Parses a duration in Go's notation, such as `1m30s`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let problem = || format!("{text:?} is not a duration such as 1m30s");
-    let (mut total, mut rest) = (0.0, text);
-    while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .ok_or_else(problem)?;
-        let (number, tail) = rest.split_at(digits);
-        let number: f64 = number.parse().map_err(|_| problem())?;
-        let units = [
-            ("ms", 0.001),
-            ("us", 0.000_001),
-            ("ns", 1e-9),
-            ("h", 3600.0),
-            ("m", 60.0),
-            ("s", 1.0),
-        ];
-        let (unit, factor) = units
-            .iter()
-            .find(|(unit, _)| tail.starts_with(unit))
-            .ok_or_else(problem)?;
-        total += number * factor;
-        rest = tail.get(unit.len()..).unwrap_or_default();
-    }
-    if text.is_empty() {
-        Err(problem())
-    } else {
-        Duration::try_from_secs_f64(total).map_err(|_| problem())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -271,22 +239,5 @@ mod tests {
                 .to_string();
             assert!(problem.contains(want), "{problem}");
         }
-    }
-
-    #[test]
-    fn durations() {
-        for (text, want) in [
-            ("15s", 15_000),
-            ("1m30s", 90_000),
-            ("250ms", 250),
-            ("1.5s", 1500),
-        ] {
-            assert_eq!(
-                duration(text).unwrap(),
-                Duration::from_millis(want),
-                "{text}"
-            );
-        }
-        assert!(duration("5").is_err() && duration("").is_err() && duration("5 s").is_err());
     }
 }

@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base_cli::parse_duration;
 use base_telemetry::LogOptions;
 use clap::{ArgAction, Parser};
-
-use crate::config::duration;
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
@@ -31,25 +30,25 @@ pub struct Flags {
     #[arg(long, value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
     /// Time for which the user of a token is cached
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub authentication_token_webhook_cache_ttl: Duration,
     /// Time for which a permission is cached
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub authorization_webhook_cache_authorized_ttl: Duration,
     /// Time for which a denial is cached
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
     /// Schedule only while holding the Lease
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = ArgAction::Set)]
     pub leader_elect: bool,
     /// Duration of the Lease: how long others wait for a renewal
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
     pub leader_elect_lease_duration: Duration,
     /// Time for which a leader that cannot renew keeps leading
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub leader_elect_renew_deadline: Duration,
     /// Interval between attempts to acquire the Lease
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     pub leader_elect_retry_period: Duration,
     /// Name of the Lease
     #[arg(long, value_name = "NAME", default_value = "kube-scheduler")]
@@ -67,7 +66,7 @@ pub struct Flags {
     #[arg(long, value_name = "FILE")]
     pub port_file: Option<PathBuf>,
     /// Maximum time without another attempt for an unschedulable pod
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub pod_max_in_unschedulable_pods_duration: Duration,
     /// Serving certificate; self-signed if absent
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]

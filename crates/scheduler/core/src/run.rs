@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
+use base_cli::parse_duration;
 use base_task::{CancellationToken, Tasks};
 use client::election::{self, LeaderConfig};
 use client::events::Recorder;
@@ -13,7 +14,7 @@ use component::{AnswerLifetimes, DelegatedAccess, host_name};
 use scheduler_framework::{Cluster, ClusterEvent};
 
 use crate::cluster::View;
-use crate::config::{Configuration, duration};
+use crate::config::Configuration;
 use crate::flags::Flags;
 use crate::handlers::{self, Watched};
 use crate::health::{self, Shown};
@@ -57,7 +58,7 @@ fn lease(flags: &Flags, config: &Configuration) -> anyhow::Result<Option<LeaderC
         return Ok(None);
     }
     let time = |given: &Option<String>, flag: Duration| match given {
-        Some(text) => duration(text).map_err(anyhow::Error::msg),
+        Some(text) => parse_duration(text),
         None => Ok(flag),
     };
     let text =
