@@ -1,6 +1,5 @@
 //! kube-controller-manager as a library: flags, the table of controllers, leader election, health.
 
-mod health;
 mod options;
 mod run;
 mod table;

@@ -1,6 +1,5 @@
 //! Flags, with upstream's names and meanings.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use anyhow::bail;
 use base_cli::parse_duration;
 use base_telemetry::LogOptions;
 use clap::{ArgAction, Parser};
+use component::{AccessFlags, LeaderElectionFlags, ServingFlags};
 use controllers_node::ipam::Range;
 use ipnet::IpNet;
 
@@ -23,27 +23,17 @@ const MOST_SUBNET_BITS: u8 = 16;
 #[command(
     name = "kube-controller-manager",
     version,
-    about = "Runs the cluster's controllers"
+    about = "Runs the cluster's controllers",
+    mut_arg("leader_elect_resource_name", |arg| arg.default_value("kube-controller-manager")),
+    mut_arg("secure_port", |arg| arg.default_value("10257"))
 )]
 pub struct Options {
     /// Kubeconfig with the API server and this process's credentials
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Kubeconfig for TokenReviews of metrics readers; default is --kubeconfig
-    #[arg(long, value_name = "FILE")]
-    pub authentication_kubeconfig: Option<PathBuf>,
-    /// Kubeconfig for SubjectAccessReviews of metrics readers; default is --kubeconfig
-    #[arg(long, value_name = "FILE")]
-    pub authorization_kubeconfig: Option<PathBuf>,
-    /// Time for which the user of a token is cached
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
-    pub authentication_token_webhook_cache_ttl: Duration,
-    /// Time for which a permission is cached
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
-    pub authorization_webhook_cache_authorized_ttl: Duration,
-    /// Time for which a denial is cached
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
-    pub authorization_webhook_cache_unauthorized_ttl: Duration,
+    /// Access to the own server
+    #[command(flatten)]
+    pub access: AccessFlags,
     /// Controllers to run: '*' for the usual ones, NAME to add, -NAME to leave out
     #[arg(
         long,
@@ -125,53 +115,12 @@ pub struct Options {
     /// Interval between two reads of an autoscaler's metrics
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
     pub horizontal_pod_autoscaler_sync_period: Duration,
-    /// Run only while holding the Lease
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = ArgAction::Set)]
-    pub leader_elect: bool,
-    /// Duration of the Lease: how long others wait for a renewal
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
-    pub leader_elect_lease_duration: Duration,
-    /// Time for which a leader that cannot renew keeps leading
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
-    pub leader_elect_renew_deadline: Duration,
-    /// Interval between attempts to acquire the Lease
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
-    pub leader_elect_retry_period: Duration,
-    /// Name of the Lease
-    #[arg(long, value_name = "NAME", default_value = "kube-controller-manager")]
-    pub leader_elect_resource_name: String,
-    /// Namespace of the Lease
-    #[arg(long, value_name = "NAME", default_value = "kube-system")]
-    pub leader_elect_resource_namespace: String,
-    /// Paths that need no authorization; a trailing '*' matches any rest
-    #[arg(
-        long,
-        value_name = "PATHS",
-        value_delimiter = ',',
-        default_value = "/healthz,/readyz,/livez"
-    )]
-    pub authorization_always_allow_paths: Vec<String>,
-    /// Address to serve health and metrics on
-    #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
-    pub bind_address: IpAddr,
-    /// Port to serve health and metrics on; 0 picks a free one
-    #[arg(long, value_name = "PORT", default_value_t = 10257)]
-    pub secure_port: u16,
-    /// Write the bound port to this file
-    #[arg(long, value_name = "FILE")]
-    pub port_file: Option<PathBuf>,
-    /// Serving certificate; self-signed if absent
-    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
-    pub tls_cert_file: Option<PathBuf>,
-    /// Key of the serving certificate
-    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
-    pub tls_private_key_file: Option<PathBuf>,
-    /// Oldest version of TLS to offer: VersionTLS12 or VersionTLS13
-    #[arg(long, value_name = "VERSION", default_value = "")]
-    pub tls_min_version: String,
-    /// Cipher suites to offer for TLS 1.2, by Go's names
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub tls_cipher_suites: Vec<String>,
+    /// Leader election
+    #[command(flatten)]
+    pub election: LeaderElectionFlags,
+    /// The own server
+    #[command(flatten)]
+    pub serving: ServingFlags,
     #[command(flatten)]
     workers: Workers,
     /// Logging
@@ -359,7 +308,7 @@ mod tests {
         ];
         let options = Options::try_parse_from(args).unwrap();
         assert_eq!(options.controllers, ["*", "-job-controller"]);
-        assert!(!options.leader_elect);
+        assert!(!options.election.leader_elect);
         assert_eq!(options.node_ranges().unwrap()[0].mask, 24);
         assert!(Options::try_parse_from(["x", "--no-such-flag"]).is_err());
     }
@@ -454,7 +403,7 @@ mod tests {
             "--use-service-account-credentials=true",
             "--v=2",
         ]);
-        assert_eq!(kops.authorization_always_allow_paths.len(), 4);
+        assert_eq!(kops.access.authorization_always_allow_paths.len(), 4);
         assert_eq!(kops.signers().unwrap().len(), 4);
     }
 

@@ -1,23 +1,23 @@
 //! Starts the controllers from flags.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
 use base_task::{CancellationToken, TaskFailed, Tasks};
 use base_telemetry::Metrics;
-use client::election::{self, LeaderConfig};
+use client::election;
 use client::{Client, Config};
-use component::{AnswerLifetimes, DelegatedAccess, host_name};
+use component::{Endpoints, HttpVersions};
 use controllers_runtime::{Passes, Setup};
 
-use crate::health;
 use crate::options::Options;
 use crate::table::{self, Files, Inputs, Row};
 
 /// Maximum time for controllers to stop.
 const DRAIN: Duration = Duration::from_secs(5);
+const USER_AGENT: &str = concat!("kube-controller-manager/", env!("CARGO_PKG_VERSION"));
 
 /// Runs the controllers until `shutdown`.
 ///
@@ -26,16 +26,23 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
     let rows = Arc::new(table::enabled(&options.controllers)?);
     options.node_ranges()?;
+    let lease = options.election.config()?;
     let files = Arc::new(Files::read(&options)?);
     let client = connect(options.kubeconfig.as_deref())?;
     let tasks = Tasks::new(shutdown.clone());
     let metrics = Metrics::new();
     let passes = Passes::new(&metrics);
-    health::serve(&options, access(&options, &client)?, &tasks, metrics).await?;
+    let access = options.access.access(&client, USER_AGENT)?;
+    let open = options.access.authorization_always_allow_paths.clone();
+    let endpoints = Endpoints::new()
+        .health(Vec::new())
+        .metrics(move || metrics.encode())
+        .protect(access, open);
+    let serving = &options.serving;
+    serving.serve(endpoints, HttpVersions::All, &tasks).await?;
     let options = Arc::new(options);
     let failure = Arc::new(OnceLock::new());
-    if options.leader_elect {
-        let lease = leader(&options);
+    if let Some(lease) = lease {
         let (own, stop, failed) = (client.clone(), shutdown.clone(), failure.clone());
         let lead = move |term: CancellationToken| {
             let term = lead(
@@ -68,40 +75,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
 fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     let config = Config::from_kubeconfig_or_in_cluster(kubeconfig)
         .context("no API server to talk to: name one with --kubeconfig")?;
-    Ok(Client::new(config.user_agent(concat!(
-        "kube-controller-manager/",
-        env!("CARGO_PKG_VERSION")
-    ))))
-}
-
-/// Returns the check of those who read metrics.
-fn access(options: &Options, client: &Client) -> anyhow::Result<DelegatedAccess> {
-    let connect = |kubeconfig: &Option<PathBuf>| match kubeconfig {
-        Some(path) => connect(Some(path)),
-        None => Ok(client.clone()),
-    };
-    let lifetimes = AnswerLifetimes {
-        tokens: options.authentication_token_webhook_cache_ttl,
-        authorized: options.authorization_webhook_cache_authorized_ttl,
-        unauthorized: options.authorization_webhook_cache_unauthorized_ttl,
-    };
-    let authentication = connect(&options.authentication_kubeconfig)?;
-    Ok(DelegatedAccess::new(
-        authentication,
-        connect(&options.authorization_kubeconfig)?,
-        lifetimes,
-    ))
-}
-
-fn leader(options: &Options) -> LeaderConfig {
-    let identity = format!("{}_{}", host_name(), uuid::Uuid::new_v4());
-    LeaderConfig {
-        namespace: options.leader_elect_resource_namespace.clone(),
-        lease_duration: options.leader_elect_lease_duration,
-        renew_deadline: options.leader_elect_renew_deadline,
-        retry_period: options.leader_elect_retry_period,
-        ..LeaderConfig::new(options.leader_elect_resource_name.clone(), identity)
-    }
+    Ok(Client::new(config.user_agent(USER_AGENT)))
 }
 
 /// Reasons why a term of leadership ends the process; its supervisor then starts a new one.

@@ -10,7 +10,6 @@ mod cluster;
 mod config;
 mod flags;
 mod handlers;
-mod health;
 mod metrics;
 pub mod nominated;
 mod outcome;

@@ -1,23 +1,21 @@
 //! Starts and stops the scheduler.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
 use base_cli::parse_duration;
 use base_task::{CancellationToken, Tasks};
 use client::election::{self, LeaderConfig};
 use client::events::Recorder;
 use client::{Client, Config};
-use component::{AnswerLifetimes, DelegatedAccess, host_name};
+use component::{Check, DelegatedAccess, Endpoints, HttpVersions};
 use scheduler_framework::{Cluster, ClusterEvent};
 
 use crate::cluster::View;
 use crate::config::Configuration;
 use crate::flags::Flags;
 use crate::handlers::{self, Watched};
-use crate::health::{self, Shown};
 use crate::metrics::Numbers;
 use crate::nominated::NominationIndex;
 use crate::outcome::Writer;
@@ -27,59 +25,45 @@ use crate::scheduler::{Profiles, Scheduler};
 
 const DRAIN: Duration = Duration::from_secs(5);
 
-fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
-    let config = Config::from_kubeconfig_or_in_cluster(kubeconfig.map(PathBuf::as_path))?;
-    Ok(Client::new(config.user_agent("kube-scheduler")))
+const NAME: &str = "kube-scheduler";
+
+fn client(kubeconfig: Option<&Path>) -> client::Result<Client> {
+    let config = Config::from_kubeconfig_or_in_cluster(kubeconfig)?;
+    Ok(Client::new(config.user_agent(NAME)))
 }
 
-/// Returns the check of those who read metrics.
-fn access(flags: &Flags, own: &Client) -> anyhow::Result<DelegatedAccess> {
-    let connect = |kubeconfig: &Option<PathBuf>| match kubeconfig {
-        Some(path) => client(Some(path)),
-        None => Ok(own.clone()),
-    };
-    let lifetimes = AnswerLifetimes {
-        tokens: flags.authentication_token_webhook_cache_ttl,
-        authorized: flags.authorization_webhook_cache_authorized_ttl,
-        unauthorized: flags.authorization_webhook_cache_unauthorized_ttl,
-    };
-    let authentication = connect(&flags.authentication_kubeconfig)?;
-    Ok(DelegatedAccess::new(
-        authentication,
-        connect(&flags.authorization_kubeconfig)?,
-        lifetimes,
-    ))
-}
-
-/// Returns the Lease settings, from the file or else from the flags; None without leader election.
-fn lease(flags: &Flags, config: &Configuration) -> anyhow::Result<Option<LeaderConfig>> {
+/// Returns the leader election of the file, or else of the flags; None without leader election.
+fn election(flags: &Flags, config: &Configuration) -> anyhow::Result<Option<LeaderConfig>> {
+    let mut merged = flags.election.clone();
     let file = &config.leader_election;
-    if !file.leader_elect.unwrap_or(flags.leader_elect) {
-        return Ok(None);
-    }
-    let time = |given: &Option<String>, flag: Duration| match given {
-        Some(text) => parse_duration(text),
-        None => Ok(flag),
-    };
-    let text =
-        |given: &Option<String>, flag: &str| given.clone().unwrap_or_else(|| flag.to_owned());
-    let lease = LeaderConfig {
-        namespace: text(
-            &file.resource_namespace,
-            &flags.leader_elect_resource_namespace,
+    for (given, duration) in [
+        (
+            &file.lease_duration,
+            &mut merged.leader_elect_lease_duration,
         ),
-        name: text(&file.resource_name, &flags.leader_elect_resource_name),
-        identity: format!("{}_{}", host_name(), uuid::Uuid::new_v4()),
-        lease_duration: time(&file.lease_duration, flags.leader_elect_lease_duration)?,
-        renew_deadline: time(&file.renew_deadline, flags.leader_elect_renew_deadline)?,
-        retry_period: time(&file.retry_period, flags.leader_elect_retry_period)?,
-    };
-    if lease.lease_duration <= lease.renew_deadline || lease.renew_deadline <= lease.retry_period {
-        bail!(
-            "leader election: the lease duration must exceed the renew deadline, and that the retry period"
-        );
+        (
+            &file.renew_deadline,
+            &mut merged.leader_elect_renew_deadline,
+        ),
+        (&file.retry_period, &mut merged.leader_elect_retry_period),
+    ] {
+        if let Some(text) = given {
+            *duration = parse_duration(text)?;
+        }
     }
-    Ok(Some(lease))
+    for (given, name) in [
+        (
+            &file.resource_namespace,
+            &mut merged.leader_elect_resource_namespace,
+        ),
+        (&file.resource_name, &mut merged.leader_elect_resource_name),
+    ] {
+        if let Some(text) = given {
+            name.clone_from(text);
+        }
+    }
+    merged.leader_elect = file.leader_elect.unwrap_or(merged.leader_elect);
+    Ok(merged.config()?)
 }
 
 fn build(
@@ -121,14 +105,14 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()
         .map(Configuration::load)
         .transpose()?
         .unwrap_or_default();
-    let lease = lease(&flags, &config)?;
+    let lease = election(&flags, &config)?;
     let kubeconfig = config
         .client_connection
         .kubeconfig
         .as_ref()
         .or(flags.kubeconfig.as_ref());
-    let client = client(kubeconfig)?;
-    let access = access(&flags, &client)?;
+    let client = client(kubeconfig.map(PathBuf::as_path))?;
+    let access = flags.access.access(&client, NAME)?;
     let view = Arc::new(View::default());
     let tasks = Tasks::new(shutdown.clone());
     let waits = config.waits(flags.pod_max_in_unschedulable_pods_duration);
@@ -138,26 +122,34 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()
         woken.queue.event(ClusterEvent::StorageChanged)
     });
     let watched = Arc::new(handlers::watch(&scheduler, &client, &tasks));
-    let open = flags.authorization_always_allow_paths.clone();
-    health::serve(&flags, shown(&scheduler, &watched, access, open), &tasks).await?;
+    let open = flags.access.authorization_always_allow_paths.clone();
+    let endpoints = endpoints(&scheduler, &watched, access, open);
+    let versions = match flags.disable_http2_serving {
+        true => HttpVersions::OnlyHttp1,
+        false => HttpVersions::All,
+    };
+    flags.serving.serve(endpoints, versions, &tasks).await?;
     work(&client, lease, &scheduler, &watched, &shutdown).await;
     scheduler.queue.close();
     Ok(tasks.finish(DRAIN).await?)
 }
 
-fn shown(
+fn endpoints(
     scheduler: &Arc<Scheduler>,
     watched: &Arc<Watched>,
     access: DelegatedAccess,
     open: Vec<String>,
-) -> Shown {
+) -> Endpoints {
     let (scheduler, watched) = (Arc::clone(scheduler), Arc::clone(watched));
-    Shown {
-        access,
-        metrics: Box::new(move || scheduler.numbers.encode(scheduler.queue.counts())),
-        ready: Box::new(move || watched.has_synced()),
-        open,
-    }
+    let synced = Check::new(
+        "informer-sync",
+        "not all informers have synced",
+        move || watched.has_synced(),
+    );
+    Endpoints::new()
+        .health(vec![synced])
+        .metrics(move || scheduler.numbers.encode(scheduler.queue.counts()))
+        .protect(access, open)
 }
 
 /// Schedules while leading, or always without leader election.

@@ -1,0 +1,267 @@
+//! The pages of a component's own server.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+
+use base_task::Tasks;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use tokio::net::TcpListener;
+
+use crate::delegated::DelegatedAccess;
+
+/// A complete response.
+pub type Page = Response<Full<Bytes>>;
+
+type Render = Box<dyn Fn() -> Page + Send + Sync>;
+
+/// A named check of `/readyz`.
+pub struct Check {
+    name: &'static str,
+    failure: &'static str,
+    passes: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl Check {
+    /// Returns a check with upstream's name and the text of its failure.
+    pub fn new(
+        name: &'static str,
+        failure: &'static str,
+        passes: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name,
+            failure,
+            passes: Box::new(passes),
+        }
+    }
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Check").field(&self.name).finish()
+    }
+}
+
+/// Pages by path, and the access check in front of them.
+#[derive(Default)]
+pub struct Endpoints {
+    pages: HashMap<&'static str, Render>,
+    missing: Option<Render>,
+    protection: Option<Protection>,
+}
+
+struct Protection {
+    access: DelegatedAccess,
+    /// Paths that need no authorization; a trailing `*` matches any rest.
+    open: Vec<String>,
+}
+
+impl Endpoints {
+    /// Returns a server without pages.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a page. It is rendered for every request.
+    #[must_use]
+    pub fn page(
+        mut self,
+        path: &'static str,
+        render: impl Fn() -> Page + Send + Sync + 'static,
+    ) -> Self {
+        self.pages.insert(path, Box::new(render));
+        self
+    }
+
+    /// Adds `/healthz` and `/livez`, which pass while the process responds, and `/readyz`, which
+    /// passes if all checks do.
+    ///
+    /// Nothing else can fail while the process responds: a failed task ends the process.
+    #[must_use]
+    pub fn health(self, checks: Vec<Check>) -> Self {
+        let ok = || text(StatusCode::OK, "ok");
+        self.page("/healthz", ok)
+            .page("/livez", ok)
+            .page("/readyz", move || report(&checks))
+    }
+
+    /// Adds `/metrics`.
+    #[must_use]
+    pub fn metrics(self, encode: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.page("/metrics", move || text(StatusCode::OK, encode()))
+    }
+
+    /// Sets the response for unknown paths.
+    #[must_use]
+    pub fn missing(mut self, render: impl Fn() -> Page + Send + Sync + 'static) -> Self {
+        self.missing = Some(Box::new(render));
+        self
+    }
+
+    /// Lets authorized callers only read the pages, unknown ones too, except those in `open`.
+    #[must_use]
+    pub fn protect(mut self, access: DelegatedAccess, open: Vec<String>) -> Self {
+        self.protection = Some(Protection { access, open });
+        self
+    }
+
+    /// Serves in the background until the tasks' shutdown, as the critical task `name`.
+    pub fn serve(
+        self,
+        name: &'static str,
+        listener: TcpListener,
+        options: base_serve::Options,
+        tasks: &Tasks,
+    ) {
+        let endpoints = Arc::new(self);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let endpoints = Arc::clone(&endpoints);
+            async move {
+                let (path, headers) = (request.uri().path(), request.headers());
+                Ok::<_, Infallible>(endpoints.respond(path, headers).await)
+            }
+        });
+        let shutdown = tasks.shutdown().clone();
+        tasks.spawn_critical(
+            name,
+            base_serve::serve(listener, options, service, shutdown),
+        );
+    }
+
+    async fn respond(&self, path: &str, headers: &HeaderMap) -> Page {
+        if let Some(Protection { access, open }) = &self.protection
+            && !is_open(open, path)
+        {
+            match access.check_path(headers, path).await {
+                StatusCode::OK => {}
+                StatusCode::UNAUTHORIZED => return text(StatusCode::UNAUTHORIZED, "Unauthorized"),
+                other => return text(other, "Forbidden"),
+            }
+        }
+        match self.pages.get(path).or(self.missing.as_ref()) {
+            Some(render) => render(),
+            None => text(StatusCode::NOT_FOUND, "404 page not found"),
+        }
+    }
+}
+
+impl fmt::Debug for Endpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.pages.keys()).finish()
+    }
+}
+
+/// Returns a page of plain text.
+pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Page {
+    page(status, "text/plain; charset=utf-8", body.into())
+}
+
+/// Returns a page of JSON.
+pub fn json(status: StatusCode, body: &serde_json::Value) -> Page {
+    page(status, "application/json", body.to_string().into())
+}
+
+fn page(status: StatusCode, media_type: &'static str, body: Bytes) -> Page {
+    let mut page = Response::new(Full::new(body));
+    *page.status_mut() = status;
+    let media_type = HeaderValue::from_static(media_type);
+    page.headers_mut().insert(header::CONTENT_TYPE, media_type);
+    page
+}
+
+/// Returns whether a path needs no authorization.
+fn is_open(open: &[String], path: &str) -> bool {
+    open.iter().any(|allowed| match allowed.strip_suffix('*') {
+        Some(prefix) => path.starts_with(prefix),
+        None => path == allowed,
+    })
+}
+
+/// Reports the failed checks, or `ok`.
+fn report(checks: &[Check]) -> Page {
+    let failed: Vec<String> = checks
+        .iter()
+        .filter(|check| !(check.passes)())
+        .map(|check| format!("[-]{} failed: {}", check.name, check.failure))
+        .collect();
+    if failed.is_empty() {
+        return text(StatusCode::OK, "ok");
+    }
+    text(StatusCode::INTERNAL_SERVER_ERROR, failed.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use client::{Client, Config};
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::delegated::AnswerLifetimes;
+
+    async fn get(endpoints: &Endpoints, path: &str) -> (u16, String) {
+        let page = endpoints.respond(path, &HeaderMap::new()).await;
+        let status = page.status().as_u16();
+        let body = page.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn paths_are_open_by_name_or_prefix() {
+        let open = ["/healthz".to_owned(), "/debug/*".to_owned()];
+        for (path, want) in [
+            ("/healthz", true),
+            ("/healthz/x", false),
+            ("/debug/flags", true),
+            ("/metrics", false),
+        ] {
+            assert_eq!(is_open(&open, path), want, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn readiness_fails_with_the_name_of_the_failed_check() {
+        let synced = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&synced);
+        let sync = Check::new("informer-sync", "not all have synced", move || {
+            seen.load(Ordering::Relaxed)
+        });
+        let endpoints = Endpoints::new().health(vec![Check::new("ping", "", || true), sync]);
+        let failure = "[-]informer-sync failed: not all have synced".to_owned();
+        assert_eq!(get(&endpoints, "/readyz").await, (500, failure));
+        for path in ["/healthz", "/livez"] {
+            assert_eq!(
+                get(&endpoints, path).await,
+                (200, "ok".to_owned()),
+                "{path}"
+            );
+        }
+        synced.store(true, Ordering::Relaxed);
+        assert_eq!(get(&endpoints, "/readyz").await, (200, "ok".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn only_open_paths_need_no_credentials() {
+        let nobody = Client::new(Config::builder("http://127.0.0.1:1"));
+        let access = DelegatedAccess::new(nobody.clone(), nobody, AnswerLifetimes::default());
+        let pages = || Endpoints::new().health(Vec::new()).metrics(String::new);
+        let endpoints = pages().protect(access, vec!["/healthz".to_owned()]);
+        for (path, protected, open) in [
+            ("/healthz", 200, 200),
+            ("/readyz", 401, 200),
+            ("/metrics", 401, 200),
+            ("/nonsense", 401, 404),
+        ] {
+            assert_eq!(get(&endpoints, path).await.0, protected, "{path}");
+            assert_eq!(get(&pages(), path).await.0, open, "{path}");
+        }
+    }
+}
