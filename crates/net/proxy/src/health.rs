@@ -1,16 +1,12 @@
 //! HTTP endpoints: the proxy's health and its metrics.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use base_task::Tasks;
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::service::service_fn;
+use component::{Endpoints, Page, json, text};
+use http::StatusCode;
 
 /// State of the health endpoint.
 #[derive(Debug, Default)]
@@ -47,7 +43,7 @@ impl Health {
 
     /// Builds the response: `/healthz` for load balancers; `/livez`, which decides on a restart,
     /// ignores the node's state.
-    fn answer(&self, for_balancers: bool) -> Response<Full<Bytes>> {
+    fn answer(&self, for_balancers: bool) -> Page {
         let eligible = !self.removed.load(Ordering::Relaxed);
         let healthy = self.is_healthy() && (eligible || !for_balancers);
         let time = |seconds| {
@@ -79,18 +75,7 @@ impl Health {
     }
 }
 
-/// Builds a JSON response.
-pub(crate) fn json(status: StatusCode, body: &serde_json::Value) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
-    *response.status_mut() = status;
-    let kind = http::HeaderValue::from_static("application/json");
-    response
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, kind);
-    response
-}
-
-fn not_found() -> Response<Full<Bytes>> {
+fn not_found() -> Page {
     json(
         StatusCode::NOT_FOUND,
         &serde_json::json!({ "message": "not found" }),
@@ -103,20 +88,13 @@ pub async fn serve_health(
     health: Arc<Health>,
     tasks: &Tasks,
 ) -> Result<(), base_serve::ListenError> {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let answer = match request.uri().path() {
-            "/healthz" => health.answer(true),
-            "/livez" => health.answer(false),
-            _ => not_found(),
-        };
-        std::future::ready(Ok::<_, Infallible>(answer))
-    });
+    let for_balancers = Arc::clone(&health);
+    let endpoints = Endpoints::new()
+        .page("/healthz", move || for_balancers.answer(true))
+        .page("/livez", move || health.answer(false))
+        .missing(not_found);
     let listener = base_serve::bind(address).await?;
-    let shutdown = tasks.shutdown().clone();
-    tasks.spawn_critical(
-        "health",
-        base_serve::serve(listener, base_serve::Options::default(), service, shutdown),
-    );
+    endpoints.serve("health", listener, base_serve::Options::default(), tasks);
     Ok(())
 }
 
@@ -126,21 +104,13 @@ pub async fn serve_metrics(
     metrics: Arc<base_telemetry::Metrics>,
     tasks: &Tasks,
 ) -> Result<(), base_serve::ListenError> {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let answer = match request.uri().path() {
-            "/metrics" => Response::new(Full::new(Bytes::from(metrics.encode()))),
-            "/proxyMode" => Response::new(Full::new(Bytes::from_static(b"nftables"))),
-            "/healthz" => Response::new(Full::new(Bytes::from_static(b"ok"))),
-            _ => not_found(),
-        };
-        std::future::ready(Ok::<_, Infallible>(answer))
-    });
+    let endpoints = Endpoints::new()
+        .metrics(move || metrics.encode())
+        .page("/proxyMode", || text(StatusCode::OK, "nftables"))
+        .page("/healthz", || text(StatusCode::OK, "ok"))
+        .missing(not_found);
     let listener = base_serve::bind(address).await?;
-    let shutdown = tasks.shutdown().clone();
-    tasks.spawn_critical(
-        "metrics",
-        base_serve::serve(listener, base_serve::Options::default(), service, shutdown),
-    );
+    endpoints.serve("metrics", listener, base_serve::Options::default(), tasks);
     Ok(())
 }
 

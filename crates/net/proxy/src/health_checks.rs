@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base_task::{CancellationToken, Tasks};
-use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::Full;
+use component::{Page, json};
+use http::{HeaderValue, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use tokio::net::TcpListener;
 
-use crate::health::{Health, json};
+use crate::health::Health;
 
 struct Checked {
     service: String,
@@ -121,7 +120,7 @@ async fn listen(port: u16) -> Result<TcpListener, base_serve::ListenError> {
     }
 }
 
-fn local_health(service: &str, local: usize, healthy: bool) -> Response<Full<Bytes>> {
+fn local_health(service: &str, local: usize, healthy: bool) -> Page {
     let (namespace, name) = service.split_once('/').unwrap_or(("", service));
     let body = serde_json::json!({
         "service": { "namespace": namespace, "name": name },

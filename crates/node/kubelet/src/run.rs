@@ -12,6 +12,7 @@ use anyhow::Context;
 use base_task::{CancellationToken, Tasks};
 use base_tls::{ClientAuth, ServerTls};
 use client::{Client, Config, Informer, ListParams, events::Recorder};
+use component::Endpoints;
 use k8s_openapi::api::core::v1::Service;
 use node_runtime::Runtime;
 use node_server::{Access, AccessOptions, Server};
@@ -207,10 +208,14 @@ fn serve(
     };
     let shutdown = node.tasks.shutdown().clone();
     node.tasks
-        .spawn_critical("server", server.serve(listener, options, shutdown.clone()));
-    if let Some(health) = health {
-        node.tasks
-            .spawn_critical("health server", Server::serve_health(health, shutdown));
+        .spawn_critical("server", server.serve(listener, options, shutdown));
+    if let Some(listener) = health {
+        let options = base_serve::Options {
+            drain: Duration::from_millis(100),
+            ..base_serve::Options::default()
+        };
+        let endpoints = Endpoints::new().health(Vec::new());
+        endpoints.serve("health server", listener, options, &node.tasks);
     }
     Ok(())
 }

@@ -58,22 +58,6 @@ impl Server {
         base_serve::serve(listener, options, service, shutdown).await;
     }
 
-    /// Serves the plain-text health check until `shutdown`.
-    pub async fn serve_health(listener: TcpListener, shutdown: CancellationToken) {
-        let service = service_fn(|request: Request<Incoming>| async move {
-            let answer = match request.uri().path() {
-                "/healthz" | "/livez" | "/readyz" => text("ok"),
-                _ => Failure::not_found("404 page not found").into(),
-            };
-            Ok::<_, Infallible>(answer)
-        });
-        let options = base_serve::Options {
-            drain: Duration::from_millis(100),
-            ..base_serve::Options::default()
-        };
-        base_serve::serve(listener, options, service, shutdown).await;
-    }
-
     async fn answer(&self, request: Request<Incoming>) -> Reply {
         let (parts, body) = request.into_parts();
         let segments = Segments::decode(parts.uri.path());
