@@ -15,8 +15,8 @@ pub use unsupported::{UPSTREAM_FIELDS, UPSTREAM_FLAGS};
 use anyhow::Context;
 use api_meta::Quantity;
 use base_tls::Offer;
+use component::AnswerLifetimes;
 use k8s_openapi::api::core::v1::Taint;
-use node_server::AnswersKept;
 use node_volumes::Mounter;
 use parse::{bytes, duration};
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ pub struct Settings {
     /// Streams and logs are served.
     pub debugging: bool,
     /// Lifetime of cached TokenReview and SubjectAccessReview results.
-    pub kept: AnswersKept,
+    pub answer_lifetimes: AnswerLifetimes,
     /// CA that signs client certificates.
     pub client_ca: Option<PathBuf>,
     /// Accept requests without credentials as `system:anonymous`.
@@ -188,7 +188,7 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
             .enable_debugging_handlers
             .or(file.enable_debugging_handlers)
             .unwrap_or(true),
-        kept: kept(flags, &file)?,
+        answer_lifetimes: answer_lifetimes(flags, &file)?,
         client_ca: given(
             &flags.client_ca_file,
             &file.authentication.x509.client_ca_file,
@@ -324,23 +324,23 @@ fn offer(flags: &Flags, file: &Configuration) -> anyhow::Result<Offer> {
     Offer::from_names(&version, suites).context("tlsMinVersion, tlsCipherSuites")
 }
 
-fn kept(flags: &Flags, file: &Configuration) -> anyhow::Result<AnswersKept> {
+fn answer_lifetimes(flags: &Flags, file: &Configuration) -> anyhow::Result<AnswerLifetimes> {
     let (tokens, access) = (&file.authentication.webhook, &file.authorization.webhook);
     let time = |flag, file, default, name| duration(given(flag, file).as_deref(), default, name);
-    Ok(AnswersKept {
+    Ok(AnswerLifetimes {
         tokens: time(
             &flags.authentication_token_webhook_cache_ttl,
             &tokens.cache_ttl,
             120,
             "cacheTTL",
         )?,
-        allowed: time(
+        authorized: time(
             &flags.authorization_webhook_cache_authorized_ttl,
             &access.cache_authorized_ttl,
             300,
             "cacheAuthorizedTTL",
         )?,
-        denied: time(
+        unauthorized: time(
             &flags.authorization_webhook_cache_unauthorized_ttl,
             &access.cache_unauthorized_ttl,
             30,

@@ -189,7 +189,7 @@ fn serve(
         anonymous: node.settings.anonymous,
         tokens: node.settings.webhook_tokens,
         authorize: node.settings.webhook_authorization,
-        kept: node.settings.kept,
+        answer_lifetimes: node.settings.answer_lifetimes,
         node: node.settings.node_name.clone(),
     };
     let access = Access::new(options, node.client.clone()).context("client CA")?;

@@ -13,6 +13,6 @@ mod route;
 mod router;
 mod stream;
 
-pub use access::{Access, AccessOptions, AnswersKept};
+pub use access::{Access, AccessOptions};
 pub use backend::{Backend, Failure, LogQuery, LogSource, StreamOptions, StreamTarget};
 pub use router::Server;

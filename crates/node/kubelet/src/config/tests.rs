@@ -73,7 +73,7 @@ fn kubeadm_starts() {
         Duration::from_secs(10),
         "0s stands for the default"
     );
-    assert_eq!(settings.kept.tokens, Duration::from_secs(120));
+    assert_eq!(settings.answer_lifetimes.tokens, Duration::from_secs(120));
     let without_flags = start(&[], KUBEADM).unwrap();
     assert_eq!(
         without_flags.runtime_endpoint,
@@ -126,7 +126,7 @@ tlsPrivateKeyFile: /k
     let settings = start(&flags, "").unwrap();
     assert_eq!(settings.max_pods, 50);
     assert_eq!(
-        settings.kept.tokens,
+        settings.answer_lifetimes.tokens,
         Duration::from_secs(60),
         "a later file wins"
     );
