@@ -1,12 +1,10 @@
-//! TLS for clients: rustls with ring, HTTP/2 by ALPN.
+//! TLS of the client: the files of its configuration, HTTP/2 by ALPN.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use base_tls::{ClientTls, TlsError};
+use rustls::ClientConfig;
 
 use crate::config::{Config, Source};
 use crate::error::{Error, Result};
@@ -14,102 +12,72 @@ use crate::error::{Error, Result};
 const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Builds the rustls configuration from the current content of the files.
-pub(crate) fn client_config(config: &Config) -> Result<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Config(format!("TLS: {error}")))?;
-    let builder = if config.insecure {
-        builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
-    } else {
-        builder.with_root_certificates(roots(config)?)
-    };
-    let mut tls = match &config.identity {
-        None => builder.with_no_client_auth(),
+pub(crate) fn client_config(config: &Config) -> Result<Arc<ClientConfig>> {
+    let identity = match &config.identity {
+        None => None,
         Some(identity) => {
-            let chain = certificates(&identity.certificate, "client certificate")?;
-            let key = PrivateKeyDer::from_pem_slice(&identity.key.read()?)
-                .map_err(|error| unusable("client key", &identity.key, &error))?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| unusable("client certificate", &identity.certificate, &error))?
+            let (chain, key) = (identity.certificate.read()?, identity.key.read()?);
+            base_tls::certificates(&chain, &place(&identity.certificate))
+                .map_err(|error| unusable("client certificate", &error))?;
+            base_tls::private_key(&key, &place(&identity.key))
+                .map_err(|error| unusable("client key", &error))?;
+            Some((chain, key))
         }
     };
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(tls)
+    let tls = ClientTls {
+        ca: if config.insecure {
+            None
+        } else {
+            Some(roots(config)?)
+        },
+        identity,
+        insecure: config.insecure,
+        alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+    };
+    base_tls::client_config(&tls).map_err(|error| Error::Config(format!("TLS: {error}")))
 }
 
-fn roots(config: &Config) -> Result<RootCertStore> {
+/// Reads the certificate authorities, at least one.
+fn roots(config: &Config) -> Result<Vec<u8>> {
     let system = Source::File(SYSTEM_ROOTS.into());
     let source = config.ca.as_ref().unwrap_or(&system);
-    let mut roots = RootCertStore::empty();
-    let (added, _) =
-        roots.add_parsable_certificates(certificates(source, "certificate authority")?);
-    if added == 0 {
+    let (pem, place) = (source.read()?, place(source));
+    let roots =
+        base_tls::roots(&pem, &place).map_err(|error| unusable("certificate authority", &error))?;
+    if roots.is_empty() {
         return Err(Error::Config(format!(
             "{} holds no certificate authority",
-            place(source)
+            place.display()
         )));
     }
-    Ok(roots)
+    Ok(pem)
 }
 
-fn certificates(source: &Source, what: &str) -> Result<Vec<CertificateDer<'static>>> {
-    CertificateDer::pem_slice_iter(&source.read()?)
-        .collect::<Result<_, _>>()
-        .map_err(|error| unusable(what, source, &error))
+fn unusable(what: &str, error: &TlsError) -> Error {
+    Error::Config(format!("the {what} can't be used: {error}"))
 }
 
-fn unusable(what: &str, source: &Source, error: &dyn std::fmt::Display) -> Error {
-    Error::Config(format!("{} is no usable {what}: {error}", place(source)))
-}
-
-fn place(source: &Source) -> String {
+/// Returns the path for errors.
+fn place(source: &Source) -> PathBuf {
     match source {
-        Source::Inline(_) => "the inline data".to_owned(),
-        Source::File(path) => path.display().to_string(),
+        Source::Inline(_) => "the inline data".into(),
+        Source::File(path) => path.clone(),
     }
 }
 
-/// Accepts any server certificate: `insecure-skip-tls-verify`.
-#[derive(Debug)]
-struct AcceptAny(Arc<CryptoProvider>);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl ServerCertVerifier for AcceptAny {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+    #[test]
+    fn errors_name_the_file_without_certificates() {
+        let inline = Config::builder("https://127.0.0.1:1").ca(Source::Inline(b"nothing".to_vec()));
+        let error = client_config(&inline).map(drop).map_err(|e| e.to_string());
+        assert!(
+            error
+                .as_ref()
+                .is_err_and(|error| error.contains("the inline data holds no certificate")),
+            "{error:?}"
+        );
     }
 }

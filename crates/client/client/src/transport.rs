@@ -194,7 +194,7 @@ async fn connect(config: &Config, drivers: &Tasks) -> Result<Connection> {
     }
     let name = config.tls_server_name.clone().unwrap_or(host);
     let name = ServerName::try_from(name).map_err(|error| Error::Config(error.to_string()))?;
-    let connector = TlsConnector::from(Arc::new(tls::client_config(config)?));
+    let connector = TlsConnector::from(tls::client_config(config)?);
     let stream = connector
         .connect(name, stream)
         .await
