@@ -1,10 +1,7 @@
 //! `/metrics`, in Prometheus' text format 0.0.4 with upstream's names.
 //!
-//! Written by hand: libraries write the OpenMetrics form, whose TYPE lines name counters
-//! differently from what upstream's dashboards and tests expect.
-
-mod process;
-mod text;
+//! Not with a registry: it writes the OpenMetrics form, whose TYPE lines name counters differently
+//! from what upstream's dashboards and tests expect.
 
 use crate::body::Body;
 use crate::context::Context;
@@ -12,13 +9,13 @@ use crate::respond;
 use crate::server::Server;
 use api_kinds::Resource;
 use apiserver_storage::{Histogram, Timings};
+use base_telemetry::{FileDescriptors, MetricsPage, format_labels};
 use http::Response;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
-use text::Page;
 
 /// Upstream's buckets of request durations, in seconds.
 const DURATIONS: [f64; 23] = [
@@ -128,10 +125,10 @@ impl ServerMetrics {
 
     /// Responds with the page.
     pub fn respond(&self, server: &Server) -> Response<Body> {
-        let mut page = Page::default();
+        let mut page = MetricsPage::default();
         self.write_requests(&mut page);
         self.write_server(&mut page, server);
-        process::write(&mut page);
+        page.process(FileDescriptors::read());
         respond::response(
             200,
             "text/plain; version=0.0.4; charset=utf-8",
@@ -139,16 +136,16 @@ impl ServerMetrics {
         )
     }
 
-    fn write_requests(&self, page: &mut Page) {
+    fn write_requests(&self, page: &mut MetricsPage) {
         page.head(
             "apiserver_request_total",
             "counter",
             "Requests by verb, resource and code.",
         );
         for ((key, code), count) in &*self.requests.lock() {
-            page.line(
+            page.sample(
                 "apiserver_request_total",
-                &labels(key, Some(*code)),
+                &request_labels(key, Some(*code)),
                 *count as f64,
             );
         }
@@ -161,7 +158,7 @@ impl ServerMetrics {
             write_histogram(
                 page,
                 "apiserver_request_duration_seconds",
-                &labels(key, None),
+                &request_labels(key, None),
                 durations,
             );
         }
@@ -177,7 +174,7 @@ impl ServerMetrics {
             .iter()
             .filter(|(key, _)| key.verb != "WATCH")
         {
-            write_histogram(page, sli, &labels(key, None), durations);
+            write_histogram(page, sli, &request_labels(key, None), durations);
         }
         page.head(
             "apiserver_response_sizes",
@@ -185,7 +182,12 @@ impl ServerMetrics {
             "Bytes of answers whose size is known.",
         );
         for (key, sizes) in &*self.sizes.lock() {
-            write_histogram(page, "apiserver_response_sizes", &labels(key, None), sizes);
+            write_histogram(
+                page,
+                "apiserver_response_sizes",
+                &request_labels(key, None),
+                sizes,
+            );
         }
         page.head(
             "apiserver_watch_events_total",
@@ -193,16 +195,13 @@ impl ServerMetrics {
             "Events sent to watchers.",
         );
         for ((group, version, kind), count) in &*self.events.lock() {
-            let labels = [
-                ("group", (*group).into()),
-                ("version", (*version).into()),
-                ("kind", (*kind).into()),
-            ];
-            page.line("apiserver_watch_events_total", &labels, *count as f64);
+            let labels =
+                format_labels(&[("group", *group), ("version", *version), ("kind", *kind)]);
+            page.sample("apiserver_watch_events_total", &labels, *count as f64);
         }
     }
 
-    fn write_server(&self, page: &mut Page, server: &Server) {
+    fn write_server(&self, page: &mut MetricsPage, server: &Server) {
         let load = |counter: &AtomicI64| counter.load(Ordering::Relaxed) as f64;
         page.head(
             "apiserver_current_inflight_requests",
@@ -210,9 +209,9 @@ impl ServerMetrics {
             "Requests that are being served.",
         );
         for (kind, counter) in [("readOnly", &self.reading), ("mutating", &self.mutating)] {
-            page.line(
+            page.sample(
                 "apiserver_current_inflight_requests",
-                &[("request_kind", kind.into())],
+                &format_labels(&[("request_kind", kind)]),
                 load(counter),
             );
         }
@@ -221,17 +220,17 @@ impl ServerMetrics {
             "gauge",
             "Watches that are open.",
         );
-        page.line(
+        page.sample(
             "apiserver_longrunning_requests",
-            &[("verb", "WATCH".into())],
+            &format_labels(&[("verb", "WATCH")]),
             load(&self.watches),
         );
         page.head("apiserver_storage_objects", "gauge", "Stored objects.");
         for cache in server.caches.all() {
             let row = cache.kind().row;
-            page.line(
+            page.sample(
                 "apiserver_storage_objects",
-                &[("resource", row.group_resource())],
+                &format_labels(&[("resource", row.group_resource())]),
                 cache.len() as f64,
             );
         }
@@ -241,9 +240,9 @@ impl ServerMetrics {
             "Authentications by result.",
         );
         for (result, counter) in [("success", &self.authenticated), ("failure", &self.refused)] {
-            page.line(
+            page.sample(
                 "authentication_attempts",
-                &[("result", result.into())],
+                &format_labels(&[("result", result)]),
                 counter.load(Ordering::Relaxed) as f64,
             );
         }
@@ -266,7 +265,7 @@ impl ServerMetrics {
             "counter",
             "Audit events sent; there is no audit backend.",
         );
-        page.line("apiserver_audit_event_total", &[], 0.0);
+        page.sample("apiserver_audit_event_total", "", 0.0);
         let flows = "apiserver_flowcontrol_dispatched_requests_total";
         page.head(
             flows,
@@ -274,9 +273,9 @@ impl ServerMetrics {
             "Requests by the flow schema and level that they were classified to.",
         );
         for (schema, level, count) in server.flow.dispatched() {
-            page.line(
+            page.sample(
                 flows,
-                &[("flow_schema", schema), ("priority_level", level)],
+                &format_labels(&[("flow_schema", schema), ("priority_level", level)]),
                 count as f64,
             );
         }
@@ -285,15 +284,15 @@ impl ServerMetrics {
             "gauge",
             "The version that is running.",
         );
-        page.line(
+        page.sample(
             "kubernetes_build_info",
-            &[("git_version", crate::discovery::GIT_VERSION.into())],
+            &format_labels(&[("git_version", crate::discovery::GIT_VERSION)]),
             1.0,
         );
     }
 }
 
-fn write_certificate_life(page: &mut Page, server: &Server) {
+fn write_certificate_life(page: &mut MetricsPage, server: &Server) {
     const NAME: &str = "apiserver_client_certificate_expiration_seconds";
     page.head(
         NAME,
@@ -301,47 +300,27 @@ fn write_certificate_life(page: &mut Page, server: &Server) {
         "Time left of the certificates that requests came with.",
     );
     let life = server.authn.certificate_life();
-    for (bound, count) in life.buckets() {
-        page.line(
-            &format!("{NAME}_bucket"),
-            &[("le", bound.to_string())],
-            count as f64,
-        );
-    }
-    page.line(
-        &format!("{NAME}_bucket"),
-        &[("le", "+Inf".into())],
-        life.count as f64,
+    page.histogram(
+        NAME,
+        "",
+        life.buckets().map(|(bound, count)| (bound as f64, count)),
+        life.count,
+        life.seconds,
     );
-    page.line(&format!("{NAME}_sum"), &[], life.seconds);
-    page.line(&format!("{NAME}_count"), &[], life.count as f64);
 }
 
 /// Writes histograms of operation durations, with the operation in `label`.
-fn write_timings(page: &mut Page, name: &str, label: &'static str, timings: &Timings) {
+fn write_timings(page: &mut MetricsPage, name: &str, label: &'static str, timings: &Timings) {
     page.head(name, "histogram", "Time taken, in seconds.");
     for (operation, durations) in timings.all() {
-        write_histogram(page, name, &[(label, operation.to_owned())], &durations);
+        let labels = format_labels(&[(label, operation)]);
+        write_histogram(page, name, &labels, &durations);
     }
 }
 
-fn write_histogram(
-    page: &mut Page,
-    name: &str,
-    labels: &[(&'static str, String)],
-    histogram: &Histogram,
-) {
-    let mut labels = labels.to_vec();
-    let bounds = histogram
-        .buckets()
-        .map(|(bound, count)| (bound.to_string(), count));
-    for (bound, count) in bounds.chain([("+Inf".to_owned(), histogram.count())]) {
-        labels.push(("le", bound));
-        page.line(&format!("{name}_bucket"), &labels, count as f64);
-        labels.pop();
-    }
-    page.line(&format!("{name}_sum"), &labels, histogram.sum());
-    page.line(&format!("{name}_count"), &labels, histogram.count() as f64);
+fn write_histogram(page: &mut MetricsPage, name: &str, labels: &str, histogram: &Histogram) {
+    let (count, sum) = (histogram.count(), histogram.sum());
+    page.histogram(name, labels, histogram.buckets(), count, sum);
 }
 
 fn key(context: &Context) -> Key {
@@ -393,7 +372,7 @@ fn subresource(context: &Context) -> String {
     }
 }
 
-fn labels(key: &Key, code: Option<u16>) -> Vec<(&'static str, String)> {
+fn request_labels(key: &Key, code: Option<u16>) -> String {
     let mut all = Vec::new();
     if let Some(code) = code {
         all.push(("code", code.to_string()));
@@ -406,5 +385,5 @@ fn labels(key: &Key, code: Option<u16>) -> Vec<(&'static str, String)> {
         ("verb", key.verb.clone()),
         ("version", key.version.clone()),
     ]);
-    all
+    format_labels(&all)
 }

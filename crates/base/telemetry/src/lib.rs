@@ -2,7 +2,11 @@
 
 mod logs;
 mod metrics;
+mod page;
+mod process;
 
 pub use logs::{LogFormat, LogOptions, filter, init};
 pub use metrics::Metrics;
+pub use page::{MetricsPage, format_labels};
+pub use process::FileDescriptors;
 pub use prometheus_client;

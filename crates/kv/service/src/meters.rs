@@ -3,13 +3,13 @@
 mod calls;
 mod page;
 mod peers;
-mod process;
 
 use crate::core::Core;
+use base_telemetry::{FileDescriptors, MetricsPage};
 use calls::AllCalls;
 pub(crate) use calls::Call;
 use kv_raft::Histogram;
-use page::Page;
+use page::write_histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -51,35 +51,42 @@ impl Meters {
 
     /// Returns the metrics page in Prometheus' text format.
     pub fn page(&self, core: &Core) -> String {
-        let mut page = Page(String::with_capacity(16 << 10));
+        let mut page = MetricsPage::default();
         self.raft(&mut page, core);
         self.store(&mut page, core);
-        page.histogram(
+        write_histogram(
+            &mut page,
             "etcd_disk_wal_fsync_duration_seconds",
             "Time of a sync of the log.",
             &self.wal_sync,
         );
-        page.histogram(
+        write_histogram(
+            &mut page,
             "etcd_disk_backend_commit_duration_seconds",
             "Time of a write to the engine.",
             &self.engine_write,
         );
-        page.histogram(
+        write_histogram(
+            &mut page,
             "etcd_debugging_snap_save_total_duration_seconds",
             "Time to make the state durable before the log is cut.",
             &self.snapshot_saves,
         );
-        page.histogram(
+        write_histogram(
+            &mut page,
             "etcd_mvcc_hash_rev_duration_seconds",
             "Time to hash all records up to a revision.",
             &self.hash,
         );
         self.network(&mut page, core);
-        process::write(&mut page);
-        page.0
+        let files = FileDescriptors::read();
+        page.process(files);
+        page.gauge("os_fd_used", "Open files.", files.open);
+        page.gauge("os_fd_limit", "Files that may be open.", files.max);
+        page.finish()
     }
 
-    fn raft(&self, page: &mut Page, core: &Core) {
+    fn raft(&self, page: &mut MetricsPage, core: &Core) {
         let status = core.node.status();
         let count = |value: &AtomicU64| value.load(Ordering::Relaxed) as f64;
         let flag = |value: bool| f64::from(u8::from(value));
@@ -154,19 +161,19 @@ impl Meters {
             count(&self.installing),
         );
         let version = crate::settings::API_VERSION;
-        page.fact(
+        page.info(
             "etcd_server_version",
             "Version of the API.",
             "server_version",
             version,
         );
-        page.fact(
+        page.info(
             "etcd_cluster_version",
             "Version of the cluster.",
             "cluster_version",
             crate::settings::CLUSTER_VERSION,
         );
-        page.fact(
+        page.info(
             "etcd_server_id",
             "This member.",
             "server_id",
@@ -174,7 +181,7 @@ impl Meters {
         );
     }
 
-    fn store(&self, page: &mut Page, core: &Core) {
+    fn store(&self, page: &mut MetricsPage, core: &Core) {
         let size = core.machine.size() as f64;
         let sizes = core.store().sizes();
         let disk = core.machine.disk() as f64;
@@ -246,7 +253,7 @@ impl Meters {
         );
     }
 
-    fn operations(&self, page: &mut Page, core: &Core) {
+    fn operations(&self, page: &mut MetricsPage, core: &Core) {
         let counts = core.store().counts();
         let rows = [
             ("etcd_mvcc_put_total", "Puts.", &counts.puts),
@@ -269,7 +276,7 @@ impl Meters {
         );
     }
 
-    fn network(&self, page: &mut Page, core: &Core) {
+    fn network(&self, page: &mut MetricsPage, core: &Core) {
         let count = |value: &AtomicU64| value.load(Ordering::Relaxed) as f64;
         page.counter(
             "etcd_network_client_grpc_received_bytes_total",

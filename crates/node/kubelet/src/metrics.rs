@@ -1,7 +1,7 @@
 //! Metrics of the kubelet itself.
 
 use crate::context::KubeletContext;
-use std::fmt::Write;
+use base_telemetry::MetricsPage;
 
 /// Renders `/metrics`. The values are computed on request, so that they cost nothing between
 /// scrapes.
@@ -13,14 +13,8 @@ pub(crate) fn text(node: &KubeletContext) -> String {
         .filter(|i| i.running())
         .count();
     let pods = all.iter().filter(|s| s.active).count();
-    let mut text = String::new();
-    let mut gauge = |name: &str, help: &str, value: usize| {
-        // Writing to a String can't fail.
-        let _ = writeln!(
-            text,
-            "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}"
-        );
-    };
+    let mut page = MetricsPage::default();
+    let mut gauge = |name: &str, help: &str, value: usize| page.gauge(name, help, value as f64);
     gauge(
         "kubelet_running_pods",
         "Number of pods that have a running pod sandbox.",
@@ -36,6 +30,6 @@ pub(crate) fn text(node: &KubeletContext) -> String {
         "Number of pods that this node looks after.",
         all.len(),
     );
-    text.push_str("# EOF\n");
-    text
+    // The end of a page in the OpenMetrics format, the media type of this page.
+    page.finish() + "# EOF\n"
 }

@@ -1,6 +1,7 @@
 //! Metrics of gRPC calls by method: started, handled by code, duration.
 
-use super::page::Page;
+use super::page::write_buckets;
+use base_telemetry::MetricsPage;
 use kv_raft::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -177,7 +178,7 @@ impl AllCalls {
     }
 
     /// Writes the metrics. `detailed` includes durations.
-    pub fn write(&self, page: &mut Page, detailed: bool) {
+    pub fn write(&self, page: &mut MetricsPage, detailed: bool) {
         let used = || {
             let all = self
                 .0
@@ -188,11 +189,11 @@ impl AllCalls {
         };
         page.head(
             "grpc_server_started_total",
-            "Calls that have begun.",
             "counter",
+            "Calls that have begun.",
         );
         for (labels, calls) in used() {
-            page.labelled(
+            page.sample(
                 "grpc_server_started_total",
                 &labels,
                 calls.started.load(Ordering::Relaxed) as f64,
@@ -200,15 +201,15 @@ impl AllCalls {
         }
         page.head(
             "grpc_server_handled_total",
-            "Calls that have ended.",
             "counter",
+            "Calls that have ended.",
         );
         for (labels, calls) in used() {
             for (code, count) in CODES.iter().zip(&calls.handled) {
                 let count = count.load(Ordering::Relaxed);
                 if count > 0 {
                     let labels = format!("grpc_code=\"{code}\",{labels}");
-                    page.labelled("grpc_server_handled_total", &labels, count as f64);
+                    page.sample("grpc_server_handled_total", &labels, count as f64);
                 }
             }
         }
@@ -217,11 +218,11 @@ impl AllCalls {
         }
         page.head(
             "grpc_server_handling_seconds",
-            "Time until calls ended.",
             "histogram",
+            "Time until calls ended.",
         );
         for (labels, calls) in used() {
-            page.buckets("grpc_server_handling_seconds", &labels, &calls.took);
+            write_buckets(page, "grpc_server_handling_seconds", &labels, &calls.took);
         }
     }
 }

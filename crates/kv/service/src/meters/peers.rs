@@ -1,6 +1,7 @@
 //! Metrics of the traffic between members.
 
-use super::page::Page;
+use super::page::write_buckets;
+use base_telemetry::MetricsPage;
 use kv_raft::{Directory, Histogram, Traffic};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,28 +90,28 @@ const TIMES: [Times; 3] = [
     ),
 ];
 
-pub(super) fn write(page: &mut Page, member: u64, directory: &Directory) {
+pub(super) fn write(page: &mut MetricsPage, member: u64, directory: &Directory) {
     let all = directory.all_traffic();
     let others: Vec<(&u64, &Arc<Traffic>)> = all.iter().filter(|(id, _)| **id != member).collect();
     for (name, help, label, count) in COUNTERS {
-        page.head(name, help, "counter");
+        page.head(name, "counter", help);
         for (id, traffic) in &others {
-            page.labelled(name, &format!("{label}=\"{id:x}\""), count(traffic) as f64);
+            page.sample(name, &format!("{label}=\"{id:x}\""), count(traffic) as f64);
         }
     }
     for (name, help, label, times) in TIMES {
-        page.head(name, help, "histogram");
+        page.head(name, "histogram", help);
         for (id, traffic) in &others {
-            page.buckets(name, &format!("{label}=\"{id:x}\""), times(traffic));
+            write_buckets(page, name, &format!("{label}=\"{id:x}\""), times(traffic));
         }
     }
     let labels = |id: u64| format!("Local=\"{member:x}\",Remote=\"{id:x}\"");
-    page.head("etcd_network_active_peers", "Members that answer.", "gauge");
+    page.head("etcd_network_active_peers", "gauge", "Members that answer.");
     for (id, _) in &others {
         let active = directory
             .health(**id)
             .is_some_and(|health| health.active_since.is_some());
-        page.labelled(
+        page.sample(
             "etcd_network_active_peers",
             &labels(**id),
             f64::from(u8::from(active)),

@@ -2,11 +2,11 @@
 
 use crate::context::KubeletContext;
 use crate::worker::PodSnapshot;
+use base_telemetry::{MetricsPage, format_labels};
 use jiff::Timestamp;
 use node_runtime::v1::ContainerStats;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::fmt::Write;
 
 /// Usage of one running container.
 struct Used {
@@ -163,25 +163,23 @@ fn filesystem(node: &KubeletContext) -> Value {
     }
 }
 
-/// Renders the metrics. Writing to a String can't fail, so its results are ignored.
+/// Renders the metrics.
 pub(crate) async fn metrics(node: &KubeletContext, cadvisor: bool) -> String {
     let all = used(node).await;
     let (cpu, memory) = machine(node);
-    let mut text = String::new();
-    let name = if cadvisor { "name" } else { "" };
+    let mut page = MetricsPage::default();
     let mut family = |metric: &str, kind: &str, value: &dyn Fn(&Used) -> f64| {
-        let _ = writeln!(text, "# TYPE {metric} {kind}");
+        page.kind(metric, kind);
         for u in &all {
-            let labels = format!(
-                "container=\"{}\",namespace=\"{}\",pod=\"{}\"",
-                u.container, u.namespace, u.pod
-            );
-            let more = if name.is_empty() {
-                String::new()
-            } else {
-                format!(",{name}=\"{}\"", u.container)
-            };
-            let _ = writeln!(text, "{metric}{{{labels}{more}}} {}", value(u));
+            let mut labels = vec![
+                ("container", &u.container),
+                ("namespace", &u.namespace),
+                ("pod", &u.pod),
+            ];
+            if cadvisor {
+                labels.push(("name", &u.container));
+            }
+            page.sample(metric, &format_labels(&labels), value(u));
         }
     };
     family("container_cpu_usage_seconds_total", "counter", &|u| {
@@ -192,19 +190,14 @@ pub(crate) async fn metrics(node: &KubeletContext, cadvisor: bool) -> String {
     });
     family("container_start_time_seconds", "gauge", &|u| u.started);
     if !cadvisor {
-        let _ = writeln!(
-            text,
-            "# TYPE node_cpu_usage_seconds_total counter\nnode_cpu_usage_seconds_total {}",
-            cpu as f64 / 1e9
-        );
-        let _ = writeln!(
-            text,
-            "# TYPE node_memory_working_set_bytes gauge\nnode_memory_working_set_bytes {memory}"
-        );
-        let _ = writeln!(
-            text,
-            "# TYPE resource_scrape_error gauge\nresource_scrape_error 0"
-        );
+        for (metric, kind, value) in [
+            ("node_cpu_usage_seconds_total", "counter", cpu as f64 / 1e9),
+            ("node_memory_working_set_bytes", "gauge", memory as f64),
+            ("resource_scrape_error", "gauge", 0.0),
+        ] {
+            page.kind(metric, kind);
+            page.sample(metric, "", value);
+        }
     }
-    text
+    page.finish()
 }

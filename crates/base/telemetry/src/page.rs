@@ -1,0 +1,129 @@
+//! Pages in Prometheus' text format 0.0.4, for metrics that are computed when they are read.
+//!
+//! A component whose counters live in its own data structures writes such a page; one that counts
+//! for the metrics alone registers its counters in [`crate::Metrics`].
+
+use std::fmt::Write;
+
+/// A page under construction.
+#[derive(Debug, Default)]
+pub struct MetricsPage(String);
+
+impl MetricsPage {
+    /// Writes HELP and TYPE of a metric.
+    pub fn head(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a String can't fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    /// Writes TYPE of a metric without a help text.
+    pub fn kind(&mut self, name: &str, kind: &str) {
+        let _ = writeln!(self.0, "# TYPE {name} {kind}");
+    }
+
+    /// Writes a sample. `labels` are those of [`format_labels`], or empty.
+    pub fn sample(&mut self, name: &str, labels: &str, value: f64) {
+        let _ = match labels {
+            "" => writeln!(self.0, "{name} {value}"),
+            labels => writeln!(self.0, "{name}{{{labels}}} {value}"),
+        };
+    }
+
+    /// Writes a gauge without labels.
+    pub fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.head(name, "gauge", help);
+        self.sample(name, "", value);
+    }
+
+    /// Writes a counter without labels.
+    pub fn counter(&mut self, name: &str, help: &str, value: f64) {
+        self.head(name, "counter", help);
+        self.sample(name, "", value);
+    }
+
+    /// Writes a gauge of value 1 whose label has the information.
+    pub fn info(&mut self, name: &str, help: &str, label: &str, value: &str) {
+        self.head(name, "gauge", help);
+        self.sample(name, &format_labels(&[(label, value)]), 1.0);
+    }
+
+    /// Writes the samples of a histogram: its upper bounds with the number of values up to each,
+    /// the number of all values and their sum.
+    pub fn histogram(
+        &mut self,
+        name: &str,
+        labels: &str,
+        buckets: impl IntoIterator<Item = (f64, u64)>,
+        count: u64,
+        sum: f64,
+    ) {
+        let comma = if labels.is_empty() { "" } else { "," };
+        let mut bucket = |bound: &str, count: u64| {
+            let _ = writeln!(
+                self.0,
+                "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}"
+            );
+        };
+        for (bound, count) in buckets {
+            bucket(&bound.to_string(), count);
+        }
+        bucket("+Inf", count);
+        self.sample(&format!("{name}_sum"), labels, sum);
+        self.sample(&format!("{name}_count"), labels, count as f64);
+    }
+
+    /// Returns the text.
+    pub fn finish(self) -> String {
+        self.0
+    }
+}
+
+/// Formats labels, with their values escaped.
+pub fn format_labels<V: AsRef<str>>(labels: &[(&str, V)]) -> String {
+    let escape = |text: &str| {
+        text.replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n")
+    };
+    let pairs: Vec<String> = labels
+        .iter()
+        .map(|(label, value)| format!("{label}=\"{}\"", escape(value.as_ref())))
+        .collect();
+    pairs.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_have_escaped_labels() {
+        let mut page = MetricsPage::default();
+        page.head("a_total", "counter", "Things.");
+        let labels = format_labels(&[("x", "1\""), ("y", "a\\\n")]);
+        page.sample("a_total", &labels, 2.0);
+        page.gauge("b", "Share.", 0.5);
+        assert_eq!(
+            page.finish(),
+            "# HELP a_total Things.\n# TYPE a_total counter\na_total{x=\"1\\\"\",y=\"a\\\\\\n\"} 2\n\
+             # HELP b Share.\n# TYPE b gauge\nb 0.5\n"
+        );
+    }
+
+    #[test]
+    fn histogram_ends_with_the_number_and_the_sum_of_all_values() {
+        let write = |labels: &str| {
+            let mut page = MetricsPage::default();
+            page.histogram("h", labels, [(0.5, 1), (2.0, 3)], 4, 9.5);
+            page.finish()
+        };
+        assert_eq!(
+            write(""),
+            "h_bucket{le=\"0.5\"} 1\nh_bucket{le=\"2\"} 3\nh_bucket{le=\"+Inf\"} 4\nh_sum 9.5\nh_count 4\n"
+        );
+        assert_eq!(
+            write("a=\"b\"").lines().next(),
+            Some("h_bucket{a=\"b\",le=\"0.5\"} 1")
+        );
+    }
+}
