@@ -1,16 +1,16 @@
 //! Target: an untrusted snapshot file in etcd's format.
 
-use kv_bolt::Writer;
-use kv_interchange::InterchangeError;
+use kv_bbolt::Writer;
 use kv_mvcc::Mark;
+use kv_snapshot_file::InterchangeError;
 use prost::Message;
 use proto_etcd::mvccpb::KeyValue;
 use std::io::Cursor;
 
 /// Reads a file like restore and `snapshot status`, and decodes its records like the state machine.
 pub fn snapshot(data: &[u8]) {
-    let _ = kv_interchange::file_status(&data);
-    let _ = kv_interchange::import::<InterchangeError>(&data, |(_, key, value)| {
+    let _ = kv_snapshot_file::file_status(&data);
+    let _ = kv_snapshot_file::import::<InterchangeError>(&data, |(_, key, value)| {
         let _ = (KeyValue::decode(value), Mark::from_key(&key));
         Ok(())
     });

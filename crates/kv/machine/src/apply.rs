@@ -1,11 +1,11 @@
 //! Applies log entries to the state machine.
 
 use crate::command::{Command, Envelope, decode_batch};
+use crate::engine_writer::Work;
+use crate::error::Refusal;
 use crate::machine::{Caller, Machine, Outcome, Place, Replicated, Reply, alarm_list};
 use crate::persist;
-use crate::refusal::Refusal;
 use crate::rights::Rights;
-use crate::storer::Work;
 use crate::tokens::Tokens;
 use bytes::Bytes;
 use kv_engine::Batch;

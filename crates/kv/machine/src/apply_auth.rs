@@ -2,9 +2,9 @@
 
 use crate::apply::Scene;
 use crate::command::{Command, Login};
+use crate::error::Refusal;
 use crate::machine::Outcome;
 use crate::persist;
-use crate::refusal::Refusal;
 use tokio::time::Instant;
 
 impl Scene<'_> {

@@ -8,20 +8,20 @@
 mod apply;
 mod apply_auth;
 mod command;
+mod engine_writer;
+mod error;
 mod machine;
 mod members;
 mod persist;
-mod refusal;
 mod rights;
 mod snapshot;
-mod storer;
 mod tokens;
 
 pub use command::{Command, Envelope, Login, Nothing, decode_batch, encode_into, may_forward};
+pub use error::{Code, Refusal};
 pub use kv_auth::{Access, Auth, AuthError, ROOT};
 pub use kv_lease::{LeaseInfo, Leases};
 pub use machine::{Caller, Machine, MachineError, Options, Outcome, Place, Reply};
 pub use members::{Members, NewMember};
 pub use persist::{auth_row, lease_row, seed};
-pub use refusal::{Code, Refusal};
 pub use snapshot::{SnapshotItem, SnapshotReader};

@@ -1,11 +1,11 @@
 //! The state machine: applied state, requests that wait for results, and reads.
 
 use crate::command::{Command, Envelope};
+use crate::engine_writer::Storer;
+use crate::error::Refusal;
 use crate::members::Members;
 use crate::persist;
-use crate::refusal::Refusal;
 use crate::rights::Rights;
-use crate::storer::Storer;
 use crate::tokens::Tokens;
 use bytes::Bytes;
 use kv_auth::{Access, Auth};

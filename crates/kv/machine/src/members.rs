@@ -1,6 +1,6 @@
 //! Current and removed members.
 
-use crate::refusal::Refusal;
+use crate::error::Refusal;
 use proto_etcd::etcdserverpb::Member;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,8 +2,8 @@
 //! range.
 
 use crate::command::Command;
+use crate::error::Refusal;
 use crate::machine::Caller;
-use crate::refusal::Refusal;
 use kv_auth::{Access, Auth, AuthError};
 use kv_lease::Leases;
 use proto_etcd::etcdserverpb::alarm_request::AlarmAction;

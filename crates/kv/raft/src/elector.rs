@@ -6,9 +6,9 @@
 //! raise its term.
 
 use crate::pb;
-use crate::promise::{Passing, Reason};
 use crate::shared::Shared;
 use crate::types::{LogId, Server};
+use crate::vote_guard::{Passing, Reason};
 use futures::stream::{FuturesUnordered, StreamExt};
 use rand::Rng;
 use std::collections::BTreeSet;

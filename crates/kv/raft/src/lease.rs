@@ -11,7 +11,7 @@
 
 use crate::clock::Clock;
 use crate::pb::Transfer;
-use crate::promise::Promise;
+use crate::vote_guard::Promise;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

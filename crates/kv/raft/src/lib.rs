@@ -9,19 +9,17 @@
 //!
 //! Invariant: openraft's types do not leave this crate.
 
-mod alone;
 mod clock;
 mod codec;
 mod elector;
 mod fetch;
+mod force_new_cluster;
 mod forward;
-mod gather;
 mod lease;
 mod log_store;
 mod network;
 mod node;
 mod peer;
-mod promise;
 mod propose;
 mod server;
 mod shared;
@@ -31,15 +29,17 @@ mod transfer;
 mod transport;
 mod trust;
 mod types;
+mod vote_guard;
+mod write_coalescing;
 
 #[allow(missing_docs, clippy::all, clippy::unwrap_used, rust_2018_idioms)]
 mod pb {
     tonic::include_proto!("kvstore.peer.v1");
 }
 
-pub use alone::{Takeover, alone};
 pub use clock::Clock;
 pub use codec::{commands, origin};
+pub use force_new_cluster::{Takeover, alone};
 pub use log_store::SHORT_SYNC;
 pub use node::{Config, Node, NodeError, Status};
 pub use peer::{Answerer, Directory, PeerAddress, PeerHealth};

@@ -1,11 +1,11 @@
 //! Connections to peers: gRPC over TCP or TLS, one lazily connected channel per member.
 
-use crate::gather::Gathering;
 use crate::node::Config;
 use crate::pb::peer_client::PeerClient;
 use crate::peer::Directory;
 use crate::traffic::{Metered, Traffic};
 use crate::trust::PeerTrust;
+use crate::write_coalescing::Gathering;
 use futures::FutureExt;
 use futures::TryFutureExt;
 use futures::future::BoxFuture;

@@ -1,11 +1,11 @@
 //! Accept loop of the client ports. It differs from `base_serve`'s in coalescing writes and in
 //! accepting legacy authorities.
 
-use crate::corked::{self, Calls};
-use crate::intake::Budget;
+use crate::legacy_authority::Tolerant;
+use crate::request_limits::Budget;
 use crate::settings::Connected;
 use crate::sockets::Socket;
-use crate::tolerant::Tolerant;
+use crate::write_coalescing::{self, Calls};
 use base_serve::{FirstBytes, Peer};
 use base_tls::rustls::ServerConfig;
 use http::{Request, Response};
@@ -246,7 +246,7 @@ async fn drive<T, S>(
                 .into_owned(),
         )
     };
-    if let Some(Err(error)) = corked::drive(io, calls, work).await {
+    if let Some(Err(error)) = write_coalescing::drive(io, calls, work).await {
         tracing::debug!(peer = %addr, %error, "connection ended");
     }
 }

@@ -4,7 +4,7 @@
 //! and a joining member from the members of the running cluster. IDs are derived like etcd's from
 //! peer URLs and token.
 
-use crate::questions::{self, ClusterInfo};
+use crate::peer_rpc::{self, ClusterInfo};
 use crate::settings::{ClusterState, Serve};
 use crate::urls;
 use anyhow::{Context, Result, bail};
@@ -245,7 +245,7 @@ async fn running(
     let asked = urls.into_iter().map(|url| async move {
         let deadline = tokio::time::Instant::now() + patience;
         loop {
-            let call = Node::ask_url(&url, tls.clone(), questions::MEMBERS, Bytes::new());
+            let call = Node::ask_url(&url, tls.clone(), peer_rpc::MEMBERS, Bytes::new());
             match tokio::time::timeout_at(deadline, call).await {
                 Ok(Ok(Some(answer))) => return ClusterInfo::decode(answer).ok(),
                 Ok(_) if tokio::time::Instant::now() + Duration::from_millis(200) < deadline => {

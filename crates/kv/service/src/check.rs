@@ -4,8 +4,8 @@
 //! Nothing in the directory is changed. Opening an engine writes files, so a copy of the state is
 //! checked.
 
-use crate::glue::INSTALLING;
 use crate::offline::print;
+use crate::raft_state_machine::INSTALLING;
 use anyhow::{Context, Result, bail};
 use kv_machine::{Machine, Options, decode_batch};
 use kv_wal::{Contents, DataFolder};

@@ -6,8 +6,8 @@
 //! determined, and the alarm is raised for the cluster (member 0). The alarm is raised only if a
 //! second round, at a later revision, confirms the difference.
 
-use crate::core::Core;
-use crate::questions;
+use crate::context::Core;
+use crate::peer_rpc;
 use anyhow::{Result, bail};
 use kv_machine::{Caller, Command, Refusal};
 use kv_mvcc::MvccError;
@@ -126,7 +126,7 @@ async fn ask(core: &Arc<Core>, revision: i64) -> (Vec<(u64, Hashed)>, usize) {
         .map(|member| member.id)
         .filter(|id| *id != mine);
     let asked = others.map(|id| async move {
-        match questions::hash(core, id, revision, PATIENCE).await {
+        match peer_rpc::hash(core, id, revision, PATIENCE).await {
             Some(theirs) => Some((id, theirs)),
             None => {
                 tracing::warn!(

@@ -3,7 +3,7 @@
 //! The leader's decisions about a lease are proposed only by that leader: the next one may have
 //! renewed the lease.
 
-use crate::core::Core;
+use crate::context::Core;
 use kv_machine::{Command, Refusal};
 use proto_etcd::etcdserverpb::{LeaseCheckpoint, LeaseCheckpointRequest, LeaseRevokeRequest};
 use std::sync::Arc;

@@ -12,7 +12,7 @@ mod snapshot;
 pub(crate) mod watch;
 mod watch_stream;
 
-use crate::core::Core;
+use crate::context::Core;
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::{v3electionpb, v3lockpb};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Health checks of this member.
 
-use crate::core::Core;
+use crate::context::Core;
 use proto_etcd::etcdserverpb::AlarmType;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! HTTP pages beside gRPC: `/health`, `/livez`, `/readyz`, `/version`, `/metrics`.
 
-use crate::core::Core;
+use crate::context::Core;
 use crate::health;
 use crate::settings::API_VERSION;
 use bytes::Bytes;

@@ -1,14 +1,14 @@
 //! Listeners: gRPC and HTTP pages for clients, gRPC for peers, HTTP pages for metrics.
 
 use crate::accept::Listener;
-use crate::core::{Core, common_name};
+use crate::context::{Core, common_name};
 use crate::grpc;
+use crate::grpc_stream::RequestBody;
+use crate::grpc_unary;
 use crate::http_pages;
-use crate::intake::{Guarded, Held};
-use crate::meters::Call;
-use crate::slow;
-use crate::streams::RequestBody;
-use crate::unary;
+use crate::metrics::Call;
+use crate::request_limits::{Guarded, Held};
+use crate::slow_request;
 use crate::urls::ServerUrl;
 use anyhow::{Context, Result, bail};
 use base_serve::Options;
@@ -176,7 +176,8 @@ pub(crate) fn grpc_request<B: RequestBody>(
     core: &Arc<Core>,
     request: Request<B>,
 ) -> BoxFuture<'static, Response<Body>> {
-    let login = unary::token(request.headers()).filter(|_| core.machine.auth(|auth| auth.enabled));
+    let login =
+        grpc_unary::token(request.headers()).filter(|_| core.machine.auth(|auth| auth.enabled));
     let answer = grpc_answer(routes, core.clone(), request);
     let Some(token) = login else { return answer };
     let core = core.clone();
@@ -193,11 +194,11 @@ fn grpc_answer<B: RequestBody>(
     core: Arc<Core>,
     request: Request<B>,
 ) -> BoxFuture<'static, Response<Body>> {
-    if let Some(method) = unary::method(&request) {
-        return Box::pin(unary::answer(core, method, request));
+    if let Some(method) = grpc_unary::method(&request) {
+        return Box::pin(grpc_unary::answer(core, method, request));
     }
     let by_hand = match request.uri().path() {
-        _ if unary::compressed(request.headers()) => None,
+        _ if grpc_unary::compressed(request.headers()) => None,
         grpc::watch::PATH => Some(grpc::watch::watch as Streamed<B>),
         grpc::lease::PATH => Some(grpc::lease::keep_alive as Streamed<B>),
         _ => None,
@@ -226,13 +227,13 @@ async fn routed<B: RequestBody>(
     let routed =
         routes.oneshot(request.map(|body| Body::new(Guarded::new(core.clone(), held, body))));
     // Routing can't fail: an unknown method gets a response as well.
-    let (Ok(response), notes) = slow::followed(routed).instrument(span).await;
+    let (Ok(response), notes) = slow_request::followed(routed).instrument(span).await;
     if let Some(call) = end.call.filter(|call| call.is_prompt()) {
         let code = response.headers().get("grpc-status");
         let code = code.map_or(tonic::Code::Ok, |code| {
             tonic::Code::from_bytes(code.as_bytes())
         });
-        slow::report(&core, call, notes, code, String::new);
+        slow_request::report(&core, call, notes, code, String::new);
     }
     watched(end, response)
 }

@@ -1,14 +1,14 @@
 //! Assembles a member from log, engine and network, either real or simulated.
 
-use crate::core::{Bounds, Core};
-use crate::glue::Glue;
+use crate::context::{Bounds, Core};
 use crate::grpc;
-use crate::intake::Budget;
 use crate::jwt::Jwt;
-use crate::meters::Meters;
+use crate::metrics::Meters;
 use crate::passwords::Passwords;
 use crate::peer_access::PeerAccess;
-use crate::questions::Answers;
+use crate::peer_rpc::Answers;
+use crate::raft_state_machine::Glue;
+use crate::request_limits::Budget;
 use crate::settings::Connected;
 use crate::tasks::{self, Retention};
 use anyhow::Result;

@@ -3,10 +3,10 @@
 use crate::bootstrap::{cluster_id, initial_members};
 use crate::settings::{SnapshotCommand, SnapshotRestore, SnapshotStatus};
 use anyhow::{Context, Result, bail};
-use kv_bolt::OnDisk;
+use kv_bbolt::OnDisk;
 use kv_engine::{Batch, Engine, Table};
-use kv_interchange::FileStatus;
 use kv_machine::{Members, Place, seed};
+use kv_snapshot_file::FileStatus;
 use kv_wal::{DataFolder, Identity, Wal};
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -29,9 +29,9 @@ pub(crate) fn print(text: &str) -> Result<()> {
 }
 
 fn status(flags: &SnapshotStatus) -> Result<()> {
-    let source = kv_interchange::open(&flags.file, false)?;
+    let source = kv_snapshot_file::open(&flags.file, false)?;
     let found =
-        kv_interchange::file_status(&source).with_context(|| flags.file.display().to_string())?;
+        kv_snapshot_file::file_status(&source).with_context(|| flags.file.display().to_string())?;
     let FileStatus {
         hash,
         revision,
@@ -129,9 +129,9 @@ fn restore(flags: &SnapshotRestore) -> Result<()> {
             flags.name, flags.initial_cluster
         )
     })?;
-    let source = kv_interchange::open(&flags.file, !flags.skip_hash_check)?;
+    let source = kv_snapshot_file::open(&flags.file, !flags.skip_hash_check)?;
     // The file is read completely once before anything is created.
-    kv_interchange::import::<anyhow::Error>(&source, |_| Ok(()))
+    kv_snapshot_file::import::<anyhow::Error>(&source, |_| Ok(()))
         .with_context(|| format!("{} is damaged", flags.file.display()))?;
     let mut folder = DataFolder::open(&target)?;
     let (index, position, membership) = kv_raft::origin(&voters);
@@ -176,7 +176,7 @@ fn fill(
     initial: Vec<proto_etcd::etcdserverpb::Member>,
 ) -> Result<()> {
     let mut batch = Batch::default();
-    let contents = kv_interchange::import::<anyhow::Error>(source, |(_, key, value)| {
+    let contents = kv_snapshot_file::import::<anyhow::Error>(source, |(_, key, value)| {
         batch.put(Table::Revisions, key.to_vec(), value);
         if batch.bytes() > BATCH_BYTES {
             engine.write(std::mem::take(&mut batch))?;

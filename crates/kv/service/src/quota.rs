@@ -1,6 +1,6 @@
 //! Quota of the data: raises the NOSPACE alarm above it and deactivates the alarm below it.
 
-use crate::core::Core;
+use crate::context::Core;
 use kv_machine::{Caller, Command};
 use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
 use proto_etcd::etcdserverpb::{AlarmRequest, AlarmType};

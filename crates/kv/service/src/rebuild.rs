@@ -5,7 +5,7 @@
 //! of that is lost. A state that is behind its log is treated in the same way; that happens if its
 //! directory was removed or a rebuild was interrupted.
 
-use crate::glue::Glue;
+use crate::raft_state_machine::Glue;
 use anyhow::{Context, Result, bail};
 use kv_engine::{Engine, EngineError};
 use kv_machine::{Machine, MachineError, Options};

@@ -2,19 +2,19 @@
 //! order.
 
 use crate::accept::Listener;
-use crate::alone;
 use crate::auto_tls;
+use crate::blocking_engine::Patient;
 use crate::bootstrap::{self, Bootstrap};
-use crate::core::{Bounds, Core};
+use crate::context::{Bounds, Core};
 use crate::corruption::{self, Checks};
+use crate::force_new_cluster;
 use crate::jwt::Jwt;
 use crate::listen::{self, PeerSide, Port};
 use crate::member::{self, OnRemoved, Parts};
-use crate::meters::Meters;
+use crate::metrics::Meters;
 use crate::passwords::Passwords;
-use crate::patient::Patient;
 use crate::peer_access::PeerAccess;
-use crate::questions;
+use crate::peer_rpc;
 use crate::rebuild::Around;
 use crate::settings::{EngineKind, Flags, Serve, Subcommand, duration};
 use crate::sockets::{self, Socket};
@@ -258,7 +258,7 @@ fn force(flags: &Serve, plan: &Plan, folder: &DataFolder, identity: Identity) ->
         peer_ur_ls: plan.peer_urls.clone(),
         ..Member::default()
     };
-    alone::go_on(folder, identity, me.clone())?;
+    force_new_cluster::go_on(folder, identity, me.clone())?;
     Ok(Bootstrap {
         identity,
         members: vec![me],
@@ -533,7 +533,7 @@ async fn heir(core: &Core) -> Option<u64> {
     // One that has just stopped still counts as reached.
     let asked = others
         .into_iter()
-        .map(|id| async move { questions::answers(core, id, ANSWERS).await.then_some(id) });
+        .map(|id| async move { peer_rpc::answers(core, id, ANSWERS).await.then_some(id) });
     let there = futures::future::join_all(asked).await.into_iter().flatten();
     there.max_by_key(|id| status.matched.get(id).copied().unwrap_or_default())
 }

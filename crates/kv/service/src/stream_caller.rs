@@ -1,8 +1,8 @@
 //! Identity of a stream's caller, checked again while the stream is open, because users, roles and
 //! the auth status may change.
 
-use crate::core::Core;
-use crate::unary;
+use crate::context::Core;
+use crate::grpc_unary;
 use http::request::Parts;
 use kv_machine::{Caller, Refusal};
 use tonic::Status;
@@ -15,10 +15,10 @@ pub(crate) struct StreamCaller {
 
 impl StreamCaller {
     pub fn new(core: &Core, parts: Parts) -> Result<Self, Status> {
-        let token = unary::token(&parts.headers);
+        let token = grpc_unary::token(&parts.headers);
         Ok(StreamCaller {
             token,
-            caller: unary::caller(core, parts)?,
+            caller: grpc_unary::caller(core, parts)?,
         })
     }
 

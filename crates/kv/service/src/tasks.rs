@@ -1,7 +1,7 @@
 //! Background tasks of a member: compaction, membership, publishing, and those with a module of
 //! their own.
 
-use crate::core::Core;
+use crate::context::Core;
 use crate::corruption::{self, Checks};
 use crate::settings::{CompactionMode, Serve, duration};
 use anyhow::{Context, Result, bail};
@@ -123,7 +123,12 @@ pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Re
 
 /// Starts maintenance of all data: defragmentation, and the corruption checks that are enabled.
 pub(crate) fn spawn_upkeep(core: &Arc<Core>, checks: Checks, tasks: &Tasks) {
-    task!(core, tasks, "space", crate::space::watch(core.clone()));
+    task!(
+        core,
+        tasks,
+        "space",
+        crate::auto_defrag::watch(core.clone())
+    );
     if let Some(every) = checks.every {
         task!(
             core,

@@ -1,6 +1,6 @@
 //! The Auth service: users and roles.
 
-use crate::core::{Core, status};
+use crate::context::{Core, status};
 use crate::tokens;
 use kv_machine::{
     Auth as Book, AuthError, Caller, Command, Login, Nothing, Outcome, ROOT, Refusal,

@@ -4,9 +4,9 @@
 //! `tasks`). So a member that was added but not started does not count for the quorum, and becomes
 //! a voter only when it has caught up.
 
-use crate::core::{Core, status};
+use crate::context::{Core, status};
 use crate::peer_access::{CLOSED, PeerAccess};
-use crate::questions::{self, Change, Changed};
+use crate::peer_rpc::{self, Change, Changed};
 use crate::urls;
 use kv_machine::{Caller, Command, Outcome, Refusal};
 use kv_raft::NodeError;
@@ -42,7 +42,7 @@ impl Cluster {
         if self.0.bounds.access == PeerAccess::Closed && matches!(change, Change::Add(_)) {
             return Err(Status::failed_precondition(CLOSED));
         }
-        questions::change(&self.0, change).await.map_err(status)
+        peer_rpc::change(&self.0, change).await.map_err(status)
     }
 }
 
@@ -238,7 +238,7 @@ async fn live(core: &Core, voters: &[Member]) -> BTreeSet<u64> {
         .map(|member| member.id)
         .filter(|id| healthy(core, *id));
     let asked =
-        reached.map(|id| async move { questions::answers(core, id, ANSWERS).await.then_some(id) });
+        reached.map(|id| async move { peer_rpc::answers(core, id, ANSWERS).await.then_some(id) });
     futures::future::join_all(asked)
         .await
         .into_iter()
@@ -305,7 +305,7 @@ async fn check_promotion(core: &Core, id: u64) -> Result<(), Refusal> {
     let status = core.node.status();
     let matched = status.matched.get(&id).copied().unwrap_or_default();
     let in_sync = matched > 0 && matched + IN_SYNC >= status.last_index && !member.name.is_empty();
-    if in_sync && questions::answers(core, id, ANSWERS).await {
+    if in_sync && peer_rpc::answers(core, id, ANSWERS).await {
         Ok(())
     } else {
         Err(Refusal::LearnerNotReady)

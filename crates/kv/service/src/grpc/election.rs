@@ -1,7 +1,7 @@
 //! The Election service.
 
 use super::{kv, session};
-use crate::core::Core;
+use crate::context::Core;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, try_unfold};
 use kv_machine::Caller;

@@ -1,7 +1,7 @@
 //! The KV service.
 
-use crate::core::{Core, status};
-use crate::unary;
+use crate::context::{Core, status};
+use crate::grpc_unary;
 use bytes::{BufMut, Bytes, BytesMut};
 use kv_machine::{Command, Outcome};
 use kv_mvcc::{MvccError, check_put, check_request};
@@ -62,7 +62,7 @@ pub(crate) async fn encoded_range(
         let (mut answer, revision) = core.store().range(request).map_err(of_store)?;
         core.machine.check_range(caller, request).map_err(status)?;
         answer.header = core.header_at(revision);
-        return Ok(unary::framed(&answer));
+        return Ok(grpc_unary::framed(&answer));
     };
     // The permissions may have changed during the wait.
     core.machine.check_range(caller, request).map_err(status)?;
@@ -79,7 +79,7 @@ pub(crate) async fn encoded_range(
         .sum();
     let length = head.encoded_len() + pairs;
     let mut bytes = BytesMut::with_capacity(length + 5);
-    unary::prefix(&mut bytes, length);
+    grpc_unary::prefix(&mut bytes, length);
     // The capacity is sufficient, so this can't fail.
     let _ = head.encode(&mut bytes);
     for record in &found.records {

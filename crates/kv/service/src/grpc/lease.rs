@@ -1,12 +1,12 @@
 //! The Lease service.
 
 use super::session;
-use crate::core::{Core, status};
-use crate::intake::Held;
-use crate::questions::{self, Question};
+use crate::context::{Core, status};
+use crate::grpc_stream::{self, RequestBody, Requests};
+use crate::grpc_unary;
+use crate::peer_rpc::{self, Question};
+use crate::request_limits::Held;
 use crate::stream_caller::StreamCaller;
-use crate::streams::{self, RequestBody, Requests};
-use crate::unary;
 use kv_machine::{Access, Command, Outcome, Refusal};
 use proto_etcd::etcdserverpb::lease_server;
 use proto_etcd::etcdserverpb::{
@@ -81,7 +81,7 @@ impl lease_server::Lease for Lease {
             self.0.machine.check_known(&caller).map_err(status)?;
         }
         self.0.read_barrier().await?;
-        let (granted_ttl, ttl) = questions::left(&self.0, request.id).await.map_err(status)?;
+        let (granted_ttl, ttl) = peer_rpc::left(&self.0, request.id).await.map_err(status)?;
         let keys = if request.keys {
             self.0.machine.leases(|leases| leases.keys(request.id))
         } else {
@@ -133,7 +133,7 @@ pub(crate) fn keep_alive<B: RequestBody>(
         .map_err(status)?;
     let requests = Requests::new(core.clone(), held, body);
     let core = core.clone();
-    Ok(streams::response(|answers| {
+    Ok(grpc_stream::response(|answers| {
         renew_all(core, caller, requests, answers)
     }))
 }
@@ -142,7 +142,7 @@ async fn renew_all<B: RequestBody>(
     core: Arc<Core>,
     caller: StreamCaller,
     mut requests: Requests<LeaseKeepAliveRequest, B>,
-    answers: streams::Answers,
+    answers: grpc_stream::Answers,
 ) {
     let mut end = pin!(core.shutdown.cancelled());
     loop {
@@ -153,7 +153,7 @@ async fn renew_all<B: RequestBody>(
         };
         let answer = match next {
             Ok(Some(LeaseKeepAliveRequest { id })) => match renew(&core, &caller, id).await {
-                Ok(ttl) => Ok(unary::framed(&LeaseKeepAliveResponse {
+                Ok(ttl) => Ok(grpc_unary::framed(&LeaseKeepAliveResponse {
                     header: core.header(),
                     id,
                     ttl,
@@ -175,7 +175,7 @@ async fn renew_all<B: RequestBody>(
 async fn renew(core: &Arc<Core>, caller: &StreamCaller, id: i64) -> Result<i64, Refusal> {
     core.machine
         .check_lease(&caller.current(core)?, id, Access::Write)?;
-    questions::renew(core, id).await
+    peer_rpc::renew(core, id).await
 }
 
 /// Handles a request that only the leader can serve.

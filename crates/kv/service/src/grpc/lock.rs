@@ -1,7 +1,7 @@
 //! The Lock service.
 
 use super::session;
-use crate::core::Core;
+use crate::context::Core;
 use bytes::Bytes;
 use proto_etcd::v3lockpb::lock_server;
 use proto_etcd::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};

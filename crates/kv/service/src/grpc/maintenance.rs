@@ -1,6 +1,6 @@
 //! The Maintenance service: requests of operators to one member.
 
-use crate::core::{Core, status};
+use crate::context::{Core, status};
 use crate::corruption::{self, Hashed};
 use crate::settings::{API_VERSION, CLUSTER_VERSION};
 use kv_machine::{Command, Outcome, Refusal};

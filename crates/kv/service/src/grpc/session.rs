@@ -1,7 +1,7 @@
 //! Shared parts of locks and elections: session leases and queues.
 
 use super::kv;
-use crate::core::{Core, status};
+use crate::context::{Core, status};
 use bytes::Bytes;
 use kv_machine::{Caller, Command, Outcome, Refusal};
 use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};

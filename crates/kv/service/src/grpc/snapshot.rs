@@ -1,6 +1,6 @@
 //! The Snapshot RPC: streams the state as a bbolt file.
 
-use crate::core::Core;
+use crate::context::Core;
 use crate::settings::API_VERSION;
 use bytes::Bytes;
 use proto_etcd::etcdserverpb::SnapshotResponse;
@@ -28,7 +28,7 @@ pub(crate) async fn stream(
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
     let header = core.header_at(picture.revision());
     tokio::task::spawn_blocking(move || {
-        let sent = kv_interchange::export(picture, &path)
+        let sent = kv_snapshot_file::export(picture, &path)
             .map_err(|e| e.to_string())
             .and_then(|()| {
                 let mut file = std::fs::File::open(&path).map_err(|e| e.to_string())?;

@@ -1,10 +1,10 @@
 //! The Watch service.
 
 use super::watch_stream::WatchStream;
-use crate::core::Core;
-use crate::intake::Held;
+use crate::context::Core;
+use crate::grpc_stream::{self, RequestBody, Requests};
+use crate::request_limits::Held;
 use crate::stream_caller::StreamCaller;
-use crate::streams::{self, RequestBody, Requests};
 use http::{Request, Response};
 use proto_etcd::etcdserverpb::watch_server;
 use proto_etcd::etcdserverpb::{WatchRequest, WatchResponse};
@@ -26,7 +26,7 @@ pub(crate) fn watch<B: RequestBody>(
     let caller = StreamCaller::new(core, parts)?;
     let requests = Requests::new(core.clone(), held, body);
     let core = core.clone();
-    Ok(streams::response(|answers| {
+    Ok(grpc_stream::response(|answers| {
         WatchStream::new(core, caller, answers).run(requests)
     }))
 }

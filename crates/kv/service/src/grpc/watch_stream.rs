@@ -4,10 +4,10 @@
 //! history). All messages of a watcher pass through this task in order, so that no event is
 //! duplicated, lost or reordered.
 
-use crate::core::{Core, status};
+use crate::context::{Core, status};
+use crate::grpc_stream::{Answers, PREFIX, RequestBody, Requests};
+use crate::grpc_unary;
 use crate::stream_caller::StreamCaller;
-use crate::streams::{Answers, PREFIX, RequestBody, Requests};
-use crate::unary;
 use bytes::{BufMut, Bytes, BytesMut};
 use kv_machine::{Caller, Refusal};
 use kv_mvcc::{Event, HubHandle, Inbound, MvccError, WatchFilter, Watcher};
@@ -131,7 +131,7 @@ impl WatchStream {
     }
 
     async fn send(&mut self, response: WatchResponse) {
-        unary::frame_into(&mut self.out, &response);
+        grpc_unary::frame_into(&mut self.out, &response);
         self.flush_if_full().await;
     }
 
@@ -372,7 +372,7 @@ impl WatchStream {
             }
             let mut id = [0; ID];
             let id = encoded_id(&mut id, *watch);
-            unary::prefix(&mut self.out, head.len() + id.len() + tail.len());
+            grpc_unary::prefix(&mut self.out, head.len() + id.len() + tail.len());
             self.out.extend_from_slice(&head);
             self.out.extend_from_slice(id);
             self.out.extend_from_slice(&tail);

@@ -4,7 +4,7 @@ mod calls;
 mod page;
 mod peers;
 
-use crate::core::Core;
+use crate::context::Core;
 use base_telemetry::{FileDescriptors, MetricsPage};
 use calls::AllCalls;
 pub(crate) use calls::Call;

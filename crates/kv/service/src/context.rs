@@ -1,13 +1,13 @@
 //! Context shared by all services: proposals, reads, response headers, identity of callers.
 
 use crate::accept::Connection;
-use crate::intake::Budget;
 use crate::jwt::Jwt;
-use crate::meters::Meters;
+use crate::metrics::Meters;
 use crate::passwords::Passwords;
 use crate::peer_access::PeerAccess;
+use crate::request_limits::Budget;
 use crate::settings::Connected;
-use crate::slow::{self, Phase};
+use crate::slow_request::{self, Phase};
 use crate::tokens;
 use bytes::{Bytes, BytesMut};
 use kv_machine::{Caller, Code, Command, Envelope, Machine, Outcome, Refusal, Reply, encode_into};
@@ -172,7 +172,7 @@ impl Core {
             self.machine.give_up(request);
             return Err(e);
         }
-        slow::passed(Phase::Proposed);
+        slow_request::passed(Phase::Proposed);
         self.reply(request, receiver).await
     }
 
@@ -211,8 +211,8 @@ impl Core {
         tokio::select! {
             reply = tokio::time::timeout(self.bounds.request_timeout, receiver) => match reply {
                 Ok(Ok(reply)) => {
-                    slow::passed_at(Phase::Committed, reply.begun);
-                    slow::passed_at(Phase::Applied, reply.applied);
+                    slow_request::passed_at(Phase::Committed, reply.begun);
+                    slow_request::passed_at(Phase::Applied, reply.applied);
                     reply.result.map(|outcome| (outcome, reply.revision))
                 }
                 Ok(Err(_)) => Err(Refusal::LeaderChanged),
@@ -256,7 +256,7 @@ impl Core {
             done = barrier => done.map_err(|e| of_node(&e)),
             () = self.shutdown.cancelled() => Err(Refusal::Stopped),
         };
-        slow::passed(Phase::Current);
+        slow_request::passed(Phase::Current);
         self.meters
             .read_barrier(began.elapsed() > self.bounds.slow_request, done.is_ok());
         done.map_err(status)

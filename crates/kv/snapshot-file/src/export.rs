@@ -3,7 +3,7 @@
 use crate::error::InterchangeError;
 use crate::records::{LeaseRecord, hash_of};
 use bytes::Bytes;
-use kv_bolt::Writer;
+use kv_bbolt::Writer;
 use kv_engine::Table;
 use kv_machine::{Place, SnapshotReader, auth_row, lease_row};
 use prost::Message;

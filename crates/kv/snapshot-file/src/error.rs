@@ -1,6 +1,6 @@
 //! Errors of snapshot files.
 
-use kv_bolt::BoltError;
+use kv_bbolt::BoltError;
 use kv_engine::EngineError;
 use std::io;
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 use crate::error::InterchangeError;
 use crate::records::{HASH, LeaseRecord, hash_of};
 use bytes::Bytes;
-use kv_bolt::{BoltError, File, OnDisk, Source};
+use kv_bbolt::{BoltError, File, OnDisk, Source};
 use kv_engine::Table;
 use kv_machine::{Auth, SnapshotItem};
 use kv_mvcc::Mark;

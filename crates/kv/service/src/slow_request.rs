@@ -3,8 +3,8 @@
 //! The notes are task-local. A linearizable read or a proposal records its phase without the
 //! functions in between knowing about it. A fast call pays for a few clock reads only.
 
-use crate::core::Core;
-use crate::meters::Call;
+use crate::context::Core;
+use crate::metrics::Call;
 use futures::FutureExt;
 use std::cell::Cell;
 use std::fmt::Write;

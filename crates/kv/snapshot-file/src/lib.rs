@@ -2,7 +2,7 @@
 //!
 //! A snapshot file is a bbolt database followed by its SHA-256. Revisions are etcd's records, byte
 //! for byte; leases, users, roles, members and metadata of the log have a bucket each. Both
-//! directions stream, so memory does not depend on the size of a file. `kv-bolt` handles the layout
+//! directions stream, so memory does not depend on the size of a file. `kv-bbolt` handles the layout
 //! of pages, this crate their content.
 
 mod error;

@@ -4,8 +4,8 @@
 //! A call's handler has no task of its own: polling the response body drives it. So a message costs
 //! a single wake-up, and no work is done for a client that does not read.
 
-use crate::core::Core;
-use crate::intake::Held;
+use crate::context::Core;
+use crate::request_limits::Held;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::Frame;

@@ -1,6 +1,6 @@
 //! Adapter from `kv_machine::Machine` to `kv_raft::StateMachine`.
 
-use crate::meters::Meters;
+use crate::metrics::Meters;
 use async_trait::async_trait;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kv_machine::{Machine, MachineError, SnapshotItem, SnapshotReader};

@@ -1,9 +1,9 @@
 //! Status of snapshot files.
 #![allow(clippy::unwrap_used)]
 
-use kv_bolt::Writer;
-use kv_interchange::{InterchangeError, file_status, import};
+use kv_bbolt::Writer;
 use kv_mvcc::Mark;
+use kv_snapshot_file::{InterchangeError, file_status, import};
 use prost::Message;
 use proto_etcd::mvccpb::KeyValue;
 use std::io::Cursor;

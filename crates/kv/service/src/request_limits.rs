@@ -5,8 +5,8 @@
 //! limit is rejected at once: if it waited, the slow requests of one client would delay all others.
 
 use crate::accept::Connection;
-use crate::core::{Core, status};
-use crate::streams::{PREFIX, RequestBody, announced, too_large};
+use crate::context::{Core, status};
+use crate::grpc_stream::{PREFIX, RequestBody, announced, too_large};
 use bytes::Bytes;
 use http::Extensions;
 use http_body::Frame;

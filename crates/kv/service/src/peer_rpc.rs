@@ -1,7 +1,7 @@
 //! Peer RPCs besides replication: the leader's leases, the list of members, membership changes,
 //! hashes.
 
-use crate::core::Core;
+use crate::context::Core;
 use crate::corruption::{self, Hashed};
 use crate::grpc::{lease_answer, member_change};
 use async_trait::async_trait;

@@ -1,7 +1,7 @@
 //! Formats requests and responses for log lines: keys and sizes, never values.
 
-use crate::streams::PREFIX;
-use crate::unary::Method;
+use crate::grpc_stream::PREFIX;
+use crate::grpc_unary::Method;
 use bytes::Bytes;
 use prost::Message;
 use proto_etcd::etcdserverpb::request_op::Request as Op;
@@ -162,7 +162,7 @@ mod tests {
         let told = call(
             Method::Range,
             &range.encode_to_vec().into(),
-            Some(&crate::unary::framed(&answer)),
+            Some(&crate::grpc_unary::framed(&answer)),
         );
         assert!(
             told.contains("kkk...\"..\"l\" limit 3;") && told.ends_with("with 1 of 7 keys"),

@@ -3,13 +3,13 @@
 //!
 //! Compressed requests are left to tonic. Responses and errors are the same on both paths.
 
-use crate::core::Core;
-use crate::describe;
+use crate::context::Core;
 use crate::grpc::kv;
-use crate::intake::{self, Held};
-use crate::meters::{Call, Meters};
-use crate::slow::{self, Phase};
-use crate::streams::{PREFIX, RequestBody, announced, too_large};
+use crate::grpc_stream::{PREFIX, RequestBody, announced, too_large};
+use crate::metrics::{Call, Meters};
+use crate::request_limits::{self, Held};
+use crate::request_summary;
+use crate::slow_request::{self, Phase};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -100,14 +100,14 @@ pub(crate) async fn answer<B: RequestBody>(
     let mut counting = Counting::new(&core.meters, call);
     let span = tracing::debug_span!("call", method = call.path());
     let mut came = Bytes::new();
-    let (result, notes) = slow::followed(carry_out(&core, method, parts, body, &mut came))
+    let (result, notes) = slow_request::followed(carry_out(&core, method, parts, body, &mut came))
         .instrument(span)
         .await;
     let code = result
         .as_ref()
         .map_or_else(Status::code, |_| tonic::Code::Ok);
-    slow::report(&core, call, notes, code, || {
-        describe::call(method, &came, result.as_ref().ok())
+    slow_request::report(&core, call, notes, code, || {
+        request_summary::call(method, &came, result.as_ref().ok())
     });
     counting.end(code);
     match result {
@@ -139,9 +139,10 @@ async fn carry_out(
 ) -> Result<Bytes, Status> {
     // Reserved until the request is executed.
     let mut held = Held::of(core, &parts.extensions);
-    let received = tokio::time::timeout(intake::DEADLINE, receive(core, &mut held, body)).await;
-    let message = received.unwrap_or_else(|_| Err(intake::too_slow()))?;
-    slow::passed(Phase::Received);
+    let received =
+        tokio::time::timeout(request_limits::DEADLINE, receive(core, &mut held, body)).await;
+    let message = received.unwrap_or_else(|_| Err(request_limits::too_slow()))?;
+    slow_request::passed(Phase::Received);
     *came = message.clone();
     let caller = caller(core, parts)?;
     match method {
