@@ -49,7 +49,7 @@ pub fn commands(data: &[u8]) {
         None,
         Some(batch.freeze()),
     );
-    machine.work_off();
+    machine.drain_queue();
     let all = pb::RangeRequest {
         key: Bytes::from_static(b"\0"),
         range_end: Bytes::from_static(b"\0"),

@@ -63,7 +63,7 @@ impl Inlet {
         // No other thread drains the queue.
         while let Err(TrySendError::Full(back)) = self.orders.try_send(order) {
             order = back;
-            worker.lock().work_off();
+            worker.lock().drain_queue();
         }
     }
 }
@@ -120,10 +120,10 @@ impl Storer {
     }
 
     /// Executes one batch of queued orders if there is no thread. Returns whether there were any.
-    pub fn work_off(&self) -> bool {
+    pub fn drain_queue(&self) -> bool {
         self.idle
             .as_ref()
-            .is_some_and(|worker| worker.lock().work_off())
+            .is_some_and(|worker| worker.lock().drain_queue())
     }
 
     pub fn store(&self, work: Work) {
@@ -177,7 +177,7 @@ impl Worker {
     }
 
     /// Executes one batch of queued orders. Returns whether there were any.
-    fn work_off(&self) -> bool {
+    fn drain_queue(&self) -> bool {
         let Ok(first) = self.inbox.try_recv() else {
             return false;
         };

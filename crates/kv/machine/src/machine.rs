@@ -37,7 +37,7 @@ pub struct Options {
     /// Size in bytes of the cache of latest values.
     pub value_cache: usize,
     /// True if a thread of its own writes to the engine. Otherwise the caller does, with
-    /// `Machine::work_off`.
+    /// `Machine::drain_queue`.
     pub own_thread: bool,
     /// Time after which an unused simple token expires.
     pub token_ttl: Duration,
@@ -275,8 +275,8 @@ impl Machine {
 
     /// Writes one batch of pending changes to the engine, in a simulation. Returns whether there
     /// were any.
-    pub fn work_off(&self) -> bool {
-        self.storer.work_off()
+    pub fn drain_queue(&self) -> bool {
+        self.storer.drain_queue()
     }
 
     /// Returns the limits of transactions.

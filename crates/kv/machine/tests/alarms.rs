@@ -80,6 +80,6 @@ fn they_go_with_their_member_and_do_not_come_back() {
         [1],
         "it was proposed before the member was removed"
     );
-    while opened.work_off() {}
+    while opened.drain_queue() {}
     assert_eq!(raised_by(&machine(&engine)), [1], "after a restart");
 }

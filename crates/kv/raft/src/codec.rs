@@ -153,7 +153,7 @@ pub(crate) fn entry_from_message(entry: pb::Entry) -> Option<Entry> {
 
 /// Returns the commands of an encoded log entry. The outer `None` means that the bytes are not an
 /// entry, the inner one that the entry has no commands.
-pub fn commands(index: u64, entry: &Bytes) -> Option<Option<Bytes>> {
+pub fn decode_commands(index: u64, entry: &Bytes) -> Option<Option<Bytes>> {
     Some(match entry_from_bytes(index, entry)?.payload {
         EntryPayload::Normal(commands) => Some(commands.0),
         EntryPayload::Blank | EntryPayload::Membership(_) => None,
@@ -162,7 +162,7 @@ pub fn commands(index: u64, entry: &Bytes) -> Option<Option<Bytes>> {
 
 /// Returns index, position and membership for a state that no log produced: the origin of a
 /// restored cluster.
-pub fn origin(voters: &BTreeSet<u64>) -> (u64, Bytes, Bytes) {
+pub fn make_origin(voters: &BTreeSet<u64>) -> (u64, Bytes, Bytes) {
     let id = log_id(1, 0, 1);
     let nodes: BTreeMap<u64, EmptyNode> = voters.iter().map(|id| (*id, EmptyNode {})).collect();
     let membership = openraft::Membership::new(vec![voters.clone()], nodes);

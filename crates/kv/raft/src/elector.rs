@@ -7,8 +7,8 @@
 
 use crate::pb;
 use crate::shared::Shared;
-use crate::types::{LogId, Server};
-use crate::vote_guard::{Passing, Reason};
+use crate::types::{LogId, RaftMetrics};
+use crate::vote_guard::{AdmittedVote, Reason};
 use futures::stream::{FuturesUnordered, StreamExt};
 use rand::Rng;
 use std::collections::BTreeSet;
@@ -24,7 +24,11 @@ const GIVEN_WAY: Duration = Duration::from_millis(300);
 
 /// Returns the election timeout, extended to ten times the latency of disk and network if these are
 /// slow.
-pub(crate) fn adapted(configured: Duration, sync: Duration, round_trip: Duration) -> Duration {
+pub(crate) fn adapt_timeout(
+    configured: Duration,
+    sync: Duration,
+    round_trip: Duration,
+) -> Duration {
     configured.max(((sync + round_trip) * 10).min(LONGEST))
 }
 
@@ -40,14 +44,14 @@ pub(crate) fn would_vote(
 }
 
 /// Returns whether `in_favour` is a majority of every configuration.
-pub(crate) fn majority(configs: &[BTreeSet<u64>], in_favour: &BTreeSet<u64>) -> bool {
+pub(crate) fn is_majority(configs: &[BTreeSet<u64>], in_favour: &BTreeSet<u64>) -> bool {
     configs
         .iter()
         .all(|voters| voters.intersection(in_favour).count() > voters.len() / 2)
 }
 
 /// Runs the election timer: campaigns after an election timeout without a leader.
-pub(crate) async fn run(shared: Arc<Shared>) {
+pub(crate) async fn run_elector(shared: Arc<Shared>) {
     let mut metrics = shared.raft.server_metrics();
     loop {
         let timeout = shared.election_timeout();
@@ -65,19 +69,21 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         tokio::time::sleep(wait).await;
         let server = metrics.borrow_and_update().clone();
         let still = wait_for(&shared, &server, patience).is_some();
-        let silence = shared.promise.silence();
-        if still && silence >= wait.min(patience) && silence >= timeout || still && shared.alone() {
+        let silence = shared.vote_guard.silence();
+        if still && silence >= wait.min(patience) && silence >= timeout
+            || still && shared.is_only_voter()
+        {
             if !is_voter(&shared, &server) {
-                knock(&shared).await;
+                send_pre_votes(&shared).await;
                 tokio::time::sleep(patience).await;
                 continue;
             }
-            let Some(passing) = campaign(&shared, timeout).await else {
+            let Some(admitted) = run_pre_vote(&shared, timeout).await else {
                 // Waits before the next attempt: the peers have just rejected the PreVote.
                 tokio::time::sleep(patience.mul_f64(0.1)).await;
                 continue;
             };
-            if !elect(&shared, passing, patience.mul_f64(0.6)).await {
+            if !run_election(&shared, admitted, patience.mul_f64(0.6)).await {
                 return;
             }
         }
@@ -85,7 +91,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 /// Starts an election and waits for its result. Returns false if replication has stopped.
-async fn elect(shared: &Shared, passing: Passing, patience: Duration) -> bool {
+async fn run_election(shared: &Shared, admitted: AdmittedVote, patience: Duration) -> bool {
     let mut metrics = shared.raft.server_metrics();
     let before = metrics.borrow_and_update().vote.leader_id.term;
     tracing::info!("starting an election");
@@ -96,7 +102,7 @@ async fn elect(shared: &Shared, passing: Passing, patience: Duration) -> bool {
     // further election during that time would queue behind this one and abort it.
     let noted = metrics.wait_for(|server| server.vote.leader_id.term > before);
     match tokio::time::timeout(LONGEST, noted).await {
-        Ok(Ok(server)) => passing.given(server.vote.leader_id.term),
+        Ok(Ok(server)) => admitted.record_grant(server.vote.leader_id.term),
         Ok(Err(_)) => return false,
         Err(_) => {}
     }
@@ -107,15 +113,18 @@ async fn elect(shared: &Shared, passing: Passing, patience: Duration) -> bool {
 }
 
 /// Campaigns on request of the leader (TimeoutNow, Raft thesis 3.10).
-pub(crate) async fn stand(shared: &Shared, transfer: pb::Transfer) -> Result<(), &'static str> {
-    let passing = shared
-        .promise
-        .pass(shared.term() + 1, &Reason::Transfer(&transfer));
-    let Some(passing) = passing else {
+pub(crate) async fn campaign_for_transfer(
+    shared: &Shared,
+    transfer: pb::Transfer,
+) -> Result<(), &'static str> {
+    let admitted = shared
+        .vote_guard
+        .admit(shared.term() + 1, &Reason::Transfer(&transfer));
+    let Some(admitted) = admitted else {
         return Err("no leadership transfer to this member is in progress");
     };
-    *shared.standing.lock() = Some(transfer);
-    if elect(shared, passing, GIVEN_WAY).await {
+    *shared.timeout_now_transfer.lock() = Some(transfer);
+    if run_election(shared, admitted, GIVEN_WAY).await {
         Ok(())
     } else {
         Err("replication has stopped")
@@ -124,7 +133,7 @@ pub(crate) async fn stand(shared: &Shared, transfer: pb::Transfer) -> Result<(),
 
 /// Sends a PreVote to every peer. A member without a vote has no other traffic by which it would
 /// learn of its own removal.
-async fn knock(shared: &Shared) {
+async fn send_pre_votes(shared: &Shared) {
     let (_, last) = shared.vote_and_last();
     let others = shared
         .transport
@@ -132,10 +141,10 @@ async fn knock(shared: &Shared) {
         .ids()
         .into_iter()
         .filter(|id| *id != shared.member);
-    futures::future::join_all(others.map(|id| ask(shared, id, last))).await;
+    futures::future::join_all(others.map(|id| request_pre_vote(shared, id, last))).await;
 }
 
-fn is_voter(shared: &Shared, server: &Server) -> bool {
+fn is_voter(shared: &Shared, server: &RaftMetrics) -> bool {
     server
         .membership_config
         .membership()
@@ -144,56 +153,58 @@ fn is_voter(shared: &Shared, server: &Server) -> bool {
 }
 
 /// Returns the time until the next step of the timer, or `None` on the leader.
-fn wait_for(shared: &Shared, metrics: &Server, patience: Duration) -> Option<Duration> {
+fn wait_for(shared: &Shared, metrics: &RaftMetrics, patience: Duration) -> Option<Duration> {
     if metrics.state.is_leader() {
         return None;
     }
-    if shared.alone() {
+    if shared.is_only_voter() {
         return Some(Duration::from_millis(1));
     }
     Some(
         patience
-            .saturating_sub(shared.promise.silence())
+            .saturating_sub(shared.vote_guard.silence())
             .max(Duration::from_millis(10)),
     )
 }
 
 /// Sends PreVote requests to the voters. Returns `None` without a majority, or if a leader made
 /// contact in the meantime.
-async fn campaign(shared: &Shared, timeout: Duration) -> Option<Passing> {
+async fn run_pre_vote(shared: &Shared, timeout: Duration) -> Option<AdmittedVote> {
     let (configs, last) = shared.configs_and_last();
     let mut in_favour = BTreeSet::from([shared.member]);
-    if !majority(&configs, &in_favour) {
+    if !is_majority(&configs, &in_favour) {
         let others: BTreeSet<u64> = configs
             .iter()
             .flatten()
             .copied()
             .filter(|id| *id != shared.member)
             .collect();
-        let mut calls: FuturesUnordered<_> =
-            others.into_iter().map(|id| ask(shared, id, last)).collect();
+        let mut calls: FuturesUnordered<_> = others
+            .into_iter()
+            .map(|id| request_pre_vote(shared, id, last))
+            .collect();
         while let Some((id, granted)) = calls.next().await {
             if granted {
                 in_favour.insert(id);
             }
-            if majority(&configs, &in_favour) {
+            if is_majority(&configs, &in_favour) {
                 break;
             }
         }
     }
-    if !majority(&configs, &in_favour) {
+    if !is_majority(&configs, &in_favour) {
         tracing::debug!("no majority granted the PreVote");
         return None;
     }
-    let reason = if shared.alone() {
+    let reason = if shared.is_only_voter() {
         Reason::Always
     } else {
         Reason::Silence(timeout)
     };
-    shared.promise.pass(shared.term() + 1, &reason)
+    shared.vote_guard.admit(shared.term() + 1, &reason)
 }
 
-async fn ask(shared: &Shared, id: u64, last: Option<LogId>) -> (u64, bool) {
+async fn request_pre_vote(shared: &Shared, id: u64, last: Option<LogId>) -> (u64, bool) {
     let Ok(mut client) = shared.transport.client(id) else {
         return (id, false);
     };
@@ -205,7 +216,10 @@ async fn ask(shared: &Shared, id: u64, last: Option<LogId>) -> (u64, bool) {
     let sent = Instant::now();
     match tokio::time::timeout(timeout, client.pre_vote(request)).await {
         Ok(Ok(answer)) => {
-            shared.transport.directory.answered(id, sent.elapsed());
+            shared
+                .transport
+                .directory
+                .record_success(id, sent.elapsed());
             (id, answer.into_inner().granted)
         }
         Ok(Err(status)) => {
@@ -235,8 +249,8 @@ mod tests {
     #[test]
     fn the_timeout_follows_a_slow_disk() {
         let (ms, configured) = (Duration::from_millis(1), Duration::from_secs(1));
-        assert_eq!(adapted(configured, ms, ms), configured);
-        assert_eq!(adapted(configured, ms * 200, ms * 10), ms * 2_100);
-        assert_eq!(adapted(configured, ms * 9_000, ms), LONGEST);
+        assert_eq!(adapt_timeout(configured, ms, ms), configured);
+        assert_eq!(adapt_timeout(configured, ms * 200, ms * 10), ms * 2_100);
+        assert_eq!(adapt_timeout(configured, ms * 9_000, ms), LONGEST);
     }
 }

@@ -1,12 +1,12 @@
 //! Fetches another member's state, for a member that has lost its data.
 
-use crate::node::{Node, NodeError};
+use crate::node::{NodeError, RaftNode};
 use crate::pb;
 use crate::server;
-use crate::transport::{PeerTls, Transport, sign};
+use crate::transport::{PeerTls, Transport, sign_metadata};
 use std::path::{Path, PathBuf};
 
-impl Node {
+impl RaftNode {
     /// Downloads the state of the member at `url` into a file in `spool`. `identity` is the pair
     /// (cluster, member) of the caller. Returns `None` if that member has not applied `least` yet.
     pub async fn fetch_state(
@@ -19,7 +19,7 @@ impl Node {
         let failed = |e: &dyn std::fmt::Display| NodeError::Raft(e.to_string());
         let mut client = Transport::client_at(url, tls).map_err(|e| failed(&e))?;
         let mut request = tonic::Request::new(pb::Nothing {});
-        sign(request.metadata_mut(), cluster, member, 0);
+        sign_metadata(request.metadata_mut(), cluster, member, 0);
         let mut stream = client
             .picture(request)
             .await
@@ -34,7 +34,7 @@ impl Node {
         if applied < least {
             return Ok(None);
         }
-        server::receive(spool, stream, || {})
+        server::receive_rows(spool, stream, || {})
             .await
             .map(Some)
             .map_err(|status| failed(&status))

@@ -13,7 +13,7 @@ use openraft::{EmptyNode, EntryPayload};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Records to append to a log: the vote first, then the entries, all of them or none.
-pub struct Takeover {
+pub struct NewClusterRecords {
     /// The encoded vote of the new term.
     pub vote: Bytes,
     /// Indexes and encoded entries: a membership change, then commands.
@@ -22,7 +22,11 @@ pub struct Takeover {
 
 /// Returns the records that make `member` the only voter and then apply `commands`. Returns `None`
 /// if the log is empty or its last entry can't be decoded.
-pub fn alone(contents: &Contents, member: u64, commands: Bytes) -> Option<Takeover> {
+pub fn force_new_cluster(
+    contents: &Contents,
+    member: u64,
+    commands: Bytes,
+) -> Option<NewClusterRecords> {
     let last = match contents.entries.back() {
         Some((index, entry)) => codec::entry_from_bytes(*index, entry)?.log_id,
         None => codec::position_from_bytes(&contents.purged.as_ref()?.1)?,
@@ -49,7 +53,7 @@ pub fn alone(contents: &Contents, member: u64, commands: Bytes) -> Option<Takeov
             }),
         )
     });
-    Some(Takeover {
+    Some(NewClusterRecords {
         vote: codec::vote_to_bytes(&Vote::new(term, member)),
         entries: entries.collect(),
     })
@@ -70,8 +74,8 @@ mod tests {
     }
 
     fn check(contents: &Contents, term: u64, index: u64) {
-        let Takeover { vote, entries } =
-            alone(contents, 7, Bytes::from_static(b"commands")).unwrap();
+        let NewClusterRecords { vote, entries } =
+            force_new_cluster(contents, 7, Bytes::from_static(b"commands")).unwrap();
         assert_eq!(codec::vote_from_bytes(&vote), Some(Vote::new(term, 7)));
         let entries: Vec<_> = entries
             .iter()
@@ -110,6 +114,6 @@ mod tests {
 
     #[test]
     fn without_a_log_there_is_nothing_to_go_on_with() {
-        assert!(alone(&Contents::default(), 7, Bytes::new()).is_none());
+        assert!(force_new_cluster(&Contents::default(), 7, Bytes::new()).is_none());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// A command to forward to the leader.
-pub(crate) struct Forwarded {
+pub(crate) struct ForwardedCommand {
     pub command: Bytes,
     pub request: u64,
 }
@@ -19,10 +19,13 @@ const BATCH_BYTES: usize = 4 << 20;
 const TIMEOUT: Duration = Duration::from_secs(7);
 
 /// Forwards commands to the leader. Commands that can't be sent are reported as lost.
-pub(crate) async fn commands(shared: Arc<Shared>, mut inbox: mpsc::UnboundedReceiver<Forwarded>) {
+pub(crate) async fn run_forwarder(
+    shared: Arc<Shared>,
+    mut inbox: mpsc::UnboundedReceiver<ForwardedCommand>,
+) {
     let mut waiting = Vec::new();
     while inbox.recv_many(&mut waiting, BATCH).await > 0 {
-        for batch in split(std::mem::take(&mut waiting)) {
+        for batch in split_batches(std::mem::take(&mut waiting)) {
             // Each batch waits for its commit by itself; the next one need not.
             shared
                 .loops
@@ -32,7 +35,7 @@ pub(crate) async fn commands(shared: Arc<Shared>, mut inbox: mpsc::UnboundedRece
 }
 
 /// Sends a batch, and reports its commands as lost if they can't be sent or replication stops.
-async fn send_batch(shared: Arc<Shared>, batch: Vec<Forwarded>) {
+async fn send_batch(shared: Arc<Shared>, batch: Vec<ForwardedCommand>) {
     let requests: Vec<u64> = batch.iter().map(|forwarded| forwarded.request).collect();
     let commands: Vec<Bytes> = batch
         .into_iter()
@@ -41,7 +44,7 @@ async fn send_batch(shared: Arc<Shared>, batch: Vec<Forwarded>) {
     let committed = shared
         .loops
         .shutdown()
-        .run_until_cancelled(forward(&shared, commands))
+        .run_until_cancelled(forward_commands(&shared, commands))
         .await;
     if committed != Some(true) {
         shared.machine.lost(&requests);
@@ -49,8 +52,8 @@ async fn send_batch(shared: Arc<Shared>, batch: Vec<Forwarded>) {
 }
 
 /// Splits commands into messages that the leader reads.
-fn split(waiting: Vec<Forwarded>) -> Vec<Vec<Forwarded>> {
-    let (mut batches, mut bytes) = (Vec::<Vec<Forwarded>>::new(), 0);
+fn split_batches(waiting: Vec<ForwardedCommand>) -> Vec<Vec<ForwardedCommand>> {
+    let (mut batches, mut bytes) = (Vec::<Vec<ForwardedCommand>>::new(), 0);
     for forwarded in waiting {
         let length = forwarded.command.len();
         match batches.last_mut().filter(|_| bytes + length <= BATCH_BYTES) {
@@ -67,7 +70,7 @@ fn split(waiting: Vec<Forwarded>) -> Vec<Vec<Forwarded>> {
 
 /// Forwards commands. Returns false if the leader rejected them or lost its leadership before the
 /// commit.
-async fn forward(shared: &Shared, commands: Vec<Bytes>) -> bool {
+async fn forward_commands(shared: &Shared, commands: Vec<Bytes>) -> bool {
     let Some(leader) = shared.leader() else {
         return false;
     };
@@ -95,13 +98,13 @@ async fn forward(shared: &Shared, commands: Vec<Bytes>) -> bool {
 }
 
 /// Requests the read index from the leader: one call for all readers that wait when it is sent.
-pub(crate) async fn read_indexes(
+pub(crate) async fn run_read_index_requests(
     shared: Arc<Shared>,
     mut inbox: mpsc::UnboundedReceiver<oneshot::Sender<Option<u64>>>,
 ) {
     let mut waiting: Vec<oneshot::Sender<Option<u64>>> = Vec::new();
     while inbox.recv_many(&mut waiting, usize::MAX >> 1).await > 0 {
-        let index = read_index(&shared).await;
+        let index = request_read_index(&shared).await;
         for waiter in waiting.drain(..) {
             // The reader may have been cancelled.
             let _ = waiter.send(index);
@@ -109,7 +112,7 @@ pub(crate) async fn read_indexes(
     }
 }
 
-async fn read_index(shared: &Shared) -> Option<u64> {
+async fn request_read_index(shared: &Shared) -> Option<u64> {
     let leader = shared.leader()?;
     if leader == shared.member {
         return shared.confirm(Duration::from_secs(2)).await;
@@ -129,11 +132,11 @@ mod tests {
     #[test]
     fn messages_are_bounded_and_keep_the_order() {
         let sizes = [BATCH_BYTES, 1, BATCH_BYTES - 1, 1, 2 * BATCH_BYTES, 3];
-        let forwarded = |(at, size): (usize, &usize)| Forwarded {
+        let forwarded = |(at, size): (usize, &usize)| ForwardedCommand {
             command: vec![0; *size].into(),
             request: at as u64,
         };
-        let batches = split(sizes.iter().enumerate().map(forwarded).collect());
+        let batches = split_batches(sizes.iter().enumerate().map(forwarded).collect());
         let requests: Vec<Vec<u64>> = batches
             .iter()
             .map(|batch| batch.iter().map(|one| one.request).collect())

@@ -1,8 +1,8 @@
 //! Leader lease (Raft thesis 6.4.1): the time during which no other member can have been elected.
 //!
 //! A follower that acknowledges an AppendEntries grants no vote for one election timeout (see
-//! `promise`). A leader whose calls a quorum has acknowledged is therefore the only leader for that
-//! long after it sent them. Clocks are compared only as intervals on one host.
+//! `vote_guard`). A leader whose calls a quorum has acknowledged is therefore the only leader for
+//! that long after it sent them. Clocks are compared only as intervals on one host.
 //!
 //! Votes for a leadership transfer are exempt and may be delayed by the network for any time. So
 //! every AppendEntries names the last transfer that has ended, and a member that has acknowledged
@@ -11,7 +11,7 @@
 
 use crate::clock::Clock;
 use crate::pb::Transfer;
-use crate::vote_guard::Promise;
+use crate::vote_guard::VoteGuard;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,25 +55,25 @@ impl State {
 
 /// An AppendEntries in flight to a follower.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct SentCall {
     pub over: Transfer,
     at: Duration,
 }
 
 /// A leadership transfer in progress. Dropping it ends the transfer, and with it the exemption of
 /// its votes.
-pub(crate) struct Transferring {
+pub(crate) struct ActiveTransfer {
     lease: Arc<Lease>,
-    promise: Arc<Promise>,
+    vote_guard: Arc<VoteGuard>,
     pub transfer: Transfer,
 }
 
-impl Drop for Transferring {
+impl Drop for ActiveTransfer {
     fn drop(&mut self) {
         let mut state = self.lease.state.lock();
         if state.term == self.transfer.term {
             state.over = state.over.max(self.transfer.number);
-            self.promise.note(Transfer {
+            self.vote_guard.note(Transfer {
                 number: state.over,
                 ..self.transfer
             });
@@ -120,10 +120,10 @@ impl Lease {
     }
 
     /// Records that an AppendEntries of this term is about to be sent.
-    pub fn sending(&self, term: u64) -> Sent {
+    pub fn sending(&self, term: u64) -> SentCall {
         let mut state = self.state.lock();
         let number = if state.reach(term) { state.over } else { 0 };
-        Sent {
+        SentCall {
             over: Transfer {
                 term,
                 session: self.session,
@@ -135,7 +135,7 @@ impl Lease {
 
     /// Records an acknowledged call. `promised` means that the follower grants no vote for an
     /// election timeout.
-    pub fn answered(&self, follower: u64, call: Sent, promised: bool) {
+    pub fn record_response(&self, follower: u64, call: SentCall, promised: bool) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         if !state.reach(call.over.term) {
@@ -155,13 +155,17 @@ impl Lease {
 
     /// Starts a leadership transfer. The lease does not hold until the transfer has ended and a
     /// quorum has acknowledged calls that announce its end. The exemption covers this member's own
-    /// vote too, which `promise` guards.
-    pub fn begin_transfer(self: &Arc<Self>, term: u64, promise: &Arc<Promise>) -> Transferring {
+    /// vote too, which `vote_guard` guards.
+    pub fn start_transfer(
+        self: &Arc<Self>,
+        term: u64,
+        vote_guard: &Arc<VoteGuard>,
+    ) -> ActiveTransfer {
         let mut state = self.state.lock();
         if state.reach(term) {
             state.begun += 1;
             state.counted.clear();
-            promise.note(Transfer {
+            vote_guard.note(Transfer {
                 term,
                 session: self.session,
                 number: state.over,
@@ -172,9 +176,9 @@ impl Lease {
             session: self.session,
             number: state.begun,
         };
-        Transferring {
+        ActiveTransfer {
             lease: self.clone(),
-            promise: promise.clone(),
+            vote_guard: vote_guard.clone(),
             transfer,
         }
     }
@@ -238,14 +242,14 @@ mod tests {
         let joint = [BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 4, 5])];
         assert!(lease.holds(5, 1, &[BTreeSet::from([1])], SECOND));
         assert!(!lease.holds(5, 1, &three, SECOND));
-        lease.answered(2, lease.sending(5), true);
+        lease.record_response(2, lease.sending(5), true);
         assert!(lease.holds(5, 1, &three, SECOND));
         assert!(!lease.holds(6, 1, &three, SECOND));
         assert!(!lease.holds(5, 1, &joint, SECOND));
-        lease.answered(4, lease.sending(5), true);
+        lease.record_response(4, lease.sending(5), true);
         assert!(lease.holds(5, 1, &joint, SECOND));
         assert!(!lease.holds(5, 1, &joint, Duration::ZERO));
-        lease.answered(2, lease.sending(4), true);
+        lease.record_response(2, lease.sending(4), true);
         assert!(!lease.holds(4, 1, &three, SECOND));
     }
 
@@ -255,7 +259,7 @@ mod tests {
         let three = [BTreeSet::from([1, 2, 3])];
         let call = lease.sending(5);
         millis.store(900, Ordering::Relaxed);
-        lease.answered(2, call, true);
+        lease.record_response(2, call, true);
         assert!(lease.holds(5, 1, &three, SECOND));
         // The host was suspended: tokio's clock would not have advanced.
         millis.store(1_000, Ordering::Relaxed);
@@ -266,11 +270,11 @@ mod tests {
     fn after_a_transfer_only_calls_count_that_said_that_it_is_over() {
         let (lease, _) = lease();
         let three = [BTreeSet::from([1, 2, 3])];
-        lease.answered(2, lease.sending(5), true);
-        let transferring = lease.begin_transfer(5, &Promise::new());
+        lease.record_response(2, lease.sending(5), true);
+        let transferring = lease.start_transfer(5, &VoteGuard::new());
         assert!(!lease.holds(5, 1, &three, SECOND));
         let during = lease.sending(5);
-        lease.answered(2, during, true);
+        lease.record_response(2, during, true);
         assert!(
             !lease.holds(5, 1, &three, SECOND),
             "a vote may be under way"
@@ -284,11 +288,11 @@ mod tests {
             !lease.holds(5, 1, &three, SECOND),
             "a vote may still be under way"
         );
-        lease.answered(2, during, true);
+        lease.record_response(2, during, true);
         assert!(!lease.holds(5, 1, &three, SECOND));
-        lease.answered(2, lease.sending(5), false);
+        lease.record_response(2, lease.sending(5), false);
         assert!(!lease.holds(5, 1, &three, SECOND), "it has let a vote pass");
-        lease.answered(2, lease.sending(5), true);
+        lease.record_response(2, lease.sending(5), true);
         assert!(lease.holds(5, 1, &three, SECOND));
     }
 }

@@ -38,13 +38,13 @@ mod pb {
 }
 
 pub use clock::Clock;
-pub use codec::{commands, origin};
-pub use force_new_cluster::{Takeover, alone};
+pub use codec::{decode_commands, make_origin};
+pub use force_new_cluster::{NewClusterRecords, force_new_cluster};
 pub use log_store::SHORT_SYNC;
-pub use node::{Config, Node, NodeError, Status};
-pub use peer::{Answerer, Directory, PeerAddress, PeerHealth};
+pub use node::{Config, NodeError, RaftNode, Status};
+pub use peer::{Directory, PeerAddress, PeerHandler, PeerHealth};
 pub use server::PeerService;
-pub use state::{Rows, StateMachine};
-pub use traffic::{Histogram, Metered, Traffic};
-pub use transport::{Dial, PeerTls, TransportError, Wire, sender};
-pub use trust::{Gate, PeerTrust};
+pub use state::{SnapshotRows, StateMachine};
+pub use traffic::{Histogram, MeteredBody, Traffic};
+pub use transport::{Dial, PeerTls, TransportError, Wire, claimed_sender};
+pub use trust::{PeerInterceptor, PeerTrust};

@@ -42,7 +42,7 @@ struct Memory {
     last: Option<LogId>,
 }
 
-fn damaged() -> io::Error {
+fn damaged_log_error() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
         "an entry of the log can't be decoded",
@@ -63,7 +63,7 @@ impl LogStore {
         let last = match contents.entries.back() {
             Some((index, data)) => Some(
                 codec::entry_from_bytes(*index, data)
-                    .ok_or_else(damaged)?
+                    .ok_or_else(damaged_log_error)?
                     .log_id,
             ),
             None => purged,
@@ -94,8 +94,9 @@ impl LogStore {
             Bound::Unbounded => u64::MAX,
         };
         let found = self.wal.read(start..end, limit)?;
-        let decode =
-            |(index, data): (u64, Bytes)| codec::entry_from_bytes(index, &data).ok_or_else(damaged);
+        let decode = |(index, data): (u64, Bytes)| {
+            codec::entry_from_bytes(index, &data).ok_or_else(damaged_log_error)
+        };
         found.into_iter().map(decode).collect()
     }
 }

@@ -35,22 +35,22 @@ pub(crate) struct Network {
     pub committed: Arc<AtomicU64>,
     /// The last transfer for which the leader sent TimeoutNow. Vote requests carry it, so that
     /// voters can tell whether it has ended.
-    pub standing: Arc<Mutex<Option<pb::Transfer>>>,
+    pub timeout_now_transfer: Arc<Mutex<Option<pb::Transfer>>>,
     pub on_removed: Arc<dyn Fn() + Send + Sync>,
     pub loops: Tasks,
 }
 
 /// RPC client of one peer.
-pub(crate) struct Caller {
+pub(crate) struct PeerRpcClient {
     network: Network,
     target: u64,
 }
 
 impl RaftNetworkFactory<Types> for Network {
-    type Network = Caller;
+    type Network = PeerRpcClient;
 
-    async fn new_client(&mut self, target: u64, _: &EmptyNode) -> Caller {
-        Caller {
+    async fn new_client(&mut self, target: u64, _: &EmptyNode) -> PeerRpcClient {
+        PeerRpcClient {
             network: self.clone(),
             target,
         }
@@ -59,7 +59,7 @@ impl RaftNetworkFactory<Types> for Network {
 
 type RpcError = RPCError<u64, EmptyNode, RaftError<u64>>;
 
-impl Caller {
+impl PeerRpcClient {
     fn unreachable(&self, status: &Status) -> Unreachable {
         self.network.transport.failed(self.target);
         if status.code() == Code::PermissionDenied && status.message().contains(REMOVED) {
@@ -69,13 +69,15 @@ impl Caller {
         Unreachable::new(&AnyError::error(status.to_string()))
     }
 
-    fn client(&self) -> Result<pb::peer_client::PeerClient<crate::transport::Line>, Unreachable> {
+    fn client(
+        &self,
+    ) -> Result<pb::peer_client::PeerClient<crate::transport::PeerChannel>, Unreachable> {
         let client = self.network.transport.client(self.target);
         client.map_err(|e| Unreachable::new(&AnyError::error(e.to_string())))
     }
 }
 
-impl RaftNetwork<Types> for Caller {
+impl RaftNetwork<Types> for PeerRpcClient {
     async fn append_entries(
         &mut self,
         rpc: AppendEntriesRequest<Types>,
@@ -110,17 +112,17 @@ impl RaftNetwork<Types> for Caller {
         self.network
             .transport
             .directory
-            .answered(self.target, sent.elapsed());
+            .record_success(self.target, sent.elapsed());
         if answer.outcome() != Outcome::Higher {
             self.network
                 .lease
-                .answered(self.target, call, answer.promised);
+                .record_response(self.target, call, answer.promised);
         }
         Ok(match answer.outcome() {
             Outcome::Success => AppendEntriesResponse::Success,
             Outcome::Conflict => AppendEntriesResponse::Conflict,
             Outcome::Higher => {
-                let higher = answer.higher.ok_or_else(incomplete)?;
+                let higher = answer.higher.ok_or_else(incomplete_snapshot_error)?;
                 AppendEntriesResponse::HigherVote(higher.into())
             }
         })
@@ -134,7 +136,7 @@ impl RaftNetwork<Types> for Caller {
         let message = pb::VoteRequest {
             ballot: Some((&rpc.vote).into()),
             last: rpc.last_log_id.as_ref().map(Into::into),
-            transfer: *self.network.standing.lock(),
+            transfer: *self.network.timeout_now_transfer.lock(),
         };
         let request = self
             .network
@@ -146,7 +148,7 @@ impl RaftNetwork<Types> for Caller {
             .await
             .map_err(|status| self.unreachable(&status))?
             .into_inner();
-        let vote: Vote = answer.ballot.ok_or_else(incomplete)?.into();
+        let vote: Vote = answer.ballot.ok_or_else(incomplete_snapshot_error)?.into();
         Ok(VoteResponse::new(
             vote,
             answer.last.map(LogId::from),
@@ -164,7 +166,7 @@ impl RaftNetwork<Types> for Caller {
         let failed = |reason: String| {
             StorageError::from(StorageIOError::read_snapshot(None, AnyError::error(reason)))
         };
-        let pieces = picture(&*self.network.machine, vote, &self.network.loops)
+        let pieces = send_snapshot(&*self.network.machine, vote, &self.network.loops)
             .await
             .map_err(failed)?;
         let stream = ReceiverStream::new(pieces);
@@ -194,12 +196,12 @@ impl RaftNetwork<Types> for Caller {
     }
 }
 
-fn incomplete() -> NetworkError {
+fn incomplete_snapshot_error() -> NetworkError {
     NetworkError::new(&AnyError::error("the response of a member is incomplete"))
 }
 
 /// Sends the live state as messages. Reading ends with the receiver, and with the group of tasks.
-pub(crate) async fn picture(
+pub(crate) async fn send_snapshot(
     machine: &dyn StateMachine,
     vote: Vote,
     tasks: &Tasks,

@@ -2,20 +2,20 @@
 
 use crate::clock::Clock;
 use crate::elector;
-use crate::forward::{self, Forwarded};
+use crate::forward::{self, ForwardedCommand};
 use crate::lease::Lease;
 use crate::log_store::LogStore;
 use crate::network::Network;
 use crate::pb;
-use crate::peer::{Answerer, Directory};
+use crate::peer::{Directory, PeerHandler};
 use crate::propose::{self, Origin, Proposal};
 use crate::server::PeerService;
-use crate::shared::{Shared, heartbeats};
-use crate::state::{State, StateMachine};
+use crate::shared::{Shared, run_heartbeats};
+use crate::state::{StateMachine, StateMachineAdapter};
 use crate::transport::{Dial, JOINING, PeerTls, Transport};
 use crate::trust::PeerTrust;
 use crate::types::Raft;
-use crate::vote_guard::Promise;
+use crate::vote_guard::VoteGuard;
 use base_task::Tasks;
 use bytes::Bytes;
 use kv_wal::{Contents, Wal};
@@ -112,13 +112,13 @@ pub struct Status {
 
 /// Handle of a member's Raft node.
 #[derive(Clone)]
-pub struct Node {
+pub struct RaftNode {
     pub(crate) shared: Arc<Shared>,
-    forwards: mpsc::UnboundedSender<Forwarded>,
+    forwards: mpsc::UnboundedSender<ForwardedCommand>,
     reads: mpsc::UnboundedSender<oneshot::Sender<Option<u64>>>,
 }
 
-fn stopping() -> NodeError {
+fn stopping_error() -> NodeError {
     NodeError::Raft("this member is stopping".to_owned())
 }
 
@@ -149,7 +149,7 @@ fn raft_config(config: &Config) -> Result<Arc<openraft::Config>, NodeError> {
     ))
 }
 
-impl Node {
+impl RaftNode {
     /// Starts the node from a log and a state. `applied` follows the state machine. If one of the
     /// tasks in `loops` ends, replication has stopped.
     pub async fn start(
@@ -157,28 +157,28 @@ impl Node {
         (wal, contents): (Wal, Contents),
         machine: Arc<dyn StateMachine>,
         applied: watch::Receiver<u64>,
-        answerer: Arc<dyn Answerer>,
+        peer_handler: Arc<dyn PeerHandler>,
         directory: Arc<Directory>,
         loops: Tasks,
-    ) -> Result<Node, NodeError> {
+    ) -> Result<RaftNode, NodeError> {
         let log = LogStore::new(wal, &contents, applied.clone(), config.sync_micros.clone())
             .map_err(|e| NodeError::Storage(e.to_string()))?;
         drop(contents);
         let transport = Arc::new(Transport::new(&config, directory));
         let lease = Arc::new(Lease::new(config.clock.clone()));
-        let standing = Arc::default();
-        let removed = answerer.clone();
+        let timeout_now_transfer = Arc::default();
+        let removed = peer_handler.clone();
         let network = Network {
             transport: transport.clone(),
             lease: lease.clone(),
             machine: machine.clone(),
             committed: log.committed.clone(),
-            standing: Arc::clone(&standing),
+            timeout_now_transfer: Arc::clone(&timeout_now_transfer),
             on_removed: Arc::new(move || removed.removed()),
             loops: loops.clone(),
         };
         let committed = log.committed.clone();
-        let state = State {
+        let state = StateMachineAdapter {
             machine: machine.clone(),
         };
         let raft = Raft::new(config.member, raft_config(&config)?, network, log, state)
@@ -192,12 +192,12 @@ impl Node {
             raft: raft.clone(),
             transport,
             machine: machine.clone(),
-            answerer,
+            peer_handler,
             lease,
-            promise: Promise::new(),
+            vote_guard: VoteGuard::new(),
             proposals,
             spool: config.spool.clone(),
-            standing,
+            timeout_now_transfer,
             config,
             committed,
             applied,
@@ -210,22 +210,23 @@ impl Node {
         let (held, counters) = (shared.held.subscribe(), shared.counters.clone());
         shared.loops.spawn_critical(
             "proposals",
-            propose::run(raft, machine, proposed, held, counters),
+            propose::run_proposals(raft, machine, proposed, held, counters),
         );
         shared.loops.spawn_critical(
             "forwarded commands",
-            forward::commands(shared.clone(), forwarded),
+            forward::run_forwarder(shared.clone(), forwarded),
+        );
+        shared.loops.spawn_critical(
+            "read indexes",
+            forward::run_read_index_requests(shared.clone(), asked),
         );
         shared
             .loops
-            .spawn_critical("read indexes", forward::read_indexes(shared.clone(), asked));
+            .spawn_critical("elections", elector::run_elector(shared.clone()));
         shared
             .loops
-            .spawn_critical("elections", elector::run(shared.clone()));
-        shared
-            .loops
-            .spawn_critical("heartbeats", heartbeats(shared.clone()));
-        Ok(Node {
+            .spawn_critical("heartbeats", run_heartbeats(shared.clone()));
+        Ok(RaftNode {
             shared,
             forwards,
             reads,
@@ -262,8 +263,8 @@ impl Node {
             return self.propose_here(command, request);
         }
         self.forwards
-            .send(Forwarded { command, request })
-            .map_err(|_| stopping())
+            .send(ForwardedCommand { command, request })
+            .map_err(|_| stopping_error())
     }
 
     /// Proposes an encoded command on the leader. If another member is the leader, the command is
@@ -281,14 +282,17 @@ impl Node {
             commands: command,
             origin: Origin::Here(request),
         };
-        self.shared.proposals.send(proposal).map_err(|_| stopping())
+        self.shared
+            .proposals
+            .send(proposal)
+            .map_err(|_| stopping_error())
     }
 
     /// Waits until a read of this member's state is linearizable (ReadIndex, Raft thesis 6.4).
-    pub async fn read_barrier(&self, timeout: Duration) -> Result<(), NodeError> {
-        let index = match self.shared.certain() {
+    pub async fn read_index(&self, timeout: Duration) -> Result<(), NodeError> {
+        let index = match self.shared.leased_read_index() {
             Some(index) => index,
-            None => tokio::time::timeout(timeout, self.ask_index())
+            None => tokio::time::timeout(timeout, self.request_read_index())
                 .await
                 .map_err(|_| NodeError::TimedOut)??,
         };
@@ -298,7 +302,7 @@ impl Node {
         }
         match tokio::time::timeout(timeout, applied.wait_for(|applied| *applied >= index)).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => Err(stopping()),
+            Ok(Err(_)) => Err(stopping_error()),
             Err(_) => Err(NodeError::TimedOut),
         }
     }
@@ -306,15 +310,15 @@ impl Node {
     /// Returns whether a read of this member's state is linearizable now, without waiting.
     pub fn is_current(&self) -> bool {
         self.shared
-            .certain()
+            .leased_read_index()
             .is_some_and(|index| *self.shared.applied.borrow() >= index)
     }
 
-    async fn ask_index(&self) -> Result<u64, NodeError> {
+    async fn request_read_index(&self) -> Result<u64, NodeError> {
         loop {
             let (sender, receiver) = oneshot::channel();
-            self.reads.send(sender).map_err(|_| stopping())?;
-            if let Some(index) = receiver.await.map_err(|_| stopping())? {
+            self.reads.send(sender).map_err(|_| stopping_error())?;
+            if let Some(index) = receiver.await.map_err(|_| stopping_error())? {
                 return Ok(index);
             }
             // There is no leader, or it can't confirm its leadership yet.
@@ -324,8 +328,8 @@ impl Node {
 
     /// Returns this member's view of the cluster.
     pub fn status(&self) -> Status {
-        let stopped = self.reason();
-        let server = self.shared.server();
+        let stopped = self.stop_reason();
+        let server = self.shared.raft_metrics();
         let data = self.shared.raft.data_metrics();
         let data = data.borrow();
         let membership = server.membership_config.membership();
@@ -365,12 +369,12 @@ impl Node {
             () = core => {}
             () = self.shared.loops.shutdown().cancelled() => {}
         }
-        self.reason()
+        self.stop_reason()
             .unwrap_or_else(|| "shutdown was requested".to_owned())
     }
 
     /// Returns the reason why replication has stopped.
-    fn reason(&self) -> Option<String> {
+    fn stop_reason(&self) -> Option<String> {
         let failed = self
             .shared
             .loops
@@ -394,8 +398,8 @@ impl Node {
     }
 
     /// Returns whether this member is the leader and holds its lease.
-    pub fn leads_for_certain(&self) -> bool {
-        self.shared.certain().is_some()
+    pub fn has_confirmed_leadership(&self) -> bool {
+        self.shared.leased_read_index().is_some()
     }
 
     /// Waits until term or leader differ from `known`.
@@ -420,24 +424,24 @@ impl Node {
 
     /// Promotes a learner to a voter.
     pub async fn promote(&self, id: u64) -> Result<(), NodeError> {
-        self.change(ChangeMembers::AddVoterIds(BTreeSet::from([id])), true)
+        self.change_membership(ChangeMembers::AddVoterIds(BTreeSet::from([id])), true)
             .await
     }
 
     /// Removes a member from the membership.
     pub async fn remove(&self, id: u64) -> Result<(), NodeError> {
         if self.status().voters.contains(&id) {
-            self.change(ChangeMembers::RemoveVoters(BTreeSet::from([id])), false)
+            self.change_membership(ChangeMembers::RemoveVoters(BTreeSet::from([id])), false)
                 .await?;
         }
         if self.status().learners.contains(&id) {
-            self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id])), false)
+            self.change_membership(ChangeMembers::RemoveNodes(BTreeSet::from([id])), false)
                 .await?;
         }
         Ok(())
     }
 
-    async fn change(
+    async fn change_membership(
         &self,
         change: ChangeMembers<u64, EmptyNode>,
         retain: bool,
@@ -450,7 +454,7 @@ impl Node {
     }
 
     /// Sends a peer RPC to a known member. Returns `None` if that member does not handle it.
-    pub async fn ask(
+    pub async fn call_peer(
         &self,
         id: u64,
         kind: u32,
@@ -475,7 +479,7 @@ impl Node {
     }
 
     /// Sends a peer RPC to a URL whose member is not known yet.
-    pub async fn ask_url(
+    pub async fn call_peer_url(
         url: &str,
         tls: PeerTls,
         kind: u32,

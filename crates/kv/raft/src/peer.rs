@@ -81,7 +81,7 @@ impl Directory {
         self.traffic.read().clone()
     }
 
-    pub(crate) fn answered(&self, id: u64, round_trip: Duration) {
+    pub(crate) fn record_success(&self, id: u64, round_trip: Duration) {
         if let Some(traffic) = self.traffic(id) {
             traffic.round_trips.observe(round_trip);
         }
@@ -106,13 +106,13 @@ impl Directory {
 
 /// Handles peer RPCs for the services of this member.
 #[async_trait]
-pub trait Answerer: Send + Sync + 'static {
+pub trait PeerHandler: Send + Sync + 'static {
     /// Returns the response, or `None` if this member can't handle the request, for instance
     /// because it is not the leader.
     async fn answer(&self, from: u64, kind: u32, body: Bytes) -> Option<Bytes>;
 
     /// Returns whether a member that is not in the cluster yet may send this kind of request.
-    fn for_joining(&self, kind: u32) -> bool;
+    fn allows_joining(&self, kind: u32) -> bool;
 
     /// Notifies the services that a peer reported this member as permanently removed.
     fn removed(&self);

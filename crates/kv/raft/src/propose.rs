@@ -30,26 +30,26 @@ pub(crate) enum Origin {
 }
 
 /// Deadline until which proposals are blocked.
-pub(crate) type Held = watch::Sender<Option<Instant>>;
+pub(crate) type ProposalBlock = watch::Sender<Option<Instant>>;
 
 /// Blocks proposals until it is dropped or its deadline passes. At most one exists at a time.
-pub(crate) struct Hold<'a> {
-    held: &'a Held,
+pub(crate) struct ProposalBlockGuard<'a> {
+    held: &'a ProposalBlock,
     until: Instant,
 }
 
-impl<'a> Hold<'a> {
-    pub fn new(held: &'a Held, until: Instant) -> Self {
+impl<'a> ProposalBlockGuard<'a> {
+    pub fn new(held: &'a ProposalBlock, until: Instant) -> Self {
         held.send_replace(Some(until));
-        Hold { held, until }
+        ProposalBlockGuard { held, until }
     }
 
-    pub fn is_over(&self) -> bool {
+    pub fn has_expired(&self) -> bool {
         Instant::now() >= self.until
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for ProposalBlockGuard<'_> {
     fn drop(&mut self) {
         self.held.send_replace(None);
     }
@@ -64,7 +64,7 @@ pub(crate) struct Counters {
     pub late_heartbeats: AtomicU64,
 }
 
-pub(crate) async fn run(
+pub(crate) async fn run_proposals(
     raft: Raft,
     machine: Arc<dyn StateMachine>,
     mut inbox: mpsc::UnboundedReceiver<Proposal>,
@@ -101,7 +101,7 @@ pub(crate) async fn run(
                 },
             },
         };
-        let (batch, origins, rest) = gather(first, &mut inbox);
+        let (batch, origins, rest) = collect_batch(first, &mut inbox);
         left = rest;
         let count = origins.len() as u64;
         counters.pending.fetch_add(count, Ordering::Relaxed);
@@ -115,14 +115,14 @@ pub(crate) async fn run(
             if !committed {
                 counters.failed.fetch_add(count, Ordering::Relaxed);
             }
-            tell(origins, committed, &*machine);
+            notify_origins(origins, committed, &*machine);
         });
     }
 }
 
-type Gathered = (Bytes, Vec<Origin>, Option<Proposal>);
+type ProposalBatch = (Bytes, Vec<Origin>, Option<Proposal>);
 
-fn gather(first: Proposal, inbox: &mut mpsc::UnboundedReceiver<Proposal>) -> Gathered {
+fn collect_batch(first: Proposal, inbox: &mut mpsc::UnboundedReceiver<Proposal>) -> ProposalBatch {
     let Ok(second) = inbox.try_recv() else {
         return (first.commands, vec![first.origin], None);
     };
@@ -141,7 +141,7 @@ fn gather(first: Proposal, inbox: &mut mpsc::UnboundedReceiver<Proposal>) -> Gat
     (batch.freeze(), origins, None)
 }
 
-fn tell(origins: Vec<Origin>, committed: bool, machine: &dyn StateMachine) {
+fn notify_origins(origins: Vec<Origin>, committed: bool, machine: &dyn StateMachine) {
     let mut lost = Vec::new();
     for origin in origins {
         match origin {

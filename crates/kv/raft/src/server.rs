@@ -8,9 +8,9 @@ use crate::pb::append_response::Outcome;
 use crate::pb::peer_server::{Peer, PeerServer};
 use crate::propose::{Origin, Proposal};
 use crate::shared::Shared;
-use crate::transport::{JOINING, REMOVED, check, message_limit};
-use crate::trust::{Gate, NO_PROOF};
-use crate::types::{LogId, Membership, Picture, Raft, Snapshot, SnapshotMeta, Vote};
+use crate::transport::{JOINING, REMOVED, check_metadata, message_limit};
+use crate::trust::{NO_PROOF, PeerInterceptor};
+use crate::types::{LogId, Membership, Raft, Snapshot, SnapshotMeta, SnapshotPayload, Vote};
 use bytes::BytesMut;
 use futures::stream::{BoxStream, StreamExt};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, VoteRequest};
@@ -31,20 +31,20 @@ pub struct PeerService {
     shared: Arc<Shared>,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
-fn stopped(e: impl std::fmt::Display) -> Status {
+fn stopped_status(e: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("this member is stopping: {e}"))
 }
 
-fn incomplete() -> Status {
+fn incomplete_status() -> Status {
     Status::invalid_argument("the message is incomplete")
 }
 
 /// Raises openraft's term to the candidate's, so that openraft no longer withholds its vote during
 /// a leadership transfer. openraft 0.9 has no call for that. The forged AppendEntries has a
 /// previous index of `u64::MAX`, which matches no log: it changes the term and nothing else.
-async fn release(raft: &Raft, candidate: Vote) {
+async fn raise_term(raft: &Raft, candidate: Vote) {
     let fits_nothing = LogId {
         leader_id: candidate.leader_id,
         index: u64::MAX,
@@ -66,21 +66,21 @@ impl PeerService {
 
     /// Returns the gRPC service. It rejects callers without proof of membership before it reads
     /// their messages.
-    pub fn into_server(self) -> InterceptedService<PeerServer<PeerService>, Gate> {
+    pub fn into_server(self) -> InterceptedService<PeerServer<PeerService>, PeerInterceptor> {
         let (gate, limit) = (
-            Gate(self.shared.config.trust),
+            PeerInterceptor(self.shared.config.trust),
             message_limit(self.shared.config.max_command),
         );
         InterceptedService::new(PeerServer::new(self).max_decoding_message_size(limit), gate)
     }
 
     fn caller<T>(&self, request: &Request<T>) -> Result<u64, Status> {
-        let from = check(
+        let from = check_metadata(
             request.metadata(),
             self.shared.transport.cluster,
             self.shared.member,
         )?;
-        if self.shared.answerer.was_removed(from) {
+        if self.shared.peer_handler.was_removed(from) {
             return Err(Status::permission_denied(REMOVED));
         }
         Ok(from)
@@ -107,10 +107,10 @@ impl PeerService {
 
 #[tonic::async_trait]
 impl Peer for PeerService {
-    async fn append(&self, request: Request<pb::AppendRequest>) -> Answer<pb::AppendResponse> {
+    async fn append(&self, request: Request<pb::AppendRequest>) -> RpcResult<pb::AppendResponse> {
         self.caller(&request)?;
         let message = request.into_inner();
-        let vote: Vote = message.ballot.ok_or_else(incomplete)?.into();
+        let vote: Vote = message.ballot.ok_or_else(incomplete_status)?.into();
         let over = message.over.unwrap_or(pb::Transfer {
             term: vote.leader_id.term,
             session: 0,
@@ -124,7 +124,7 @@ impl Peer for PeerService {
         let rpc = AppendEntriesRequest {
             vote,
             prev_log_id: message.previous.map(LogId::from),
-            entries: entries.ok_or_else(incomplete)?,
+            entries: entries.ok_or_else(incomplete_status)?,
             leader_commit: message.committed.map(LogId::from),
         };
         let answer = self
@@ -132,7 +132,7 @@ impl Peer for PeerService {
             .raft
             .append_entries(rpc)
             .await
-            .map_err(stopped)?;
+            .map_err(stopped_status)?;
         let (outcome, higher) = match answer {
             AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_) => {
                 (Outcome::Success, None)
@@ -140,7 +140,7 @@ impl Peer for PeerService {
             AppendEntriesResponse::Conflict => (Outcome::Conflict, None),
             AppendEntriesResponse::HigherVote(vote) => (Outcome::Higher, Some((&vote).into())),
         };
-        let promised = outcome != Outcome::Higher && self.shared.promise.acknowledge(over);
+        let promised = outcome != Outcome::Higher && self.shared.vote_guard.acknowledge(over);
         Ok(Response::new(pb::AppendResponse {
             outcome: outcome.into(),
             higher,
@@ -148,14 +148,14 @@ impl Peer for PeerService {
         }))
     }
 
-    async fn vote(&self, request: Request<pb::VoteRequest>) -> Answer<pb::VoteResponse> {
+    async fn vote(&self, request: Request<pb::VoteRequest>) -> RpcResult<pb::VoteResponse> {
         self.caller(&request)?;
         let message = request.into_inner();
         let last = message.last.map(LogId::from);
-        let vote: Vote = message.ballot.ok_or_else(incomplete)?.into();
-        let Some(passing) = self
+        let vote: Vote = message.ballot.ok_or_else(incomplete_status)?.into();
+        let Some(admitted) = self
             .shared
-            .let_pass(vote.leader_id.term, message.transfer.as_ref())
+            .admit_vote(vote.leader_id.term, message.transfer.as_ref())
         else {
             // A leader exists: the candidate has lost contact with it.
             let (vote, last) = self.shared.vote_and_last();
@@ -168,21 +168,24 @@ impl Peer for PeerService {
         };
         let raft = self.shared.raft.clone();
         // A candidate whose log is behind gets no vote, so the term need not change.
-        let released = passing.given_way && last >= self.shared.vote_and_last().1;
+        let released = admitted.for_transfer && last >= self.shared.vote_and_last().1;
         // Decided even if the candidate does not wait for it.
         let (sender, decided) = oneshot::channel();
         self.shared.loops.spawn("vote", async move {
             if released {
-                release(&raft, vote).await;
+                raise_term(&raft, vote).await;
             }
             let answer = raft.vote(VoteRequest::new(vote, last)).await;
             if answer.as_ref().is_ok_and(|answer| !answer.vote_granted) {
-                passing.refused();
+                admitted.record_rejection();
             }
             // The candidate may have stopped waiting.
             let _ = sender.send(answer);
         });
-        let answer = decided.await.map_err(stopped)?.map_err(stopped)?;
+        let answer = decided
+            .await
+            .map_err(stopped_status)?
+            .map_err(stopped_status)?;
         Ok(Response::new(pb::VoteResponse {
             ballot: Some((&answer.vote).into()),
             granted: answer.vote_granted,
@@ -190,14 +193,17 @@ impl Peer for PeerService {
         }))
     }
 
-    async fn pre_vote(&self, request: Request<pb::PreVoteRequest>) -> Answer<pb::PreVoteResponse> {
+    async fn pre_vote(
+        &self,
+        request: Request<pb::PreVoteRequest>,
+    ) -> RpcResult<pb::PreVoteResponse> {
         self.caller(&request)?;
         let theirs = request.into_inner().last.map(LogId::from);
         let (_, mine) = self.shared.vote_and_last();
         let shared = &self.shared;
         let leading = shared.leading() && shared.lease_holds();
         let granted = elector::would_vote(
-            shared.promise.silence(),
+            shared.vote_guard.silence(),
             shared.election_timeout(),
             leading,
             mine,
@@ -209,7 +215,7 @@ impl Peer for PeerService {
     async fn install(
         &self,
         request: Request<Streaming<pb::InstallRequest>>,
-    ) -> Answer<pb::InstallResponse> {
+    ) -> RpcResult<pb::InstallResponse> {
         let traffic = self
             .shared
             .transport
@@ -221,10 +227,13 @@ impl Peer for PeerService {
             .message()
             .await?
             .and_then(|first| first.head)
-            .ok_or_else(incomplete)?;
-        let vote: Vote = head.ballot.ok_or_else(incomplete)?.into();
+            .ok_or_else(incomplete_status)?;
+        let vote: Vote = head.ballot.ok_or_else(incomplete_status)?.into();
         tracing::info!("receiving a snapshot from the leader");
-        let received = receive(&self.shared.spool, stream, || self.shared.promise.heard()).await;
+        let received = receive_rows(&self.shared.spool, stream, || {
+            self.shared.vote_guard.record_contact()
+        })
+        .await;
         match traffic {
             Some(traffic) if received.is_ok() => {
                 traffic.snapshots_received.observe(began.elapsed())
@@ -247,15 +256,15 @@ impl Peer for PeerService {
         };
         let snapshot = Snapshot {
             meta,
-            snapshot: Box::new(Picture::Received(path)),
+            snapshot: Box::new(SnapshotPayload::Received(path)),
         };
         let answer = self
             .shared
             .raft
             .install_full_snapshot(vote, snapshot)
             .await
-            .map_err(stopped)?;
-        self.shared.promise.heard();
+            .map_err(stopped_status)?;
+        self.shared.vote_guard.record_contact();
         tracing::info!("installed the snapshot from the leader");
         Ok(Response::new(pb::InstallResponse {
             ballot: Some((&answer.vote).into()),
@@ -264,20 +273,23 @@ impl Peer for PeerService {
 
     type PictureStream = BoxStream<'static, Result<pb::InstallRequest, Status>>;
 
-    async fn picture(&self, request: Request<pb::Nothing>) -> Answer<Self::PictureStream> {
+    async fn picture(&self, request: Request<pb::Nothing>) -> RpcResult<Self::PictureStream> {
         let from = self.member(&request)?;
         tracing::info!(
             member = format!("{from:x}"),
             "sending the state to a member that has lost its data"
         );
         let (vote, _) = self.shared.vote_and_last();
-        let pieces = network::picture(&*self.shared.machine, vote, &self.shared.loops)
+        let pieces = network::send_snapshot(&*self.shared.machine, vote, &self.shared.loops)
             .await
             .map_err(Status::internal)?;
         Ok(Response::new(ReceiverStream::new(pieces).map(Ok).boxed()))
     }
 
-    async fn forward(&self, request: Request<pb::ForwardRequest>) -> Answer<pb::ForwardResponse> {
+    async fn forward(
+        &self,
+        request: Request<pb::ForwardRequest>,
+    ) -> RpcResult<pb::ForwardResponse> {
         let from = self.member(&request)?;
         if !self.shared.leading() {
             return Ok(Response::new(pb::ForwardResponse {
@@ -308,7 +320,7 @@ impl Peer for PeerService {
         }))
     }
 
-    async fn read_index(&self, request: Request<pb::Nothing>) -> Answer<pb::ReadIndexResponse> {
+    async fn read_index(&self, request: Request<pb::Nothing>) -> RpcResult<pb::ReadIndexResponse> {
         self.caller(&request)?;
         let index = self.shared.confirm(Duration::from_secs(2)).await;
         let answer = pb::ReadIndexResponse {
@@ -318,24 +330,28 @@ impl Peer for PeerService {
         Ok(Response::new(answer))
     }
 
-    async fn stand(&self, request: Request<pb::Transfer>) -> Answer<pb::Nothing> {
+    async fn stand(&self, request: Request<pb::Transfer>) -> RpcResult<pb::Nothing> {
         self.caller(&request)?;
-        elector::stand(&self.shared, request.into_inner())
+        elector::campaign_for_transfer(&self.shared, request.into_inner())
             .await
             .map_err(Status::unavailable)?;
         Ok(Response::new(pb::Nothing {}))
     }
 
-    async fn ask(&self, request: Request<pb::AskRequest>) -> Answer<pb::AskResponse> {
+    async fn ask(&self, request: Request<pb::AskRequest>) -> RpcResult<pb::AskResponse> {
         // A member that is about to join knows the cluster's address but not its ID. Its
         // certificate was checked by the gate.
         let joining = request.metadata().get(JOINING).is_some();
-        let open = joining && self.shared.answerer.for_joining(request.get_ref().kind);
+        let open = joining
+            && self
+                .shared
+                .peer_handler
+                .allows_joining(request.get_ref().kind);
         let from = if open { 0 } else { self.member(&request)? };
         let message = request.into_inner();
         let body = self
             .shared
-            .answerer
+            .peer_handler
             .answer(from, message.kind, message.body)
             .await;
         Ok(Response::new(pb::AskResponse {
@@ -362,7 +378,7 @@ impl Shared {
 static RECEIVED: AtomicU64 = AtomicU64::new(0);
 
 /// Writes received rows to a file and verifies the checksum of the whole stream.
-pub(crate) async fn receive(
+pub(crate) async fn receive_rows(
     spool: &Path,
     mut stream: Streaming<pb::InstallRequest>,
     heard: impl Fn(),

@@ -5,12 +5,12 @@ use crate::elector;
 use crate::lease::Lease;
 use crate::node::Config;
 use crate::pb;
-use crate::peer::Answerer;
-use crate::propose::{Counters, Held, Proposal};
+use crate::peer::PeerHandler;
+use crate::propose::{Counters, Proposal, ProposalBlock};
 use crate::state::StateMachine;
 use crate::transport::{REMOVED, Transport};
-use crate::types::{LogId, Raft, Server, Vote};
-use crate::vote_guard::{Passing, Promise, Reason};
+use crate::types::{LogId, Raft, RaftMetrics, Vote};
+use crate::vote_guard::{AdmittedVote, Reason, VoteGuard};
 use base_task::Tasks;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -26,12 +26,12 @@ pub(crate) struct Shared {
     pub raft: Raft,
     pub transport: Arc<Transport>,
     pub machine: Arc<dyn StateMachine>,
-    pub answerer: Arc<dyn Answerer>,
+    pub peer_handler: Arc<dyn PeerHandler>,
     pub lease: Arc<Lease>,
     pub proposals: mpsc::UnboundedSender<Proposal>,
     pub spool: PathBuf,
-    pub promise: Arc<Promise>,
-    pub standing: Arc<Mutex<Option<pb::Transfer>>>,
+    pub vote_guard: Arc<VoteGuard>,
+    pub timeout_now_transfer: Arc<Mutex<Option<pb::Transfer>>>,
     pub config: Config,
     pub committed: Arc<AtomicU64>,
     pub applied: watch::Receiver<u64>,
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     /// Serialises leadership transfers and membership changes.
     pub changes: tokio::sync::Mutex<()>,
     /// Deadline until which a leadership transfer blocks proposals.
-    pub held: Held,
+    pub held: ProposalBlock,
     pub counters: Arc<Counters>,
     /// Tasks of replication outside openraft.
     pub loops: Tasks,
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// Returns role, vote and membership. openraft publishes three sets of metrics one after the
     /// other: data, server, all. Combine only values of the same set.
-    pub fn server(&self) -> Server {
+    pub fn raft_metrics(&self) -> RaftMetrics {
         self.raft.server_metrics().borrow().clone()
     }
 
@@ -63,25 +63,25 @@ impl Shared {
 
     /// Admits a vote request to openraft, unless the current leader is within its lease or was
     /// heard within an election timeout. Votes of an open leadership transfer are always admitted.
-    pub fn let_pass(&self, term: u64, transfer: Option<&pb::Transfer>) -> Option<Passing> {
-        let given_way =
-            transfer.and_then(|transfer| self.promise.pass(term, &Reason::Transfer(transfer)));
-        if given_way.is_some() {
-            return given_way;
+    pub fn admit_vote(&self, term: u64, transfer: Option<&pb::Transfer>) -> Option<AdmittedVote> {
+        let for_transfer =
+            transfer.and_then(|transfer| self.vote_guard.admit(term, &Reason::Transfer(transfer)));
+        if for_transfer.is_some() {
+            return for_transfer;
         }
         if !self.leading() {
             return self
-                .promise
-                .pass(term, &Reason::Silence(self.config.election_timeout));
+                .vote_guard
+                .admit(term, &Reason::Silence(self.config.election_timeout));
         }
         // While a vote is admitted, `certain` grants no lease-based read. So a lease that holds now
         // was held before the admission.
-        let passing = self.promise.pass(term, &Reason::Always)?;
+        let admitted = self.vote_guard.admit(term, &Reason::Always)?;
         if self.lease_holds() {
-            passing.refused();
+            admitted.record_rejection();
             return None;
         }
-        Some(passing)
+        Some(admitted)
     }
 
     pub fn term(&self) -> u64 {
@@ -89,8 +89,8 @@ impl Shared {
     }
 
     /// Returns whether this member is the only voter.
-    pub fn alone(&self) -> bool {
-        let server = self.server();
+    pub fn is_only_voter(&self) -> bool {
+        let server = self.raft_metrics();
         let mut voters = server.membership_config.membership().voter_ids();
         voters.next() == Some(self.member) && voters.next().is_none()
     }
@@ -106,7 +106,7 @@ impl Shared {
     }
 
     fn configs(&self) -> Vec<BTreeSet<u64>> {
-        self.server()
+        self.raft_metrics()
             .membership_config
             .membership()
             .get_joint_config()
@@ -124,7 +124,7 @@ impl Shared {
             .map(|health| health.round_trip)
             .max()
             .unwrap_or_default();
-        elector::adapted(self.config.election_timeout, sync, round_trip)
+        elector::adapt_timeout(self.config.election_timeout, sync, round_trip)
     }
 
     pub fn lease_holds(&self) -> bool {
@@ -139,14 +139,14 @@ impl Shared {
 
     /// Returns whether a quorum has acknowledged this leader. A transfer starts only afterwards,
     /// because voters grant its votes only for a leader that they know.
-    pub fn known(&self, term: u64) -> bool {
+    pub fn is_acknowledged_by_quorum(&self, term: u64) -> bool {
         self.lease
             .confirmed(term, self.member, &self.configs(), Duration::ZERO)
     }
 
     /// Returns the read index if this member is the leader and holds its lease.
-    pub fn certain(&self) -> Option<u64> {
-        let server = self.server();
+    pub fn leased_read_index(&self) -> Option<u64> {
+        let server = self.raft_metrics();
         server.state.is_leader().then_some(())?;
         let term = server.vote.leader_id.term;
         let configs = server.membership_config.membership().get_joint_config();
@@ -159,11 +159,11 @@ impl Shared {
         );
         // The lease is checked before the votes: a vote admitted between both checks is later than
         // the time at which the lease held.
-        (holds && self.promise.free(term)).then(|| self.index(&server))
+        (holds && self.vote_guard.has_no_conflicting_vote(term)).then(|| self.index(&server))
     }
 
     /// Returns the read index. Only valid on the leader.
-    fn index(&self, server: &Server) -> u64 {
+    fn index(&self, server: &RaftMetrics) -> u64 {
         let mut leadership = self.leadership.lock();
         let barrier = match *leadership {
             Some((vote, barrier)) if vote == server.vote => barrier,
@@ -192,10 +192,10 @@ impl Shared {
         loop {
             // Registered before the check, so that a response in between is not missed.
             let renewed = self.lease.renewed.notified();
-            if let Some(index) = self.certain() {
+            if let Some(index) = self.leased_read_index() {
                 return Some(index);
             }
-            let server = self.server();
+            let server = self.raft_metrics();
             let (term, membership) = (
                 server.vote.leader_id.term,
                 server.membership_config.membership(),
@@ -222,13 +222,13 @@ impl Shared {
     pub fn refused(&self, id: u64, status: &tonic::Status) {
         self.transport.failed(id);
         if status.code() == tonic::Code::PermissionDenied && status.message().contains(REMOVED) {
-            self.answerer.removed();
+            self.peer_handler.removed();
         }
     }
 }
 
 /// Sends heartbeats while this member is the leader of a cluster with other members.
-pub(crate) async fn heartbeats(shared: Arc<Shared>) {
+pub(crate) async fn run_heartbeats(shared: Arc<Shared>) {
     let mut changes = shared.raft.server_metrics();
     // Time of the last heartbeat, while this member is the leader.
     let mut last: Option<Instant> = None;

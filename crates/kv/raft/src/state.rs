@@ -2,7 +2,7 @@
 
 use crate::codec;
 use crate::types::{
-    Applied, Entry, LogId, Membership, Picture, Snapshot, SnapshotMeta, StorageError, Types,
+    Applied, Entry, LogId, Membership, Snapshot, SnapshotMeta, SnapshotPayload, StorageError, Types,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -39,14 +39,14 @@ pub trait StateMachine: Send + Sync + 'static {
     async fn flush(&self) -> Result<(), String>;
 
     /// Starts a snapshot of the current state.
-    async fn picture(&self) -> Result<Box<dyn Rows>, String>;
+    async fn picture(&self) -> Result<Box<dyn SnapshotRows>, String>;
 
     /// Replaces the state by the one in a file of received rows.
     async fn install(&self, rows: &Path) -> Result<(), String>;
 }
 
 /// The rows of a snapshot.
-pub trait Rows: Send {
+pub trait SnapshotRows: Send {
     /// Returns position and membership of the snapshot.
     fn place(&self) -> (Bytes, Bytes);
     /// Returns the next encoded rows, or `None` after the last.
@@ -55,11 +55,11 @@ pub trait Rows: Send {
 
 /// Passes openraft's entries to the state machine.
 #[derive(Clone)]
-pub(crate) struct State {
+pub(crate) struct StateMachineAdapter {
     pub machine: Arc<dyn StateMachine>,
 }
 
-fn place(machine: &dyn StateMachine) -> (Option<LogId>, Membership) {
+fn read_applied_position(machine: &dyn StateMachine) -> (Option<LogId>, Membership) {
     let (position, membership) = machine.place();
     (
         codec::position_from_bytes(&position),
@@ -67,9 +67,9 @@ fn place(machine: &dyn StateMachine) -> (Option<LogId>, Membership) {
     )
 }
 
-impl State {
+impl StateMachineAdapter {
     fn meta(&self) -> Option<SnapshotMeta> {
-        let (last_log_id, last_membership) = place(&*self.machine);
+        let (last_log_id, last_membership) = read_applied_position(&*self.machine);
         let id = last_log_id?;
         Some(SnapshotMeta {
             last_log_id,
@@ -79,7 +79,7 @@ impl State {
     }
 }
 
-impl RaftSnapshotBuilder<Types> for State {
+impl RaftSnapshotBuilder<Types> for StateMachineAdapter {
     async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
         let meta = self.meta().unwrap_or_default();
         let flushed = self.machine.flush().await;
@@ -88,16 +88,16 @@ impl RaftSnapshotBuilder<Types> for State {
         })?;
         Ok(Snapshot {
             meta,
-            snapshot: Box::new(Picture::Live),
+            snapshot: Box::new(SnapshotPayload::Live),
         })
     }
 }
 
-impl RaftStateMachine<Types> for State {
-    type SnapshotBuilder = State;
+impl RaftStateMachine<Types> for StateMachineAdapter {
+    type SnapshotBuilder = StateMachineAdapter;
 
     async fn applied_state(&mut self) -> Result<(Option<LogId>, Membership), StorageError> {
-        Ok(place(&*self.machine))
+        Ok(read_applied_position(&*self.machine))
     }
 
     async fn apply<I>(&mut self, entries: I) -> Result<Vec<Applied>, StorageError>
@@ -127,28 +127,30 @@ impl RaftStateMachine<Types> for State {
         self.clone()
     }
 
-    async fn begin_receiving_snapshot(&mut self) -> Result<Box<Picture>, StorageError> {
-        Ok(Box::new(Picture::Live))
+    async fn begin_receiving_snapshot(&mut self) -> Result<Box<SnapshotPayload>, StorageError> {
+        Ok(Box::new(SnapshotPayload::Live))
     }
 
     async fn install_snapshot(
         &mut self,
         meta: &SnapshotMeta,
-        snapshot: Box<Picture>,
+        snapshot: Box<SnapshotPayload>,
     ) -> Result<(), StorageError> {
         let failed = |reason: String| {
             StorageIOError::read_snapshot(Some(meta.signature()), openraft::AnyError::error(reason))
         };
         match *snapshot {
-            Picture::Received(path) => Ok(self.machine.install(&path).await.map_err(failed)?),
-            Picture::Live => Ok(()),
+            SnapshotPayload::Received(path) => {
+                Ok(self.machine.install(&path).await.map_err(failed)?)
+            }
+            SnapshotPayload::Live => Ok(()),
         }
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
         Ok(self.meta().map(|meta| Snapshot {
             meta,
-            snapshot: Box::new(Picture::Live),
+            snapshot: Box::new(SnapshotPayload::Live),
         }))
     }
 }

@@ -66,7 +66,7 @@ impl Histogram {
     }
 
     /// Returns each upper bound with the number of durations that do not exceed it.
-    pub fn within(&self) -> impl Iterator<Item = (f64, u64)> {
+    pub fn cumulative_counts(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut total = 0;
         self.bounds
             .iter()
@@ -126,19 +126,19 @@ impl Default for Traffic {
 }
 
 /// A body that counts its bytes as they are read.
-pub struct Metered<B, F> {
+pub struct MeteredBody<B, F> {
     body: B,
     count: F,
 }
 
-impl<B, F: Fn(u64)> Metered<B, F> {
+impl<B, F: Fn(u64)> MeteredBody<B, F> {
     /// Wraps `body` and passes the length of each data frame to `count`.
     pub fn new(body: B, count: F) -> Self {
-        Metered { body, count }
+        MeteredBody { body, count }
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin, F: Fn(u64) + Unpin> Body for Metered<B, F> {
+impl<B: Body<Data = Bytes> + Unpin, F: Fn(u64) + Unpin> Body for MeteredBody<B, F> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -175,11 +175,11 @@ mod tests {
             histogram.observe(Duration::from_secs_f64(seconds));
         }
         assert_eq!(
-            histogram.within().take(2).collect::<Vec<_>>(),
+            histogram.cumulative_counts().take(2).collect::<Vec<_>>(),
             [(0.1, 1), (0.2, 2)]
         );
         assert_eq!(
-            (histogram.within().last(), histogram.count()),
+            (histogram.cumulative_counts().last(), histogram.count()),
             (Some((51.2, 2)), 3)
         );
         assert!((histogram.sum() - 60.25).abs() < 1e-9);

@@ -8,9 +8,9 @@
 //! openraft grants no vote for an election timeout after it was elected or heard from a leader,
 //! without exception. `server` works around that for the transferee.
 
-use crate::node::{Node, NodeError, Status};
+use crate::node::{NodeError, RaftNode, Status};
 use crate::pb;
-use crate::propose::Hold;
+use crate::propose::ProposalBlockGuard;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -25,42 +25,42 @@ const STAND: Duration = Duration::from_secs(2);
 enum Step {
     Done,
     /// Another member was elected, or this member was elected again in a later term.
-    Lost,
+    LostLeadership,
     /// The transferee has all entries: send TimeoutNow.
-    Ask,
+    SendTimeoutNow,
     /// The transferee has nearly all entries: block proposals.
-    Hold,
+    BlockProposals,
     Wait,
 }
 
 /// Decides the next step. `term` is the term in which the transfer started, `held` whether
 /// proposals are blocked.
-fn step(status: &Status, term: u64, to: u64, held: bool) -> Step {
+fn decide_step(status: &Status, term: u64, to: u64, held: bool) -> Step {
     if status.leader == Some(to) {
         return Step::Done;
     }
     if !status.leading {
         return if status.leader.is_some() {
-            Step::Lost
+            Step::LostLeadership
         } else {
             Step::Wait
         };
     }
     if status.term != term {
-        return Step::Lost;
+        return Step::LostLeadership;
     }
     match status.matched.get(&to) {
         // Pending proposals are not in `last_index` yet, so the log is not complete while there are
         // any.
         Some(matched) if *matched >= status.last_index && !(held && status.pending > 0) => {
-            Step::Ask
+            Step::SendTimeoutNow
         }
-        Some(matched) if matched + NEAR >= status.last_index => Step::Hold,
+        Some(matched) if matched + NEAR >= status.last_index => Step::BlockProposals,
         _ => Step::Wait,
     }
 }
 
-impl Node {
+impl RaftNode {
     /// Transfers leadership to another voter. Proposals are blocked for one election timeout at
     /// most.
     pub async fn transfer(&self, to: u64, timeout: Duration) -> Result<(), NodeError> {
@@ -76,21 +76,23 @@ impl Node {
         let transferring = self
             .shared
             .lease
-            .begin_transfer(self.term(), &self.shared.promise);
-        match tokio::time::timeout(timeout, self.hand_over(to, transferring.transfer)).await {
+            .start_transfer(self.term(), &self.shared.vote_guard);
+        match tokio::time::timeout(timeout, self.run_transfer(to, transferring.transfer)).await {
             Ok(done) => done,
             Err(_) => Err(NodeError::TimedOut),
         }
     }
 
-    async fn hand_over(&self, to: u64, transfer: pb::Transfer) -> Result<(), NodeError> {
+    async fn run_transfer(&self, to: u64, transfer: pb::Transfer) -> Result<(), NodeError> {
         let mut hold = None;
         loop {
             let status = self.status();
-            let held = hold.as_ref().is_some_and(|hold: &Hold<'_>| !hold.is_over());
-            let next = step(&status, transfer.term, to, held);
-            if matches!(next, Step::Ask | Step::Hold) && hold.is_none() {
-                hold = Some(Hold::new(
+            let held = hold
+                .as_ref()
+                .is_some_and(|hold: &ProposalBlockGuard<'_>| !hold.has_expired());
+            let next = decide_step(&status, transfer.term, to, held);
+            if matches!(next, Step::SendTimeoutNow | Step::BlockProposals) && hold.is_none() {
+                hold = Some(ProposalBlockGuard::new(
                     &self.shared.held,
                     Instant::now() + self.shared.election_timeout(),
                 ));
@@ -102,17 +104,17 @@ impl Node {
             }
             match next {
                 Step::Done => return Ok(()),
-                Step::Lost => return Err(NodeError::NotLeader),
-                Step::Ask if self.shared.known(transfer.term) => {
-                    self.ask_to_stand(to, transfer).await?
+                Step::LostLeadership => return Err(NodeError::NotLeader),
+                Step::SendTimeoutNow if self.shared.is_acknowledged_by_quorum(transfer.term) => {
+                    self.send_timeout_now(to, transfer).await?
                 }
-                Step::Ask | Step::Hold | Step::Wait => {}
+                Step::SendTimeoutNow | Step::BlockProposals | Step::Wait => {}
             }
             tokio::time::sleep(STEP).await;
         }
     }
 
-    async fn ask_to_stand(&self, to: u64, transfer: pb::Transfer) -> Result<(), NodeError> {
+    async fn send_timeout_now(&self, to: u64, transfer: pb::Transfer) -> Result<(), NodeError> {
         let mut client = self
             .shared
             .transport
@@ -130,7 +132,7 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use super::{Step, step};
+    use super::{Step, decide_step};
     use crate::node::Status;
 
     fn status(leading: bool, leader: Option<u64>, matched: u64) -> Status {
@@ -146,33 +148,48 @@ mod tests {
 
     #[test]
     fn who_gave_leadership_away_asks_nobody_to_stand_against_the_next_leader() {
-        assert_eq!(step(&status(true, Some(1), 1_000), 5, 2, true), Step::Ask);
-        assert_eq!(step(&status(false, Some(2), 1_000), 5, 2, true), Step::Done);
-        assert_eq!(step(&status(false, Some(3), 1_000), 5, 2, true), Step::Lost);
         assert_eq!(
-            step(&status(false, None, 1_000), 5, 2, true),
+            decide_step(&status(true, Some(1), 1_000), 5, 2, true),
+            Step::SendTimeoutNow
+        );
+        assert_eq!(
+            decide_step(&status(false, Some(2), 1_000), 5, 2, true),
+            Step::Done
+        );
+        assert_eq!(
+            decide_step(&status(false, Some(3), 1_000), 5, 2, true),
+            Step::LostLeadership
+        );
+        assert_eq!(
+            decide_step(&status(false, None, 1_000), 5, 2, true),
             Step::Wait,
             "an election is under way"
         );
         assert_eq!(
-            step(&status(true, Some(1), 1_000), 4, 2, true),
-            Step::Lost,
+            decide_step(&status(true, Some(1), 1_000), 4, 2, true),
+            Step::LostLeadership,
             "it came back"
         );
     }
 
     #[test]
     fn who_is_to_lead_gets_everything_first() {
-        assert_eq!(step(&status(true, Some(1), 10), 5, 2, false), Step::Wait);
-        assert_eq!(step(&status(true, Some(1), 950), 5, 2, false), Step::Hold);
+        assert_eq!(
+            decide_step(&status(true, Some(1), 10), 5, 2, false),
+            Step::Wait
+        );
+        assert_eq!(
+            decide_step(&status(true, Some(1), 950), 5, 2, false),
+            Step::BlockProposals
+        );
         let proposing = Status {
             pending: 1,
             ..status(true, Some(1), 1_000)
         };
-        assert_eq!(step(&proposing, 5, 2, true), Step::Hold);
+        assert_eq!(decide_step(&proposing, 5, 2, true), Step::BlockProposals);
         assert_eq!(
-            step(&proposing, 5, 2, false),
-            Step::Ask,
+            decide_step(&proposing, 5, 2, false),
+            Step::SendTimeoutNow,
             "it was held long enough: chance must do"
         );
     }

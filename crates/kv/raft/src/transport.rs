@@ -3,9 +3,9 @@
 use crate::node::Config;
 use crate::pb::peer_client::PeerClient;
 use crate::peer::Directory;
-use crate::traffic::{Metered, Traffic};
+use crate::traffic::{MeteredBody, Traffic};
 use crate::trust::PeerTrust;
-use crate::write_coalescing::Gathering;
+use crate::write_coalescing::WriteCoalescer;
 use futures::FutureExt;
 use futures::TryFutureExt;
 use futures::future::BoxFuture;
@@ -74,26 +74,26 @@ pub type Wire =
 
 /// Connection of the gRPC client to one member.
 #[derive(Clone)]
-pub(crate) struct Line {
-    way: Way,
+pub(crate) struct PeerChannel {
+    way: ChannelKind,
     traffic: Option<Arc<Traffic>>,
 }
 
 #[derive(Clone)]
-enum Way {
+enum ChannelKind {
     Channel(Channel),
     Wire(Wire),
 }
 
-impl tower::Service<http::Request<Body>> for Line {
+impl tower::Service<http::Request<Body>> for PeerChannel {
     type Response = http::Response<Body>;
     type Error = tower::BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         match &mut self.way {
-            Way::Channel(channel) => channel.poll_ready(cx).map_err(Into::into),
-            Way::Wire(wire) => wire.poll_ready(cx),
+            ChannelKind::Channel(channel) => channel.poll_ready(cx).map_err(Into::into),
+            ChannelKind::Wire(wire) => wire.poll_ready(cx),
         }
     }
 
@@ -107,24 +107,24 @@ impl tower::Service<http::Request<Body>> for Line {
         };
         let answer = self
             .way
-            .call(request.map(|body| Body::new(Metered::new(body, sent))));
+            .call(request.map(|body| Body::new(MeteredBody::new(body, sent))));
         let count = move |bytes| {
             received.received.fetch_add(bytes, Ordering::Relaxed);
         };
         answer
-            .map_ok(|answer| answer.map(|body| Body::new(Metered::new(body, count))))
+            .map_ok(|answer| answer.map(|body| Body::new(MeteredBody::new(body, count))))
             .boxed()
     }
 }
 
-impl Way {
+impl ChannelKind {
     fn call(
         &mut self,
         request: http::Request<Body>,
-    ) -> <Line as tower::Service<http::Request<Body>>>::Future {
+    ) -> <PeerChannel as tower::Service<http::Request<Body>>>::Future {
         match self {
-            Way::Channel(channel) => channel.call(request).map_err(Into::into).boxed(),
-            Way::Wire(wire) => wire.call(request),
+            ChannelKind::Channel(channel) => channel.call(request).map_err(Into::into).boxed(),
+            ChannelKind::Wire(wire) => wire.call(request),
         }
     }
 }
@@ -137,7 +137,7 @@ pub(crate) struct Transport {
     pub tls: PeerTls,
     trust: PeerTrust,
     dial: Option<Dial>,
-    channels: Mutex<HashMap<u64, (String, Line)>>,
+    channels: Mutex<HashMap<u64, (String, PeerChannel)>>,
     attempts: Mutex<HashMap<u64, usize>>,
 }
 
@@ -161,7 +161,7 @@ impl Transport {
     }
 
     /// Returns a client for a member.
-    pub fn client(&self, id: u64) -> Result<PeerClient<Line>, TransportError> {
+    pub fn client(&self, id: u64) -> Result<PeerClient<PeerChannel>, TransportError> {
         let urls = self.directory.address(id).unwrap_or_default();
         let attempt = self.attempts.lock().get(&id).copied().unwrap_or_default();
         let url = urls
@@ -171,28 +171,28 @@ impl Transport {
         if let Some((known, channel)) = channels.get(&id)
             && known == url
         {
-            return Ok(wrap(channel.clone()));
+            return Ok(new_peer_client(channel.clone()));
         }
         if !self.trust.admits_url(url) {
             return Err(TransportError::Insecure(url.clone()));
         }
         let way = match &self.dial {
-            Some(dial) => Way::Wire(dial(url)),
-            None => Way::Channel(connect(url, self.tls.clone())?),
+            Some(dial) => ChannelKind::Wire(dial(url)),
+            None => ChannelKind::Channel(connect_channel(url, self.tls.clone())?),
         };
-        let channel = Line {
+        let channel = PeerChannel {
             way,
             traffic: self.directory.traffic(id),
         };
         channels.insert(id, (url.clone(), channel.clone()));
-        Ok(wrap(channel))
+        Ok(new_peer_client(channel))
     }
 
     /// Returns a client for a URL whose member is not known yet.
-    pub fn client_at(url: &str, tls: PeerTls) -> Result<PeerClient<Line>, TransportError> {
-        connect(url, tls).map(|channel| {
-            wrap(Line {
-                way: Way::Channel(channel),
+    pub fn client_at(url: &str, tls: PeerTls) -> Result<PeerClient<PeerChannel>, TransportError> {
+        connect_channel(url, tls).map(|channel| {
+            new_peer_client(PeerChannel {
+                way: ChannelKind::Channel(channel),
                 traffic: None,
             })
         })
@@ -206,7 +206,7 @@ impl Transport {
 
     pub fn request<T>(&self, to: u64, message: T, timeout: Option<Duration>) -> Request<T> {
         let mut request = Request::new(message);
-        sign(request.metadata_mut(), self.cluster, self.member, to);
+        sign_metadata(request.metadata_mut(), self.cluster, self.member, to);
         if let Some(timeout) = timeout {
             request.set_timeout(timeout);
         }
@@ -214,12 +214,12 @@ impl Transport {
     }
 }
 
-fn wrap(channel: Line) -> PeerClient<Line> {
+fn new_peer_client(channel: PeerChannel) -> PeerClient<PeerChannel> {
     PeerClient::new(channel).max_decoding_message_size(MAX_ANSWER)
 }
 
 /// Adds cluster, sender and receiver to the metadata of a request.
-pub(crate) fn sign(metadata: &mut MetadataMap, cluster: u64, from: u64, to: u64) {
+pub(crate) fn sign_metadata(metadata: &mut MetadataMap, cluster: u64, from: u64, to: u64) {
     for (key, value) in [(CLUSTER, cluster), (FROM, from), (TO, to)] {
         // Hexadecimal digits are always valid metadata.
         if let Ok(value) = MetadataValue::try_from(format!("{value:x}")) {
@@ -229,12 +229,16 @@ pub(crate) fn sign(metadata: &mut MetadataMap, cluster: u64, from: u64, to: u64)
 }
 
 /// Returns the sender that a request claims. The claim is not verified.
-pub fn sender(headers: &http::HeaderMap) -> Option<u64> {
+pub fn claimed_sender(headers: &http::HeaderMap) -> Option<u64> {
     u64::from_str_radix(headers.get(FROM)?.to_str().ok()?, 16).ok()
 }
 
 /// Returns the sender if the request is for this member of this cluster.
-pub(crate) fn check(metadata: &MetadataMap, cluster: u64, member: u64) -> Result<u64, Status> {
+pub(crate) fn check_metadata(
+    metadata: &MetadataMap,
+    cluster: u64,
+    member: u64,
+) -> Result<u64, Status> {
     let number = |key| {
         let text = metadata.get(key).and_then(|value| value.to_str().ok());
         text.and_then(|text| u64::from_str_radix(text, 16).ok())
@@ -252,7 +256,7 @@ pub(crate) fn check(metadata: &MetadataMap, cluster: u64, member: u64) -> Result
     number(FROM)
 }
 
-fn connect(url: &str, tls: PeerTls) -> Result<Channel, TransportError> {
+fn connect_channel(url: &str, tls: PeerTls) -> Result<Channel, TransportError> {
     let bad = || TransportError::Url(url.to_owned());
     let uri: Uri = url.parse().map_err(|_| bad())?;
     let secure = uri.scheme_str() == Some("https");
@@ -275,16 +279,25 @@ fn connect(url: &str, tls: PeerTls) -> Result<Channel, TransportError> {
     );
     let connector = tower::service_fn(move |_: Uri| {
         let (host, address, tls) = (host.clone(), address.clone(), tls.clone());
-        async move { open(&host, &address, secure, &tls).await.map(TokioIo::new) }
+        async move {
+            open_stream(&host, &address, secure, &tls)
+                .await
+                .map(TokioIo::new)
+        }
     });
     Ok(endpoint.connect_with_connector_lazy(connector))
 }
 
-async fn open(host: &str, address: &str, secure: bool, tls: &PeerTls) -> io::Result<Box<dyn Io>> {
+async fn open_stream(
+    host: &str,
+    address: &str,
+    secure: bool,
+    tls: &PeerTls,
+) -> io::Result<Box<dyn Io>> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     if !secure {
-        return Ok(Box::new(Gathering::new(stream)));
+        return Ok(Box::new(WriteCoalescer::new(stream)));
     }
     let config = tls
         .read()
@@ -294,5 +307,5 @@ async fn open(host: &str, address: &str, secure: bool, tls: &PeerTls) -> io::Res
     let stream = tokio_rustls::TlsConnector::from(config)
         .connect(name, stream)
         .await?;
-    Ok(Box::new(Gathering::new(stream)))
+    Ok(Box::new(WriteCoalescer::new(stream)))
 }

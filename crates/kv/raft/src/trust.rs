@@ -29,9 +29,9 @@ pub(crate) const NO_PROOF: &str =
 
 /// Rejects callers that can't be members before their messages are read.
 #[derive(Clone, Copy)]
-pub struct Gate(pub(crate) PeerTrust);
+pub struct PeerInterceptor(pub(crate) PeerTrust);
 
-impl Interceptor for Gate {
+impl Interceptor for PeerInterceptor {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
         if self.0.holds_for_host(request.extensions()) {
             Ok(request)
@@ -45,14 +45,14 @@ impl PeerTrust {
     /// Returns whether a caller may be a member that is unknown here or has moved: its certificate
     /// is valid for some host.
     pub(crate) fn holds_for_host(self, connection: &Extensions) -> bool {
-        self == PeerTrust::Unverified || certificate(connection).is_some_and(names_host)
+        self == PeerTrust::Unverified || peer_certificate(connection).is_some_and(names_host)
     }
 
     /// Returns whether a caller is the member with these peer URLs: its certificate is valid for
     /// one of their hosts.
     pub(crate) fn holds_for_member(self, connection: &Extensions, urls: &PeerAddress) -> bool {
         self == PeerTrust::Unverified
-            || certificate(connection)
+            || peer_certificate(connection)
                 .is_some_and(|shown| urls.iter().any(|url| is_valid_for(shown, url)))
     }
 
@@ -62,7 +62,7 @@ impl PeerTrust {
     }
 }
 
-fn certificate(connection: &Extensions) -> Option<&[u8]> {
+fn peer_certificate(connection: &Extensions) -> Option<&[u8]> {
     Some(connection.get::<Peer>()?.certificates.first()?.as_slice())
 }
 

@@ -11,7 +11,7 @@ openraft::declare_raft_types!(
         D = Commands,
         R = Applied,
         Node = openraft::EmptyNode,
-        SnapshotData = Picture,
+        SnapshotData = SnapshotPayload,
 );
 
 pub(crate) type Raft = openraft::Raft<Types>;
@@ -22,7 +22,7 @@ pub(crate) type Membership = openraft::StoredMembership<u64, openraft::EmptyNode
 pub(crate) type StorageError = openraft::StorageError<u64>;
 pub(crate) type SnapshotMeta = openraft::SnapshotMeta<u64, openraft::EmptyNode>;
 pub(crate) type Snapshot = openraft::Snapshot<Types>;
-pub(crate) type Server = openraft::metrics::RaftServerMetrics<u64, openraft::EmptyNode>;
+pub(crate) type RaftMetrics = openraft::metrics::RaftServerMetrics<u64, openraft::EmptyNode>;
 
 /// A batch of encoded commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(crate) struct Applied;
 
 /// Payload of an openraft snapshot.
 #[derive(Clone, Debug)]
-pub(crate) enum Picture {
+pub(crate) enum SnapshotPayload {
     /// Read from the live state when it is sent.
     Live,
     /// Received, verified and stored in this file.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Guard of this member's acknowledgements and votes.
-pub(crate) struct Promise(Mutex<State>);
+pub(crate) struct VoteGuard(Mutex<State>);
 
 struct State {
     /// Time of the last contact from a leader.
@@ -20,7 +20,7 @@ struct State {
     /// The last transfer that the leader has declared ended.
     over: Option<Transfer>,
     /// Number of admitted votes that openraft has not decided yet.
-    passing: u32,
+    admitted: u32,
     /// The latest term in which this member may have voted, for itself or another.
     voted: u64,
 }
@@ -36,29 +36,29 @@ pub(crate) enum Reason<'a> {
 }
 
 /// An admitted vote. Unless it is known to have been rejected, it counts as granted.
-pub(crate) struct Passing {
-    promise: Arc<Promise>,
+pub(crate) struct AdmittedVote {
+    vote_guard: Arc<VoteGuard>,
     term: u64,
     /// The vote belongs to a leadership transfer.
-    pub given_way: bool,
+    pub for_transfer: bool,
 }
 
-impl Passing {
+impl AdmittedVote {
     /// Records that the vote was rejected.
-    pub fn refused(mut self) {
+    pub fn record_rejection(mut self) {
         self.term = 0;
     }
 
     /// Records that the vote was granted in this term.
-    pub fn given(mut self, term: u64) {
+    pub fn record_grant(mut self, term: u64) {
         self.term = term;
     }
 }
 
-impl Drop for Passing {
+impl Drop for AdmittedVote {
     fn drop(&mut self) {
-        let mut state = self.promise.0.lock();
-        state.passing -= 1;
+        let mut state = self.vote_guard.0.lock();
+        state.admitted -= 1;
         state.voted = state.voted.max(self.term);
     }
 }
@@ -91,12 +91,12 @@ impl State {
     }
 }
 
-impl Promise {
+impl VoteGuard {
     pub fn new() -> Arc<Self> {
-        Arc::new(Promise(Mutex::new(State {
+        Arc::new(VoteGuard(Mutex::new(State {
             heard: Instant::now(),
             over: None,
-            passing: 0,
+            admitted: 0,
             voted: 0,
         })))
     }
@@ -112,7 +112,7 @@ impl Promise {
     }
 
     /// Records contact from a leader that does not renew its lease by it.
-    pub fn heard(&self) {
+    pub fn record_contact(&self) {
         self.0.lock().heard = Instant::now();
     }
 
@@ -121,11 +121,11 @@ impl Promise {
     pub fn acknowledge(&self, over: Transfer) -> bool {
         let mut state = self.0.lock();
         state.heard = Instant::now();
-        state.note(over) && state.passing == 0 && state.voted <= over.term
+        state.note(over) && state.admitted == 0 && state.voted <= over.term
     }
 
     /// Admits a vote in a term, if no earlier acknowledgement forbids it.
-    pub fn pass(self: &Arc<Self>, term: u64, reason: &Reason<'_>) -> Option<Passing> {
+    pub fn admit(self: &Arc<Self>, term: u64, reason: &Reason<'_>) -> Option<AdmittedVote> {
         let mut state = self.0.lock();
         let may = match reason {
             Reason::Silence(timeout) => state.heard.elapsed() >= *timeout,
@@ -135,18 +135,18 @@ impl Promise {
         if !may {
             return None;
         }
-        state.passing += 1;
-        Some(Passing {
-            promise: self.clone(),
+        state.admitted += 1;
+        Some(AdmittedVote {
+            vote_guard: self.clone(),
             term,
-            given_way: matches!(reason, Reason::Transfer(_)),
+            for_transfer: matches!(reason, Reason::Transfer(_)),
         })
     }
 
     /// Returns whether no vote of this member can conflict with its own leadership in this term.
-    pub fn free(&self, term: u64) -> bool {
+    pub fn has_no_conflicting_vote(&self, term: u64) -> bool {
         let state = self.0.lock();
-        state.passing == 0 && state.voted <= term
+        state.admitted == 0 && state.voted <= term
     }
 }
 
@@ -168,50 +168,50 @@ mod tests {
 
     #[test]
     fn nothing_is_promised_while_a_vote_is_under_way_or_after_it_was_given() {
-        let promise = Promise::new();
-        assert!(promise.acknowledge(transfer(1, 7, 0)));
-        assert!(promise.pass(2, &Reason::Silence(NEVER)).is_none());
-        let passing = promise.pass(2, &Reason::Silence(AT_ONCE)).unwrap();
-        assert!(!promise.acknowledge(transfer(1, 7, 0)));
-        passing.refused();
-        assert!(promise.acknowledge(transfer(1, 7, 0)));
-        drop(promise.pass(2, &Reason::Silence(AT_ONCE)));
+        let vote_guard = VoteGuard::new();
+        assert!(vote_guard.acknowledge(transfer(1, 7, 0)));
+        assert!(vote_guard.admit(2, &Reason::Silence(NEVER)).is_none());
+        let admitted = vote_guard.admit(2, &Reason::Silence(AT_ONCE)).unwrap();
+        assert!(!vote_guard.acknowledge(transfer(1, 7, 0)));
+        admitted.record_rejection();
+        assert!(vote_guard.acknowledge(transfer(1, 7, 0)));
+        drop(vote_guard.admit(2, &Reason::Silence(AT_ONCE)));
         assert!(
-            !promise.acknowledge(transfer(1, 7, 0)),
+            !vote_guard.acknowledge(transfer(1, 7, 0)),
             "perhaps it was given"
         );
-        assert!(promise.acknowledge(transfer(2, 8, 0)));
-        assert!(promise.free(2) && !promise.free(1));
+        assert!(vote_guard.acknowledge(transfer(2, 8, 0)));
+        assert!(vote_guard.has_no_conflicting_vote(2) && !vote_guard.has_no_conflicting_vote(1));
     }
 
     #[test]
     fn votes_of_a_transfer_pass_until_it_is_over() {
-        let promise = Promise::new();
+        let vote_guard = VoteGuard::new();
         let pass = |term, session, number| {
-            let passing = promise.pass(
+            let admitted = vote_guard.admit(
                 term + 1,
                 &Reason::Transfer(&transfer(term, session, number)),
             );
-            passing.map(Passing::refused).is_some()
+            admitted.map(AdmittedVote::record_rejection).is_some()
         };
         assert!(!pass(1, 7, 1), "its leader was never heard");
-        promise.acknowledge(transfer(1, 7, 0));
+        vote_guard.acknowledge(transfer(1, 7, 0));
         assert!(pass(1, 7, 1));
-        promise.acknowledge(transfer(1, 7, 1));
-        promise.acknowledge(transfer(1, 7, 0));
+        vote_guard.acknowledge(transfer(1, 7, 1));
+        vote_guard.acknowledge(transfer(1, 7, 0));
         assert!(!pass(1, 7, 1));
         assert!(pass(1, 7, 2));
-        assert!(promise.acknowledge(transfer(1, 9, 0)));
+        assert!(vote_guard.acknowledge(transfer(1, 9, 0)));
         assert!(
             !pass(1, 7, 2) && pass(1, 9, 1),
             "the leader was started anew"
         );
         assert!(
-            !promise.acknowledge(transfer(1, 7, 9)),
+            !vote_guard.acknowledge(transfer(1, 7, 9)),
             "a late call, or a clock that was set back: it counts on nothing"
         );
         assert!(!pass(1, 7, 10) && pass(1, 9, 1));
-        promise.acknowledge(transfer(2, 3, 0));
+        vote_guard.acknowledge(transfer(2, 3, 0));
         assert!(pass(2, 3, 1) && !pass(1, 7, 2));
     }
 }

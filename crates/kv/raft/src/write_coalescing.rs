@@ -13,22 +13,22 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A connection that coalesces writes.
-pub(crate) struct Gathering<T> {
+pub(crate) struct WriteCoalescer<T> {
     gathered: Gathered<T>,
     /// Data was written since the last flush.
     fresh: bool,
 }
 
-impl<T> Gathering<T> {
+impl<T> WriteCoalescer<T> {
     pub fn new(inner: T) -> Self {
-        Gathering {
+        WriteCoalescer {
             gathered: Gathered::new(inner),
             fresh: false,
         }
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Gathering<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for WriteCoalescer<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -38,7 +38,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gathering<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Gathering<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -72,7 +72,7 @@ mod tests {
     async fn what_is_flushed_in_pieces_goes_out_at_once() {
         let (inner, mut peer) = duplex(1 << 20);
         let writes = tokio::spawn(async move {
-            let mut io = Gathering::new(inner);
+            let mut io = WriteCoalescer::new(inner);
             for size in [300, 20, 10] {
                 io.write_all(&vec![1; size]).await.unwrap();
                 io.flush().await.unwrap();

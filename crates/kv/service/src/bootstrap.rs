@@ -9,7 +9,7 @@ use crate::settings::{ClusterState, Serve};
 use crate::urls;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use kv_raft::{Node, PeerTls};
+use kv_raft::{PeerTls, RaftNode};
 use kv_wal::Identity;
 use prost::Message;
 use proto_etcd::etcdserverpb::Member;
@@ -245,7 +245,7 @@ async fn running(
     let asked = urls.into_iter().map(|url| async move {
         let deadline = tokio::time::Instant::now() + patience;
         loop {
-            let call = Node::ask_url(&url, tls.clone(), peer_rpc::MEMBERS, Bytes::new());
+            let call = RaftNode::call_peer_url(&url, tls.clone(), peer_rpc::MEMBERS, Bytes::new());
             match tokio::time::timeout_at(deadline, call).await {
                 Ok(Ok(Some(answer))) => return ClusterInfo::decode(answer).ok(),
                 Ok(_) if tokio::time::Instant::now() + Duration::from_millis(200) < deadline => {

@@ -112,7 +112,7 @@ fn look_at_log(folder: &Path) -> Result<Log> {
             bail!("entries are missing before entry {index}; {LOST}");
         }
         next = Some(index + 1);
-        let commands = kv_raft::commands(*index, entry)
+        let commands = kv_raft::decode_commands(*index, entry)
             .with_context(|| format!("entry {index} is malformed; {LOST}"))?;
         if commands.is_some_and(|commands| decode_batch(commands).is_none()) {
             bail!("the commands of entry {index} can't be decoded; {LOST}");

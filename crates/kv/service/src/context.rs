@@ -12,7 +12,7 @@ use crate::tokens;
 use bytes::{Bytes, BytesMut};
 use kv_machine::{Caller, Code, Command, Envelope, Machine, Outcome, Refusal, Reply, encode_into};
 use kv_mvcc::{Hub, Store};
-use kv_raft::{Directory, Node, NodeError};
+use kv_raft::{Directory, NodeError, RaftNode};
 use kv_wal::Identity;
 use proto_etcd::etcdserverpb::ResponseHeader;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(crate) struct Bounds {
 pub(crate) struct Core {
     pub identity: Identity,
     pub machine: Arc<Machine>,
-    pub node: Node,
+    pub node: RaftNode,
     /// Tasks of replication: if one of them fails, replication has stopped.
     #[cfg(test)]
     pub loops: base_task::Tasks,
@@ -246,19 +246,19 @@ impl Core {
     }
 
     /// Waits until a read of this member's state is linearizable.
-    pub async fn read_barrier(&self) -> Result<(), Status> {
+    pub async fn read_index(&self) -> Result<(), Status> {
         if self.node.is_current() {
             return Ok(());
         }
         let began = Instant::now();
-        let barrier = self.node.read_barrier(self.bounds.request_timeout);
+        let barrier = self.node.read_index(self.bounds.request_timeout);
         let done = tokio::select! {
             done = barrier => done.map_err(|e| of_node(&e)),
             () = self.shutdown.cancelled() => Err(Refusal::Stopped),
         };
         slow_request::passed(Phase::Current);
         self.meters
-            .read_barrier(began.elapsed() > self.bounds.slow_request, done.is_ok());
+            .read_index(began.elapsed() > self.bounds.slow_request, done.is_ok());
         done.map_err(status)
     }
 

@@ -60,10 +60,10 @@ fn pass_on(ended: Result<(), JoinError>) {
 }
 
 async fn expire(core: &Arc<Core>, revocations: &mut JoinSet<()>) {
-    if !core.node.leads_for_certain() {
+    if !core.node.has_confirmed_leadership() {
         // Another member may be the leader by now and have renewed them.
-        let _ = core.node.read_barrier(Duration::from_secs(1)).await;
-        if !core.node.leads_for_certain() {
+        let _ = core.node.read_index(Duration::from_secs(1)).await;
+        if !core.node.has_confirmed_leadership() {
             return;
         }
     }

@@ -8,7 +8,7 @@
 use anyhow::{Context, Result};
 use bytes::BytesMut;
 use kv_machine::{Command, Envelope, encode_into};
-use kv_raft::Takeover;
+use kv_raft::NewClusterRecords;
 use kv_wal::{DataFolder, Done, Identity, Wal, WrittenBy};
 use proto_etcd::etcdserverpb::Member;
 use std::sync::{Arc, mpsc};
@@ -24,8 +24,8 @@ pub(crate) fn go_on(folder: &DataFolder, identity: Identity, me: Member) -> Resu
     };
     let mut commands = BytesMut::new();
     encode_into(&mut commands, &envelope);
-    let takeover = kv_raft::alone(&contents, identity.member, commands.freeze());
-    let Takeover { vote, entries } = takeover.with_context(|| {
+    let takeover = kv_raft::force_new_cluster(&contents, identity.member, commands.freeze());
+    let NewClusterRecords { vote, entries } = takeover.with_context(|| {
         format!(
             "--force-new-cluster: the log in {} has no readable entry; start the member without the flag",
             folder.path().display()

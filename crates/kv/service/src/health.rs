@@ -27,7 +27,7 @@ pub(crate) async fn unhealthy(
     if status.leader.is_none() {
         return Some("RAFT NO LEADER".to_owned());
     }
-    match core.node.read_barrier(PATIENCE).await {
+    match core.node.read_index(PATIENCE).await {
         Ok(()) => None,
         Err(e) => Some(format!("RANGE ERROR:{e}")),
     }
@@ -89,7 +89,7 @@ pub(crate) async fn check(core: &Core, check: Check) -> Result<(), String> {
         Check::NonLearner => Ok(()),
         Check::LinearizableRead => core
             .node
-            .read_barrier(PATIENCE)
+            .read_index(PATIENCE)
             .await
             .map_err(|e| e.to_string()),
     }

@@ -21,7 +21,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use kv_raft::{Directory, Metered};
+use kv_raft::{Directory, MeteredBody};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -411,7 +411,7 @@ async fn peer_request(
 
 /// Handles a call of a peer and counts its bytes if the peer is known.
 async fn answer_peer(side: PeerSide, request: Request<Incoming>) -> Response<Body> {
-    let sender = kv_raft::sender(request.headers());
+    let sender = kv_raft::claimed_sender(request.headers());
     let Some(traffic) = sender.and_then(|sender| side.directory.traffic(sender)) else {
         let Ok(response) = side.routes.oneshot(request.map(Body::new)).await;
         return response;
@@ -420,11 +420,11 @@ async fn answer_peer(side: PeerSide, request: Request<Incoming>) -> Response<Bod
     let count = move |bytes| {
         traffic.received.fetch_add(bytes, Ordering::Relaxed);
     };
-    let request = request.map(|body| Body::new(Metered::new(body, count)));
+    let request = request.map(|body| Body::new(MeteredBody::new(body, count)));
     // Routing can't fail.
     let Ok(response) = side.routes.oneshot(request).await;
     response.map(|body| {
-        Body::new(Metered::new(body, move |bytes| {
+        Body::new(MeteredBody::new(body, move |bytes| {
             sent.sent.fetch_add(bytes, Ordering::Relaxed);
         }))
     })

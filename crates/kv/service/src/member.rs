@@ -15,7 +15,7 @@ use anyhow::Result;
 use base_task::Tasks;
 use kv_machine::Machine;
 use kv_mvcc::Hub;
-use kv_raft::{Config, Directory, Node, Status};
+use kv_raft::{Config, Directory, RaftNode, Status};
 use kv_wal::{Contents, Identity, Wal};
 use proto_etcd::etcdserverpb;
 use std::collections::BTreeSet;
@@ -80,7 +80,7 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
     // ended.
     let loops = Tasks::new(CancellationToken::new());
     let applied = machine.applied();
-    let node = Node::start(
+    let node = RaftNode::start(
         config,
         log,
         glue,

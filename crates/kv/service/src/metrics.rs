@@ -42,7 +42,7 @@ impl Meters {
     }
 
     /// Counts a read that waited for the leader.
-    pub fn read_barrier(&self, slow: bool, done: bool) {
+    pub fn read_index(&self, slow: bool, done: bool) {
         self.slow_reads
             .fetch_add(u64::from(slow || !done), Ordering::Relaxed);
         self.failed_reads

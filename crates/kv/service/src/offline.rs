@@ -134,7 +134,7 @@ fn restore(flags: &SnapshotRestore) -> Result<()> {
     kv_snapshot_file::import::<anyhow::Error>(&source, |_| Ok(()))
         .with_context(|| format!("{} is damaged", flags.file.display()))?;
     let mut folder = DataFolder::open(&target)?;
-    let (index, position, membership) = kv_raft::origin(&voters);
+    let (index, position, membership) = kv_raft::make_origin(&voters);
     let engine = kv_engine::open(&folder.below("member/state")?, None, CACHE)?;
     fill(
         &*engine,

@@ -7,7 +7,7 @@ use crate::grpc::{lease_answer, member_change};
 use async_trait::async_trait;
 use bytes::Bytes;
 use kv_machine::Refusal;
-use kv_raft::Answerer;
+use kv_raft::PeerHandler;
 use kv_wal::Identity;
 use prost::Message;
 use proto_etcd::etcdserverpb as pb;
@@ -82,7 +82,10 @@ async fn ask_leader(core: &Core, kind: u32, body: Bytes) -> Result<Bytes, Refusa
     loop {
         if let Some(leader) = core.node.status().leader
             && leader != core.identity.member
-            && let Ok(Some(answer)) = core.node.ask(leader, kind, body.clone(), PATIENCE).await
+            && let Ok(Some(answer)) = core
+                .node
+                .call_peer(leader, kind, body.clone(), PATIENCE)
+                .await
         {
             return Ok(answer);
         }
@@ -115,7 +118,7 @@ async fn ask(core: &Core, question: Question) -> Result<i64, Refusal> {
         if tokio::time::Instant::now() >= deadline {
             return Err(Refusal::TimedOut);
         }
-        let _ = core.node.read_barrier(Duration::from_millis(500)).await;
+        let _ = core.node.read_index(Duration::from_millis(500)).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -142,7 +145,10 @@ pub(crate) async fn answers(core: &Core, id: u64, patience: Duration) -> bool {
     if id == core.identity.member {
         return true;
     }
-    let asked = tokio::time::timeout(patience, core.node.ask(id, STATUS, Bytes::new(), patience));
+    let asked = tokio::time::timeout(
+        patience,
+        core.node.call_peer(id, STATUS, Bytes::new(), patience),
+    );
     matches!(asked.await, Ok(Ok(Some(_))))
 }
 
@@ -209,7 +215,13 @@ pub(crate) async fn hash(
     patience: Duration,
 ) -> Option<Hashed> {
     let body = Bytes::copy_from_slice(&revision.to_be_bytes());
-    Hashed::decode(core.node.ask(member, HASH, body, patience).await.ok()??).ok()
+    Hashed::decode(
+        core.node
+            .call_peer(member, HASH, body, patience)
+            .await
+            .ok()??,
+    )
+    .ok()
 }
 
 /// Handles peer RPCs.
@@ -221,7 +233,7 @@ pub(crate) struct Answers {
 }
 
 #[async_trait]
-impl Answerer for Answers {
+impl PeerHandler for Answers {
     async fn answer(&self, _: u64, kind: u32, body: Bytes) -> Option<Bytes> {
         let core = &self.core()?;
         let number = || body.as_ref().try_into().ok().map(i64::from_be_bytes);
@@ -259,7 +271,7 @@ impl Answerer for Answers {
         }
     }
 
-    fn for_joining(&self, kind: u32) -> bool {
+    fn allows_joining(&self, kind: u32) -> bool {
         kind == MEMBERS
     }
 

@@ -4,7 +4,7 @@ use crate::metrics::Meters;
 use async_trait::async_trait;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kv_machine::{Machine, MachineError, SnapshotItem, SnapshotReader};
-use kv_raft::{Rows, StateMachine};
+use kv_raft::{SnapshotRows, StateMachine};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -52,7 +52,7 @@ impl StateMachine for Glue {
         flushed
     }
 
-    async fn picture(&self) -> Result<Box<dyn Rows>, String> {
+    async fn picture(&self) -> Result<Box<dyn SnapshotRows>, String> {
         let reader = self.0.picture().await.map_err(|e| e.to_string())?;
         Ok(Box::new(Encoded(reader)))
     }
@@ -100,7 +100,7 @@ impl Glue {
 
 struct Encoded(SnapshotReader);
 
-impl Rows for Encoded {
+impl SnapshotRows for Encoded {
     fn place(&self) -> (Bytes, Bytes) {
         let place = self.0.place();
         (place.position.clone(), place.membership.clone())

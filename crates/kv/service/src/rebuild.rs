@@ -9,7 +9,7 @@ use crate::raft_state_machine::Glue;
 use anyhow::{Context, Result, bail};
 use kv_engine::{Engine, EngineError};
 use kv_machine::{Machine, MachineError, Options};
-use kv_raft::{Node, PeerTls, StateMachine};
+use kv_raft::{PeerTls, RaftNode, StateMachine};
 use kv_wal::{Contents, DataFolder, Identity};
 use std::path::Path;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ impl Around<'_> {
         for round in 0.. {
             for url in &self.others {
                 let identity = (self.identity.cluster, self.identity.member);
-                match Node::fetch_state(url, self.tls.clone(), identity, least, &spool).await {
+                match RaftNode::fetch_state(url, self.tls.clone(), identity, least, &spool).await {
                     Ok(Some(rows)) => return install(machine, &rows).await,
                     Ok(None) => {
                         tracing::debug!(url, "the state of this member is not recent enough either")

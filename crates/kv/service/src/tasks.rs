@@ -164,7 +164,7 @@ async fn leadership(core: Arc<Core>) {
             led = status.leading;
             if led {
                 // All entries of earlier terms must be applied before leases are read.
-                let _ = core.node.read_barrier(Duration::from_secs(10)).await;
+                let _ = core.node.read_index(Duration::from_secs(10)).await;
                 core.machine
                     .leases(|leases| leases.lead(Instant::now().into_std(), Duration::ZERO));
             } else {
@@ -335,7 +335,7 @@ pub(crate) async fn publish(core: &Arc<Core>, name: &str, client_urls: &[String]
             .iter()
             .any(|m| m.id == me && m.name == name && m.client_ur_ls == urls);
         let done = if same {
-            core.is_learner() || core.node.read_barrier(Duration::from_secs(2)).await.is_ok()
+            core.is_learner() || core.node.read_index(Duration::from_secs(2)).await.is_ok()
         } else {
             matches!(
                 core.submit_raw(&Caller::internal(), command).await,

@@ -425,7 +425,7 @@ impl Log {
 /// Writes applied changes to the engine, at random intervals.
 async fn store(machine: Arc<Machine>, mut rng: Rng) {
     loop {
-        while machine.work_off() {}
+        while machine.drain_queue() {}
         sleep(Duration::from_millis(1 + rng.below(20))).await;
     }
 }

@@ -139,9 +139,9 @@ impl Wal {
             let writer = writer.clone();
             let work = move || {
                 while let Ok(()) = woken.recv() {
-                    writer.lock().work_off();
+                    writer.lock().drain_queue();
                 }
-                writer.lock().work_off();
+                writer.lock().drain_queue();
             };
             std::thread::Builder::new()
                 .name("wal".to_owned())
@@ -343,7 +343,7 @@ impl Wal {
         if by == WrittenBy::Caller
             && let Some(mut writer) = hands.writer.try_lock()
         {
-            return writer.work_off();
+            return writer.drain_queue();
         }
         // If the channel is full, the thread wakes up anyway and sees this request too.
         let _ = hands.wake.try_send(());

@@ -63,7 +63,7 @@ impl Frame {
 
 impl Writer {
     /// Executes all waiting requests. An error exits the process.
-    pub(crate) fn work_off(&mut self) {
+    pub(crate) fn drain_queue(&mut self) {
         while let Some(mut frame) = self.waiting() {
             if let Err(e) = self.write(&mut frame).and_then(|()| self.sync(&frame)) {
                 files::fail(&self.shared, &e);

@@ -44,7 +44,7 @@ impl Auth {
 
     /// Verifies a password. Returns the auth revision at which it was valid.
     async fn password_fits(&self, name: &str, password: &str) -> Result<u64, Status> {
-        self.0.read_barrier().await?;
+        self.0.read_index().await?;
         let stored = self.0.machine.auth(|auth| {
             if !auth.enabled {
                 return Err(AuthError::NotEnabled);
@@ -107,7 +107,7 @@ impl Auth {
         look: impl Fn(&Book) -> Result<T, AuthError>,
     ) -> Result<T, Status> {
         self.0.not_for_learners()?;
-        self.0.read_barrier().await?;
+        self.0.read_index().await?;
         let allowed = self
             .0
             .machine
@@ -142,7 +142,7 @@ impl auth_server::Auth for Auth {
         // As etcd since 3.7: a client must learn that it has to log in without being logged in. A
         // bad token is refused.
         self.0.caller(&request)?;
-        self.0.read_barrier().await?;
+        self.0.read_index().await?;
         let (enabled, auth_revision) = self.0.machine.auth(|auth| (auth.enabled, auth.revision));
         Ok(Response::new(AuthStatusResponse {
             header: self.0.header(),

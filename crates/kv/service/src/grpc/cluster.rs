@@ -91,7 +91,7 @@ impl cluster_server::Cluster for Cluster {
     ) -> Result<Response<MemberListResponse>, Status> {
         let caller = self.0.caller(&request)?;
         if request.get_ref().linearizable && !self.0.is_learner() {
-            self.0.read_barrier().await?;
+            self.0.read_index().await?;
         }
         self.0.machine.check_known(&caller).map_err(status)?;
         let members = self.0.machine.members(|members| members.list());

@@ -37,7 +37,7 @@ pub(crate) async fn range(
     core.machine.check_range(caller, request).map_err(status)?;
     if !request.serializable {
         core.not_for_learners()?;
-        core.read_barrier().await?;
+        core.read_index().await?;
     }
     let (mut answer, revision) = core.store().range(request).map_err(of_store)?;
     // The permissions may have changed during the wait.
@@ -56,7 +56,7 @@ pub(crate) async fn encoded_range(
     core.machine.check_range(caller, request).map_err(status)?;
     if !request.serializable {
         core.not_for_learners()?;
-        core.read_barrier().await?;
+        core.read_index().await?;
     }
     let Some(found) = core.store().records(request).map_err(of_store)? else {
         let (mut answer, revision) = core.store().range(request).map_err(of_store)?;
@@ -134,7 +134,7 @@ pub(crate) async fn txn(
         if !all_serializable(&request) || !request.compare.is_empty() && request.success.is_empty()
         {
             core.not_for_learners()?;
-            core.read_barrier().await?;
+            core.read_index().await?;
         }
         let mut answer = core.store().read_txn(&request).map_err(of_store)?;
         // The permissions may have changed during the wait.

@@ -80,7 +80,7 @@ impl lease_server::Lease for Lease {
         } else {
             self.0.machine.check_known(&caller).map_err(status)?;
         }
-        self.0.read_barrier().await?;
+        self.0.read_index().await?;
         let (granted_ttl, ttl) = peer_rpc::left(&self.0, request.id).await.map_err(status)?;
         let keys = if request.keys {
             self.0.machine.leases(|leases| leases.keys(request.id))
@@ -104,7 +104,7 @@ impl lease_server::Lease for Lease {
         let caller = self.0.caller(&request)?;
         self.0.not_for_learners()?;
         self.0.machine.check_known(&caller).map_err(status)?;
-        self.0.read_barrier().await?;
+        self.0.read_index().await?;
         self.0.machine.check_leases(&caller).map_err(status)?;
         let ids = self.0.machine.leases(|leases| leases.ids());
         let leases = ids.into_iter().map(|id| LeaseStatus { id }).collect();
@@ -180,7 +180,7 @@ async fn renew(core: &Arc<Core>, caller: &StreamCaller, id: i64) -> Result<i64, 
 
 /// Handles a request that only the leader can serve.
 pub(crate) async fn answer(core: &Core, question: Question) -> Option<Result<i64, Refusal>> {
-    if !core.node.leads_for_certain() {
+    if !core.node.has_confirmed_leadership() {
         return None;
     }
     let now = tokio::time::Instant::now().into_std();

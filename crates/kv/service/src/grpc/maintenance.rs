@@ -163,7 +163,7 @@ impl maintenance_server::Maintenance for Maintenance {
             DowngradeAction::Cancel => None,
             _ => Some(target.ok_or(Refusal::BadDowngradeVersion).map_err(status)?),
         };
-        self.0.read_barrier().await?;
+        self.0.read_index().await?;
         let allowed = target.is_none_or(|target| may_downgrade(action, target));
         if !allowed {
             return Err(status(Refusal::InvalidDowngrade));

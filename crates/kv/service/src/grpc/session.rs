@@ -167,7 +167,7 @@ pub(crate) async fn turn(
             return Err(status(Refusal::LeaseNotFound));
         }
         if earlier.is_empty() {
-            core.read_barrier().await?;
+            core.read_index().await?;
             return Ok(());
         }
         tokio::select! {

@@ -22,5 +22,5 @@ pub(super) fn write_buckets(
     histogram: &Histogram,
 ) {
     let (count, sum) = (histogram.count(), histogram.sum());
-    page.histogram(name, labels, histogram.within(), count, sum);
+    page.histogram(name, labels, histogram.cumulative_counts(), count, sum);
 }

@@ -4,7 +4,7 @@ use crate::member::{Member, free_port, refusal};
 use crate::tls::{Ca, words};
 use bytes::{Bytes, BytesMut};
 use kv_machine::{Command, Envelope, encode_into};
-use kv_raft::{Node, PeerTls};
+use kv_raft::{PeerTls, RaftNode};
 use proto_etcd::etcdserverpb::cluster_client::ClusterClient;
 use proto_etcd::etcdserverpb::kv_client::KvClient;
 use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
@@ -20,7 +20,8 @@ const MEMBERS: u32 = 3;
 async fn a_stranger_may_ask_for_the_members_only() {
     let member = Member::start(&[]).await;
     let url = format!("http://127.0.0.1:{}", member.peer);
-    let ask = |kind| Node::ask_url(&url, PeerTls::default(), kind, Bytes::from_static(&[0; 8]));
+    let ask =
+        |kind| RaftNode::call_peer_url(&url, PeerTls::default(), kind, Bytes::from_static(&[0; 8]));
     assert!(ask(MEMBERS).await.unwrap().is_some());
     for kind in (0..8).filter(|kind| *kind != MEMBERS) {
         let refused = ask(kind).await.expect_err("it is no member").to_string();
@@ -70,7 +71,7 @@ async fn certificate_of_a_client_does_not_open_the_peer_port() {
     let member = Member::start(&words(&ca.peers(peer))).await;
     let url = format!("https://127.0.0.1:{peer}");
     let client = Some(ca.sign_for("kube-apiserver-etcd-client", &[]));
-    let refused = Node::ask_url(&url, ca.calls(client), MEMBERS, Bytes::new())
+    let refused = RaftNode::call_peer_url(&url, ca.calls(client), MEMBERS, Bytes::new())
         .await
         .unwrap_err()
         .to_string();
@@ -106,7 +107,7 @@ async fn state_is_sent_only_to_a_member_that_proves_to_be_one() {
     let member = Member::start(&words(&ca.peers(peer))).await;
     let (url, id) = (format!("https://127.0.0.1:{peer}"), identity(&member).await);
     let spool = tempfile::tempdir().unwrap();
-    let fetch = |calls, id| Node::fetch_state(&url, calls, id, 0, spool.path());
+    let fetch = |calls, id| RaftNode::fetch_state(&url, calls, id, 0, spool.path());
     let other = Some(ca.sign_for("member", &["10.9.9.9", "elsewhere.example"]));
     for (identity, certificate) in [
         (id, other),

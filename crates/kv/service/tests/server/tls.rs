@@ -122,7 +122,7 @@ impl Ca {
         identity: Option<(String, String)>,
     ) -> Result<Option<bytes::Bytes>, kv_raft::NodeError> {
         let url = format!("https://127.0.0.1:{peer}");
-        kv_raft::Node::ask_url(&url, self.calls(identity), 3, bytes::Bytes::new()).await
+        kv_raft::RaftNode::call_peer_url(&url, self.calls(identity), 3, bytes::Bytes::new()).await
     }
 
     /// Returns the flags of a client port with TLS.
