@@ -15,7 +15,7 @@ pub enum Access {
 /// A range with an exclusive end; `None`: no end.
 type Interval<'a> = (&'a [u8], Option<Vec<u8>>);
 
-fn interval<'a>(key: &'a [u8], end: &[u8]) -> Interval<'a> {
+fn to_interval<'a>(key: &'a [u8], end: &[u8]) -> Interval<'a> {
     match end {
         [] => {
             let mut next = key.to_vec();
@@ -27,7 +27,7 @@ fn interval<'a>(key: &'a [u8], end: &[u8]) -> Interval<'a> {
     }
 }
 
-fn allows(permission: &Permission, access: Access) -> bool {
+fn permission_allows(permission: &Permission, access: Access) -> bool {
     match (permission.perm_type(), access) {
         (Type::Readwrite, _) | (Type::Read, Access::Read) | (Type::Write, Access::Write) => true,
         (Type::Read, Access::Write) | (Type::Write, Access::Read) => false,
@@ -35,18 +35,18 @@ fn allows(permission: &Permission, access: Access) -> bool {
 }
 
 /// Returns whether the permissions together cover every key of a range.
-pub(crate) fn covers<'a>(
+pub(crate) fn covers_range<'a>(
     permissions: impl Iterator<Item = &'a Permission>,
     key: &[u8],
     end: &[u8],
     access: Access,
 ) -> bool {
     let mut granted: Vec<Interval<'_>> = permissions
-        .filter(|permission| allows(permission, access))
-        .map(|permission| interval(&permission.key, &permission.range_end))
+        .filter(|permission| permission_allows(permission, access))
+        .map(|permission| to_interval(&permission.key, &permission.range_end))
         .collect();
     granted.sort();
-    let (from, wanted_end) = interval(key, end);
+    let (from, wanted_end) = to_interval(key, end);
     let mut reached = from.to_vec();
     for (from, end) in granted {
         if from > reached.as_slice() {
@@ -62,7 +62,7 @@ pub(crate) fn covers<'a>(
 }
 
 /// Returns whether the range of a permission is valid.
-pub(crate) fn valid(key: &[u8], end: &[u8]) -> bool {
+pub(crate) fn is_valid_range(key: &[u8], end: &[u8]) -> bool {
     end.is_empty() || end == [0] || key < end
 }
 
@@ -87,10 +87,10 @@ mod tests {
             permission(Type::Read, "k", ""),
         ];
         let read = |key: &str, end: &str| {
-            covers(granted.iter(), key.as_bytes(), end.as_bytes(), Access::Read)
+            covers_range(granted.iter(), key.as_bytes(), end.as_bytes(), Access::Read)
         };
         let write = |key: &str, end: &str| {
-            covers(
+            covers_range(
                 granted.iter(),
                 key.as_bytes(),
                 end.as_bytes(),

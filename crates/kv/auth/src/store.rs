@@ -180,7 +180,7 @@ impl Auth {
     /// Grants a permission to a role, or changes its type.
     pub fn grant_permission(&mut self, role: &str, permission: Option<&Permission>) -> Result {
         let permission = permission.ok_or(AuthError::PermissionNotGiven)?;
-        if !permissions::valid(&permission.key, &permission.range_end) {
+        if !permissions::is_valid_range(&permission.key, &permission.range_end) {
             return Err(AuthError::InvalidManagement);
         }
         let role = self.roles.get_mut(role).ok_or(AuthError::RoleNotFound)?;
@@ -310,7 +310,7 @@ impl Auth {
             .iter()
             .filter_map(|role| self.roles.get(role))
             .flat_map(|role| &role.key_permission);
-        if permissions::covers(granted, key, end, access) {
+        if permissions::covers_range(granted, key, end, access) {
             Ok(())
         } else {
             Err(AuthError::Denied)

@@ -14,7 +14,7 @@ pub(crate) const VERSION: u32 = 2;
 pub(crate) const META_SUMMED: usize = 56;
 
 /// Computes the 64-bit FNV-1a hash.
-pub(crate) fn checksum(bytes: &[u8]) -> u64 {
+pub(crate) fn compute_checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })

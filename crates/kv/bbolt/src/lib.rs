@@ -9,5 +9,5 @@ mod source;
 mod write;
 
 pub use read::{BoltError, File};
-pub use source::{OnDisk, Source};
+pub use source::{FileSource, Source};
 pub use write::Writer;

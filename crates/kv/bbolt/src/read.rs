@@ -1,7 +1,7 @@
 //! Reads bbolt files.
 
 use crate::format::{
-    BRANCH, BUCKET, ELEMENT, LEAF, MAGIC, META_SUMMED, PAGE_HEAD, VERSION, checksum,
+    BRANCH, BUCKET, ELEMENT, LEAF, MAGIC, META_SUMMED, PAGE_HEAD, VERSION, compute_checksum,
 };
 use crate::source::Source;
 use std::borrow::Cow;
@@ -60,11 +60,11 @@ struct Meta {
     transaction: u64,
 }
 
-fn meta(bytes: &[u8]) -> Option<Meta> {
+fn decode_meta(bytes: &[u8]) -> Option<Meta> {
     let meta = bytes.get(PAGE_HEAD..META)?;
     let valid = u32_at(meta, 0)? as u32 == MAGIC
         && u32_at(meta, 4)? as u32 == VERSION
-        && checksum(meta.get(..META_SUMMED)?) == u64_at(meta, META_SUMMED)?;
+        && compute_checksum(meta.get(..META_SUMMED)?) == u64_at(meta, META_SUMMED)?;
     let page_size = u32_at(meta, 8)?;
     (valid && (512..=1 << 20).contains(&page_size)).then_some(())?;
     Some(Meta {
@@ -83,7 +83,7 @@ type Visit<'v, E> = dyn FnMut(&[u8], &[u8]) -> Result<(), E> + 'v;
 impl<'a> File<'a> {
     /// Opens a file, on disk or in memory.
     pub fn open(source: &'a dyn Source) -> Result<Self, BoltError> {
-        let meta_at = |at: usize| meta(&source.read(at as u64, META).ok()?);
+        let meta_at = |at: usize| decode_meta(&source.read(at as u64, META).ok()?);
         let first = meta_at(0);
         let second = meta_at(first.as_ref().map_or(4096, |meta| meta.page_size));
         let newest = [first, second]
@@ -199,7 +199,7 @@ impl<'a> File<'a> {
                 let child = u64_at(&page.bytes, at + 8).ok_or_else(wrong)?;
                 self.walk(self.page(child)?, depth + 1, visit)?;
             } else if flags & LEAF != 0 {
-                let (flags, key, value) = element(&page.bytes, at).ok_or_else(wrong)?;
+                let (flags, key, value) = decode_element(&page.bytes, at).ok_or_else(wrong)?;
                 visit(flags, key, value)?;
             } else {
                 return Err(wrong());
@@ -209,7 +209,7 @@ impl<'a> File<'a> {
     }
 }
 
-fn element(page: &[u8], at: usize) -> Option<(u32, &[u8], &[u8])> {
+fn decode_element(page: &[u8], at: usize) -> Option<(u32, &[u8], &[u8])> {
     let flags = u32_at(page, at)? as u32;
     let key_at = at.checked_add(u32_at(page, at + 4)?)?;
     let value_at = key_at.checked_add(u32_at(page, at + 8)?)?;

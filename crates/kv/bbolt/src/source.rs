@@ -12,7 +12,7 @@ pub trait Source {
     fn read(&self, at: u64, length: usize) -> io::Result<Cow<'_, [u8]>>;
 }
 
-fn slice(bytes: &[u8], at: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
+fn read_slice(bytes: &[u8], at: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
     let found = usize::try_from(at)
         .ok()
         .and_then(|at| bytes.get(at..at.checked_add(length)?));
@@ -26,7 +26,7 @@ impl Source for &[u8] {
         self.len() as u64
     }
     fn read(&self, at: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
-        slice(self, at, length)
+        read_slice(self, at, length)
     }
 }
 
@@ -35,25 +35,25 @@ impl Source for Vec<u8> {
         self.len() as u64
     }
     fn read(&self, at: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
-        slice(self, at, length)
+        read_slice(self, at, length)
     }
 }
 
 /// The first bytes of a file on disk.
 #[derive(Debug)]
-pub struct OnDisk {
+pub struct FileSource {
     file: std::fs::File,
     length: u64,
 }
 
-impl OnDisk {
+impl FileSource {
     /// Limits a file to its first `length` bytes.
     pub fn new(file: std::fs::File, length: u64) -> Self {
-        OnDisk { file, length }
+        FileSource { file, length }
     }
 }
 
-impl Source for OnDisk {
+impl Source for FileSource {
     fn length(&self) -> u64 {
         self.length
     }

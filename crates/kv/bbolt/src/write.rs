@@ -2,7 +2,7 @@
 
 use crate::format::{
     BRANCH, BUCKET, ELEMENT, FREELIST, LEAF, MAGIC, META, META_SUMMED, PAGE, PAGE_HEAD, VERSION,
-    checksum,
+    compute_checksum,
 };
 use std::io::{self, Seek, SeekFrom, Write};
 
@@ -118,7 +118,8 @@ impl<W: Write + Seek> Writer<W> {
     fn page(&mut self, flags: u16, count: usize, body: &[u8]) -> io::Result<u64> {
         let number = self.next;
         let pages = (PAGE_HEAD + body.len()).div_ceil(PAGE).max(1);
-        self.out.write_all(&head(number, flags, count, pages))?;
+        self.out
+            .write_all(&encode_page_head(number, flags, count, pages))?;
         self.out.write_all(body)?;
         self.out
             .write_all(&vec![0; pages * PAGE - PAGE_HEAD - body.len()])?;
@@ -186,8 +187,8 @@ impl<W: Write + Seek> Writer<W> {
         let end = self.next;
         self.out.seek(SeekFrom::Start(0))?;
         for number in 0..2 {
-            let mut page = head(number, META, 0, 1).to_vec();
-            page.extend(meta(root, freelist, end, number));
+            let mut page = encode_page_head(number, META, 0, 1).to_vec();
+            page.extend(encode_meta(root, freelist, end, number));
             page.resize(PAGE, 0);
             self.out.write_all(&page)?;
         }
@@ -196,7 +197,7 @@ impl<W: Write + Seek> Writer<W> {
     }
 }
 
-fn head(number: u64, flags: u16, count: usize, pages: usize) -> [u8; PAGE_HEAD] {
+fn encode_page_head(number: u64, flags: u16, count: usize, pages: usize) -> [u8; PAGE_HEAD] {
     let mut head = [0; PAGE_HEAD];
     head[..8].copy_from_slice(&number.to_le_bytes());
     head[8..10].copy_from_slice(&flags.to_le_bytes());
@@ -205,7 +206,7 @@ fn head(number: u64, flags: u16, count: usize, pages: usize) -> [u8; PAGE_HEAD] 
     head
 }
 
-fn meta(root: u64, freelist: u64, end: u64, transaction: u64) -> Vec<u8> {
+fn encode_meta(root: u64, freelist: u64, end: u64, transaction: u64) -> Vec<u8> {
     let mut meta = Vec::with_capacity(64);
     meta.extend(MAGIC.to_le_bytes());
     meta.extend(VERSION.to_le_bytes());
@@ -216,7 +217,7 @@ fn meta(root: u64, freelist: u64, end: u64, transaction: u64) -> Vec<u8> {
     meta.extend(freelist.to_le_bytes());
     meta.extend(end.to_le_bytes());
     meta.extend((transaction + 1).to_le_bytes());
-    let sum = checksum(&meta[..META_SUMMED]);
+    let sum = compute_checksum(&meta[..META_SUMMED]);
     meta.extend(sum.to_le_bytes());
     meta
 }

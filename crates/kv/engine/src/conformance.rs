@@ -1,7 +1,7 @@
 //! Conformance suite that every engine passes.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use crate::{Batch, Engine, Kind, MemoryEngine, Table, open};
+use crate::{Batch, Engine, Kind, MemoryEngine, Table, open_engine};
 
 fn put(engine: &dyn Engine, rows: &[(Table, &str, &str)]) {
     let mut batch = Batch::default();
@@ -101,19 +101,19 @@ fn memory_conforms() {
 fn conforms_and_keeps_what_it_flushed(kind: Kind, other: Kind) {
     let folder = tempfile::tempdir().unwrap();
     {
-        let engine = open(folder.path(), Some(kind), 1 << 20).unwrap();
+        let engine = open_engine(folder.path(), Some(kind), 1 << 20).unwrap();
         conforms(&*engine);
         put(&*engine, &[(Table::Meta, "kept", "1")]);
         engine.flush().unwrap();
     }
-    let Err(refusal) = open(folder.path(), Some(other), 1 << 20) else {
+    let Err(refusal) = open_engine(folder.path(), Some(other), 1 << 20) else {
         panic!("opened as {other:?}")
     };
     assert!(
         refusal.to_string().contains(&format!("kept by {kind:?}")),
         "{refusal}"
     );
-    let engine = open(folder.path(), None, 1 << 20).unwrap();
+    let engine = open_engine(folder.path(), None, 1 << 20).unwrap();
     assert_eq!(
         engine.get(Table::Meta, b"kept").unwrap().unwrap().as_ref(),
         b"1"
@@ -130,7 +130,7 @@ fn space_of_removed_revisions_is_given_back() {
     const ROWS: u32 = 48;
     const ROW: usize = 1 << 20;
     let folder = tempfile::tempdir().unwrap();
-    let engine = open(folder.path(), Some(Kind::Fjall), 1 << 20).unwrap();
+    let engine = open_engine(folder.path(), Some(Kind::Fjall), 1 << 20).unwrap();
     for row in 0..ROWS {
         let mut batch = Batch::default();
         batch.put(
@@ -140,12 +140,12 @@ fn space_of_removed_revisions_is_given_back() {
         );
         engine.write(batch).unwrap();
     }
-    engine.give_back().unwrap();
+    engine.release_space().unwrap();
     let before = engine.size();
     let mut batch = Batch::default();
     (1..ROWS).for_each(|row| batch.delete(Table::Revisions, row.to_be_bytes().to_vec()));
     engine.write(batch).unwrap();
-    engine.give_back().unwrap();
+    engine.release_space().unwrap();
     let after = engine.size();
     assert!(
         after + 40 * ROW as u64 <= before,

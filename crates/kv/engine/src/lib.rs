@@ -16,6 +16,6 @@ mod conformance;
 
 pub use lsm::FjallEngine;
 pub use memory::MemoryEngine;
-pub use open::{Kind, open};
+pub use open::{Kind, open_engine};
 pub use persistent::SledEngine;
 pub use traits::{Batch, Engine, EngineError, Table, Visit};

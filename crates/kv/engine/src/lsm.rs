@@ -6,7 +6,7 @@
 //! written to the operating system without syncs. The store's log replays what a crash loses;
 //! `flush` makes the journal durable. Nothing runs while nothing is written.
 
-use crate::traits::{Batch, Engine, EngineError, Table, Visit, refused};
+use crate::traits::{Batch, Engine, EngineError, Table, Visit, is_permission_error};
 use bytes::Bytes;
 use fjall::config::{CompressionPolicy, FilterPolicy};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -31,7 +31,7 @@ pub struct FjallEngine {
     folder: PathBuf,
 }
 
-fn options() -> KeyspaceCreateOptions {
+fn keyspace_options() -> KeyspaceCreateOptions {
     // Point reads of revisions are rare and hit existing keys: filters would only cost memory.
     KeyspaceCreateOptions::default()
         .max_memtable_size(MEMTABLE_BYTES)
@@ -53,8 +53,8 @@ impl FjallEngine {
                 .manual_journal_persist(true)
                 .open()?;
             let (revisions, others) = (
-                db.keyspace("revisions", options)?,
-                db.keyspace("others", options)?,
+                db.keyspace("revisions", keyspace_options)?,
+                db.keyspace("others", keyspace_options)?,
             );
             Ok::<_, fjall::Error>((db, revisions, others))
         });
@@ -68,7 +68,7 @@ impl FjallEngine {
             Ok(Err(e)) => Err(EngineError::opening(
                 folder,
                 &e,
-                refused(&e) || matches!(e, fjall::Error::Locked),
+                is_permission_error(&e) || matches!(e, fjall::Error::Locked),
             )),
             Err(_) => Err(EngineError::panicked(folder)),
         }
@@ -90,7 +90,7 @@ impl FjallEngine {
     }
 }
 
-fn place(table: Table, key: &[u8]) -> Vec<u8> {
+fn prefixed_key(table: Table, key: &[u8]) -> Vec<u8> {
     let mut placed = Vec::with_capacity(key.len() + 1);
     placed.push(table as u8);
     placed.extend_from_slice(key);
@@ -108,7 +108,7 @@ fn last_writes(batch: Batch) -> Vec<(Table, Vec<u8>, Option<Bytes>)> {
         .any(|(table, _, value)| *table == Table::Revisions && value.is_none());
     let mut writes = Vec::with_capacity(batch.ops.len());
     for (table, key, value) in batch.ops.into_iter().rev() {
-        let key = place(table, &key);
+        let key = prefixed_key(table, &key);
         if (removes || table != Table::Revisions) && !seen.insert(key.clone()) {
             continue;
         }
@@ -132,7 +132,7 @@ impl Engine for FjallEngine {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let found = self
             .tree(table)
-            .get(place(table, key))
+            .get(prefixed_key(table, key))
             .map_err(|e| self.failed("read", &e))?;
         Ok(found.map(Bytes::from))
     }
@@ -147,8 +147,11 @@ impl Engine for FjallEngine {
         if to.is_some_and(|to| to <= from) {
             return Ok(());
         }
-        let end = to.map_or_else(|| vec![table as u8 + 1], |to| place(table, to));
-        let span = (Bound::Included(place(table, from)), Bound::Excluded(end));
+        let end = to.map_or_else(|| vec![table as u8 + 1], |to| prefixed_key(table, to));
+        let span = (
+            Bound::Included(prefixed_key(table, from)),
+            Bound::Excluded(end),
+        );
         for row in self.tree(table).range::<Vec<u8>, _>(span) {
             let (key, value) = row.into_inner().map_err(|e| self.failed("read", &e))?;
             if !visit(key.get(1..).unwrap_or_default(), &value) {
@@ -166,7 +169,7 @@ impl Engine for FjallEngine {
 
     /// fjall merges tables only after enough new ones were written. After deletions without writes,
     /// that never happens.
-    fn give_back(&self) -> Result<(), EngineError> {
+    fn release_space(&self) -> Result<(), EngineError> {
         let failed = |e| self.failed("written", &e);
         self.revisions.rotate_memtable().map_err(failed)?;
         let begin = Instant::now();

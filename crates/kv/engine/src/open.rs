@@ -17,7 +17,7 @@ pub enum Kind {
 
 impl Kind {
     /// Returns the engine whose files are in a directory, or `None` if there are none.
-    pub fn of(folder: &Path) -> Option<Kind> {
+    pub fn detect(folder: &Path) -> Option<Kind> {
         if folder.join("conf").exists() {
             return Some(Kind::Sled);
         }
@@ -28,12 +28,12 @@ impl Kind {
 
 /// Opens the requested engine. `None` requests the one whose files exist, or else fjall. `cache` is
 /// the size in bytes of its cache.
-pub fn open(
+pub fn open_engine(
     folder: &Path,
     wanted: Option<Kind>,
     cache: u64,
 ) -> Result<Arc<dyn Engine>, EngineError> {
-    let there = Kind::of(folder);
+    let there = Kind::detect(folder);
     if let (Some(wanted), Some(there)) = (wanted, there)
         && wanted != there
     {

@@ -5,7 +5,7 @@
 //! `sync_file_range`, which guarantees nothing after a loss of power, so `flush` here syncs the
 //! files itself. There are no background tasks: an idle store writes nothing.
 
-use crate::traits::{Batch, Engine, EngineError, Table, Visit, refused};
+use crate::traits::{Batch, Engine, EngineError, Table, Visit, is_permission_error};
 use bytes::Bytes;
 use std::fs::File;
 use std::io;
@@ -35,7 +35,7 @@ impl SledEngine {
                 folder: folder.to_path_buf(),
             }),
             Ok(Err(e)) => {
-                let refused = matches!(&e, sled::Error::Io(e) if refused(e));
+                let refused = matches!(&e, sled::Error::Io(e) if is_permission_error(e));
                 Err(EngineError::opening(folder, &e, refused))
             }
             Err(_) => Err(EngineError::panicked(folder)),
@@ -51,7 +51,7 @@ impl SledEngine {
     }
 }
 
-fn place(table: Table, key: &[u8]) -> Vec<u8> {
+fn prefixed_key(table: Table, key: &[u8]) -> Vec<u8> {
     let mut placed = Vec::with_capacity(key.len() + 1);
     placed.push(table as u8);
     placed.extend_from_slice(key);
@@ -63,8 +63,8 @@ impl Engine for SledEngine {
         let mut writes = sled::Batch::default();
         for (table, key, value) in batch.ops {
             match value {
-                Some(value) => writes.insert(place(table, &key), value.as_ref()),
-                None => writes.remove(place(table, &key)),
+                Some(value) => writes.insert(prefixed_key(table, &key), value.as_ref()),
+                None => writes.remove(prefixed_key(table, &key)),
             }
         }
         self.db.apply_batch(writes).map_err(self.failed("written"))
@@ -73,7 +73,7 @@ impl Engine for SledEngine {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let found = self
             .db
-            .get(place(table, key))
+            .get(prefixed_key(table, key))
             .map_err(self.failed("read"))?;
         Ok(found.map(|value| Bytes::copy_from_slice(&value)))
     }
@@ -88,8 +88,8 @@ impl Engine for SledEngine {
         if to.is_some_and(|to| to <= from) {
             return Ok(());
         }
-        let end = to.map_or_else(|| vec![table as u8 + 1], |to| place(table, to));
-        for row in self.db.range(place(table, from)..end) {
+        let end = to.map_or_else(|| vec![table as u8 + 1], |to| prefixed_key(table, to));
+        for row in self.db.range(prefixed_key(table, from)..end) {
             let (key, value) = row.map_err(self.failed("read"))?;
             if !visit(key.get(1..).unwrap_or_default(), &value) {
                 break;

@@ -114,7 +114,7 @@ impl EngineError {
 }
 
 /// Returns whether the operating system returned an error other than a missing file.
-pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> bool {
+pub(crate) fn is_permission_error(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<std::io::Error>() {
@@ -151,7 +151,7 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Defragments: returns the space of deleted data to the file system, if that needs a separate
     /// step. Reads and writes continue. It may take minutes, so it must not run on an async thread.
-    fn give_back(&self) -> Result<(), EngineError> {
+    fn release_space(&self) -> Result<(), EngineError> {
         Ok(())
     }
 

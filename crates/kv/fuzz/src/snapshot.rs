@@ -2,7 +2,7 @@
 
 use kv_bbolt::Writer;
 use kv_mvcc::Mark;
-use kv_snapshot_file::InterchangeError;
+use kv_snapshot_file::SnapshotFileError;
 use prost::Message;
 use proto_etcd::mvccpb::KeyValue;
 use std::io::Cursor;
@@ -10,7 +10,7 @@ use std::io::Cursor;
 /// Reads a file like restore and `snapshot status`, and decodes its records like the state machine.
 pub fn snapshot(data: &[u8]) {
     let _ = kv_snapshot_file::file_status(&data);
-    let _ = kv_snapshot_file::import::<InterchangeError>(&data, |(_, key, value)| {
+    let _ = kv_snapshot_file::import_snapshot::<SnapshotFileError>(&data, |(_, key, value)| {
         let _ = (KeyValue::decode(value), Mark::from_key(&key));
         Ok(())
     });

@@ -42,7 +42,7 @@ pub struct Leases {
     leading: bool,
 }
 
-fn seconds(ttl: i64) -> Duration {
+fn ttl_to_duration(ttl: i64) -> Duration {
     Duration::from_secs(u64::try_from(ttl).unwrap_or(0).min(MAX_TTL.cast_unsigned()))
 }
 
@@ -53,13 +53,13 @@ fn whole_seconds(span: Duration) -> i64 {
 
 /// Spreads deadlines like etcd, so that leases don't expire faster than they can be revoked. No
 /// deadline becomes earlier.
-fn spread(mut wanted: Vec<(Instant, i64)>) -> Vec<(Instant, i64)> {
-    wanted.sort_unstable();
-    for at in TOGETHER..wanted.len() {
-        let soonest = wanted[at - TOGETHER].0 + STEP;
-        wanted[at].0 = wanted[at].0.max(soonest);
+fn spread_deadlines(mut deadlines: Vec<(Instant, i64)>) -> Vec<(Instant, i64)> {
+    deadlines.sort_unstable();
+    for at in TOGETHER..deadlines.len() {
+        let soonest = deadlines[at - TOGETHER].0 + STEP;
+        deadlines[at].0 = deadlines[at].0.max(soonest);
     }
-    wanted
+    deadlines
 }
 
 impl Lease {
@@ -87,7 +87,7 @@ impl Leases {
             },
         );
         if self.leading {
-            self.set_deadline(id, now + seconds(ttl));
+            self.set_deadline(id, now + ttl_to_duration(ttl));
         }
         true
     }
@@ -168,7 +168,7 @@ impl Leases {
             return None;
         }
         let (ttl, checkpointed) = (lease.ttl, lease.remaining != 0 || lease.noting);
-        self.set_deadline(id, now + seconds(ttl));
+        self.set_deadline(id, now + ttl_to_duration(ttl));
         Some((ttl, checkpointed))
     }
 
@@ -184,11 +184,11 @@ impl Leases {
     /// time.
     pub fn lead(&mut self, now: Instant, grace: Duration) {
         self.leading = true;
-        let wanted = self
+        let deadlines = self
             .leases
             .iter()
-            .map(|(id, lease)| (now + seconds(lease.known()) + grace, *id));
-        for (deadline, id) in spread(wanted.collect()) {
+            .map(|(id, lease)| (now + ttl_to_duration(lease.known()) + grace, *id));
+        for (deadline, id) in spread_deadlines(deadlines.collect()) {
             self.set_deadline(id, deadline);
         }
     }
@@ -233,7 +233,7 @@ impl Leases {
         let due = |lease: &Lease| {
             let left = lease.deadline?.checked_duration_since(now)?;
             let rounded = whole_seconds(left);
-            let gone = seconds(lease.known()).checked_sub(left)?;
+            let gone = ttl_to_duration(lease.known()).checked_sub(left)?;
             (gone >= interval && rounded > 0 && rounded < lease.known()).then_some(rounded)
         };
         let mut all = Vec::new();

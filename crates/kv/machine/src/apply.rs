@@ -2,8 +2,10 @@
 
 use crate::command::{Command, Envelope, decode_batch};
 use crate::engine_writer::Work;
-use crate::error::Refusal;
-use crate::machine::{Caller, Machine, Outcome, Place, Replicated, Reply, alarm_list};
+use crate::error::EtcdError;
+use crate::machine::{
+    AppliedPosition, Caller, Machine, Outcome, ReplicatedState, Reply, alarm_list,
+};
 use crate::persist;
 use crate::rights::Rights;
 use crate::tokens::Tokens;
@@ -35,10 +37,10 @@ impl LeaseBook for Book<'_> {
 }
 
 /// Mutable state during one entry.
-pub(crate) struct Scene<'a> {
+pub(crate) struct ApplyContext<'a> {
     pub writer: Writer<'a>,
     pub leases: &'a mut Leases,
-    pub replicated: &'a mut Replicated,
+    pub replicated: &'a mut ReplicatedState,
     pub batch: Batch,
     pub members_changed: bool,
     pub tokens: &'a mut Tokens,
@@ -48,7 +50,7 @@ pub(crate) struct Scene<'a> {
     max_learners: usize,
 }
 
-type Verdict = Result<Outcome, Refusal>;
+type ApplyResult = Result<Outcome, EtcdError>;
 
 impl Machine {
     /// Applies a log entry: its commands become visible, then the requests that wait for them
@@ -74,7 +76,7 @@ impl Machine {
             let mut leases = self.leases.lock();
             let mut tokens = self.tokens.lock();
             let next_deadline = leases.next_deadline();
-            let mut scene = Scene {
+            let mut scene = ApplyContext {
                 writer: self.store.writer(),
                 leases: &mut leases,
                 replicated: &mut replicated,
@@ -87,7 +89,7 @@ impl Machine {
             };
             let mut begun = Instant::now();
             for envelope in &envelopes {
-                let result = scene.carry_out(envelope);
+                let result = scene.execute(envelope);
                 scene.writer.commit(&mut scene.batch);
                 let applied = Instant::now();
                 replies.push(Reply {
@@ -109,20 +111,20 @@ impl Machine {
             }
             changes
         };
-        self.remember(batch, revision, position, membership);
+        self.persist_applied_position(batch, revision, position, membership);
         self.applied.send_replace(index);
         if members_changed {
             self.members_changed.send_modify(|count| *count += 1);
         }
         for (envelope, reply) in envelopes.iter().zip(replies) {
-            self.note_slow(index, envelope, &reply);
-            self.answer(envelope, reply);
+            self.log_slow_apply(index, envelope, &reply);
+            self.send_reply(envelope, reply);
         }
     }
 
     /// Counts a slow command. If a request of this member waits for it, that request's own log line
     /// reports it.
-    fn note_slow(&self, index: u64, envelope: &Envelope, reply: &Reply) {
+    fn log_slow_apply(&self, index: u64, envelope: &Envelope, reply: &Reply) {
         let took = reply.applied.saturating_duration_since(reply.begun);
         if took <= self.options.slow_apply {
             return;
@@ -140,26 +142,26 @@ impl Machine {
         }
     }
 
-    fn remember(
+    fn persist_applied_position(
         &self,
         mut batch: Batch,
         revision: i64,
         position: Bytes,
         membership: Option<Bytes>,
     ) {
-        persist::put_place(&mut batch, &position, membership.as_ref());
+        persist::put_applied_position(&mut batch, &position, membership.as_ref());
         let mut place = self.place.lock();
-        *place = Place {
+        *place = AppliedPosition {
             position,
             membership: membership.unwrap_or_else(|| std::mem::take(&mut place.membership)),
         };
         drop(place);
-        self.storer.store(Work { batch, revision });
+        self.engine_writer.store(Work { batch, revision });
     }
 }
 
-impl Scene<'_> {
-    fn carry_out(&mut self, envelope: &Envelope) -> Verdict {
+impl ApplyContext<'_> {
+    fn execute(&mut self, envelope: &Envelope) -> ApplyResult {
         let Some(command) = &envelope.command else {
             return Ok(Outcome::Done);
         };
@@ -211,7 +213,7 @@ impl Scene<'_> {
 
     /// Rejects writes while an alarm is raised: with NOSPACE those that grow the data, with CORRUPT
     /// all.
-    fn check_alarms(&self, command: &Command) -> Result<(), Refusal> {
+    fn check_alarms(&self, command: &Command) -> Result<(), EtcdError> {
         let raised = |kind: pb::AlarmType| {
             self.replicated
                 .alarms
@@ -228,36 +230,36 @@ impl Scene<'_> {
                 | Command::LeaseRevoke(_)
         );
         if writes && raised(pb::AlarmType::Corrupt) {
-            return Err(Refusal::Corrupt);
+            return Err(EtcdError::Corrupt);
         }
         let grows = match command {
             Command::Put(_) | Command::LeaseGrant(_) => true,
-            Command::Txn(request) => puts(request),
+            Command::Txn(request) => contains_put(request),
             _ => false,
         };
         if grows && raised(pb::AlarmType::Nospace) {
-            Err(Refusal::NoSpace)
+            Err(EtcdError::NoSpace)
         } else {
             Ok(())
         }
     }
 
-    fn put(&mut self, request: &pb::PutRequest) -> Verdict {
+    fn put(&mut self, request: &pb::PutRequest) -> ApplyResult {
         // Same checks as for a put in a transaction.
         let mut book = Book(self.leases);
         self.writer.check_put(request, &book)?;
         Ok(Outcome::Put(self.writer.put(request, &mut book)?))
     }
 
-    fn grant(&mut self, request: &pb::LeaseGrantRequest) -> Verdict {
+    fn grant(&mut self, request: &pb::LeaseGrantRequest) -> ApplyResult {
         if request.ttl > MAX_TTL {
-            return Err(Refusal::LeaseTtlTooLarge);
+            return Err(EtcdError::LeaseTtlTooLarge);
         }
         if !self
             .leases
             .grant(request.id, request.ttl, Instant::now().into_std())
         {
-            return Err(Refusal::LeaseExists);
+            return Err(EtcdError::LeaseExists);
         }
         persist::put_lease(&mut self.batch, request.id, request.ttl, 0);
         Ok(Outcome::LeaseGrant {
@@ -266,8 +268,8 @@ impl Scene<'_> {
         })
     }
 
-    fn revoke(&mut self, id: i64) -> Verdict {
-        let keys = self.leases.revoke(id).ok_or(Refusal::LeaseNotFound)?;
+    fn revoke(&mut self, id: i64) -> ApplyResult {
+        let keys = self.leases.revoke(id).ok_or(EtcdError::LeaseNotFound)?;
         for key in keys {
             self.writer.delete(&key, &mut Book(self.leases));
         }
@@ -275,7 +277,7 @@ impl Scene<'_> {
         Ok(Outcome::Done)
     }
 
-    fn checkpoint(&mut self, request: &pb::LeaseCheckpointRequest) -> Verdict {
+    fn checkpoint(&mut self, request: &pb::LeaseCheckpointRequest) -> ApplyResult {
         for checkpoint in &request.checkpoints {
             if let Some(ttl) = self
                 .leases
@@ -292,7 +294,7 @@ impl Scene<'_> {
         Ok(Outcome::Done)
     }
 
-    fn alarm(&mut self, request: &pb::AlarmRequest) -> Verdict {
+    fn alarm(&mut self, request: &pb::AlarmRequest) -> ApplyResult {
         let entry = (request.member_id, request.alarm);
         match request.action() {
             AlarmAction::Get => {}
@@ -315,7 +317,7 @@ impl Scene<'_> {
         Ok(Outcome::Alarms(alarm_list(self.replicated)))
     }
 
-    fn change_members(&mut self, command: &Command) -> Verdict {
+    fn change_members(&mut self, command: &Command) -> ApplyResult {
         let members = &mut self.replicated.members;
         match command {
             Command::MembersInit(list) if members.is_empty() => {
@@ -364,14 +366,14 @@ impl Scene<'_> {
 }
 
 /// Returns whether any branch contains a put.
-fn puts(request: &pb::TxnRequest) -> bool {
+fn contains_put(request: &pb::TxnRequest) -> bool {
     request
         .success
         .iter()
         .chain(&request.failure)
         .any(|op| match &op.request {
             Some(Request::RequestPut(_)) => true,
-            Some(Request::RequestTxn(nested)) => puts(nested),
+            Some(Request::RequestTxn(nested)) => contains_put(nested),
             _ => false,
         })
 }

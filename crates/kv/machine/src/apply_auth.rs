@@ -1,14 +1,14 @@
 //! Applies changes of users and roles.
 
-use crate::apply::Scene;
+use crate::apply::ApplyContext;
 use crate::command::{Command, Login};
-use crate::error::Refusal;
+use crate::error::EtcdError;
 use crate::machine::Outcome;
 use crate::persist;
 use tokio::time::Instant;
 
-impl Scene<'_> {
-    pub(crate) fn change_auth(&mut self, command: &Command) -> Result<Outcome, Refusal> {
+impl ApplyContext<'_> {
+    pub(crate) fn change_auth(&mut self, command: &Command) -> Result<Outcome, EtcdError> {
         let auth = &mut self.replicated.auth;
         match command {
             Command::AuthEnable(_) => auth.enable()?,
@@ -44,8 +44,8 @@ impl Scene<'_> {
         // A deleted user, a new password or disabled auth invalidates the tokens.
         match command {
             Command::AuthDisable(_) => self.tokens.clear(),
-            Command::UserDelete(request) => self.tokens.forget(&request.name),
-            Command::UserChangePassword(request) => self.tokens.forget(&request.name),
+            Command::UserDelete(request) => self.tokens.remove_user(&request.name),
+            Command::UserChangePassword(request) => self.tokens.remove_user(&request.name),
             _ => {}
         }
         persist::put_auth(&mut self.batch, auth);
@@ -55,12 +55,12 @@ impl Scene<'_> {
         Ok(Outcome::Done)
     }
 
-    fn log_in(&mut self, login: &Login) -> Result<Outcome, Refusal> {
+    fn log_in(&mut self, login: &Login) -> Result<Outcome, EtcdError> {
         let auth = &self.replicated.auth;
         if !auth.enabled {
-            return Err(Refusal::AuthNotEnabled);
+            return Err(EtcdError::AuthNotEnabled);
         }
-        auth.user(&login.user).map_err(|_| Refusal::AuthFailed)?;
+        auth.user(&login.user).map_err(|_| EtcdError::AuthFailed)?;
         self.tokens.add(
             format!("{}.{}", login.digest, self.index),
             &login.user,

@@ -37,7 +37,7 @@ enum Order {
 }
 
 /// Handle of the writer thread. Dropping it waits until the queue is written.
-pub(crate) struct Storer {
+pub(crate) struct EngineWriter {
     inlet: Option<Inlet>,
     thread: Option<JoinHandle<()>>,
     /// Worker state when running without a dedicated thread (simulation).
@@ -76,7 +76,7 @@ struct Worker {
     on_store: Arc<dyn Fn(Duration) + Send + Sync>,
 }
 
-impl Storer {
+impl EngineWriter {
     pub fn start(
         engine: Arc<dyn Engine>,
         store: Arc<Store>,
@@ -96,7 +96,7 @@ impl Storer {
                 orders,
                 idle: Arc::downgrade(&idle),
             };
-            return Storer {
+            return EngineWriter {
                 inlet: Some(inlet),
                 thread: None,
                 idle: Some(idle),
@@ -107,15 +107,15 @@ impl Storer {
             idle: Weak::new(),
         };
         let thread = std::thread::Builder::new()
-            .name("storer".to_owned())
+            .name("engine_writer".to_owned())
             .spawn(move || worker.run());
         match thread {
-            Ok(thread) => Storer {
+            Ok(thread) => EngineWriter {
                 inlet: Some(inlet),
                 thread: Some(thread),
                 idle: None,
             },
-            Err(e) => stop(&format!("a thread can't be started: {e}")),
+            Err(e) => exit_on_failure(&format!("a thread can't be started: {e}")),
         }
     }
 
@@ -170,7 +170,7 @@ impl Worker {
             if matches!(first, Order::Store(_)) {
                 std::thread::sleep(GATHER);
             }
-            if !self.carry_out(first) {
+            if !self.execute(first) {
                 return;
             }
         }
@@ -181,12 +181,12 @@ impl Worker {
         let Ok(first) = self.inbox.try_recv() else {
             return false;
         };
-        self.carry_out(first);
+        self.execute(first);
         true
     }
 
     /// Executes one batch. Returns false after the last.
-    fn carry_out(&self, first: Order) -> bool {
+    fn execute(&self, first: Order) -> bool {
         let Worker {
             inbox,
             engine,
@@ -217,7 +217,7 @@ impl Worker {
                 next = inbox.try_recv().ok();
             }
         }
-        write(&**engine, store, &**on_store, batch, revision);
+        write_batch(&**engine, store, &**on_store, batch, revision);
         drop(turns);
         match after {
             Some(Order::Flush(sender)) => {
@@ -231,7 +231,7 @@ impl Worker {
     }
 }
 
-fn write(
+fn write_batch(
     engine: &dyn Engine,
     store: &Store,
     on_store: &dyn Fn(Duration),
@@ -243,7 +243,7 @@ fn write(
     }
     let before = Instant::now();
     if let Err(e) = engine.write(batch) {
-        stop(&e.to_string());
+        exit_on_failure(&e.to_string());
     }
     on_store(before.elapsed());
     if revision != 0 {
@@ -251,7 +251,7 @@ fn write(
     }
 }
 
-impl Drop for Storer {
+impl Drop for EngineWriter {
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.order(Order::Stop);
@@ -268,7 +268,7 @@ impl Drop for Storer {
 /// Exits the process: the state can't follow the log any more. The next start replays the missing
 /// entries.
 #[allow(clippy::print_stderr)]
-fn stop(reason: &str) -> ! {
+fn exit_on_failure(reason: &str) -> ! {
     eprintln!(
         "kvstore: {reason}; stopping: nothing acknowledged is lost, the log has it. Free some space if the disk is full, and start it again"
     );

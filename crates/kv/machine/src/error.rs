@@ -21,27 +21,27 @@ pub enum Code {
     Unimplemented,
 }
 
-macro_rules! refusals {
+macro_rules! etcd_errors {
     ($($name:ident $code:ident $text:literal;)*) => {
         /// Reasons for rejecting a request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
         #[allow(missing_docs)]
-        pub enum Refusal {
+        pub enum EtcdError {
             $(#[error($text)] $name,)*
         }
 
-        impl Refusal {
+        impl EtcdError {
             /// Returns the gRPC code of the error.
             pub fn code(self) -> Code {
                 match self {
-                    $(Refusal::$name => Code::$code,)*
+                    $(EtcdError::$name => Code::$code,)*
                 }
             }
         }
     };
 }
 
-refusals! {
+etcd_errors! {
     EmptyKey InvalidArgument "etcdserver: key is not provided";
     KeyNotFound InvalidArgument "etcdserver: key not found";
     ValueProvided InvalidArgument "etcdserver: value is provided";
@@ -102,56 +102,56 @@ refusals! {
     InvalidDowngrade InvalidArgument "etcdserver: invalid downgrade target version";
     NoDowngrade FailedPrecondition "etcdserver: no inflight downgrade job";
     NotCapable FailedPrecondition "etcdserver: not capable";
-    Replaced Unavailable "etcdserver: this member is receiving its state from the leader";
+    ReplacedVersion Unavailable "etcdserver: this member is receiving its state from the leader";
     Damaged DataLoss "etcdserver: a stored record is damaged; restore this member from a snapshot";
 }
 
-impl From<MvccError> for Refusal {
+impl From<MvccError> for EtcdError {
     fn from(error: MvccError) -> Self {
         match error {
-            MvccError::Compacted => Refusal::Compacted,
-            MvccError::Future => Refusal::Future,
-            MvccError::KeyNotFound => Refusal::KeyNotFound,
-            MvccError::LeaseNotFound => Refusal::LeaseNotFound,
-            MvccError::EmptyKey => Refusal::EmptyKey,
-            MvccError::ValueProvided => Refusal::ValueProvided,
-            MvccError::LeaseProvided => Refusal::LeaseProvided,
-            MvccError::DuplicateKey => Refusal::DuplicateKey,
-            MvccError::TooManyOps => Refusal::TooManyOps,
-            MvccError::InvalidSort => Refusal::InvalidSort,
-            MvccError::InvalidTxn => Refusal::InvalidTxn,
-            MvccError::Replaced => Refusal::Replaced,
+            MvccError::Compacted => EtcdError::Compacted,
+            MvccError::Future => EtcdError::Future,
+            MvccError::KeyNotFound => EtcdError::KeyNotFound,
+            MvccError::LeaseNotFound => EtcdError::LeaseNotFound,
+            MvccError::EmptyKey => EtcdError::EmptyKey,
+            MvccError::ValueProvided => EtcdError::ValueProvided,
+            MvccError::LeaseProvided => EtcdError::LeaseProvided,
+            MvccError::DuplicateKey => EtcdError::DuplicateKey,
+            MvccError::TooManyOps => EtcdError::TooManyOps,
+            MvccError::InvalidSort => EtcdError::InvalidSort,
+            MvccError::InvalidTxn => EtcdError::InvalidTxn,
+            MvccError::ReplacedVersion => EtcdError::ReplacedVersion,
             MvccError::Engine(error) => {
                 tracing::error!(%error, "the engine failed");
-                Refusal::Damaged
+                EtcdError::Damaged
             }
             error @ MvccError::Damaged(_) => {
                 tracing::error!(%error, "a damaged record");
-                Refusal::Damaged
+                EtcdError::Damaged
             }
         }
     }
 }
 
-impl From<AuthError> for Refusal {
+impl From<AuthError> for EtcdError {
     fn from(error: AuthError) -> Self {
         match error {
-            AuthError::UserEmpty => Refusal::UserEmpty,
-            AuthError::UserExists => Refusal::UserExists,
-            AuthError::UserNotFound => Refusal::UserNotFound,
-            AuthError::RoleEmpty => Refusal::RoleEmpty,
-            AuthError::RoleExists => Refusal::RoleExists,
-            AuthError::RoleNotFound => Refusal::RoleNotFound,
-            AuthError::RoleNotGranted => Refusal::RoleNotGranted,
-            AuthError::PermissionNotGranted => Refusal::PermissionNotGranted,
-            AuthError::PermissionNotGiven => Refusal::PermissionNotGiven,
-            AuthError::Denied => Refusal::Denied,
-            AuthError::InvalidManagement => Refusal::InvalidAuthManagement,
-            AuthError::NoRootUser => Refusal::NoRootUser,
-            AuthError::NoRootRole => Refusal::NoRootRole,
-            AuthError::NotEnabled => Refusal::AuthNotEnabled,
-            AuthError::Failed => Refusal::AuthFailed,
-            AuthError::OldRevision => Refusal::OldAuthRevision,
+            AuthError::UserEmpty => EtcdError::UserEmpty,
+            AuthError::UserExists => EtcdError::UserExists,
+            AuthError::UserNotFound => EtcdError::UserNotFound,
+            AuthError::RoleEmpty => EtcdError::RoleEmpty,
+            AuthError::RoleExists => EtcdError::RoleExists,
+            AuthError::RoleNotFound => EtcdError::RoleNotFound,
+            AuthError::RoleNotGranted => EtcdError::RoleNotGranted,
+            AuthError::PermissionNotGranted => EtcdError::PermissionNotGranted,
+            AuthError::PermissionNotGiven => EtcdError::PermissionNotGiven,
+            AuthError::Denied => EtcdError::Denied,
+            AuthError::InvalidManagement => EtcdError::InvalidAuthManagement,
+            AuthError::NoRootUser => EtcdError::NoRootUser,
+            AuthError::NoRootRole => EtcdError::NoRootRole,
+            AuthError::NotEnabled => EtcdError::AuthNotEnabled,
+            AuthError::Failed => EtcdError::AuthFailed,
+            AuthError::OldRevision => EtcdError::OldAuthRevision,
         }
     }
 }

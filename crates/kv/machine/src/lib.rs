@@ -18,10 +18,10 @@ mod snapshot;
 mod tokens;
 
 pub use command::{Command, Envelope, Login, Nothing, decode_batch, encode_into, may_forward};
-pub use error::{Code, Refusal};
+pub use error::{Code, EtcdError};
 pub use kv_auth::{Access, Auth, AuthError, ROOT};
 pub use kv_lease::{LeaseInfo, Leases};
-pub use machine::{Caller, Machine, MachineError, Options, Outcome, Place, Reply};
+pub use machine::{AppliedPosition, Caller, Machine, MachineError, Options, Outcome, Reply};
 pub use members::{Members, NewMember};
-pub use persist::{auth_row, lease_row, seed};
+pub use persist::{decode_auth_row, decode_lease_row, write_seed};
 pub use snapshot::{SnapshotItem, SnapshotReader};

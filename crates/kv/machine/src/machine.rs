@@ -1,8 +1,8 @@
 //! The state machine: applied state, requests that wait for results, and reads.
 
 use crate::command::{Command, Envelope};
-use crate::engine_writer::Storer;
-use crate::error::Refusal;
+use crate::engine_writer::EngineWriter;
+use crate::error::EtcdError;
 use crate::members::Members;
 use crate::persist;
 use crate::rights::Rights;
@@ -90,7 +90,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Reply {
     /// The result.
-    pub result: Result<Outcome, Refusal>,
+    pub result: Result<Outcome, EtcdError>,
     /// The store's revision after the command.
     pub revision: i64,
     /// Time at which applying started. The entry was committed before.
@@ -126,9 +126,9 @@ impl MachineError {
     }
 }
 
-/// Replicated state besides keys and leases.
+/// ReplicatedState state besides keys and leases.
 #[derive(Debug, Default)]
-pub(crate) struct Replicated {
+pub(crate) struct ReplicatedState {
     pub auth: Auth,
     pub members: Members,
     pub alarms: BTreeSet<(u64, i32)>,
@@ -136,7 +136,7 @@ pub(crate) struct Replicated {
 
 /// Log position that the engine has reached. The bytes are opaque here and belong to the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct AppliedPosition {
     /// Position of the last applied entry; empty: none.
     pub position: Bytes,
     /// Membership at that position; empty: none.
@@ -147,11 +147,11 @@ pub struct Place {
 pub struct Machine {
     pub(crate) store: Arc<Store>,
     pub(crate) engine: Arc<dyn Engine>,
-    pub(crate) replicated: RwLock<Replicated>,
+    pub(crate) replicated: RwLock<ReplicatedState>,
     pub(crate) leases: Mutex<Leases>,
     pub(crate) tokens: Mutex<Tokens>,
-    pub(crate) place: Mutex<Place>,
-    pub(crate) storer: Storer,
+    pub(crate) place: Mutex<AppliedPosition>,
+    pub(crate) engine_writer: EngineWriter,
     pub(crate) options: Options,
     pub(crate) applied: watch::Sender<u64>,
     pub(crate) members_changed: watch::Sender<u64>,
@@ -167,22 +167,22 @@ pub struct Machine {
 impl Machine {
     /// Opens the state stored in an engine.
     pub fn open(engine: Arc<dyn Engine>, options: Options) -> Result<Arc<Machine>, MachineError> {
-        let incomplete = persist::interrupted(&*engine)?;
+        let incomplete = persist::is_install_interrupted(&*engine)?;
         if incomplete {
             tracing::warn!(
                 "installing a snapshot was interrupted; the state starts empty and it is installed again"
             );
-            persist::wipe(&*engine)?;
+            persist::wipe_engine(&*engine)?;
         }
         let store = Arc::new(Store::open(engine.clone(), options.value_cache)?);
-        let loaded = persist::load(&*engine, &store)?;
-        let storer = Storer::start(
+        let loaded = persist::load_state(&*engine, &store)?;
+        let engine_writer = EngineWriter::start(
             engine.clone(),
             store.clone(),
             options.on_store.clone(),
             options.own_thread,
         );
-        store.defer_removals(storer.removals());
+        store.defer_removals(engine_writer.removals());
         Ok(Arc::new(Machine {
             store,
             engine,
@@ -190,7 +190,7 @@ impl Machine {
             leases: Mutex::new(loaded.leases),
             tokens: Mutex::new(Tokens::new(options.token_ttl)),
             place: Mutex::new(loaded.place),
-            storer,
+            engine_writer,
             applied: watch::Sender::new(loaded.index),
             members_changed: watch::Sender::new(0),
             rights_changed: watch::Sender::new(0),
@@ -218,7 +218,7 @@ impl Machine {
 
     /// Returns the size of the data in bytes, which the quota limits. It shrinks when a compaction
     /// deletes records.
-    pub fn size(&self) -> u64 {
+    pub fn data_size(&self) -> u64 {
         BASE_BYTES + self.store.bytes()
     }
 
@@ -228,12 +228,12 @@ impl Machine {
     }
 
     /// Returns the size of the engine's files in bytes.
-    pub fn disk(&self) -> u64 {
+    pub fn disk_size(&self) -> u64 {
         self.engine.size()
     }
 
     /// Returns log position and membership of the last applied entry.
-    pub fn place(&self) -> Place {
+    pub fn applied_position(&self) -> AppliedPosition {
         self.place.lock().clone()
     }
 
@@ -259,16 +259,16 @@ impl Machine {
 
     /// Waits until everything applied so far is durable in the engine.
     pub async fn flush(&self) -> Result<(), EngineError> {
-        self.storer.flush().await
+        self.engine_writer.flush().await
     }
 
     /// Defragments: waits until the space of everything removed so far is returned to the file
     /// system. Other requests do not wait for it.
-    pub async fn give_back(&self) -> Result<(), EngineError> {
-        self.storer.flush().await?;
+    pub async fn release_space(&self) -> Result<(), EngineError> {
+        self.engine_writer.flush().await?;
         let engine = self.engine.clone();
         // The task is cancelled only when the process exits.
-        tokio::task::spawn_blocking(move || engine.give_back())
+        tokio::task::spawn_blocking(move || engine.release_space())
             .await
             .unwrap_or(Ok(()))
     }
@@ -276,7 +276,7 @@ impl Machine {
     /// Writes one batch of pending changes to the engine, in a simulation. Returns whether there
     /// were any.
     pub fn drain_queue(&self) -> bool {
-        self.storer.drain_queue()
+        self.engine_writer.drain_queue()
     }
 
     /// Returns the limits of transactions.
@@ -295,11 +295,11 @@ impl Machine {
     }
 
     /// Removes a request whose result is no longer awaited or can't arrive.
-    pub fn give_up(&self, request: u64) {
+    pub fn cancel_wait(&self, request: u64) {
         self.waiters.lock().remove(&request);
     }
 
-    pub(crate) fn answer(&self, envelope: &Envelope, reply: Reply) {
+    pub(crate) fn send_reply(&self, envelope: &Envelope, reply: Reply) {
         if envelope.origin == self.options.member
             && let Some(waiter) = self.waiters.lock().remove(&envelope.request)
         {
@@ -310,42 +310,51 @@ impl Machine {
 
     /// Checks whether a caller may send a command, by the current permissions. They are checked
     /// again when it is applied.
-    pub fn check_command(&self, caller: &Caller, command: &Command) -> Result<(), Refusal> {
-        self.rights(caller, |rights| rights.command(command))
+    pub fn check_command(&self, caller: &Caller, command: &Command) -> Result<(), EtcdError> {
+        self.with_rights(caller, |rights| rights.command(command))
     }
 
     /// Checks whether a caller may read a range.
-    pub fn check_range(&self, caller: &Caller, request: &pb::RangeRequest) -> Result<(), Refusal> {
-        self.rights(caller, |rights| rights.range(request))
+    pub fn check_range(
+        &self,
+        caller: &Caller,
+        request: &pb::RangeRequest,
+    ) -> Result<(), EtcdError> {
+        self.with_rights(caller, |rights| rights.range(request))
     }
 
     /// Checks whether a caller may execute a transaction.
-    pub fn check_txn(&self, caller: &Caller, request: &pb::TxnRequest) -> Result<(), Refusal> {
-        self.rights(caller, |rights| rights.txn(request))
+    pub fn check_txn(&self, caller: &Caller, request: &pb::TxnRequest) -> Result<(), EtcdError> {
+        self.with_rights(caller, |rights| rights.txn(request))
     }
 
     /// Checks whether a caller may read or write all keys of a lease.
-    pub fn check_lease(&self, caller: &Caller, lease: i64, access: Access) -> Result<(), Refusal> {
-        self.rights(caller, |rights| rights.lease_keys(lease, access))
+    pub fn check_lease(
+        &self,
+        caller: &Caller,
+        lease: i64,
+        access: Access,
+    ) -> Result<(), EtcdError> {
+        self.with_rights(caller, |rights| rights.lease_keys(lease, access))
     }
 
     /// Checks whether a caller may list leases.
-    pub fn check_leases(&self, caller: &Caller) -> Result<(), Refusal> {
-        self.rights(caller, |rights| rights.lease_list())
+    pub fn check_leases(&self, caller: &Caller) -> Result<(), EtcdError> {
+        self.with_rights(caller, |rights| rights.lease_list())
     }
 
     /// Checks whether a caller has the root role.
-    pub fn check_admin(&self, caller: &Caller) -> Result<(), Refusal> {
+    pub fn check_admin(&self, caller: &Caller) -> Result<(), EtcdError> {
         let user = (!caller.user.is_empty()).then_some(caller.user.as_str());
         Ok(self.replicated.read().auth.check_admin(user)?)
     }
 
     /// Returns an error if auth is enabled and the caller is not a known user.
-    pub fn check_known(&self, caller: &Caller) -> Result<(), Refusal> {
-        self.rights(caller, |rights| rights.known())
+    pub fn check_known(&self, caller: &Caller) -> Result<(), EtcdError> {
+        self.with_rights(caller, |rights| rights.check_known())
     }
 
-    fn rights<T>(&self, caller: &Caller, decide: impl FnOnce(&Rights<'_>) -> T) -> T {
+    fn with_rights<T>(&self, caller: &Caller, decide: impl FnOnce(&Rights<'_>) -> T) -> T {
         let replicated = self.replicated.read();
         if !replicated.auth.enabled {
             // Without auth the leases are not needed, so their lock is not taken.
@@ -409,7 +418,7 @@ impl Machine {
     }
 }
 
-pub(crate) fn alarm_list(replicated: &Replicated) -> Vec<pb::AlarmMember> {
+pub(crate) fn alarm_list(replicated: &ReplicatedState) -> Vec<pb::AlarmMember> {
     replicated
         .alarms
         .iter()

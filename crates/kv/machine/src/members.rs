@@ -1,6 +1,6 @@
 //! Current and removed members.
 
-use crate::error::Refusal;
+use crate::error::EtcdError;
 use proto_etcd::etcdserverpb::Member;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,12 +51,12 @@ impl Members {
     }
 
     /// Checks whether a member may be added.
-    pub fn check_add(&self, member: &Member, max_learners: usize) -> Result<(), Refusal> {
+    pub fn check_add(&self, member: &Member, max_learners: usize) -> Result<(), EtcdError> {
         if self.present.contains_key(&member.id) || self.removed.contains(&member.id) {
-            return Err(Refusal::MemberExists);
+            return Err(EtcdError::MemberExists);
         }
         if self.url_taken(&member.peer_ur_ls, member.id) {
-            return Err(Refusal::PeerUrlExists);
+            return Err(EtcdError::PeerUrlExists);
         }
         let learners = self
             .present
@@ -64,7 +64,7 @@ impl Members {
             .filter(|member| member.is_learner)
             .count();
         if member.is_learner && learners >= max_learners {
-            return Err(Refusal::TooManyLearners);
+            return Err(EtcdError::TooManyLearners);
         }
         Ok(())
     }
@@ -76,14 +76,14 @@ impl Members {
             .any(|taken| urls.contains(taken))
     }
 
-    pub(crate) fn add(&mut self, member: Member, max_learners: usize) -> Result<(), Refusal> {
+    pub(crate) fn add(&mut self, member: Member, max_learners: usize) -> Result<(), EtcdError> {
         self.check_add(&member, max_learners)?;
         self.present.insert(member.id, member);
         Ok(())
     }
 
-    pub(crate) fn remove(&mut self, id: u64) -> Result<(), Refusal> {
-        self.present.remove(&id).ok_or(Refusal::MemberNotFound)?;
+    pub(crate) fn remove(&mut self, id: u64) -> Result<(), EtcdError> {
+        self.present.remove(&id).ok_or(EtcdError::MemberNotFound)?;
         self.removed.insert(id);
         Ok(())
     }
@@ -112,19 +112,19 @@ impl Members {
         others
     }
 
-    pub(crate) fn update(&mut self, id: u64, peer_urls: &[String]) -> Result<(), Refusal> {
+    pub(crate) fn update(&mut self, id: u64, peer_urls: &[String]) -> Result<(), EtcdError> {
         if self.url_taken(peer_urls, id) {
-            return Err(Refusal::PeerUrlExists);
+            return Err(EtcdError::PeerUrlExists);
         }
-        let member = self.present.get_mut(&id).ok_or(Refusal::MemberNotFound)?;
+        let member = self.present.get_mut(&id).ok_or(EtcdError::MemberNotFound)?;
         member.peer_ur_ls = peer_urls.to_vec();
         Ok(())
     }
 
-    pub(crate) fn promote(&mut self, id: u64) -> Result<(), Refusal> {
-        let member = self.present.get_mut(&id).ok_or(Refusal::MemberNotFound)?;
+    pub(crate) fn promote(&mut self, id: u64) -> Result<(), EtcdError> {
+        let member = self.present.get_mut(&id).ok_or(EtcdError::MemberNotFound)?;
         if !member.is_learner {
-            return Err(Refusal::NotLearner);
+            return Err(EtcdError::NotLearner);
         }
         member.is_learner = false;
         Ok(())
@@ -135,8 +135,8 @@ impl Members {
         id: u64,
         name: &str,
         client_urls: &[String],
-    ) -> Result<(), Refusal> {
-        let member = self.present.get_mut(&id).ok_or(Refusal::MemberNotFound)?;
+    ) -> Result<(), EtcdError> {
+        let member = self.present.get_mut(&id).ok_or(EtcdError::MemberNotFound)?;
         member.name = name.to_owned();
         member.client_ur_ls = client_urls.to_vec();
         Ok(())

@@ -1,9 +1,9 @@
 //! Tables of the state machine in the engine.
 //!
-//! Small tables are written as a whole when they change. They change rarely, and no stale rows can
-//! remain.
+//! SmallTables tables are written as a whole when they change. They change rarely, and no stale
+//! rows can remain.
 
-use crate::machine::{MachineError, Place, Replicated};
+use crate::machine::{AppliedPosition, MachineError, ReplicatedState};
 use crate::members::Members;
 use crate::snapshot::SMALL;
 use bytes::Bytes;
@@ -22,14 +22,18 @@ const INSTALLING: &[u8] = b"installing";
 const WIPED_AT_ONCE: usize = 10_000;
 
 /// State loaded from an engine.
-pub(crate) struct Loaded {
-    pub replicated: Replicated,
+pub(crate) struct LoadedState {
+    pub replicated: ReplicatedState,
     pub leases: Leases,
-    pub place: Place,
+    pub place: AppliedPosition,
     pub index: u64,
 }
 
-pub(crate) fn put_place(batch: &mut Batch, position: &Bytes, membership: Option<&Bytes>) {
+pub(crate) fn put_applied_position(
+    batch: &mut Batch,
+    position: &Bytes,
+    membership: Option<&Bytes>,
+) {
     batch.put(Table::Meta, POSITION.to_vec(), position.clone());
     if let Some(membership) = membership {
         batch.put(Table::Meta, MEMBERSHIP.to_vec(), membership.clone());
@@ -69,13 +73,13 @@ pub(crate) fn put_members(batch: &mut Batch, members: &Members) {
 }
 
 /// Decodes a lease's row as its TTL and the remaining TTL of its last checkpoint.
-pub fn lease_row(row: &[u8]) -> Option<(i64, i64)> {
+pub fn decode_lease_row(row: &[u8]) -> Option<(i64, i64)> {
     let number = |bytes: &[u8]| bytes.try_into().ok().map(i64::from_be_bytes);
     Some((number(row.get(..8)?)?, number(row.get(8..)?)?))
 }
 
 /// Decodes users and roles from their row.
-pub fn auth_row(row: &Bytes) -> Option<Auth> {
+pub fn decode_auth_row(row: &Bytes) -> Option<Auth> {
     let revision = row
         .get(1..9)
         .and_then(|b| b.try_into().ok())
@@ -88,8 +92,8 @@ pub fn auth_row(row: &Bytes) -> Option<Auth> {
 }
 
 /// Returns the rows of a complete state except the key records, for an empty engine.
-pub fn seed(
-    place: &Place,
+pub fn write_seed(
+    place: &AppliedPosition,
     revision: i64,
     compacted: i64,
     leases: &[(i64, i64, i64)],
@@ -97,7 +101,7 @@ pub fn seed(
     members: &Members,
 ) -> Batch {
     let mut batch = Batch::default();
-    put_place(&mut batch, &place.position, Some(&place.membership));
+    put_applied_position(&mut batch, &place.position, Some(&place.membership));
     batch.put(
         Table::Meta,
         b"revision".to_vec(),
@@ -139,7 +143,7 @@ struct AuthBook {
     roles: Vec<Role>,
 }
 
-pub(crate) fn installing(on: bool) -> Batch {
+pub(crate) fn installing_marker(on: bool) -> Batch {
     let mut batch = Batch::default();
     if on {
         batch.put(Table::Meta, INSTALLING.to_vec(), Bytes::from_static(b"1"));
@@ -151,7 +155,7 @@ pub(crate) fn installing(on: bool) -> Batch {
 
 /// Deletes everything except the installation marker, in batches. The marker remains if this is
 /// interrupted.
-pub(crate) fn wipe(engine: &dyn Engine) -> Result<(), EngineError> {
+pub(crate) fn wipe_engine(engine: &dyn Engine) -> Result<(), EngineError> {
     for table in SMALL.into_iter().chain([Table::Revisions]) {
         loop {
             let mut batch = Batch::default();
@@ -170,23 +174,23 @@ pub(crate) fn wipe(engine: &dyn Engine) -> Result<(), EngineError> {
     Ok(())
 }
 
-pub(crate) fn interrupted(engine: &dyn Engine) -> Result<bool, EngineError> {
+pub(crate) fn is_install_interrupted(engine: &dyn Engine) -> Result<bool, EngineError> {
     Ok(engine.get(Table::Meta, INSTALLING)?.is_some())
 }
 
-pub(crate) fn load(engine: &dyn Engine, store: &Store) -> Result<Loaded, MachineError> {
-    let (place, _) = place_of(engine)?;
+pub(crate) fn load_state(engine: &dyn Engine, store: &Store) -> Result<LoadedState, MachineError> {
+    let (place, _) = read_applied_position(engine)?;
     let index = place
         .position
         .get(..8)
         .and_then(|b| b.try_into().ok())
         .map_or(0, u64::from_be_bytes);
-    let replicated = Replicated {
+    let replicated = ReplicatedState {
         auth: load_auth(engine)?,
         members: load_members(engine)?,
         alarms: load_alarms(engine)?,
     };
-    Ok(Loaded {
+    Ok(LoadedState {
         replicated,
         leases: load_leases(engine, store)?,
         place,
@@ -195,11 +199,13 @@ pub(crate) fn load(engine: &dyn Engine, store: &Store) -> Result<Loaded, Machine
 }
 
 /// Reads the log position of an engine and the store's revision at it.
-pub(crate) fn place_of(engine: &dyn Engine) -> Result<(Place, i64), EngineError> {
+pub(crate) fn read_applied_position(
+    engine: &dyn Engine,
+) -> Result<(AppliedPosition, i64), EngineError> {
     let meta = |key: &[u8]| -> Result<Bytes, EngineError> {
         Ok(engine.get(Table::Meta, key)?.unwrap_or_default())
     };
-    let place = Place {
+    let place = AppliedPosition {
         position: meta(POSITION)?,
         membership: meta(MEMBERSHIP)?,
     };
@@ -214,7 +220,7 @@ fn load_auth(engine: &dyn Engine) -> Result<Auth, MachineError> {
     let Some(row) = engine.get(Table::Auth, b"auth")? else {
         return Ok(Auth::default());
     };
-    auth_row(&row).ok_or(MachineError::Damaged("users and roles"))
+    decode_auth_row(&row).ok_or(MachineError::Damaged("users and roles"))
 }
 
 fn load_members(engine: &dyn Engine) -> Result<Members, MachineError> {

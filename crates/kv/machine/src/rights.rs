@@ -2,7 +2,7 @@
 //! range.
 
 use crate::command::Command;
-use crate::error::Refusal;
+use crate::error::EtcdError;
 use crate::machine::Caller;
 use kv_auth::{Access, Auth, AuthError};
 use kv_lease::Leases;
@@ -17,7 +17,7 @@ pub(crate) struct Rights<'a> {
     pub caller: &'a Caller,
 }
 
-type Verdict = Result<(), Refusal>;
+type CheckResult = Result<(), EtcdError>;
 
 impl Rights<'_> {
     fn user(&self) -> Option<&str> {
@@ -25,7 +25,7 @@ impl Rights<'_> {
     }
 
     /// Returns an error if users or roles changed after the caller was authenticated.
-    fn present(&self) -> Verdict {
+    fn check_caller_present(&self) -> CheckResult {
         let since = self.caller.auth_revision;
         if self.auth.enabled && since != 0 && since < self.auth.revision {
             return Err(AuthError::OldRevision.into());
@@ -33,49 +33,49 @@ impl Rights<'_> {
         Ok(())
     }
 
-    fn span(&self, key: &[u8], end: &[u8], access: Access) -> Verdict {
-        self.present()?;
+    fn check_span(&self, key: &[u8], end: &[u8], access: Access) -> CheckResult {
+        self.check_caller_present()?;
         Ok(self.auth.check(self.user(), key, end, access)?)
     }
 
-    pub fn command(&self, command: &Command) -> Verdict {
+    pub fn command(&self, command: &Command) -> CheckResult {
         if !self.auth.enabled || self.caller.internal {
             return Ok(());
         }
         match command {
             // The password was verified at this auth revision.
-            Command::Authenticate(_) => self.present(),
+            Command::Authenticate(_) => self.check_caller_present(),
             Command::Put(request) => self.put(request),
             Command::DeleteRange(request) => self.delete(request),
             Command::Txn(request) => self.txn(request),
             Command::LeaseRevoke(request) => self.lease_keys(request.id, Access::Write),
-            Command::LeaseGrant(_) | Command::Barrier(_) => self.known(),
-            Command::Alarm(request) if request.action() == AlarmAction::Get => self.known(),
+            Command::LeaseGrant(_) | Command::Barrier(_) => self.check_known(),
+            Command::Alarm(request) if request.action() == AlarmAction::Get => self.check_known(),
             _ => Ok(self.auth.check_admin(self.user())?),
         }
     }
 
     /// Returns an error if the caller is not a user of the store. A certificate of the CA or a
     /// token signed elsewhere is not enough.
-    pub fn known(&self) -> Verdict {
+    pub fn check_known(&self) -> CheckResult {
         if !self.auth.enabled || self.caller.internal {
             return Ok(());
         }
-        let user = self.user().ok_or(Refusal::UserEmpty)?;
+        let user = self.user().ok_or(EtcdError::UserEmpty)?;
         self.auth
             .user(user)
             .map(drop)
             .map_err(|_| AuthError::Denied.into())
     }
 
-    pub fn range(&self, request: &RangeRequest) -> Verdict {
-        self.span(&request.key, &request.range_end, Access::Read)
+    pub fn range(&self, request: &RangeRequest) -> CheckResult {
+        self.check_span(&request.key, &request.range_end, Access::Read)
     }
 
-    fn put(&self, request: &PutRequest) -> Verdict {
-        self.span(&request.key, b"", Access::Write)?;
+    fn put(&self, request: &PutRequest) -> CheckResult {
+        self.check_span(&request.key, b"", Access::Write)?;
         if request.prev_kv {
-            self.span(&request.key, b"", Access::Read)?;
+            self.check_span(&request.key, b"", Access::Read)?;
         }
         // Attaching a key lets the caller affect when the lease's other keys expire.
         if request.lease != 0 {
@@ -85,17 +85,17 @@ impl Rights<'_> {
         }
     }
 
-    fn delete(&self, request: &DeleteRangeRequest) -> Verdict {
-        self.span(&request.key, &request.range_end, Access::Write)?;
+    fn delete(&self, request: &DeleteRangeRequest) -> CheckResult {
+        self.check_span(&request.key, &request.range_end, Access::Write)?;
         if request.prev_kv {
-            self.span(&request.key, &request.range_end, Access::Read)?;
+            self.check_span(&request.key, &request.range_end, Access::Read)?;
         }
         Ok(())
     }
 
-    pub fn txn(&self, request: &TxnRequest) -> Verdict {
+    pub fn txn(&self, request: &TxnRequest) -> CheckResult {
         for compare in &request.compare {
-            self.span(&compare.key, &compare.range_end, Access::Read)?;
+            self.check_span(&compare.key, &compare.range_end, Access::Read)?;
         }
         for op in request.success.iter().chain(&request.failure) {
             match &op.request {
@@ -111,7 +111,7 @@ impl Rights<'_> {
 
     /// Checks whether the caller may list leases: like etcd, it must be allowed to read the keys of
     /// all of them.
-    pub fn lease_list(&self) -> Verdict {
+    pub fn lease_list(&self) -> CheckResult {
         self.leases
             .ids()
             .into_iter()
@@ -119,10 +119,10 @@ impl Rights<'_> {
     }
 
     /// Checks whether the caller has access to every key of a lease.
-    pub fn lease_keys(&self, lease: i64, access: Access) -> Verdict {
-        self.known()?;
+    pub fn lease_keys(&self, lease: i64, access: Access) -> CheckResult {
+        self.check_known()?;
         for key in self.leases.keys(lease) {
-            self.span(&key, b"", access)?;
+            self.check_span(&key, b"", access)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! and the revision at one moment, and of the records up to that revision. The records are read
 //! later, while compaction is held off.
 
-use crate::machine::{Machine, MachineError, Place};
+use crate::machine::{AppliedPosition, Machine, MachineError};
 use crate::persist;
 use bytes::Bytes;
 use kv_engine::{Batch, Engine, EngineError, Table};
@@ -19,7 +19,7 @@ pub type SnapshotItem = (u8, Bytes, Bytes);
 /// Reads a snapshot chunk by chunk.
 pub struct SnapshotReader {
     engine: Arc<dyn Engine>,
-    place: Place,
+    place: AppliedPosition,
     revision: i64,
     small: Option<Vec<SnapshotItem>>,
     next: Option<Vec<u8>>,
@@ -34,7 +34,7 @@ pub(crate) const SMALL: [Table; 5] = [
     Table::Alarms,
 ];
 
-fn table(number: u8) -> Option<Table> {
+fn table_from_number(number: u8) -> Option<Table> {
     SMALL
         .into_iter()
         .chain([Table::Revisions])
@@ -43,9 +43,9 @@ fn table(number: u8) -> Option<Table> {
 
 impl Machine {
     /// Starts a snapshot of the current state.
-    pub async fn picture(self: &Arc<Self>) -> Result<SnapshotReader, MachineError> {
+    pub async fn snapshot(self: &Arc<Self>) -> Result<SnapshotReader, MachineError> {
         let pin = self.store.pin();
-        let taken = self.storer.run(take_small).await;
+        let taken = self.engine_writer.run(take_small).await;
         let (small, place, revision) = taken.ok_or(MachineError::Damaged("rows"))??;
         Ok(SnapshotReader {
             engine: self.engine.clone(),
@@ -62,26 +62,26 @@ impl Machine {
     pub async fn install(
         &self,
         mut rows: impl FnMut() -> Result<Option<Vec<SnapshotItem>>, MachineError> + Send,
-    ) -> Result<Place, MachineError> {
+    ) -> Result<AppliedPosition, MachineError> {
         self.store.begin_replacing();
         self.on_engine(|engine| {
             // The marker is durable before the first row is deleted and until all new rows are.
-            engine.write(persist::installing(true))?;
+            engine.write(persist::installing_marker(true))?;
             engine.flush()?;
-            persist::wipe(engine)
+            persist::wipe_engine(engine)
         })
         .await?;
         while let Some(rows) = rows()? {
             let mut batch = Batch::default();
             for (number, key, value) in rows {
-                let table = table(number).ok_or(MachineError::Damaged("rows"))?;
+                let table = table_from_number(number).ok_or(MachineError::Damaged("rows"))?;
                 batch.put(table, key.to_vec(), value);
             }
             self.on_engine(move |engine| engine.write(batch)).await?;
         }
         self.on_engine(|engine| {
             engine.flush()?;
-            engine.write(persist::installing(false))?;
+            engine.write(persist::installing_marker(false))?;
             engine.flush()
         })
         .await?;
@@ -92,17 +92,17 @@ impl Machine {
         &self,
         work: impl FnOnce(&dyn Engine) -> Result<(), EngineError> + Send + 'static,
     ) -> Result<(), MachineError> {
-        self.storer
+        self.engine_writer
             .run(work)
             .await
             .ok_or(MachineError::Damaged("rows"))??;
         Ok(())
     }
 
-    fn reload(&self) -> Result<Place, MachineError> {
+    fn reload(&self) -> Result<AppliedPosition, MachineError> {
         let mut replicated = self.replicated.write();
         self.store.reload()?;
-        let loaded = persist::load(&*self.engine, &self.store)?;
+        let loaded = persist::load_state(&*self.engine, &self.store)?;
         *replicated = loaded.replicated;
         // The skipped log entries may have revoked some tokens.
         self.tokens.lock().clear();
@@ -116,9 +116,9 @@ impl Machine {
     }
 }
 
-type Small = (Vec<SnapshotItem>, Place, i64);
+type SmallTables = (Vec<SnapshotItem>, AppliedPosition, i64);
 
-fn take_small(engine: &dyn Engine) -> Result<Small, MachineError> {
+fn take_small(engine: &dyn Engine) -> Result<SmallTables, MachineError> {
     let mut rows = Vec::new();
     for table in SMALL {
         engine.scan(table, b"", None, &mut |key, value| {
@@ -130,13 +130,13 @@ fn take_small(engine: &dyn Engine) -> Result<Small, MachineError> {
             true
         })?;
     }
-    let (place, revision) = persist::place_of(engine)?;
+    let (place, revision) = persist::read_applied_position(engine)?;
     Ok((rows, place, revision))
 }
 
 impl SnapshotReader {
     /// Returns the log position of the snapshot.
-    pub fn place(&self) -> &Place {
+    pub fn applied_position(&self) -> &AppliedPosition {
         &self.place
     }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// Maximum number of tokens; the oldest are dropped first.
 const MOST: usize = 100_000;
 
-struct Known {
+struct CachedToken {
     user: String,
     used: Instant,
     number: u64,
@@ -20,7 +20,7 @@ struct Known {
 pub(crate) struct Tokens {
     lifetime: Duration,
     most: usize,
-    known: HashMap<String, Known>,
+    known: HashMap<String, CachedToken>,
     /// Tokens by their number, in the order of issue.
     order: BTreeMap<u64, String>,
     given: u64,
@@ -48,7 +48,7 @@ impl Tokens {
             self.sweep = now + lifetime / 4;
         }
         self.given += 1;
-        let known = Known {
+        let known = CachedToken {
             user: user.to_owned(),
             used: now,
             number: self.given,
@@ -79,7 +79,7 @@ impl Tokens {
     }
 
     /// Removes the tokens of a user.
-    pub fn forget(&mut self, user: &str) {
+    pub fn remove_user(&mut self, user: &str) {
         self.retain(|known| known.user != user);
     }
 
@@ -89,7 +89,7 @@ impl Tokens {
         self.order.clear();
     }
 
-    fn retain(&mut self, keep: impl Fn(&Known) -> bool) {
+    fn retain(&mut self, keep: impl Fn(&CachedToken) -> bool) {
         let order = &mut self.order;
         self.known.retain(|_, known| {
             let keep = keep(known);
@@ -139,7 +139,7 @@ mod tests {
             ["a", "b", "c"].map(|token| tokens.user(token, now).is_some()),
             [false, true, true]
         );
-        tokens.forget("b");
+        tokens.remove_user("b");
         tokens.add("d".into(), "d", now);
         assert_eq!(
             ["b", "c", "d"].map(|token| tokens.user(token, now).is_some()),

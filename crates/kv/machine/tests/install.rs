@@ -47,7 +47,7 @@ async fn with_a_key() -> Arc<Machine> {
 #[tokio::test]
 async fn what_needs_the_engine_is_refused_meanwhile() {
     let (member, leader) = (with_a_key().await, with_a_key().await);
-    let mut picture = leader.picture().await.unwrap();
+    let mut picture = leader.snapshot().await.unwrap();
     let request = RangeRequest {
         key: Bytes::from_static(b"k"),
         ..RangeRequest::default()
@@ -58,10 +58,13 @@ async fn what_needs_the_engine_is_refused_meanwhile() {
         if looked == 1 {
             assert!(matches!(
                 member.store().range(&request),
-                Err(MvccError::Replaced)
+                Err(MvccError::ReplacedVersion)
             ));
             assert!(
-                matches!(member.store().history(2, 10), Err(MvccError::Replaced)),
+                matches!(
+                    member.store().history(2, 10),
+                    Err(MvccError::ReplacedVersion)
+                ),
                 "a watcher would miss it"
             );
         }

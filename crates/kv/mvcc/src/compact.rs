@@ -37,7 +37,7 @@ impl Drop for Pin {
 impl Store {
     /// Waits for compactions and deletes their records, in a loop. Returns only on an error of the
     /// engine.
-    pub async fn reclaim_forever(&self) -> Result<(), MvccError> {
+    pub async fn run_compactor(&self) -> Result<(), MvccError> {
         loop {
             self.reclaim.notified().await;
             while let Some(revision) = self.to_reclaim() {
@@ -114,7 +114,7 @@ impl Store {
     }
 
     /// Waits until all records compacted up to `revision` are deleted.
-    pub async fn reclaimed_upto(&self, revision: i64) {
+    pub async fn wait_for_compaction(&self, revision: i64) {
         let mut reclaimed = self.reclaimed();
         // The sender lives as long as the store.
         let _ = reclaimed.wait_for(|reclaimed| *reclaimed >= revision).await;
@@ -165,8 +165,8 @@ mod tests {
             engine.write(batch).unwrap();
         }));
         tokio::select! {
-            _ = store.reclaim_forever() => {}
-            () = store.reclaimed_upto(REVISIONS) => {}
+            _ = store.run_compactor() => {}
+            () = store.wait_for_compaction(REVISIONS) => {}
         }
         let steps = steps.lock().clone();
         assert!(
@@ -205,7 +205,7 @@ mod tests {
         tokio::select! {
             biased;
             () = engine_is_slow => {}
-            ended = store.reclaim_forever() => panic!("{ended:?}"),
+            ended = store.run_compactor() => panic!("{ended:?}"),
         }
     }
 }

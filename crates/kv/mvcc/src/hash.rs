@@ -3,7 +3,7 @@
 use crate::error::MvccError;
 use crate::history::RevisionEvents;
 use crate::revision::Mark;
-use crate::store::{Store, readable};
+use crate::store::{Store, readable_revision};
 use kv_engine::Table;
 
 /// Maximum number of compactions during the computation.
@@ -19,7 +19,7 @@ impl Store {
         for _ in 0..ATTEMPTS {
             let (upto, compacted, recent) = {
                 let state = self.state.read();
-                let upto = readable(&state, revision)?;
+                let upto = readable_revision(&state, revision)?;
                 let known = *self.compacted_hash.lock();
                 if let Some(known) =
                     known.filter(|(_, hashed, _)| *hashed == upto && *hashed == state.compacted)
@@ -100,14 +100,18 @@ impl Store {
 
     /// Returns whether a compacted record is still the newest of its key at the compacted revision.
     fn reachable(&self, mark: Mark, record: &[u8], compacted: i64) -> bool {
-        if mark.dead() {
+        if mark.is_tombstone() {
             return false;
         }
         let Some(key) = crate::store::record_key(record) else {
             return true;
         };
         let state = self.state.read();
-        state.index.get(key).and_then(|item| item.at(compacted)) == Some(mark)
+        state
+            .index
+            .get(key)
+            .and_then(|item| item.mark_at(compacted))
+            == Some(mark)
     }
 }
 
@@ -226,8 +230,8 @@ mod tests {
                 .compact_physically(revision, &mut batch)
                 .unwrap();
             tokio::select! {
-                ended = store.reclaim_forever() => panic!("{ended:?}"),
-                () = store.reclaimed_upto(revision) => {}
+                ended = store.run_compactor() => panic!("{ended:?}"),
+                () = store.wait_for_compaction(revision) => {}
             }
             assert_eq!(store.hash(revision).unwrap(), before, "{revision}");
             let later = store.hash(0).unwrap();

@@ -39,7 +39,7 @@ pub(crate) struct History {
     stored: i64,
 }
 
-fn size(events: &RevisionEvents) -> usize {
+fn events_size(events: &RevisionEvents) -> usize {
     events.iter().map(|event| event.record.len() + 200).sum()
 }
 
@@ -55,7 +55,7 @@ impl History {
     }
 
     pub fn push(&mut self, events: RevisionEvents) {
-        self.bytes += size(&events);
+        self.bytes += events_size(&events);
         self.revisions.push_back(events);
         self.trim();
     }
@@ -73,7 +73,7 @@ impl History {
             let Some(events) = self.revisions.pop_front() else {
                 break;
             };
-            self.bytes -= size(&events);
+            self.bytes -= events_size(&events);
             self.first += 1;
         }
     }

@@ -62,20 +62,20 @@ impl Item {
     }
 
     /// Returns the newest revision at `revision`, or `None` if the key did not exist then.
-    pub fn at(&self, revision: i64) -> Option<Mark> {
+    pub fn mark_at(&self, revision: i64) -> Option<Mark> {
         if self.last.main() <= revision {
-            return (!self.last.dead()).then_some(self.last);
+            return (!self.last.is_tombstone()).then_some(self.last);
         }
         let older = &self.more.as_ref()?.older;
         let count = older.partition_point(|mark| mark.main() <= revision);
         older
             .get(count.checked_sub(1)?)
             .copied()
-            .filter(|mark| !mark.dead())
+            .filter(|mark| !mark.is_tombstone())
     }
 
     pub fn live(&self) -> bool {
-        !self.last.dead()
+        !self.last.is_tombstone()
     }
 
     fn supersede(&mut self, mark: Mark) {
@@ -106,8 +106,8 @@ impl Item {
         self.more.as_mut()?.record.take()
     }
 
-    fn replaced(&mut self) -> Replaced {
-        Replaced {
+    fn replaced(&mut self) -> ReplacedVersion {
+        ReplacedVersion {
             mark: self.last,
             lease: self.lease(),
             record: self.take_record(),
@@ -140,12 +140,12 @@ pub(crate) struct Index {
 /// Overhead in bytes of a cached record.
 const KEPT_OVERHEAD: usize = 160;
 
-fn cost(record: Option<&Bytes>) -> usize {
+fn record_cost(record: Option<&Bytes>) -> usize {
     record.map_or(0, |record| record.len() + KEPT_OVERHEAD)
 }
 
 /// The record that a put or a deletion replaced.
-pub(crate) struct Replaced {
+pub(crate) struct ReplacedVersion {
     pub mark: Mark,
     pub lease: i64,
     pub record: Option<Bytes>,
@@ -208,10 +208,10 @@ impl Index {
         life: Life,
         lease: i64,
         record: Bytes,
-    ) -> Option<Replaced> {
-        let keep = self.kept + cost(Some(&record)) <= self.budget;
+    ) -> Option<ReplacedVersion> {
+        let keep = self.kept + record_cost(Some(&record)) <= self.budget;
         let record = keep.then_some(record);
-        self.kept += cost(record.as_ref());
+        self.kept += record_cost(record.as_ref());
         let Some(item) = self.keys.get_mut(key) else {
             self.keys
                 .insert(key.into(), Item::new(mark, life, lease, record));
@@ -219,19 +219,19 @@ impl Index {
             return None;
         };
         let replaced = item.replaced();
-        self.live += usize::from(replaced.mark.dead());
-        self.kept -= cost(replaced.record.as_ref());
+        self.live += usize::from(replaced.mark.is_tombstone());
+        self.kept -= record_cost(replaced.record.as_ref());
         item.supersede(mark);
         item.describe(life, lease, record);
-        (!replaced.mark.dead()).then_some(replaced)
+        (!replaced.mark.is_tombstone()).then_some(replaced)
     }
 
     /// Records the deletion of a live key.
-    pub fn delete(&mut self, key: &[u8], mark: Mark) -> Option<Replaced> {
+    pub fn delete(&mut self, key: &[u8], mark: Mark) -> Option<ReplacedVersion> {
         let item = self.keys.get_mut(key).filter(|item| item.live())?;
         let replaced = item.replaced();
         self.live -= 1;
-        self.kept -= cost(replaced.record.as_ref());
+        self.kept -= record_cost(replaced.record.as_ref());
         item.supersede(mark);
         item.describe(
             Life {
@@ -308,9 +308,9 @@ impl Index {
                 break;
             }
             match compact_item(item, revision, most, &mut taken) {
-                Rest::Stays => {}
-                Rest::Gone => gone.push(key.clone()),
-                Rest::More => {
+                CompactedRest::Stays => {}
+                CompactedRest::Gone => gone.push(key.clone()),
+                CompactedRest::More => {
                     next = Some(key.clone());
                     break;
                 }
@@ -327,7 +327,7 @@ impl Index {
 const STOP_EVERY: usize = 64;
 
 /// Result of compacting a key.
-enum Rest {
+enum CompactedRest {
     Stays,
     Gone,
     /// The limit was reached before all invisible revisions were removed.
@@ -336,40 +336,46 @@ enum Rest {
 
 /// Removes revisions of a key, the oldest first, so that an interruption makes no older revision
 /// visible again.
-fn compact_item(item: &mut Item, revision: i64, most: usize, taken: &mut Vec<Mark>) -> Rest {
+fn compact_item(
+    item: &mut Item,
+    revision: i64,
+    most: usize,
+    taken: &mut Vec<Mark>,
+) -> CompactedRest {
     let superseded = item.last.main() <= revision;
     if let Some(more) = &mut item.more {
         let count = if superseded {
             more.older.len()
         } else {
-            invisible(&more.older, revision)
+            count_invisible(&more.older, revision)
         };
         let room = most.saturating_sub(taken.len());
         taken.extend(more.older.drain(..count.min(room)));
         if count > room {
-            return Rest::More;
+            return CompactedRest::More;
         }
         if more.older.capacity() > 2 * more.older.len() {
             more.older.shrink_to_fit();
         }
     }
-    if superseded && item.last.dead() && item.last.main() < revision {
+    if superseded && item.last.is_tombstone() && item.last.main() < revision {
         if taken.len() >= most {
-            return Rest::More;
+            return CompactedRest::More;
         }
         taken.push(item.last);
-        return Rest::Gone;
+        return CompactedRest::Gone;
     }
     item.shrink();
-    Rest::Stays
+    CompactedRest::Stays
 }
 
 /// Returns how many of the oldest revisions are invisible at `revision` and later.
-fn invisible(older: &VecDeque<Mark>, revision: i64) -> usize {
+fn count_invisible(older: &VecDeque<Mark>, revision: i64) -> usize {
     let visible = older.partition_point(|mark| mark.main() <= revision);
     // The newest of those remains, unless it is an older tombstone.
     let newest = visible.checked_sub(1).and_then(|at| older.get(at));
-    visible - usize::from(newest.is_some_and(|mark| !mark.dead() || mark.main() == revision))
+    visible
+        - usize::from(newest.is_some_and(|mark| !mark.is_tombstone() || mark.main() == revision))
 }
 
 #[cfg(test)]
@@ -395,7 +401,8 @@ mod tests {
         put(&mut index, b"a", 3);
         index.delete(b"a", Mark::new(4, 0, true)).unwrap();
         put(&mut index, b"a", 6);
-        let at = |index: &Index, revision| index.get(b"a").unwrap().at(revision).map(Mark::main);
+        let at =
+            |index: &Index, revision| index.get(b"a").unwrap().mark_at(revision).map(Mark::main);
         let seen: Vec<_> = (1..8).map(|revision| at(&index, revision)).collect();
         assert_eq!(seen, [None, Some(2), Some(3), None, None, Some(6), Some(6)]);
         let item = index.get(b"a").unwrap();

@@ -34,5 +34,5 @@ pub use revision::Mark;
 pub use span::Span;
 pub use store::{Counts, Defer, Records, Store, StoreSizes};
 pub use txn::{Limits, check_put, check_request};
-pub use watch::{Hub, HubHandle, HubSizes, Inbound, WatchFilter, Watcher, WatcherKey};
+pub use watch::{Hub, HubHandle, HubMessage, HubSizes, WatchFilter, Watcher, WatcherKey};
 pub use writer::{LeaseBook, NoLeases, Writer};

@@ -90,7 +90,7 @@ impl Both {
         }
     }
 
-    fn carry_out(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         match command {
             Command::Put(request) => self.write(|writer, book, naive, step| {
                 let found = match writer.check_put(&request, book) {
@@ -214,8 +214,8 @@ impl Both {
         let hash = self.store.hash(0).unwrap();
         self.runtime.block_on(async {
             tokio::select! {
-                _ = self.store.reclaim_forever() => {}
-                () = self.store.reclaimed_upto(self.naive.compacted) => {}
+                _ = self.store.run_compactor() => {}
+                () = self.store.wait_for_compaction(self.naive.compacted) => {}
             }
         });
         assert_eq!(
@@ -278,7 +278,7 @@ impl Both {
     fn change(&self, event: &Event) -> Change {
         let previous = self.store.previous(event).unwrap();
         Change {
-            deleted: event.mark.dead(),
+            deleted: event.mark.is_tombstone(),
             kv: event.kv.clone(),
             previous,
         }
@@ -303,10 +303,10 @@ proptest! {
     fn answers_as_the_model_does(commands in random::commands()) {
         let mut both = Both::new();
         for command in commands {
-            both.carry_out(command);
+            both.execute(command);
         }
         both.whole();
-        both.carry_out(Command::Restart);
+        both.execute(Command::Restart);
         both.whole();
         both.reclaim();
         both.whole();

@@ -10,13 +10,13 @@ use proto_etcd::etcdserverpb::{RangeRequest, RangeResponse};
 use proto_etcd::mvccpb::KeyValue;
 
 /// Revisions of the selected pairs, and the total number of keys.
-pub(crate) struct Selection {
+pub(crate) struct IndexSelection {
     pub found: Vec<(Mark, Option<Bytes>)>,
     pub count: i64,
 }
 
 /// Returns target and order of a request's sorting.
-fn order(request: &RangeRequest) -> Result<Option<(SortTarget, SortOrder)>, MvccError> {
+fn sort_order(request: &RangeRequest) -> Result<Option<(SortTarget, SortOrder)>, MvccError> {
     let target = SortTarget::try_from(request.sort_target).map_err(|_| MvccError::InvalidSort)?;
     let order = SortOrder::try_from(request.sort_order).map_err(|_| MvccError::InvalidSort)?;
     Ok(match (target, order) {
@@ -26,7 +26,7 @@ fn order(request: &RangeRequest) -> Result<Option<(SortTarget, SortOrder)>, Mvcc
     })
 }
 
-fn filtered(request: &RangeRequest) -> bool {
+fn has_filter(request: &RangeRequest) -> bool {
     request.min_mod_revision != 0
         || request.max_mod_revision != 0
         || request.min_create_revision != 0
@@ -35,30 +35,30 @@ fn filtered(request: &RangeRequest) -> bool {
 
 /// Returns whether the limit applies only after all pairs were read.
 pub(crate) fn needs_all(request: &RangeRequest) -> bool {
-    filtered(request) || !matches!(order(request), Ok(None))
+    has_filter(request) || !matches!(sort_order(request), Ok(None))
 }
 
 /// Validates a request.
-pub(crate) fn check(request: &RangeRequest) -> Result<(), MvccError> {
+pub(crate) fn check_range(request: &RangeRequest) -> Result<(), MvccError> {
     if request.key.is_empty() {
         return Err(MvccError::EmptyKey);
     }
-    order(request).map(drop)
+    sort_order(request).map(drop)
 }
 
 /// Selects the keys of a range at a revision, up to the limit unless that applies later.
-pub(crate) fn select(index: &Index, request: &RangeRequest, revision: i64) -> Selection {
+pub(crate) fn select_keys(index: &Index, request: &RangeRequest, revision: i64) -> IndexSelection {
     let all = needs_all(request);
     let limit = match usize::try_from(request.limit) {
         Ok(limit) if limit > 0 && !all => limit,
         _ => usize::MAX,
     };
-    let mut selection = Selection {
+    let mut selection = IndexSelection {
         found: Vec::new(),
         count: 0,
     };
     index.visit(Span::new(&request.key, &request.range_end), |_, item| {
-        let Some(mark) = item.at(revision) else {
+        let Some(mark) = item.mark_at(revision) else {
             return true;
         };
         selection.count += 1;
@@ -76,23 +76,23 @@ pub(crate) fn select(index: &Index, request: &RangeRequest, revision: i64) -> Se
 }
 
 /// Sorts, filters and limits the pairs of a selection.
-pub(crate) fn answer(
+pub(crate) fn build_response(
     request: &RangeRequest,
     mut kvs: Vec<KeyValue>,
     count: i64,
 ) -> Result<RangeResponse, MvccError> {
-    if filtered(request) {
-        kvs.retain(|kv| passes(request, kv));
+    if has_filter(request) {
+        kvs.retain(|kv| passes_filter(request, kv));
     }
-    if let Some((target, direction)) = order(request)? {
-        sort(&mut kvs, target, direction);
+    if let Some((target, direction)) = sort_order(request)? {
+        sort_pairs(&mut kvs, target, direction);
     }
     let limit = usize::try_from(request.limit).unwrap_or(0);
     let cut = limit > 0 && kvs.len() > limit;
     if cut {
         kvs.truncate(limit);
     }
-    let selected_fewer = limit > 0 && !filtered(request) && count > kvs.len() as i64;
+    let selected_fewer = limit > 0 && !has_filter(request) && count > kvs.len() as i64;
     if request.keys_only {
         for kv in &mut kvs {
             kv.value = Bytes::new();
@@ -107,7 +107,7 @@ pub(crate) fn answer(
     })
 }
 
-fn passes(request: &RangeRequest, kv: &KeyValue) -> bool {
+fn passes_filter(request: &RangeRequest, kv: &KeyValue) -> bool {
     let within =
         |value: i64, min: i64, max: i64| (min == 0 || value >= min) && (max == 0 || value <= max);
     within(
@@ -121,7 +121,7 @@ fn passes(request: &RangeRequest, kv: &KeyValue) -> bool {
     )
 }
 
-fn sort(kvs: &mut [KeyValue], target: SortTarget, direction: SortOrder) {
+fn sort_pairs(kvs: &mut [KeyValue], target: SortTarget, direction: SortOrder) {
     let compare = |a: &KeyValue, b: &KeyValue| match target {
         SortTarget::Key => a.key.cmp(&b.key),
         SortTarget::Version => a.version.cmp(&b.version),
@@ -150,7 +150,7 @@ mod tests {
                 ..KeyValue::default()
             };
             let mut kvs: Vec<KeyValue> = pairs.iter().map(pair).collect();
-            sort(&mut kvs, SortTarget::Version, direction);
+            sort_pairs(&mut kvs, SortTarget::Version, direction);
             let keys: Vec<u8> = kvs.iter().flat_map(|kv| kv.key.to_vec()).collect();
             assert_eq!(String::from_utf8_lossy(&keys), expect, "{direction:?}");
         }

@@ -2,8 +2,8 @@
 //! the lock is released.
 
 use crate::error::MvccError;
-use crate::store::{Selected, State, Store};
-use crate::txn::{Path, branch};
+use crate::store::{RangeSelection, State, Store};
+use crate::txn::{Path, chosen_branch};
 use crate::view::View;
 use proto_etcd::etcdserverpb::request_op::Request;
 use proto_etcd::etcdserverpb::response_op::Response;
@@ -13,14 +13,14 @@ use proto_etcd::etcdserverpb::{
 use std::sync::atomic::Ordering;
 
 /// The chosen branch, with the selections of its operations.
-struct Taken<'a> {
+struct ChosenBranch<'a> {
     succeeded: bool,
     ops: Vec<Op<'a>>,
 }
 
 enum Op<'a> {
-    Range(&'a RangeRequest, Selected),
-    Txn(Taken<'a>),
+    Range(&'a RangeRequest, RangeSelection),
+    Txn(ChosenBranch<'a>),
     Nothing,
 }
 
@@ -38,7 +38,10 @@ impl Store {
                     pending: &[],
                 }
                 .choose(request, &mut path)?;
-                (take(&state, request, &mut path.into_iter())?, state.current)
+                (
+                    collect_ranges(&state, request, &mut path.into_iter())?,
+                    state.current,
+                )
             };
             let operations = taken.ops.len() as u64;
             if let Some(answer) = self.fetch_all(taken, revision)? {
@@ -52,7 +55,11 @@ impl Store {
     }
 
     /// Reads the pairs. Returns `None` if a compaction deleted one in the meantime.
-    fn fetch_all(&self, taken: Taken<'_>, revision: i64) -> Result<Option<TxnResponse>, MvccError> {
+    fn fetch_all(
+        &self,
+        taken: ChosenBranch<'_>,
+        revision: i64,
+    ) -> Result<Option<TxnResponse>, MvccError> {
         let header = Some(ResponseHeader {
             revision,
             ..ResponseHeader::default()
@@ -84,23 +91,23 @@ impl Store {
     }
 }
 
-fn take<'a>(
+fn collect_ranges<'a>(
     state: &State,
     request: &'a TxnRequest,
     path: &mut impl Iterator<Item = bool>,
-) -> Result<Taken<'a>, MvccError> {
+) -> Result<ChosenBranch<'a>, MvccError> {
     let succeeded = path.next().unwrap_or_default();
     let mut ops = Vec::new();
-    for op in branch(request, succeeded) {
+    for op in chosen_branch(request, succeeded) {
         ops.push(match &op.request {
             Some(Request::RequestRange(request)) => {
-                Op::Range(request, Selected::new(state, request)?)
+                Op::Range(request, RangeSelection::new(state, request)?)
             }
-            Some(Request::RequestTxn(nested)) => Op::Txn(take(state, nested, path)?),
+            Some(Request::RequestTxn(nested)) => Op::Txn(collect_ranges(state, nested, path)?),
             _ => Op::Nothing,
         });
     }
-    Ok(Taken { succeeded, ops })
+    Ok(ChosenBranch { succeeded, ops })
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ impl Mark {
     }
 
     /// Sets the size of the record in bytes.
-    pub fn sized(self, bytes: usize) -> Mark {
+    pub fn with_size(self, bytes: usize) -> Mark {
         Mark {
             size: u32::try_from(bytes).unwrap_or(u32::MAX),
             ..self
@@ -72,7 +72,7 @@ impl Mark {
     }
 
     /// Returns whether this is a tombstone.
-    pub fn dead(self) -> bool {
+    pub fn is_tombstone(self) -> bool {
         self.sub & DEAD != 0
     }
 
@@ -82,7 +82,7 @@ impl Mark {
         key.extend_from_slice(&self.main.to_be_bytes());
         key.push(b'_');
         key.extend_from_slice(&i64::from(self.sub()).to_be_bytes());
-        if self.dead() {
+        if self.is_tombstone() {
             key.push(b't');
         }
         key
@@ -112,7 +112,7 @@ impl Mark {
 }
 
 /// Decodes the key-value pair of a record, without copying its bytes.
-pub(crate) fn decode(record: &Bytes) -> Option<KeyValue> {
+pub(crate) fn decode_record(record: &Bytes) -> Option<KeyValue> {
     prost::Message::decode(record.clone()).ok()
 }
 

@@ -6,8 +6,8 @@
 use crate::error::MvccError;
 use crate::history::{Event, History, RevisionEvents};
 use crate::index::{Change, Index, Life};
-use crate::range::{self, Selection};
-use crate::revision::{Mark, decode};
+use crate::range::{self, IndexSelection};
+use crate::revision::{Mark, decode_record};
 use crate::writer::Writer;
 use bytes::Bytes;
 use kv_engine::{Engine, Table};
@@ -102,7 +102,7 @@ impl Store {
     /// Builds the index from an engine. `value_budget` is the size in bytes of the cache of latest
     /// values.
     pub fn open(engine: Arc<dyn Engine>, value_budget: usize) -> Result<Store, MvccError> {
-        let (state, bytes) = load(&*engine, value_budget)?;
+        let (state, bytes) = load_state(&*engine, value_budget)?;
         let store = Store {
             bytes: AtomicU64::new(bytes),
             counts: Counts::default(),
@@ -137,7 +137,7 @@ impl Store {
     /// Builds the index again from the replaced content of the engine.
     pub fn reload(&self) -> Result<(), MvccError> {
         let mut state = self.state.write();
-        let (loaded, bytes) = load(&*self.engine, self.value_budget)?;
+        let (loaded, bytes) = load_state(&*self.engine, self.value_budget)?;
         *state = loaded;
         *self.compacted_hash.lock() = None;
         if self.replacing() {
@@ -241,12 +241,12 @@ impl Store {
 
     /// Executes a range request. Returns the current revision too.
     pub fn range(&self, request: &RangeRequest) -> Result<(RangeResponse, i64), MvccError> {
-        range::check(request)?;
+        range::check_range(request)?;
         self.counts.ranges.fetch_add(1, Ordering::Relaxed);
         loop {
             let (selected, current) = {
                 let state = self.state.read();
-                (Selected::new(&state, request)?, state.current)
+                (RangeSelection::new(&state, request)?, state.current)
             };
             if let Some(answer) = self.fetch(request, selected)? {
                 return Ok((answer, current));
@@ -259,20 +259,20 @@ impl Store {
     pub(crate) fn fetch(
         &self,
         request: &RangeRequest,
-        selected: Selected,
+        selected: RangeSelection,
     ) -> Result<Option<RangeResponse>, MvccError> {
-        let Selected { selection, recent } = selected;
+        let RangeSelection { selection, recent } = selected;
         let mut kvs = Vec::with_capacity(selection.found.len());
         for ((mark, record), event) in selection.found.into_iter().zip(recent) {
             let kv = match (record, event) {
-                (Some(record), _) => decode(&record),
+                (Some(record), _) => decode_record(&record),
                 (None, Some(event)) => Some(event.kv.clone()),
                 (None, None) => self.read_engine(mark)?,
             };
             kvs.extend(kv);
         }
-        if request.count_only || kvs.len() as i64 == expected(request, selection.count) {
-            return range::answer(request, kvs, selection.count).map(Some);
+        if request.count_only || kvs.len() as i64 == expected_count(request, selection.count) {
+            return range::build_response(request, kvs, selection.count).map(Some);
         }
         Ok(None)
     }
@@ -280,13 +280,13 @@ impl Store {
     /// Executes a range request without decoding pairs. Returns `None` if the request requires
     /// that.
     pub fn records(&self, request: &RangeRequest) -> Result<Option<Records>, MvccError> {
-        range::check(request)?;
+        range::check_range(request)?;
         if range::needs_all(request) || request.keys_only {
             return Ok(None);
         }
-        let (Selected { selection, recent }, revision) = {
+        let (RangeSelection { selection, recent }, revision) = {
             let state = self.state.read();
-            (Selected::new(&state, request)?, state.current)
+            (RangeSelection::new(&state, request)?, state.current)
         };
         let wanted = selection.found.len();
         let mut records = Vec::with_capacity(wanted);
@@ -312,7 +312,7 @@ impl Store {
     }
 
     /// Returns the pair of a revision, or `None` if it was compacted.
-    pub fn at(&self, mark: Mark) -> Result<Option<KeyValue>, MvccError> {
+    pub fn read_record(&self, mark: Mark) -> Result<Option<KeyValue>, MvccError> {
         let event = self.state.read().history.get(mark).cloned();
         match event {
             Some(event) => Ok(Some(event.kv.clone())),
@@ -323,10 +323,10 @@ impl Store {
     /// Returns the key's value before an event, or `None` if there was none or it was compacted.
     pub fn previous(&self, event: &Event) -> Result<Option<KeyValue>, MvccError> {
         if let Some(record) = &event.previous_record {
-            return Ok(decode(record));
+            return Ok(decode_record(record));
         }
         match event.previous {
-            Some(mark) => self.at(mark),
+            Some(mark) => self.read_record(mark),
             None => Ok(None),
         }
     }
@@ -334,12 +334,12 @@ impl Store {
     fn read_engine(&self, mark: Mark) -> Result<Option<KeyValue>, MvccError> {
         let Some(record) = self.engine.get(Table::Revisions, &mark.key())? else {
             return if self.replacing() {
-                Err(MvccError::Replaced)
+                Err(MvccError::ReplacedVersion)
             } else {
                 Ok(None)
             };
         };
-        decode(&record)
+        decode_record(&record)
             .map(Some)
             .ok_or(MvccError::Damaged(mark.main()))
     }
@@ -371,7 +371,7 @@ impl Store {
             let found = self.engine_history(next, last)?;
             // Records that were replaced or deleted during the read would leave a gap.
             if self.replacing() || self.replacements.load(Ordering::Acquire) != before {
-                return Err(MvccError::Replaced);
+                return Err(MvccError::ReplacedVersion);
             }
             if from < self.compacted() {
                 return Err(MvccError::Compacted);
@@ -404,7 +404,7 @@ impl Store {
             {
                 revisions.push(std::mem::take(&mut open).into());
             }
-            let kv = decode(&record).ok_or(MvccError::Damaged(mark.main()))?;
+            let kv = decode_record(&record).ok_or(MvccError::Damaged(mark.main()))?;
             let previous = self.previous_mark(&kv.key, mark);
             open.push(Arc::new(Event {
                 mark,
@@ -422,12 +422,12 @@ impl Store {
 
     fn previous_mark(&self, key: &[u8], mark: Mark) -> Option<Mark> {
         let state = self.state.read();
-        state.index.get(key)?.at(mark.main() - 1)
+        state.index.get(key)?.mark_at(mark.main() - 1)
     }
 }
 
 /// Returns the revision to read at.
-pub(crate) fn readable(state: &State, asked: i64) -> Result<i64, MvccError> {
+pub(crate) fn readable_revision(state: &State, asked: i64) -> Result<i64, MvccError> {
     if asked <= 0 {
         return Ok(state.current);
     }
@@ -441,17 +441,17 @@ pub(crate) fn readable(state: &State, asked: i64) -> Result<i64, MvccError> {
 }
 
 /// The selection of a range request, with those of its pairs that the engine may not have yet.
-pub(crate) struct Selected {
-    selection: Selection,
+pub(crate) struct RangeSelection {
+    selection: IndexSelection,
     recent: Vec<Option<Arc<Event>>>,
 }
 
-impl Selected {
-    pub fn new(state: &State, request: &RangeRequest) -> Result<Selected, MvccError> {
-        let revision = readable(state, request.revision)?;
-        let selection = range::select(&state.index, request, revision);
+impl RangeSelection {
+    pub fn new(state: &State, request: &RangeRequest) -> Result<RangeSelection, MvccError> {
+        let revision = readable_revision(state, request.revision)?;
+        let selection = range::select_keys(&state.index, request, revision);
         let recent = from_history(state, &selection.found);
-        Ok(Selected { selection, recent })
+        Ok(RangeSelection { selection, recent })
     }
 }
 
@@ -466,7 +466,7 @@ fn from_history(state: &State, found: &[(Mark, Option<Bytes>)]) -> Vec<Option<Ar
         .collect()
 }
 
-fn expected(request: &RangeRequest, count: i64) -> i64 {
+fn expected_count(request: &RangeRequest, count: i64) -> i64 {
     let sorted_or_filtered = range::needs_all(request);
     if request.limit > 0 && !sorted_or_filtered {
         count.min(request.limit)
@@ -475,7 +475,7 @@ fn expected(request: &RangeRequest, count: i64) -> i64 {
     }
 }
 
-fn load(engine: &dyn Engine, value_budget: usize) -> Result<(State, u64), MvccError> {
+fn load_state(engine: &dyn Engine, value_budget: usize) -> Result<(State, u64), MvccError> {
     let number = |key: &[u8]| -> Result<i64, MvccError> {
         let found = engine.get(Table::Meta, key)?;
         Ok(found
@@ -492,11 +492,11 @@ fn load(engine: &dyn Engine, value_budget: usize) -> Result<(State, u64), MvccEr
             return false;
         };
         current = current.max(mark.main());
-        let Some(row) = row(record) else {
+        let Some(row) = parse_row(record) else {
             damaged = Some(mark.main());
             return false;
         };
-        let mark = mark.sized(record.len());
+        let mark = mark.with_size(record.len());
         bytes += mark.bytes();
         let life = Life {
             create: row.create,
@@ -539,11 +539,11 @@ struct Row<'a> {
 
 /// Returns the key of a record.
 pub(crate) fn record_key(record: &[u8]) -> Option<&[u8]> {
-    row(record).map(|row| row.key)
+    parse_row(record).map(|row| row.key)
 }
 
 /// Decodes a `KeyValue` without copying.
-fn row(mut record: &[u8]) -> Option<Row<'_>> {
+fn parse_row(mut record: &[u8]) -> Option<Row<'_>> {
     let mut row = Row {
         key: &[],
         create: 0,
@@ -551,10 +551,10 @@ fn row(mut record: &[u8]) -> Option<Row<'_>> {
         lease: 0,
     };
     while !record.is_empty() {
-        let tag = varint(&mut record)?;
+        let tag = read_varint(&mut record)?;
         match tag & 7 {
             0 => {
-                let value = varint(&mut record)?.cast_signed();
+                let value = read_varint(&mut record)?.cast_signed();
                 match tag >> 3 {
                     2 => row.create = value,
                     4 => row.version = value,
@@ -563,7 +563,7 @@ fn row(mut record: &[u8]) -> Option<Row<'_>> {
                 }
             }
             2 => {
-                let length = usize::try_from(varint(&mut record)?).ok()?;
+                let length = usize::try_from(read_varint(&mut record)?).ok()?;
                 let (field, rest) = record.split_at_checked(length)?;
                 if tag >> 3 == 1 {
                     row.key = field;
@@ -576,7 +576,7 @@ fn row(mut record: &[u8]) -> Option<Row<'_>> {
     Some(row)
 }
 
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
+fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
         let (byte, rest) = bytes.split_first()?;

@@ -11,14 +11,14 @@ use std::ops::Bound;
 
 /// Keys that a branch puts and deletes. A key may be put once, and not also be deleted.
 #[derive(Default)]
-pub(crate) struct Touched {
+pub(crate) struct WriteSet {
     puts: BTreeSet<Bytes>,
     /// Disjoint, non-adjacent ranges: first key, and the first key after the range (`None`: no
     /// end).
     deletes: BTreeMap<Bytes, Option<Bytes>>,
 }
 
-impl Touched {
+impl WriteSet {
     /// Adds a put. Returns false if its key is already put or deleted.
     pub fn put(&mut self, key: &Bytes) -> bool {
         !self.deletes(key) && self.puts.insert(key.clone())
@@ -79,7 +79,7 @@ impl Touched {
     }
 
     /// Returns whether both put the same key, or one puts a key that the other deletes.
-    pub fn meets(&self, other: &Touched) -> bool {
+    pub fn overlaps(&self, other: &WriteSet) -> bool {
         let (few, many) = if self.size() < other.size() {
             (self, other)
         } else {
@@ -96,7 +96,7 @@ impl Touched {
 
     /// Adds the changes of `other`. The smaller set is merged into the larger, so that deep nesting
     /// remains cheap.
-    pub fn merge(&mut self, mut other: Touched) {
+    pub fn merge(&mut self, mut other: WriteSet) {
         if self.size() < other.size() {
             std::mem::swap(self, &mut other);
         }

@@ -5,7 +5,7 @@
 
 use crate::error::MvccError;
 use crate::range;
-use crate::touched::Touched;
+use crate::touched::WriteSet;
 use crate::writer::{LeaseBook, Writer};
 use proto_etcd::etcdserverpb::request_op::Request;
 use proto_etcd::etcdserverpb::response_op::Response;
@@ -48,7 +48,7 @@ fn check_delete(request: &DeleteRangeRequest) -> Result<(), MvccError> {
 /// Validates a request before it is proposed, independent of the state.
 pub fn check_request(request: &Request, limits: Limits) -> Result<(), MvccError> {
     match request {
-        Request::RequestRange(request) => range::check(request),
+        Request::RequestRange(request) => range::check_range(request),
         Request::RequestPut(request) => check_put(request),
         Request::RequestDeleteRange(request) => check_delete(request),
         Request::RequestTxn(request) => {
@@ -84,8 +84,8 @@ fn check_txn(request: &TxnRequest, limits: Limits, depth: usize) -> Result<(), M
     Ok(())
 }
 
-fn check_overlaps(ops: &[RequestOp]) -> Result<Touched, MvccError> {
-    let mut touched = Touched::default();
+fn check_overlaps(ops: &[RequestOp]) -> Result<WriteSet, MvccError> {
+    let mut touched = WriteSet::default();
     for op in ops {
         if let Some(Request::RequestDeleteRange(request)) = &op.request {
             touched.delete(&request.key, &request.range_end);
@@ -97,7 +97,7 @@ fn check_overlaps(ops: &[RequestOp]) -> Result<Touched, MvccError> {
         };
         let mut either = check_overlaps(&nested.success)?;
         either.merge(check_overlaps(&nested.failure)?);
-        if touched.meets(&either) {
+        if touched.overlaps(&either) {
             return Err(MvccError::DuplicateKey);
         }
         touched.merge(either);
@@ -125,11 +125,11 @@ impl Writer<'_> {
     ) -> Result<TxnResponse, MvccError> {
         let mut path = Path::new();
         self.view().choose(request, &mut path)?;
-        if branch(request, path.first() == Some(&true)).len() > 1 {
+        if chosen_branch(request, path.first() == Some(&true)).len() > 1 {
             self.count_txn();
         }
         self.check_branches(request, &mut path.iter().copied(), leases)?;
-        self.carry_out(request, &mut path.into_iter(), leases)
+        self.execute(request, &mut path.into_iter(), leases)
     }
 
     fn check_branches(
@@ -138,7 +138,7 @@ impl Writer<'_> {
         path: &mut impl Iterator<Item = bool>,
         leases: &dyn LeaseBook,
     ) -> Result<(), MvccError> {
-        for op in branch(request, path.next().unwrap_or_default()) {
+        for op in chosen_branch(request, path.next().unwrap_or_default()) {
             match &op.request {
                 Some(Request::RequestPut(request)) => self.check_put(request, leases)?,
                 Some(Request::RequestRange(request)) => self.view().check_range(request)?,
@@ -149,7 +149,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn carry_out(
+    fn execute(
         &mut self,
         request: &TxnRequest,
         path: &mut impl Iterator<Item = bool>,
@@ -157,7 +157,7 @@ impl Writer<'_> {
     ) -> Result<TxnResponse, MvccError> {
         let succeeded = path.next().unwrap_or_default();
         let mut responses = Vec::new();
-        for op in branch(request, succeeded) {
+        for op in chosen_branch(request, succeeded) {
             let response = match &op.request {
                 Some(Request::RequestRange(request)) => {
                     Some(Response::ResponseRange(self.range(request)?))
@@ -169,7 +169,7 @@ impl Writer<'_> {
                     self.delete_range(request, leases)?,
                 )),
                 Some(Request::RequestTxn(nested)) => {
-                    Some(Response::ResponseTxn(self.carry_out(nested, path, leases)?))
+                    Some(Response::ResponseTxn(self.execute(nested, path, leases)?))
                 }
                 None => None,
             };
@@ -183,7 +183,7 @@ impl Writer<'_> {
     }
 }
 
-pub(crate) fn branch(request: &TxnRequest, succeeded: bool) -> &[RequestOp] {
+pub(crate) fn chosen_branch(request: &TxnRequest, succeeded: bool) -> &[RequestOp] {
     if succeeded {
         &request.success
     } else {
@@ -253,11 +253,11 @@ mod tests {
             let (mut either, failure) = (plain(&request.success)?, plain(&request.failure)?);
             either.0.extend(failure.0);
             either.1.extend(failure.1);
-            let meets = either
+            let overlaps = either
                 .0
                 .iter()
                 .any(|key| all.0.contains(key) || deleted(&all, key));
-            if meets || all.0.iter().any(|key| deleted(&either, key)) {
+            if overlaps || all.0.iter().any(|key| deleted(&either, key)) {
                 return None;
             }
             all.0.extend(either.0);

@@ -3,10 +3,10 @@
 use crate::error::MvccError;
 use crate::history::Event;
 use crate::index::Item;
-use crate::revision::{Mark, decode};
+use crate::revision::{Mark, decode_record};
 use crate::span::Span;
-use crate::store::{State, readable};
-use crate::txn::{Path, branch};
+use crate::store::{State, readable_revision};
+use crate::txn::{Path, chosen_branch};
 use bytes::Bytes;
 use kv_engine::{Engine, Table};
 use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -26,7 +26,7 @@ pub(crate) struct View<'a> {
 impl View<'_> {
     /// Checks that a range can be read at its revision.
     pub fn check_range(&self, request: &RangeRequest) -> Result<(), MvccError> {
-        readable(self.state, request.revision).map(drop)
+        readable_revision(self.state, request.revision).map(drop)
     }
 
     /// Returns the current pair of a key.
@@ -40,7 +40,7 @@ impl View<'_> {
     /// Returns the pair of a revision.
     pub fn value(&self, mark: Mark, record: Option<Bytes>) -> Result<Option<KeyValue>, MvccError> {
         if let Some(record) = record {
-            return decode(&record)
+            return decode_record(&record)
                 .map(Some)
                 .ok_or(MvccError::Damaged(mark.main()));
         }
@@ -55,7 +55,7 @@ impl View<'_> {
         }
         let record = self.engine.get(Table::Revisions, &mark.key())?;
         record
-            .and_then(|record| decode(&record))
+            .and_then(|record| decode_record(&record))
             .map(Some)
             .ok_or(MvccError::Damaged(mark.main()))
     }
@@ -70,7 +70,7 @@ impl View<'_> {
             }
         }
         path.push(succeeded);
-        for op in branch(request, succeeded) {
+        for op in chosen_branch(request, succeeded) {
             if let Some(Request::RequestTxn(nested)) = &op.request {
                 self.choose(nested, path)?;
             }
@@ -113,7 +113,7 @@ impl View<'_> {
         }
         for key in keys {
             let value = self.current(&key)?.unwrap_or_default().value;
-            if !result(compare, value.as_ref().cmp(wanted.as_ref())) {
+            if !compare_result(compare, value.as_ref().cmp(wanted.as_ref())) {
                 return Ok(false);
             }
         }
@@ -143,10 +143,10 @@ fn holds_for(compare: &Compare, item: Option<&Item>) -> bool {
         (CompareTarget::Lease, _) => (lease, 0),
         (CompareTarget::Value, _) => return false,
     };
-    result(compare, has.cmp(&wanted))
+    compare_result(compare, has.cmp(&wanted))
 }
 
-fn result(compare: &Compare, ordering: Ordering) -> bool {
+fn compare_result(compare: &Compare, ordering: Ordering) -> bool {
     match compare.result() {
         CompareResult::Equal => ordering.is_eq(),
         CompareResult::NotEqual => ordering.is_ne(),

@@ -34,7 +34,7 @@ pub struct WatchFilter {
 impl WatchFilter {
     /// Returns whether the watcher receives an event.
     pub fn passes(self, event: &Event) -> bool {
-        if event.mark.dead() {
+        if event.mark.is_tombstone() {
             !self.no_delete
         } else {
             !self.no_put
@@ -64,7 +64,7 @@ pub struct Watcher {
 
 impl Watcher {
     /// Returns the events of a revision that the watcher receives.
-    pub fn wanted(&self, events: &RevisionEvents) -> Vec<Arc<Event>> {
+    pub fn select_events(&self, events: &RevisionEvents) -> Vec<Arc<Event>> {
         let span = Span::new(&self.key, &self.end);
         events
             .iter()
@@ -76,7 +76,7 @@ impl Watcher {
 
 /// Message from the hub to a stream.
 #[derive(Debug)]
-pub enum Inbound {
+pub enum HubMessage {
     /// Events of one revision for all these watchers.
     Events {
         /// Watch IDs in the stream.
@@ -87,7 +87,7 @@ pub enum Inbound {
         events: Arc<[Arc<Event>]>,
     },
     /// The watcher has become unsynced. It has received everything before this revision.
-    SetAside {
+    Unsynced {
         /// Watch ID in the stream.
         watch: i64,
         /// Revision at which to continue.
@@ -95,24 +95,24 @@ pub enum Inbound {
     },
 }
 
-impl Inbound {
+impl HubMessage {
     /// Weight of this message against the stream's send-queue limit.
     fn weight(&self) -> usize {
         match self {
-            Inbound::Events {
+            HubMessage::Events {
                 watches, events, ..
-            } => weight(watches, events),
-            Inbound::SetAside { .. } => 1,
+            } => events_weight(watches, events),
+            HubMessage::Unsynced { .. } => 1,
         }
     }
 }
 
-fn weight(watches: &[i64], events: &[Arc<Event>]) -> usize {
+fn events_weight(watches: &[i64], events: &[Arc<Event>]) -> usize {
     watches.len() + events.iter().map(|event| event.record.len()).sum::<usize>() / BYTES
 }
 
 struct Stream {
-    sender: mpsc::UnboundedSender<Inbound>,
+    sender: mpsc::UnboundedSender<HubMessage>,
     waiting: Arc<AtomicUsize>,
     /// Number of watchers of the stream, synced or not.
     watchers: Arc<AtomicUsize>,
@@ -127,7 +127,7 @@ struct Group {
 type Ranges = BTreeMap<(Bytes, Bytes), Group>;
 
 /// Returns the groups whose keys include that of an event.
-fn groups<'a>(
+fn matching_groups<'a>(
     keys: &'a HashMap<Bytes, Group>,
     ranges: &'a Ranges,
     event: &'a Event,
@@ -160,9 +160,9 @@ pub struct HubSizes {
     /// Number of streams.
     pub streams: usize,
     /// Number of synced watchers.
-    pub joined: usize,
+    pub synced: usize,
     /// Number of unsynced watchers.
-    pub behind: usize,
+    pub unsynced: usize,
     /// Number of queued deliveries.
     pub waiting: usize,
     /// Number of deliveries since the start.
@@ -173,14 +173,14 @@ pub struct HubSizes {
 pub struct Hub {
     store: Arc<Store>,
     shared: Mutex<Shared>,
-    joined: Notify,
+    synced: Notify,
 }
 
 /// A stream's connection to the hub. Dropping it removes its watchers.
 pub struct HubHandle {
     hub: Arc<Hub>,
     stream: u64,
-    receiver: mpsc::UnboundedReceiver<Inbound>,
+    receiver: mpsc::UnboundedReceiver<HubMessage>,
     waiting: Arc<AtomicUsize>,
     watchers: Arc<AtomicUsize>,
 }
@@ -195,7 +195,7 @@ impl Hub {
         Arc::new(Hub {
             store,
             shared: Mutex::new(shared),
-            joined: Notify::new(),
+            synced: Notify::new(),
         })
     }
 
@@ -205,7 +205,7 @@ impl Hub {
         loop {
             if !self.send_new() {
                 // Without watchers, a wake-up per revision would be wasted.
-                self.joined.notified().await;
+                self.synced.notified().await;
             } else if revisions.changed().await.is_err() {
                 return;
             }
@@ -222,11 +222,11 @@ impl Hub {
                 .map(|stream| count(stream).load(Ordering::Relaxed))
                 .sum()
         };
-        let joined = shared.places.len();
+        let synced = shared.places.len();
         HubSizes {
             streams: shared.streams.len(),
-            joined,
-            behind: sum(|stream| &stream.watchers).saturating_sub(joined),
+            synced,
+            unsynced: sum(|stream| &stream.watchers).saturating_sub(synced),
             waiting: sum(|stream| &stream.waiting),
             sent: shared.events,
         }
@@ -268,7 +268,7 @@ impl Hub {
                 // The state was replaced by a snapshot, or the revisions were compacted before they
                 // were sent: all watchers read history.
                 let present = self.store.revision();
-                shared.set_all_aside();
+                shared.evict_all();
                 shared.sent = present;
                 return true;
             };
@@ -292,7 +292,7 @@ impl Shared {
         // stream.
         if let [event] = events.as_ref() {
             let mut wanted: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
-            for group in groups(&self.keys, &self.ranges, event) {
+            for group in matching_groups(&self.keys, &self.ranges, event) {
                 for (key, _) in group
                     .members
                     .iter()
@@ -308,7 +308,7 @@ impl Shared {
         }
         let mut wanted: BTreeMap<WatcherKey, Vec<Arc<Event>>> = BTreeMap::new();
         for event in events.iter() {
-            for group in groups(&self.keys, &self.ranges, event) {
+            for group in matching_groups(&self.keys, &self.ranges, event) {
                 for (key, _) in group
                     .members
                     .iter()
@@ -331,10 +331,10 @@ impl Shared {
         if stream.waiting.load(Ordering::Relaxed) < MAX_WAITING {
             stream
                 .waiting
-                .fetch_add(weight(&watches, &events), Ordering::Relaxed);
+                .fetch_add(events_weight(&watches, &events), Ordering::Relaxed);
             self.events += (watches.len() * events.len()) as u64;
             // A closed stream removes its watchers itself.
-            let _ = stream.sender.send(Inbound::Events {
+            let _ = stream.sender.send(HubMessage::Events {
                 watches,
                 revision,
                 events,
@@ -343,20 +343,20 @@ impl Shared {
         }
         stream.waiting.fetch_add(watches.len(), Ordering::Relaxed);
         for watch in &watches {
-            let _ = stream.sender.send(Inbound::SetAside {
+            let _ = stream.sender.send(HubMessage::Unsynced {
                 watch: *watch,
                 from: revision,
             });
         }
         for watch in watches {
-            self.leave(WatcherKey {
+            self.remove_watcher(WatcherKey {
                 stream: number,
                 watch,
             });
         }
     }
 
-    fn join(&mut self, key: WatcherKey, watcher: &Watcher) {
+    fn add_watcher(&mut self, key: WatcherKey, watcher: &Watcher) {
         let group = if watcher.end.is_empty() {
             self.keys.entry(watcher.key.clone()).or_default()
         } else {
@@ -369,7 +369,7 @@ impl Shared {
             .insert(key, (watcher.key.clone(), watcher.end.clone()));
     }
 
-    fn leave(&mut self, key: WatcherKey) {
+    fn remove_watcher(&mut self, key: WatcherKey) {
         let Some((from, end)) = self.places.remove(&key) else {
             return;
         };
@@ -388,13 +388,13 @@ impl Shared {
         }
     }
 
-    fn set_all_aside(&mut self) {
+    fn evict_all(&mut self) {
         let from = self.sent + 1;
         for key in self.places.keys().copied().collect::<Vec<_>>() {
-            self.leave(key);
+            self.remove_watcher(key);
             if let Some(stream) = self.streams.get(&key.stream) {
                 stream.waiting.fetch_add(1, Ordering::Relaxed);
-                let _ = stream.sender.send(Inbound::SetAside {
+                let _ = stream.sender.send(HubMessage::Unsynced {
                     watch: key.watch,
                     from,
                 });
@@ -405,14 +405,14 @@ impl Shared {
 
 impl HubHandle {
     /// Waits for the next message of the hub. Returns `None` when the hub is dropped.
-    pub async fn next(&mut self) -> Option<Inbound> {
+    pub async fn next(&mut self) -> Option<HubMessage> {
         let inbound = self.receiver.recv().await?;
         self.waiting.fetch_sub(inbound.weight(), Ordering::Relaxed);
         Some(inbound)
     }
 
     /// Returns the next message if there is one.
-    pub fn try_next(&mut self) -> Option<Inbound> {
+    pub fn try_next(&mut self) -> Option<HubMessage> {
         let inbound = self.receiver.try_recv().ok()?;
         self.waiting.fetch_sub(inbound.weight(), Ordering::Relaxed);
         Some(inbound)
@@ -420,7 +420,7 @@ impl HubHandle {
 
     /// Joins a watcher that has received everything before `from`. Returns false if it is unsynced
     /// and must read history first.
-    pub fn join(&self, watch: i64, watcher: &Watcher, from: i64) -> bool {
+    pub fn add_watcher(&self, watch: i64, watcher: &Watcher, from: i64) -> bool {
         let mut shared = self.hub.shared.lock();
         let first = shared.places.is_empty();
         if first {
@@ -435,7 +435,7 @@ impl HubHandle {
             // The watcher starts at a future revision. Until then its stream skips events.
             tracing::debug!(from, "a watcher from the future");
         }
-        shared.join(
+        shared.add_watcher(
             WatcherKey {
                 stream: self.stream,
                 watch,
@@ -443,7 +443,7 @@ impl HubHandle {
             watcher,
         );
         if first {
-            self.hub.joined.notify_one();
+            self.hub.synced.notify_one();
         }
         true
     }
@@ -454,8 +454,8 @@ impl HubHandle {
     }
 
     /// Removes a watcher.
-    pub fn leave(&self, watch: i64) {
-        self.hub.shared.lock().leave(WatcherKey {
+    pub fn remove_watcher(&self, watch: i64) {
+        self.hub.shared.lock().remove_watcher(WatcherKey {
             stream: self.stream,
             watch,
         });
@@ -484,7 +484,7 @@ impl Drop for HubHandle {
             .copied()
             .collect();
         for key in mine {
-            shared.leave(key);
+            shared.remove_watcher(key);
         }
     }
 }
@@ -510,7 +510,7 @@ mod tests {
             end: Bytes::new(),
             filter: WatchFilter::default(),
         };
-        assert!(stream.join(1, &watcher, store.revision() + 1));
+        assert!(stream.add_watcher(1, &watcher, store.revision() + 1));
         let request = PutRequest {
             key: watcher.key.clone(),
             value: vec![b'v'; VALUE].into(),
@@ -524,7 +524,7 @@ mod tests {
             hub.send_new();
         }
         let mut held = 0;
-        while let Inbound::Events { .. } = stream.try_next().unwrap() {
+        while let HubMessage::Events { .. } = stream.try_next().unwrap() {
             held += VALUE;
         }
         assert!(held <= 32 << 20, "{held} bytes were held");

@@ -2,7 +2,7 @@
 
 use crate::error::MvccError;
 use crate::history::Event;
-use crate::index::Replaced;
+use crate::index::ReplacedVersion;
 use crate::range;
 use crate::revision::Mark;
 use crate::span::Span;
@@ -158,7 +158,7 @@ impl<'a> Writer<'a> {
             lease,
         };
         let record = Bytes::from(kv.encode_to_vec());
-        let mark = mark.sized(record.len());
+        let mark = mark.with_size(record.len());
         let replaced = self
             .state
             .index
@@ -218,7 +218,7 @@ impl<'a> Writer<'a> {
             ..KeyValue::default()
         };
         let record = Bytes::from(kv.encode_to_vec());
-        let mark = mark.sized(record.len());
+        let mark = mark.with_size(record.len());
         let Some(replaced) = self.state.index.delete(key, mark) else {
             return;
         };
@@ -228,7 +228,13 @@ impl<'a> Writer<'a> {
         self.record(mark, kv, record, Some(replaced));
     }
 
-    fn record(&mut self, mark: Mark, kv: KeyValue, record: Bytes, replaced: Option<Replaced>) {
+    fn record(
+        &mut self,
+        mark: Mark,
+        kv: KeyValue,
+        record: Bytes,
+        replaced: Option<ReplacedVersion>,
+    ) {
         let (previous, previous_record) = match replaced {
             Some(replaced) => (Some(replaced.mark), replaced.record),
             None => (None, None),
@@ -251,12 +257,12 @@ impl<'a> Writer<'a> {
         } else {
             request.revision
         };
-        let selection = range::select(&self.state.index, request, revision);
+        let selection = range::select_keys(&self.state.index, request, revision);
         let mut kvs = Vec::with_capacity(selection.found.len());
         for (mark, record) in selection.found {
             kvs.extend(self.view().value(mark, record)?);
         }
-        let mut response = range::answer(request, kvs, selection.count)?;
+        let mut response = range::build_response(request, kvs, selection.count)?;
         response.header = self.header();
         Ok(response)
     }

@@ -206,8 +206,8 @@ pub(crate) async fn send_snapshot(
     vote: Vote,
     tasks: &Tasks,
 ) -> Result<tokio::sync::mpsc::Receiver<pb::InstallRequest>, String> {
-    let mut rows = machine.picture().await?;
-    let (position, membership) = rows.place();
+    let mut rows = machine.snapshot().await?;
+    let (position, membership) = rows.applied_position();
     let last = codec::position_from_bytes(&position).map(|id| (&id).into());
     let head = pb::InstallHead {
         ballot: Some((&vote).into()),

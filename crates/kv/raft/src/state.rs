@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub trait StateMachine: Send + Sync + 'static {
     /// Returns the position of the last applied entry and the membership at that point, or empty
     /// bytes if nothing was applied.
-    fn place(&self) -> (Bytes, Bytes);
+    fn applied_position(&self) -> (Bytes, Bytes);
 
     /// Applies an entry. The position is stored with the state, and so is the membership if it
     /// changed.
@@ -39,7 +39,7 @@ pub trait StateMachine: Send + Sync + 'static {
     async fn flush(&self) -> Result<(), String>;
 
     /// Starts a snapshot of the current state.
-    async fn picture(&self) -> Result<Box<dyn SnapshotRows>, String>;
+    async fn snapshot(&self) -> Result<Box<dyn SnapshotRows>, String>;
 
     /// Replaces the state by the one in a file of received rows.
     async fn install(&self, rows: &Path) -> Result<(), String>;
@@ -48,7 +48,7 @@ pub trait StateMachine: Send + Sync + 'static {
 /// The rows of a snapshot.
 pub trait SnapshotRows: Send {
     /// Returns position and membership of the snapshot.
-    fn place(&self) -> (Bytes, Bytes);
+    fn applied_position(&self) -> (Bytes, Bytes);
     /// Returns the next encoded rows, or `None` after the last.
     fn next(&mut self) -> Result<Option<Bytes>, String>;
 }
@@ -60,7 +60,7 @@ pub(crate) struct StateMachineAdapter {
 }
 
 fn read_applied_position(machine: &dyn StateMachine) -> (Option<LogId>, Membership) {
-    let (position, membership) = machine.place();
+    let (position, membership) = machine.applied_position();
     (
         codec::position_from_bytes(&position),
         codec::membership_from_bytes(&membership),

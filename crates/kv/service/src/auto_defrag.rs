@@ -10,8 +10,8 @@ const SPARE: u64 = 256 << 20;
 pub(crate) async fn watch(core: Arc<Core>) {
     let mut reclaimed = core.store().reclaimed();
     while reclaimed.changed().await.is_ok() {
-        if worthwhile(core.machine.disk(), core.machine.size())
-            && let Err(error) = core.machine.give_back().await
+        if worthwhile(core.machine.disk_size(), core.machine.data_size())
+            && let Err(error) = core.machine.release_space().await
         {
             tracing::error!(%error, "defragmenting failed");
         }

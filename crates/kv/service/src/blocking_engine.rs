@@ -57,8 +57,8 @@ impl Engine for Patient {
         self.wait(|engine| engine.flush())
     }
 
-    fn give_back(&self) -> Result<(), EngineError> {
-        self.wait(|engine| engine.give_back())
+    fn release_space(&self) -> Result<(), EngineError> {
+        self.wait(|engine| engine.release_space())
     }
 
     fn clear(&self) -> Result<(), EngineError> {

@@ -169,7 +169,7 @@ fn look_at_state(folder: &Path, work: &Path) -> Result<State> {
         )
     })?;
     let readable = || format!("{} can't be read; {REBUILD}", folder.display());
-    let engine = kv_engine::open(&copy.0, None, CACHE).with_context(readable)?;
+    let engine = kv_engine::open_engine(&copy.0, None, CACHE).with_context(readable)?;
     let options = Options {
         member: 0,
         max_txn_ops: 0,
@@ -183,7 +183,7 @@ fn look_at_state(folder: &Path, work: &Path) -> Result<State> {
     let machine = Machine::open(engine, options).with_context(readable)?;
     let store = machine.store();
     let (hash, revision, compacted) = store.hash(0).with_context(readable)?;
-    let position = machine.place().position;
+    let position = machine.applied_position().position;
     let applied = position
         .get(..8)
         .and_then(|bytes| bytes.try_into().ok())

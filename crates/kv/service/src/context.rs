@@ -10,7 +10,9 @@ use crate::settings::Connected;
 use crate::slow_request::{self, Phase};
 use crate::tokens;
 use bytes::{Bytes, BytesMut};
-use kv_machine::{Caller, Code, Command, Envelope, Machine, Outcome, Refusal, Reply, encode_into};
+use kv_machine::{
+    Caller, Code, Command, Envelope, EtcdError, Machine, Outcome, Reply, encode_into,
+};
 use kv_mvcc::{Hub, Store};
 use kv_raft::{Directory, NodeError, RaftNode};
 use kv_wal::Identity;
@@ -77,7 +79,7 @@ pub(crate) struct Core {
 }
 
 /// Converts an error of the state machine to a gRPC status.
-pub(crate) fn status(refusal: Refusal) -> Status {
+pub(crate) fn status(refusal: EtcdError) -> Status {
     let code = match refusal.code() {
         Code::InvalidArgument => tonic::Code::InvalidArgument,
         Code::NotFound => tonic::Code::NotFound,
@@ -95,12 +97,12 @@ pub(crate) fn status(refusal: Refusal) -> Status {
     Status::new(code, refusal.to_string())
 }
 
-fn of_node(error: &NodeError) -> Refusal {
+fn of_node(error: &NodeError) -> EtcdError {
     match error {
-        NodeError::NoLeader => Refusal::NoLeader,
-        NodeError::NotLeader => Refusal::NotLeader,
-        NodeError::TimedOut => Refusal::TimedOut,
-        NodeError::Storage(_) | NodeError::Raft(_) => Refusal::Stopped,
+        NodeError::NoLeader => EtcdError::NoLeader,
+        NodeError::NotLeader => EtcdError::NotLeader,
+        NodeError::TimedOut => EtcdError::TimedOut,
+        NodeError::Storage(_) | NodeError::Raft(_) => EtcdError::Stopped,
     }
 }
 
@@ -140,7 +142,7 @@ impl Core {
     /// Rejects a request that a learner does not serve.
     pub fn not_for_learners(&self) -> Result<(), Status> {
         if self.is_learner() {
-            Err(status(Refusal::NotForLearner))
+            Err(status(EtcdError::NotForLearner))
         } else {
             Ok(())
         }
@@ -160,16 +162,16 @@ impl Core {
         &self,
         caller: &Caller,
         command: Command,
-    ) -> Result<(Outcome, i64), Refusal> {
+    ) -> Result<(Outcome, i64), EtcdError> {
         self.machine.check_command(caller, &command)?;
         let (request, receiver) = self.machine.wait();
         let bytes = self.encoded(caller, command, request);
         if !caller.internal && bytes.len() > self.bounds.max_request + 512 {
-            self.machine.give_up(request);
-            return Err(Refusal::TooLarge);
+            self.machine.cancel_wait(request);
+            return Err(EtcdError::TooLarge);
         }
         if let Err(e) = self.propose(bytes, request).await {
-            self.machine.give_up(request);
+            self.machine.cancel_wait(request);
             return Err(e);
         }
         slow_request::passed(Phase::Proposed);
@@ -177,13 +179,13 @@ impl Core {
     }
 
     /// Proposes a command that is only valid while this member is the leader.
-    pub async fn submit_leading(&self, command: Command) -> Result<(Outcome, i64), Refusal> {
+    pub async fn submit_leading(&self, command: Command) -> Result<(Outcome, i64), EtcdError> {
         let (request, receiver) = self.machine.wait();
         if let Err(e) = self
             .node
             .propose_leading(self.encoded(&Caller::internal(), command, request), request)
         {
-            self.machine.give_up(request);
+            self.machine.cancel_wait(request);
             return Err(of_node(&e));
         }
         self.reply(request, receiver).await
@@ -207,7 +209,7 @@ impl Core {
         &self,
         request: u64,
         receiver: oneshot::Receiver<Reply>,
-    ) -> Result<(Outcome, i64), Refusal> {
+    ) -> Result<(Outcome, i64), EtcdError> {
         tokio::select! {
             reply = tokio::time::timeout(self.bounds.request_timeout, receiver) => match reply {
                 Ok(Ok(reply)) => {
@@ -215,18 +217,18 @@ impl Core {
                     slow_request::passed_at(Phase::Applied, reply.applied);
                     reply.result.map(|outcome| (outcome, reply.revision))
                 }
-                Ok(Err(_)) => Err(Refusal::LeaderChanged),
+                Ok(Err(_)) => Err(EtcdError::LeaderChanged),
                 Err(_) => {
-                    self.machine.give_up(request);
-                    Err(Refusal::TimedOut)
+                    self.machine.cancel_wait(request);
+                    Err(EtcdError::TimedOut)
                 }
             },
-            () = self.shutdown.cancelled() => Err(Refusal::Stopped),
+            () = self.shutdown.cancelled() => Err(EtcdError::Stopped),
         }
     }
 
     /// Proposes a command. Without a leader it retries until the request timeout.
-    async fn propose(&self, command: Bytes, request: u64) -> Result<(), Refusal> {
+    async fn propose(&self, command: Bytes, request: u64) -> Result<(), EtcdError> {
         let deadline = tokio::time::Instant::now() + self.bounds.request_timeout;
         loop {
             match self.node.propose(command.clone(), request) {
@@ -240,7 +242,7 @@ impl Core {
             };
             tokio::select! {
                 () = self.node.changed(known) => {}
-                () = tokio::time::sleep_until(deadline) => return Err(Refusal::TimedOut),
+                () = tokio::time::sleep_until(deadline) => return Err(EtcdError::TimedOut),
             }
         }
     }
@@ -254,7 +256,7 @@ impl Core {
         let barrier = self.node.read_index(self.bounds.request_timeout);
         let done = tokio::select! {
             done = barrier => done.map_err(|e| of_node(&e)),
-            () = self.shutdown.cancelled() => Err(Refusal::Stopped),
+            () = self.shutdown.cancelled() => Err(EtcdError::Stopped),
         };
         slow_request::passed(Phase::Current);
         self.meters
@@ -299,7 +301,7 @@ impl Core {
         if let Some(token) = token(request) {
             return self
                 .logged_in(&token)
-                .ok_or_else(|| status(Refusal::InvalidToken));
+                .ok_or_else(|| status(EtcdError::InvalidToken));
         }
         let connection = request
             .extensions()

@@ -9,7 +9,7 @@
 use crate::context::Core;
 use crate::peer_rpc;
 use anyhow::{Result, bail};
-use kv_machine::{Caller, Command, Refusal};
+use kv_machine::{Caller, Command, EtcdError};
 use kv_mvcc::MvccError;
 use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
 use proto_etcd::etcdserverpb::{AlarmRequest, AlarmType};
@@ -84,13 +84,13 @@ fn corrupt(mine: (u64, Hashed), others: &[(u64, Hashed)], members: usize) -> BTr
 }
 
 /// Returns the hash up to a revision (0: the current one). It is computed on a blocking thread.
-pub(crate) async fn hash(core: &Arc<Core>, revision: i64) -> Result<Hashed, Refusal> {
+pub(crate) async fn hash(core: &Arc<Core>, revision: i64) -> Result<Hashed, EtcdError> {
     let (store, began) = (core.store().clone(), Instant::now());
     let hashed = tokio::task::spawn_blocking(move || store.hash(revision))
         .await
         .map_err(|error| {
             tracing::error!(%error, "the hash can't be made");
-            Refusal::Stopped
+            EtcdError::Stopped
         })?;
     core.meters.hash.observe(began.elapsed());
     let (hash, revision, compacted) = hashed?;
@@ -102,7 +102,7 @@ pub(crate) async fn hash(core: &Arc<Core>, revision: i64) -> Result<Hashed, Refu
 }
 
 /// Returns the hash for a peer, after this member has applied the revision.
-pub(crate) async fn answer(core: &Arc<Core>, revision: i64) -> Result<Hashed, Refusal> {
+pub(crate) async fn answer(core: &Arc<Core>, revision: i64) -> Result<Hashed, EtcdError> {
     let mut applied = core.machine.applied();
     let reached = applied.wait_for(|_| core.store().revision() >= revision);
     if timeout(CATCHING_UP, reached).await.is_err() {
@@ -205,7 +205,7 @@ async fn pass(core: &Arc<Core>, revision: i64) -> bool {
             return Ok((first, all));
         }
         let (second, all) = round(core, revision).await?;
-        Ok::<_, Refusal>((first.intersection(&second).copied().collect(), all))
+        Ok::<_, EtcdError>((first.intersection(&second).copied().collect(), all))
     };
     match found.await {
         Ok((corrupt, all)) => {
@@ -221,7 +221,7 @@ async fn pass(core: &Arc<Core>, revision: i64) -> bool {
     }
 }
 
-async fn round(core: &Arc<Core>, revision: i64) -> Result<(BTreeSet<u64>, bool), Refusal> {
+async fn round(core: &Arc<Core>, revision: i64) -> Result<(BTreeSet<u64>, bool), EtcdError> {
     let mine = hash(core, revision).await?;
     let (others, members) = ask(core, mine.revision).await;
     let compared = others

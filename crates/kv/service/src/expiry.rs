@@ -4,7 +4,7 @@
 //! renewed the lease.
 
 use crate::context::Core;
-use kv_machine::{Command, Refusal};
+use kv_machine::{Command, EtcdError};
 use proto_etcd::etcdserverpb::{LeaseCheckpoint, LeaseCheckpointRequest, LeaseRevokeRequest};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -84,7 +84,7 @@ async fn end(core: &Core, id: i64) {
         .await
     {
         Ok(_) => drop(core.meters.expired_leases.fetch_add(1, Ordering::Relaxed)),
-        Err(Refusal::LeaseNotFound) => {}
+        Err(EtcdError::LeaseNotFound) => {}
         Err(refusal) => tracing::debug!(%refusal, "revoking an expired lease failed"),
     }
 }
@@ -111,7 +111,7 @@ async fn note_times(core: &Core) {
 
 /// Clears the checkpoint of a renewed lease. Until that is committed, the next leader would use the
 /// checkpoint, so the client's response waits for it.
-pub(crate) async fn forget_checkpoint(core: &Core, id: i64) -> Result<(), Refusal> {
+pub(crate) async fn forget_checkpoint(core: &Core, id: i64) -> Result<(), EtcdError> {
     let _behind = core.checkpoints.read().await;
     let checkpoint = LeaseCheckpoint {
         id,

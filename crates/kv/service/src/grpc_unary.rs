@@ -100,7 +100,7 @@ pub(crate) async fn answer<B: RequestBody>(
     let mut counting = Counting::new(&core.meters, call);
     let span = tracing::debug_span!("call", method = call.path());
     let mut came = Bytes::new();
-    let (result, notes) = slow_request::followed(carry_out(&core, method, parts, body, &mut came))
+    let (result, notes) = slow_request::followed(execute(&core, method, parts, body, &mut came))
         .instrument(span)
         .await;
     let code = result
@@ -130,7 +130,7 @@ pub(crate) async fn answer<B: RequestBody>(
 }
 
 /// Executes a call. `came` is set to the request's message, for the slow-request log.
-async fn carry_out(
+async fn execute(
     core: &Core,
     method: Method,
     parts: Parts,

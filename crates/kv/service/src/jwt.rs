@@ -5,7 +5,7 @@ use crate::settings::duration;
 use anyhow::{Context, Result, bail};
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
-use kv_machine::{Caller, Refusal};
+use kv_machine::{Caller, EtcdError};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -178,8 +178,8 @@ impl Jwt {
     }
 
     /// Signs a token for a user.
-    pub fn sign(&self, user: &str, revision: u64) -> Result<String, Refusal> {
-        let key = self.signing.as_ref().ok_or(Refusal::VerifyOnly)?;
+    pub fn sign(&self, user: &str, revision: u64) -> Result<String, EtcdError> {
+        let key = self.signing.as_ref().ok_or(EtcdError::VerifyOnly)?;
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -190,7 +190,7 @@ impl Jwt {
         };
         encode(&Header::new(self.method), &claims, key).map_err(|error| {
             tracing::error!(%error, "a token can't be signed");
-            Refusal::AuthFailed
+            EtcdError::AuthFailed
         })
     }
 

@@ -182,9 +182,9 @@ impl Meters {
     }
 
     fn store(&self, page: &mut MetricsPage, core: &Core) {
-        let size = core.machine.size() as f64;
+        let size = core.machine.data_size() as f64;
         let sizes = core.store().sizes();
-        let disk = core.machine.disk() as f64;
+        let disk = core.machine.disk_size() as f64;
         page.gauge(
             "etcd_mvcc_db_total_size_in_bytes",
             "Bytes that the engine's files take.",
@@ -216,12 +216,12 @@ impl Meters {
         page.gauge(
             "etcd_debugging_mvcc_watcher_total",
             "Watchers.",
-            (hub.joined + hub.behind) as f64,
+            (hub.synced + hub.unsynced) as f64,
         );
         page.gauge(
             "etcd_debugging_mvcc_slow_watcher_total",
             "Watchers that are behind.",
-            hub.behind as f64,
+            hub.unsynced as f64,
         );
         page.gauge(
             "etcd_debugging_mvcc_watch_stream_total",

@@ -3,9 +3,9 @@
 use crate::bootstrap::{cluster_id, initial_members};
 use crate::settings::{SnapshotCommand, SnapshotRestore, SnapshotStatus};
 use anyhow::{Context, Result, bail};
-use kv_bbolt::OnDisk;
+use kv_bbolt::FileSource;
 use kv_engine::{Batch, Engine, Table};
-use kv_machine::{Members, Place, seed};
+use kv_machine::{AppliedPosition, Members, write_seed};
 use kv_snapshot_file::FileStatus;
 use kv_wal::{DataFolder, Identity, Wal};
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
 }
 
 fn status(flags: &SnapshotStatus) -> Result<()> {
-    let source = kv_snapshot_file::open(&flags.file, false)?;
+    let source = kv_snapshot_file::open_snapshot(&flags.file, false)?;
     let found =
         kv_snapshot_file::file_status(&source).with_context(|| flags.file.display().to_string())?;
     let FileStatus {
@@ -129,18 +129,18 @@ fn restore(flags: &SnapshotRestore) -> Result<()> {
             flags.name, flags.initial_cluster
         )
     })?;
-    let source = kv_snapshot_file::open(&flags.file, !flags.skip_hash_check)?;
+    let source = kv_snapshot_file::open_snapshot(&flags.file, !flags.skip_hash_check)?;
     // The file is read completely once before anything is created.
-    kv_snapshot_file::import::<anyhow::Error>(&source, |_| Ok(()))
+    kv_snapshot_file::import_snapshot::<anyhow::Error>(&source, |_| Ok(()))
         .with_context(|| format!("{} is damaged", flags.file.display()))?;
     let mut folder = DataFolder::open(&target)?;
     let (index, position, membership) = kv_raft::make_origin(&voters);
-    let engine = kv_engine::open(&folder.below("member/state")?, None, CACHE)?;
+    let engine = kv_engine::open_engine(&folder.below("member/state")?, None, CACHE)?;
     fill(
         &*engine,
         &source,
         flags,
-        &Place {
+        &AppliedPosition {
             position: position.clone(),
             membership,
         },
@@ -170,19 +170,20 @@ fn restore(flags: &SnapshotRestore) -> Result<()> {
 
 fn fill(
     engine: &dyn Engine,
-    source: &OnDisk,
+    source: &FileSource,
     flags: &SnapshotRestore,
-    place: &Place,
+    place: &AppliedPosition,
     initial: Vec<proto_etcd::etcdserverpb::Member>,
 ) -> Result<()> {
     let mut batch = Batch::default();
-    let contents = kv_snapshot_file::import::<anyhow::Error>(source, |(_, key, value)| {
-        batch.put(Table::Revisions, key.to_vec(), value);
-        if batch.bytes() > BATCH_BYTES {
-            engine.write(std::mem::take(&mut batch))?;
-        }
-        Ok(())
-    })?;
+    let contents =
+        kv_snapshot_file::import_snapshot::<anyhow::Error>(source, |(_, key, value)| {
+            batch.put(Table::Revisions, key.to_vec(), value);
+            if batch.bytes() > BATCH_BYTES {
+                engine.write(std::mem::take(&mut batch))?;
+            }
+            Ok(())
+        })?;
     let mut members = Members::default();
     for member in initial {
         members.restore(member);
@@ -194,7 +195,7 @@ fn fill(
     } else {
         contents.compacted
     };
-    batch.append(seed(
+    batch.append(write_seed(
         place,
         revision,
         compacted,

@@ -1,7 +1,7 @@
 //! Password hashing. It is expensive by design, so it runs on threads of its own with a bounded
 //! queue.
 
-use kv_machine::Refusal;
+use kv_machine::EtcdError;
 use std::num::NonZero;
 use std::sync::Arc;
 use tokio::sync::{OnceCell, Semaphore};
@@ -34,19 +34,19 @@ impl Passwords {
     }
 
     /// Returns the hash of a password.
-    pub async fn hash(&self, password: String) -> Result<String, Refusal> {
+    pub async fn hash(&self, password: String) -> Result<String, EtcdError> {
         let cost = self.cost;
         self.work(move || bcrypt::hash(password, cost))
             .await?
             .map_err(|error| {
                 tracing::error!(%error, "a password can't be hashed");
-                Refusal::Stopped
+                EtcdError::Stopped
             })
     }
 
     /// Verifies a password against the stored hash. It takes as long without one, so that timing
     /// does not reveal which users exist.
-    pub async fn fits(&self, password: String, stored: Option<String>) -> Result<bool, Refusal> {
+    pub async fn fits(&self, password: String, stored: Option<String>) -> Result<bool, EtcdError> {
         let known = stored.is_some();
         let decoy = self
             .decoy
@@ -62,24 +62,24 @@ impl Passwords {
     async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, EtcdError> {
         let place = self
             .places
             .clone()
             .try_acquire_owned()
-            .map_err(|_| Refusal::TooManyRequests)?;
+            .map_err(|_| EtcdError::TooManyRequests)?;
         let turn = self
             .turns
             .clone()
             .acquire_owned()
             .await
-            .map_err(|_| Refusal::Stopped)?;
+            .map_err(|_| EtcdError::Stopped)?;
         // The work continues after its client has disconnected, so it keeps its permits.
         let done = tokio::task::spawn_blocking(move || {
             let _kept = (place, turn);
             work()
         });
-        done.await.map_err(|_| Refusal::Stopped)
+        done.await.map_err(|_| EtcdError::Stopped)
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
         let hashed = join_all((0..places + 50).map(|_| passwords.hash("x".to_owned()))).await;
         let refused = hashed
             .iter()
-            .filter(|hashed| matches!(hashed, Err(Refusal::TooManyRequests)))
+            .filter(|hashed| matches!(hashed, Err(EtcdError::TooManyRequests)))
             .count();
         assert!((1..=50).contains(&refused), "{refused} of {}", places + 50);
         assert_eq!(

@@ -6,7 +6,7 @@ use crate::corruption::{self, Hashed};
 use crate::grpc::{lease_answer, member_change};
 use async_trait::async_trait;
 use bytes::Bytes;
-use kv_machine::Refusal;
+use kv_machine::EtcdError;
 use kv_raft::PeerHandler;
 use kv_wal::Identity;
 use prost::Message;
@@ -77,7 +77,7 @@ pub(crate) struct ClusterInfo {
 /// Result of a membership change: the members, and the one that was added.
 pub(crate) type Changed = (Vec<pb::Member>, Option<pb::Member>);
 
-async fn ask_leader(core: &Core, kind: u32, body: Bytes) -> Result<Bytes, Refusal> {
+async fn ask_leader(core: &Core, kind: u32, body: Bytes) -> Result<Bytes, EtcdError> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         if let Some(leader) = core.node.status().leader
@@ -90,13 +90,13 @@ async fn ask_leader(core: &Core, kind: u32, body: Bytes) -> Result<Bytes, Refusa
             return Ok(answer);
         }
         if tokio::time::Instant::now() >= deadline {
-            return Err(Refusal::TimedOut);
+            return Err(EtcdError::TimedOut);
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-async fn ask(core: &Core, question: Question) -> Result<i64, Refusal> {
+async fn ask(core: &Core, question: Question) -> Result<i64, EtcdError> {
     let (kind, id) = match question {
         Question::Renew(id) => (RENEW, id),
         Question::Left(id) => (LEFT, id),
@@ -112,11 +112,11 @@ async fn ask(core: &Core, question: Question) -> Result<i64, Refusal> {
                 .as_ref()
                 .try_into()
                 .map(i64::from_be_bytes)
-                .map_err(|_| Refusal::TimedOut);
+                .map_err(|_| EtcdError::TimedOut);
         }
         // This member is the leader, but can't confirm it at the moment.
         if tokio::time::Instant::now() >= deadline {
-            return Err(Refusal::TimedOut);
+            return Err(EtcdError::TimedOut);
         }
         let _ = core.node.read_index(Duration::from_millis(500)).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -124,12 +124,12 @@ async fn ask(core: &Core, question: Question) -> Result<i64, Refusal> {
 }
 
 /// Renews a lease. Returns its TTL, 0 if it does not exist.
-pub(crate) async fn renew(core: &Core, id: i64) -> Result<i64, Refusal> {
+pub(crate) async fn renew(core: &Core, id: i64) -> Result<i64, EtcdError> {
     ask(core, Question::Renew(id)).await
 }
 
 /// Returns granted and remaining TTL of a lease; the latter is -1 if it does not exist.
-pub(crate) async fn left(core: &Core, id: i64) -> Result<(i64, i64), Refusal> {
+pub(crate) async fn left(core: &Core, id: i64) -> Result<(i64, i64), EtcdError> {
     let left = ask(core, Question::Left(id)).await?;
     let granted = core
         .machine
@@ -153,11 +153,11 @@ pub(crate) async fn answers(core: &Core, id: u64, patience: Duration) -> bool {
 }
 
 /// Sends a membership change to the leader. Retries if the leader transfers its leadership for it.
-pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refusal> {
+pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, EtcdError> {
     let deadline = tokio::time::Instant::now() + 2 * PATIENCE;
     loop {
         let changed = change_once(core, change.clone()).await;
-        if !matches!(changed, Err(Refusal::LeaderChanged))
+        if !matches!(changed, Err(EtcdError::LeaderChanged))
             || tokio::time::Instant::now() >= deadline
         {
             return changed;
@@ -166,7 +166,7 @@ pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refus
     }
 }
 
-async fn change_once(core: &Core, change: Change) -> Result<Changed, Refusal> {
+async fn change_once(core: &Core, change: Change) -> Result<Changed, EtcdError> {
     if core.node.status().leading {
         return member_change(core, change).await;
     }
@@ -175,15 +175,15 @@ async fn change_once(core: &Core, change: Change) -> Result<Changed, Refusal> {
     }
     .encode_to_vec();
     let answer = ask_leader(core, CHANGE, body.into()).await?;
-    let answer = ChangeAnswer::decode(answer).map_err(|_| Refusal::TimedOut)?;
+    let answer = ChangeAnswer::decode(answer).map_err(|_| EtcdError::TimedOut)?;
     match refusal_of(&answer.refusal) {
         Some(refusal) => Err(refusal),
         None => Ok((answer.members, answer.added)),
     }
 }
 
-fn refusal_of(text: &str) -> Option<Refusal> {
-    use Refusal::*;
+fn refusal_of(text: &str) -> Option<EtcdError> {
+    use EtcdError::*;
     let known = [
         MemberExists,
         PeerUrlExists,
@@ -311,7 +311,7 @@ impl Answers {
     }
 }
 
-fn number_answer(answer: Result<i64, Refusal>) -> Option<Bytes> {
+fn number_answer(answer: Result<i64, EtcdError>) -> Option<Bytes> {
     answer
         .ok()
         .map(|number| Bytes::copy_from_slice(&number.to_be_bytes()))

@@ -25,7 +25,7 @@ pub(crate) async fn watch(core: Arc<Core>) {
             raised_at = Some(revision);
         }
         let disarmed = !raised && raised_at == Some(revision);
-        let needed = !disarmed && needed(core.machine.size(), core.bounds.quota, raised);
+        let needed = !disarmed && needed(core.machine.data_size(), core.bounds.quota, raised);
         if needed != raised && set(&core, needed).await && needed {
             // The alarm may be disarmed before the next check.
             raised_at = Some(revision);

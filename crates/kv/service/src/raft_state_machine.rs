@@ -20,8 +20,8 @@ pub(crate) struct Glue(pub Arc<Machine>, pub Arc<Meters>);
 
 #[async_trait]
 impl StateMachine for Glue {
-    fn place(&self) -> (Bytes, Bytes) {
-        let place = self.0.place();
+    fn applied_position(&self) -> (Bytes, Bytes) {
+        let place = self.0.applied_position();
         (place.position, place.membership)
     }
 
@@ -41,7 +41,7 @@ impl StateMachine for Glue {
 
     fn lost(&self, requests: &[u64]) {
         for request in requests {
-            self.0.give_up(*request);
+            self.0.cancel_wait(*request);
         }
     }
 
@@ -52,8 +52,8 @@ impl StateMachine for Glue {
         flushed
     }
 
-    async fn picture(&self) -> Result<Box<dyn SnapshotRows>, String> {
-        let reader = self.0.picture().await.map_err(|e| e.to_string())?;
+    async fn snapshot(&self) -> Result<Box<dyn SnapshotRows>, String> {
+        let reader = self.0.snapshot().await.map_err(|e| e.to_string())?;
         Ok(Box::new(Encoded(reader)))
     }
 
@@ -101,8 +101,8 @@ impl Glue {
 struct Encoded(SnapshotReader);
 
 impl SnapshotRows for Encoded {
-    fn place(&self) -> (Bytes, Bytes) {
-        let place = self.0.place();
+    fn applied_position(&self) -> (Bytes, Bytes) {
+        let place = self.0.applied_position();
         (place.position.clone(), place.membership.clone())
     }
 

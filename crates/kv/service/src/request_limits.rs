@@ -10,7 +10,7 @@ use crate::grpc_stream::{PREFIX, RequestBody, announced, too_large};
 use bytes::Bytes;
 use http::Extensions;
 use http_body::Frame;
-use kv_machine::Refusal;
+use kv_machine::EtcdError;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -67,10 +67,10 @@ impl Budget {
         taken
     }
 
-    fn give_back(&self, bytes: usize) {
+    fn release_space(&self, bytes: usize) {
         self.left.fetch_add(bytes, Ordering::Relaxed);
         if let Some(above) = &self.above {
-            above.give_back(bytes);
+            above.release_space(bytes);
         }
     }
 }
@@ -96,7 +96,7 @@ impl Held {
     /// Reserves more memory.
     pub fn more(&mut self, bytes: usize) -> Result<(), Status> {
         if !self.budget.take(bytes) {
-            return Err(status(Refusal::TooManyRequests));
+            return Err(status(EtcdError::TooManyRequests));
         }
         self.bytes += bytes;
         Ok(())
@@ -108,7 +108,7 @@ impl Held {
             return self.more(more);
         }
         if bytes < self.bytes {
-            self.budget.give_back(self.bytes - bytes);
+            self.budget.release_space(self.bytes - bytes);
             self.bytes = bytes;
         }
         Ok(())
@@ -117,7 +117,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.budget.give_back(self.bytes);
+        self.budget.release_space(self.bytes);
     }
 }
 

@@ -217,9 +217,13 @@ fn client_urls(flags: &Serve, bound: Vec<String>, sockets: &[Socket]) -> Result<
 fn open_engine(flags: &Serve, path: &Path) -> Result<Arc<dyn Engine>, EngineError> {
     Ok(match flags.engine {
         EngineKind::Memory => Arc::new(MemoryEngine::default()),
-        EngineKind::Auto => kv_engine::open(path, None, flags.engine_cache_bytes)?,
-        EngineKind::Fjall => kv_engine::open(path, Some(Kind::Fjall), flags.engine_cache_bytes)?,
-        EngineKind::Sled => kv_engine::open(path, Some(Kind::Sled), flags.engine_cache_bytes)?,
+        EngineKind::Auto => kv_engine::open_engine(path, None, flags.engine_cache_bytes)?,
+        EngineKind::Fjall => {
+            kv_engine::open_engine(path, Some(Kind::Fjall), flags.engine_cache_bytes)?
+        }
+        EngineKind::Sled => {
+            kv_engine::open_engine(path, Some(Kind::Sled), flags.engine_cache_bytes)?
+        }
     })
 }
 

@@ -4,7 +4,7 @@
 use crate::context::Core;
 use crate::grpc_unary;
 use http::request::Parts;
-use kv_machine::{Caller, Refusal};
+use kv_machine::{Caller, EtcdError};
 use tonic::Status;
 
 /// The identity at the start of the stream.
@@ -23,10 +23,10 @@ impl StreamCaller {
     }
 
     /// Returns the caller if its login is still valid.
-    pub fn current(&self, core: &Core) -> Result<Caller, Refusal> {
+    pub fn current(&self, core: &Core) -> Result<Caller, EtcdError> {
         match &self.token {
             Some(token) if core.machine.auth(|auth| auth.enabled) => {
-                core.logged_in(token).ok_or(Refusal::InvalidToken)
+                core.logged_in(token).ok_or(EtcdError::InvalidToken)
             }
             _ => Ok(self.caller.clone()),
         }

@@ -65,7 +65,7 @@ macro_rules! task {
 pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Result<()> {
     let store = core.store().clone();
     let reclaim = async move {
-        if let Err(error) = store.reclaim_forever().await {
+        if let Err(error) = store.run_compactor().await {
             tracing::error!(%error, "deleting compacted records failed");
         }
     };

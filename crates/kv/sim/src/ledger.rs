@@ -69,7 +69,7 @@ impl Ledger {
                 };
                 let changes = events.iter().map(|event| Change {
                     key: event.kv.key.clone(),
-                    value: (!event.mark.dead()).then(|| event.kv.value.clone()),
+                    value: (!event.mark.is_tombstone()).then(|| event.kv.value.clone()),
                     create: event.kv.create_revision,
                     version: event.kv.version,
                     lease: event.kv.lease,

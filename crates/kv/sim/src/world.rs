@@ -601,7 +601,7 @@ impl World {
         let here = running.keys().all(|id| listed.contains(id));
         let fits = |id: &u64| {
             running.get(id).is_some_and(|member| {
-                member.machine().size() <= self.plan.quota - self.plan.quota / 10
+                member.machine().data_size() <= self.plan.quota - self.plan.quota / 10
             })
         };
         let alarms = leader.machine().alarms();

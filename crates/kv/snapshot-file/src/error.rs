@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Errors of snapshot files.
 #[derive(Debug, thiserror::Error)]
-pub enum InterchangeError {
+pub enum SnapshotFileError {
     /// The file system returned an error.
     #[error("can't {doing} {path}: {source}")]
     Io {
@@ -37,10 +37,10 @@ pub enum InterchangeError {
     State(#[from] EngineError),
 }
 
-impl InterchangeError {
+impl SnapshotFileError {
     /// Returns a function for `map_err` of file operations.
     pub(crate) fn io(path: &std::path::Path, doing: &'static str) -> impl Fn(io::Error) -> Self {
-        move |source| InterchangeError::Io {
+        move |source| SnapshotFileError::Io {
             path: path.to_path_buf(),
             doing,
             source,

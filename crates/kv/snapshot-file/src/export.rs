@@ -1,11 +1,11 @@
 //! Exports the state as a snapshot file.
 
-use crate::error::InterchangeError;
+use crate::error::SnapshotFileError;
 use crate::records::{LeaseRecord, hash_of};
 use bytes::Bytes;
 use kv_bbolt::Writer;
 use kv_engine::Table;
-use kv_machine::{Place, SnapshotReader, auth_row, lease_row};
+use kv_machine::{AppliedPosition, SnapshotReader, decode_auth_row, decode_lease_row};
 use prost::Message;
 use proto_etcd::etcdserverpb::Member;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use std::path::Path;
 /// Rows of the small tables, by table and key.
 type Small = BTreeMap<(u8, Bytes), Bytes>;
 
-fn rows(small: &Small, table: Table) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+fn small_rows(small: &Small, table: Table) -> impl Iterator<Item = (&Bytes, &Bytes)> {
     small
         .iter()
         .filter(move |((number, _), _)| *number == table as u8)
@@ -27,8 +27,8 @@ fn rows(small: &Small, table: Table) -> impl Iterator<Item = (&Bytes, &Bytes)> {
 ///
 /// # Errors
 /// Writing the file or reading the state failed. The file is then incomplete.
-pub fn export(mut picture: SnapshotReader, path: &Path) -> Result<(), InterchangeError> {
-    let failed = InterchangeError::io(path, "write");
+pub fn export_snapshot(mut picture: SnapshotReader, path: &Path) -> Result<(), SnapshotFileError> {
+    let failed = SnapshotFileError::io(path, "write");
     let mut writer = File::create(path)
         .map(BufWriter::new)
         .and_then(Writer::new)
@@ -44,12 +44,12 @@ pub fn export(mut picture: SnapshotReader, path: &Path) -> Result<(), Interchang
             }
         }
     }
-    write_small(&mut writer, &small, picture.place())
-        .and_then(|()| finish(writer, path))
+    write_small(&mut writer, &small, picture.applied_position())
+        .and_then(|()| finish_file(writer, path))
         .map_err(&failed)
 }
 
-fn finish(writer: Writer<BufWriter<File>>, path: &Path) -> io::Result<()> {
+fn finish_file(writer: Writer<BufWriter<File>>, path: &Path) -> io::Result<()> {
     let (file, _) = writer.finish()?;
     let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.seek(SeekFrom::End(0))?;
@@ -60,12 +60,12 @@ fn finish(writer: Writer<BufWriter<File>>, path: &Path) -> io::Result<()> {
 fn write_small<W: Write + Seek>(
     writer: &mut Writer<W>,
     small: &Small,
-    place: &Place,
+    place: &AppliedPosition,
 ) -> io::Result<()> {
     writer.bucket("alarm")?;
-    let auth = rows(small, Table::Auth)
+    let auth = small_rows(small, Table::Auth)
         .next()
-        .and_then(|(_, row)| auth_row(row))
+        .and_then(|(_, row)| decode_auth_row(row))
         .unwrap_or_default();
     writer.bucket("auth")?;
     writer.put(b"authEnabled", &[u8::from(auth.enabled)])?;
@@ -81,9 +81,9 @@ fn write_small<W: Write + Seek>(
     writer.bucket("cluster")?;
     writer.put(b"clusterVersion", b"3.6.0")?;
     writer.bucket("lease")?;
-    for (key, row) in rows(small, Table::Leases) {
+    for (key, row) in small_rows(small, Table::Leases) {
         let id = key.as_ref().try_into().map_or(0, i64::from_be_bytes);
-        if let Some((ttl, remaining)) = lease_row(row) {
+        if let Some((ttl, remaining)) = decode_lease_row(row) {
             writer.put(key, &LeaseRecord { id, ttl, remaining }.encode_to_vec())?;
         }
     }
@@ -100,7 +100,7 @@ fn write_members<W: Write + Seek>(writer: &mut Writer<W>, small: &Small) -> io::
     };
     let mut present = BTreeMap::new();
     let mut removed = BTreeMap::new();
-    for (key, row) in rows(small, Table::Members) {
+    for (key, row) in small_rows(small, Table::Members) {
         match Member::decode(row.clone()) {
             Ok(member) if !row.is_empty() => present.insert(hex(key), member_json(&member)),
             _ => removed.insert(hex(key), "removed".to_owned()),
@@ -130,14 +130,14 @@ fn member_json(member: &Member) -> String {
 fn write_meta<W: Write + Seek>(
     writer: &mut Writer<W>,
     small: &Small,
-    place: &Place,
+    place: &AppliedPosition,
 ) -> io::Result<()> {
     let position = &place.position;
     let number = |at: usize| position.get(at..at + 8).unwrap_or(&[0; 8]).to_vec();
-    let compacted = rows(small, Table::Meta)
+    let compacted = small_rows(small, Table::Meta)
         .find(|(key, _)| key[..] == *b"compacted")
         .map(|(_, row)| row.clone());
-    let voters: Vec<u64> = rows(small, Table::Members)
+    let voters: Vec<u64> = small_rows(small, Table::Members)
         .filter(|(_, row)| !row.is_empty())
         .filter_map(|(key, row)| {
             Some((

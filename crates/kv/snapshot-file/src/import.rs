@@ -1,9 +1,9 @@
 //! Imports snapshot files.
 
-use crate::error::InterchangeError;
+use crate::error::SnapshotFileError;
 use crate::records::{HASH, LeaseRecord, hash_of};
 use bytes::Bytes;
-use kv_bbolt::{BoltError, File, OnDisk, Source};
+use kv_bbolt::{BoltError, File, FileSource, Source};
 use kv_engine::Table;
 use kv_machine::{Auth, SnapshotItem};
 use kv_mvcc::Mark;
@@ -36,32 +36,32 @@ pub struct FileStatus {
 ///
 /// # Errors
 /// Reading the file failed, or the hash is required and missing or wrong.
-pub fn open(path: &Path, check_hash: bool) -> Result<OnDisk, InterchangeError> {
-    let unreadable = InterchangeError::io(path, "read");
+pub fn open_snapshot(path: &Path, check_hash: bool) -> Result<FileSource, SnapshotFileError> {
+    let unreadable = SnapshotFileError::io(path, "read");
     let mut file = std::fs::File::open(path).map_err(&unreadable)?;
     let length = file.metadata().map_err(&unreadable)?.len();
     if length % SECTOR != HASH {
         if check_hash {
-            return Err(InterchangeError::NoHash(path.to_path_buf()));
+            return Err(SnapshotFileError::NoHash(path.to_path_buf()));
         }
-        return Ok(OnDisk::new(file, length));
+        return Ok(FileSource::new(file, length));
     }
     if check_hash {
         let found = hash_of(&mut (&mut file).take(length - HASH)).map_err(&unreadable)?;
         let mut wanted = [0; HASH as usize];
         file.read_exact(&mut wanted).map_err(&unreadable)?;
         if found != wanted {
-            return Err(InterchangeError::Hash(path.to_path_buf()));
+            return Err(SnapshotFileError::Hash(path.to_path_buf()));
         }
     }
-    Ok(OnDisk::new(file, length - HASH))
+    Ok(FileSource::new(file, length - HASH))
 }
 
 /// Counts and hashes the content of a file.
 ///
 /// # Errors
 /// Reading the file failed, or it is not a database.
-pub fn file_status(source: &dyn Source) -> Result<FileStatus, InterchangeError> {
+pub fn file_status(source: &dyn Source) -> Result<FileStatus, SnapshotFileError> {
     let file = File::open(source)?;
     let mut status = FileStatus {
         total_size: source.length(),
@@ -70,13 +70,15 @@ pub fn file_status(source: &dyn Source) -> Result<FileStatus, InterchangeError> 
     let mut live = HashSet::new();
     for bucket in file.buckets()? {
         status.hash = crc32c::crc32c_append(status.hash, &bucket);
-        file.each::<InterchangeError>(&bucket, &mut |key, value| {
+        file.each::<SnapshotFileError>(&bucket, &mut |key, value| {
             status.hash = crc32c::crc32c_append(crc32c::crc32c_append(status.hash, key), value);
             if bucket == b"key" {
                 let mark = Mark::from_key(key).ok_or_else(|| no_mark(key))?;
                 status.revision = status.revision.max(mark.main());
-                let name = KeyValue::decode(value).map_err(damaged("a pair"))?.key;
-                if mark.dead() {
+                let name = KeyValue::decode(value)
+                    .map_err(damaged_record("a pair"))?
+                    .key;
+                if mark.is_tombstone() {
                     live.remove(&name)
                 } else {
                     live.insert(name)
@@ -108,12 +110,12 @@ pub struct Contents {
 ///
 /// # Errors
 /// Errors of `record`, and of reading or decoding the file.
-pub fn import<E>(
+pub fn import_snapshot<E>(
     source: &dyn Source,
     mut record: impl FnMut(SnapshotItem) -> Result<(), E>,
 ) -> Result<Contents, E>
 where
-    E: From<BoltError> + From<InterchangeError>,
+    E: From<BoltError> + From<SnapshotFileError>,
 {
     let file = File::open(source)?;
     let mut contents = Contents {
@@ -135,7 +137,7 @@ where
     let names = file.buckets()?;
     let has = |name: &[u8]| names.iter().any(|bucket| bucket == name);
     if has(b"meta") {
-        file.each::<InterchangeError>(b"meta", &mut |key, value| {
+        file.each::<SnapshotFileError>(b"meta", &mut |key, value| {
             if key == b"finishedCompactRev" || key == b"scheduledCompactRev" {
                 let revision = value
                     .get(..8)
@@ -147,8 +149,8 @@ where
         })?;
     }
     if has(b"lease") {
-        file.each::<InterchangeError>(b"lease", &mut |_, value| {
-            let lease = LeaseRecord::decode(value).map_err(damaged("a lease"))?;
+        file.each::<SnapshotFileError>(b"lease", &mut |_, value| {
+            let lease = LeaseRecord::decode(value).map_err(damaged_record("a lease"))?;
             contents.leases.push((lease.id, lease.ttl, lease.remaining));
             Ok(())
         })?;
@@ -157,22 +159,22 @@ where
     Ok(contents)
 }
 
-fn import_auth(file: &File<'_>, has: &dyn Fn(&[u8]) -> bool) -> Result<Auth, InterchangeError> {
+fn import_auth(file: &File<'_>, has: &dyn Fn(&[u8]) -> bool) -> Result<Auth, SnapshotFileError> {
     let (mut users, mut roles, mut auth) = (Vec::new(), Vec::new(), Auth::default());
     if has(b"authUsers") {
-        file.each::<InterchangeError>(b"authUsers", &mut |_, value| {
-            users.push(User::decode(value).map_err(damaged("a user"))?);
+        file.each::<SnapshotFileError>(b"authUsers", &mut |_, value| {
+            users.push(User::decode(value).map_err(damaged_record("a user"))?);
             Ok(())
         })?;
     }
     if has(b"authRoles") {
-        file.each::<InterchangeError>(b"authRoles", &mut |_, value| {
-            roles.push(Role::decode(value).map_err(damaged("a role"))?);
+        file.each::<SnapshotFileError>(b"authRoles", &mut |_, value| {
+            roles.push(Role::decode(value).map_err(damaged_record("a role"))?);
             Ok(())
         })?;
     }
     if has(b"auth") {
-        file.each::<InterchangeError>(b"auth", &mut |key, value| {
+        file.each::<SnapshotFileError>(b"auth", &mut |key, value| {
             match key {
                 b"authEnabled" => auth.enabled = value == [1],
                 b"authRevision" => auth.revision = value.try_into().map_or(0, u64::from_be_bytes),
@@ -185,10 +187,10 @@ fn import_auth(file: &File<'_>, has: &dyn Fn(&[u8]) -> bool) -> Result<Auth, Int
     Ok(auth)
 }
 
-fn no_mark(key: &[u8]) -> InterchangeError {
-    InterchangeError::Record(format!("a revision has a key that is none: {key:x?}"))
+fn no_mark(key: &[u8]) -> SnapshotFileError {
+    SnapshotFileError::Record(format!("a revision has a key that is none: {key:x?}"))
 }
 
-fn damaged(what: &'static str) -> impl Fn(DecodeError) -> InterchangeError {
-    move |reason| InterchangeError::Record(format!("{what} is damaged: {reason}"))
+fn damaged_record(what: &'static str) -> impl Fn(DecodeError) -> SnapshotFileError {
+    move |reason| SnapshotFileError::Record(format!("{what} is damaged: {reason}"))
 }

@@ -3,7 +3,7 @@
 
 use kv_bbolt::Writer;
 use kv_mvcc::Mark;
-use kv_snapshot_file::{InterchangeError, file_status, import};
+use kv_snapshot_file::{SnapshotFileError, file_status, import_snapshot};
 use prost::Message;
 use proto_etcd::mvccpb::KeyValue;
 use std::io::Cursor;
@@ -50,7 +50,7 @@ fn keys_count_once_and_deleted_ones_not_at_all() {
 fn every_record_is_handed_over() {
     let file = file(&[(Mark::new(2, 0, false), "a"), (Mark::new(3, 0, true), "a")]);
     let mut count = 0;
-    let contents = import::<InterchangeError>(&&file[..], |_| {
+    let contents = import_snapshot::<SnapshotFileError>(&&file[..], |_| {
         count += 1;
         Ok(())
     });

@@ -126,7 +126,7 @@ impl Upkeep {
             let Some(alone) = self.shared.upkeep.try_lock() else {
                 return Ok(());
             };
-            self.give_back()?;
+            self.release_space()?;
             self.fill_spare();
             drop(alone);
             if self.shared.dead.lock().is_empty() {
@@ -137,7 +137,7 @@ impl Upkeep {
 
     /// Recycles unused segments, the oldest first, so that a crash can only leave dead entries at
     /// the start of the log.
-    fn give_back(&self) -> io::Result<()> {
+    fn release_space(&self) -> io::Result<()> {
         let (disk, folder) = (&*self.shared.disk, &self.shared.folder);
         let mut given = false;
         loop {

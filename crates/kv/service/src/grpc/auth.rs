@@ -3,7 +3,7 @@
 use crate::context::{Core, status};
 use crate::tokens;
 use kv_machine::{
-    Auth as Book, AuthError, Caller, Command, Login, Nothing, Outcome, ROOT, Refusal,
+    Auth as Book, AuthError, Caller, Command, EtcdError, Login, Nothing, Outcome, ROOT,
 };
 use proto_etcd::authpb::User;
 use proto_etcd::etcdserverpb::auth_server;
@@ -70,7 +70,7 @@ impl Auth {
     }
 
     /// Issues a token. A simple token is replicated to all members.
-    async fn token(&self, user: &str, auth_revision: u64) -> Result<String, Refusal> {
+    async fn token(&self, user: &str, auth_revision: u64) -> Result<String, EtcdError> {
         if let Some(jwt) = &self.0.jwt {
             return jwt.sign(user, auth_revision);
         }
@@ -96,7 +96,7 @@ impl Auth {
             .0
         {
             Outcome::LoggedIn(index) => Ok(format!("{secret}.{index}")),
-            _ => Err(Refusal::AuthFailed),
+            _ => Err(EtcdError::AuthFailed),
         }
     }
 
@@ -163,7 +163,7 @@ impl auth_server::Auth for Auth {
             let revision = self.password_fits(&name, &password).await?;
             match self.token(&name, revision).await {
                 // Users or roles have changed, possibly this user's password.
-                Err(Refusal::OldAuthRevision) if attempts < ATTEMPTS => {}
+                Err(EtcdError::OldAuthRevision) if attempts < ATTEMPTS => {}
                 Err(refusal) => return Err(status(refusal)),
                 Ok(token) => {
                     return Ok(Response::new(AuthenticateResponse {
@@ -325,7 +325,7 @@ impl auth_server::Auth for Auth {
         request: Request<AuthRoleGrantPermissionRequest>,
     ) -> Answer<AuthRoleGrantPermissionResponse> {
         if request.get_ref().perm.is_none() {
-            return Err(status(Refusal::PermissionNotGiven));
+            return Err(status(EtcdError::PermissionNotGiven));
         }
         let command = Command::RoleGrantPermission(request.get_ref().clone());
         let header = self.change(&request, command).await?;

@@ -8,7 +8,7 @@ use crate::context::{Core, status};
 use crate::peer_access::{CLOSED, PeerAccess};
 use crate::peer_rpc::{self, Change, Changed};
 use crate::urls;
-use kv_machine::{Caller, Command, Outcome, Refusal};
+use kv_machine::{Caller, Command, EtcdError, Outcome};
 use kv_raft::NodeError;
 use proto_etcd::etcdserverpb::cluster_server;
 use proto_etcd::etcdserverpb::{
@@ -120,7 +120,7 @@ impl cluster_server::Cluster for Cluster {
 }
 
 /// Changes the membership; only valid on the leader.
-pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refusal> {
+pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, EtcdError> {
     let (command, added) = match change {
         Change::Add(request) => {
             let member = new_member(core, &request)?;
@@ -153,12 +153,12 @@ pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, Refus
     }
     match core.submit_raw(&Caller::internal(), command).await? {
         (Outcome::Members(members), _) => Ok((members, added)),
-        _ => Err(Refusal::TimedOut),
+        _ => Err(EtcdError::TimedOut),
     }
 }
 
 /// Transfers leadership before the leader is removed. The next leader executes the removal.
-async fn leave(core: &Core) -> Result<Changed, Refusal> {
+async fn leave(core: &Core) -> Result<Changed, EtcdError> {
     let status = core.node.status();
     let others = status
         .voters
@@ -168,26 +168,26 @@ async fn leave(core: &Core) -> Result<Changed, Refusal> {
         .max_by_key(|id| status.matched.get(id).copied().unwrap_or_default())
         .copied();
     let Some(best) = best else {
-        return Err(Refusal::NotEnoughMembers);
+        return Err(EtcdError::NotEnoughMembers);
     };
     let moved = core.node.transfer(best, Duration::from_secs(5)).await;
     match moved {
         // The caller sends the request to the new leader.
-        Ok(()) | Err(NodeError::NotLeader) => Err(Refusal::LeaderChanged),
+        Ok(()) | Err(NodeError::NotLeader) => Err(EtcdError::LeaderChanged),
         Err(error) => {
             tracing::warn!(%error, "transferring leadership before the removal of this member failed");
-            Err(Refusal::TimedOut)
+            Err(EtcdError::TimedOut)
         }
     }
 }
 
-fn known(core: &Core, id: u64) -> Result<(), Refusal> {
+fn known(core: &Core, id: u64) -> Result<(), EtcdError> {
     core.machine
         .members(|members| members.get(id).map(drop))
-        .ok_or(Refusal::MemberNotFound)
+        .ok_or(EtcdError::MemberNotFound)
 }
 
-fn check_urls(core: &Core, peer_urls: &[String]) -> Result<(), Refusal> {
+fn check_urls(core: &Core, peer_urls: &[String]) -> Result<(), EtcdError> {
     // Without TLS a peer can't prove its membership.
     let safe = |url: &urls::ServerUrl| url.secure || core.bounds.insecure_members;
     let fine =
@@ -196,11 +196,11 @@ fn check_urls(core: &Core, peer_urls: &[String]) -> Result<(), Refusal> {
     if fine {
         Ok(())
     } else {
-        Err(Refusal::BadMemberUrls)
+        Err(EtcdError::BadMemberUrls)
     }
 }
 
-fn new_member(core: &Core, request: &MemberAddRequest) -> Result<Member, Refusal> {
+fn new_member(core: &Core, request: &MemberAddRequest) -> Result<Member, EtcdError> {
     check_urls(core, &request.peer_ur_ls)?;
     let mut peer_ur_ls = request.peer_ur_ls.clone();
     peer_ur_ls.sort();
@@ -247,7 +247,7 @@ async fn live(core: &Core, voters: &[Member]) -> BTreeSet<u64> {
 }
 
 /// Rejects a change that would leave too few live voters.
-async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> {
+async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), EtcdError> {
     let voters: Vec<Member> = core.machine.members(|members| members.list());
     let voters: Vec<Member> = voters
         .into_iter()
@@ -257,7 +257,7 @@ async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> 
         // The last voter can't be removed: no member would be left to commit it.
         let last = leaving.is_some() && voters.iter().all(|member| Some(member.id) == leaving);
         return if last {
-            Err(Refusal::NotEnoughMembers)
+            Err(EtcdError::NotEnoughMembers)
         } else {
             Ok(())
         };
@@ -270,7 +270,7 @@ async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> 
                 .iter()
                 .all(|member| !member.name.is_empty() && live.contains(&member.id));
             if voters.len() > 1 && !all {
-                Err(Refusal::Unhealthy)
+                Err(EtcdError::Unhealthy)
             } else {
                 Ok(())
             }
@@ -284,9 +284,9 @@ async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> 
                 .count();
             if was_voter && (rest.is_empty() || live < rest.len() / 2 + 1) {
                 return Err(if rest.is_empty() {
-                    Refusal::NotEnoughMembers
+                    EtcdError::NotEnoughMembers
                 } else {
-                    Refusal::Unhealthy
+                    EtcdError::Unhealthy
                 });
             }
             Ok(())
@@ -294,13 +294,13 @@ async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), Refusal> 
     }
 }
 
-async fn check_promotion(core: &Core, id: u64) -> Result<(), Refusal> {
+async fn check_promotion(core: &Core, id: u64) -> Result<(), EtcdError> {
     let member = core
         .machine
         .members(|members| members.get(id).cloned())
-        .ok_or(Refusal::MemberNotFound)?;
+        .ok_or(EtcdError::MemberNotFound)?;
     if !member.is_learner {
-        return Err(Refusal::NotLearner);
+        return Err(EtcdError::NotLearner);
     }
     let status = core.node.status();
     let matched = status.matched.get(&id).copied().unwrap_or_default();
@@ -308,6 +308,6 @@ async fn check_promotion(core: &Core, id: u64) -> Result<(), Refusal> {
     if in_sync && peer_rpc::answers(core, id, ANSWERS).await {
         Ok(())
     } else {
-        Err(Refusal::LearnerNotReady)
+        Err(EtcdError::LearnerNotReady)
     }
 }

@@ -224,7 +224,7 @@ impl kv_server::Kv for Kv {
             .submit(&caller, Command::Compact(request.into_inner()))
             .await?;
         if physical {
-            self.0.store().reclaimed_upto(revision).await;
+            self.0.store().wait_for_compaction(revision).await;
         }
         Ok(Response::new(CompactionResponse { header }))
     }

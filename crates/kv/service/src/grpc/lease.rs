@@ -7,7 +7,7 @@ use crate::grpc_unary;
 use crate::peer_rpc::{self, Question};
 use crate::request_limits::Held;
 use crate::stream_caller::StreamCaller;
-use kv_machine::{Access, Command, Outcome, Refusal};
+use kv_machine::{Access, Command, EtcdError, Outcome};
 use proto_etcd::etcdserverpb::lease_server;
 use proto_etcd::etcdserverpb::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
@@ -172,14 +172,14 @@ async fn renew_all<B: RequestBody>(
 }
 
 /// Renews a lease. The caller needs write permission for the lease's keys at each renewal.
-async fn renew(core: &Arc<Core>, caller: &StreamCaller, id: i64) -> Result<i64, Refusal> {
+async fn renew(core: &Arc<Core>, caller: &StreamCaller, id: i64) -> Result<i64, EtcdError> {
     core.machine
         .check_lease(&caller.current(core)?, id, Access::Write)?;
     peer_rpc::renew(core, id).await
 }
 
 /// Handles a request that only the leader can serve.
-pub(crate) async fn answer(core: &Core, question: Question) -> Option<Result<i64, Refusal>> {
+pub(crate) async fn answer(core: &Core, question: Question) -> Option<Result<i64, EtcdError>> {
     if !core.node.has_confirmed_leadership() {
         return None;
     }

@@ -3,7 +3,7 @@
 use crate::context::{Core, status};
 use crate::corruption::{self, Hashed};
 use crate::settings::{API_VERSION, CLUSTER_VERSION};
-use kv_machine::{Command, Outcome, Refusal};
+use kv_machine::{Command, EtcdError, Outcome};
 use proto_etcd::etcdserverpb::downgrade_request::DowngradeAction;
 use proto_etcd::etcdserverpb::maintenance_server;
 use proto_etcd::etcdserverpb::*;
@@ -46,7 +46,7 @@ impl maintenance_server::Maintenance for Maintenance {
         self.0.machine.check_known(&caller).map_err(status)?;
         let core = &self.0;
         let node = core.node.status();
-        let size = i64::try_from(core.machine.size()).unwrap_or(i64::MAX);
+        let size = i64::try_from(core.machine.data_size()).unwrap_or(i64::MAX);
         let mut errors: Vec<String> = core
             .machine
             .alarms()
@@ -60,7 +60,7 @@ impl maintenance_server::Maintenance for Maintenance {
             })
             .collect();
         if node.leader.is_none() {
-            errors.push(Refusal::NoLeader.to_string());
+            errors.push(EtcdError::NoLeader.to_string());
         }
         Ok(Response::new(StatusResponse {
             header: core.header(),
@@ -84,7 +84,7 @@ impl maintenance_server::Maintenance for Maintenance {
         self.admin(&request)?;
         self.0
             .machine
-            .give_back()
+            .release_space()
             .await
             .map_err(|e| Status::internal(e.to_string()))?;
         Ok(Response::new(DefragmentResponse {
@@ -134,18 +134,18 @@ impl maintenance_server::Maintenance for Maintenance {
         let target = request.get_ref().target_id;
         let node = self.0.node.status();
         if !node.leading {
-            return Err(status(Refusal::NotLeader));
+            return Err(status(EtcdError::NotLeader));
         }
         let voter = self
             .0
             .machine
             .members(|members| members.get(target).is_some_and(|member| !member.is_learner));
         if !voter || !node.voters.contains(&target) {
-            return Err(status(Refusal::BadTransferee));
+            return Err(status(EtcdError::BadTransferee));
         }
         if target != self.0.identity.member {
             let moved = self.0.node.transfer(target, Duration::from_secs(6)).await;
-            moved.map_err(|_| status(Refusal::TimedOutLostLeader))?;
+            moved.map_err(|_| status(EtcdError::TimedOutLostLeader))?;
         }
         Ok(Response::new(MoveLeaderResponse {
             header: self.0.header(),
@@ -161,12 +161,16 @@ impl maintenance_server::Maintenance for Maintenance {
         // etcd checks the version before it asks the other members.
         let target = match action {
             DowngradeAction::Cancel => None,
-            _ => Some(target.ok_or(Refusal::BadDowngradeVersion).map_err(status)?),
+            _ => Some(
+                target
+                    .ok_or(EtcdError::BadDowngradeVersion)
+                    .map_err(status)?,
+            ),
         };
         self.0.read_index().await?;
         let allowed = target.is_none_or(|target| may_downgrade(action, target));
         if !allowed {
-            return Err(status(Refusal::InvalidDowngrade));
+            return Err(status(EtcdError::InvalidDowngrade));
         }
         Ok(Response::new(DowngradeResponse {
             header: self.0.header(),

@@ -3,7 +3,7 @@
 use super::kv;
 use crate::context::{Core, status};
 use bytes::Bytes;
-use kv_machine::{Caller, Command, Outcome, Refusal};
+use kv_machine::{Caller, Command, EtcdError, Outcome};
 use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use proto_etcd::etcdserverpb::range_request::{SortOrder, SortTarget};
 use proto_etcd::etcdserverpb::request_op::Request as Op;
@@ -164,15 +164,15 @@ pub(crate) async fn turn(
         let mine = kv::range(core, caller, &own).await?.kvs;
         if mine.first().is_none_or(|kv| kv.create_revision != created) {
             // The lease expired during the wait.
-            return Err(status(Refusal::LeaseNotFound));
+            return Err(status(EtcdError::LeaseNotFound));
         }
         if earlier.is_empty() {
             core.read_index().await?;
             return Ok(());
         }
         tokio::select! {
-            changed = revisions.changed() => changed.map_err(|_| status(Refusal::Stopped))?,
-            () = core.shutdown.cancelled() => return Err(status(Refusal::Stopped)),
+            changed = revisions.changed() => changed.map_err(|_| status(EtcdError::Stopped))?,
+            () = core.shutdown.cancelled() => return Err(status(EtcdError::Stopped)),
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) async fn stream(
     let failed = |reason: String| Status::internal(format!("the snapshot can't be made: {reason}"));
     let picture = core
         .machine
-        .picture()
+        .snapshot()
         .await
         .map_err(|e| failed(e.to_string()))?;
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -28,7 +28,7 @@ pub(crate) async fn stream(
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
     let header = core.header_at(picture.revision());
     tokio::task::spawn_blocking(move || {
-        let sent = kv_snapshot_file::export(picture, &path)
+        let sent = kv_snapshot_file::export_snapshot(picture, &path)
             .map_err(|e| e.to_string())
             .and_then(|()| {
                 let mut file = std::fs::File::open(&path).map_err(|e| e.to_string())?;

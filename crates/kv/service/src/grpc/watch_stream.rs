@@ -9,8 +9,8 @@ use crate::grpc_stream::{Answers, PREFIX, RequestBody, Requests};
 use crate::grpc_unary;
 use crate::stream_caller::StreamCaller;
 use bytes::{BufMut, Bytes, BytesMut};
-use kv_machine::{Caller, Refusal};
-use kv_mvcc::{Event, HubHandle, Inbound, MvccError, WatchFilter, Watcher};
+use kv_machine::{Caller, EtcdError};
+use kv_mvcc::{Event, HubHandle, HubMessage, MvccError, WatchFilter, Watcher};
 use prost::{Message, encoding};
 use proto_etcd::etcdserverpb::watch_create_request::FilterType;
 use proto_etcd::etcdserverpb::watch_request::RequestUnion;
@@ -118,7 +118,7 @@ impl WatchStream {
                     Ok(())
                 }
                 // The client reconnects to another member.
-                () = &mut end => Err(status(Refusal::Stopped)),
+                () = &mut end => Err(status(EtcdError::Stopped)),
             };
             if self.progress_asked && step.is_ok() {
                 self.answer_progress().await;
@@ -149,7 +149,7 @@ impl WatchStream {
     }
 
     /// Handles a message of the hub and those queued behind it. Their responses are sent together.
-    async fn inbound_and_more(&mut self, first: Inbound) {
+    async fn inbound_and_more(&mut self, first: HubMessage) {
         self.inbound(first).await;
         for _ in 1..TOGETHER {
             let Some(next) = self.hub.try_next() else {
@@ -230,7 +230,7 @@ impl WatchStream {
         self.advance(id).await
     }
 
-    fn may_watch(&self, caller: &Caller, key: &Bytes, end: &Bytes) -> Result<(), Refusal> {
+    fn may_watch(&self, caller: &Caller, key: &Bytes, end: &Bytes) -> Result<(), EtcdError> {
         let range = RangeRequest {
             key: key.clone(),
             range_end: end.clone(),
@@ -247,12 +247,12 @@ impl WatchStream {
             let watcher = &watching.watcher;
             (*id, self.may_watch(&user, &watcher.key, &watcher.end))
         });
-        let ended: Vec<(i64, Refusal)> = judged
+        let ended: Vec<(i64, EtcdError)> = judged
             .filter_map(|(id, may)| Some((id, may.err()?)))
             .collect();
         for (id, refusal) in ended {
             self.forget(id);
-            self.hub.leave(id);
+            self.hub.remove_watcher(id);
             let (header, cancel_reason) = (self.core.header(), reason(refusal));
             let response = WatchResponse {
                 header,
@@ -302,7 +302,7 @@ impl WatchStream {
         if !self.forget(id) {
             return;
         }
-        self.hub.leave(id);
+        self.hub.remove_watcher(id);
         let header = self.core.header();
         self.send(WatchResponse {
             header,
@@ -320,15 +320,15 @@ impl WatchStream {
         self.watchers.remove(&id).is_some()
     }
 
-    async fn inbound(&mut self, inbound: Inbound) {
+    async fn inbound(&mut self, inbound: HubMessage) {
         self.judge_if_changed().await;
         match inbound {
-            Inbound::Events {
+            HubMessage::Events {
                 watches,
                 revision,
                 events,
             } => self.events(&watches, revision, &events).await,
-            Inbound::SetAside { watch, from } => {
+            HubMessage::Unsynced { watch, from } => {
                 if let Some(watching) = self.watchers.get_mut(&watch) {
                     watching.next = watching.next.max(from);
                     self.behind.insert(watch);
@@ -399,7 +399,7 @@ impl WatchStream {
             self.compacted(id).await;
             return Ok(());
         }
-        if self.hub.join(id, &watching.watcher, watching.next) {
+        if self.hub.add_watcher(id, &watching.watcher, watching.next) {
             self.behind.remove(&id);
             return Ok(());
         }
@@ -407,7 +407,7 @@ impl WatchStream {
             Ok((revisions, next)) => {
                 let wanted: Vec<Arc<Event>> = revisions
                     .iter()
-                    .flat_map(|events| watching.watcher.wanted(events))
+                    .flat_map(|events| watching.watcher.select_events(events))
                     .collect();
                 watching.next = next;
                 let (prev_kv, fragment) = (watching.prev_kv, watching.fragment);
@@ -425,7 +425,7 @@ impl WatchStream {
         self.forget(id);
         let compact_revision = self.core.store().compacted();
         let header = self.core.header();
-        let cancel_reason = Refusal::Compacted.to_string();
+        let cancel_reason = EtcdError::Compacted.to_string();
         let canceled = true;
         self.send(WatchResponse {
             header,
@@ -465,7 +465,7 @@ impl WatchStream {
     }
 
     fn event(&self, event: &Event, prev_kv: bool) -> mvccpb::Event {
-        let kind = if event.mark.dead() {
+        let kind = if event.mark.is_tombstone() {
             EventType::Delete
         } else {
             EventType::Put
@@ -566,7 +566,7 @@ fn field(out: &mut BytesMut, number: u32, content: &[u8]) {
 /// as it is stored.
 fn encode_event(out: &mut BytesMut, event: &Event) {
     let mut body = BytesMut::with_capacity(event.record.len() + 16);
-    if event.mark.dead() {
+    if event.mark.is_tombstone() {
         encoding::int32::encode(TYPE, &EventType::Delete.into(), &mut body);
     }
     field(&mut body, KV, &event.record);
@@ -585,7 +585,7 @@ fn encoded_id(room: &mut [u8; ID], id: i64) -> &[u8] {
 }
 
 /// Formats the error of a cancelled watcher like etcd.
-fn reason(refusal: Refusal) -> String {
+fn reason(refusal: EtcdError) -> String {
     let status = status(refusal);
     format!(
         "rpc error: code = {} desc = {}",
