@@ -1,9 +1,9 @@
 //! Accept loop of the client ports. It differs from `base_serve`'s in coalescing writes and in
 //! accepting legacy authorities.
 
-use crate::legacy_authority::Tolerant;
+use crate::legacy_authority::LegacyAuthorityReader;
 use crate::request_limits::Budget;
-use crate::settings::Connected;
+use crate::settings::ConnectionOptions;
 use crate::sockets::Socket;
 use crate::write_coalescing::{self, Calls};
 use base_serve::{FirstBytes, Peer};
@@ -36,7 +36,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 pub(crate) struct Connection {
     pub peer: Peer,
     /// Memory budget of the connection's requests.
-    pub intake: Arc<Budget>,
+    pub memory_budget: Arc<Budget>,
 }
 
 /// A client port or a Unix socket.
@@ -60,12 +60,12 @@ impl Listener {
 }
 
 /// Serves until `shutdown`.
-pub(crate) async fn serve<S>(
+pub(crate) async fn serve_listener<S>(
     listener: Listener,
     tls: Option<Arc<ServerConfig>>,
     service: S,
-    intake: Arc<Budget>,
-    connected: Connected,
+    memory_budget: Arc<Budget>,
+    connected: ConnectionOptions,
     shutdown: CancellationToken,
 ) where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
@@ -76,7 +76,7 @@ pub(crate) async fn serve<S>(
     S::Future: Send + 'static,
 {
     let graceful = GracefulShutdown::new();
-    let http = Arc::new(builder(connected));
+    let http = Arc::new(http_builder(connected));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -90,12 +90,12 @@ pub(crate) async fn serve<S>(
         match accepted {
             Ok(stream) => {
                 let (tls, http, service) = (tls.clone(), http.clone(), service.clone());
-                connections.spawn(connection(
+                connections.spawn(serve_connection(
                     stream,
                     tls,
                     http,
                     service,
-                    intake.connection(),
+                    memory_budget.connection(),
                     graceful.watcher(),
                 ));
             }
@@ -118,7 +118,7 @@ fn log_panic(ended: Result<(), JoinError>) {
     }
 }
 
-fn builder(connected: Connected) -> auto::Builder<TokioExecutor> {
+fn http_builder(connected: ConnectionOptions) -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
@@ -139,12 +139,12 @@ fn builder(connected: Connected) -> auto::Builder<TokioExecutor> {
     http
 }
 
-async fn connection<S>(
+async fn serve_connection<S>(
     stream: Stream,
     tls: Option<Arc<ServerConfig>>,
     http: Arc<auto::Builder<TokioExecutor>>,
     service: S,
-    intake: Arc<Budget>,
+    memory_budget: Arc<Budget>,
     watcher: Watcher,
 ) where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
@@ -163,7 +163,17 @@ async fn connection<S>(
                 addr,
                 certificates: Arc::new([]),
             };
-            return drive(stream, Connection { peer, intake }, &http, service, watcher).await;
+            return drive_connection(
+                stream,
+                Connection {
+                    peer,
+                    memory_budget,
+                },
+                &http,
+                service,
+                watcher,
+            )
+            .await;
         }
     };
     // A socket that refuses the option still works.
@@ -174,9 +184,19 @@ async fn connection<S>(
             addr,
             certificates: Arc::new([]),
         };
-        return drive(stream, Connection { peer, intake }, &http, service, watcher).await;
+        return drive_connection(
+            stream,
+            Connection {
+                peer,
+                memory_budget,
+            },
+            &http,
+            service,
+            watcher,
+        )
+        .await;
     };
-    if tokio::time::timeout(DEADLINE, plain(&stream))
+    if tokio::time::timeout(DEADLINE, is_plain_http(&stream))
         .await
         .unwrap_or(true)
     {
@@ -191,9 +211,9 @@ async fn connection<S>(
                 .collect();
             let connection = Connection {
                 peer: Peer { addr, certificates },
-                intake,
+                memory_budget,
             };
-            drive(stream, connection, &http, service, watcher).await;
+            drive_connection(stream, connection, &http, service, watcher).await;
         }
         Ok(Err(error)) => tracing::debug!(peer = %addr, %error, "TLS handshake failed"),
         Err(_) => tracing::debug!(peer = %addr, "TLS handshake took too long"),
@@ -201,7 +221,7 @@ async fn connection<S>(
 }
 
 /// Returns whether the first byte is not that of a TLS handshake.
-async fn plain(stream: &TcpStream) -> bool {
+async fn is_plain_http(stream: &TcpStream) -> bool {
     const HANDSHAKE: u8 = 0x16;
     let mut first = [0];
     let seen = stream.peek(&mut first).await;
@@ -217,7 +237,7 @@ async fn refuse_plain(mut stream: TcpStream) {
     let _ = stream.shutdown().await;
 }
 
-async fn drive<T, S>(
+async fn drive_connection<T, S>(
     io: T,
     from: Connection,
     http: &auto::Builder<TokioExecutor>,
@@ -233,7 +253,7 @@ async fn drive<T, S>(
     S::Future: Send + 'static,
 {
     let addr = from.peer.addr;
-    let io = Tolerant::new(FirstBytes::new(io, DEADLINE));
+    let io = LegacyAuthorityReader::new(FirstBytes::new(io, DEADLINE));
     let calls = Calls::default();
     let counted = calls.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -246,7 +266,7 @@ async fn drive<T, S>(
                 .into_owned(),
         )
     };
-    if let Some(Err(error)) = write_coalescing::drive(io, calls, work).await {
+    if let Some(Err(error)) = write_coalescing::drive_coalesced(io, calls, work).await {
         tracing::debug!(peer = %addr, %error, "connection ended");
     }
 }
@@ -265,12 +285,12 @@ mod tests {
             std::future::pending::<Result<Response<Body>, Infallible>>()
         });
         let stop = CancellationToken::new();
-        let serving = serve(
+        let serving = serve_listener(
             Listener::Port(listener),
             None,
             never,
             Budget::new(),
-            Connected::default(),
+            ConnectionOptions::default(),
             stop.clone(),
         );
         let client = async {

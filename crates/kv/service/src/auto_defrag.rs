@@ -1,16 +1,16 @@
 //! Automatic defragmentation.
 
-use crate::context::Core;
+use crate::context::ServerContext;
 use std::sync::Arc;
 
 /// Overhead in bytes that is tolerated: journals, and files that are not worth merging yet.
 const SPARE: u64 = 256 << 20;
 
 /// Defragments after a compaction that leaves files much larger than the data.
-pub(crate) async fn watch(core: Arc<Core>) {
+pub(crate) async fn watch_free_space(core: Arc<ServerContext>) {
     let mut reclaimed = core.store().reclaimed();
     while reclaimed.changed().await.is_ok() {
-        if worthwhile(core.machine.disk_size(), core.machine.data_size())
+        if is_worthwhile(core.machine.disk_size(), core.machine.data_size())
             && let Err(error) = core.machine.release_space().await
         {
             tracing::error!(%error, "defragmenting failed");
@@ -20,7 +20,7 @@ pub(crate) async fn watch(core: Arc<Core>) {
 
 /// Returns whether to defragment. Merging reads all files and rewrites the data, so the gain must
 /// justify that.
-fn worthwhile(disk: u64, data: u64) -> bool {
+fn is_worthwhile(disk: u64, data: u64) -> bool {
     disk.saturating_sub(SPARE) > data.saturating_mul(2)
 }
 
@@ -30,9 +30,9 @@ mod tests {
 
     #[test]
     fn files_of_little_more_than_the_data_stay_as_they_are() {
-        assert!(!worthwhile(300 << 20, 100 << 20));
-        assert!(!worthwhile(SPARE, 0));
-        assert!(!worthwhile(1 << 40, u64::MAX));
-        assert!(worthwhile(2 << 30, 100 << 20));
+        assert!(!is_worthwhile(300 << 20, 100 << 20));
+        assert!(!is_worthwhile(SPARE, 0));
+        assert!(!is_worthwhile(1 << 40, u64::MAX));
+        assert!(is_worthwhile(2 << 30, 100 << 20));
     }
 }

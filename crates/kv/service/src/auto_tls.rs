@@ -19,7 +19,7 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 const LONGEST: u32 = 100;
 
 /// Returns the flags with the requested certificate files, which are created if they don't exist.
-pub(crate) fn completed(mut flags: Serve) -> Result<Serve> {
+pub(crate) fn with_auto_tls(mut flags: Serve) -> Result<Serve> {
     let folder = flags.data_folder().join("fixtures");
     let auto = flags.auto_tls.clone();
     if (auto.auto_tls || auto.peer_auto_tls)
@@ -38,7 +38,7 @@ pub(crate) fn completed(mut flags: Serve) -> Result<Serve> {
                 ("listen-client-urls", &flags.listen_client_urls),
                 ("listen-client-http-urls", &flags.listen_client_http_urls),
             ];
-            let (certificate, key) = made(
+            let (certificate, key) = ensure_certificate(
                 &folder.join("client"),
                 &lists,
                 auto.self_signed_cert_validity,
@@ -52,7 +52,7 @@ pub(crate) fn completed(mut flags: Serve) -> Result<Serve> {
         } else {
             let lists = [("listen-peer-urls", &flags.listen_peer_urls)];
             let (certificate, key) =
-                made(&folder.join("peer"), &lists, auto.self_signed_cert_validity)?;
+                ensure_certificate(&folder.join("peer"), &lists, auto.self_signed_cert_validity)?;
             (flags.peer_cert_file, flags.peer_key_file) = (Some(certificate), Some(key));
         }
     }
@@ -61,7 +61,11 @@ pub(crate) fn completed(mut flags: Serve) -> Result<Serve> {
 
 /// Returns certificate and key in a directory, valid for the hosts of the URL lists. Creates them
 /// if they don't exist.
-fn made(folder: &Path, lists: &[(&str, &String)], years: u32) -> Result<(PathBuf, PathBuf)> {
+fn ensure_certificate(
+    folder: &Path,
+    lists: &[(&str, &String)],
+    years: u32,
+) -> Result<(PathBuf, PathBuf)> {
     let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
     if certificate.exists() && key.exists() {
         return Ok((certificate, key));
@@ -69,11 +73,15 @@ fn made(folder: &Path, lists: &[(&str, &String)], years: u32) -> Result<(PathBuf
     let mut hosts = Vec::new();
     for (flag, list) in lists {
         // Sockets have no TLS.
-        let (_, list) = sockets::split(flag, list)?;
-        hosts.extend(urls::parse(flag, &list)?.into_iter().map(|url| url.host));
+        let (_, list) = sockets::split_sockets(flag, list)?;
+        hosts.extend(
+            urls::parse_urls(flag, &list)?
+                .into_iter()
+                .map(|url| url.host),
+        );
     }
-    let signed =
-        sign(hosts, SystemTime::now() + YEAR * years).context("a certificate can't be made")?;
+    let signed = self_sign(hosts, SystemTime::now() + YEAR * years)
+        .context("a certificate can't be made")?;
     let failed = || format!("the certificate can't be written to {}", folder.display());
     DirBuilder::new()
         .recursive(true)
@@ -81,14 +89,14 @@ fn made(folder: &Path, lists: &[(&str, &String)], years: u32) -> Result<(PathBuf
         .create(folder)
         .with_context(failed)?;
     // The key first: if the certificate is missing, the next start creates both again.
-    write(&key, &signed.1)
-        .and_then(|()| write(&certificate, &signed.0))
+    write_private(&key, &signed.1)
+        .and_then(|()| write_private(&certificate, &signed.0))
         .with_context(failed)?;
     tracing::warn!(path = %certificate.display(), years, "using a self-signed certificate");
     Ok((certificate, key))
 }
 
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     let next = path.with_extension("tmp");
     let mut file = OpenOptions::new()
         .create(true)
@@ -101,7 +109,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::rename(&next, path)
 }
 
-fn sign(hosts: Vec<String>, until: SystemTime) -> Result<(String, String), rcgen::Error> {
+fn self_sign(hosts: Vec<String>, until: SystemTime) -> Result<(String, String), rcgen::Error> {
     let mut params = CertificateParams::new(hosts)?;
     params.distinguished_name = DistinguishedName::new();
     params

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An engine, and the recent duration of a sync on its disk.
-pub(crate) struct Patient {
+pub(crate) struct BlockingEngine {
     engine: Arc<dyn Engine>,
     sync_micros: Arc<AtomicU64>,
 }
 
-impl Patient {
+impl BlockingEngine {
     pub fn new(engine: Arc<dyn Engine>, sync_micros: Arc<AtomicU64>) -> Self {
-        Patient {
+        BlockingEngine {
             engine,
             sync_micros,
         }
@@ -34,7 +34,7 @@ impl Patient {
     }
 }
 
-impl Engine for Patient {
+impl Engine for BlockingEngine {
     fn write(&self, batch: Batch) -> Result<(), EngineError> {
         self.wait(|engine| engine.write(batch))
     }
@@ -74,7 +74,7 @@ impl Engine for Patient {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::Patient;
+    use super::BlockingEngine;
     use bytes::Bytes;
     use kv_engine::{Batch, Engine, EngineError, MemoryEngine, Table, Visit};
     use std::sync::atomic::AtomicU64;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     impl Stuck {
-        fn go_on(&self) {
+        fn continue_with_log(&self) {
             *self.free.lock().unwrap() = true;
             self.freed.notify_all();
         }
@@ -141,7 +141,7 @@ mod tests {
             .build()
             .unwrap();
         let stuck = Arc::new(Stuck::default());
-        let engine = Arc::new(Patient::new(
+        let engine = Arc::new(BlockingEngine::new(
             stuck.clone(),
             Arc::new(AtomicU64::new(200_000)),
         ));
@@ -157,7 +157,7 @@ mod tests {
             sender.send(()).unwrap();
         });
         let others = receiver.recv_timeout(Duration::from_secs(10));
-        stuck.go_on();
+        stuck.continue_with_log();
         for reader in readers {
             assert_eq!(runtime.block_on(reader).unwrap(), None);
         }

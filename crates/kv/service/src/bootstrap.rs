@@ -89,14 +89,18 @@ pub(crate) async fn first_start(
         );
     }
     match flags.initial_cluster_state {
-        ClusterState::New => begin(&members, mine, tls).await,
-        ClusterState::Existing => join(&members, mine, tls).await,
+        ClusterState::New => begin_cluster(&members, mine, tls).await,
+        ClusterState::Existing => join_cluster(&members, mine, tls).await,
     }
 }
 
 /// Returns the voters of a new cluster whose first start may have been interrupted between claiming
 /// the directory and writing the first log entry. They are ignored if the log has an entry.
-pub(crate) fn unfinished(flags: &Serve, identity: Identity, members: &[Member]) -> BTreeSet<u64> {
+pub(crate) fn unfinished_bootstrap(
+    flags: &Serve,
+    identity: Identity,
+    members: &[Member],
+) -> BTreeSet<u64> {
     let voters: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
     let new = matches!(flags.initial_cluster_state, ClusterState::New)
         && cluster_id(&voters) == identity.cluster;
@@ -125,7 +129,7 @@ pub(crate) async fn check_cluster(
         name: flags.name.clone(),
         ..Member::default()
     };
-    let infos = running(&others, &mine, tls, Duration::from_millis(400)).await;
+    let infos = fetch_running_cluster(&others, &mine, tls, Duration::from_millis(400)).await;
     match infos.first() {
         Some(info) if infos.iter().all(|info| info.cluster != identity.cluster) => bail!(
             "the data folder {} is of cluster {:x}, and the members at the peer URLs in --initial-cluster are of cluster {:x}: \
@@ -165,13 +169,13 @@ pub(crate) fn check_member(
     Ok(())
 }
 
-async fn begin(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Bootstrap> {
+async fn begin_cluster(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Bootstrap> {
     let voters: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
     let identity = Identity {
         cluster: cluster_id(&voters),
         member: mine.id,
     };
-    for info in running(members, mine, tls, Duration::from_millis(400)).await {
+    for info in fetch_running_cluster(members, mine, tls, Duration::from_millis(400)).await {
         if info.cluster != identity.cluster {
             bail!(
                 "cluster ID mismatch: the members at these addresses are of cluster {:x}, and --initial-cluster and \
@@ -199,8 +203,8 @@ async fn begin(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Boots
     })
 }
 
-async fn join(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Bootstrap> {
-    let infos = running(members, mine, tls, Duration::from_secs(5)).await;
+async fn join_cluster(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Bootstrap> {
+    let infos = fetch_running_cluster(members, mine, tls, Duration::from_secs(5)).await;
     let info = infos.into_iter().next().context(
         "no member of the existing cluster answers at the peer URLs in --initial-cluster: check them, and that the cluster runs",
     )?;
@@ -232,7 +236,7 @@ async fn join(members: &[Member], mine: &Member, tls: &PeerTls) -> Result<Bootst
 }
 
 /// Requests the cluster's description from the other members and returns the responses.
-async fn running(
+async fn fetch_running_cluster(
     members: &[Member],
     mine: &Member,
     tls: &PeerTls,

@@ -4,7 +4,7 @@
 //! Nothing in the directory is changed. Opening an engine writes files, so a copy of the state is
 //! checked.
 
-use crate::offline::print;
+use crate::offline::print_line;
 use crate::raft_state_machine::INSTALLING;
 use anyhow::{Context, Result, bail};
 use kv_machine::{Machine, Options, decode_batch};
@@ -40,7 +40,7 @@ struct State {
 }
 
 /// Verifies the data directory. The copy of the state is created in `work`.
-pub(crate) fn check(path: &Path, work: &Path) -> Result<()> {
+pub(crate) fn check_folder(path: &Path, work: &Path) -> Result<()> {
     if !path.is_dir() {
         bail!("{} is not a directory", path.display());
     }
@@ -48,23 +48,24 @@ pub(crate) fn check(path: &Path, work: &Path) -> Result<()> {
     let identity = folder
         .identity()
         .with_context(|| format!("{} is not a data directory of kvstore", path.display()))?;
-    print(&format!(
+    print_line(&format!(
         "identity: member {:x} of cluster {:x}",
         identity.member, identity.cluster
     ))?;
     let mut damage = Vec::new();
     let log = look_at_log(&path.join("member/wal"));
-    tell("log", log.as_ref().map(Log::summary), &mut damage)?;
+    report_part("log", log.as_ref().map(Log::summary), &mut damage)?;
     let state = look_at_state(&path.join("member/state"), work);
-    tell(
+    report_part(
         "state",
         state.as_ref().map(|state| state.summary.clone()),
         &mut damage,
     )?;
     if let (Ok(log), Ok(state)) = (log, state) {
         let rows = path.join("member/received").join(INSTALLING);
-        let together = fit(&log, &state, rows.exists()).map_err(anyhow::Error::msg);
-        tell(
+        let together =
+            compare_log_and_state(&log, &state, rows.exists()).map_err(anyhow::Error::msg);
+        report_part(
             "log and state",
             together.as_ref().map(Clone::clone),
             &mut damage,
@@ -76,18 +77,22 @@ pub(crate) fn check(path: &Path, work: &Path) -> Result<()> {
     }
 }
 
-fn tell(part: &str, found: Result<String, &anyhow::Error>, damage: &mut Vec<String>) -> Result<()> {
+fn report_part(
+    part: &str,
+    found: Result<String, &anyhow::Error>,
+    damage: &mut Vec<String>,
+) -> Result<()> {
     match found {
-        Ok(found) => print(&format!("{part}: {found}")),
+        Ok(found) => print_line(&format!("{part}: {found}")),
         Err(error) => {
-            damage.push(format!("{part}: {}", whole(error)));
-            print(&format!("{part}: DAMAGED"))
+            damage.push(format!("{part}: {}", error_chain(error)));
+            print_line(&format!("{part}: DAMAGED"))
         }
     }
 }
 
 /// Formats an error with those of its causes that its text does not contain yet.
-fn whole(error: &anyhow::Error) -> String {
+fn error_chain(error: &anyhow::Error) -> String {
     error
         .chain()
         .map(ToString::to_string)
@@ -224,7 +229,7 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 /// Checks that the log continues where the state ends.
-fn fit(log: &Log, state: &State, rows: bool) -> Result<String, String> {
+fn compare_log_and_state(log: &Log, state: &State, rows: bool) -> Result<String, String> {
     match state.incomplete {
         true if rows => {
             return Ok(
@@ -268,7 +273,7 @@ mod tests {
             entries: 0,
             torn: None,
         };
-        fit(
+        compare_log_and_state(
             &log,
             &State {
                 applied,

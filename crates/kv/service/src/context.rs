@@ -2,11 +2,11 @@
 
 use crate::accept::Connection;
 use crate::jwt::Jwt;
-use crate::metrics::Meters;
+use crate::metrics::StoreMetrics;
 use crate::passwords::Passwords;
 use crate::peer_access::PeerAccess;
 use crate::request_limits::Budget;
-use crate::settings::Connected;
+use crate::settings::ConnectionOptions;
 use crate::slow_request::{self, Phase};
 use crate::tokens;
 use bytes::{Bytes, BytesMut};
@@ -26,7 +26,7 @@ use tonic::{Request, Status};
 
 /// Limits and intervals of a member.
 #[derive(Clone, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ServerLimits {
     pub max_request: usize,
     pub request_timeout: Duration,
     pub min_lease_ttl: i64,
@@ -42,7 +42,7 @@ pub(crate) struct Bounds {
     pub slow_apply: Duration,
     /// Maximum age of a lease checkpoint.
     pub checkpoint_every: Duration,
-    pub connected: Connected,
+    pub connected: ConnectionOptions,
     /// True if metrics include the durations of calls.
     pub detailed_metrics: bool,
     /// True if members may have peer URLs without TLS.
@@ -52,7 +52,7 @@ pub(crate) struct Bounds {
 }
 
 /// A running member.
-pub(crate) struct Core {
+pub(crate) struct ServerContext {
     pub identity: Identity,
     pub machine: Arc<Machine>,
     pub node: RaftNode,
@@ -63,10 +63,10 @@ pub(crate) struct Core {
     pub directory: Arc<Directory>,
     /// Signs and verifies JWTs; `None` with simple tokens.
     pub jwt: Option<Arc<Jwt>>,
-    pub meters: Arc<Meters>,
+    pub metrics: Arc<StoreMetrics>,
     pub passwords: Passwords,
-    pub intake: Arc<Budget>,
-    pub bounds: Bounds,
+    pub memory_budget: Arc<Budget>,
+    pub bounds: ServerLimits,
     pub shutdown: CancellationToken,
     /// When this member started.
     pub started: tokio::time::Instant,
@@ -79,7 +79,7 @@ pub(crate) struct Core {
 }
 
 /// Converts an error of the state machine to a gRPC status.
-pub(crate) fn status(refusal: EtcdError) -> Status {
+pub(crate) fn to_status(refusal: EtcdError) -> Status {
     let code = match refusal.code() {
         Code::InvalidArgument => tonic::Code::InvalidArgument,
         Code::NotFound => tonic::Code::NotFound,
@@ -106,7 +106,7 @@ fn of_node(error: &NodeError) -> EtcdError {
     }
 }
 
-impl Core {
+impl ServerContext {
     pub fn store(&self) -> &Arc<Store> {
         self.machine.store()
     }
@@ -142,7 +142,7 @@ impl Core {
     /// Rejects a request that a learner does not serve.
     pub fn not_for_learners(&self) -> Result<(), Status> {
         if self.is_learner() {
-            Err(status(EtcdError::NotForLearner))
+            Err(to_status(EtcdError::NotForLearner))
         } else {
             Ok(())
         }
@@ -154,7 +154,7 @@ impl Core {
         caller: &Caller,
         command: Command,
     ) -> Result<(Outcome, Option<ResponseHeader>), Status> {
-        let (outcome, revision) = self.submit_raw(caller, command).await.map_err(status)?;
+        let (outcome, revision) = self.submit_raw(caller, command).await.map_err(to_status)?;
         Ok((outcome, self.header_at(revision)))
     }
 
@@ -174,7 +174,7 @@ impl Core {
             self.machine.cancel_wait(request);
             return Err(e);
         }
-        slow_request::passed(Phase::Proposed);
+        slow_request::record_phase(Phase::Proposed);
         self.reply(request, receiver).await
     }
 
@@ -213,8 +213,8 @@ impl Core {
         tokio::select! {
             reply = tokio::time::timeout(self.bounds.request_timeout, receiver) => match reply {
                 Ok(Ok(reply)) => {
-                    slow_request::passed_at(Phase::Committed, reply.begun);
-                    slow_request::passed_at(Phase::Applied, reply.applied);
+                    slow_request::record_phase_at(Phase::Committed, reply.begun);
+                    slow_request::record_phase_at(Phase::Applied, reply.applied);
                     reply.result.map(|outcome| (outcome, reply.revision))
                 }
                 Ok(Err(_)) => Err(EtcdError::LeaderChanged),
@@ -258,14 +258,14 @@ impl Core {
             done = barrier => done.map_err(|e| of_node(&e)),
             () = self.shutdown.cancelled() => Err(EtcdError::Stopped),
         };
-        slow_request::passed(Phase::Current);
-        self.meters
+        slow_request::record_phase(Phase::Current);
+        self.metrics
             .read_index(began.elapsed() > self.bounds.slow_request, done.is_ok());
-        done.map_err(status)
+        done.map_err(to_status)
     }
 
     /// Returns the user of a token.
-    pub fn logged_in(&self, token: &str) -> Option<Caller> {
+    pub fn token_caller(&self, token: &str) -> Option<Caller> {
         match &self.jwt {
             Some(jwt) => jwt.caller(token),
             None => self
@@ -298,10 +298,10 @@ impl Core {
         if !self.machine.auth(|auth| auth.enabled) {
             return Ok(Caller::default());
         }
-        if let Some(token) = token(request) {
+        if let Some(token) = bearer_token(request) {
             return self
-                .logged_in(&token)
-                .ok_or_else(|| status(EtcdError::InvalidToken));
+                .token_caller(&token)
+                .ok_or_else(|| to_status(EtcdError::InvalidToken));
         }
         let connection = request
             .extensions()
@@ -319,7 +319,7 @@ impl Core {
 }
 
 /// Returns the token of a request.
-pub(crate) fn token<T>(request: &Request<T>) -> Option<String> {
+pub(crate) fn bearer_token<T>(request: &Request<T>) -> Option<String> {
     let token = request
         .metadata()
         .get("token")

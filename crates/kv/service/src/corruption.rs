@@ -6,7 +6,7 @@
 //! determined, and the alarm is raised for the cluster (member 0). The alarm is raised only if a
 //! second round, at a later revision, confirms the difference.
 
-use crate::context::Core;
+use crate::context::ServerContext;
 use crate::peer_rpc;
 use anyhow::{Result, bail};
 use kv_machine::{Caller, Command, EtcdError};
@@ -38,7 +38,7 @@ pub(crate) struct Checks {
 
 /// Hash of a member's data.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub(crate) struct Hashed {
+pub(crate) struct HashResult {
     #[prost(uint32, tag = "1")]
     pub hash: u32,
     /// The hash covers all records up to this revision.
@@ -49,15 +49,19 @@ pub(crate) struct Hashed {
     pub compacted: i64,
 }
 
-impl Hashed {
-    fn comparable(&self, other: &Hashed) -> bool {
+impl HashResult {
+    fn comparable(&self, other: &HashResult) -> bool {
         (self.revision, self.compacted) == (other.revision, other.compacted)
     }
 }
 
 /// Returns the members whose data differ from those of a majority of all `members`, or `EVERYBODY`
 /// if there is no majority.
-fn corrupt(mine: (u64, Hashed), others: &[(u64, Hashed)], members: usize) -> BTreeSet<u64> {
+fn find_corrupt_members(
+    mine: (u64, HashResult),
+    others: &[(u64, HashResult)],
+    members: usize,
+) -> BTreeSet<u64> {
     let mut having: BTreeMap<u32, BTreeSet<u64>> =
         BTreeMap::from([(mine.1.hash, BTreeSet::from([mine.0]))]);
     for (member, theirs) in others
@@ -84,7 +88,10 @@ fn corrupt(mine: (u64, Hashed), others: &[(u64, Hashed)], members: usize) -> BTr
 }
 
 /// Returns the hash up to a revision (0: the current one). It is computed on a blocking thread.
-pub(crate) async fn hash(core: &Arc<Core>, revision: i64) -> Result<Hashed, EtcdError> {
+pub(crate) async fn hash_locally(
+    core: &Arc<ServerContext>,
+    revision: i64,
+) -> Result<HashResult, EtcdError> {
     let (store, began) = (core.store().clone(), Instant::now());
     let hashed = tokio::task::spawn_blocking(move || store.hash(revision))
         .await
@@ -92,9 +99,9 @@ pub(crate) async fn hash(core: &Arc<Core>, revision: i64) -> Result<Hashed, Etcd
             tracing::error!(%error, "the hash can't be made");
             EtcdError::Stopped
         })?;
-    core.meters.hash.observe(began.elapsed());
+    core.metrics.hash.observe(began.elapsed());
     let (hash, revision, compacted) = hashed?;
-    Ok(Hashed {
+    Ok(HashResult {
         hash,
         revision,
         compacted,
@@ -102,18 +109,24 @@ pub(crate) async fn hash(core: &Arc<Core>, revision: i64) -> Result<Hashed, Etcd
 }
 
 /// Returns the hash for a peer, after this member has applied the revision.
-pub(crate) async fn answer(core: &Arc<Core>, revision: i64) -> Result<Hashed, EtcdError> {
+pub(crate) async fn respond_hash(
+    core: &Arc<ServerContext>,
+    revision: i64,
+) -> Result<HashResult, EtcdError> {
     let mut applied = core.machine.applied();
     let reached = applied.wait_for(|_| core.store().revision() >= revision);
     if timeout(CATCHING_UP, reached).await.is_err() {
         return Err(MvccError::Future.into());
     }
-    hash(core, revision).await
+    hash_locally(core, revision).await
 }
 
 /// Requests the hash at a revision from the other members. Returns the responses and the number of
 /// members.
-async fn ask(core: &Arc<Core>, revision: i64) -> (Vec<(u64, Hashed)>, usize) {
+async fn request_hashes(
+    core: &Arc<ServerContext>,
+    revision: i64,
+) -> (Vec<(u64, HashResult)>, usize) {
     let mine = core.identity.member;
     let committed = core.machine.members(|members| members.list());
     let known = if committed.is_empty() {
@@ -126,7 +139,7 @@ async fn ask(core: &Arc<Core>, revision: i64) -> (Vec<(u64, Hashed)>, usize) {
         .map(|member| member.id)
         .filter(|id| *id != mine);
     let asked = others.map(|id| async move {
-        match peer_rpc::hash(core, id, revision, PATIENCE).await {
+        match peer_rpc::request_hash(core, id, revision, PATIENCE).await {
             Some(theirs) => Some((id, theirs)),
             None => {
                 tracing::warn!(
@@ -149,10 +162,10 @@ async fn ask(core: &Arc<Core>, revision: i64) -> (Vec<(u64, Hashed)>, usize) {
 }
 
 /// Returns an error if another member has different data at this member's revision.
-pub(crate) async fn check_first(core: &Arc<Core>) -> Result<()> {
-    let mine = hash(core, 0).await?;
-    let (others, _) = ask(core, mine.revision).await;
-    let differs = |theirs: &Hashed| theirs.comparable(&mine) && theirs.hash != mine.hash;
+pub(crate) async fn check_first(core: &Arc<ServerContext>) -> Result<()> {
+    let mine = hash_locally(core, 0).await?;
+    let (others, _) = request_hashes(core, mine.revision).await;
+    let differs = |theirs: &HashResult| theirs.comparable(&mine) && theirs.hash != mine.hash;
     let who: Vec<String> = others
         .iter()
         .filter(|(_, theirs)| differs(theirs))
@@ -176,41 +189,44 @@ pub(crate) async fn check_first(core: &Arc<Core>) -> Result<()> {
 }
 
 /// Compares all members at the current revision, at intervals while this member is the leader.
-pub(crate) async fn compare(core: Arc<Core>, every: Duration) {
+pub(crate) async fn compare_periodically(core: Arc<ServerContext>, every: Duration) {
     loop {
         sleep(every).await;
         if core.node.status().leading {
-            pass(&core, 0).await;
+            check_revision(&core, 0).await;
         }
     }
 }
 
 /// Compares all members at the compacted revision whenever that has changed.
-pub(crate) async fn compare_compacted(core: Arc<Core>, every: Duration) {
+pub(crate) async fn compare_compacted(core: Arc<ServerContext>, every: Duration) {
     let mut checked = 0;
     loop {
         sleep(every).await;
         let compacted = core.store().compacted();
-        if compacted > checked && core.node.status().leading && pass(&core, compacted).await {
+        if compacted > checked
+            && core.node.status().leading
+            && check_revision(&core, compacted).await
+        {
             checked = compacted;
         }
     }
 }
 
 /// Compares once, and again if there is a difference. Returns whether every member was compared.
-async fn pass(core: &Arc<Core>, revision: i64) -> bool {
+async fn check_revision(core: &Arc<ServerContext>, revision: i64) -> bool {
     let found = async {
-        let (first, all) = round(core, revision).await?;
+        let (first, all) = compare_once(core, revision).await?;
         if first.is_empty() {
             return Ok((first, all));
         }
-        let (second, all) = round(core, revision).await?;
+        let (second, all) = compare_once(core, revision).await?;
         Ok::<_, EtcdError>((first.intersection(&second).copied().collect(), all))
     };
     match found.await {
         Ok((corrupt, all)) => {
             for member in corrupt {
-                raise(core, member).await;
+                raise_corrupt_alarm(core, member).await;
             }
             all
         }
@@ -221,9 +237,12 @@ async fn pass(core: &Arc<Core>, revision: i64) -> bool {
     }
 }
 
-async fn round(core: &Arc<Core>, revision: i64) -> Result<(BTreeSet<u64>, bool), EtcdError> {
-    let mine = hash(core, revision).await?;
-    let (others, members) = ask(core, mine.revision).await;
+async fn compare_once(
+    core: &Arc<ServerContext>,
+    revision: i64,
+) -> Result<(BTreeSet<u64>, bool), EtcdError> {
+    let mine = hash_locally(core, revision).await?;
+    let (others, members) = request_hashes(core, mine.revision).await;
     let compared = others
         .iter()
         .filter(|(_, theirs)| theirs.comparable(&mine))
@@ -235,12 +254,12 @@ async fn round(core: &Arc<Core>, revision: i64) -> Result<(BTreeSet<u64>, bool),
         "the members' data are compared"
     );
     Ok((
-        corrupt((core.identity.member, mine), &others, members),
+        find_corrupt_members((core.identity.member, mine), &others, members),
         compared + 1 == members,
     ))
 }
 
-async fn raise(core: &Core, member: u64) {
+async fn raise_corrupt_alarm(core: &ServerContext, member: u64) {
     let corrupt =
         |alarm: &proto_etcd::etcdserverpb::AlarmMember| alarm.alarm() == AlarmType::Corrupt;
     if core
@@ -276,16 +295,16 @@ async fn raise(core: &Core, member: u64) {
 mod tests {
     use super::*;
 
-    fn at(hash: u32, revision: i64, compacted: i64) -> Hashed {
-        Hashed {
+    fn at(hash: u32, revision: i64, compacted: i64) -> HashResult {
+        HashResult {
             hash,
             revision,
             compacted,
         }
     }
 
-    fn check(mine: u32, others: &[(u64, Hashed)], members: usize, expect: &[u64]) {
-        let found = corrupt((1, at(mine, 9, 3)), others, members);
+    fn check(mine: u32, others: &[(u64, HashResult)], members: usize, expect: &[u64]) {
+        let found = find_corrupt_members((1, at(mine, 9, 3)), others, members);
         assert_eq!(
             found,
             expect.iter().copied().collect(),

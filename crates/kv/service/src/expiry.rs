@@ -3,7 +3,7 @@
 //! The leader's decisions about a lease are proposed only by that leader: the next one may have
 //! renewed the lease.
 
-use crate::context::Core;
+use crate::context::ServerContext;
 use kv_machine::{Command, EtcdError};
 use proto_etcd::etcdserverpb::{LeaseCheckpoint, LeaseCheckpointRequest, LeaseRevokeRequest};
 use std::sync::Arc;
@@ -20,17 +20,17 @@ const ENDED_IN_A_STEP: usize = 100;
 const AGAIN: Duration = Duration::from_secs(3);
 
 /// Revokes expired leases and checkpoints the remaining TTL of long ones.
-pub(crate) async fn run(core: Arc<Core>) {
+pub(crate) async fn run_expiry(core: Arc<ServerContext>) {
     let every = core.bounds.checkpoint_every;
     let mut checkpoint = Instant::now() + every;
     let mut revocations = JoinSet::new();
     loop {
         let deadline = core.machine.leases(|leases| leases.next_deadline());
         tokio::select! {
-            Some(deadline) = reached(deadline) => {
+            Some(deadline) = wait_for_deadline(deadline) => {
                 // It may have been renewed meanwhile.
                 if core.machine.leases(|leases| leases.next_deadline()).is_some_and(|next| next <= deadline) {
-                    expire(&core, &mut revocations).await;
+                    revoke_expired(&core, &mut revocations).await;
                     sleep(STEP).await;
                 }
             }
@@ -45,7 +45,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 }
 
 /// Waits for a deadline and returns it; None at once where there is none.
-async fn reached(deadline: Option<std::time::Instant>) -> Option<std::time::Instant> {
+async fn wait_for_deadline(deadline: Option<std::time::Instant>) -> Option<std::time::Instant> {
     sleep_until(deadline?.into()).await;
     deadline
 }
@@ -59,7 +59,7 @@ fn pass_on(ended: Result<(), JoinError>) {
     }
 }
 
-async fn expire(core: &Arc<Core>, revocations: &mut JoinSet<()>) {
+async fn revoke_expired(core: &Arc<ServerContext>, revocations: &mut JoinSet<()>) {
     if !core.node.has_confirmed_leadership() {
         // Another member may be the leader by now and have renewed them.
         let _ = core.node.read_index(Duration::from_secs(1)).await;
@@ -73,23 +73,23 @@ async fn expire(core: &Arc<Core>, revocations: &mut JoinSet<()>) {
     let core = core.clone();
     // Proposed together, they are one entry.
     revocations.spawn(async move {
-        let ends = over.into_iter().map(|id| end(&core, id));
+        let ends = over.into_iter().map(|id| revoke_lease(&core, id));
         futures::future::join_all(ends).await;
     });
 }
 
-async fn end(core: &Core, id: i64) {
+async fn revoke_lease(core: &ServerContext, id: i64) {
     match core
         .submit_leading(Command::LeaseRevoke(LeaseRevokeRequest { id }))
         .await
     {
-        Ok(_) => drop(core.meters.expired_leases.fetch_add(1, Ordering::Relaxed)),
+        Ok(_) => drop(core.metrics.expired_leases.fetch_add(1, Ordering::Relaxed)),
         Err(EtcdError::LeaseNotFound) => {}
         Err(refusal) => tracing::debug!(%refusal, "revoking an expired lease failed"),
     }
 }
 
-async fn note_times(core: &Core) {
+async fn note_times(core: &ServerContext) {
     // Commands that clear a checkpoint are proposed after these.
     let _alone = core.checkpoints.write().await;
     let every = core.bounds.checkpoint_every;
@@ -111,7 +111,7 @@ async fn note_times(core: &Core) {
 
 /// Clears the checkpoint of a renewed lease. Until that is committed, the next leader would use the
 /// checkpoint, so the client's response waits for it.
-pub(crate) async fn forget_checkpoint(core: &Core, id: i64) -> Result<(), EtcdError> {
+pub(crate) async fn forget_checkpoint(core: &ServerContext, id: i64) -> Result<(), EtcdError> {
     let _behind = core.checkpoints.read().await;
     let checkpoint = LeaseCheckpoint {
         id,

@@ -12,7 +12,7 @@ mod snapshot;
 pub(crate) mod watch;
 mod watch_stream;
 
-use crate::context::Core;
+use crate::context::ServerContext;
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::{v3electionpb, v3lockpb};
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use tonic::service::Routes;
 
 /// Returns the maximum length of a decoded message. It exceeds the allowed request size by 512 KiB;
 /// the exact limit is checked when a request is proposed.
-pub(crate) fn decoding_limit(core: &Core) -> usize {
+pub(crate) fn decoding_limit(core: &ServerContext) -> usize {
     core.bounds.max_request + (512 << 10)
 }
 
 /// Returns the routes of all client services.
-pub(crate) fn routes(core: &Arc<Core>) -> Routes {
+pub(crate) fn grpc_routes(core: &Arc<ServerContext>) -> Routes {
     let limit = decoding_limit(core);
     let mut routes = Routes::builder();
     macro_rules! sized {
@@ -58,5 +58,5 @@ pub(crate) fn routes(core: &Arc<Core>) -> Routes {
     routes.routes()
 }
 
-pub(crate) use cluster::change as member_change;
-pub(crate) use lease::answer as lease_answer;
+pub(crate) use cluster::change_membership as member_change;
+pub(crate) use lease::handle_request as handle_lease_request;

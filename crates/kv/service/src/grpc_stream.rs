@@ -4,8 +4,8 @@
 //! A call's handler has no task of its own: polling the response body drives it. So a message costs
 //! a single wake-up, and no work is done for a client that does not read.
 
-use crate::context::Core;
-use crate::request_limits::Held;
+use crate::context::ServerContext;
+use crate::request_limits::MemoryReservation;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::Frame;
@@ -39,16 +39,16 @@ impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError> + Display> + Send + 
 
 /// Decodes the messages of a request body.
 pub(crate) struct Requests<M, B> {
-    core: Arc<Core>,
+    core: Arc<ServerContext>,
     body: B,
     bytes: BytesMut,
-    held: Held,
+    held: MemoryReservation,
     limit: usize,
     kind: PhantomData<fn() -> M>,
 }
 
 impl<M: Message + Default, B: RequestBody> Requests<M, B> {
-    pub fn new(core: Arc<Core>, held: Held, body: B) -> Self {
+    pub fn new(core: Arc<ServerContext>, held: MemoryReservation, body: B) -> Self {
         let limit = crate::grpc::decoding_limit(&core);
         Requests {
             core,
@@ -74,7 +74,7 @@ impl<M: Message + Default, B: RequestBody> Requests<M, B> {
             let frame = frame.map_err(|e| Status::internal(e.to_string()))?;
             if let Ok(data) = frame.into_data() {
                 self.core
-                    .meters
+                    .metrics
                     .received
                     .fetch_add(data.len() as u64, Ordering::Relaxed);
                 self.bytes.extend_from_slice(&data);
@@ -83,7 +83,7 @@ impl<M: Message + Default, B: RequestBody> Requests<M, B> {
     }
 
     fn whole(&mut self) -> Result<Option<M>, Status> {
-        let Some(length) = announced(&self.bytes)? else {
+        let Some(length) = announced_length(&self.bytes)? else {
             return Ok(None);
         };
         if length > self.limit {
@@ -99,7 +99,7 @@ impl<M: Message + Default, B: RequestBody> Requests<M, B> {
 }
 
 /// Returns the length of the next message, once it is known.
-pub(crate) fn announced(bytes: &[u8]) -> Result<Option<usize>, Status> {
+pub(crate) fn announced_length(bytes: &[u8]) -> Result<Option<usize>, Status> {
     let Some(&[compressed, a, b, c, d]) = bytes.first_chunk::<PREFIX>() else {
         return Ok(None);
     };
@@ -119,11 +119,11 @@ pub(crate) fn too_large(length: usize, limit: usize) -> Status {
 }
 
 /// Sender of a call's responses. It holds one at a time.
-pub(crate) struct Answers(Arc<Slot>);
+pub(crate) struct ResponseSender(Arc<Slot>);
 
 type Slot = Mutex<Option<Result<Bytes, Status>>>;
 
-impl Answers {
+impl ResponseSender {
     /// Sends encoded messages, or the final status, after the connection has read the previous
     /// ones.
     pub async fn send(&self, answer: Result<Bytes, Status>) {
@@ -145,13 +145,13 @@ impl Answers {
 
 /// Returns the response whose body is what `work` sends. The status is OK when `work` ends, or the
 /// first error that is sent.
-pub(crate) fn response<W>(work: impl FnOnce(Answers) -> W) -> Response<Body>
+pub(crate) fn streaming_response<W>(work: impl FnOnce(ResponseSender) -> W) -> Response<Body>
 where
     W: Future<Output = ()> + Send + 'static,
 {
     let slot = Arc::default();
-    let work = Some(Box::pin(work(Answers(Arc::clone(&slot)))));
-    let mut response = Response::new(Body::new(Driven {
+    let work = Some(Box::pin(work(ResponseSender(Arc::clone(&slot)))));
+    let mut response = Response::new(Body::new(DrivenBody {
         work,
         slot,
         over: false,
@@ -163,13 +163,13 @@ where
     response
 }
 
-struct Driven<W> {
+struct DrivenBody<W> {
     work: Option<Pin<Box<W>>>,
     slot: Arc<Slot>,
     over: bool,
 }
 
-impl<W: Future<Output = ()>> http_body::Body for Driven<W> {
+impl<W: Future<Output = ()>> http_body::Body for DrivenBody<W> {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -3,11 +3,11 @@
 //!
 //! Compressed requests are left to tonic. Responses and errors are the same on both paths.
 
-use crate::context::Core;
+use crate::context::ServerContext;
 use crate::grpc::kv;
-use crate::grpc_stream::{PREFIX, RequestBody, announced, too_large};
-use crate::metrics::{Call, Meters};
-use crate::request_limits::{self, Held};
+use crate::grpc_stream::{PREFIX, RequestBody, announced_length, too_large};
+use crate::metrics::{Call, StoreMetrics};
+use crate::request_limits::{self, MemoryReservation};
 use crate::request_summary;
 use crate::slow_request::{self, Phase};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -39,8 +39,8 @@ pub(crate) enum Method {
 }
 
 /// Returns the method of a request, if the fast path handles it.
-pub(crate) fn method<B>(request: &Request<B>) -> Option<Method> {
-    if compressed(request.headers()) {
+pub(crate) fn unary_method<B>(request: &Request<B>) -> Option<Method> {
+    if is_compressed(request.headers()) {
         return None;
     }
     Some(match request.uri().path() {
@@ -53,24 +53,24 @@ pub(crate) fn method<B>(request: &Request<B>) -> Option<Method> {
 }
 
 /// Returns whether messages may be compressed. tonic rejects those.
-pub(crate) fn compressed(headers: &HeaderMap) -> bool {
+pub(crate) fn is_compressed(headers: &HeaderMap) -> bool {
     headers
         .get("grpc-encoding")
         .is_some_and(|encoding| encoding != "identity")
 }
 
 /// Counts a call when it ends or is cancelled.
-struct Counting<'a> {
-    meters: &'a Meters,
+struct CallGuard<'a> {
+    metrics: &'a StoreMetrics,
     call: Option<Call>,
     began: Instant,
 }
 
-impl<'a> Counting<'a> {
-    fn new(meters: &'a Meters, call: Call) -> Self {
-        meters.started(call);
-        Counting {
-            meters,
+impl<'a> CallGuard<'a> {
+    fn new(metrics: &'a StoreMetrics, call: Call) -> Self {
+        metrics.started(call);
+        CallGuard {
+            metrics,
             call: Some(call),
             began: Instant::now(),
         }
@@ -78,44 +78,45 @@ impl<'a> Counting<'a> {
 
     fn end(&mut self, code: tonic::Code) {
         if let Some(call) = self.call.take() {
-            self.meters.handled(call, code, self.began.elapsed());
+            self.metrics.handled(call, code, self.began.elapsed());
         }
     }
 }
 
-impl Drop for Counting<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.end(tonic::Code::Cancelled);
     }
 }
 
 /// Handles a call.
-pub(crate) async fn answer<B: RequestBody>(
-    core: Arc<Core>,
+pub(crate) async fn respond_unary<B: RequestBody>(
+    core: Arc<ServerContext>,
     method: Method,
     request: Request<B>,
 ) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let call = Call::of(parts.uri.path());
-    let mut counting = Counting::new(&core.meters, call);
+    let mut call_guard = CallGuard::new(&core.metrics, call);
     let span = tracing::debug_span!("call", method = call.path());
     let mut came = Bytes::new();
-    let (result, notes) = slow_request::followed(execute(&core, method, parts, body, &mut came))
-        .instrument(span)
-        .await;
+    let (result, notes) =
+        slow_request::track_phases(execute(&core, method, parts, body, &mut came))
+            .instrument(span)
+            .await;
     let code = result
         .as_ref()
         .map_or_else(Status::code, |_| tonic::Code::Ok);
-    slow_request::report(&core, call, notes, code, || {
-        request_summary::call(method, &came, result.as_ref().ok())
+    slow_request::report_slow(&core, call, notes, code, || {
+        request_summary::summarize_call(method, &came, result.as_ref().ok())
     });
-    counting.end(code);
+    call_guard.end(code);
     match result {
         Ok(message) => {
-            core.meters
+            core.metrics
                 .sent
                 .fetch_add(message.len() as u64, Ordering::Relaxed);
-            let mut response = Response::new(Body::new(Answer {
+            let mut response = Response::new(Body::new(UnaryBody {
                 message: Some(message),
                 over: false,
             }));
@@ -131,36 +132,46 @@ pub(crate) async fn answer<B: RequestBody>(
 
 /// Executes a call. `came` is set to the request's message, for the slow-request log.
 async fn execute(
-    core: &Core,
+    core: &ServerContext,
     method: Method,
     parts: Parts,
     body: impl RequestBody,
     came: &mut Bytes,
 ) -> Result<Bytes, Status> {
     // Reserved until the request is executed.
-    let mut held = Held::of(core, &parts.extensions);
-    let received =
-        tokio::time::timeout(request_limits::DEADLINE, receive(core, &mut held, body)).await;
+    let mut held = MemoryReservation::of(core, &parts.extensions);
+    let received = tokio::time::timeout(
+        request_limits::DEADLINE,
+        receive_message(core, &mut held, body),
+    )
+    .await;
     let message = received.unwrap_or_else(|_| Err(request_limits::too_slow()))?;
-    slow_request::passed(Phase::Received);
+    slow_request::record_phase(Phase::Received);
     *came = message.clone();
-    let caller = caller(core, parts)?;
+    let caller = authenticate_caller(core, parts)?;
     match method {
-        Method::Range => kv::encoded_range(core, &caller, &decode::<RangeRequest>(message)?).await,
-        Method::Put => Ok(framed(
-            &kv::put(core, &caller, decode::<PutRequest>(message)?).await?,
+        Method::Range => {
+            kv::encoded_range(core, &caller, &decode_message::<RangeRequest>(message)?).await
+        }
+        Method::Put => Ok(frame_message(
+            &kv::execute_put(core, &caller, decode_message::<PutRequest>(message)?).await?,
         )),
-        Method::Txn => Ok(framed(
-            &kv::txn(core, &caller, decode::<TxnRequest>(message)?).await?,
+        Method::Txn => Ok(frame_message(
+            &kv::execute_txn(core, &caller, decode_message::<TxnRequest>(message)?).await?,
         )),
-        Method::DeleteRange => Ok(framed(
-            &kv::delete_range(core, &caller, decode::<DeleteRangeRequest>(message)?).await?,
+        Method::DeleteRange => Ok(frame_message(
+            &kv::delete_range(
+                core,
+                &caller,
+                decode_message::<DeleteRangeRequest>(message)?,
+            )
+            .await?,
         )),
     }
 }
 
 /// Returns the token of a request.
-pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
+pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<String> {
     let token = headers
         .get("token")
         .or_else(|| headers.get("authorization"))?;
@@ -168,7 +179,7 @@ pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Returns the identity of a request's caller.
-pub(crate) fn caller(core: &Core, parts: Parts) -> Result<Caller, Status> {
+pub(crate) fn authenticate_caller(core: &ServerContext, parts: Parts) -> Result<Caller, Status> {
     if !core.machine.auth(|auth| auth.enabled) {
         return Ok(Caller::default());
     }
@@ -176,12 +187,12 @@ pub(crate) fn caller(core: &Core, parts: Parts) -> Result<Caller, Status> {
     core.caller(&tonic::Request::from_parts(metadata, parts.extensions, ()))
 }
 
-fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
+fn decode_message<M: Message + Default>(message: Bytes) -> Result<M, Status> {
     M::decode(message).map_err(|e| Status::internal(e.to_string()))
 }
 
 /// Encodes a message with its prefix.
-pub(crate) fn framed(message: &impl Message) -> Bytes {
+pub(crate) fn frame_message(message: &impl Message) -> Bytes {
     let mut bytes = BytesMut::with_capacity(PREFIX + message.encoded_len());
     frame_into(&mut bytes, message);
     bytes.freeze()
@@ -191,21 +202,21 @@ pub(crate) fn framed(message: &impl Message) -> Bytes {
 pub(crate) fn frame_into(bytes: &mut BytesMut, message: &impl Message) {
     let length = message.encoded_len();
     bytes.reserve(PREFIX + length);
-    prefix(bytes, length);
+    put_prefix(bytes, length);
     // The capacity is sufficient, so this can't fail.
     let _ = message.encode(bytes);
 }
 
 /// Appends the prefix of a message of this length.
-pub(crate) fn prefix(bytes: &mut BytesMut, length: usize) {
+pub(crate) fn put_prefix(bytes: &mut BytesMut, length: usize) {
     bytes.put_u8(0);
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
 }
 
 /// Receives the only message of a call.
-async fn receive(
-    core: &Core,
-    held: &mut Held,
+async fn receive_message(
+    core: &ServerContext,
+    held: &mut MemoryReservation,
     mut body: impl RequestBody,
 ) -> Result<Bytes, Status> {
     let limit = crate::grpc::decoding_limit(core);
@@ -215,16 +226,16 @@ async fn receive(
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        core.meters
+        core.metrics
             .received
             .fetch_add(data.len() as u64, Ordering::Relaxed);
         held.more(data.len())?;
         bytes = if bytes.is_empty() {
             data
         } else {
-            joined(bytes, &data)
+            join_chunks(bytes, &data)
         };
-        if let Some(length) = announced(&bytes)?
+        if let Some(length) = announced_length(&bytes)?
             && length > limit
         {
             return Err(too_large(length, limit));
@@ -233,7 +244,7 @@ async fn receive(
             break;
         }
     }
-    match announced(&bytes)? {
+    match announced_length(&bytes)? {
         None => Err(Status::internal("Missing request message.")),
         Some(length) if bytes.len() != PREFIX + length => {
             Err(Status::internal("Unexpected EOF decoding stream."))
@@ -246,7 +257,7 @@ async fn receive(
 }
 
 /// Joins received chunks. The buffer grows with the received data, not with the announced length.
-fn joined(first: Bytes, more: &[u8]) -> Bytes {
+fn join_chunks(first: Bytes, more: &[u8]) -> Bytes {
     let mut whole = first
         .try_into_mut()
         .unwrap_or_else(|first| BytesMut::from(first.as_ref()));
@@ -255,12 +266,12 @@ fn joined(first: Bytes, more: &[u8]) -> Bytes {
 }
 
 /// Body with one message and the status OK.
-struct Answer {
+struct UnaryBody {
     message: Option<Bytes>,
     over: bool,
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for UnaryBody {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -1,6 +1,6 @@
 //! Health checks of this member.
 
-use crate::context::Core;
+use crate::context::ServerContext;
 use proto_etcd::etcdserverpb::AlarmType;
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns the reason why the member is unhealthy, ignoring excluded alarms, or `None` if it is
 /// healthy.
-pub(crate) async fn unhealthy(
-    core: &Core,
+pub(crate) async fn find_unhealthy(
+    core: &ServerContext,
     serializable: bool,
     excluded: impl Fn(AlarmType) -> bool,
 ) -> Option<String> {
@@ -55,7 +55,7 @@ impl Check {
 }
 
 /// Returns the checks of `/readyz` or `/livez`.
-pub(crate) fn checks(ready: bool) -> &'static [Check] {
+pub(crate) fn health_checks(ready: bool) -> &'static [Check] {
     const READY: &[Check] = &[
         Check::SerializableRead,
         Check::DataCorruption,
@@ -70,7 +70,7 @@ pub(crate) fn checks(ready: bool) -> &'static [Check] {
 }
 
 /// Runs a check. Returns the reason if it fails.
-pub(crate) async fn check(core: &Core, check: Check) -> Result<(), String> {
+pub(crate) async fn run_check(core: &ServerContext, check: Check) -> Result<(), String> {
     match check {
         Check::SerializableRead => core.node.status().stopped.map_or(Ok(()), Err),
         Check::DataCorruption => {
@@ -151,9 +151,10 @@ mod tests {
         member
     }
 
-    async fn all_well(core: &Core) -> bool {
+    async fn all_well(core: &ServerContext) -> bool {
         let failed =
-            futures::future::join_all(checks(true).iter().map(|one| check(core, *one))).await;
+            futures::future::join_all(health_checks(true).iter().map(|one| run_check(core, *one)))
+                .await;
         failed.iter().all(Result::is_ok)
     }
 

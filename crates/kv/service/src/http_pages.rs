@@ -1,6 +1,6 @@
 //! HTTP pages beside gRPC: `/health`, `/livez`, `/readyz`, `/version`, `/metrics`.
 
-use crate::context::Core;
+use crate::context::ServerContext;
 use crate::health;
 use crate::settings::API_VERSION;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use proto_etcd::etcdserverpb::AlarmType;
 
 type Page = Response<Full<Bytes>>;
 
-fn page(code: StatusCode, kind: &'static str, body: String) -> Page {
+fn make_page(code: StatusCode, kind: &'static str, body: String) -> Page {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = code;
     response.headers_mut().insert(
@@ -24,9 +24,9 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Handles a request that is not gRPC.
-pub(crate) async fn answer<B>(core: &Core, request: &Request<B>) -> Page {
+pub(crate) async fn respond_page<B>(core: &ServerContext, request: &Request<B>) -> Page {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return page(
+        return make_page(
             StatusCode::METHOD_NOT_ALLOWED,
             TEXT,
             "Method Not Allowed\n".to_owned(),
@@ -34,28 +34,28 @@ pub(crate) async fn answer<B>(core: &Core, request: &Request<B>) -> Page {
     }
     let query = Query(request.uri().query().unwrap_or_default());
     match request.uri().path() {
-        "/health" => health(core, &query).await,
+        "/health" => health_page(core, &query).await,
         "/version" => {
             let body = serde_json::json!({
                 "etcdserver": API_VERSION, "etcdcluster": "3.6.0", "storage": "3.6.0",
                 "kvstore": env!("CARGO_PKG_VERSION"),
             });
-            page(StatusCode::OK, JSON, body.to_string())
+            make_page(StatusCode::OK, JSON, body.to_string())
         }
-        "/metrics" => page(
+        "/metrics" => make_page(
             StatusCode::OK,
             "text/plain; version=0.0.4; charset=utf-8",
-            core.meters.page(core),
+            core.metrics.page(core),
         ),
-        path => match probe(path) {
-            Some((ready, only)) => checked(core, ready, only, &query).await,
+        path => match parse_probe(path) {
+            Some((ready, only)) => checks_page(core, ready, only, &query).await,
             None => not_found(),
         },
     }
 }
 
 fn not_found() -> Page {
-    page(
+    make_page(
         StatusCode::NOT_FOUND,
         TEXT,
         "404 page not found\n".to_owned(),
@@ -78,7 +78,7 @@ impl Query<'_> {
 
 /// Parses `/livez`, `/readyz` or the path of one of their checks. Returns whether it is about
 /// readiness, and the name of the check.
-fn probe(path: &str) -> Option<(bool, Option<&str>)> {
+fn parse_probe(path: &str) -> Option<(bool, Option<&str>)> {
     let (kind, only) = match path.strip_prefix('/')?.split_once('/') {
         Some((kind, only)) => (kind, Some(only)),
         None => (path.strip_prefix('/')?, None),
@@ -90,9 +90,9 @@ fn probe(path: &str) -> Option<(bool, Option<&str>)> {
     }
 }
 
-async fn health(core: &Core, query: &Query<'_>) -> Page {
+async fn health_page(core: &ServerContext, query: &Query<'_>) -> Page {
     let excluded = |alarm: AlarmType| query.says("exclude", alarm.as_str_name());
-    let reason = health::unhealthy(core, query.says("serializable", "true"), excluded).await;
+    let reason = health::find_unhealthy(core, query.says("serializable", "true"), excluded).await;
     let code = if reason.is_none() {
         StatusCode::OK
     } else {
@@ -100,11 +100,16 @@ async fn health(core: &Core, query: &Query<'_>) -> Page {
     };
     let healthy = if reason.is_none() { "true" } else { "false" };
     let body = serde_json::json!({ "health": healthy, "reason": reason.unwrap_or_default() });
-    page(code, JSON, body.to_string())
+    make_page(code, JSON, body.to_string())
 }
 
-async fn checked(core: &Core, ready: bool, only: Option<&str>, query: &Query<'_>) -> Page {
-    let known = health::checks(ready);
+async fn checks_page(
+    core: &ServerContext,
+    ready: bool,
+    only: Option<&str>,
+    query: &Query<'_>,
+) -> Page {
+    let known = health::health_checks(ready);
     let wanted: Vec<_> = match only {
         Some(only) => known
             .iter()
@@ -124,7 +129,7 @@ async fn checked(core: &Core, ready: bool, only: Option<&str>, query: &Query<'_>
     let mut fine = true;
     for check in wanted {
         let name = check.name();
-        match health::check(core, check).await {
+        match health::run_check(core, check).await {
             Ok(()) => lines += &format!("[+]{name} ok\n"),
             Err(reason) => {
                 fine = false;
@@ -133,9 +138,9 @@ async fn checked(core: &Core, ready: bool, only: Option<&str>, query: &Query<'_>
         }
     }
     match (fine, query.has("verbose")) {
-        (true, false) => page(StatusCode::OK, TEXT, "ok\n".to_owned()),
-        (true, true) => page(StatusCode::OK, TEXT, lines + "ok\n"),
-        (false, _) => page(StatusCode::SERVICE_UNAVAILABLE, TEXT, lines),
+        (true, false) => make_page(StatusCode::OK, TEXT, "ok\n".to_owned()),
+        (true, true) => make_page(StatusCode::OK, TEXT, lines + "ok\n"),
+        (false, _) => make_page(StatusCode::SERVICE_UNAVAILABLE, TEXT, lines),
     }
 }
 
@@ -145,12 +150,12 @@ mod tests {
 
     #[test]
     fn paths_and_queries_are_read_as_etcd_reads_them() {
-        assert_eq!(probe("/livez"), Some((false, None)));
+        assert_eq!(parse_probe("/livez"), Some((false, None)));
         assert_eq!(
-            probe("/readyz/data_corruption"),
+            parse_probe("/readyz/data_corruption"),
             Some((true, Some("data_corruption")))
         );
-        assert_eq!(probe("/healthz"), None);
+        assert_eq!(parse_probe("/healthz"), None);
         let query = Query("verbose&exclude=NOSPACE&exclude=linearizable%5Fread");
         assert!(
             query.has("verbose")

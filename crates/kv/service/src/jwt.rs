@@ -1,7 +1,7 @@
 //! JWTs (RFC 7519). Every member with the public key verifies them, and no member stores them. The
 //! claims are etcd's: `username`, `revision` (of auth), `exp`.
 
-use crate::settings::duration;
+use crate::settings::parse_duration;
 use anyhow::{Context, Result, bail};
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
@@ -32,40 +32,40 @@ pub(crate) struct Jwt {
 
 /// The options of the flag, as given.
 #[derive(Default)]
-struct Said<'a> {
+struct JwtOptions<'a> {
     public: Option<&'a str>,
     private: Option<&'a str>,
     method: Option<&'a str>,
     ttl: Option<&'a str>,
 }
 
-impl<'a> Said<'a> {
+impl<'a> JwtOptions<'a> {
     fn parse(options: &'a str) -> Result<Self> {
-        let mut said = Said::default();
+        let mut parsed = JwtOptions::default();
         for option in options.split(',') {
             let (name, value) = option.split_once('=').with_context(|| {
                 format!("--auth-token: {option:?} is not an option like ttl=5m")
             })?;
             let place = match name {
-                "pub-key" => &mut said.public,
-                "priv-key" => &mut said.private,
-                "sign-method" => &mut said.method,
-                "ttl" => &mut said.ttl,
+                "pub-key" => &mut parsed.public,
+                "priv-key" => &mut parsed.private,
+                "sign-method" => &mut parsed.method,
+                "ttl" => &mut parsed.ttl,
                 _ => bail!(
                     "--auth-token: {name:?} is not known: jwt has pub-key, priv-key, sign-method and ttl"
                 ),
             };
             *place = Some(value);
         }
-        Ok(said)
+        Ok(parsed)
     }
 }
 
-fn read(path: &str) -> Result<Vec<u8>> {
+fn read_key(path: &str) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("--auth-token: can't read {path}"))
 }
 
-fn unusable(path: &str, what: &str) -> String {
+fn unusable_key(path: &str, what: &str) -> String {
     format!(
         "--auth-token: {path} holds no {what} key for the sign-method in PEM form (private keys of EC and Ed25519: PKCS#8)"
     )
@@ -73,19 +73,19 @@ fn unusable(path: &str, what: &str) -> String {
 
 fn signing_key(method: Algorithm, path: &str) -> Result<EncodingKey> {
     use Algorithm::*;
-    let content = read(path)?;
+    let content = read_key(path)?;
     let key = match method {
         HS256 | HS384 | HS512 => return Ok(EncodingKey::from_secret(&content)),
         RS256 | RS384 | RS512 | PS256 | PS384 | PS512 => EncodingKey::from_rsa_pem(&content),
         ES256 | ES384 => EncodingKey::from_ec_pem(&content),
         EdDSA => EncodingKey::from_ed_pem(&content),
     };
-    key.with_context(|| unusable(path, "private"))
+    key.with_context(|| unusable_key(path, "private"))
 }
 
 fn verifying_key(method: Algorithm, path: &str) -> Result<DecodingKey> {
     use Algorithm::*;
-    let content = read(path)?;
+    let content = read_key(path)?;
     let key = match method {
         HS256 | HS384 | HS512 => {
             bail!("--auth-token: {method:?} has one secret, which priv-key names, and no pub-key")
@@ -94,7 +94,7 @@ fn verifying_key(method: Algorithm, path: &str) -> Result<DecodingKey> {
         ES256 | ES384 => DecodingKey::from_ec_pem(&content),
         EdDSA => DecodingKey::from_ed_pem(&content),
     };
-    key.with_context(|| unusable(path, "public"))
+    key.with_context(|| unusable_key(path, "public"))
 }
 
 /// Returns the public key of a private key.
@@ -111,30 +111,30 @@ impl Jwt {
     /// Parses `--auth-token`. Returns `None` for simple tokens.
     pub fn from_flag(flag: &str) -> Result<Option<Jwt>> {
         match flag.split_once(',') {
-            Some(("jwt", options)) => Jwt::new(&Said::parse(options)?).map(Some),
+            Some(("jwt", options)) => Jwt::new(&JwtOptions::parse(options)?).map(Some),
             None if flag == "simple" => Ok(None),
-            None if flag == "jwt" => Jwt::new(&Said::default()).map(Some),
+            None if flag == "jwt" => Jwt::new(&JwtOptions::default()).map(Some),
             _ => bail!(
                 "--auth-token {flag:?} is not known: use simple, or jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=5m"
             ),
         }
     }
 
-    fn new(said: &Said<'_>) -> Result<Jwt> {
-        let method = said
+    fn new(parsed: &JwtOptions<'_>) -> Result<Jwt> {
+        let method = parsed
             .method
             .with_context(|| format!("--auth-token jwt needs sign-method: {METHODS}"))?;
         let method: Algorithm = method.parse().ok().with_context(|| {
             format!("--auth-token: sign-method {method:?} is not one of {METHODS}")
         })?;
-        let ttl = said.ttl.map_or(Ok(DEFAULT_TTL), |ttl| {
-            duration("auth-token ttl", ttl, Duration::from_secs(1))
+        let ttl = parsed.ttl.map_or(Ok(DEFAULT_TTL), |ttl| {
+            parse_duration("auth-token ttl", ttl, Duration::from_secs(1))
         })?;
-        let signing = said
+        let signing = parsed
             .private
             .map(|path| signing_key(method, path))
             .transpose()?;
-        let public = said
+        let public = parsed
             .public
             .map(|path| verifying_key(method, path))
             .transpose()?;

@@ -21,7 +21,7 @@ const MAX_HEADERS: usize = 64 << 10;
 const READ: usize = 16 << 10;
 
 /// A connection whose input is scanned.
-pub(crate) struct Tolerant<T> {
+pub(crate) struct LegacyAuthorityReader<T> {
     inner: T,
     input: BytesMut,
     /// Number of bytes of `input` that may be read.
@@ -39,9 +39,9 @@ enum State {
     Plain,
 }
 
-impl<T> Tolerant<T> {
+impl<T> LegacyAuthorityReader<T> {
     pub fn new(inner: T) -> Self {
-        Tolerant {
+        LegacyAuthorityReader {
             inner,
             input: BytesMut::new(),
             ready: 0,
@@ -113,28 +113,28 @@ fn mend_block(block: &mut [u8]) -> Option<()> {
     let mut at = 0;
     while let Some(first) = block.get(at).copied() {
         if first & 0x80 != 0 {
-            integer(block, &mut at, 7)?;
+            read_integer(block, &mut at, 7)?;
             continue;
         }
         if first & 0xe0 == 0x20 {
-            integer(block, &mut at, 5)?;
+            read_integer(block, &mut at, 5)?;
             continue;
         }
         let bits = if first & 0x40 != 0 { 6 } else { 4 };
-        let name = integer(block, &mut at, bits)?;
+        let name = read_integer(block, &mut at, bits)?;
         if name == 0 {
-            let length = integer(block, &mut at, 7)?;
+            let length = read_integer(block, &mut at, 7)?;
             at = at.checked_add(length)?;
         }
         let huffman = block.get(at)? & 0x80 != 0;
-        let length = integer(block, &mut at, 7)?;
+        let length = read_integer(block, &mut at, 7)?;
         let end = at.checked_add(length)?;
         let value = block.get_mut(at..end)?;
         if name == 1 {
             if huffman {
                 mend_huffman(value)?;
             } else {
-                value.iter_mut().for_each(|byte| *byte = mended(*byte));
+                value.iter_mut().for_each(|byte| *byte = mend_byte(*byte));
             }
             return Some(());
         }
@@ -143,7 +143,7 @@ fn mend_block(block: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-fn integer(block: &[u8], at: &mut usize, bits: u32) -> Option<usize> {
+fn read_integer(block: &[u8], at: &mut usize, bits: u32) -> Option<usize> {
     let most = (1usize << bits) - 1;
     let mut value = usize::from(*block.get(*at)?) & most;
     *at += 1;
@@ -161,7 +161,7 @@ fn integer(block: &[u8], at: &mut usize, bits: u32) -> Option<usize> {
     None
 }
 
-fn mended(byte: u8) -> u8 {
+fn mend_byte(byte: u8) -> u8 {
     match byte {
         b'/' | b'%' | b'=' | b' ' => b'.',
         b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'-' | b'_' => byte,
@@ -183,39 +183,39 @@ fn mend_huffman(value: &mut [u8]) -> Option<()> {
     let mut at = 0;
     while bits - at >= 5 {
         let rest = bits - at;
-        if rest < 8 && (0..rest).all(|i| bit(value, at + i) == 1) {
+        if rest < 8 && (0..rest).all(|i| bit_at(value, at + i) == 1) {
             return Some(());
         }
         let (length, first, symbols) = CODES.iter().copied().find(|(length, first, symbols)| {
             let length = *length as usize;
             length <= rest && {
-                let code = read(value, at, length);
+                let code = read_bits(value, at, length);
                 code >= *first && ((code - first) as usize) < symbols.len()
             }
         })?;
-        let code = read(value, at, length as usize);
+        let code = read_bits(value, at, length as usize);
         let symbol = *symbols.get((code - first) as usize)?;
-        let wanted = mended(symbol);
+        let wanted = mend_byte(symbol);
         if wanted != symbol {
             let place = symbols.iter().position(|symbol| *symbol == wanted)?;
-            write(value, at, length as usize, first + place as u32);
+            write_bits(value, at, length as usize, first + place as u32);
         }
         at += length as usize;
     }
     Some(())
 }
 
-fn bit(bytes: &[u8], at: usize) -> u32 {
+fn bit_at(bytes: &[u8], at: usize) -> u32 {
     bytes
         .get(at / 8)
         .map_or(0, |byte| u32::from(byte >> (7 - at % 8) & 1))
 }
 
-fn read(bytes: &[u8], at: usize, length: usize) -> u32 {
-    (0..length).fold(0, |code, i| code << 1 | bit(bytes, at + i))
+fn read_bits(bytes: &[u8], at: usize, length: usize) -> u32 {
+    (0..length).fold(0, |code, i| code << 1 | bit_at(bytes, at + i))
 }
 
-fn write(bytes: &mut [u8], at: usize, length: usize, code: u32) {
+fn write_bits(bytes: &mut [u8], at: usize, length: usize, code: u32) {
     for i in 0..length {
         if let Some(byte) = bytes.get_mut((at + i) / 8) {
             let mask = 1 << (7 - (at + i) % 8);
@@ -228,7 +228,7 @@ fn write(bytes: &mut [u8], at: usize, length: usize, code: u32) {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Tolerant<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for LegacyAuthorityReader<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -267,7 +267,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Tolerant<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Tolerant<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for LegacyAuthorityReader<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -320,7 +320,7 @@ mod tests {
         let mut out = vec![0xff; bits.div_ceil(8)];
         let mut at = 0;
         for (length, code) in codes {
-            write(&mut out, at, length as usize, code);
+            write_bits(&mut out, at, length as usize, code);
             at += length as usize;
         }
         out

@@ -1,13 +1,13 @@
 //! Listeners: gRPC and HTTP pages for clients, gRPC for peers, HTTP pages for metrics.
 
 use crate::accept::Listener;
-use crate::context::{Core, common_name};
+use crate::context::{ServerContext, common_name};
 use crate::grpc;
 use crate::grpc_stream::RequestBody;
 use crate::grpc_unary;
 use crate::http_pages;
 use crate::metrics::Call;
-use crate::request_limits::{Guarded, Held};
+use crate::request_limits::{LimitedBody, MemoryReservation};
 use crate::slow_request;
 use crate::urls::ServerUrl;
 use anyhow::{Context, Result, bail};
@@ -47,7 +47,7 @@ pub(crate) struct Port {
 }
 
 /// Binds every URL of a list. A host name is bound on all its addresses.
-pub(crate) async fn bind(urls: &[ServerUrl]) -> Result<Vec<Port>> {
+pub(crate) async fn bind_urls(urls: &[ServerUrl]) -> Result<Vec<Port>> {
     let mut ports = Vec::new();
     for url in urls {
         let (first, others) = url.addresses()?;
@@ -92,7 +92,9 @@ pub(crate) type Versions = &'static [&'static SupportedProtocolVersion];
 
 /// Returns the TLS configuration of a port. If a CA is given, clients without a certificate of it
 /// are rejected.
-pub(crate) fn tls(files: &TlsFiles<'_>) -> Result<Option<Arc<base_tls::rustls::ServerConfig>>> {
+pub(crate) fn tls_config(
+    files: &TlsFiles<'_>,
+) -> Result<Option<Arc<base_tls::rustls::ServerConfig>>> {
     let prefix = files.prefix;
     let client_auth = match files.ca {
         Some(ca) => ClientAuth::Require(ca.to_path_buf()),
@@ -121,7 +123,7 @@ pub(crate) fn tls(files: &TlsFiles<'_>) -> Result<Option<Arc<base_tls::rustls::S
 /// Maximum number of concurrent streams on a peer's connection. Further calls wait at the sender.
 const PEER_STREAMS: u32 = 1_000;
 
-fn options(tls: Option<Arc<base_tls::rustls::ServerConfig>>) -> Options {
+fn serve_options(tls: Option<Arc<base_tls::rustls::ServerConfig>>) -> Options {
     Options {
         tls,
         drain: Duration::from_secs(2),
@@ -139,24 +141,24 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 pub(crate) async fn serve_clients(
     listener: Listener,
     tls: Option<Arc<base_tls::rustls::ServerConfig>>,
-    core: Arc<Core>,
+    core: Arc<ServerContext>,
     shutdown: CancellationToken,
 ) {
-    let (routes, intake, connected) = (
-        grpc::routes(&core).prepare(),
-        core.intake.clone(),
+    let (routes, memory_budget, connected) = (
+        grpc::grpc_routes(&core).prepare(),
+        core.memory_budget.clone(),
         core.bounds.connected,
     );
     let service = service_fn(move |request: Request<Incoming>| {
         let answer = client_request(&routes, &core, request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    crate::accept::serve(listener, tls, service, intake, connected, shutdown).await;
+    crate::accept::serve_listener(listener, tls, service, memory_budget, connected, shutdown).await;
 }
 
 fn client_request(
     routes: &Routes,
-    core: &Arc<Core>,
+    core: &Arc<ServerContext>,
     request: Request<Incoming>,
 ) -> BoxFuture<'static, Response<Body>> {
     if is_grpc(request.headers()) {
@@ -164,7 +166,7 @@ fn client_request(
     }
     let core = core.clone();
     Box::pin(async move {
-        http_pages::answer(&core, &request)
+        http_pages::respond_page(&core, &request)
             .await
             .map(|body| Body::new(body.map_err(|never| match never {})))
     })
@@ -173,11 +175,11 @@ fn client_request(
 /// Handles a gRPC call.
 pub(crate) fn grpc_request<B: RequestBody>(
     routes: &Routes,
-    core: &Arc<Core>,
+    core: &Arc<ServerContext>,
     request: Request<B>,
 ) -> BoxFuture<'static, Response<Body>> {
-    let login =
-        grpc_unary::token(request.headers()).filter(|_| core.machine.auth(|auth| auth.enabled));
+    let login = grpc_unary::bearer_token(request.headers())
+        .filter(|_| core.machine.auth(|auth| auth.enabled));
     let answer = grpc_answer(routes, core.clone(), request);
     let Some(token) = login else { return answer };
     let core = core.clone();
@@ -191,24 +193,24 @@ pub(crate) fn grpc_request<B: RequestBody>(
 /// size of the largest, and the frequent small ones would be moved at that size.
 fn grpc_answer<B: RequestBody>(
     routes: &Routes,
-    core: Arc<Core>,
+    core: Arc<ServerContext>,
     request: Request<B>,
 ) -> BoxFuture<'static, Response<Body>> {
-    if let Some(method) = grpc_unary::method(&request) {
-        return Box::pin(grpc_unary::answer(core, method, request));
+    if let Some(method) = grpc_unary::unary_method(&request) {
+        return Box::pin(grpc_unary::respond_unary(core, method, request));
     }
     let by_hand = match request.uri().path() {
-        _ if grpc_unary::compressed(request.headers()) => None,
-        grpc::watch::PATH => Some(grpc::watch::watch as Streamed<B>),
-        grpc::lease::PATH => Some(grpc::lease::keep_alive as Streamed<B>),
+        _ if grpc_unary::is_compressed(request.headers()) => None,
+        grpc::watch::PATH => Some(grpc::watch::handle_watch as StreamHandler<B>),
+        grpc::lease::PATH => Some(grpc::lease::keep_alive as StreamHandler<B>),
         _ => None,
     };
     let Some(streamed) = by_hand else {
-        return Box::pin(routed(routes.clone(), core, request));
+        return Box::pin(route_request(routes.clone(), core, request));
     };
     Box::pin(async move {
-        let end = Ended::new(core.clone(), Call::of(request.uri().path()));
-        watched(
+        let end = CallEnd::new(core.clone(), Call::of(request.uri().path()));
+        watch_response(
             end,
             streamed(&core, request).unwrap_or_else(Status::into_http),
         )
@@ -216,51 +218,51 @@ fn grpc_answer<B: RequestBody>(
 }
 
 /// Handles a call with tonic's routes.
-async fn routed<B: RequestBody>(
+async fn route_request<B: RequestBody>(
     routes: Routes,
-    core: Arc<Core>,
+    core: Arc<ServerContext>,
     request: Request<B>,
 ) -> Response<Body> {
-    let end = Ended::new(core.clone(), Call::of(request.uri().path()));
+    let end = CallEnd::new(core.clone(), Call::of(request.uri().path()));
     let span = tracing::debug_span!("call", method = request.uri().path());
-    let held = Held::of(&core, request.extensions());
+    let held = MemoryReservation::of(&core, request.extensions());
     let routed =
-        routes.oneshot(request.map(|body| Body::new(Guarded::new(core.clone(), held, body))));
+        routes.oneshot(request.map(|body| Body::new(LimitedBody::new(core.clone(), held, body))));
     // Routing can't fail: an unknown method gets a response as well.
-    let (Ok(response), notes) = slow_request::followed(routed).instrument(span).await;
+    let (Ok(response), notes) = slow_request::track_phases(routed).instrument(span).await;
     if let Some(call) = end.call.filter(|call| call.is_prompt()) {
         let code = response.headers().get("grpc-status");
         let code = code.map_or(tonic::Code::Ok, |code| {
             tonic::Code::from_bytes(code.as_bytes())
         });
-        slow_request::report(&core, call, notes, code, String::new);
+        slow_request::report_slow(&core, call, notes, code, String::new);
     }
-    watched(end, response)
+    watch_response(end, response)
 }
 
 /// Handler of a streaming call.
-type Streamed<B> = fn(&Arc<Core>, Request<B>) -> Result<Response<Body>, Status>;
+type StreamHandler<B> = fn(&Arc<ServerContext>, Request<B>) -> Result<Response<Body>, Status>;
 
-fn watched(end: Ended, response: Response<Body>) -> Response<Body> {
+fn watch_response(end: CallEnd, response: Response<Body>) -> Response<Body> {
     if let Some(code) = response.headers().get("grpc-status") {
         let code = code.clone();
         end.finish(code.as_bytes());
         return response;
     }
-    response.map(|body| Body::new(Watched { body, end }))
+    response.map(|body| Body::new(WatchedBody { body, end }))
 }
 
 /// Counts a call when it ends or is cancelled.
-struct Ended {
-    core: Arc<Core>,
+struct CallEnd {
+    core: Arc<ServerContext>,
     call: Option<Call>,
     began: Instant,
 }
 
-impl Ended {
-    fn new(core: Arc<Core>, call: Call) -> Self {
-        core.meters.started(call);
-        Ended {
+impl CallEnd {
+    fn new(core: Arc<ServerContext>, call: Call) -> Self {
+        core.metrics.started(call);
+        CallEnd {
             core,
             call: Some(call),
             began: Instant::now(),
@@ -274,25 +276,25 @@ impl Ended {
     fn count(&mut self, code: &[u8]) {
         if let Some(call) = self.call.take() {
             self.core
-                .meters
+                .metrics
                 .handled(call, tonic::Code::from_bytes(code), self.began.elapsed());
         }
     }
 }
 
-impl Drop for Ended {
+impl Drop for CallEnd {
     fn drop(&mut self) {
         self.count(b"1");
     }
 }
 
 /// A response body that counts bytes and records the status of the call.
-struct Watched {
+struct WatchedBody {
     body: Body,
-    end: Ended,
+    end: CallEnd,
 }
 
-impl http_body::Body for Watched {
+impl http_body::Body for WatchedBody {
     type Data = Bytes;
     type Error = tonic::Status;
 
@@ -304,7 +306,7 @@ impl http_body::Body for Watched {
         match &frame {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
-                    let sent = &self.end.core.meters.sent;
+                    let sent = &self.end.core.metrics.sent;
                     sent.fetch_add(data.len() as u64, Ordering::Relaxed);
                 }
                 if let Some(code) = frame
@@ -330,16 +332,16 @@ impl http_body::Body for Watched {
 pub(crate) async fn serve_pages(
     port: Port,
     tls: Option<Arc<base_tls::rustls::ServerConfig>>,
-    core: Arc<Core>,
+    core: Arc<ServerContext>,
     shutdown: CancellationToken,
 ) {
     let service = service_fn(move |request: Request<Incoming>| {
         let core = core.clone();
-        async move { Ok::<_, Infallible>(http_pages::answer(&core, &request).await) }
+        async move { Ok::<_, Infallible>(http_pages::respond_page(&core, &request).await) }
     });
     base_serve::serve(
         port.listener,
-        options(tls.filter(|_| port.secure)),
+        serve_options(tls.filter(|_| port.secure)),
         service,
         shutdown,
     )
@@ -362,19 +364,21 @@ pub(crate) async fn serve_peers(
     shutdown: CancellationToken,
 ) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let named = allowed.as_ref().is_none_or(|names| shows(&request, names));
+        let named = allowed
+            .as_ref()
+            .is_none_or(|names| has_common_name(&request, names));
         let side = side.get().cloned();
         async move { Ok::<_, Infallible>(peer_request(named, side, request).await) }
     });
     let options = Options {
         max_streams: PEER_STREAMS,
-        ..options(tls.filter(|_| port.secure))
+        ..serve_options(tls.filter(|_| port.secure))
     };
     base_serve::serve(port.listener, options, service, shutdown).await;
 }
 
 /// Returns whether a peer's certificate has one of these common names.
-fn shows(request: &Request<Incoming>, names: &str) -> bool {
+fn has_common_name(request: &Request<Incoming>, names: &str) -> bool {
     let certificate = request
         .extensions()
         .get::<base_serve::Peer>()

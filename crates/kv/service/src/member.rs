@@ -1,15 +1,15 @@
 //! Assembles a member from log, engine and network, either real or simulated.
 
-use crate::context::{Bounds, Core};
+use crate::context::{ServerContext, ServerLimits};
 use crate::grpc;
 use crate::jwt::Jwt;
-use crate::metrics::Meters;
+use crate::metrics::StoreMetrics;
 use crate::passwords::Passwords;
 use crate::peer_access::PeerAccess;
-use crate::peer_rpc::Answers;
-use crate::raft_state_machine::Glue;
+use crate::peer_rpc::PeerRequestHandler;
+use crate::raft_state_machine::RaftStateMachine;
 use crate::request_limits::Budget;
-use crate::settings::Connected;
+use crate::settings::ConnectionOptions;
 use crate::tasks::{self, Retention};
 use anyhow::Result;
 use base_task::Tasks;
@@ -33,8 +33,8 @@ pub(crate) struct Parts {
     pub machine: Arc<Machine>,
     pub log: (Wal, Contents),
     pub config: Config,
-    pub bounds: Bounds,
-    pub meters: Arc<Meters>,
+    pub bounds: ServerLimits,
+    pub metrics: Arc<StoreMetrics>,
     pub jwt: Option<Arc<Jwt>>,
     pub passwords: Passwords,
     pub initial: Vec<etcdserverpb::Member>,
@@ -43,13 +43,13 @@ pub(crate) struct Parts {
 }
 
 /// Assembles a member and starts its Raft node.
-pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
+pub(crate) async fn assemble_member(parts: Parts) -> Result<Arc<ServerContext>> {
     let Parts {
         machine,
         log,
         config,
         bounds,
-        meters,
+        metrics,
         jwt,
         passwords,
         initial,
@@ -61,7 +61,7 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
         member: config.member,
     };
     let removed = |call: OnRemoved| Box::new(move || call());
-    let answers = Arc::new(Answers {
+    let answers = Arc::new(PeerRequestHandler {
         identity,
         core: OnceLock::new(),
         on_removed: removed(on_removed.clone()),
@@ -69,7 +69,7 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
     let directory = Directory::new();
     tasks::fill_directory(&directory, &machine, &initial, &Status::default());
     let spool = config.spool.clone();
-    let glue = Arc::new(Glue(machine.clone(), meters.clone()));
+    let glue = Arc::new(RaftStateMachine(machine.clone(), metrics.clone()));
     glue.resume(&spool).await.map_err(|reason| {
         anyhow::anyhow!(
             "the state was being installed when this member ended, and can't be installed again: {reason}; remove the member, \
@@ -90,7 +90,7 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
         loops.clone(),
     )
     .await?;
-    let core = Arc::new(Core {
+    let core = Arc::new(ServerContext {
         started: tokio::time::Instant::now(),
         identity,
         hub: Hub::new(machine.store().clone()),
@@ -101,8 +101,8 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
         directory,
         jwt,
         passwords,
-        meters,
-        intake: Budget::new(),
+        metrics,
+        memory_budget: Budget::new(),
         bounds,
         shutdown,
         checkpoints: tokio::sync::RwLock::default(),
@@ -116,7 +116,7 @@ pub(crate) async fn assemble(parts: Parts) -> Result<Arc<Core>> {
 }
 
 /// Returns the routes for peers.
-pub(crate) fn peer_routes(core: &Core) -> Routes {
+pub(crate) fn peer_routes(core: &ServerContext) -> Routes {
     Routes::builder()
         .add_service(core.node.peer_service().into_server())
         .clone()
@@ -127,7 +127,7 @@ pub(crate) fn peer_routes(core: &Core) -> Routes {
 /// Handles clients' calls.
 #[derive(Clone)]
 pub struct ClientService {
-    core: Arc<Core>,
+    core: Arc<ServerContext>,
     routes: Routes,
 }
 
@@ -149,7 +149,7 @@ pub struct Tuning {
 
 /// A member without ports, for simulations: the full stack behind gRPC.
 pub struct Member {
-    core: Arc<Core>,
+    core: Arc<ServerContext>,
     tasks: Tasks,
 }
 
@@ -164,7 +164,7 @@ impl Member {
         on_removed: OnRemoved,
     ) -> Result<Member> {
         let shutdown = CancellationToken::new();
-        let bounds = Bounds {
+        let bounds = ServerLimits {
             max_request: 1_572_864,
             request_timeout: Duration::from_secs(5),
             min_lease_ttl: 1,
@@ -176,27 +176,27 @@ impl Member {
             slow_request: Duration::MAX,
             slow_apply: Duration::MAX,
             checkpoint_every: tuning.checkpoint_every,
-            connected: Connected::default(),
+            connected: ConnectionOptions::default(),
             detailed_metrics: true,
             insecure_members: true,
             access: PeerAccess::Insecure,
         };
-        let (meters, jwt, passwords) = (Arc::default(), None, Passwords::new(4));
+        let (metrics, jwt, passwords) = (Arc::default(), None, Passwords::new(4));
         let parts = Parts {
             machine,
             log,
             config,
             bounds,
-            meters,
+            metrics,
             jwt,
             passwords,
             initial,
             on_removed,
             shutdown: shutdown.clone(),
         };
-        let core = assemble(parts).await?;
+        let core = assemble_member(parts).await?;
         let tasks = Tasks::new(shutdown);
-        tasks::spawn(&core, Retention::All, &tasks)?;
+        tasks::spawn_jobs(&core, Retention::All, &tasks)?;
         Ok(Member { core, tasks })
     }
 
@@ -210,14 +210,14 @@ impl Member {
         if !begin.is_empty() {
             self.core.node.initialize(begin).await?;
         }
-        tasks::publish(&self.core, name, client_urls).await
+        tasks::publish_member(&self.core, name, client_urls).await
     }
 
     /// Returns the handler of clients' calls.
     pub fn client_service(&self) -> ClientService {
         ClientService {
             core: self.core.clone(),
-            routes: grpc::routes(&self.core).prepare(),
+            routes: grpc::grpc_routes(&self.core).prepare(),
         }
     }
 
@@ -232,7 +232,7 @@ impl Member {
     }
 
     #[cfg(test)]
-    pub(crate) fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<ServerContext> {
         &self.core
     }
 

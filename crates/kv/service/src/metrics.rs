@@ -4,7 +4,7 @@ mod calls;
 mod page;
 mod peers;
 
-use crate::context::Core;
+use crate::context::ServerContext;
 use base_telemetry::{FileDescriptors, MetricsPage};
 use calls::AllCalls;
 pub(crate) use calls::Call;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// All counters and histograms of a member.
 #[derive(Default)]
-pub(crate) struct Meters {
+pub(crate) struct StoreMetrics {
     pub wal_sync: Histogram,
     pub engine_write: Histogram,
     pub received: AtomicU64,
@@ -30,7 +30,7 @@ pub(crate) struct Meters {
     calls: AllCalls,
 }
 
-impl Meters {
+impl StoreMetrics {
     /// Counts the start of a gRPC call.
     pub fn started(&self, call: Call) {
         self.calls.started(call);
@@ -50,7 +50,7 @@ impl Meters {
     }
 
     /// Returns the metrics page in Prometheus' text format.
-    pub fn page(&self, core: &Core) -> String {
+    pub fn page(&self, core: &ServerContext) -> String {
         let mut page = MetricsPage::default();
         self.raft(&mut page, core);
         self.store(&mut page, core);
@@ -86,7 +86,7 @@ impl Meters {
         page.finish()
     }
 
-    fn raft(&self, page: &mut MetricsPage, core: &Core) {
+    fn raft(&self, page: &mut MetricsPage, core: &ServerContext) {
         let status = core.node.status();
         let count = |value: &AtomicU64| value.load(Ordering::Relaxed) as f64;
         let flag = |value: bool| f64::from(u8::from(value));
@@ -181,7 +181,7 @@ impl Meters {
         );
     }
 
-    fn store(&self, page: &mut MetricsPage, core: &Core) {
+    fn store(&self, page: &mut MetricsPage, core: &ServerContext) {
         let size = core.machine.data_size() as f64;
         let sizes = core.store().sizes();
         let disk = core.machine.disk_size() as f64;
@@ -253,7 +253,7 @@ impl Meters {
         );
     }
 
-    fn operations(&self, page: &mut MetricsPage, core: &Core) {
+    fn operations(&self, page: &mut MetricsPage, core: &ServerContext) {
         let counts = core.store().counts();
         let rows = [
             ("etcd_mvcc_put_total", "Puts.", &counts.puts),
@@ -276,7 +276,7 @@ impl Meters {
         );
     }
 
-    fn network(&self, page: &mut MetricsPage, core: &Core) {
+    fn network(&self, page: &mut MetricsPage, core: &ServerContext) {
         let count = |value: &AtomicU64| value.load(Ordering::Relaxed) as f64;
         page.counter(
             "etcd_network_client_grpc_received_bytes_total",
@@ -288,7 +288,7 @@ impl Meters {
             "Bytes sent to clients.",
             count(&self.sent),
         );
-        peers::write(page, core.identity.member, &core.directory);
+        peers::write_peer_metrics(page, core.identity.member, &core.directory);
         self.calls.write(page, core.bounds.detailed_metrics);
     }
 }

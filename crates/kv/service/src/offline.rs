@@ -17,18 +17,18 @@ const CACHE: u64 = 32 << 20;
 const BATCH_BYTES: usize = 4 << 20;
 
 /// Shows the status of a snapshot file, or restores it.
-pub(crate) fn snapshot(command: SnapshotCommand) -> Result<()> {
+pub(crate) fn run_snapshot_command(command: SnapshotCommand) -> Result<()> {
     match command {
-        SnapshotCommand::Status(flags) => status(&flags),
-        SnapshotCommand::Restore(flags) => restore(&flags),
+        SnapshotCommand::Status(flags) => print_status(&flags),
+        SnapshotCommand::Restore(flags) => restore_snapshot(&flags),
     }
 }
 
-pub(crate) fn print(text: &str) -> Result<()> {
+pub(crate) fn print_line(text: &str) -> Result<()> {
     Ok(writeln!(std::io::stdout(), "{text}")?)
 }
 
-fn status(flags: &SnapshotStatus) -> Result<()> {
+fn print_status(flags: &SnapshotStatus) -> Result<()> {
     let source = kv_snapshot_file::open_snapshot(&flags.file, false)?;
     let found =
         kv_snapshot_file::file_status(&source).with_context(|| flags.file.display().to_string())?;
@@ -40,25 +40,25 @@ fn status(flags: &SnapshotStatus) -> Result<()> {
         version,
     } = found;
     match flags.write_out.as_str() {
-        "json" => print(
+        "json" => print_line(
             &serde_json::json!({
                 "hash": hash, "revision": revision, "totalKey": total_keys, "totalSize": total_size, "version": version,
             })
             .to_string(),
         ),
-        "fields" => print(&format!(
+        "fields" => print_line(&format!(
             "\"Hash\" : {hash}\n\"Revision\" : {revision}\n\"Keys\" : {total_keys}\n\"Size\" : {total_size}\n\"Version\" : \"{version}\""
         )),
-        "table" => print(&table(
+        "table" => print_line(&format_table(
             ["HASH", "REVISION", "TOTAL KEYS", "TOTAL SIZE", "VERSION"],
-            [format!("{hash:x}"), revision.to_string(), total_keys.to_string(), size(total_size), version.to_string()],
+            [format!("{hash:x}"), revision.to_string(), total_keys.to_string(), format_size(total_size), version.to_string()],
         )),
-        _ => print(&format!("{hash:x}, {revision}, {total_keys}, {total_size}, {version}")),
+        _ => print_line(&format!("{hash:x}, {revision}, {total_keys}, {total_size}, {version}")),
     }
 }
 
 /// Formats a row and its headings as a table like etcd's tools.
-fn table<const N: usize>(heads: [&str; N], row: [String; N]) -> String {
+fn format_table<const N: usize>(heads: [&str; N], row: [String; N]) -> String {
     let cells = || {
         heads
             .iter()
@@ -81,7 +81,7 @@ fn table<const N: usize>(heads: [&str; N], row: [String; N]) -> String {
 }
 
 /// Formats a number of bytes with a unit.
-fn size(bytes: u64) -> String {
+fn format_size(bytes: u64) -> String {
     let mut size = bytes as f64;
     let mut unit = "B";
     for larger in ["kB", "MB", "GB", "TB"] {
@@ -97,7 +97,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-fn restore(flags: &SnapshotRestore) -> Result<()> {
+fn restore_snapshot(flags: &SnapshotRestore) -> Result<()> {
     let target = flags
         .data_dir
         .clone()
@@ -136,7 +136,7 @@ fn restore(flags: &SnapshotRestore) -> Result<()> {
     let mut folder = DataFolder::open(&target)?;
     let (index, position, membership) = kv_raft::make_origin(&voters);
     let engine = kv_engine::open_engine(&folder.below("member/state")?, None, CACHE)?;
-    fill(
+    fill_engine(
         &*engine,
         &source,
         flags,
@@ -161,14 +161,14 @@ fn restore(flags: &SnapshotRestore) -> Result<()> {
         cluster: cluster_id(&voters),
         member: mine.id,
     })?;
-    print(&format!(
+    print_line(&format!(
         "restored {} to {}",
         flags.file.display(),
         target.display()
     ))
 }
 
-fn fill(
+fn fill_engine(
     engine: &dyn Engine,
     source: &FileSource,
     flags: &SnapshotRestore,
@@ -215,14 +215,14 @@ mod tests {
     #[test]
     fn a_table_is_framed() {
         assert_eq!(
-            table(
+            format_table(
                 ["HASH", "TOTAL SIZE"],
-                ["3a8dbf1f".to_owned(), size(20_480)]
+                ["3a8dbf1f".to_owned(), format_size(20_480)]
             ),
             "+----------+------------+\n|   HASH   | TOTAL SIZE |\n+----------+------------+\n| 3a8dbf1f |      20 kB |\n+----------+------------+"
         );
         assert_eq!(
-            [999, 1_500, 82_854_982].map(size),
+            [999, 1_500, 82_854_982].map(format_size),
             ["999 B", "1.5 kB", "83 MB"]
         );
     }

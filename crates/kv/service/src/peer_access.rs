@@ -84,7 +84,7 @@ mod tests {
         let flags = Flags::try_parse_from(words)?.serve;
         PeerAccess::decide(
             &flags,
-            &urls::parse("listen-peer-urls", &flags.listen_peer_urls)?,
+            &urls::parse_urls("listen-peer-urls", &flags.listen_peer_urls)?,
         )
     }
 

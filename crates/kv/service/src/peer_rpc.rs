@@ -1,9 +1,9 @@
 //! Peer RPCs besides replication: the leader's leases, the list of members, membership changes,
 //! hashes.
 
-use crate::context::Core;
-use crate::corruption::{self, Hashed};
-use crate::grpc::{lease_answer, member_change};
+use crate::context::ServerContext;
+use crate::corruption::{self, HashResult};
+use crate::grpc::{handle_lease_request, member_change};
 use async_trait::async_trait;
 use bytes::Bytes;
 use kv_machine::EtcdError;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A request that only the leader can serve.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Question {
+pub(crate) enum LeaderRequest {
     /// Renews a lease. The response is its TTL, 0 if it does not exist.
     Renew(i64),
     /// Requests the remaining TTL of a lease in seconds. The response is -1 if it does not exist.
@@ -53,7 +53,7 @@ struct ChangeMessage {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct ChangeAnswer {
+struct ChangeResponse {
     /// Text of the error; empty on success.
     #[prost(string, tag = "1")]
     refusal: String,
@@ -75,9 +75,9 @@ pub(crate) struct ClusterInfo {
 }
 
 /// Result of a membership change: the members, and the one that was added.
-pub(crate) type Changed = (Vec<pb::Member>, Option<pb::Member>);
+pub(crate) type MembershipResult = (Vec<pb::Member>, Option<pb::Member>);
 
-async fn ask_leader(core: &Core, kind: u32, body: Bytes) -> Result<Bytes, EtcdError> {
+async fn ask_leader(core: &ServerContext, kind: u32, body: Bytes) -> Result<Bytes, EtcdError> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         if let Some(leader) = core.node.status().leader
@@ -96,14 +96,17 @@ async fn ask_leader(core: &Core, kind: u32, body: Bytes) -> Result<Bytes, EtcdEr
     }
 }
 
-async fn ask(core: &Core, question: Question) -> Result<i64, EtcdError> {
+async fn ask_leader_number(
+    core: &ServerContext,
+    question: LeaderRequest,
+) -> Result<i64, EtcdError> {
     let (kind, id) = match question {
-        Question::Renew(id) => (RENEW, id),
-        Question::Left(id) => (LEFT, id),
+        LeaderRequest::Renew(id) => (RENEW, id),
+        LeaderRequest::Left(id) => (LEFT, id),
     };
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
-        if let Some(answer) = lease_answer(core, question).await {
+        if let Some(answer) = handle_lease_request(core, question).await {
             return answer;
         }
         if core.node.status().leader != Some(core.identity.member) {
@@ -124,13 +127,16 @@ async fn ask(core: &Core, question: Question) -> Result<i64, EtcdError> {
 }
 
 /// Renews a lease. Returns its TTL, 0 if it does not exist.
-pub(crate) async fn renew(core: &Core, id: i64) -> Result<i64, EtcdError> {
-    ask(core, Question::Renew(id)).await
+pub(crate) async fn request_renewal(core: &ServerContext, id: i64) -> Result<i64, EtcdError> {
+    ask_leader_number(core, LeaderRequest::Renew(id)).await
 }
 
 /// Returns granted and remaining TTL of a lease; the latter is -1 if it does not exist.
-pub(crate) async fn left(core: &Core, id: i64) -> Result<(i64, i64), EtcdError> {
-    let left = ask(core, Question::Left(id)).await?;
+pub(crate) async fn request_time_to_live(
+    core: &ServerContext,
+    id: i64,
+) -> Result<(i64, i64), EtcdError> {
+    let left = ask_leader_number(core, LeaderRequest::Left(id)).await?;
     let granted = core
         .machine
         .leases(|leases| leases.info(id, tokio::time::Instant::now().into_std()));
@@ -141,7 +147,7 @@ pub(crate) async fn left(core: &Core, id: i64) -> Result<(i64, i64), EtcdError> 
 }
 
 /// Returns whether a member responds within this time.
-pub(crate) async fn answers(core: &Core, id: u64, patience: Duration) -> bool {
+pub(crate) async fn is_responding(core: &ServerContext, id: u64, patience: Duration) -> bool {
     if id == core.identity.member {
         return true;
     }
@@ -153,7 +159,10 @@ pub(crate) async fn answers(core: &Core, id: u64, patience: Duration) -> bool {
 }
 
 /// Sends a membership change to the leader. Retries if the leader transfers its leadership for it.
-pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, EtcdError> {
+pub(crate) async fn request_membership_change(
+    core: &ServerContext,
+    change: Change,
+) -> Result<MembershipResult, EtcdError> {
     let deadline = tokio::time::Instant::now() + 2 * PATIENCE;
     loop {
         let changed = change_once(core, change.clone()).await;
@@ -166,7 +175,7 @@ pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, EtcdE
     }
 }
 
-async fn change_once(core: &Core, change: Change) -> Result<Changed, EtcdError> {
+async fn change_once(core: &ServerContext, change: Change) -> Result<MembershipResult, EtcdError> {
     if core.node.status().leading {
         return member_change(core, change).await;
     }
@@ -175,14 +184,14 @@ async fn change_once(core: &Core, change: Change) -> Result<Changed, EtcdError> 
     }
     .encode_to_vec();
     let answer = ask_leader(core, CHANGE, body.into()).await?;
-    let answer = ChangeAnswer::decode(answer).map_err(|_| EtcdError::TimedOut)?;
-    match refusal_of(&answer.refusal) {
+    let answer = ChangeResponse::decode(answer).map_err(|_| EtcdError::TimedOut)?;
+    match error_from_text(&answer.refusal) {
         Some(refusal) => Err(refusal),
         None => Ok((answer.members, answer.added)),
     }
 }
 
-fn refusal_of(text: &str) -> Option<EtcdError> {
+fn error_from_text(text: &str) -> Option<EtcdError> {
     use EtcdError::*;
     let known = [
         MemberExists,
@@ -208,14 +217,14 @@ fn refusal_of(text: &str) -> Option<EtcdError> {
 }
 
 /// Returns another member's hash up to a revision, if that member can provide it.
-pub(crate) async fn hash(
-    core: &Core,
+pub(crate) async fn request_hash(
+    core: &ServerContext,
     member: u64,
     revision: i64,
     patience: Duration,
-) -> Option<Hashed> {
+) -> Option<HashResult> {
     let body = Bytes::copy_from_slice(&revision.to_be_bytes());
-    Hashed::decode(
+    HashResult::decode(
         core.node
             .call_peer(member, HASH, body, patience)
             .await
@@ -225,21 +234,25 @@ pub(crate) async fn hash(
 }
 
 /// Handles peer RPCs.
-pub(crate) struct Answers {
+pub(crate) struct PeerRequestHandler {
     pub identity: Identity,
     /// Weak, because the context owns this handler.
-    pub core: OnceLock<Weak<Core>>,
+    pub core: OnceLock<Weak<ServerContext>>,
     pub on_removed: Box<dyn Fn() + Send + Sync>,
 }
 
 #[async_trait]
-impl PeerHandler for Answers {
+impl PeerHandler for PeerRequestHandler {
     async fn answer(&self, _: u64, kind: u32, body: Bytes) -> Option<Bytes> {
         let core = &self.core()?;
         let number = || body.as_ref().try_into().ok().map(i64::from_be_bytes);
         match kind {
-            RENEW => number_answer(lease_answer(core, Question::Renew(number()?)).await?),
-            LEFT => number_answer(lease_answer(core, Question::Left(number()?)).await?),
+            RENEW => {
+                encode_number(handle_lease_request(core, LeaderRequest::Renew(number()?)).await?)
+            }
+            LEFT => {
+                encode_number(handle_lease_request(core, LeaderRequest::Left(number()?)).await?)
+            }
             MEMBERS => Some(self.cluster_info(core)),
             CHANGE => {
                 if !core.node.status().leading {
@@ -247,20 +260,20 @@ impl PeerHandler for Answers {
                 }
                 let change = ChangeMessage::decode(body).ok()?.change?;
                 let answer = match member_change(core, change).await {
-                    Ok((members, added)) => ChangeAnswer {
+                    Ok((members, added)) => ChangeResponse {
                         refusal: String::new(),
                         members,
                         added,
                     },
-                    Err(refusal) => ChangeAnswer {
+                    Err(refusal) => ChangeResponse {
                         refusal: refusal.to_string(),
-                        ..ChangeAnswer::default()
+                        ..ChangeResponse::default()
                     },
                 };
                 Some(answer.encode_to_vec().into())
             }
             HASH => Some(
-                corruption::answer(core, number()?)
+                corruption::respond_hash(core, number()?)
                     .await
                     .ok()?
                     .encode_to_vec()
@@ -289,12 +302,12 @@ impl PeerHandler for Answers {
     }
 }
 
-impl Answers {
-    fn core(&self) -> Option<Arc<Core>> {
+impl PeerRequestHandler {
+    fn core(&self) -> Option<Arc<ServerContext>> {
         self.core.get()?.upgrade()
     }
 
-    fn cluster_info(&self, core: &Core) -> Bytes {
+    fn cluster_info(&self, core: &ServerContext) -> Bytes {
         let (mut members, removed) = core
             .machine
             .members(|members| (members.list(), members.removed().collect::<Vec<_>>()));
@@ -311,7 +324,7 @@ impl Answers {
     }
 }
 
-fn number_answer(answer: Result<i64, EtcdError>) -> Option<Bytes> {
+fn encode_number(answer: Result<i64, EtcdError>) -> Option<Bytes> {
     answer
         .ok()
         .map(|number| Bytes::copy_from_slice(&number.to_be_bytes()))

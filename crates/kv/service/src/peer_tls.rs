@@ -13,12 +13,12 @@ use std::time::{Duration, SystemTime};
 /// Interval at which the files are checked; only with TLS.
 const EVERY: Duration = Duration::from_secs(60);
 
-fn read(path: &Path) -> Result<Vec<u8>> {
+fn read_file(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("can't read {}", path.display()))
 }
 
 /// Returns the files of the certificate for calls to other members, and of its key.
-fn shown(flags: &Serve) -> [&Option<PathBuf>; 2] {
+fn client_files(flags: &Serve) -> [&Option<PathBuf>; 2] {
     match &flags.peer_client_cert_file {
         Some(_) => [&flags.peer_client_cert_file, &flags.peer_client_key_file],
         None => [&flags.peer_cert_file, &flags.peer_key_file],
@@ -26,17 +26,17 @@ fn shown(flags: &Serve) -> [&Option<PathBuf>; 2] {
 }
 
 /// Returns the TLS configuration of connections to other members; `None` without certificates.
-pub(crate) fn outgoing(flags: &Serve) -> Result<Option<Arc<ClientConfig>>> {
-    let [Some(certificate), Some(key)] = shown(flags) else {
+pub(crate) fn outgoing_config(flags: &Serve) -> Result<Option<Arc<ClientConfig>>> {
+    let [Some(certificate), Some(key)] = client_files(flags) else {
         return Ok(None);
     };
     let tls = ClientTls {
         ca: flags
             .peer_trusted_ca_file
             .as_deref()
-            .map(read)
+            .map(read_file)
             .transpose()?,
-        identity: Some((read(certificate)?, read(key)?)),
+        identity: Some((read_file(certificate)?, read_file(key)?)),
         // Without a CA the server's certificate is not verified, as in etcd.
         insecure: flags.peer_trusted_ca_file.is_none(),
         alpn: vec![b"h2".to_vec()],
@@ -44,8 +44,8 @@ pub(crate) fn outgoing(flags: &Serve) -> Result<Option<Arc<ClientConfig>>> {
     Ok(Some(client_config(&tls)?))
 }
 
-fn modified(flags: &Serve) -> Vec<Option<SystemTime>> {
-    let [certificate, key] = shown(flags);
+fn modification_times(flags: &Serve) -> Vec<Option<SystemTime>> {
+    let [certificate, key] = client_files(flags);
     let files = [certificate, key, &flags.peer_trusted_ca_file];
     let modified = |path: &Path| {
         std::fs::metadata(path)
@@ -59,23 +59,23 @@ fn modified(flags: &Serve) -> Vec<Option<SystemTime>> {
 }
 
 /// Watches the files and uses changed ones for new connections.
-pub(crate) fn follow(flags: &Serve, tls: PeerTls, tasks: &Tasks) {
+pub(crate) fn follow_files(flags: &Serve, tls: PeerTls, tasks: &Tasks) {
     if flags.peer_cert_file.is_none() {
         return;
     }
     let (flags, shutdown) = (flags.clone(), tasks.shutdown().clone());
     tasks.spawn("peer certificates", async move {
-        let mut seen = modified(&flags);
+        let mut seen = modification_times(&flags);
         loop {
             tokio::select! {
                 () = tokio::time::sleep(EVERY) => {}
                 () = shutdown.cancelled() => return,
             }
-            let now = modified(&flags);
+            let now = modification_times(&flags);
             if now == seen {
                 continue;
             }
-            match outgoing(&flags) {
+            match outgoing_config(&flags) {
                 Ok(config) => {
                     *tls.write() = config;
                     seen = now;

@@ -1,6 +1,6 @@
 //! Quota of the data: raises the NOSPACE alarm above it and deactivates the alarm below it.
 
-use crate::context::Core;
+use crate::context::ServerContext;
 use kv_machine::{Caller, Command};
 use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
 use proto_etcd::etcdserverpb::{AlarmRequest, AlarmType};
@@ -14,19 +14,19 @@ const RAISED_STEP: Duration = Duration::from_secs(1);
 
 /// Checks the size after writes and after space was freed. If an operator has disarmed the alarm,
 /// it is not raised again before the next write.
-pub(crate) async fn watch(core: Arc<Core>) {
+pub(crate) async fn watch_quota(core: Arc<ServerContext>) {
     let mut applied = core.machine.applied();
     // Revision at which the alarm was last seen raised.
     let mut raised_at = None;
     loop {
         applied.borrow_and_update();
-        let (raised, revision) = (raised(&core), core.store().revision());
+        let (raised, revision) = (is_alarm_raised(&core), core.store().revision());
         if raised {
             raised_at = Some(revision);
         }
         let disarmed = !raised && raised_at == Some(revision);
-        let needed = !disarmed && needed(core.machine.data_size(), core.bounds.quota, raised);
-        if needed != raised && set(&core, needed).await && needed {
+        let needed = !disarmed && is_alarm_due(core.machine.data_size(), core.bounds.quota, raised);
+        if needed != raised && set_alarm(&core, needed).await && needed {
             // The alarm may be disarmed before the next check.
             raised_at = Some(revision);
         }
@@ -45,11 +45,11 @@ pub(crate) async fn watch(core: Arc<Core>) {
 
 /// Returns whether the alarm must be raised. It is deactivated below 95 % of the quota, so that the
 /// next put does not raise it again.
-fn needed(size: u64, quota: u64, raised: bool) -> bool {
+fn is_alarm_due(size: u64, quota: u64, raised: bool) -> bool {
     size > if raised { quota - quota / 20 } else { quota }
 }
 
-fn raised(core: &Core) -> bool {
+fn is_alarm_raised(core: &ServerContext) -> bool {
     let mine = core.identity.member;
     core.machine
         .alarms()
@@ -58,7 +58,7 @@ fn raised(core: &Core) -> bool {
 }
 
 /// Raises or deactivates the alarm. Returns whether that succeeded.
-async fn set(core: &Core, on: bool) -> bool {
+async fn set_alarm(core: &ServerContext, on: bool) -> bool {
     let action = if on {
         AlarmAction::Activate
     } else {
@@ -90,10 +90,10 @@ mod tests {
 
     #[test]
     fn the_alarm_ends_with_a_twentieth_free() {
-        assert!(!needed(1_000, 1_000, false));
-        assert!(needed(1_001, 1_000, false));
-        assert!(needed(951, 1_000, true));
-        assert!(!needed(950, 1_000, true));
-        assert!(!needed(u64::MAX - 1, u64::MAX, false));
+        assert!(!is_alarm_due(1_000, 1_000, false));
+        assert!(is_alarm_due(1_001, 1_000, false));
+        assert!(is_alarm_due(951, 1_000, true));
+        assert!(!is_alarm_due(950, 1_000, true));
+        assert!(!is_alarm_due(u64::MAX - 1, u64::MAX, false));
     }
 }

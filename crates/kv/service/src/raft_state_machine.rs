@@ -1,6 +1,6 @@
 //! Adapter from `kv_machine::Machine` to `kv_raft::StateMachine`.
 
-use crate::metrics::Meters;
+use crate::metrics::StoreMetrics;
 use async_trait::async_trait;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kv_machine::{Machine, MachineError, SnapshotItem, SnapshotReader};
@@ -16,10 +16,10 @@ use tokio::time::Instant;
 pub(crate) const INSTALLING: &str = "installing.rows";
 
 /// Applies log entries to the state machine.
-pub(crate) struct Glue(pub Arc<Machine>, pub Arc<Meters>);
+pub(crate) struct RaftStateMachine(pub Arc<Machine>, pub Arc<StoreMetrics>);
 
 #[async_trait]
-impl StateMachine for Glue {
+impl StateMachine for RaftStateMachine {
     fn applied_position(&self) -> (Bytes, Bytes) {
         let place = self.0.applied_position();
         (place.position, place.membership)
@@ -54,7 +54,7 @@ impl StateMachine for Glue {
 
     async fn snapshot(&self) -> Result<Box<dyn SnapshotRows>, String> {
         let reader = self.0.snapshot().await.map_err(|e| e.to_string())?;
-        Ok(Box::new(Encoded(reader)))
+        Ok(Box::new(EncodedRows(reader)))
     }
 
     async fn install(&self, rows: &Path) -> Result<(), String> {
@@ -72,7 +72,7 @@ impl StateMachine for Glue {
     }
 }
 
-impl Glue {
+impl RaftStateMachine {
     /// Repeats an interrupted installation and deletes received files that were not installed.
     pub async fn resume(&self, folder: &Path) -> Result<(), String> {
         let kept = folder.join(INSTALLING);
@@ -98,9 +98,9 @@ impl Glue {
     }
 }
 
-struct Encoded(SnapshotReader);
+struct EncodedRows(SnapshotReader);
 
-impl SnapshotRows for Encoded {
+impl SnapshotRows for EncodedRows {
     fn applied_position(&self) -> (Bytes, Bytes) {
         let place = self.0.applied_position();
         (place.position.clone(), place.membership.clone())
@@ -108,11 +108,11 @@ impl SnapshotRows for Encoded {
 
     fn next(&mut self) -> Result<Option<Bytes>, String> {
         let rows = self.0.next_rows().map_err(|e| e.to_string())?;
-        Ok(rows.map(|rows| encode(&rows)))
+        Ok(rows.map(|rows| encode_rows(&rows)))
     }
 }
 
-fn encode(rows: &[SnapshotItem]) -> Bytes {
+fn encode_rows(rows: &[SnapshotItem]) -> Bytes {
     let mut bytes = BytesMut::new();
     for (table, key, value) in rows {
         bytes.put_u8(*table);
@@ -124,7 +124,7 @@ fn encode(rows: &[SnapshotItem]) -> Bytes {
     bytes.freeze()
 }
 
-fn decode(mut bytes: Bytes) -> Option<Vec<SnapshotItem>> {
+fn decode_rows(mut bytes: Bytes) -> Option<Vec<SnapshotItem>> {
     let mut rows = Vec::new();
     while bytes.has_remaining() {
         let table = bytes.try_get_u8().ok()?;
@@ -147,5 +147,5 @@ fn read_chunk(file: &mut impl Read) -> Result<Option<Vec<SnapshotItem>>, Machine
     let length = usize::try_from(u64::from_le_bytes(length)).map_err(|_| damaged())?;
     let mut bytes = vec![0; length];
     file.read_exact(&mut bytes).map_err(|_| damaged())?;
-    decode(bytes.into()).map(Some).ok_or_else(damaged)
+    decode_rows(bytes.into()).map(Some).ok_or_else(damaged)
 }

@@ -5,7 +5,7 @@
 //! of that is lost. A state that is behind its log is treated in the same way; that happens if its
 //! directory was removed or a rebuild was interrupted.
 
-use crate::raft_state_machine::Glue;
+use crate::raft_state_machine::RaftStateMachine;
 use anyhow::{Context, Result, bail};
 use kv_engine::{Engine, EngineError};
 use kv_machine::{Machine, MachineError, Options};
@@ -30,7 +30,7 @@ enum Source {
     Nowhere,
 }
 
-fn source(purged: Option<u64>, others: bool) -> Source {
+fn choose_source(purged: Option<u64>, others: bool) -> Source {
     match purged {
         None => Source::Log,
         Some(_) if others => Source::Members,
@@ -39,7 +39,7 @@ fn source(purged: Option<u64>, others: bool) -> Source {
 }
 
 /// Context in which a member's state is opened.
-pub(crate) struct Around<'a> {
+pub(crate) struct RebuildOptions<'a> {
     pub folder: &'a DataFolder,
     pub identity: Identity,
     /// Peer URLs of the other members.
@@ -49,7 +49,7 @@ pub(crate) struct Around<'a> {
     pub purged: Option<u64>,
 }
 
-impl Around<'_> {
+impl RebuildOptions<'_> {
     pub fn purged(contents: &Contents) -> Option<u64> {
         contents.purged.as_ref().map(|(index, _)| *index)
     }
@@ -75,7 +75,7 @@ impl Around<'_> {
         if machine.incomplete() || machine.applied_index() >= least {
             return Ok(machine);
         }
-        if source(self.purged, !self.others.is_empty()) == Source::Nowhere {
+        if choose_source(self.purged, !self.others.is_empty()) == Source::Nowhere {
             let path = self.folder.path().join(STATE);
             bail!(
                 "the state in {} is behind the log, {REMEDY}",
@@ -88,7 +88,7 @@ impl Around<'_> {
 
     fn set_aside(&self, error: &MachineError) -> Result<()> {
         let state = self.folder.path().join(STATE);
-        let source = source(self.purged, !self.others.is_empty());
+        let source = choose_source(self.purged, !self.others.is_empty());
         if source == Source::Nowhere {
             bail!("{error}; {REMEDY}");
         }
@@ -121,7 +121,7 @@ impl Around<'_> {
             for url in &self.others {
                 let identity = (self.identity.cluster, self.identity.member);
                 match RaftNode::fetch_state(url, self.tls.clone(), identity, least, &spool).await {
-                    Ok(Some(rows)) => return install(machine, &rows).await,
+                    Ok(Some(rows)) => return install_rows(machine, &rows).await,
                     Ok(None) => {
                         tracing::debug!(url, "the state of this member is not recent enough either")
                     }
@@ -140,8 +140,10 @@ impl Around<'_> {
 const REMEDY: &str = "the log begins later than it ends, and there is no other member to get it from: restore this member from a \
                       snapshot (kvstore snapshot restore)";
 
-async fn install(machine: &Arc<Machine>, rows: &Path) -> Result<()> {
-    let installed = Glue(machine.clone(), Arc::default()).install(rows).await;
+async fn install_rows(machine: &Arc<Machine>, rows: &Path) -> Result<()> {
+    let installed = RaftStateMachine(machine.clone(), Arc::default())
+        .install(rows)
+        .await;
     installed.map_err(|reason| {
         anyhow::anyhow!("the state of another member can't be installed: {reason}")
     })?;
@@ -155,9 +157,9 @@ mod tests {
 
     #[test]
     fn the_log_is_enough_only_from_its_first_entry_on() {
-        assert_eq!(source(None, true), Source::Log);
-        assert_eq!(source(None, false), Source::Log);
-        assert_eq!(source(Some(7), true), Source::Members);
-        assert_eq!(source(Some(7), false), Source::Nowhere);
+        assert_eq!(choose_source(None, true), Source::Log);
+        assert_eq!(choose_source(None, false), Source::Log);
+        assert_eq!(choose_source(Some(7), true), Source::Members);
+        assert_eq!(choose_source(Some(7), false), Source::Nowhere);
     }
 }

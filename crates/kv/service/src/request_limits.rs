@@ -5,8 +5,8 @@
 //! limit is rejected at once: if it waited, the slow requests of one client would delay all others.
 
 use crate::accept::Connection;
-use crate::context::{Core, status};
-use crate::grpc_stream::{PREFIX, RequestBody, announced, too_large};
+use crate::context::{ServerContext, to_status};
+use crate::grpc_stream::{PREFIX, RequestBody, announced_length, too_large};
 use bytes::Bytes;
 use http::Extensions;
 use http_body::Frame;
@@ -76,18 +76,18 @@ impl Budget {
 }
 
 /// Memory reserved for a request; released on drop.
-pub(crate) struct Held {
+pub(crate) struct MemoryReservation {
     budget: Arc<Budget>,
     bytes: usize,
 }
 
-impl Held {
+impl MemoryReservation {
     /// Starts with no reserved memory, on the budget of the request's connection.
-    pub fn of(core: &Core, extensions: &Extensions) -> Held {
+    pub fn of(core: &ServerContext, extensions: &Extensions) -> MemoryReservation {
         let connection = extensions.get::<Connection>();
-        Held {
+        MemoryReservation {
             budget: connection
-                .map_or(&core.intake, |connection| &connection.intake)
+                .map_or(&core.memory_budget, |connection| &connection.memory_budget)
                 .clone(),
             bytes: 0,
         }
@@ -96,7 +96,7 @@ impl Held {
     /// Reserves more memory.
     pub fn more(&mut self, bytes: usize) -> Result<(), Status> {
         if !self.budget.take(bytes) {
-            return Err(status(EtcdError::TooManyRequests));
+            return Err(to_status(EtcdError::TooManyRequests));
         }
         self.bytes += bytes;
         Ok(())
@@ -115,7 +115,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         self.budget.release_space(self.bytes);
     }
@@ -130,17 +130,17 @@ pub(crate) fn too_slow() -> Status {
 }
 
 /// Body of a request that tonic reads, with the same limits.
-pub(crate) struct Guarded<B> {
+pub(crate) struct LimitedBody<B> {
     body: B,
-    core: Arc<Core>,
-    held: Held,
+    core: Arc<ServerContext>,
+    held: MemoryReservation,
     start: Vec<u8>,
     deadline: Pin<Box<Sleep>>,
 }
 
-impl<B> Guarded<B> {
-    pub fn new(core: Arc<Core>, held: Held, body: B) -> Self {
-        Guarded {
+impl<B> LimitedBody<B> {
+    pub fn new(core: Arc<ServerContext>, held: MemoryReservation, body: B) -> Self {
+        LimitedBody {
             body,
             core,
             held,
@@ -151,7 +151,7 @@ impl<B> Guarded<B> {
 
     fn look(&mut self, data: &[u8]) -> Result<(), Status> {
         self.core
-            .meters
+            .metrics
             .received
             .fetch_add(data.len() as u64, Ordering::Relaxed);
         self.held.more(data.len())?;
@@ -161,14 +161,14 @@ impl<B> Guarded<B> {
         }
         self.start.extend(data.iter().take(missing));
         let limit = crate::grpc::decoding_limit(&self.core);
-        match announced(&self.start)? {
+        match announced_length(&self.start)? {
             Some(length) if length > limit => Err(too_large(length, limit)),
             _ => Ok(()),
         }
     }
 }
 
-impl<B: RequestBody> http_body::Body for Guarded<B> {
+impl<B: RequestBody> http_body::Body for LimitedBody<B> {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -210,7 +210,7 @@ mod tests {
             .collect();
         let mut held: Vec<_> = connections
             .iter()
-            .map(|budget| Held {
+            .map(|budget| MemoryReservation {
                 budget: budget.clone(),
                 bytes: 0,
             })

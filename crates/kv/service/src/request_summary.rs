@@ -16,14 +16,16 @@ const KEY: usize = 128;
 const OPS: usize = 4;
 
 /// Formats a request with its size and that of the response.
-pub(crate) fn call(method: Method, request: &Bytes, answer: Option<&Bytes>) -> String {
+pub(crate) fn summarize_call(method: Method, request: &Bytes, answer: Option<&Bytes>) -> String {
     let text = match method {
-        Method::Range => RangeRequest::decode(request.clone()).map(|request| range(&request)),
-        Method::Put => PutRequest::decode(request.clone()).map(|request| put(&request)),
-        Method::DeleteRange => {
-            DeleteRangeRequest::decode(request.clone()).map(|request| delete(&request))
+        Method::Range => {
+            RangeRequest::decode(request.clone()).map(|request| summarize_range(&request))
         }
-        Method::Txn => TxnRequest::decode(request.clone()).map(|request| txn(&request)),
+        Method::Put => PutRequest::decode(request.clone()).map(|request| summarize_put(&request)),
+        Method::DeleteRange => {
+            DeleteRangeRequest::decode(request.clone()).map(|request| summarize_delete(&request))
+        }
+        Method::Txn => TxnRequest::decode(request.clone()).map(|request| summarize_txn(&request)),
     };
     let text = text.unwrap_or_else(|_| "not a request".to_owned());
     let (size, answer_size) = (
@@ -38,7 +40,7 @@ pub(crate) fn call(method: Method, request: &Bytes, answer: Option<&Bytes>) -> S
     format!("{text}; {size} bytes, answer {answer_size} bytes{found}")
 }
 
-fn key(key: &[u8], end: &[u8]) -> String {
+fn format_key(key: &[u8], end: &[u8]) -> String {
     let shown = |key: &[u8]| {
         let more = if key.len() > KEY { "..." } else { "" };
         format!("\"{}{more}\"", key.get(..KEY).unwrap_or(key).escape_ascii())
@@ -50,8 +52,8 @@ fn key(key: &[u8], end: &[u8]) -> String {
     }
 }
 
-fn range(request: &RangeRequest) -> String {
-    let mut text = format!("range {}", key(&request.key, &request.range_end));
+fn summarize_range(request: &RangeRequest) -> String {
+    let mut text = format!("range {}", format_key(&request.key, &request.range_end));
     let numbers = [("limit", request.limit), ("revision", request.revision)];
     for (name, number) in numbers.into_iter().filter(|(_, number)| *number != 0) {
         // Writing to a string can't fail.
@@ -68,37 +70,37 @@ fn range(request: &RangeRequest) -> String {
     text
 }
 
-fn put(request: &PutRequest) -> String {
+fn summarize_put(request: &PutRequest) -> String {
     format!(
         "put {} of {} bytes",
-        key(&request.key, b""),
+        format_key(&request.key, b""),
         request.value.len()
     )
 }
 
-fn delete(request: &DeleteRangeRequest) -> String {
-    format!("delete {}", key(&request.key, &request.range_end))
+fn summarize_delete(request: &DeleteRangeRequest) -> String {
+    format!("delete {}", format_key(&request.key, &request.range_end))
 }
 
-fn txn(request: &TxnRequest) -> String {
+fn summarize_txn(request: &TxnRequest) -> String {
     let compares = request
         .compare
         .iter()
         .take(OPS)
-        .map(|compare| key(&compare.key, &compare.range_end));
-    let compares = list(compares.collect(), request.compare.len());
+        .map(|compare| format_key(&compare.key, &compare.range_end));
+    let compares = join_shortened(compares.collect(), request.compare.len());
     format!(
         "txn if [{compares}] then [{}] else [{}]",
-        branch(&request.success),
-        branch(&request.failure)
+        summarize_branch(&request.success),
+        summarize_branch(&request.failure)
     )
 }
 
-fn branch(ops: &[RequestOp]) -> String {
+fn summarize_branch(ops: &[RequestOp]) -> String {
     let shown = ops.iter().take(OPS).map(|op| match &op.request {
-        Some(Op::RequestRange(request)) => range(request),
-        Some(Op::RequestPut(request)) => put(request),
-        Some(Op::RequestDeleteRange(request)) => delete(request),
+        Some(Op::RequestRange(request)) => summarize_range(request),
+        Some(Op::RequestPut(request)) => summarize_put(request),
+        Some(Op::RequestDeleteRange(request)) => summarize_delete(request),
         Some(Op::RequestTxn(nested)) => {
             format!(
                 "txn of {} comparisons, {} or {} operations",
@@ -109,10 +111,10 @@ fn branch(ops: &[RequestOp]) -> String {
         }
         None => "nothing".to_owned(),
     });
-    list(shown.collect(), ops.len())
+    join_shortened(shown.collect(), ops.len())
 }
 
-fn list(shown: Vec<String>, count: usize) -> String {
+fn join_shortened(shown: Vec<String>, count: usize) -> String {
     let more = if count > shown.len() {
         format!(", and {} more", count - shown.len())
     } else {
@@ -132,7 +134,7 @@ mod tests {
             value: "secret".into(),
             ..PutRequest::default()
         };
-        let told = call(Method::Put, &put.encode_to_vec().into(), None);
+        let told = summarize_call(Method::Put, &put.encode_to_vec().into(), None);
         assert_eq!(told, "put \"a\\n\" of 6 bytes; 12 bytes, answer 0 bytes");
         let op = RequestOp {
             request: Some(Op::RequestPut(put)),
@@ -141,7 +143,7 @@ mod tests {
             success: vec![op; 6],
             ..TxnRequest::default()
         };
-        let told = call(Method::Txn, &txn.encode_to_vec().into(), None);
+        let told = summarize_call(Method::Txn, &txn.encode_to_vec().into(), None);
         assert!(
             told.contains("txn if [] then [put \"a\\n\" of 6 bytes, ")
                 && told.contains(", and 2 more] else []"),
@@ -159,10 +161,10 @@ mod tests {
             kvs: vec![Default::default()],
             ..Default::default()
         };
-        let told = call(
+        let told = summarize_call(
             Method::Range,
             &range.encode_to_vec().into(),
-            Some(&crate::grpc_unary::framed(&answer)),
+            Some(&crate::grpc_unary::frame_message(&answer)),
         );
         assert!(
             told.contains("kkk...\"..\"l\" limit 3;") && told.ends_with("with 1 of 7 keys"),

@@ -12,11 +12,11 @@ use base_telemetry::{LogFormat, LogOptions};
 use base_tls::Offer;
 use base_tls::rustls::version::{TLS12, TLS13};
 use clap::{ArgAction, Args, Parser, ValueEnum};
-pub(crate) use connections::Connected;
+pub(crate) use connections::ConnectionOptions;
 use connections::{AutoTls, Connections};
 use corruption::Corruption;
 use std::path::PathBuf;
-pub(crate) use time::duration;
+pub(crate) use time::parse_duration;
 pub use unsupported::UPSTREAM_FLAGS;
 
 /// A key-value store with etcd's v3 API.
@@ -46,7 +46,7 @@ impl Flags {
             .serve
             .config_file
             .as_deref()
-            .and_then(|path| file::load(path).ok())
+            .and_then(|path| file::load_flags(path).ok())
         {
             return flags.log();
         }
@@ -76,7 +76,7 @@ impl Flags {
             unsupported::check_environment(|name| std::env::var(name).ok())?;
             return Ok(self);
         };
-        let (flags, warnings) = file::load(path)?;
+        let (flags, warnings) = file::load_flags(path)?;
         tracing::warn!(
             path = %path.display(),
             "the configuration is in a file; other command line flags and environment variables are ignored if provided"

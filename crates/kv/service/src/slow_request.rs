@@ -3,7 +3,7 @@
 //! The notes are task-local. A linearizable read or a proposal records its phase without the
 //! functions in between knowing about it. A fast call pays for a few clock reads only.
 
-use crate::context::Core;
+use crate::context::ServerContext;
 use crate::metrics::Call;
 use futures::FutureExt;
 use std::cell::Cell;
@@ -36,18 +36,18 @@ const PHASES: [(Phase, &str); 5] = [
 
 /// Start of a call and the completion times of its phases.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Notes {
+pub(crate) struct CallPhases {
     pub began: Instant,
     passed: [Option<Instant>; PHASES.len()],
 }
 
 tokio::task_local! {
-    static NOTES: Cell<Notes>;
+    static NOTES: Cell<CallPhases>;
 }
 
-impl Notes {
+impl CallPhases {
     fn new() -> Self {
-        Notes {
+        CallPhases {
             began: Instant::now(),
             passed: [None; PHASES.len()],
         }
@@ -82,12 +82,12 @@ impl Notes {
 }
 
 /// Records that the current call has completed a phase.
-pub(crate) fn passed(phase: Phase) {
-    passed_at(phase, Instant::now());
+pub(crate) fn record_phase(phase: Phase) {
+    record_phase_at(phase, Instant::now());
 }
 
-/// Like `passed`, with a time recorded elsewhere. No effect outside a call.
-pub(crate) fn passed_at(phase: Phase, at: Instant) {
+/// Like `record_phase`, with a time recorded elsewhere. No effect outside a call.
+pub(crate) fn record_phase_at(phase: Phase, at: Instant) {
     let _ = NOTES.try_with(|cell| {
         let mut notes = cell.get();
         if let Some(place) = notes.passed.get_mut(phase as usize) {
@@ -99,18 +99,20 @@ pub(crate) fn passed_at(phase: Phase, at: Instant) {
 
 /// Runs a call and returns its notes with its result. Not an async function, because its future
 /// would contain the call three times.
-pub(crate) fn followed<T>(call: impl Future<Output = T>) -> impl Future<Output = (T, Notes)> {
+pub(crate) fn track_phases<T>(
+    call: impl Future<Output = T>,
+) -> impl Future<Output = (T, CallPhases)> {
     NOTES.scope(
-        Cell::new(Notes::new()),
+        Cell::new(CallPhases::new()),
         call.map(|result| (result, NOTES.with(Cell::get))),
     )
 }
 
 /// Logs a slow call. `describe` is called only for those.
-pub(crate) fn report(
-    core: &Core,
+pub(crate) fn report_slow(
+    core: &ServerContext,
     call: Call,
-    notes: Notes,
+    notes: CallPhases,
     code: tonic::Code,
     describe: impl FnOnce() -> String,
 ) {
@@ -146,10 +148,10 @@ mod tests {
     #[tokio::test]
     async fn phases_are_told_in_order_with_their_times() {
         let began = Instant::now();
-        let ((), mut notes) = followed(async {
-            passed_at(Phase::Received, began + Duration::from_millis(2));
-            passed_at(Phase::Committed, began + Duration::from_millis(7));
-            passed_at(Phase::Applied, began + Duration::from_millis(8));
+        let ((), mut notes) = track_phases(async {
+            record_phase_at(Phase::Received, began + Duration::from_millis(2));
+            record_phase_at(Phase::Committed, began + Duration::from_millis(7));
+            record_phase_at(Phase::Applied, began + Duration::from_millis(8));
         })
         .await;
         notes.began = began;
@@ -163,7 +165,7 @@ mod tests {
 
     #[test]
     fn nothing_is_noted_where_there_is_no_call() {
-        passed(Phase::Received);
+        record_phase(Phase::Received);
         assert!(NOTES.try_with(|_| ()).is_err());
     }
 }

@@ -21,11 +21,11 @@ pub(crate) struct Socket {
 impl Socket {
     /// Listens on a path. A file that a stopped process left behind is replaced.
     pub fn bind(path: &Path) -> Result<Socket> {
-        let told = || format!("can't listen on {}", url(path));
+        let told = || format!("can't listen on {}", socket_url(path));
         if UnixStream::connect(path).is_ok() {
             bail!(
                 "{} is in use: stop what listens there, or choose another path",
-                url(path)
+                socket_url(path)
             );
         }
         if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
@@ -43,7 +43,7 @@ impl Socket {
 
     /// Returns the URL for clients.
     pub fn url(&self) -> String {
-        url(&self.path)
+        socket_url(&self.path)
     }
 }
 
@@ -55,12 +55,12 @@ impl Drop for Socket {
 }
 
 /// Returns the URL of the socket at a path.
-pub(crate) fn url(path: &Path) -> String {
+pub(crate) fn socket_url(path: &Path) -> String {
     format!("{SCHEME}{}", path.display())
 }
 
 /// Splits a comma-separated list of URLs into the paths of Unix sockets and the list of all others.
-pub(crate) fn split(flag: &str, list: &str) -> Result<(Vec<PathBuf>, String)> {
+pub(crate) fn split_sockets(flag: &str, list: &str) -> Result<(Vec<PathBuf>, String)> {
     let (mut paths, mut others) = (Vec::new(), Vec::new());
     for url in list.split(',') {
         match url.strip_prefix(SCHEME) {
@@ -79,12 +79,13 @@ mod tests {
 
     #[test]
     fn list_of_urls_is_split() {
-        let (paths, others) = split("x", "http://h:1,unix:///run/s,unix://s,https://h:2").unwrap();
+        let (paths, others) =
+            split_sockets("x", "http://h:1,unix:///run/s,unix://s,https://h:2").unwrap();
         assert_eq!(paths, [Path::new("/run/s"), Path::new("s")]);
         assert_eq!(others, "http://h:1,https://h:2");
-        assert_eq!(split("x", "").unwrap(), (Vec::new(), String::new()));
+        assert_eq!(split_sockets("x", "").unwrap(), (Vec::new(), String::new()));
         assert!(
-            split("x", "unix://")
+            split_sockets("x", "unix://")
                 .unwrap_err()
                 .to_string()
                 .contains("no path")

@@ -3,20 +3,20 @@
 
 use crate::accept::Listener;
 use crate::auto_tls;
-use crate::blocking_engine::Patient;
+use crate::blocking_engine::BlockingEngine;
 use crate::bootstrap::{self, Bootstrap};
-use crate::context::{Bounds, Core};
+use crate::context::{ServerContext, ServerLimits};
 use crate::corruption::{self, Checks};
 use crate::force_new_cluster;
 use crate::jwt::Jwt;
 use crate::listen::{self, PeerSide, Port};
 use crate::member::{self, OnRemoved, Parts};
-use crate::metrics::Meters;
+use crate::metrics::StoreMetrics;
 use crate::passwords::Passwords;
 use crate::peer_access::PeerAccess;
 use crate::peer_rpc;
-use crate::rebuild::Around;
-use crate::settings::{EngineKind, Flags, Serve, Subcommand, duration};
+use crate::rebuild::RebuildOptions;
+use crate::settings::{EngineKind, Flags, Serve, Subcommand, parse_duration};
 use crate::sockets::{self, Socket};
 use crate::tasks;
 use crate::urls::{self, ServerUrl};
@@ -41,11 +41,11 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 pub async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
     let flags = flags.effective()?;
     match flags.command {
-        Some(Subcommand::Snapshot(command)) => crate::offline::snapshot(command),
+        Some(Subcommand::Snapshot(command)) => crate::offline::run_snapshot_command(command),
         Some(Subcommand::Check { data_dir, work_dir }) => {
-            crate::check::check(&data_dir, &work_dir.unwrap_or_else(std::env::temp_dir))
+            crate::check::check_folder(&data_dir, &work_dir.unwrap_or_else(std::env::temp_dir))
         }
-        None => serve(flags.serve, shutdown).await,
+        None => serve_member(flags.serve, shutdown).await,
     }
 }
 
@@ -59,7 +59,7 @@ struct Plan {
     peer_urls: Vec<String>,
     initial_cluster: String,
     data_dir: PathBuf,
-    bounds: Bounds,
+    bounds: ServerLimits,
     checks: Checks,
     jwt: Option<Arc<Jwt>>,
     client_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
@@ -68,7 +68,7 @@ struct Plan {
     access: PeerAccess,
 }
 
-fn bounds(flags: &Serve, access: PeerAccess) -> Result<Bounds> {
+fn server_limits(flags: &Serve, access: PeerAccess) -> Result<ServerLimits> {
     if flags.election_timeout < 5 * flags.heartbeat_interval {
         bail!(
             "--election-timeout {} must be at least five times --heartbeat-interval {}",
@@ -80,14 +80,14 @@ fn bounds(flags: &Serve, access: PeerAccess) -> Result<Bounds> {
         0 => DEFAULT_QUOTA,
         bytes => u64::try_from(bytes).unwrap_or(u64::MAX),
     };
-    Ok(Bounds {
+    Ok(ServerLimits {
         max_request: flags.max_request_bytes,
         request_timeout: Duration::from_secs(5) + Duration::from_millis(2 * flags.election_timeout),
         min_lease_ttl: i64::try_from((3 * flags.election_timeout / 2).div_ceil(1_000))
             .unwrap_or(2)
             .max(1),
         quota,
-        progress_interval: duration(
+        progress_interval: parse_duration(
             "watch-progress-notify-interval",
             &flags.watch_progress_notify_interval,
             Duration::from_secs(1),
@@ -95,12 +95,12 @@ fn bounds(flags: &Serve, access: PeerAccess) -> Result<Bounds> {
         client_cert_auth: flags.client_cert_auth,
         max_learners: flags.max_learners,
         strict_reconfig: flags.strict_reconfig_check,
-        slow_request: duration(
+        slow_request: parse_duration(
             "warning-unary-request-duration",
             &flags.warning_unary_request_duration,
             Duration::from_nanos(1),
         )?,
-        slow_apply: duration(
+        slow_apply: parse_duration(
             "warning-apply-duration",
             &flags.warning_apply_duration,
             Duration::from_nanos(1),
@@ -113,15 +113,15 @@ fn bounds(flags: &Serve, access: PeerAccess) -> Result<Bounds> {
     })
 }
 
-async fn plan(flags: &Serve) -> Result<Plan> {
+async fn make_plan(flags: &Serve) -> Result<Plan> {
     let checks = flags.corruption.checks()?;
     flags.check_tls()?;
     let jwt = Jwt::from_flag(&flags.auth_token)?.map(Arc::new);
-    let (paths, client) = sockets::split("listen-client-urls", &flags.listen_client_urls)?;
-    let client = urls::parse("listen-client-urls", &client)?;
-    let peer = urls::parse("listen-peer-urls", &flags.listen_peer_urls)?;
-    let mut pages = urls::parse("listen-metrics-urls", &flags.listen_metrics_urls)?;
-    pages.extend(urls::parse(
+    let (paths, client) = sockets::split_sockets("listen-client-urls", &flags.listen_client_urls)?;
+    let client = urls::parse_urls("listen-client-urls", &client)?;
+    let peer = urls::parse_urls("listen-peer-urls", &flags.listen_peer_urls)?;
+    let mut pages = urls::parse_urls("listen-metrics-urls", &flags.listen_metrics_urls)?;
+    pages.extend(urls::parse_urls(
         "listen-client-http-urls",
         &flags.listen_client_http_urls,
     )?);
@@ -129,44 +129,44 @@ async fn plan(flags: &Serve) -> Result<Plan> {
         bail!("--listen-client-urls and --listen-peer-urls need a URL each");
     }
     let access = PeerAccess::decide(flags, &peer)?;
-    let bounds = bounds(flags, access)?;
+    let bounds = server_limits(flags, access)?;
     let secure = client.iter().chain(&pages).any(|url| url.secure);
     if secure && (flags.cert_file.is_none() || flags.key_file.is_none()) {
         bail!(
             "https for clients (--listen-client-urls and the like) needs --cert-file and --key-file"
         );
     }
-    let client_tls = listen::tls(&flags.client_files()?)?;
-    let peer_tls = listen::tls(&flags.peer_files()?)?;
+    let client_tls = listen::tls_config(&flags.client_files()?)?;
+    let peer_tls = listen::tls_config(&flags.peer_files()?)?;
     if peer.iter().any(|url| url.secure) && peer_tls.is_none() {
         bail!("--listen-peer-urls has https, which needs --peer-cert-file and --peer-key-file");
     }
     let outgoing_tls = PeerTls::default();
-    *outgoing_tls.write() = crate::peer_tls::outgoing(flags)?;
+    *outgoing_tls.write() = crate::peer_tls::outgoing_config(flags)?;
     let names = |ports: &[Port]| {
         let mut names: Vec<String> = ports.iter().map(|port| port.url.clone()).collect();
         names.dedup();
         names
     };
     tasks::Retention::parse(flags)?;
-    let client_ports = listen::bind(&client).await?;
+    let client_ports = listen::bind_urls(&client).await?;
     let peer_ports = if access == PeerAccess::Closed {
         Vec::new()
     } else {
-        listen::bind(&peer).await?
+        listen::bind_urls(&peer).await?
     };
-    let metrics_ports = listen::bind(&pages).await?;
+    let metrics_ports = listen::bind_urls(&pages).await?;
     let client_sockets = paths
         .iter()
         .map(|path| Socket::bind(path))
         .collect::<Result<Vec<_>>>()?;
     let client_urls = client_urls(flags, names(&client_ports), &client_sockets)?;
     let bound = match access {
-        PeerAccess::Closed => texts(&peer),
+        PeerAccess::Closed => url_texts(&peer),
         PeerAccess::Mutual | PeerAccess::Insecure => names(&peer_ports),
     };
     let peer_urls = match &flags.initial_advertise_peer_urls {
-        Some(list) => texts(&urls::parse("initial-advertise-peer-urls", list)?),
+        Some(list) => url_texts(&urls::parse_urls("initial-advertise-peer-urls", list)?),
         None => bound,
     };
     let own = peer_urls
@@ -194,7 +194,7 @@ async fn plan(flags: &Serve) -> Result<Plan> {
     })
 }
 
-fn texts(urls: &[ServerUrl]) -> Vec<String> {
+fn url_texts(urls: &[ServerUrl]) -> Vec<String> {
     urls.iter().map(|url| url.text.clone()).collect()
 }
 
@@ -206,11 +206,11 @@ fn client_urls(flags: &Serve, bound: Vec<String>, sockets: &[Socket]) -> Result<
             .chain(sockets.iter().map(Socket::url))
             .collect());
     };
-    let (paths, others) = sockets::split("advertise-client-urls", list)?;
-    let others = texts(&urls::parse("advertise-client-urls", &others)?);
+    let (paths, others) = sockets::split_sockets("advertise-client-urls", list)?;
+    let others = url_texts(&urls::parse_urls("advertise-client-urls", &others)?);
     Ok(others
         .into_iter()
-        .chain(paths.iter().map(|path| sockets::url(path)))
+        .chain(paths.iter().map(|path| sockets::socket_url(path)))
         .collect())
 }
 
@@ -227,16 +227,16 @@ fn open_engine(flags: &Serve, path: &Path) -> Result<Arc<dyn Engine>, EngineErro
     })
 }
 
-async fn identify(flags: &Serve, plan: &Plan, folder: &mut DataFolder) -> Result<Bootstrap> {
+async fn identify_member(flags: &Serve, plan: &Plan, folder: &mut DataFolder) -> Result<Bootstrap> {
     if let Some(identity) = folder.identity() {
         let members =
             bootstrap::initial_members(&plan.initial_cluster, &flags.initial_cluster_token)?;
         bootstrap::check_cluster(flags, folder.path(), identity, &members, &plan.outgoing_tls)
             .await?;
         if flags.force_new_cluster {
-            return force(flags, plan, folder, identity);
+            return force_new_cluster(flags, plan, folder, identity);
         }
-        let begin = bootstrap::unfinished(flags, identity, &members);
+        let begin = bootstrap::unfinished_bootstrap(flags, identity, &members);
         return Ok(Bootstrap {
             identity,
             members,
@@ -255,14 +255,19 @@ async fn identify(flags: &Serve, plan: &Plan, folder: &mut DataFolder) -> Result
 }
 
 /// Makes this member the only one of its cluster, without contacting the others.
-fn force(flags: &Serve, plan: &Plan, folder: &DataFolder, identity: Identity) -> Result<Bootstrap> {
+fn force_new_cluster(
+    flags: &Serve,
+    plan: &Plan,
+    folder: &DataFolder,
+    identity: Identity,
+) -> Result<Bootstrap> {
     let me = Member {
         id: identity.member,
         name: flags.name.clone(),
         peer_ur_ls: plan.peer_urls.clone(),
         ..Member::default()
     };
-    force_new_cluster::go_on(folder, identity, me.clone())?;
+    force_new_cluster::continue_with_log(folder, identity, me.clone())?;
     Ok(Bootstrap {
         identity,
         members: vec![me],
@@ -270,10 +275,10 @@ fn force(flags: &Serve, plan: &Plan, folder: &DataFolder, identity: Identity) ->
     })
 }
 
-async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
-    let flags = auto_tls::completed(flags)?;
+async fn serve_member(flags: Serve, shutdown: CancellationToken) -> Result<()> {
+    let flags = auto_tls::with_auto_tls(flags)?;
     // The directory is opened first, because its errors are the most useful ones.
-    let mut plan = plan(&flags).await?;
+    let mut plan = make_plan(&flags).await?;
     if flags.wal_dir.is_some() {
         tracing::warn!("--wal-dir has no effect: the log is in the data directory");
     }
@@ -297,15 +302,15 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
         );
     }
     let new = folder.identity().is_none();
-    let bootstrap = identify(&flags, &plan, &mut folder).await?;
-    let (core, leave) = build(&flags, &plan, &folder, &bootstrap, &shutdown).await?;
+    let bootstrap = identify_member(&flags, &plan, &mut folder).await?;
+    let (core, leave) = build_member(&flags, &plan, &folder, &bootstrap, &shutdown).await?;
     // Set only once, here.
     let _ = routes.set(PeerSide {
         routes: member::peer_routes(&core),
         directory: core.directory.clone(),
     });
-    crate::peer_tls::follow(&flags, plan.outgoing_tls.clone(), &tasks);
-    tasks::spawn(&core, tasks::Retention::parse(&flags)?, &tasks)?;
+    crate::peer_tls::follow_files(&flags, plan.outgoing_tls.clone(), &tasks);
+    tasks::spawn_jobs(&core, tasks::Retention::parse(&flags)?, &tasks)?;
     tasks::spawn_upkeep(&core, plan.checks, &tasks);
     for port in std::mem::take(&mut plan.metrics_ports) {
         tasks.spawn_critical(
@@ -318,13 +323,13 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
             ),
         );
     }
-    begin(&core, &bootstrap).await?;
+    begin_membership(&core, &bootstrap).await?;
     let result = tokio::select! {
-        ready = ready(&core, &flags.name, &plan, new) => ready,
+        ready = wait_until_ready(&core, &flags.name, &plan, new) => ready,
         () = shutdown.cancelled() => Ok(()),
     };
     if result.is_ok() && !shutdown.is_cancelled() {
-        announce(&flags, &plan)?;
+        announce_ports(&flags, &plan)?;
         for (url, listener, tls) in client_listeners(&mut plan) {
             tracing::info!(url, "ready to serve client requests");
             tasks.spawn_critical(
@@ -335,7 +340,7 @@ async fn serve(flags: Serve, shutdown: CancellationToken) -> Result<()> {
         shutdown.cancelled().await;
     }
     let stopped = core.node.status().stopped;
-    stop(&core, &tasks, &peers).await;
+    stop_member(&core, &tasks, &peers).await;
     if let Some(reason) = stopped {
         bail!("replication has stopped: {reason}; start the member again");
     }
@@ -368,15 +373,20 @@ fn client_listeners(plan: &mut Plan) -> Vec<(String, Listener, Option<TlsConfig>
 }
 
 /// Returns when the member may serve.
-async fn ready(core: &Arc<Core>, name: &str, plan: &Plan, new: bool) -> Result<()> {
+async fn wait_until_ready(
+    core: &Arc<ServerContext>,
+    name: &str,
+    plan: &Plan,
+    new: bool,
+) -> Result<()> {
     // An empty member can't differ from the others.
     if plan.checks.initial && !new {
         corruption::check_first(core).await?;
     }
-    tasks::publish(core, name, &plan.client_urls).await
+    tasks::publish_member(core, name, &plan.client_urls).await
 }
 
-fn announce(flags: &Serve, plan: &Plan) -> Result<()> {
+fn announce_ports(flags: &Serve, plan: &Plan) -> Result<()> {
     let (Some(file), Some(port)) = (&flags.port_file, plan.client_ports.first()) else {
         return Ok(());
     };
@@ -385,29 +395,29 @@ fn announce(flags: &Serve, plan: &Plan) -> Result<()> {
         .with_context(|| format!("--port-file {}", file.display()))
 }
 
-async fn begin(core: &Core, bootstrap: &Bootstrap) -> Result<()> {
+async fn begin_membership(core: &ServerContext, bootstrap: &Bootstrap) -> Result<()> {
     if !bootstrap.begin.is_empty() {
         core.node.initialize(&bootstrap.begin).await?;
     }
     Ok(())
 }
 
-type Leave = Arc<OnceLock<&'static str>>;
+type LeaveRequest = Arc<OnceLock<&'static str>>;
 
-async fn build(
+async fn build_member(
     flags: &Serve,
     plan: &Plan,
     folder: &DataFolder,
     bootstrap: &Bootstrap,
     shutdown: &CancellationToken,
-) -> Result<(Arc<Core>, Leave)> {
-    let meters = Arc::new(Meters::default());
+) -> Result<(Arc<ServerContext>, LeaveRequest)> {
+    let metrics = Arc::new(StoreMetrics::default());
     let identity = bootstrap.identity;
     let sync_micros = Arc::new(AtomicU64::new(0));
-    let (wal, contents) = open_log(folder, &meters, &sync_micros)?;
+    let (wal, contents) = open_log(folder, &metrics, &sync_micros)?;
     let on_store = {
-        let meters = meters.clone();
-        Arc::new(move |took| meters.engine_write.observe(took))
+        let metrics = metrics.clone();
+        Arc::new(move |took| metrics.engine_write.observe(took))
     };
     let options = Options {
         member: identity.member,
@@ -423,22 +433,22 @@ async fn build(
         .members
         .iter()
         .filter(|member| member.id != identity.member && member.name != flags.name);
-    let around = Around {
+    let around = RebuildOptions {
         folder,
         identity,
         others: others
             .flat_map(|member| member.peer_ur_ls.clone())
             .collect(),
         tls: &plan.outgoing_tls,
-        purged: Around::purged(&contents),
+        purged: RebuildOptions::purged(&contents),
     };
     let state = folder.below("member/state")?;
     let slow_disk = sync_micros.clone();
     let open = || {
-        Ok(
-            Arc::new(Patient::new(open_engine(flags, &state)?, slow_disk.clone()))
-                as Arc<dyn Engine>,
-        )
+        Ok(Arc::new(BlockingEngine::new(
+            open_engine(flags, &state)?,
+            slow_disk.clone(),
+        )) as Arc<dyn Engine>)
     };
     let machine = tokio::select! {
         opened = around.machine(&open, options) => opened?,
@@ -460,7 +470,7 @@ async fn build(
         &bootstrap.members,
         owner.as_deref(),
     )?;
-    let leave: Leave = Arc::default();
+    let leave: LeaveRequest = Arc::default();
     let config = Config {
         cluster: identity.cluster,
         member: identity.member,
@@ -480,17 +490,17 @@ async fn build(
         log: (wal, contents),
         config,
         bounds: plan.bounds.clone(),
-        meters,
+        metrics,
         jwt: plan.jwt.clone(),
         passwords: Passwords::new(flags.bcrypt_cost),
         initial: bootstrap.members.clone(),
         on_removed: on_removed(leave.clone(), shutdown.clone()),
         shutdown: shutdown.clone(),
     };
-    Ok((member::assemble(parts).await?, leave))
+    Ok((member::assemble_member(parts).await?, leave))
 }
 
-fn on_removed(leave: Leave, shutdown: CancellationToken) -> OnRemoved {
+fn on_removed(leave: LeaveRequest, shutdown: CancellationToken) -> OnRemoved {
     Arc::new(move || {
         let reason = "this member has been removed from the cluster for good; to use the machine again, empty its data folder and \
                       add it as a new member";
@@ -503,12 +513,12 @@ fn on_removed(leave: Leave, shutdown: CancellationToken) -> OnRemoved {
 
 fn open_log(
     folder: &DataFolder,
-    meters: &Arc<Meters>,
+    metrics: &Arc<StoreMetrics>,
     sync_micros: &Arc<AtomicU64>,
 ) -> Result<(Wal, Contents)> {
-    let (meters, micros) = (meters.clone(), sync_micros.clone());
+    let (metrics, micros) = (metrics.clone(), sync_micros.clone());
     let observer = Arc::new(move |took: Duration| {
-        meters.wal_sync.observe(took);
+        metrics.wal_sync.observe(took);
         let took = took.as_micros() as u64;
         let before = micros.load(Ordering::Relaxed);
         micros.store((before * 15 + took) / 16, Ordering::Relaxed);
@@ -525,27 +535,29 @@ fn open_log(
 
 /// Returns the voter that takes over from this leader: of those that answer, the one with most of
 /// the log.
-async fn heir(core: &Core) -> Option<u64> {
+async fn choose_transferee(core: &ServerContext) -> Option<u64> {
     const ANSWERS: Duration = Duration::from_millis(500);
     let status = core.node.status();
     let others = status
         .voters
         .iter()
         .copied()
-        .filter(|id| *id != core.identity.member && tasks::reached(core, *id));
+        .filter(|id| *id != core.identity.member && tasks::is_reached(core, *id));
     let others: Vec<u64> = others.filter(|_| status.leading).collect();
     // One that has just stopped still counts as reached.
-    let asked = others
-        .into_iter()
-        .map(|id| async move { peer_rpc::answers(core, id, ANSWERS).await.then_some(id) });
+    let asked = others.into_iter().map(|id| async move {
+        peer_rpc::is_responding(core, id, ANSWERS)
+            .await
+            .then_some(id)
+    });
     let there = futures::future::join_all(asked).await.into_iter().flatten();
     there.max_by_key(|id| status.matched.get(id).copied().unwrap_or_default())
 }
 
-async fn stop(core: &Arc<Core>, tasks: &Tasks, peers: &CancellationToken) {
+async fn stop_member(core: &Arc<ServerContext>, tasks: &Tasks, peers: &CancellationToken) {
     core.shutdown.cancel();
     // A leader that goes hands over first, so that the others need not wait for a timeout.
-    if let Some(heir) = heir(core).await {
+    if let Some(heir) = choose_transferee(core).await {
         let _ = core.node.transfer(heir, Duration::from_secs(3)).await;
     }
     peers.cancel();

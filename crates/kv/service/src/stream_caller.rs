@@ -1,7 +1,7 @@
 //! Identity of a stream's caller, checked again while the stream is open, because users, roles and
 //! the auth status may change.
 
-use crate::context::Core;
+use crate::context::ServerContext;
 use crate::grpc_unary;
 use http::request::Parts;
 use kv_machine::{Caller, EtcdError};
@@ -14,19 +14,19 @@ pub(crate) struct StreamCaller {
 }
 
 impl StreamCaller {
-    pub fn new(core: &Core, parts: Parts) -> Result<Self, Status> {
-        let token = grpc_unary::token(&parts.headers);
+    pub fn new(core: &ServerContext, parts: Parts) -> Result<Self, Status> {
+        let token = grpc_unary::bearer_token(&parts.headers);
         Ok(StreamCaller {
             token,
-            caller: grpc_unary::caller(core, parts)?,
+            caller: grpc_unary::authenticate_caller(core, parts)?,
         })
     }
 
     /// Returns the caller if its login is still valid.
-    pub fn current(&self, core: &Core) -> Result<Caller, EtcdError> {
+    pub fn current(&self, core: &ServerContext) -> Result<Caller, EtcdError> {
         match &self.token {
             Some(token) if core.machine.auth(|auth| auth.enabled) => {
-                core.logged_in(token).ok_or(EtcdError::InvalidToken)
+                core.token_caller(token).ok_or(EtcdError::InvalidToken)
             }
             _ => Ok(self.caller.clone()),
         }

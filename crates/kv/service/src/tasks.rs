@@ -1,9 +1,9 @@
 //! Background tasks of a member: compaction, membership, publishing, and those with a module of
 //! their own.
 
-use crate::context::Core;
+use crate::context::ServerContext;
 use crate::corruption::{self, Checks};
-use crate::settings::{CompactionMode, Serve, duration};
+use crate::settings::{CompactionMode, Serve, parse_duration};
 use anyhow::{Context, Result, bail};
 use base_task::Tasks;
 use kv_machine::{Caller, Command, Machine, Outcome};
@@ -34,7 +34,8 @@ impl Retention {
         }
         match flags.auto_compaction_mode {
             CompactionMode::Periodic => {
-                let kept = duration("auto-compaction-retention", text, Duration::from_secs(3600))?;
+                let kept =
+                    parse_duration("auto-compaction-retention", text, Duration::from_secs(3600))?;
                 Ok(if kept.is_zero() {
                     Retention::All
                 } else {
@@ -62,7 +63,11 @@ macro_rules! task {
 }
 
 /// Starts the tasks of a member.
-pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Result<()> {
+pub(crate) fn spawn_jobs(
+    core: &Arc<ServerContext>,
+    retention: Retention,
+    tasks: &Tasks,
+) -> Result<()> {
     let store = core.store().clone();
     let reclaim = async move {
         if let Err(error) = store.run_compactor().await {
@@ -79,30 +84,35 @@ pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Re
         tasks,
         spawn_critical,
         "replication",
-        replication(core.clone())
+        watch_replication(core.clone())
     );
     task!(
         core,
         tasks,
         spawn_critical,
         "leadership",
-        leadership(core.clone())
+        watch_leadership(core.clone())
     );
     task!(
         core,
         tasks,
         spawn_critical,
         "leases",
-        crate::expiry::run(core.clone())
+        crate::expiry::run_expiry(core.clone())
     );
-    task!(core, tasks, "members", members(core.clone()));
+    task!(core, tasks, "members", follow_members(core.clone()));
     task!(
         core,
         tasks,
         "durable members",
         durable_members(core.clone())
     );
-    task!(core, tasks, "quota", crate::quota::watch(core.clone()));
+    task!(
+        core,
+        tasks,
+        "quota",
+        crate::quota::watch_quota(core.clone())
+    );
     match retention {
         Retention::All => {}
         Retention::For(kept) => task!(
@@ -122,19 +132,19 @@ pub(crate) fn spawn(core: &Arc<Core>, retention: Retention, tasks: &Tasks) -> Re
 }
 
 /// Starts maintenance of all data: defragmentation, and the corruption checks that are enabled.
-pub(crate) fn spawn_upkeep(core: &Arc<Core>, checks: Checks, tasks: &Tasks) {
+pub(crate) fn spawn_upkeep(core: &Arc<ServerContext>, checks: Checks, tasks: &Tasks) {
     task!(
         core,
         tasks,
         "space",
-        crate::auto_defrag::watch(core.clone())
+        crate::auto_defrag::watch_free_space(core.clone())
     );
     if let Some(every) = checks.every {
         task!(
             core,
             tasks,
             "comparison",
-            corruption::compare(core.clone(), every)
+            corruption::compare_periodically(core.clone(), every)
         );
     }
     if let Some(every) = checks.compacted_every {
@@ -148,14 +158,14 @@ pub(crate) fn spawn_upkeep(core: &Arc<Core>, checks: Checks, tasks: &Tasks) {
 }
 
 /// Stops the member when replication has stopped, because it could not serve any more.
-async fn replication(core: Arc<Core>) {
+async fn watch_replication(core: Arc<ServerContext>) {
     let reason = core.node.stopped().await;
     tracing::error!(reason, "replication has stopped");
     core.shutdown.cancel();
 }
 
 /// Follows changes of leadership: only the leader knows the deadlines of leases.
-async fn leadership(core: Arc<Core>) {
+async fn watch_leadership(core: Arc<ServerContext>) {
     let mut led = false;
     let mut leader = None;
     loop {
@@ -173,7 +183,7 @@ async fn leadership(core: Arc<Core>) {
         }
         if status.leader.is_some() && status.leader != leader {
             leader = status.leader;
-            core.meters.leader_changes.fetch_add(1, Ordering::Relaxed);
+            core.metrics.leader_changes.fetch_add(1, Ordering::Relaxed);
             tracing::info!(
                 leader = format!("{:x}", leader.unwrap_or_default()),
                 term = status.term,
@@ -216,7 +226,7 @@ pub(crate) fn fill_directory(
 }
 
 /// Returns whether the last call to a member succeeded.
-pub(crate) fn reached(core: &Core, id: u64) -> bool {
+pub(crate) fn is_reached(core: &ServerContext, id: u64) -> bool {
     core.directory
         .health(id)
         .is_some_and(|health| health.active_since.is_some())
@@ -224,7 +234,7 @@ pub(crate) fn reached(core: &Core, id: u64) -> bool {
 
 /// Flushes the engine when the members change, because a start reads them from the engine before
 /// the log is replayed.
-async fn durable_members(core: Arc<Core>) {
+async fn durable_members(core: Arc<ServerContext>) {
     let mut changed = core.machine.members_changed();
     changed.mark_changed();
     while changed.changed().await.is_ok() {
@@ -235,7 +245,7 @@ async fn durable_members(core: Arc<Core>) {
 }
 
 /// Updates addresses and, on the leader, Raft's membership to match the committed members.
-async fn members(core: Arc<Core>) {
+async fn follow_members(core: Arc<ServerContext>) {
     let mut changed = core.machine.members_changed();
     loop {
         changed.borrow_and_update();
@@ -245,7 +255,7 @@ async fn members(core: Arc<Core>) {
             .machine
             .members(|members| members.was_removed(core.identity.member));
         if removed && !status.leading {
-            leave(&core).await;
+            leave_cluster(&core).await;
             return;
         }
         let settled = !status.leading || bring_in_line(&core, &status).await;
@@ -260,7 +270,7 @@ async fn members(core: Arc<Core>) {
 
 /// Stops a removed member, after the response to its removal was sent and after the membership
 /// change was committed: of two members, the other one needs this vote.
-async fn leave(core: &Arc<Core>) {
+async fn leave_cluster(core: &Arc<ServerContext>) {
     let deadline = Instant::now() + LEAVING;
     sleep(Duration::from_secs(1)).await;
     while core
@@ -278,7 +288,7 @@ async fn leave(core: &Arc<Core>) {
 }
 
 /// Executes one step towards the committed members. Returns whether nothing is left to do.
-async fn bring_in_line(core: &Core, status: &kv_raft::Status) -> bool {
+async fn bring_in_line(core: &ServerContext, status: &kv_raft::Status) -> bool {
     let members = core.machine.members(|members| members.list());
     if members.is_empty() {
         return true;
@@ -316,7 +326,11 @@ async fn bring_in_line(core: &Core, status: &kv_raft::Status) -> bool {
 }
 
 /// Publishes name and client URLs of this member and waits until that is applied.
-pub(crate) async fn publish(core: &Arc<Core>, name: &str, client_urls: &[String]) -> Result<()> {
+pub(crate) async fn publish_member(
+    core: &Arc<ServerContext>,
+    name: &str,
+    client_urls: &[String],
+) -> Result<()> {
     let me = core.identity.member;
     let mut urls = client_urls.to_vec();
     urls.sort();
@@ -353,7 +367,7 @@ pub(crate) async fn publish(core: &Arc<Core>, name: &str, client_urls: &[String]
 }
 
 /// Proposes the initial members as the first command of a cluster.
-async fn init_members(core: &Arc<Core>) {
+async fn init_members(core: &Arc<ServerContext>) {
     if !core.node.status().leading {
         return;
     }
@@ -369,7 +383,7 @@ async fn init_members(core: &Arc<Core>) {
     }
 }
 
-async fn compact(core: &Core, revision: i64) {
+async fn compact_to(core: &ServerContext, revision: i64) {
     if revision <= core.store().compacted() || !core.node.status().leading {
         return;
     }
@@ -384,7 +398,7 @@ async fn compact(core: &Core, revision: i64) {
 }
 
 /// Keeps the history of a time span.
-async fn compact_by_time(core: Arc<Core>, kept: Duration) {
+async fn compact_by_time(core: Arc<ServerContext>, kept: Duration) {
     // A tenth of the span, at most 360 s: enough samples for the required precision.
     let step = (kept / 10)
         .min(Duration::from_secs(360))
@@ -401,15 +415,15 @@ async fn compact_by_time(core: Arc<Core>, kept: Duration) {
             target = samples.pop_front().map(|(_, revision)| revision);
         }
         if let Some(revision) = target {
-            compact(&core, revision).await;
+            compact_to(&core, revision).await;
         }
     }
 }
 
 /// Keeps a number of revisions.
-async fn compact_by_count(core: Arc<Core>, count: i64) {
+async fn compact_by_count(core: Arc<ServerContext>, count: i64) {
     loop {
         sleep(Duration::from_secs(300)).await;
-        compact(&core, core.store().revision() - count).await;
+        compact_to(&core, core.store().revision() - count).await;
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// Returns the digest of a token's secret part, in hexadecimal digits. The secret is random, so it
 /// needs no salt.
-pub(crate) fn digest(secret: &str) -> String {
+pub(crate) fn digest_token(secret: &str) -> String {
     let mut text = String::with_capacity(64);
     for byte in hash(&SHA256, secret.as_bytes()).as_ref() {
         // Writing to a string can't fail.
@@ -18,7 +18,7 @@ pub(crate) fn digest(secret: &str) -> String {
 /// Returns the stored form of a token `SECRET.INDEX`: the digest and the index of its login.
 pub(crate) fn known_form(token: &str) -> Option<String> {
     let (secret, index) = token.rsplit_once('.')?;
-    Some(format!("{}.{index}", digest(secret)))
+    Some(format!("{}.{index}", digest_token(secret)))
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl ServerUrl {
 }
 
 /// Parses a comma-separated list. `flag` is used in the error text.
-pub(crate) fn parse(flag: &str, list: &str) -> Result<Vec<ServerUrl>> {
+pub(crate) fn parse_urls(flag: &str, list: &str) -> Result<Vec<ServerUrl>> {
     list.split(',')
         .filter(|url| !url.is_empty())
         .map(|text| parse_one(flag, text))
@@ -83,7 +83,7 @@ pub(crate) fn parse_cluster(list: &str) -> Result<Vec<(String, Vec<String>)>> {
         let (name, url) = item
             .split_once('=')
             .with_context(|| format!("--initial-cluster: {item:?} is not NAME=URL"))?;
-        let [url] = &parse("initial-cluster", url)?[..] else {
+        let [url] = &parse_urls("initial-cluster", url)?[..] else {
             bail!("--initial-cluster: {item:?} is not NAME=URL")
         };
         match members.iter_mut().find(|(known, _)| known == name) {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn urls_are_checked_and_named() {
-        let urls = parse("x", "http://127.0.0.1:0,https://[::1]:2379").unwrap();
+        let urls = parse_urls("x", "http://127.0.0.1:0,https://[::1]:2379").unwrap();
         assert_eq!(
             (urls[0].secure, urls[0].port, urls[1].secure),
             (false, 0, true)
@@ -118,7 +118,7 @@ mod tests {
             "http://h",
         ] {
             assert!(
-                format!("{:#}", parse("x", wrong).unwrap_err()).contains(wrong),
+                format!("{:#}", parse_urls("x", wrong).unwrap_err()).contains(wrong),
                 "{wrong}"
             );
         }

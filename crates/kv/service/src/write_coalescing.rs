@@ -19,9 +19,9 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A connection whose writes are sent at the end of a poll.
-pub(crate) struct Corked<T>(Arc<Mutex<Gathered<T>>>);
+pub(crate) struct CoalescingConnection<T>(Arc<Mutex<Gathered<T>>>);
 
-impl<T: AsyncRead + Unpin> AsyncRead for Corked<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for CoalescingConnection<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -31,7 +31,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Corked<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for CoalescingConnection<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -81,17 +81,17 @@ impl Calls {
 }
 
 /// Drives `work` on a coalescing connection. Returns `None` if the peer has closed it.
-pub(crate) async fn drive<T, F>(
+pub(crate) async fn drive_coalesced<T, F>(
     inner: T,
     calls: Calls,
-    work: impl FnOnce(Corked<T>) -> F,
+    work: impl FnOnce(CoalescingConnection<T>) -> F,
 ) -> Option<F::Output>
 where
     T: AsyncRead + AsyncWrite + Unpin,
     F: Future,
 {
     let gathered = Arc::new(Mutex::new(Gathered::new(inner)));
-    let mut work = Box::pin(work(Corked(gathered.clone())));
+    let mut work = Box::pin(work(CoalescingConnection(gathered.clone())));
     let (mut result, mut waited) = (None, false);
     std::future::poll_fn(move |cx| {
         waited = !waited && calls.0.load(Ordering::Relaxed) > 0;
@@ -126,7 +126,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_written_in_a_turn_goes_out_at_once() {
         let (inner, mut peer) = duplex(1 << 20);
-        let writes = drive(inner, Calls::default(), |mut io| async move {
+        let writes = drive_coalesced(inner, Calls::default(), |mut io| async move {
             for _ in 0..3 {
                 io.write_all(&[1; 300]).await.unwrap();
                 io.flush().await.unwrap();

@@ -1,6 +1,6 @@
 //! The Auth service: users and roles.
 
-use crate::context::{Core, status};
+use crate::context::{ServerContext, to_status};
 use crate::tokens;
 use kv_machine::{
     Auth as Book, AuthError, Caller, Command, EtcdError, Login, Nothing, Outcome, ROOT,
@@ -14,17 +14,17 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 /// Implements etcd's Auth service.
-pub(crate) struct Auth(pub Arc<Core>);
+pub(crate) struct Auth(pub Arc<ServerContext>);
 
 /// Maximum number of password checks while users and roles change concurrently.
 const ATTEMPTS: usize = 10;
 /// Length of a simple token's secret in characters.
 const SECRET: usize = 32;
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
-fn refused(error: AuthError) -> Status {
-    status(error.into())
+fn auth_status(error: AuthError) -> Status {
+    to_status(error.into())
 }
 
 impl Auth {
@@ -39,7 +39,7 @@ impl Auth {
     }
 
     async fn hash(&self, password: String) -> Result<String, Status> {
-        self.0.passwords.hash(password).await.map_err(status)
+        self.0.passwords.hash(password).await.map_err(to_status)
     }
 
     /// Verifies a password. Returns the auth revision at which it was valid.
@@ -55,17 +55,17 @@ impl Auth {
             let stored = stored.map(|user| String::from_utf8_lossy(&user.password).into_owned());
             Ok((stored, auth.revision))
         });
-        let (stored, revision) = stored.map_err(refused)?;
+        let (stored, revision) = stored.map_err(auth_status)?;
         let fits = self
             .0
             .passwords
             .fits(password.to_owned(), stored)
             .await
-            .map_err(status)?;
+            .map_err(to_status)?;
         if fits {
             Ok(revision)
         } else {
-            Err(refused(AuthError::Failed))
+            Err(auth_status(AuthError::Failed))
         }
     }
 
@@ -81,7 +81,7 @@ impl Auth {
             .collect();
         let command = Command::Authenticate(Login {
             user: user.to_owned(),
-            digest: tokens::digest(&secret),
+            digest: tokens::digest_token(&secret),
         });
         match self
             .0
@@ -113,15 +113,18 @@ impl Auth {
             .machine
             .auth(|auth| !auth.enabled || may(auth, caller));
         if !allowed {
-            self.0.machine.check_admin(caller).map_err(status)?;
+            self.0.machine.check_admin(caller).map_err(to_status)?;
         }
-        self.0.machine.auth(look).map_err(refused)
+        self.0.machine.auth(look).map_err(auth_status)
     }
 }
 
 #[tonic::async_trait]
 impl auth_server::Auth for Auth {
-    async fn auth_enable(&self, request: Request<AuthEnableRequest>) -> Answer<AuthEnableResponse> {
+    async fn auth_enable(
+        &self,
+        request: Request<AuthEnableRequest>,
+    ) -> RpcResult<AuthEnableResponse> {
         let header = self
             .change(&request, Command::AuthEnable(Nothing {}))
             .await?;
@@ -131,14 +134,17 @@ impl auth_server::Auth for Auth {
     async fn auth_disable(
         &self,
         request: Request<AuthDisableRequest>,
-    ) -> Answer<AuthDisableResponse> {
+    ) -> RpcResult<AuthDisableResponse> {
         let header = self
             .change(&request, Command::AuthDisable(Nothing {}))
             .await?;
         Ok(Response::new(AuthDisableResponse { header }))
     }
 
-    async fn auth_status(&self, request: Request<AuthStatusRequest>) -> Answer<AuthStatusResponse> {
+    async fn auth_status(
+        &self,
+        request: Request<AuthStatusRequest>,
+    ) -> RpcResult<AuthStatusResponse> {
         // As etcd since 3.7: a client must learn that it has to log in without being logged in. A
         // bad token is refused.
         self.0.caller(&request)?;
@@ -154,7 +160,7 @@ impl auth_server::Auth for Auth {
     async fn authenticate(
         &self,
         request: Request<AuthenticateRequest>,
-    ) -> Answer<AuthenticateResponse> {
+    ) -> RpcResult<AuthenticateResponse> {
         self.0.not_for_learners()?;
         let AuthenticateRequest { name, password } = request.into_inner();
         let mut attempts = 0;
@@ -164,7 +170,7 @@ impl auth_server::Auth for Auth {
             match self.token(&name, revision).await {
                 // Users or roles have changed, possibly this user's password.
                 Err(EtcdError::OldAuthRevision) if attempts < ATTEMPTS => {}
-                Err(refusal) => return Err(status(refusal)),
+                Err(refusal) => return Err(to_status(refusal)),
                 Ok(token) => {
                     return Ok(Response::new(AuthenticateResponse {
                         header: self.0.header(),
@@ -178,9 +184,9 @@ impl auth_server::Auth for Auth {
     async fn user_add(
         &self,
         mut request: Request<AuthUserAddRequest>,
-    ) -> Answer<AuthUserAddResponse> {
+    ) -> RpcResult<AuthUserAddResponse> {
         let caller = self.0.caller(&request)?;
-        self.0.machine.check_admin(&caller).map_err(status)?;
+        self.0.machine.check_admin(&caller).map_err(to_status)?;
         let user = request.get_mut();
         let without = user.options.is_some_and(|options| options.no_password);
         if user.hashed_password.is_empty() && !without {
@@ -192,7 +198,10 @@ impl auth_server::Auth for Auth {
         Ok(Response::new(AuthUserAddResponse { header }))
     }
 
-    async fn user_get(&self, request: Request<AuthUserGetRequest>) -> Answer<AuthUserGetResponse> {
+    async fn user_get(
+        &self,
+        request: Request<AuthUserGetRequest>,
+    ) -> RpcResult<AuthUserGetResponse> {
         let caller = self.0.caller(&request)?;
         let name = request.into_inner().name;
         let own = |_: &Book, caller: &Caller| caller.user == name;
@@ -208,7 +217,7 @@ impl auth_server::Auth for Auth {
     async fn user_list(
         &self,
         request: Request<AuthUserListRequest>,
-    ) -> Answer<AuthUserListResponse> {
+    ) -> RpcResult<AuthUserListResponse> {
         let caller = self.0.caller(&request)?;
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let users = self
@@ -227,7 +236,7 @@ impl auth_server::Auth for Auth {
     async fn user_delete(
         &self,
         request: Request<AuthUserDeleteRequest>,
-    ) -> Answer<AuthUserDeleteResponse> {
+    ) -> RpcResult<AuthUserDeleteResponse> {
         let command = Command::UserDelete(request.get_ref().clone());
         let header = self.change(&request, command).await?;
         Ok(Response::new(AuthUserDeleteResponse { header }))
@@ -236,9 +245,9 @@ impl auth_server::Auth for Auth {
     async fn user_change_password(
         &self,
         mut request: Request<AuthUserChangePasswordRequest>,
-    ) -> Answer<AuthUserChangePasswordResponse> {
+    ) -> RpcResult<AuthUserChangePasswordResponse> {
         let caller = self.0.caller(&request)?;
-        self.0.machine.check_admin(&caller).map_err(status)?;
+        self.0.machine.check_admin(&caller).map_err(to_status)?;
         let change = request.get_mut();
         if change.hashed_password.is_empty() {
             change.hashed_password = self.hash(std::mem::take(&mut change.password)).await?;
@@ -252,7 +261,7 @@ impl auth_server::Auth for Auth {
     async fn user_grant_role(
         &self,
         request: Request<AuthUserGrantRoleRequest>,
-    ) -> Answer<AuthUserGrantRoleResponse> {
+    ) -> RpcResult<AuthUserGrantRoleResponse> {
         let command = Command::UserGrantRole(request.get_ref().clone());
         let header = self.change(&request, command).await?;
         Ok(Response::new(AuthUserGrantRoleResponse { header }))
@@ -261,19 +270,25 @@ impl auth_server::Auth for Auth {
     async fn user_revoke_role(
         &self,
         request: Request<AuthUserRevokeRoleRequest>,
-    ) -> Answer<AuthUserRevokeRoleResponse> {
+    ) -> RpcResult<AuthUserRevokeRoleResponse> {
         let command = Command::UserRevokeRole(request.get_ref().clone());
         let header = self.change(&request, command).await?;
         Ok(Response::new(AuthUserRevokeRoleResponse { header }))
     }
 
-    async fn role_add(&self, request: Request<AuthRoleAddRequest>) -> Answer<AuthRoleAddResponse> {
+    async fn role_add(
+        &self,
+        request: Request<AuthRoleAddRequest>,
+    ) -> RpcResult<AuthRoleAddResponse> {
         let command = Command::RoleAdd(request.get_ref().clone());
         let header = self.change(&request, command).await?;
         Ok(Response::new(AuthRoleAddResponse { header }))
     }
 
-    async fn role_get(&self, request: Request<AuthRoleGetRequest>) -> Answer<AuthRoleGetResponse> {
+    async fn role_get(
+        &self,
+        request: Request<AuthRoleGetRequest>,
+    ) -> RpcResult<AuthRoleGetResponse> {
         let caller = self.0.caller(&request)?;
         let role = request.into_inner().role;
         let own = |auth: &Book, caller: &Caller| {
@@ -295,7 +310,7 @@ impl auth_server::Auth for Auth {
     async fn role_list(
         &self,
         request: Request<AuthRoleListRequest>,
-    ) -> Answer<AuthRoleListResponse> {
+    ) -> RpcResult<AuthRoleListResponse> {
         let caller = self.0.caller(&request)?;
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let roles = self
@@ -314,7 +329,7 @@ impl auth_server::Auth for Auth {
     async fn role_delete(
         &self,
         request: Request<AuthRoleDeleteRequest>,
-    ) -> Answer<AuthRoleDeleteResponse> {
+    ) -> RpcResult<AuthRoleDeleteResponse> {
         let command = Command::RoleDelete(request.get_ref().clone());
         let header = self.change(&request, command).await?;
         Ok(Response::new(AuthRoleDeleteResponse { header }))
@@ -323,9 +338,9 @@ impl auth_server::Auth for Auth {
     async fn role_grant_permission(
         &self,
         request: Request<AuthRoleGrantPermissionRequest>,
-    ) -> Answer<AuthRoleGrantPermissionResponse> {
+    ) -> RpcResult<AuthRoleGrantPermissionResponse> {
         if request.get_ref().perm.is_none() {
-            return Err(status(EtcdError::PermissionNotGiven));
+            return Err(to_status(EtcdError::PermissionNotGiven));
         }
         let command = Command::RoleGrantPermission(request.get_ref().clone());
         let header = self.change(&request, command).await?;
@@ -335,7 +350,7 @@ impl auth_server::Auth for Auth {
     async fn role_revoke_permission(
         &self,
         request: Request<AuthRoleRevokePermissionRequest>,
-    ) -> Answer<AuthRoleRevokePermissionResponse> {
+    ) -> RpcResult<AuthRoleRevokePermissionResponse> {
         let command = Command::RoleRevokePermission(request.get_ref().clone());
         let header = self.change(&request, command).await?;
         Ok(Response::new(AuthRoleRevokePermissionResponse { header }))

@@ -4,9 +4,9 @@
 //! `tasks`). So a member that was added but not started does not count for the quorum, and becomes
 //! a voter only when it has caught up.
 
-use crate::context::{Core, status};
+use crate::context::{ServerContext, to_status};
 use crate::peer_access::{CLOSED, PeerAccess};
-use crate::peer_rpc::{self, Change, Changed};
+use crate::peer_rpc::{self, Change, MembershipResult};
 use crate::urls;
 use kv_machine::{Caller, Command, EtcdError, Outcome};
 use kv_raft::NodeError;
@@ -22,7 +22,7 @@ use std::time::Duration;
 use tonic::{Request, Response, Status};
 
 /// Implements etcd's Cluster service.
-pub(crate) struct Cluster(pub Arc<Core>);
+pub(crate) struct Cluster(pub Arc<ServerContext>);
 
 /// Maximum number of entries by which a learner may lag behind when it is promoted.
 const IN_SYNC: u64 = 10;
@@ -35,14 +35,20 @@ const LIVED: Duration = Duration::from_secs(5);
 const ANSWERS: Duration = Duration::from_secs(1);
 
 impl Cluster {
-    async fn change<T>(&self, request: &Request<T>, change: Change) -> Result<Changed, Status> {
+    async fn change<T>(
+        &self,
+        request: &Request<T>,
+        change: Change,
+    ) -> Result<MembershipResult, Status> {
         let caller = self.0.caller(request)?;
-        self.0.machine.check_admin(&caller).map_err(status)?;
+        self.0.machine.check_admin(&caller).map_err(to_status)?;
         self.0.not_for_learners()?;
         if self.0.bounds.access == PeerAccess::Closed && matches!(change, Change::Add(_)) {
             return Err(Status::failed_precondition(CLOSED));
         }
-        peer_rpc::change(&self.0, change).await.map_err(status)
+        peer_rpc::request_membership_change(&self.0, change)
+            .await
+            .map_err(to_status)
     }
 }
 
@@ -93,7 +99,7 @@ impl cluster_server::Cluster for Cluster {
         if request.get_ref().linearizable && !self.0.is_learner() {
             self.0.read_index().await?;
         }
-        self.0.machine.check_known(&caller).map_err(status)?;
+        self.0.machine.check_known(&caller).map_err(to_status)?;
         let members = self.0.machine.members(|members| members.list());
         let members = if members.is_empty() {
             self.0.initial.clone()
@@ -120,7 +126,10 @@ impl cluster_server::Cluster for Cluster {
 }
 
 /// Changes the membership; only valid on the leader.
-pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, EtcdError> {
+pub(crate) async fn change_membership(
+    core: &ServerContext,
+    change: Change,
+) -> Result<MembershipResult, EtcdError> {
     let (command, added) = match change {
         Change::Add(request) => {
             let member = new_member(core, &request)?;
@@ -132,12 +141,12 @@ pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, EtcdE
             (Command::MemberAdd(member.clone()), Some(member))
         }
         Change::Remove(request) => {
-            known(core, request.id)?;
+            check_member_known(core, request.id)?;
             check_quorum(core, Some(request.id)).await?;
             (Command::MemberRemove(request), None)
         }
         Change::Update(request) => {
-            known(core, request.id)?;
+            check_member_known(core, request.id)?;
             check_urls(core, &request.peer_ur_ls)?;
             (Command::MemberUpdate(request), None)
         }
@@ -149,7 +158,7 @@ pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, EtcdE
     if let Command::MemberRemove(request) = &command
         && request.id == core.identity.member
     {
-        return leave(core).await;
+        return leave_cluster(core).await;
     }
     match core.submit_raw(&Caller::internal(), command).await? {
         (Outcome::Members(members), _) => Ok((members, added)),
@@ -158,7 +167,7 @@ pub(crate) async fn change(core: &Core, change: Change) -> Result<Changed, EtcdE
 }
 
 /// Transfers leadership before the leader is removed. The next leader executes the removal.
-async fn leave(core: &Core) -> Result<Changed, EtcdError> {
+async fn leave_cluster(core: &ServerContext) -> Result<MembershipResult, EtcdError> {
     let status = core.node.status();
     let others = status
         .voters
@@ -181,17 +190,16 @@ async fn leave(core: &Core) -> Result<Changed, EtcdError> {
     }
 }
 
-fn known(core: &Core, id: u64) -> Result<(), EtcdError> {
+fn check_member_known(core: &ServerContext, id: u64) -> Result<(), EtcdError> {
     core.machine
         .members(|members| members.get(id).map(drop))
         .ok_or(EtcdError::MemberNotFound)
 }
 
-fn check_urls(core: &Core, peer_urls: &[String]) -> Result<(), EtcdError> {
+fn check_urls(core: &ServerContext, peer_urls: &[String]) -> Result<(), EtcdError> {
     // Without TLS a peer can't prove its membership.
     let safe = |url: &urls::ServerUrl| url.secure || core.bounds.insecure_members;
-    let fine =
-        |url: &String| matches!(urls::parse("peer-urls", url).as_deref(), Ok([url]) if safe(url));
+    let fine = |url: &String| matches!(urls::parse_urls("peer-urls", url).as_deref(), Ok([url]) if safe(url));
     let fine = !peer_urls.is_empty() && peer_urls.iter().all(fine);
     if fine {
         Ok(())
@@ -200,7 +208,7 @@ fn check_urls(core: &Core, peer_urls: &[String]) -> Result<(), EtcdError> {
     }
 }
 
-fn new_member(core: &Core, request: &MemberAddRequest) -> Result<Member, EtcdError> {
+fn new_member(core: &ServerContext, request: &MemberAddRequest) -> Result<Member, EtcdError> {
     check_urls(core, &request.peer_ur_ls)?;
     let mut peer_ur_ls = request.peer_ur_ls.clone();
     peer_ur_ls.sort();
@@ -219,7 +227,7 @@ fn new_member(core: &Core, request: &MemberAddRequest) -> Result<Member, EtcdErr
 /// Returns whether a voter has been reached for long enough. Only a leader calls the others all the
 /// time, so one that was just elected has not reached any voter for long. Unless it has just
 /// started itself, an answer is enough.
-fn healthy(core: &Core, id: u64) -> bool {
+fn is_healthy(core: &ServerContext, id: u64) -> bool {
     let reached = || {
         core.directory
             .health(id)
@@ -232,13 +240,16 @@ fn healthy(core: &Core, id: u64) -> bool {
 
 /// Returns the healthy voters that answer now. One that stopped a moment ago may still count as
 /// reached.
-async fn live(core: &Core, voters: &[Member]) -> BTreeSet<u64> {
+async fn live_members(core: &ServerContext, voters: &[Member]) -> BTreeSet<u64> {
     let reached = voters
         .iter()
         .map(|member| member.id)
-        .filter(|id| healthy(core, *id));
-    let asked =
-        reached.map(|id| async move { peer_rpc::answers(core, id, ANSWERS).await.then_some(id) });
+        .filter(|id| is_healthy(core, *id));
+    let asked = reached.map(|id| async move {
+        peer_rpc::is_responding(core, id, ANSWERS)
+            .await
+            .then_some(id)
+    });
     futures::future::join_all(asked)
         .await
         .into_iter()
@@ -247,7 +258,7 @@ async fn live(core: &Core, voters: &[Member]) -> BTreeSet<u64> {
 }
 
 /// Rejects a change that would leave too few live voters.
-async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), EtcdError> {
+async fn check_quorum(core: &ServerContext, leaving: Option<u64>) -> Result<(), EtcdError> {
     let voters: Vec<Member> = core.machine.members(|members| members.list());
     let voters: Vec<Member> = voters
         .into_iter()
@@ -262,7 +273,7 @@ async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), EtcdError
             Ok(())
         };
     }
-    let live = live(core, &voters).await;
+    let live = live_members(core, &voters).await;
     match leaving {
         None => {
             // A member that was added and has never started counts as not there.
@@ -294,7 +305,7 @@ async fn check_quorum(core: &Core, leaving: Option<u64>) -> Result<(), EtcdError
     }
 }
 
-async fn check_promotion(core: &Core, id: u64) -> Result<(), EtcdError> {
+async fn check_promotion(core: &ServerContext, id: u64) -> Result<(), EtcdError> {
     let member = core
         .machine
         .members(|members| members.get(id).cloned())
@@ -305,7 +316,7 @@ async fn check_promotion(core: &Core, id: u64) -> Result<(), EtcdError> {
     let status = core.node.status();
     let matched = status.matched.get(&id).copied().unwrap_or_default();
     let in_sync = matched > 0 && matched + IN_SYNC >= status.last_index && !member.name.is_empty();
-    if in_sync && peer_rpc::answers(core, id, ANSWERS).await {
+    if in_sync && peer_rpc::is_responding(core, id, ANSWERS).await {
         Ok(())
     } else {
         Err(EtcdError::LearnerNotReady)

@@ -1,7 +1,7 @@
 //! The Election service.
 
 use super::{kv, session};
-use crate::context::Core;
+use crate::context::ServerContext;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, try_unfold};
 use kv_machine::Caller;
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 /// Implements etcd's Election service.
-pub(crate) struct Election(pub Arc<Core>);
+pub(crate) struct Election(pub Arc<ServerContext>);
 
 /// Returns a transaction that executes `op` only while the leadership holds.
 fn while_leading(leader: &LeaderKey, op: Op) -> TxnRequest {
@@ -38,7 +38,7 @@ fn while_leading(leader: &LeaderKey, op: Op) -> TxnRequest {
 
 /// One caller of `Observe`; the response's body drives it.
 struct Observer {
-    core: Arc<Core>,
+    core: Arc<ServerContext>,
     caller: Caller,
     name: Bytes,
     revisions: watch::Receiver<i64>,
@@ -54,7 +54,7 @@ impl Observer {
                 changed = self.revisions.changed() => if changed.is_err() { return Ok(None) },
                 () = self.core.shutdown.cancelled() => return Ok(None),
             }
-            let leader = session::first(&self.core, &self.caller, &self.name).await?;
+            let leader = session::first_in_queue(&self.core, &self.caller, &self.name).await?;
             let seen = leader.as_ref().map(|kv| (kv.key.clone(), kv.mod_revision));
             if leader.is_some() && seen != self.seen {
                 self.seen = seen;
@@ -67,7 +67,7 @@ impl Observer {
     }
 }
 
-fn missing() -> Status {
+fn missing_leader_status() -> Status {
     Status::invalid_argument("\"leader\" field must be provided")
 }
 
@@ -79,10 +79,10 @@ impl election_server::Election for Election {
     ) -> Result<Response<CampaignResponse>, Status> {
         let caller = self.0.caller(&request)?;
         let request = request.into_inner();
-        let lease = session::lease(&self.0, &caller, request.lease).await?;
+        let lease = session::ensure_lease(&self.0, &caller, request.lease).await?;
         let (key, rev) =
-            session::enqueue(&self.0, &caller, &request.name, lease, request.value).await?;
-        session::turn(&self.0, &caller, &request.name, &key, rev).await?;
+            session::enqueue_key(&self.0, &caller, &request.name, lease, request.value).await?;
+        session::wait_for_turn(&self.0, &caller, &request.name, &key, rev).await?;
         let leader = Some(LeaderKey {
             name: request.name,
             key,
@@ -101,14 +101,14 @@ impl election_server::Election for Election {
     ) -> Result<Response<ProclaimResponse>, Status> {
         let caller = self.0.caller(&request)?;
         let request = request.into_inner();
-        let leader = request.leader.ok_or_else(missing)?;
+        let leader = request.leader.ok_or_else(missing_leader_status)?;
         let put = PutRequest {
             key: leader.key.clone(),
             value: request.value,
             lease: leader.lease,
             ..PutRequest::default()
         };
-        let answer = kv::txn(
+        let answer = kv::execute_txn(
             &self.0,
             &caller,
             while_leading(&leader, Op::RequestPut(put)),
@@ -127,7 +127,7 @@ impl election_server::Election for Election {
         request: Request<LeaderRequest>,
     ) -> Result<Response<LeaderResponse>, Status> {
         let caller = self.0.caller(&request)?;
-        let kv = session::first(&self.0, &caller, &request.get_ref().name).await?;
+        let kv = session::first_in_queue(&self.0, &caller, &request.get_ref().name).await?;
         let kv = Some(kv.ok_or_else(|| Status::not_found("election: no leader"))?);
         Ok(Response::new(LeaderResponse {
             header: self.0.header(),
@@ -165,12 +165,15 @@ impl election_server::Election for Election {
         request: Request<ResignRequest>,
     ) -> Result<Response<ResignResponse>, Status> {
         let caller = self.0.caller(&request)?;
-        let leader = request.into_inner().leader.ok_or_else(missing)?;
+        let leader = request
+            .into_inner()
+            .leader
+            .ok_or_else(missing_leader_status)?;
         let delete = DeleteRangeRequest {
             key: leader.key.clone(),
             ..DeleteRangeRequest::default()
         };
-        let answer = kv::txn(
+        let answer = kv::execute_txn(
             &self.0,
             &caller,
             while_leading(&leader, Op::RequestDeleteRange(delete)),

@@ -1,6 +1,6 @@
 //! The KV service.
 
-use crate::context::{Core, status};
+use crate::context::{ServerContext, to_status};
 use crate::grpc_unary;
 use bytes::{BufMut, Bytes, BytesMut};
 use kv_machine::{Command, Outcome};
@@ -16,32 +16,36 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 /// Implements etcd's KV service.
-pub(crate) struct Kv(pub Arc<Core>);
+pub(crate) struct Kv(pub Arc<ServerContext>);
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 pub(crate) fn of_store(error: MvccError) -> Status {
-    status(error.into())
+    to_status(error.into())
 }
 
-fn unexpected() -> Status {
+fn unexpected_outcome() -> Status {
     Status::internal("the answer does not fit the request")
 }
 
 /// Executes a range request after a permission check.
-pub(crate) async fn range(
-    core: &Core,
+pub(crate) async fn execute_range(
+    core: &ServerContext,
     caller: &kv_machine::Caller,
     request: &RangeRequest,
 ) -> Result<RangeResponse, Status> {
-    core.machine.check_range(caller, request).map_err(status)?;
+    core.machine
+        .check_range(caller, request)
+        .map_err(to_status)?;
     if !request.serializable {
         core.not_for_learners()?;
         core.read_index().await?;
     }
     let (mut answer, revision) = core.store().range(request).map_err(of_store)?;
     // The permissions may have changed during the wait.
-    core.machine.check_range(caller, request).map_err(status)?;
+    core.machine
+        .check_range(caller, request)
+        .map_err(to_status)?;
     answer.header = core.header_at(revision);
     Ok(answer)
 }
@@ -49,23 +53,29 @@ pub(crate) async fn range(
 /// Executes a range request and returns the encoded response. The stored pairs are copied without
 /// decoding.
 pub(crate) async fn encoded_range(
-    core: &Core,
+    core: &ServerContext,
     caller: &kv_machine::Caller,
     request: &RangeRequest,
 ) -> Result<Bytes, Status> {
-    core.machine.check_range(caller, request).map_err(status)?;
+    core.machine
+        .check_range(caller, request)
+        .map_err(to_status)?;
     if !request.serializable {
         core.not_for_learners()?;
         core.read_index().await?;
     }
     let Some(found) = core.store().records(request).map_err(of_store)? else {
         let (mut answer, revision) = core.store().range(request).map_err(of_store)?;
-        core.machine.check_range(caller, request).map_err(status)?;
+        core.machine
+            .check_range(caller, request)
+            .map_err(to_status)?;
         answer.header = core.header_at(revision);
-        return Ok(grpc_unary::framed(&answer));
+        return Ok(grpc_unary::frame_message(&answer));
     };
     // The permissions may have changed during the wait.
-    core.machine.check_range(caller, request).map_err(status)?;
+    core.machine
+        .check_range(caller, request)
+        .map_err(to_status)?;
     let head = RangeResponse {
         header: core.header_at(found.revision),
         kvs: Vec::new(),
@@ -79,7 +89,7 @@ pub(crate) async fn encoded_range(
         .sum();
     let length = head.encoded_len() + pairs;
     let mut bytes = BytesMut::with_capacity(length + 5);
-    grpc_unary::prefix(&mut bytes, length);
+    grpc_unary::put_prefix(&mut bytes, length);
     // The capacity is sufficient, so this can't fail.
     let _ = head.encode(&mut bytes);
     for record in &found.records {
@@ -118,19 +128,21 @@ fn all_serializable(request: &TxnRequest) -> bool {
 }
 
 /// Executes a transaction.
-pub(crate) async fn txn(
-    core: &Core,
+pub(crate) async fn execute_txn(
+    core: &ServerContext,
     caller: &kv_machine::Caller,
     request: TxnRequest,
 ) -> Result<TxnResponse, Status> {
     let mut op = Op::RequestTxn(request);
     check_request(&op, core.machine.limits()).map_err(of_store)?;
     let Op::RequestTxn(request) = &mut op else {
-        return Err(unexpected());
+        return Err(unexpected_outcome());
     };
     let request = std::mem::take(request);
     if only_reads(&request) {
-        core.machine.check_txn(caller, &request).map_err(status)?;
+        core.machine
+            .check_txn(caller, &request)
+            .map_err(to_status)?;
         if !all_serializable(&request) || !request.compare.is_empty() && request.success.is_empty()
         {
             core.not_for_learners()?;
@@ -138,7 +150,9 @@ pub(crate) async fn txn(
         }
         let mut answer = core.store().read_txn(&request).map_err(of_store)?;
         // The permissions may have changed during the wait.
-        core.machine.check_txn(caller, &request).map_err(status)?;
+        core.machine
+            .check_txn(caller, &request)
+            .map_err(to_status)?;
         let revision = answer.header.map_or(0, |header| header.revision);
         answer.header = core.header_at(revision);
         return Ok(answer);
@@ -146,13 +160,13 @@ pub(crate) async fn txn(
     core.not_for_learners()?;
     match core.submit(caller, Command::Txn(request)).await? {
         (Outcome::Txn(answer), header) => Ok(TxnResponse { header, ..answer }),
-        _ => Err(unexpected()),
+        _ => Err(unexpected_outcome()),
     }
 }
 
 /// Executes a put.
-pub(crate) async fn put(
-    core: &Core,
+pub(crate) async fn execute_put(
+    core: &ServerContext,
     caller: &kv_machine::Caller,
     request: PutRequest,
 ) -> Result<PutResponse, Status> {
@@ -160,13 +174,13 @@ pub(crate) async fn put(
     check_put(&request).map_err(of_store)?;
     match core.submit(caller, Command::Put(request)).await? {
         (Outcome::Put(answer), header) => Ok(PutResponse { header, ..answer }),
-        _ => Err(unexpected()),
+        _ => Err(unexpected_outcome()),
     }
 }
 
 /// Executes a range deletion.
 pub(crate) async fn delete_range(
-    core: &Core,
+    core: &ServerContext,
     caller: &kv_machine::Caller,
     request: DeleteRangeRequest,
 ) -> Result<DeleteRangeResponse, Status> {
@@ -174,48 +188,48 @@ pub(crate) async fn delete_range(
     let op = Op::RequestDeleteRange(request);
     check_request(&op, core.machine.limits()).map_err(of_store)?;
     let Op::RequestDeleteRange(request) = op else {
-        return Err(unexpected());
+        return Err(unexpected_outcome());
     };
     match core.submit(caller, Command::DeleteRange(request)).await? {
         (Outcome::DeleteRange(answer), header) => Ok(DeleteRangeResponse { header, ..answer }),
-        _ => Err(unexpected()),
+        _ => Err(unexpected_outcome()),
     }
 }
 
 #[tonic::async_trait]
 impl kv_server::Kv for Kv {
-    async fn range(&self, request: Request<RangeRequest>) -> Answer<RangeResponse> {
+    async fn range(&self, request: Request<RangeRequest>) -> RpcResult<RangeResponse> {
         let caller = self.0.caller(&request)?;
         Ok(Response::new(
-            range(&self.0, &caller, request.get_ref()).await?,
+            execute_range(&self.0, &caller, request.get_ref()).await?,
         ))
     }
 
-    async fn put(&self, request: Request<PutRequest>) -> Answer<PutResponse> {
+    async fn put(&self, request: Request<PutRequest>) -> RpcResult<PutResponse> {
         let caller = self.0.caller(&request)?;
         Ok(Response::new(
-            put(&self.0, &caller, request.into_inner()).await?,
+            execute_put(&self.0, &caller, request.into_inner()).await?,
         ))
     }
 
     async fn delete_range(
         &self,
         request: Request<DeleteRangeRequest>,
-    ) -> Answer<DeleteRangeResponse> {
+    ) -> RpcResult<DeleteRangeResponse> {
         let caller = self.0.caller(&request)?;
         Ok(Response::new(
             delete_range(&self.0, &caller, request.into_inner()).await?,
         ))
     }
 
-    async fn txn(&self, request: Request<TxnRequest>) -> Answer<TxnResponse> {
+    async fn txn(&self, request: Request<TxnRequest>) -> RpcResult<TxnResponse> {
         let caller = self.0.caller(&request)?;
         Ok(Response::new(
-            txn(&self.0, &caller, request.into_inner()).await?,
+            execute_txn(&self.0, &caller, request.into_inner()).await?,
         ))
     }
 
-    async fn compact(&self, request: Request<CompactionRequest>) -> Answer<CompactionResponse> {
+    async fn compact(&self, request: Request<CompactionRequest>) -> RpcResult<CompactionResponse> {
         let caller = self.0.caller(&request)?;
         self.0.not_for_learners()?;
         let CompactionRequest { revision, physical } = *request.get_ref();

@@ -1,11 +1,11 @@
 //! The Lease service.
 
 use super::session;
-use crate::context::{Core, status};
+use crate::context::{ServerContext, to_status};
 use crate::grpc_stream::{self, RequestBody, Requests};
 use crate::grpc_unary;
-use crate::peer_rpc::{self, Question};
-use crate::request_limits::Held;
+use crate::peer_rpc::{self, LeaderRequest};
+use crate::request_limits::MemoryReservation;
 use crate::stream_caller::StreamCaller;
 use kv_machine::{Access, Command, EtcdError, Outcome};
 use proto_etcd::etcdserverpb::lease_server;
@@ -20,7 +20,7 @@ use tonic::body::Body;
 use tonic::{Request, Response, Status, Streaming};
 
 /// Implements etcd's Lease service.
-pub(crate) struct Lease(pub Arc<Core>);
+pub(crate) struct Lease(pub Arc<ServerContext>);
 
 #[tonic::async_trait]
 impl lease_server::Lease for Lease {
@@ -76,12 +76,14 @@ impl lease_server::Lease for Lease {
             self.0
                 .machine
                 .check_lease(&caller, request.id, Access::Read)
-                .map_err(status)?;
+                .map_err(to_status)?;
         } else {
-            self.0.machine.check_known(&caller).map_err(status)?;
+            self.0.machine.check_known(&caller).map_err(to_status)?;
         }
         self.0.read_index().await?;
-        let (granted_ttl, ttl) = peer_rpc::left(&self.0, request.id).await.map_err(status)?;
+        let (granted_ttl, ttl) = peer_rpc::request_time_to_live(&self.0, request.id)
+            .await
+            .map_err(to_status)?;
         let keys = if request.keys {
             self.0.machine.leases(|leases| leases.keys(request.id))
         } else {
@@ -103,9 +105,9 @@ impl lease_server::Lease for Lease {
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
         let caller = self.0.caller(&request)?;
         self.0.not_for_learners()?;
-        self.0.machine.check_known(&caller).map_err(status)?;
+        self.0.machine.check_known(&caller).map_err(to_status)?;
         self.0.read_index().await?;
-        self.0.machine.check_leases(&caller).map_err(status)?;
+        self.0.machine.check_leases(&caller).map_err(to_status)?;
         let ids = self.0.machine.leases(|leases| leases.ids());
         let leases = ids.into_iter().map(|id| LeaseStatus { id }).collect();
         Ok(Response::new(LeaseLeasesResponse {
@@ -120,29 +122,29 @@ pub(crate) const PATH: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 
 /// Handles a stream of keep-alive requests.
 pub(crate) fn keep_alive<B: RequestBody>(
-    core: &Arc<Core>,
+    core: &Arc<ServerContext>,
     request: http::Request<B>,
 ) -> Result<http::Response<Body>, Status> {
     core.not_for_learners()?;
     let (parts, body) = request.into_parts();
-    let held = Held::of(core, &parts.extensions);
+    let held = MemoryReservation::of(core, &parts.extensions);
     let caller = StreamCaller::new(core, parts)?;
     caller
         .current(core)
         .and_then(|caller| core.machine.check_known(&caller))
-        .map_err(status)?;
+        .map_err(to_status)?;
     let requests = Requests::new(core.clone(), held, body);
     let core = core.clone();
-    Ok(grpc_stream::response(|answers| {
+    Ok(grpc_stream::streaming_response(|answers| {
         renew_all(core, caller, requests, answers)
     }))
 }
 
 async fn renew_all<B: RequestBody>(
-    core: Arc<Core>,
+    core: Arc<ServerContext>,
     caller: StreamCaller,
     mut requests: Requests<LeaseKeepAliveRequest, B>,
-    answers: grpc_stream::Answers,
+    answers: grpc_stream::ResponseSender,
 ) {
     let mut end = pin!(core.shutdown.cancelled());
     loop {
@@ -152,13 +154,13 @@ async fn renew_all<B: RequestBody>(
             () = &mut end => return,
         };
         let answer = match next {
-            Ok(Some(LeaseKeepAliveRequest { id })) => match renew(&core, &caller, id).await {
-                Ok(ttl) => Ok(grpc_unary::framed(&LeaseKeepAliveResponse {
+            Ok(Some(LeaseKeepAliveRequest { id })) => match renew_lease(&core, &caller, id).await {
+                Ok(ttl) => Ok(grpc_unary::frame_message(&LeaseKeepAliveResponse {
                     header: core.header(),
                     id,
                     ttl,
                 })),
-                Err(refusal) => Err(status(refusal)),
+                Err(refusal) => Err(to_status(refusal)),
             },
             Ok(None) => return,
             Err(refused) => Err(refused),
@@ -172,20 +174,27 @@ async fn renew_all<B: RequestBody>(
 }
 
 /// Renews a lease. The caller needs write permission for the lease's keys at each renewal.
-async fn renew(core: &Arc<Core>, caller: &StreamCaller, id: i64) -> Result<i64, EtcdError> {
+async fn renew_lease(
+    core: &Arc<ServerContext>,
+    caller: &StreamCaller,
+    id: i64,
+) -> Result<i64, EtcdError> {
     core.machine
         .check_lease(&caller.current(core)?, id, Access::Write)?;
-    peer_rpc::renew(core, id).await
+    peer_rpc::request_renewal(core, id).await
 }
 
 /// Handles a request that only the leader can serve.
-pub(crate) async fn answer(core: &Core, question: Question) -> Option<Result<i64, EtcdError>> {
+pub(crate) async fn handle_request(
+    core: &ServerContext,
+    question: LeaderRequest,
+) -> Option<Result<i64, EtcdError>> {
     if !core.node.has_confirmed_leadership() {
         return None;
     }
     let now = tokio::time::Instant::now().into_std();
     match question {
-        Question::Renew(id) => {
+        LeaderRequest::Renew(id) => {
             let renewed = core.machine.leases(|leases| leases.renew(id, now));
             if let Some((_, true)) = renewed
                 && let Err(refusal) = crate::expiry::forget_checkpoint(core, id).await
@@ -194,7 +203,7 @@ pub(crate) async fn answer(core: &Core, question: Question) -> Option<Result<i64
             }
             Some(Ok(renewed.map_or(0, |(ttl, _)| ttl)))
         }
-        Question::Left(id) => {
+        LeaderRequest::Left(id) => {
             let info = core.machine.leases(|leases| leases.info(id, now));
             Some(Ok(info.map_or(-1, |info| info.left.unwrap_or(info.granted))))
         }

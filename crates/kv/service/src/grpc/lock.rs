@@ -1,7 +1,7 @@
 //! The Lock service.
 
 use super::session;
-use crate::context::Core;
+use crate::context::ServerContext;
 use bytes::Bytes;
 use proto_etcd::v3lockpb::lock_server;
 use proto_etcd::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};
@@ -9,17 +9,17 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 /// Implements etcd's Lock service.
-pub(crate) struct Lock(pub Arc<Core>);
+pub(crate) struct Lock(pub Arc<ServerContext>);
 
 #[tonic::async_trait]
 impl lock_server::Lock for Lock {
     async fn lock(&self, request: Request<LockRequest>) -> Result<Response<LockResponse>, Status> {
         let caller = self.0.caller(&request)?;
         let request = request.into_inner();
-        let lease = session::lease(&self.0, &caller, request.lease).await?;
+        let lease = session::ensure_lease(&self.0, &caller, request.lease).await?;
         let (key, created) =
-            session::enqueue(&self.0, &caller, &request.name, lease, Bytes::new()).await?;
-        session::turn(&self.0, &caller, &request.name, &key, created).await?;
+            session::enqueue_key(&self.0, &caller, &request.name, lease, Bytes::new()).await?;
+        session::wait_for_turn(&self.0, &caller, &request.name, &key, created).await?;
         Ok(Response::new(LockResponse {
             header: self.0.header(),
             key,
@@ -31,7 +31,7 @@ impl lock_server::Lock for Lock {
         request: Request<UnlockRequest>,
     ) -> Result<Response<UnlockResponse>, Status> {
         let caller = self.0.caller(&request)?;
-        session::leave(&self.0, &caller, request.into_inner().key).await?;
+        session::leave_queue(&self.0, &caller, request.into_inner().key).await?;
         Ok(Response::new(UnlockResponse {
             header: self.0.header(),
         }))

@@ -1,7 +1,7 @@
 //! The Maintenance service: requests of operators to one member.
 
-use crate::context::{Core, status};
-use crate::corruption::{self, Hashed};
+use crate::context::{ServerContext, to_status};
+use crate::corruption::{self, HashResult};
 use crate::settings::{API_VERSION, CLUSTER_VERSION};
 use kv_machine::{Command, EtcdError, Outcome};
 use proto_etcd::etcdserverpb::downgrade_request::DowngradeAction;
@@ -13,21 +13,21 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 /// Implements etcd's Maintenance service.
-pub(crate) struct Maintenance(pub Arc<Core>);
+pub(crate) struct Maintenance(pub Arc<ServerContext>);
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 impl Maintenance {
     fn admin<T>(&self, request: &Request<T>) -> Result<kv_machine::Caller, Status> {
         let caller = self.0.caller(request)?;
-        self.0.machine.check_admin(&caller).map_err(status)?;
+        self.0.machine.check_admin(&caller).map_err(to_status)?;
         Ok(caller)
     }
 }
 
 #[tonic::async_trait]
 impl maintenance_server::Maintenance for Maintenance {
-    async fn alarm(&self, request: Request<AlarmRequest>) -> Answer<AlarmResponse> {
+    async fn alarm(&self, request: Request<AlarmRequest>) -> RpcResult<AlarmResponse> {
         let caller = self.0.caller(&request)?;
         match self
             .0
@@ -41,9 +41,9 @@ impl maintenance_server::Maintenance for Maintenance {
         }
     }
 
-    async fn status(&self, request: Request<StatusRequest>) -> Answer<StatusResponse> {
+    async fn status(&self, request: Request<StatusRequest>) -> RpcResult<StatusResponse> {
         let caller = self.0.caller(&request)?;
-        self.0.machine.check_known(&caller).map_err(status)?;
+        self.0.machine.check_known(&caller).map_err(to_status)?;
         let core = &self.0;
         let node = core.node.status();
         let size = i64::try_from(core.machine.data_size()).unwrap_or(i64::MAX);
@@ -80,7 +80,10 @@ impl maintenance_server::Maintenance for Maintenance {
     }
 
     /// Defragments without interrupting the service.
-    async fn defragment(&self, request: Request<DefragmentRequest>) -> Answer<DefragmentResponse> {
+    async fn defragment(
+        &self,
+        request: Request<DefragmentRequest>,
+    ) -> RpcResult<DefragmentResponse> {
         self.admin(&request)?;
         self.0
             .machine
@@ -92,21 +95,24 @@ impl maintenance_server::Maintenance for Maintenance {
         }))
     }
 
-    async fn hash(&self, request: Request<HashRequest>) -> Answer<HashResponse> {
+    async fn hash(&self, request: Request<HashRequest>) -> RpcResult<HashResponse> {
         self.admin(&request)?;
-        let hash = corruption::hash(&self.0, 0).await.map_err(status)?.hash;
+        let hash = corruption::hash_locally(&self.0, 0)
+            .await
+            .map_err(to_status)?
+            .hash;
         Ok(Response::new(HashResponse {
             header: self.0.header(),
             hash,
         }))
     }
 
-    async fn hash_kv(&self, request: Request<HashKvRequest>) -> Answer<HashKvResponse> {
+    async fn hash_kv(&self, request: Request<HashKvRequest>) -> RpcResult<HashKvResponse> {
         self.admin(&request)?;
-        let hashed = corruption::hash(&self.0, request.get_ref().revision)
+        let hashed = corruption::hash_locally(&self.0, request.get_ref().revision)
             .await
-            .map_err(status)?;
-        let Hashed {
+            .map_err(to_status)?;
+        let HashResult {
             hash,
             revision: hash_revision,
             compacted: compact_revision,
@@ -124,39 +130,44 @@ impl maintenance_server::Maintenance for Maintenance {
 
     type SnapshotStream = ReceiverStream<Result<SnapshotResponse, Status>>;
 
-    async fn snapshot(&self, request: Request<SnapshotRequest>) -> Answer<Self::SnapshotStream> {
+    async fn snapshot(&self, request: Request<SnapshotRequest>) -> RpcResult<Self::SnapshotStream> {
         self.admin(&request)?;
-        Ok(Response::new(super::snapshot::stream(&self.0).await?))
+        Ok(Response::new(
+            super::snapshot::stream_snapshot(&self.0).await?,
+        ))
     }
 
-    async fn move_leader(&self, request: Request<MoveLeaderRequest>) -> Answer<MoveLeaderResponse> {
+    async fn move_leader(
+        &self,
+        request: Request<MoveLeaderRequest>,
+    ) -> RpcResult<MoveLeaderResponse> {
         self.admin(&request)?;
         let target = request.get_ref().target_id;
         let node = self.0.node.status();
         if !node.leading {
-            return Err(status(EtcdError::NotLeader));
+            return Err(to_status(EtcdError::NotLeader));
         }
         let voter = self
             .0
             .machine
             .members(|members| members.get(target).is_some_and(|member| !member.is_learner));
         if !voter || !node.voters.contains(&target) {
-            return Err(status(EtcdError::BadTransferee));
+            return Err(to_status(EtcdError::BadTransferee));
         }
         if target != self.0.identity.member {
             let moved = self.0.node.transfer(target, Duration::from_secs(6)).await;
-            moved.map_err(|_| status(EtcdError::TimedOutLostLeader))?;
+            moved.map_err(|_| to_status(EtcdError::TimedOutLostLeader))?;
         }
         Ok(Response::new(MoveLeaderResponse {
             header: self.0.header(),
         }))
     }
 
-    async fn downgrade(&self, request: Request<DowngradeRequest>) -> Answer<DowngradeResponse> {
+    async fn downgrade(&self, request: Request<DowngradeRequest>) -> RpcResult<DowngradeResponse> {
         self.admin(&request)?;
         let (action, target) = (
             request.get_ref().action(),
-            target(&request.get_ref().version),
+            parse_version(&request.get_ref().version),
         );
         // etcd checks the version before it asks the other members.
         let target = match action {
@@ -164,13 +175,13 @@ impl maintenance_server::Maintenance for Maintenance {
             _ => Some(
                 target
                     .ok_or(EtcdError::BadDowngradeVersion)
-                    .map_err(status)?,
+                    .map_err(to_status)?,
             ),
         };
         self.0.read_index().await?;
         let allowed = target.is_none_or(|target| may_downgrade(action, target));
         if !allowed {
-            return Err(status(EtcdError::InvalidDowngrade));
+            return Err(to_status(EtcdError::InvalidDowngrade));
         }
         Ok(Response::new(DowngradeResponse {
             header: self.0.header(),
@@ -180,7 +191,7 @@ impl maintenance_server::Maintenance for Maintenance {
 }
 
 /// Parses major and minor number of a version. A patch number and suffixes are ignored.
-fn target(version: &str) -> Option<(u64, u64)> {
+fn parse_version(version: &str) -> Option<(u64, u64)> {
     let mut numbers = version
         .split(['-', '+'])
         .next()?
@@ -193,7 +204,7 @@ fn target(version: &str) -> Option<(u64, u64)> {
 /// Returns whether a downgrade may be validated: for etcd, to the version before this one. No older
 /// version can read these data directories, so a downgrade can be validated but not enabled.
 fn may_downgrade(action: DowngradeAction, target: (u64, u64)) -> bool {
-    let (major, minor) = self::target(API_VERSION).unwrap_or_default();
+    let (major, minor) = self::parse_version(API_VERSION).unwrap_or_default();
     action == DowngradeAction::Validate
         && Some(target.1) == minor.checked_sub(1)
         && target.0 == major
@@ -215,7 +226,7 @@ mod tests {
             ("3.5.0.1", None),
             ("v3.5", None),
         ] {
-            assert_eq!(target(text), wanted, "{text}");
+            assert_eq!(parse_version(text), wanted, "{text}");
         }
         assert!(may_downgrade(DowngradeAction::Validate, (3, 5)));
         assert!(!may_downgrade(DowngradeAction::Validate, (3, 6)));

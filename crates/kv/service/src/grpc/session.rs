@@ -1,7 +1,7 @@
 //! Shared parts of locks and elections: session leases and queues.
 
 use super::kv;
-use crate::context::{Core, status};
+use crate::context::{ServerContext, to_status};
 use bytes::Bytes;
 use kv_machine::{Caller, Command, EtcdError, Outcome};
 use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -19,7 +19,10 @@ use tonic::Status;
 const SESSION_TTL: i64 = 60;
 
 /// Completes a lease request with an ID and the minimum TTL.
-pub(crate) fn with_identifier(core: &Core, mut request: LeaseGrantRequest) -> LeaseGrantRequest {
+pub(crate) fn with_identifier(
+    core: &ServerContext,
+    mut request: LeaseGrantRequest,
+) -> LeaseGrantRequest {
     if request.id == 0 {
         request.id = rand::rng().random_range(1..i64::MAX);
     }
@@ -28,7 +31,11 @@ pub(crate) fn with_identifier(core: &Core, mut request: LeaseGrantRequest) -> Le
 }
 
 /// Returns the caller's lease, or grants a new one.
-pub(crate) async fn lease(core: &Core, caller: &Caller, lease: i64) -> Result<i64, Status> {
+pub(crate) async fn ensure_lease(
+    core: &ServerContext,
+    caller: &Caller,
+    lease: i64,
+) -> Result<i64, Status> {
     if lease != 0 {
         return Ok(lease);
     }
@@ -45,14 +52,14 @@ pub(crate) async fn lease(core: &Core, caller: &Caller, lease: i64) -> Result<i6
     }
 }
 
-fn op(request: Op) -> RequestOp {
+fn wrap_op(request: Op) -> RequestOp {
     RequestOp {
         request: Some(request),
     }
 }
 
 /// Returns the key of a lease in a queue.
-fn place(name: &[u8], lease: i64) -> Bytes {
+fn queue_key(name: &[u8], lease: i64) -> Bytes {
     [name, format!("/{lease:x}").as_bytes()].concat().into()
 }
 
@@ -69,19 +76,19 @@ pub(crate) fn prefix_end(prefix: &[u8]) -> Bytes {
 }
 
 /// Returns `name/`, the prefix of all keys in a queue.
-pub(crate) fn queue(name: &[u8]) -> Bytes {
+pub(crate) fn queue_prefix(name: &[u8]) -> Bytes {
     [name, b"/"].concat().into()
 }
 
 /// Adds a key to the queue. Returns it with its create revision.
-pub(crate) async fn enqueue(
-    core: &Core,
+pub(crate) async fn enqueue_key(
+    core: &ServerContext,
     caller: &Caller,
     name: &[u8],
     lease: i64,
     value: Bytes,
 ) -> Result<(Bytes, i64), Status> {
-    let key = place(name, lease);
+    let key = queue_key(name, lease);
     let absent = Compare {
         result: CompareResult::Equal.into(),
         target: CompareTarget::Create.into(),
@@ -101,10 +108,10 @@ pub(crate) async fn enqueue(
     };
     let request = TxnRequest {
         compare: vec![absent],
-        success: vec![op(Op::RequestPut(put))],
-        failure: vec![op(Op::RequestRange(get))],
+        success: vec![wrap_op(Op::RequestPut(put))],
+        failure: vec![wrap_op(Op::RequestRange(get))],
     };
-    let answer = kv::txn(core, caller, request).await?;
+    let answer = kv::execute_txn(core, caller, request).await?;
     let revision = answer.header.map_or(0, |header| header.revision);
     if answer.succeeded {
         return Ok((key, revision));
@@ -124,7 +131,11 @@ pub(crate) async fn enqueue(
 }
 
 /// Deletes a key from the queue.
-pub(crate) async fn leave(core: &Core, caller: &Caller, key: Bytes) -> Result<(), Status> {
+pub(crate) async fn leave_queue(
+    core: &ServerContext,
+    caller: &Caller,
+    key: Bytes,
+) -> Result<(), Status> {
     let request = DeleteRangeRequest {
         key,
         ..DeleteRangeRequest::default()
@@ -136,14 +147,14 @@ pub(crate) async fn leave(core: &Core, caller: &Caller, key: Bytes) -> Result<()
 
 /// Waits until no key in the queue is older than `created`. Returns an error if the caller's own
 /// key was deleted.
-pub(crate) async fn turn(
-    core: &Core,
+pub(crate) async fn wait_for_turn(
+    core: &ServerContext,
     caller: &Caller,
     name: &[u8],
     key: &Bytes,
     created: i64,
 ) -> Result<(), Status> {
-    let prefix = queue(name);
+    let prefix = queue_prefix(name);
     let mut revisions = core.store().revisions();
     loop {
         revisions.borrow_and_update();
@@ -155,35 +166,35 @@ pub(crate) async fn turn(
             keys_only: true,
             ..RangeRequest::default()
         };
-        let earlier = kv::range(core, caller, &before).await?.kvs;
+        let earlier = kv::execute_range(core, caller, &before).await?.kvs;
         let own = RangeRequest {
             key: key.clone(),
             serializable: true,
             ..RangeRequest::default()
         };
-        let mine = kv::range(core, caller, &own).await?.kvs;
+        let mine = kv::execute_range(core, caller, &own).await?.kvs;
         if mine.first().is_none_or(|kv| kv.create_revision != created) {
             // The lease expired during the wait.
-            return Err(status(EtcdError::LeaseNotFound));
+            return Err(to_status(EtcdError::LeaseNotFound));
         }
         if earlier.is_empty() {
             core.read_index().await?;
             return Ok(());
         }
         tokio::select! {
-            changed = revisions.changed() => changed.map_err(|_| status(EtcdError::Stopped))?,
-            () = core.shutdown.cancelled() => return Err(status(EtcdError::Stopped)),
+            changed = revisions.changed() => changed.map_err(|_| to_status(EtcdError::Stopped))?,
+            () = core.shutdown.cancelled() => return Err(to_status(EtcdError::Stopped)),
         }
     }
 }
 
 /// Returns the oldest key in the queue.
-pub(crate) async fn first(
-    core: &Core,
+pub(crate) async fn first_in_queue(
+    core: &ServerContext,
     caller: &Caller,
     name: &[u8],
 ) -> Result<Option<KeyValue>, Status> {
-    let prefix = queue(name);
+    let prefix = queue_prefix(name);
     let request = RangeRequest {
         key: prefix.clone(),
         range_end: prefix_end(&prefix),
@@ -192,7 +203,7 @@ pub(crate) async fn first(
         limit: 1,
         ..RangeRequest::default()
     };
-    Ok(kv::range(core, caller, &request)
+    Ok(kv::execute_range(core, caller, &request)
         .await?
         .kvs
         .into_iter()

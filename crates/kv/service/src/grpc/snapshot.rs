@@ -1,6 +1,6 @@
 //! The Snapshot RPC: streams the state as a bbolt file.
 
-use crate::context::Core;
+use crate::context::ServerContext;
 use crate::settings::API_VERSION;
 use bytes::Bytes;
 use proto_etcd::etcdserverpb::SnapshotResponse;
@@ -13,8 +13,8 @@ use tonic::Status;
 const CHUNK: usize = 64 << 10;
 
 /// Streams the state in etcd's file format, followed by its hash.
-pub(crate) async fn stream(
-    core: &Arc<Core>,
+pub(crate) async fn stream_snapshot(
+    core: &Arc<ServerContext>,
 ) -> Result<ReceiverStream<Result<SnapshotResponse, Status>>, Status> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let failed = |reason: String| Status::internal(format!("the snapshot can't be made: {reason}"));

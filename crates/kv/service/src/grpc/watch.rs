@@ -1,9 +1,9 @@
 //! The Watch service.
 
 use super::watch_stream::WatchStream;
-use crate::context::Core;
+use crate::context::ServerContext;
 use crate::grpc_stream::{self, RequestBody, Requests};
-use crate::request_limits::Held;
+use crate::request_limits::MemoryReservation;
 use crate::stream_caller::StreamCaller;
 use http::{Request, Response};
 use proto_etcd::etcdserverpb::watch_server;
@@ -16,17 +16,17 @@ use tonic::{Status, Streaming};
 pub(crate) const PATH: &str = "/etcdserverpb.Watch/Watch";
 
 /// Handles a watch stream.
-pub(crate) fn watch<B: RequestBody>(
-    core: &Arc<Core>,
+pub(crate) fn handle_watch<B: RequestBody>(
+    core: &Arc<ServerContext>,
     request: Request<B>,
 ) -> Result<Response<Body>, Status> {
     core.not_for_learners()?;
     let (parts, body) = request.into_parts();
-    let held = Held::of(core, &parts.extensions);
+    let held = MemoryReservation::of(core, &parts.extensions);
     let caller = StreamCaller::new(core, parts)?;
     let requests = Requests::new(core.clone(), held, body);
     let core = core.clone();
-    Ok(grpc_stream::response(|answers| {
+    Ok(grpc_stream::streaming_response(|answers| {
         WatchStream::new(core, caller, answers).run(requests)
     }))
 }

@@ -4,8 +4,8 @@
 //! history). All messages of a watcher pass through this task in order, so that no event is
 //! duplicated, lost or reordered.
 
-use crate::context::{Core, status};
-use crate::grpc_stream::{Answers, PREFIX, RequestBody, Requests};
+use crate::context::{ServerContext, to_status};
+use crate::grpc_stream::{PREFIX, RequestBody, Requests, ResponseSender};
 use crate::grpc_unary;
 use crate::stream_caller::StreamCaller;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -50,13 +50,13 @@ struct Watching {
 
 /// State of a watch stream.
 pub(crate) struct WatchStream {
-    core: Arc<Core>,
+    core: Arc<ServerContext>,
     caller: StreamCaller,
     /// Receives changes of users, roles and the auth status.
     rights: tokio::sync::watch::Receiver<u64>,
     hub: HubHandle,
-    answers: Answers,
-    /// Encoded responses that are not sent yet. Always empty while the stream waits.
+    answers: ResponseSender,
+    /// EncodedRows responses that are not sent yet. Always empty while the stream waits.
     out: BytesMut,
     watchers: BTreeMap<i64, Watching>,
     /// Unsynced watchers.
@@ -72,7 +72,7 @@ pub(crate) struct WatchStream {
 type Step = Result<(), Status>;
 
 impl WatchStream {
-    pub fn new(core: Arc<Core>, caller: StreamCaller, answers: Answers) -> Self {
+    pub fn new(core: Arc<ServerContext>, caller: StreamCaller, answers: ResponseSender) -> Self {
         let rights = core.machine.rights_changed();
         let hub = core.hub.connect();
         let next_progress = Instant::now() + core.bounds.progress_interval;
@@ -118,7 +118,7 @@ impl WatchStream {
                     Ok(())
                 }
                 // The client reconnects to another member.
-                () = &mut end => Err(status(EtcdError::Stopped)),
+                () = &mut end => Err(to_status(EtcdError::Stopped)),
             };
             if self.progress_asked && step.is_ok() {
                 self.answer_progress().await;
@@ -185,7 +185,7 @@ impl WatchStream {
             .current(&self.core)
             .and_then(|caller| self.may_watch(&caller, &key, &create.range_end));
         if let Err(refusal) = may {
-            self.refuse(reason(refusal)).await;
+            self.refuse(cancel_reason(refusal)).await;
             return Ok(());
         }
         let Some(id) = self.identifier(create.watch_id) else {
@@ -253,7 +253,7 @@ impl WatchStream {
         for (id, refusal) in ended {
             self.forget(id);
             self.hub.remove_watcher(id);
-            let (header, cancel_reason) = (self.core.header(), reason(refusal));
+            let (header, cancel_reason) = (self.core.header(), cancel_reason(refusal));
             let response = WatchResponse {
                 header,
                 watch_id: id,
@@ -340,7 +340,7 @@ impl WatchStream {
     /// Sends events to watchers. The part that is equal for all of them is encoded once.
     async fn events(&mut self, watches: &[i64], revision: i64, events: &[Arc<Event>]) {
         let mut head = BytesMut::new();
-        field(
+        put_field(
             &mut head,
             HEADER,
             self.core
@@ -372,7 +372,7 @@ impl WatchStream {
             }
             let mut id = [0; ID];
             let id = encoded_id(&mut id, *watch);
-            grpc_unary::prefix(&mut self.out, head.len() + id.len() + tail.len());
+            grpc_unary::put_prefix(&mut self.out, head.len() + id.len() + tail.len());
             self.out.extend_from_slice(&head);
             self.out.extend_from_slice(id);
             self.out.extend_from_slice(&tail);
@@ -416,7 +416,7 @@ impl WatchStream {
                 }
             }
             Err(MvccError::Compacted) => self.compacted(id).await,
-            Err(error) => return Err(status(error.into())),
+            Err(error) => return Err(to_status(error.into())),
         }
         Ok(())
     }
@@ -556,7 +556,7 @@ impl WatchStream {
     }
 }
 
-fn field(out: &mut BytesMut, number: u32, content: &[u8]) {
+fn put_field(out: &mut BytesMut, number: u32, content: &[u8]) {
     encoding::encode_key(number, encoding::WireType::LengthDelimited, out);
     encoding::encode_varint(content.len() as u64, out);
     out.put_slice(content);
@@ -569,8 +569,8 @@ fn encode_event(out: &mut BytesMut, event: &Event) {
     if event.mark.is_tombstone() {
         encoding::int32::encode(TYPE, &EventType::Delete.into(), &mut body);
     }
-    field(&mut body, KV, &event.record);
-    field(out, EVENTS, &body);
+    put_field(&mut body, KV, &event.record);
+    put_field(out, EVENTS, &body);
 }
 
 /// Encodes a watch ID as a field. 0 is omitted, as proto3 requires.
@@ -585,8 +585,8 @@ fn encoded_id(room: &mut [u8; ID], id: i64) -> &[u8] {
 }
 
 /// Formats the error of a cancelled watcher like etcd.
-fn reason(refusal: EtcdError) -> String {
-    let status = status(refusal);
+fn cancel_reason(refusal: EtcdError) -> String {
+    let status = to_status(refusal);
     format!(
         "rpc error: code = {} desc = {}",
         go_code(status.code()),

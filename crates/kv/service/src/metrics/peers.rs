@@ -19,7 +19,7 @@ type Times = (
     fn(&Traffic) -> &Histogram,
 );
 
-fn load(value: &AtomicU64) -> u64 {
+fn load_counter(value: &AtomicU64) -> u64 {
     value.load(Ordering::Relaxed)
 }
 
@@ -29,19 +29,19 @@ const COUNTERS: [Counter; 7] = [
         "etcd_network_peer_sent_bytes_total",
         "Bytes sent to members.",
         "To",
-        |t| load(&t.sent),
+        |t| load_counter(&t.sent),
     ),
     (
         "etcd_network_peer_received_bytes_total",
         "Bytes received from members.",
         "From",
-        |t| load(&t.received),
+        |t| load_counter(&t.received),
     ),
     (
         "etcd_network_peer_sent_failures_total",
         "Calls to members that failed.",
         "To",
-        |t| load(&t.failures),
+        |t| load_counter(&t.failures),
     ),
     (
         "etcd_network_snapshot_send_success",
@@ -53,7 +53,7 @@ const COUNTERS: [Counter; 7] = [
         "etcd_network_snapshot_send_failures",
         "States not sent.",
         "To",
-        |t| load(&t.snapshots_not_sent),
+        |t| load_counter(&t.snapshots_not_sent),
     ),
     (
         "etcd_network_snapshot_receive_success",
@@ -65,7 +65,7 @@ const COUNTERS: [Counter; 7] = [
         "etcd_network_snapshot_receive_failures",
         "States not received.",
         "From",
-        |t| load(&t.snapshots_not_received),
+        |t| load_counter(&t.snapshots_not_received),
     ),
 ];
 
@@ -90,7 +90,7 @@ const TIMES: [Times; 3] = [
     ),
 ];
 
-pub(super) fn write(page: &mut MetricsPage, member: u64, directory: &Directory) {
+pub(super) fn write_peer_metrics(page: &mut MetricsPage, member: u64, directory: &Directory) {
     let all = directory.all_traffic();
     let others: Vec<(&u64, &Arc<Traffic>)> = all.iter().filter(|(id, _)| **id != member).collect();
     for (name, help, label, count) in COUNTERS {

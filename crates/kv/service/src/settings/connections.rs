@@ -1,6 +1,6 @@
 //! Flags about connections.
 
-use super::time::duration;
+use super::time::parse_duration;
 use anyhow::Result;
 use clap::{ArgAction, Args};
 use std::time::Duration;
@@ -34,15 +34,15 @@ pub(crate) struct AutoTls {
 
 /// Limits of a client connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Connected {
+pub(crate) struct ConnectionOptions {
     pub streams: u32,
     /// Interval and timeout of keep-alive pings.
     pub pings: Option<(Duration, Duration)>,
 }
 
-impl Default for Connected {
+impl Default for ConnectionOptions {
     fn default() -> Self {
-        Connected {
+        ConnectionOptions {
             streams: 20_000,
             pings: Some((Duration::from_secs(30), Duration::from_secs(20))),
         }
@@ -51,20 +51,20 @@ impl Default for Connected {
 
 impl Connections {
     /// Parses the flags.
-    pub fn connected(&self) -> Result<Connected> {
+    pub fn connected(&self) -> Result<ConnectionOptions> {
         let second = Duration::from_secs(1);
-        let interval = duration(
+        let interval = parse_duration(
             "grpc-keepalive-interval",
             &self.grpc_keepalive_interval,
             second,
         )?;
-        let timeout = duration(
+        let timeout = parse_duration(
             "grpc-keepalive-timeout",
             &self.grpc_keepalive_timeout,
             second,
         )?;
         let pings = (!interval.is_zero() && !timeout.is_zero()).then_some((interval, timeout));
-        Ok(Connected {
+        Ok(ConnectionOptions {
             streams: self.max_concurrent_streams,
             pings,
         })
@@ -78,7 +78,7 @@ mod tests {
     use crate::settings::Flags;
     use clap::Parser;
 
-    fn connected(words: &[&str]) -> Connected {
+    fn connected(words: &[&str]) -> ConnectionOptions {
         let words = std::iter::once("kvstore").chain(words.iter().copied());
         Flags::try_parse_from(words)
             .unwrap()
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn either_time_turns_pings_off() {
-        assert_eq!(connected(&[]), Connected::default());
+        assert_eq!(connected(&[]), ConnectionOptions::default());
         assert_eq!(connected(&["--grpc-keepalive-interval=0"]).pings, None);
         assert_eq!(connected(&["--grpc-keepalive-timeout=0s"]).pings, None);
         let some = connected(&["--grpc-keepalive-interval=2h", "--max-concurrent-streams=7"]);

@@ -1,6 +1,6 @@
 //! Flags of the corruption check.
 
-use super::time::duration;
+use super::time::parse_duration;
 use crate::corruption::Checks;
 use anyhow::{Result, bail};
 use clap::{ArgAction, Args};
@@ -57,8 +57,8 @@ impl Corruption {
     /// Parses the flags.
     pub fn checks(&self) -> Result<Checks> {
         let second = Duration::from_secs(1);
-        let every = duration("corrupt-check-time", &self.corrupt_check_time, second)?;
-        let compacted = duration(
+        let every = parse_duration("corrupt-check-time", &self.corrupt_check_time, second)?;
+        let compacted = parse_duration(
             "compact-hash-check-time",
             &self.compact_hash_check_time,
             second,

@@ -31,7 +31,7 @@ const TIMES: &[&str] = &[
 ];
 
 /// Loads a file as flags, with warnings about settings that are not implemented.
-pub(super) fn load(path: &Path) -> Result<(Flags, Vec<String>)> {
+pub(super) fn load_flags(path: &Path) -> Result<(Flags, Vec<String>)> {
     let told = || format!("--config-file {}", path.display());
     let length = std::fs::metadata(path).with_context(told)?.len();
     if length > LONGEST {
@@ -41,12 +41,12 @@ pub(super) fn load(path: &Path) -> Result<(Flags, Vec<String>)> {
         );
     }
     let text = std::fs::read_to_string(path).with_context(told)?;
-    parse(&text).with_context(told)
+    parse_flags(&text).with_context(told)
 }
 
-fn parse(text: &str) -> Result<(Flags, Vec<String>)> {
+fn parse_flags(text: &str) -> Result<(Flags, Vec<String>)> {
     let words = std::iter::once("kvstore".to_owned())
-        .chain(words(text)?)
+        .chain(to_words(text)?)
         .map(OsString::from);
     let accepted = base_cli::accept_upstream_flags(words, UPSTREAM_FLAGS);
     if !accepted.refusals.is_empty() {
@@ -69,7 +69,7 @@ fn parse(text: &str) -> Result<(Flags, Vec<String>)> {
 }
 
 /// Converts each key to a flag.
-fn words(text: &str) -> Result<Vec<String>> {
+fn to_words(text: &str) -> Result<Vec<String>> {
     let mapping = match serde_yaml::from_str(text)? {
         Value::Mapping(mapping) => mapping,
         Value::Null => return Ok(Vec::new()),
@@ -80,22 +80,26 @@ fn words(text: &str) -> Result<Vec<String>> {
         let key = key.as_str().context("a key is no text")?;
         match (key, value) {
             ("client-transport-security", Value::Mapping(section)) => {
-                secure("", section, &mut words)?
+                security_words("", section, &mut words)?
             }
             ("peer-transport-security", Value::Mapping(section)) => {
-                secure("peer-", section, &mut words)?
+                security_words("peer-", section, &mut words)?
             }
             ("config-file", _) => {
                 bail!("config-file in a configuration file: put everything into one")
             }
-            _ => word(key, value, &mut words)?,
+            _ => push_word(key, value, &mut words)?,
         }
     }
     Ok(words)
 }
 
 /// Converts a TLS section.
-fn secure(prefix: &str, section: &serde_yaml::Mapping, words: &mut Vec<String>) -> Result<()> {
+fn security_words(
+    prefix: &str,
+    section: &serde_yaml::Mapping,
+    words: &mut Vec<String>,
+) -> Result<()> {
     for (key, value) in section {
         let key = key.as_str().context("a key is no text")?;
         let flag = match key {
@@ -103,20 +107,20 @@ fn secure(prefix: &str, section: &serde_yaml::Mapping, words: &mut Vec<String>) 
             "allowed-cn" | "allowed-hostname" => format!("{prefix}cert-{key}"),
             _ => format!("{prefix}{key}"),
         };
-        word(&flag, value, words)?;
+        push_word(&flag, value, words)?;
     }
     Ok(())
 }
 
-fn word(flag: &str, value: &Value, words: &mut Vec<String>) -> Result<()> {
+fn push_word(flag: &str, value: &Value, words: &mut Vec<String>) -> Result<()> {
     let text = match value {
         Value::Sequence(several) => several
             .iter()
-            .map(|one| scalar(flag, one))
+            .map(|one| format_scalar(flag, one))
             .collect::<Result<Vec<_>>>()?
             .join(","),
         Value::Number(number) if TIMES.contains(&flag) => format!("{number}ns"),
-        _ => scalar(flag, value)?,
+        _ => format_scalar(flag, value)?,
     };
     // An empty value means that the flag is not given.
     if !text.is_empty() {
@@ -125,7 +129,7 @@ fn word(flag: &str, value: &Value, words: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-fn scalar(flag: &str, value: &Value) -> Result<String> {
+fn format_scalar(flag: &str, value: &Value) -> Result<String> {
     Ok(match value {
         Value::Null => String::new(),
         Value::Bool(on) => on.to_string(),
@@ -147,7 +151,7 @@ mod tests {
                     peer-transport-security:\n  auto-tls: true\n  allowed-cn: [m]\n\
                     warning-apply-duration: 200000000\ncorrupt-check-time: 1m\nheartbeat-interval: 50\n";
         assert_eq!(
-            words(file).unwrap(),
+            to_words(file).unwrap(),
             [
                 "--name=m1",
                 "--quota-backend-bytes=0",
@@ -161,7 +165,7 @@ mod tests {
                 "--heartbeat-interval=50",
             ]
         );
-        let (flags, warnings) = parse(file).unwrap();
+        let (flags, warnings) = parse_flags(file).unwrap();
         assert_eq!(
             (flags.serve.name.as_str(), flags.serve.heartbeat_interval),
             ("m1", 50)
@@ -170,7 +174,7 @@ mod tests {
             warnings,
             ["--log-outputs has no effect: logs go to standard error"]
         );
-        assert_eq!(words("").unwrap(), [""; 0]);
+        assert_eq!(to_words("").unwrap(), [""; 0]);
     }
 
     #[test]
@@ -187,7 +191,7 @@ mod tests {
             ),
             ("a: [", "line"),
         ] {
-            let said = format!("{:#}", parse(file).unwrap_err());
+            let said = format!("{:#}", parse_flags(file).unwrap_err());
             assert!(said.contains(told), "{file}: {said}");
         }
     }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use api_semantics::selectors::Labels;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use scheduler_core::cache::Cache;
-use scheduler_framework::selector::Labels;
 use scheduler_framework::{ClaimView, Cluster, PodInfo, Snapshot};
 use serde_json::{Result, Value, json};
 
