@@ -60,7 +60,7 @@ impl Backend for Serving {
     fn log(&self, target: &StreamTarget, query: &LogQuery) -> Result<LogSource, Failure> {
         let snapshot = self.pod(target)?;
         let name = &target.container;
-        if spec::find(&snapshot.pod, name).is_none() {
+        if spec::find_container(&snapshot.pod, name).is_none() {
             return Err(Failure::bad(format!(
                 "container {name:?} is not valid for pod {:?}",
                 target.pod
@@ -82,7 +82,7 @@ impl Backend for Serving {
         } else {
             latest.ok_or_else(|| waiting(&snapshot, target))?
         };
-        let path = crate::worker::log_file(&self.node, &snapshot.pod, wanted);
+        let path = crate::worker::locate_log(&self.node, &snapshot.pod, wanted);
         let (node, uid, id) = (
             self.node.clone(),
             snapshot.pod.metadata.uid.clone().unwrap_or_default(),
@@ -138,8 +138,8 @@ impl Backend for Serving {
         } = options;
         // The container's spec decides on the terminal, not the client.
         let snapshot = self.pod(target)?;
-        let tty =
-            spec::find(&snapshot.pod, &target.container).is_some_and(|(_, c)| c.tty == Some(true));
+        let tty = spec::find_container(&snapshot.pod, &target.container)
+            .is_some_and(|(_, c)| c.tty == Some(true));
         let request = AttachRequest {
             container_id,
             stdin,

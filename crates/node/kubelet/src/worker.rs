@@ -25,7 +25,7 @@ mod stop;
 pub(crate) use admit::admit;
 pub(crate) use cleanup::release_resources;
 pub(crate) use messages::Message;
-pub(crate) use observe::log_file;
+pub(crate) use observe::locate_log;
 #[cfg(test)]
 pub(crate) use pod_worker::PodWorker;
 pub(crate) use pod_worker::spawn_worker;

@@ -136,7 +136,7 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> HashMap<String
         (labels::RESTART_COUNT, attempt.to_string()),
         (labels::MESSAGE_PATH, message_path(container).to_owned()),
         (labels::MESSAGE_POLICY, policy),
-        (labels::POD_GRACE, spec::grace(pod).to_string()),
+        (labels::POD_GRACE, spec::grace_seconds(pod).to_string()),
     ]
     .map(|(k, v)| (k.to_owned(), v))
     .into();

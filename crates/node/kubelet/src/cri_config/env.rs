@@ -141,7 +141,7 @@ async fn value_from(
             .as_deref()
             .filter(|n| !n.is_empty() && *n != container.name);
         let other = of
-            .and_then(|name| crate::pod::spec::find(pod, name))
+            .and_then(|name| crate::pod::spec::find_container(pod, name))
             .map(|(_, c)| c);
         return fields::resource(
             other.as_ref().unwrap_or(container),

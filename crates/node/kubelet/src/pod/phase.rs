@@ -1,12 +1,12 @@
 //! Computes a pod's phase from its containers.
 
 use super::lifecycle::TerminationCause;
-use super::plan::{Facts, all_over, init_failed};
+use super::plan::{Facts, has_init_failed, is_all_terminated};
 use super::spec::{self, Role};
 use super::view::CriState;
 
 /// Returns the phase.
-pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
+pub(crate) fn compute_phase(facts: Facts<'_>) -> &'static str {
     let cause = facts.memory.lifecycle.cause();
     let terminated = facts.memory.lifecycle.is_terminated();
     match cause {
@@ -14,7 +14,7 @@ pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
         Some(TerminationCause::SetByClient { phase, .. }) => return phase,
         _ => {}
     }
-    if init_failed(facts) {
+    if has_init_failed(facts) {
         return "Failed";
     }
     let codes: Vec<i32> = spec::app_containers(facts.pod)
@@ -23,7 +23,9 @@ pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
         .map(|i| i.exit_code)
         .collect();
     let stopped = codes.len() == spec::app_containers(facts.pod).count();
-    if (stopped && (terminated || cause == Some(&TerminationCause::Finished))) || all_over(facts) {
+    if (stopped && (terminated || cause == Some(&TerminationCause::Finished)))
+        || is_all_terminated(facts)
+    {
         return if codes.iter().all(|code| *code == 0) {
             "Succeeded"
         } else {
@@ -33,7 +35,7 @@ pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
     if terminated {
         return "Failed";
     }
-    if !initialized(facts) {
+    if !is_initialized(facts) {
         return "Pending";
     }
     let begun = spec::app_containers(facts.pod).all(|c| {
@@ -46,12 +48,12 @@ pub(crate) fn phase(facts: Facts<'_>) -> &'static str {
 }
 
 /// Returns whether all init containers have completed (sidecars: started).
-pub(crate) fn initialized(facts: Facts<'_>) -> bool {
-    incomplete(facts).is_empty()
+pub(crate) fn is_initialized(facts: Facts<'_>) -> bool {
+    find_incomplete_init_containers(facts).is_empty()
 }
 
 /// Returns the names of init containers that have not completed.
-pub(crate) fn incomplete(facts: Facts<'_>) -> Vec<String> {
+pub(crate) fn find_incomplete_init_containers(facts: Facts<'_>) -> Vec<String> {
     let begun = spec::app_containers(facts.pod).any(|c| facts.observed.latest(&c.name).is_some());
     if begun && facts.observed.sandbox().is_some_and(|s| s.attempt == 0) {
         return Vec::new();
@@ -63,7 +65,7 @@ pub(crate) fn incomplete(facts: Facts<'_>) -> Vec<String> {
         match role {
             Role::Sidecar => {
                 begun
-                    || super::plan::started(facts.memory.of_container(&c.name, &i.id), c)
+                    || super::plan::is_started(facts.memory.of_container(&c.name, &i.id), c)
                         && i.running()
             }
             _ => i.state == CriState::Exited && i.exit_code == 0,

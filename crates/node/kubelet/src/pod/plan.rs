@@ -1,7 +1,7 @@
 //! Computes the next actions of a pod: a pure function, called again after every change.
 //!
 //! Invariant: the plan never repeats work that is running (`memory.busy`), and returns the same
-//! commands for the same input. A sandbox is created again only if none is ready and a container is
+//! actions for the same input. A sandbox is created again only if none is ready and a container is
 //! to run in it.
 
 use super::memory::{ContainerMemory, Memory, Work};
@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 /// An action of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
-    PrepareVolumes,
+pub(crate) enum PodAction {
+    SetUpVolumes,
     CreateSandbox {
         attempt: u32,
     },
@@ -32,11 +32,11 @@ pub(crate) enum Command {
         grace: i64,
     },
     /// Terminate the pod: its containers are done, or it failed.
-    Finish,
+    Terminate,
     /// The pod has terminated.
-    Ended,
+    CompleteTermination,
     /// Plan again at this time.
-    Wake(Nanos),
+    WakeAt(Nanos),
 }
 
 /// The inputs of a plan.
@@ -48,50 +48,50 @@ pub(crate) struct Facts<'a> {
     pub(crate) now: Nanos,
 }
 
-/// Returns the next commands.
-pub(crate) fn plan(facts: Facts<'_>) -> Vec<Command> {
-    let mut commands = Vec::new();
+/// Returns the next actions.
+pub(crate) fn compute_actions(facts: Facts<'_>) -> Vec<PodAction> {
+    let mut actions = Vec::new();
     if facts.memory.lifecycle.is_terminated() {
-        return commands;
+        return actions;
     }
     match facts.memory.lifecycle.termination() {
-        Some(termination) => plan_end::plan(facts, termination, &mut commands),
-        None => run(facts, &mut commands),
+        Some(termination) => plan_end::plan_termination(facts, termination, &mut actions),
+        None => plan_running(facts, &mut actions),
     }
-    commands
+    actions
 }
 
 /// Progress of the init containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Init {
-    Going,
+pub(crate) enum InitProgress {
+    Running,
     Done,
 }
 
-fn run(facts: Facts<'_>, commands: &mut Vec<Command>) {
-    kills(facts, commands);
-    if finished(facts) {
-        commands.push(Command::Finish);
+fn plan_running(facts: Facts<'_>, actions: &mut Vec<PodAction>) {
+    push_kills(facts, actions);
+    if is_complete(facts) {
+        actions.push(PodAction::Terminate);
         return;
     }
     if !facts.memory.volumes_ready && !facts.memory.busy.contains(&Work::Volumes) {
-        at(
+        push_at(
             facts,
             facts.memory.volumes_retry.not_before(),
-            Command::PrepareVolumes,
-            commands,
+            PodAction::SetUpVolumes,
+            actions,
         );
     }
     let Some(sandbox) = facts.observed.sandbox() else {
-        return make_sandbox(facts, commands);
+        return push_sandbox(facts, actions);
     };
     if !facts.memory.volumes_ready || facts.memory.busy.contains(&Work::Sandbox) {
         return;
     }
-    if init(facts, sandbox, commands) == Init::Done {
+    if plan_init_containers(facts, sandbox, actions) == InitProgress::Done {
         for container in spec::app_containers(facts.pod) {
-            keep(facts, sandbox, Role::App, container, commands);
-            if is_starting(facts, container, commands) {
+            ensure_running(facts, sandbox, Role::App, container, actions);
+            if is_starting(facts, container, actions) {
                 // Later containers rely on the postStart hook, such as a proxy that must run before
                 // the application.
                 break;
@@ -100,62 +100,63 @@ fn run(facts: Facts<'_>, commands: &mut Vec<Command>) {
     }
     for container in spec::ephemeral_containers(facts.pod) {
         if facts.observed.latest(&container.name).is_none() {
-            start(facts, &container.name, commands);
+            push_start(facts, &container.name, actions);
         }
     }
 }
 
 /// Returns whether a container with a postStart hook is being started.
-fn is_starting(facts: Facts<'_>, container: &Container, commands: &[Command]) -> bool {
+fn is_starting(facts: Facts<'_>, container: &Container, actions: &[PodAction]) -> bool {
     let hook = container
         .lifecycle
         .as_ref()
         .is_some_and(|l| l.post_start.is_some());
-    let ordered = |c: &Command| matches!(c, Command::Start { name, .. } if *name == container.name);
+    let ordered =
+        |c: &PodAction| matches!(c, PodAction::Start { name, .. } if *name == container.name);
     let killed = facts
         .memory
         .get(&container.name)
         .is_some_and(|m| m.kill.is_some());
-    hook && !killed && (facts.memory.busy_with(&container.name) || commands.iter().any(ordered))
+    hook && !killed && (facts.memory.busy_with(&container.name) || actions.iter().any(ordered))
 }
 
-/// Adds `command` if its time has come, else a wake-up at that time.
-fn at(facts: Facts<'_>, not_before: Nanos, command: Command, commands: &mut Vec<Command>) {
-    commands.push(if not_before > facts.now {
-        Command::Wake(not_before)
+/// Adds `action` if its time has come, else a wake-up at that time.
+fn push_at(facts: Facts<'_>, not_before: Nanos, action: PodAction, actions: &mut Vec<PodAction>) {
+    actions.push(if not_before > facts.now {
+        PodAction::WakeAt(not_before)
     } else {
-        command
+        action
     });
 }
 
-fn make_sandbox(facts: Facts<'_>, commands: &mut Vec<Command>) {
+fn push_sandbox(facts: Facts<'_>, actions: &mut Vec<PodAction>) {
     if facts.memory.busy.contains(&Work::Sandbox) {
         return;
     }
     let Some(old) = facts.observed.sandboxes.first() else {
-        return at(
+        return push_at(
             facts,
             facts.memory.sandbox_retry.not_before(),
-            Command::CreateSandbox { attempt: 0 },
-            commands,
+            PodAction::CreateSandbox { attempt: 0 },
+            actions,
         );
     };
     let running = facts.observed.any_running();
     if running {
-        return commands.push(Command::StopSandbox { id: old.id.clone() });
+        return actions.push(PodAction::StopSandbox { id: old.id.clone() });
     }
-    let command = Command::CreateSandbox {
+    let action = PodAction::CreateSandbox {
         attempt: old.attempt + 1,
     };
-    at(
+    push_at(
         facts,
         facts.memory.sandbox_retry.not_before(),
-        command,
-        commands,
+        action,
+        actions,
     );
 }
 
-fn kills(facts: Facts<'_>, commands: &mut Vec<Command>) {
+fn push_kills(facts: Facts<'_>, actions: &mut Vec<PodAction>) {
     for (name, memory) in &facts.memory.containers {
         let Some(kill) = memory
             .kill
@@ -169,8 +170,8 @@ fn kills(facts: Facts<'_>, commands: &mut Vec<Command>) {
             .by_id(&kill.id)
             .is_some_and(CriContainer::running)
         {
-            let grace = kill.grace.unwrap_or_else(|| spec::grace(facts.pod));
-            commands.push(Command::Kill {
+            let grace = kill.grace.unwrap_or_else(|| spec::grace_seconds(facts.pod));
+            actions.push(PodAction::Kill {
                 name: name.clone(),
                 id: kill.id.clone(),
                 why: kill.why.clone(),
@@ -181,7 +182,11 @@ fn kills(facts: Facts<'_>, commands: &mut Vec<Command>) {
 }
 
 /// Returns the container in the present sandbox; containers of older sandboxes don't count.
-fn current<'a>(facts: Facts<'a>, sandbox: &Sandbox, name: &str) -> Option<&'a CriContainer> {
+fn current_container<'a>(
+    facts: Facts<'a>,
+    sandbox: &Sandbox,
+    name: &str,
+) -> Option<&'a CriContainer> {
     facts
         .observed
         .latest(name)
@@ -189,25 +194,30 @@ fn current<'a>(facts: Facts<'a>, sandbox: &Sandbox, name: &str) -> Option<&'a Cr
 }
 
 /// Returns whether initialization is over: an app container was started in the present sandbox.
-fn past_init(facts: Facts<'_>, sandbox: &Sandbox) -> bool {
-    spec::app_containers(facts.pod)
-        .any(|c| current(facts, sandbox, &c.name).is_some() || facts.memory.busy_with(&c.name))
+fn is_past_init(facts: Facts<'_>, sandbox: &Sandbox) -> bool {
+    spec::app_containers(facts.pod).any(|c| {
+        current_container(facts, sandbox, &c.name).is_some() || facts.memory.busy_with(&c.name)
+    })
 }
 
-fn init(facts: Facts<'_>, sandbox: &Sandbox, commands: &mut Vec<Command>) -> Init {
-    let past = past_init(facts, sandbox);
+fn plan_init_containers(
+    facts: Facts<'_>,
+    sandbox: &Sandbox,
+    actions: &mut Vec<PodAction>,
+) -> InitProgress {
+    let past = is_past_init(facts, sandbox);
     for (role, container) in spec::init_containers(facts.pod) {
         if past {
             if role == Role::Sidecar {
-                keep(facts, sandbox, role, container, commands);
+                ensure_running(facts, sandbox, role, container, actions);
             }
             continue;
         }
-        let done = match (role, current(facts, sandbox, &container.name)) {
+        let done = match (role, current_container(facts, sandbox, &container.name)) {
             (Role::Init, Some(latest)) => latest.state == CriState::Exited && latest.exit_code == 0,
             (Role::Sidecar, Some(latest)) => {
                 latest.running()
-                    && started(
+                    && is_started(
                         facts.memory.of_container(&container.name, &latest.id),
                         container,
                     )
@@ -215,17 +225,17 @@ fn init(facts: Facts<'_>, sandbox: &Sandbox, commands: &mut Vec<Command>) -> Ini
             _ => false,
         };
         if !done || role == Role::Sidecar {
-            keep(facts, sandbox, role, container, commands);
+            ensure_running(facts, sandbox, role, container, actions);
         }
         if !done {
-            return Init::Going;
+            return InitProgress::Running;
         }
     }
-    Init::Done
+    InitProgress::Done
 }
 
 /// Returns whether the next containers need not wait for this one.
-pub(crate) fn started(memory: Option<&ContainerMemory>, container: &Container) -> bool {
+pub(crate) fn is_started(memory: Option<&ContainerMemory>, container: &Container) -> bool {
     let hook = container
         .lifecycle
         .as_ref()
@@ -239,46 +249,51 @@ pub(crate) fn started(memory: Option<&ContainerMemory>, container: &Container) -
 }
 
 /// Starts a container, or restarts it if its policy says so.
-fn keep(
+fn ensure_running(
     facts: Facts<'_>,
     sandbox: &Sandbox,
     role: Role,
     container: &Container,
-    commands: &mut Vec<Command>,
+    actions: &mut Vec<PodAction>,
 ) {
     let name = &container.name;
-    match current(facts, sandbox, name) {
+    match current_container(facts, sandbox, name) {
         None => {
             // A container that exited in an older sandbox is restarted only if its policy says so.
-            let over = facts.observed.latest(name).is_some_and(|i| {
+            let stays_exited = facts.observed.latest(name).is_some_and(|i| {
                 i.state == CriState::Exited
                     && role == Role::App
-                    && !restarts(facts, role, container, i)
+                    && !should_restart(facts, role, container, i)
             });
-            if !over {
-                start(facts, name, commands);
+            if !stays_exited {
+                push_start(facts, name, actions);
             }
         }
-        Some(i) if i.state == CriState::Exited && restarts(facts, role, container, i) => {
-            restart(facts, i, commands);
+        Some(i) if i.state == CriState::Exited && should_restart(facts, role, container, i) => {
+            push_restart(facts, i, actions);
         }
         Some(i) if matches!(i.state, CriState::Created | CriState::Unknown) => {
-            restart(facts, i, commands)
+            push_restart(facts, i, actions)
         }
         Some(_) => {}
     }
 }
 
 /// Returns whether an exited container is restarted.
-fn restarts(facts: Facts<'_>, role: Role, container: &Container, ended: &CriContainer) -> bool {
+fn should_restart(
+    facts: Facts<'_>,
+    role: Role,
+    container: &Container,
+    ended: &CriContainer,
+) -> bool {
     let replaced = facts
         .memory
         .get(&ended.name)
         .and_then(|m| m.replaced.as_ref());
-    replaced == Some(&ended.id) || spec::restarts(facts.pod, role, container, ended.exit_code)
+    replaced == Some(&ended.id) || spec::should_restart(facts.pod, role, container, ended.exit_code)
 }
 
-fn start(facts: Facts<'_>, name: &str, commands: &mut Vec<Command>) {
+fn push_start(facts: Facts<'_>, name: &str, actions: &mut Vec<PodAction>) {
     if facts.memory.busy_with(name) {
         return;
     }
@@ -287,35 +302,35 @@ fn start(facts: Facts<'_>, name: &str, commands: &mut Vec<Command>) {
         .memory
         .get(name)
         .map_or(0, |m| m.backoff.first_start());
-    at(
+    push_at(
         facts,
         not_before,
-        Command::Start {
+        PodAction::Start {
             name: name.to_owned(),
             attempt,
         },
-        commands,
+        actions,
     );
 }
 
-fn restart(facts: Facts<'_>, ended: &CriContainer, commands: &mut Vec<Command>) {
+fn push_restart(facts: Facts<'_>, ended: &CriContainer, actions: &mut Vec<PodAction>) {
     if facts.memory.busy_with(&ended.name) {
         return;
     }
-    let not_before = ready_at(facts.memory, ended);
-    at(
+    let not_before = restart_time(facts.memory, ended);
+    push_at(
         facts,
         not_before,
-        Command::Start {
+        PodAction::Start {
             name: ended.name.clone(),
             attempt: ended.attempt + 1,
         },
-        commands,
+        actions,
     );
 }
 
 /// Returns the earliest time of the restart of an exited container.
-pub(crate) fn ready_at(memory: &Memory, ended: &CriContainer) -> Nanos {
+pub(crate) fn restart_time(memory: &Memory, ended: &CriContainer) -> Nanos {
     let Some(m) = memory.get(&ended.name) else {
         return 0;
     };
@@ -328,26 +343,26 @@ pub(crate) fn ready_at(memory: &Memory, ended: &CriContainer) -> Nanos {
 }
 
 /// Returns whether the pod has completed.
-fn finished(facts: Facts<'_>) -> bool {
+fn is_complete(facts: Facts<'_>) -> bool {
     if !facts.memory.busy.iter().all(|w| matches!(w, Work::Volumes)) {
         return false;
     }
-    init_failed(facts) || all_over(facts)
+    has_init_failed(facts) || is_all_terminated(facts)
 }
 
-fn over(facts: Facts<'_>, role: Role, container: &Container) -> Option<bool> {
+fn final_result(facts: Facts<'_>, role: Role, container: &Container) -> Option<bool> {
     let last = facts.observed.latest(&container.name)?;
-    let ended = last.state == CriState::Exited && !restarts(facts, role, container, last);
+    let ended = last.state == CriState::Exited && !should_restart(facts, role, container, last);
     ended.then_some(last.exit_code == 0)
 }
 
-pub(crate) fn init_failed(facts: Facts<'_>) -> bool {
+pub(crate) fn has_init_failed(facts: Facts<'_>) -> bool {
     let none = spec::app_containers(facts.pod).all(|c| facts.observed.latest(&c.name).is_none());
     none && spec::init_containers(facts.pod)
-        .any(|(role, c)| role == Role::Init && over(facts, role, c) == Some(false))
+        .any(|(role, c)| role == Role::Init && final_result(facts, role, c) == Some(false))
 }
 
-pub(crate) fn all_over(facts: Facts<'_>) -> bool {
+pub(crate) fn is_all_terminated(facts: Facts<'_>) -> bool {
     let mut apps = spec::app_containers(facts.pod).peekable();
-    apps.peek().is_some() && apps.all(|c| over(facts, Role::App, c).is_some())
+    apps.peek().is_some() && apps.all(|c| final_result(facts, Role::App, c).is_some())
 }

@@ -2,7 +2,7 @@
 //! sandbox.
 
 use super::lifecycle::Termination;
-use super::plan::{Command, Facts};
+use super::plan::{Facts, PodAction};
 use super::spec::{self, Role};
 use super::view::CriContainer;
 use super::{Nanos, SECOND};
@@ -10,7 +10,11 @@ use super::{Nanos, SECOND};
 /// Minimum grace for each step even after the deadline, unless the grace period is 0.
 const LEAST: Nanos = 2 * SECOND;
 
-pub(crate) fn plan(facts: Facts<'_>, termination: &Termination, commands: &mut Vec<Command>) {
+pub(crate) fn plan_termination(
+    facts: Facts<'_>,
+    termination: &Termination,
+    actions: &mut Vec<PodAction>,
+) {
     let sidecars: Vec<&str> = spec::init_containers(facts.pod)
         .filter(|(role, _)| *role == Role::Sidecar)
         .map(|(_, c)| c.name.as_str())
@@ -22,30 +26,30 @@ pub(crate) fn plan(facts: Facts<'_>, termination: &Termination, commands: &mut V
     if !first.is_empty() {
         first
             .into_iter()
-            .for_each(|i| kill(facts, termination, i, commands));
+            .for_each(|i| push_kill(facts, termination, i, actions));
         return;
     }
     let order = |i: &CriContainer| sidecars.iter().position(|name| *name == i.name);
     if let Some(next) = last.into_iter().max_by_key(|i| order(i)) {
-        return kill(facts, termination, next, commands);
+        return push_kill(facts, termination, next, actions);
     }
     // Waits for volumes too: a mount made after the pod's files were removed would stay.
     if !facts.memory.busy.is_empty() {
         return;
     }
     match facts.observed.sandboxes.iter().find(|s| s.ready) {
-        Some(ready) => commands.push(Command::StopSandbox {
+        Some(ready) => actions.push(PodAction::StopSandbox {
             id: ready.id.clone(),
         }),
-        None => commands.push(Command::Ended),
+        None => actions.push(PodAction::CompleteTermination),
     }
 }
 
-fn kill(
+fn push_kill(
     facts: Facts<'_>,
     termination: &Termination,
     container: &CriContainer,
-    commands: &mut Vec<Command>,
+    actions: &mut Vec<PodAction>,
 ) {
     if facts.memory.busy_with(&container.name) {
         return;
@@ -57,7 +61,7 @@ fn kill(
     } else {
         (left.max(LEAST) + SECOND - 1) / SECOND
     };
-    commands.push(Command::Kill {
+    actions.push(PodAction::Kill {
         name: container.name.clone(),
         id: container.id.clone(),
         why: String::new(),

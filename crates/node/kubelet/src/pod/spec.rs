@@ -51,7 +51,7 @@ pub(crate) fn ephemeral_containers(pod: &Pod) -> impl Iterator<Item = &Ephemeral
 }
 
 /// Finds a container of any role by name; converts an ephemeral one to the common type.
-pub(crate) fn find(pod: &Pod, name: &str) -> Option<(Role, Container)> {
+pub(crate) fn find_container(pod: &Pod, name: &str) -> Option<(Role, Container)> {
     let init = init_containers(pod)
         .find(|(_, c)| c.name == name)
         .map(|(role, c)| (role, c.clone()));
@@ -63,20 +63,20 @@ pub(crate) fn find(pod: &Pod, name: &str) -> Option<(Role, Container)> {
     let debug = || {
         ephemeral_containers(pod)
             .find(|c| c.name == name)
-            .map(|c| (Role::Ephemeral, of_ephemeral(c)))
+            .map(|c| (Role::Ephemeral, convert_ephemeral(c)))
     };
     init.or_else(app).or_else(debug)
 }
 
 /// Returns all names with their roles, in starting order.
-pub(crate) fn names(pod: &Pod) -> Vec<(Role, String)> {
+pub(crate) fn list_containers(pod: &Pod) -> Vec<(Role, String)> {
     let init = init_containers(pod).map(|(role, c)| (role, c.name.clone()));
     let app = app_containers(pod).map(|c| (Role::App, c.name.clone()));
     let debug = ephemeral_containers(pod).map(|c| (Role::Ephemeral, c.name.clone()));
     init.chain(app).chain(debug).collect()
 }
 
-fn of_ephemeral(c: &EphemeralContainer) -> Container {
+fn convert_ephemeral(c: &EphemeralContainer) -> Container {
     Container {
         args: c.args.clone(),
         command: c.command.clone(),
@@ -103,7 +103,7 @@ pub(crate) fn restart_policy(pod: &Pod) -> &str {
 
 /// Returns whether a container that exited with `code` is restarted: by its rules, its policy, or
 /// the pod's policy.
-pub(crate) fn restarts(pod: &Pod, role: Role, container: &Container, code: i32) -> bool {
+pub(crate) fn should_restart(pod: &Pod, role: Role, container: &Container, code: i32) -> bool {
     if role == Role::Ephemeral {
         return false;
     }
@@ -129,7 +129,7 @@ pub(crate) fn host_network(pod: &Pod) -> bool {
     spec(pod).host_network.unwrap_or(false)
 }
 
-pub(crate) fn grace(pod: &Pod) -> i64 {
+pub(crate) fn grace_seconds(pod: &Pod) -> i64 {
     spec(pod)
         .termination_grace_period_seconds
         .unwrap_or(30)
@@ -155,12 +155,12 @@ pub(crate) fn qos(pod: &Pod) -> &'static str {
             .iter()
             .chain(&limits)
             .flat_map(|m| m.iter())
-            .filter(|(_, q)| !zero(&q.0))
+            .filter(|(_, q)| !is_zero(&q.0))
             .map(|(k, _)| k.as_str())
             .collect();
         any |= relevant.contains("cpu") || relevant.contains("memory");
         guaranteed &= ["cpu", "memory"].iter().all(|name| {
-            let limit = limits.and_then(|l| l.get(*name)).filter(|q| !zero(&q.0));
+            let limit = limits.and_then(|l| l.get(*name)).filter(|q| !is_zero(&q.0));
             let request = requests.and_then(|r| r.get(*name)).or(limit);
             limit.is_some() && limit.and_then(|l| parse(&l.0)) == request.and_then(|r| parse(&r.0))
         });
@@ -176,7 +176,7 @@ pub(crate) fn parse(text: &str) -> Option<api_meta::Quantity> {
     text.parse().ok()
 }
 
-fn zero(text: &str) -> bool {
+fn is_zero(text: &str) -> bool {
     parse(text).is_none_or(|q| q.is_zero())
 }
 

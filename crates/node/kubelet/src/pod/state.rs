@@ -70,7 +70,7 @@ impl PodState {
         deleted
             .metadata
             .deletion_grace_period_seconds
-            .unwrap_or_else(|| spec::grace(&self.pod))
+            .unwrap_or_else(|| spec::grace_seconds(&self.pod))
     }
 
     /// Returns the memory of the container `name` if it is about the CRI container `id`.
@@ -84,7 +84,7 @@ impl PodState {
     /// Recovers containers that this worker did not start, those of an earlier run of the kubelet,
     /// with the results of their probes in the status.
     pub(crate) fn recover_containers(&mut self, last_status: &PodStatus, runtime_name: &str) {
-        for (_, name) in spec::names(&self.pod) {
+        for (_, name) in spec::list_containers(&self.pod) {
             let Some(latest) = self.observed.latest(&name) else {
                 continue;
             };

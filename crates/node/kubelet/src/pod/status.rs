@@ -1,10 +1,10 @@
 //! Computes a pod's status: a pure function of desired state, observed state and memory.
 
 use super::lifecycle::TerminationCause;
-use super::phase::{initialized, phase};
-use super::plan::{Facts, ready_at, started};
+use super::phase::{compute_phase, is_initialized};
+use super::plan::{Facts, is_started, restart_time};
 use super::spec::{self, Role};
-use super::status_conditions::conditions;
+use super::status_conditions::compute_conditions;
 use super::view::{CriContainer, CriState};
 use super::{Nanos, SECOND};
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// Inputs of the status in addition to the facts.
 #[derive(Clone, Copy)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct StatusContext<'a> {
     /// Addresses of the node.
     pub(crate) node_ips: &'a [String],
     /// Runtime name, such as `containerd`: the prefix of container ids before `://`.
@@ -29,7 +29,7 @@ pub(crate) struct Surroundings<'a> {
 }
 
 /// Converts to the API's time, in whole seconds; None for the runtime's zero.
-pub(crate) fn time(nanos: Nanos) -> Option<Time> {
+pub(crate) fn to_api_time(nanos: Nanos) -> Option<Time> {
     if nanos <= 0 {
         return None;
     }
@@ -37,9 +37,9 @@ pub(crate) fn time(nanos: Nanos) -> Option<Time> {
 }
 
 /// Computes the status.
-pub(crate) fn status(facts: Facts<'_>, around: Surroundings<'_>) -> PodStatus {
+pub(crate) fn compute_status(facts: Facts<'_>, context: StatusContext<'_>) -> PodStatus {
     let pod = facts.pod;
-    let phase = phase(facts);
+    let phase = compute_phase(facts);
     let (reason, message) = match facts.memory.lifecycle.cause() {
         Some(TerminationCause::SetByClient {
             reason, message, ..
@@ -49,27 +49,27 @@ pub(crate) fn status(facts: Facts<'_>, around: Surroundings<'_>) -> PodStatus {
         }
         _ => (None, None),
     };
-    let pod_ips = pod_ips(facts, around);
+    let pod_ips = choose_pod_ips(facts, context);
     let init: Vec<ContainerStatus> = spec::init_containers(pod)
-        .map(|(role, c)| container_status(facts, around, role, c))
+        .map(|(role, c)| compute_container_status(facts, context, role, c))
         .collect();
     let apps: Vec<ContainerStatus> = spec::app_containers(pod)
-        .map(|c| container_status(facts, around, Role::App, c))
+        .map(|c| compute_container_status(facts, context, Role::App, c))
         .collect();
     let debug: Vec<ContainerStatus> = spec::ephemeral_containers(pod)
-        .filter_map(|c| spec::find(pod, &c.name))
-        .map(|(role, c)| container_status(facts, around, role, &c))
+        .filter_map(|c| spec::find_container(pod, &c.name))
+        .map(|(role, c)| compute_container_status(facts, context, role, &c))
         .collect();
-    let conditions = conditions(facts, around, phase, &init, &apps);
+    let conditions = compute_conditions(facts, context, phase, &init, &apps);
     let some = |list: Vec<ContainerStatus>| (!list.is_empty()).then_some(list);
     PodStatus {
         conditions: Some(conditions),
         container_statuses: some(apps),
         init_container_statuses: some(init),
         ephemeral_container_statuses: some(debug),
-        host_ip: around.node_ips.first().cloned(),
+        host_ip: context.node_ips.first().cloned(),
         host_ips: Some(
-            around
+            context
                 .node_ips
                 .iter()
                 .map(|ip| HostIP { ip: ip.clone() })
@@ -83,24 +83,24 @@ pub(crate) fn status(facts: Facts<'_>, around: Surroundings<'_>) -> PodStatus {
         pod_ips: (!pod_ips.is_empty())
             .then(|| pod_ips.into_iter().map(|ip| PodIP { ip }).collect()),
         qos_class: Some(
-            around
+            context
                 .before
                 .qos_class
                 .clone()
                 .unwrap_or_else(|| spec::qos(pod).to_owned()),
         ),
-        start_time: around
+        start_time: context
             .before
             .start_time
             .clone()
-            .or_else(|| time(around.first_seen)),
+            .or_else(|| to_api_time(context.first_seen)),
         ..PodStatus::default()
     }
 }
 
-fn pod_ips(facts: Facts<'_>, around: Surroundings<'_>) -> Vec<String> {
+fn choose_pod_ips(facts: Facts<'_>, context: StatusContext<'_>) -> Vec<String> {
     let before = || {
-        around
+        context
             .before
             .pod_ips
             .iter()
@@ -109,22 +109,22 @@ fn pod_ips(facts: Facts<'_>, around: Surroundings<'_>) -> Vec<String> {
             .collect()
     };
     match facts.observed.sandbox() {
-        Some(_) if spec::host_network(facts.pod) => around.node_ips.to_vec(),
+        Some(_) if spec::host_network(facts.pod) => context.node_ips.to_vec(),
         Some(sandbox) if !sandbox.ips.is_empty() => sandbox.ips.clone(),
         // A stopped sandbox has no addresses; the status keeps the last ones.
         _ => before(),
     }
 }
 
-fn container_status(
+fn compute_container_status(
     facts: Facts<'_>,
-    around: Surroundings<'_>,
+    context: StatusContext<'_>,
     role: Role,
     container: &Container,
 ) -> ContainerStatus {
     let name = &container.name;
     let latest = facts.observed.latest(name);
-    let state = state(facts, around, role, container);
+    let state = compute_container_state(facts, context, role, container);
     let waits = state.waiting.is_some();
     let last = match latest {
         Some(i) if waits && i.state == CriState::Exited => Some(i),
@@ -136,7 +136,7 @@ fn container_status(
     };
     let running = state.running.is_some();
     let memory = latest.and_then(|i| facts.memory.of_container(name, &i.id));
-    let is_started = running && started(memory, container);
+    let is_started = running && is_started(memory, container);
     let ready = match role {
         Role::Init => latest.is_some_and(|i| i.state == CriState::Exited && i.exit_code == 0),
         Role::Ephemeral => false,
@@ -149,7 +149,9 @@ fn container_status(
     ContainerStatus {
         name: name.clone(),
         state: Some(state),
-        last_state: Some(last.map_or_else(ContainerState::default, |i| terminated(around, i))),
+        last_state: Some(
+            last.map_or_else(ContainerState::default, |i| terminated_state(context, i)),
+        ),
         ready,
         started: Some(is_started),
         restart_count: latest
@@ -161,30 +163,33 @@ fn container_status(
             .or_else(|| container.image.clone())
             .unwrap_or_default(),
         image_id: latest.map(|i| i.image_id.clone()).unwrap_or_default(),
-        container_id: latest.map(|i| full_id(around, &i.id)),
+        container_id: latest.map(|i| format_container_id(context, &i.id)),
         allocated_resources: container
             .resources
             .as_ref()
             .and_then(|r| r.requests.clone())
             .filter(|r| !r.is_empty()),
-        resources: running.then(|| resources(container)).flatten(),
-        volume_mounts: mounts(container, latest),
+        resources: running.then(|| report_resources(container)).flatten(),
+        volume_mounts: report_volume_mounts(container, latest),
         ..ContainerStatus::default()
     }
 }
 
-fn full_id(around: Surroundings<'_>, id: &str) -> String {
-    format!("{}://{id}", around.runtime)
+fn format_container_id(context: StatusContext<'_>, id: &str) -> String {
+    format!("{}://{id}", context.runtime)
 }
 
-fn resources(container: &Container) -> Option<ResourceRequirements> {
+fn report_resources(container: &Container) -> Option<ResourceRequirements> {
     container.resources.as_ref().map(|r| ResourceRequirements {
         claims: None,
         ..r.clone()
     })
 }
 
-fn mounts(container: &Container, latest: Option<&CriContainer>) -> Option<Vec<VolumeMountStatus>> {
+fn report_volume_mounts(
+    container: &Container,
+    latest: Option<&CriContainer>,
+) -> Option<Vec<VolumeMountStatus>> {
     let recursive = |path: &str| latest.is_some_and(|i| i.recursive_read_only.contains(path));
     let mode = |path: &str| {
         if recursive(path) {
@@ -212,9 +217,9 @@ fn mounts(container: &Container, latest: Option<&CriContainer>) -> Option<Vec<Vo
         })
 }
 
-fn state(
+fn compute_container_state(
     facts: Facts<'_>,
-    around: Surroundings<'_>,
+    context: StatusContext<'_>,
     role: Role,
     container: &Container,
 ) -> ContainerState {
@@ -222,7 +227,7 @@ fn state(
     let memory = facts.memory.get(&container.name);
     if let Some(i) = latest.filter(|i| i.running()) {
         let running = ContainerStateRunning {
-            started_at: time(i.started_at),
+            started_at: to_api_time(i.started_at),
         };
         return ContainerState {
             running: Some(running),
@@ -234,33 +239,37 @@ fn state(
         .and_then(|m| m.waiting.as_ref())
         .filter(|_| !(terminating && latest.is_some()))
     {
-        return wait(&waiting.reason, &waiting.message);
+        return waiting_state(&waiting.reason, &waiting.message);
     }
     match latest {
-        Some(i) if i.state == CriState::Exited => match loops(facts, role, container, i) {
-            Some(message) => wait("CrashLoopBackOff", &message),
-            None => terminated(around, i),
-        },
-        _ if role == Role::App && !initialized(facts) => wait("PodInitializing", ""),
-        _ if matches!(role, Role::Init | Role::Sidecar) || has_init(facts) && role == Role::App => {
-            wait("PodInitializing", "")
+        Some(i) if i.state == CriState::Exited => {
+            match crash_loop_message(facts, role, container, i) {
+                Some(message) => waiting_state("CrashLoopBackOff", &message),
+                None => terminated_state(context, i),
+            }
         }
-        _ => wait("ContainerCreating", ""),
+        _ if role == Role::App && !is_initialized(facts) => waiting_state("PodInitializing", ""),
+        _ if matches!(role, Role::Init | Role::Sidecar)
+            || has_init_containers(facts) && role == Role::App =>
+        {
+            waiting_state("PodInitializing", "")
+        }
+        _ => waiting_state("ContainerCreating", ""),
     }
 }
 
-fn has_init(facts: Facts<'_>) -> bool {
+fn has_init_containers(facts: Facts<'_>) -> bool {
     spec::init_containers(facts.pod).next().is_some()
 }
 
 /// Returns the CrashLoopBackOff message while an exited container waits for its restart.
-fn loops(
+fn crash_loop_message(
     facts: Facts<'_>,
     role: Role,
     container: &Container,
     ended: &CriContainer,
 ) -> Option<String> {
-    let restarts = spec::restarts(facts.pod, role, container, ended.exit_code);
+    let restarts = spec::should_restart(facts.pod, role, container, ended.exit_code);
     if !facts.memory.lifecycle.is_running() || !restarts || facts.memory.busy_with(&container.name)
     {
         return None;
@@ -270,12 +279,12 @@ fn loops(
         .get(&container.name)?
         .backoff
         .restart_delay_seconds();
-    (ready_at(facts.memory, ended) > facts.now)
-        .then(|| back_off_message(facts, &container.name, delay))
+    (restart_time(facts.memory, ended) > facts.now)
+        .then(|| format_back_off(facts, &container.name, delay))
 }
 
 /// Returns `back-off 10s restarting failed container=c pod=a_ns(uid)`.
-pub(crate) fn back_off_message(facts: Facts<'_>, name: &str, delay: i64) -> String {
+pub(crate) fn format_back_off(facts: Facts<'_>, name: &str, delay: i64) -> String {
     let delay = if delay >= 60 {
         format!("{}m{}s", delay / 60, delay % 60)
     } else {
@@ -287,7 +296,7 @@ pub(crate) fn back_off_message(facts: Facts<'_>, name: &str, delay: i64) -> Stri
     )
 }
 
-fn wait(reason: &str, message: &str) -> ContainerState {
+fn waiting_state(reason: &str, message: &str) -> ContainerState {
     let waiting = ContainerStateWaiting {
         reason: Some(reason.to_owned()),
         message: Some(message.to_owned()).filter(|m| !m.is_empty()),
@@ -298,7 +307,7 @@ fn wait(reason: &str, message: &str) -> ContainerState {
     }
 }
 
-fn terminated(around: Surroundings<'_>, i: &CriContainer) -> ContainerState {
+fn terminated_state(context: StatusContext<'_>, i: &CriContainer) -> ContainerState {
     let default = if i.exit_code == 0 {
         "Completed"
     } else {
@@ -319,9 +328,9 @@ fn terminated(around: Surroundings<'_>, i: &CriContainer) -> ContainerState {
         exit_code: i.exit_code,
         reason: Some(reason.to_owned()),
         message: Some(i.message.clone()).filter(|m| !m.is_empty()),
-        started_at: time(begun),
-        finished_at: time(i.finished_at),
-        container_id: Some(full_id(around, &i.id)),
+        started_at: to_api_time(begun),
+        finished_at: to_api_time(i.finished_at),
+        container_id: Some(format_container_id(context, &i.id)),
         signal: None,
     };
     ContainerState {

@@ -1,29 +1,29 @@
 //! The five standard conditions of a pod.
 
 use super::lifecycle::TerminationCause;
-use super::phase::incomplete;
+use super::phase::find_incomplete_init_containers;
 use super::plan::Facts;
 use super::spec::{self, Role};
-use super::status::{Surroundings, time};
+use super::status::{StatusContext, to_api_time};
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
 
 /// Present only while a resize waits.
 pub(crate) const RESIZE_PENDING: &str = "PodResizePending";
 
 /// A condition without its times.
-struct Verdict {
+struct ConditionValue {
     kind: &'static str,
     holds: bool,
     reason: Option<&'static str>,
     message: Option<String>,
 }
 
-impl Verdict {
+impl ConditionValue {
     fn new(kind: &'static str, problem: Option<(&'static str, Option<String>)>) -> Self {
         let holds = problem.is_none();
         let (reason, message) =
             problem.map_or((None, None), |(reason, message)| (Some(reason), message));
-        Verdict {
+        ConditionValue {
             kind,
             holds,
             reason,
@@ -32,15 +32,15 @@ impl Verdict {
     }
 }
 
-pub(crate) fn conditions(
+pub(crate) fn compute_conditions(
     facts: Facts<'_>,
-    around: Surroundings<'_>,
+    context: StatusContext<'_>,
     phase: &str,
     init: &[ContainerStatus],
     apps: &[ContainerStatus],
 ) -> Vec<PodCondition> {
-    let containers = containers_ready(facts, phase, init, apps);
-    let ready = ready(facts, phase, &containers);
+    let containers = compute_containers_ready(facts, phase, init, apps);
+    let ready = compute_ready(facts, phase, &containers);
     let sandbox = facts
         .observed
         .sandbox()
@@ -50,39 +50,41 @@ pub(crate) fn conditions(
     } else {
         Some(("", None))
     };
-    let initialized = match (phase, incomplete(facts)) {
-        ("Succeeded", _) => Verdict {
+    let initialized = match (phase, find_incomplete_init_containers(facts)) {
+        ("Succeeded", _) => ConditionValue {
             reason: Some("PodCompleted"),
-            ..Verdict::new("Initialized", None)
+            ..ConditionValue::new("Initialized", None)
         },
-        (_, left) if left.is_empty() => Verdict::new("Initialized", None),
+        (_, left) if left.is_empty() => ConditionValue::new("Initialized", None),
         (_, left) => {
             let message = format!("containers with incomplete status: [{}]", left.join(" "));
-            Verdict::new(
+            ConditionValue::new(
                 "Initialized",
                 Some(("ContainersNotInitialized", Some(message))),
             )
         }
     };
-    let mut network = Verdict::new("PodReadyToStartContainers", network);
+    let mut network = ConditionValue::new("PodReadyToStartContainers", network);
     network.reason = None;
     let mut all = vec![network, initialized, ready, containers];
     // Normally written by the scheduler; for static pods without a scheduler the kubelet adds it.
-    all.push(Verdict::new("PodScheduled", None));
-    all.extend(disruption(facts));
-    all.extend(facts.memory.infeasible.as_ref().map(|why| Verdict {
+    all.push(ConditionValue::new("PodScheduled", None));
+    all.extend(compute_disruption(facts));
+    all.extend(facts.memory.infeasible.as_ref().map(|why| ConditionValue {
         kind: RESIZE_PENDING,
         holds: true,
         reason: Some("Infeasible"),
         message: Some(why.clone()),
     }));
-    all.into_iter().map(|v| dated(facts, around, v)).collect()
+    all.into_iter()
+        .map(|v| add_times(facts, context, v))
+        .collect()
 }
 
-fn disruption(facts: Facts<'_>) -> Option<Verdict> {
+fn compute_disruption(facts: Facts<'_>) -> Option<ConditionValue> {
     match facts.memory.lifecycle.cause() {
         Some(TerminationCause::Failed { reason, message }) if reason == "Evicted" => {
-            Some(Verdict {
+            Some(ConditionValue {
                 kind: "DisruptionTarget",
                 holds: true,
                 reason: Some("TerminationByKubelet"),
@@ -93,16 +95,16 @@ fn disruption(facts: Facts<'_>) -> Option<Verdict> {
     }
 }
 
-fn containers_ready(
+fn compute_containers_ready(
     facts: Facts<'_>,
     phase: &str,
     init: &[ContainerStatus],
     apps: &[ContainerStatus],
-) -> Verdict {
+) -> ConditionValue {
     let kind = "ContainersReady";
     match phase {
-        "Succeeded" => return Verdict::new(kind, Some(("PodCompleted", None))),
-        "Failed" => return Verdict::new(kind, Some(("PodFailed", None))),
+        "Succeeded" => return ConditionValue::new(kind, Some(("PodCompleted", None))),
+        "Failed" => return ConditionValue::new(kind, Some(("PodFailed", None))),
         _ => {}
     }
     let sidecars = init.iter().filter(|s| {
@@ -114,17 +116,17 @@ fn containers_ready(
         .map(|s| s.name.as_str())
         .collect();
     if unready.is_empty() {
-        return Verdict::new(kind, None);
+        return ConditionValue::new(kind, None);
     }
     let message = format!("containers with unready status: [{}]", unready.join(" "));
-    Verdict::new(kind, Some(("ContainersNotReady", Some(message))))
+    ConditionValue::new(kind, Some(("ContainersNotReady", Some(message))))
 }
 
-fn ready(facts: Facts<'_>, phase: &str, containers: &Verdict) -> Verdict {
+fn compute_ready(facts: Facts<'_>, phase: &str, containers: &ConditionValue) -> ConditionValue {
     let kind = "Ready";
     if !containers.holds || matches!(phase, "Succeeded" | "Failed") {
         let reason = containers.reason.unwrap_or("ContainersNotReady");
-        return Verdict::new(kind, Some((reason, containers.message.clone())));
+        return ConditionValue::new(kind, Some((reason, containers.message.clone())));
     }
     let held = |gate: &str| {
         let conditions = facts
@@ -147,17 +149,21 @@ fn ready(facts: Facts<'_>, phase: &str, containers: &Verdict) -> Verdict {
         })
         .collect();
     if problems.is_empty() {
-        return Verdict::new(kind, None);
+        return ConditionValue::new(kind, None);
     }
-    Verdict::new(
+    ConditionValue::new(
         kind,
         Some(("ReadinessGatesNotReady", Some(problems.join(", ")))),
     )
 }
 
-fn dated(facts: Facts<'_>, around: Surroundings<'_>, verdict: Verdict) -> PodCondition {
+fn add_times(
+    facts: Facts<'_>,
+    context: StatusContext<'_>,
+    verdict: ConditionValue,
+) -> PodCondition {
     let status = if verdict.holds { "True" } else { "False" };
-    let before = around
+    let before = context
         .before
         .conditions
         .iter()
@@ -171,7 +177,7 @@ fn dated(facts: Facts<'_>, around: Surroundings<'_>, verdict: Verdict) -> PodCon
         status: status.to_owned(),
         reason: verdict.reason.filter(|r| !r.is_empty()).map(str::to_owned),
         message: verdict.message,
-        last_transition_time: same.or_else(|| time(facts.now)),
+        last_transition_time: same.or_else(|| to_api_time(facts.now)),
         last_probe_time: None,
         observed_generation: facts.pod.metadata.generation,
     }

@@ -1,11 +1,11 @@
-//! Table tests: a pod, its observed state, and the expected commands and status.
+//! Table tests: a pod, its observed state, and the expected actions and status.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use super::lifecycle::{Deletion, PodLifecycle, Termination, TerminationCause};
 use super::memory::{Memory, Work};
-use super::plan::{Command, Facts, plan};
-use super::status::{Surroundings, status};
+use super::plan::{Facts, PodAction, compute_actions};
+use super::status::{StatusContext, compute_status};
 use super::view::{CriContainer, CriState, Observed, Sandbox};
 use super::{Nanos, SECOND, spec};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -72,8 +72,8 @@ fn deleted(deadline: Nanos) -> PodLifecycle {
     })
 }
 
-fn next(pod: &Pod, observed: &Observed, memory: &Memory) -> Vec<Command> {
-    plan(Facts {
+fn next(pod: &Pod, observed: &Observed, memory: &Memory) -> Vec<PodAction> {
+    compute_actions(Facts {
         pod,
         observed,
         memory,
@@ -81,15 +81,15 @@ fn next(pod: &Pod, observed: &Observed, memory: &Memory) -> Vec<Command> {
     })
 }
 
-fn start(name: &str, attempt: u32) -> Command {
-    Command::Start {
+fn start(name: &str, attempt: u32) -> PodAction {
+    PodAction::Start {
         name: name.into(),
         attempt,
     }
 }
 
-fn kill(name: &str, id: &str, grace: i64) -> Command {
-    Command::Kill {
+fn kill(name: &str, id: &str, grace: i64) -> PodAction {
+    PodAction::Kill {
         name: name.into(),
         id: id.into(),
         why: String::new(),
@@ -98,12 +98,12 @@ fn kill(name: &str, id: &str, grace: i64) -> Command {
 }
 
 #[test]
-fn a_new_pod_gets_volumes_and_a_sandbox_at_once() {
+fn new_pod_gets_volumes_and_a_sandbox_at_once() {
     let none = Observed::default();
     let pod = simple("Always");
     let want = [
-        Command::PrepareVolumes,
-        Command::CreateSandbox { attempt: 0 },
+        PodAction::SetUpVolumes,
+        PodAction::CreateSandbox { attempt: 0 },
     ];
     assert_eq!(next(&pod, &none, &Memory::default()), want);
     let mut busy = Memory::default();
@@ -112,7 +112,7 @@ fn a_new_pod_gets_volumes_and_a_sandbox_at_once() {
 }
 
 #[test]
-fn restart_policies() {
+fn restart_policy_decides_after_an_exit() {
     let ended = |code| {
         Observed::new(
             vec![sandbox()],
@@ -122,9 +122,9 @@ fn restart_policies() {
     for (policy, code, want) in [
         ("Always", 0, vec![start("c", 1)]),
         ("Always", 1, vec![start("c", 1)]),
-        ("OnFailure", 0, vec![Command::Finish]),
+        ("OnFailure", 0, vec![PodAction::Terminate]),
         ("OnFailure", 1, vec![start("c", 1)]),
-        ("Never", 1, vec![Command::Finish]),
+        ("Never", 1, vec![PodAction::Terminate]),
     ] {
         assert_eq!(
             next(&simple(policy), &ended(code), &memory()),
@@ -135,11 +135,11 @@ fn restart_policies() {
 }
 
 #[test]
-fn rules_of_the_container_win() {
+fn restart_rules_of_the_container_come_first() {
     let rules = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
     let pod = pod(json!({"restartPolicy": "Never",
         "containers": [{"name": "c", "restartPolicy": "Never", "restartPolicyRules": rules}]}));
-    for (code, want) in [(42, start("c", 1)), (41, Command::Finish)] {
+    for (code, want) in [(42, start("c", 1)), (41, PodAction::Terminate)] {
         let observed = Observed::new(
             vec![sandbox()],
             vec![container("c", 0, CriState::Exited, code)],
@@ -149,7 +149,7 @@ fn rules_of_the_container_win() {
 }
 
 #[test]
-fn a_crash_loop_waits_and_says_so() {
+fn crash_loop_waits_and_is_reported() {
     let pod = simple("Always");
     let observed = Observed::new(
         vec![sandbox()],
@@ -158,7 +158,7 @@ fn a_crash_loop_waits_and_says_so() {
     let mut memory = memory();
     memory.of("c").backoff.begin_start(1, NOW - 20 * SECOND);
     let wake = NOW + 9 * SECOND;
-    assert_eq!(next(&pod, &observed, &memory), [Command::Wake(wake)]);
+    assert_eq!(next(&pod, &observed, &memory), [PodAction::WakeAt(wake)]);
     let computed = compute(&pod, &observed, &memory);
     let c = &computed.container_statuses.as_ref().unwrap()[0];
     let waiting = c.state.as_ref().unwrap().waiting.as_ref().unwrap();
@@ -181,7 +181,7 @@ fn a_crash_loop_waits_and_says_so() {
 }
 
 #[test]
-fn init_containers_in_order() {
+fn init_containers_start_in_order() {
     use CriState::{Exited, Running};
     let cases = [
         (vec![], vec![start("s", 0)]),
@@ -218,14 +218,14 @@ fn init_containers_in_order() {
 }
 
 #[test]
-fn a_failed_init_container_ends_the_pod() {
+fn failed_init_container_terminates_the_pod() {
     let pod = with_init("Never");
     let containers = vec![
         container("s", 0, CriState::Running, 0),
         container("i", 0, CriState::Exited, 6),
     ];
     let observed = Observed::new(vec![sandbox()], containers);
-    assert_eq!(next(&pod, &observed, &memory()), [Command::Finish]);
+    assert_eq!(next(&pod, &observed, &memory()), [PodAction::Terminate]);
     assert_eq!(
         compute(&pod, &observed, &memory()).phase.as_deref(),
         Some("Failed")
@@ -233,7 +233,7 @@ fn a_failed_init_container_ends_the_pod() {
 }
 
 #[test]
-fn ending_stops_sidecars_last() {
+fn termination_stops_sidecars_last() {
     let pod = with_init("Always");
     let mut memory = memory();
     memory.lifecycle = deleted(NOW + 10 * SECOND);
@@ -249,7 +249,7 @@ fn ending_stops_sidecars_last() {
         ),
         (
             vec![container("s", 0, CriState::Exited, 0)],
-            Command::StopSandbox { id: "box".into() },
+            PodAction::StopSandbox { id: "box".into() },
         ),
     ];
     for (containers, want) in cases {
@@ -264,12 +264,12 @@ fn ending_stops_sidecars_last() {
     };
     assert_eq!(
         next(&pod, &Observed::new(vec![stopped], vec![]), &memory),
-        [Command::Ended]
+        [PodAction::CompleteTermination]
     );
 }
 
 #[test]
-fn a_grace_period_is_never_cut_short() {
+fn grace_period_is_never_cut_short() {
     let mut memory = memory();
     let observed = Observed::new(
         vec![sandbox()],
@@ -292,7 +292,7 @@ fn a_grace_period_is_never_cut_short() {
 }
 
 #[test]
-fn a_lost_sandbox_is_made_again_for_what_runs_on() {
+fn lost_sandbox_is_created_again_for_containers_that_restart() {
     let lost = Sandbox {
         ready: false,
         ..sandbox()
@@ -300,31 +300,31 @@ fn a_lost_sandbox_is_made_again_for_what_runs_on() {
     let observed = Observed::new(vec![lost], vec![container("c", 0, CriState::Exited, 137)]);
     assert_eq!(
         next(&simple("Always"), &observed, &memory()),
-        [Command::CreateSandbox { attempt: 1 }]
+        [PodAction::CreateSandbox { attempt: 1 }]
     );
     assert_eq!(
         next(&simple("Never"), &observed, &memory()),
-        [Command::Finish]
+        [PodAction::Terminate]
     );
 }
 
 fn compute(pod: &Pod, observed: &Observed, memory: &Memory) -> PodStatus {
     let before = PodStatus::default();
     let node_ips = ["192.0.2.1".to_owned()];
-    let around = Surroundings {
+    let context = StatusContext {
         node_ips: &node_ips,
         runtime: "containerd",
         before: &before,
         first_seen: NOW,
     };
-    status(
+    compute_status(
         Facts {
             pod,
             observed,
             memory,
             now: NOW,
         },
-        around,
+        context,
     )
 }
 
@@ -401,7 +401,7 @@ fn qos_classes() {
 }
 
 #[test]
-fn end_of_a_pod_waits_for_its_volumes() {
+fn termination_waits_for_the_volumes() {
     let pod = simple("Always");
     let stopped = Observed::new(
         vec![Sandbox {
@@ -421,7 +421,10 @@ fn end_of_a_pod_waits_for_its_volumes() {
         "a mount would be made after the cleaning"
     );
     memory.busy.clear();
-    assert_eq!(next(&pod, &stopped, &memory), [Command::Ended]);
+    assert_eq!(
+        next(&pod, &stopped, &memory),
+        [PodAction::CompleteTermination]
+    );
 }
 
 #[test]
@@ -432,11 +435,11 @@ fn replaced_container_is_created_again_whatever_the_policy() {
         vec![container("c", 0, CriState::Exited, 0)],
     );
     let mut memory = memory();
-    assert_eq!(next(&pod, &ended, &memory), [Command::Finish]);
+    assert_eq!(next(&pod, &ended, &memory), [PodAction::Terminate]);
     memory.of("c").replaced = Some("c0".into());
     assert_eq!(next(&pod, &ended, &memory), [start("c", 1)]);
     memory.of("c").replaced = Some("older".into());
-    assert_eq!(next(&pod, &ended, &memory), [Command::Finish]);
+    assert_eq!(next(&pod, &ended, &memory), [PodAction::Terminate]);
 }
 
 #[test]

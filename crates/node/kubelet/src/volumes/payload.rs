@@ -203,7 +203,7 @@ fn downward(
             }
             (None, Some(selector)) => {
                 let name = selector.container_name.as_deref().unwrap_or_default();
-                let (_, container) = spec::find(sources.pod, name)
+                let (_, container) = spec::find_container(sources.pod, name)
                     .ok_or_else(|| format!("no container is named {name:?}"))?;
                 fields::resource(&container, selector, sources.allocatable)?
             }

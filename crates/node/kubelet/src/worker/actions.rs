@@ -6,24 +6,24 @@ use crate::context::{now, reference};
 use crate::cri_config::container;
 use crate::pod::lifecycle::TerminationCause;
 use crate::pod::memory::Work;
-use crate::pod::plan::{Command, ready_at};
+use crate::pod::plan::{PodAction, restart_time};
 use crate::pod::spec;
 use crate::pod::view::{CriContainer, CriState};
 
 impl PodWorker {
-    /// Executes one command; returns true if the plan must be computed again at once.
-    pub(super) fn execute(&mut self, command: Command) -> bool {
+    /// Executes one action; returns true if the plan must be computed again at once.
+    pub(super) fn execute(&mut self, action: PodAction) -> bool {
         let (executor, state) = (&mut self.executor, &mut self.state);
-        match command {
-            Command::Wake(at) => {
+        match action {
+            PodAction::WakeAt(at) => {
                 self.wake_at = Some(self.wake_at.map_or(at, |w| w.min(at)));
                 self.report_backoff();
             }
-            Command::PrepareVolumes => executor.set_up_volumes(state),
-            Command::CreateSandbox { attempt } => executor.create_sandbox(state, attempt),
-            Command::StopSandbox { id } => executor.stop_sandbox(state, id),
-            Command::Start { name, attempt } => executor.start_container(state, name, attempt),
-            Command::Kill {
+            PodAction::SetUpVolumes => executor.set_up_volumes(state),
+            PodAction::CreateSandbox { attempt } => executor.create_sandbox(state, attempt),
+            PodAction::StopSandbox { id } => executor.stop_sandbox(state, id),
+            PodAction::Start { name, attempt } => executor.start_container(state, name, attempt),
+            PodAction::Kill {
                 name,
                 id,
                 why,
@@ -37,12 +37,12 @@ impl PodWorker {
                 };
                 executor.stop_container(state, stop);
             }
-            Command::Finish => {
-                let grace = spec::grace(&state.pod);
+            PodAction::Terminate => {
+                let grace = spec::grace_seconds(&state.pod);
                 self.terminate(TerminationCause::Finished, grace);
                 return true;
             }
-            Command::Ended => {
+            PodAction::CompleteTermination => {
                 state.memory.lifecycle.complete_termination();
                 // A pod whose deletion was requested is cleaned up instead.
                 if !state.memory.lifecycle.is_deletion_requested() {
@@ -72,11 +72,11 @@ impl PodWorker {
         if !self.state.memory.lifecycle.is_running() {
             return;
         }
-        for (role, name) in spec::names(&self.state.pod) {
+        for (role, name) in spec::list_containers(&self.state.pod) {
             if !matches!(role, spec::Role::App | spec::Role::Sidecar) {
                 continue;
             }
-            let Some((_, container)) = spec::find(&self.state.pod, &name) else {
+            let Some((_, container)) = spec::find_container(&self.state.pod, &name) else {
                 continue;
             };
             let latest = self.state.observed.latest(&name);
@@ -94,10 +94,10 @@ impl PodWorker {
     /// Records an event for each container that waits for its restart, once.
     fn report_backoff(&mut self) {
         let (state, time) = (&self.state, now());
-        let waiting: Vec<CriContainer> = spec::names(&state.pod)
+        let waiting: Vec<CriContainer> = spec::list_containers(&state.pod)
             .into_iter()
             .filter_map(|(_, name)| state.observed.latest(&name).cloned())
-            .filter(|i| i.state == CriState::Exited && ready_at(&state.memory, i) > time)
+            .filter(|i| i.state == CriState::Exited && restart_time(&state.memory, i) > time)
             .collect();
         for exited in waiting {
             if !self.backoffs_reported.insert(exited.id.clone()) {

@@ -59,7 +59,7 @@ fn fit(
     if count >= pods {
         return Some(out_of("pods", 1, count, pods));
     }
-    if ports::conflict(pod, others) {
+    if ports::has_conflict(pod, others) {
         return Some(Rejection {
             reason: "NodePorts".into(),
             message: ports::MESSAGE.into(),

@@ -193,7 +193,7 @@ impl Executor {
             inbox: self.inbox.clone(),
             is_static: state.is_static,
         };
-        let resources = spec::find(&state.pod, &name)
+        let resources = spec::find_container(&state.pod, &name)
             .and_then(|(_, c)| c.resources)
             .unwrap_or_default();
         self.begin_work(state, Work::Container(name.clone()), async move {
@@ -237,7 +237,7 @@ impl Executor {
     /// Removes an exited container and its logs.
     pub(crate) fn remove_container(&mut self, pod: &Pod, old: CriContainer) {
         let node = self.node.clone();
-        let log = super::observe::log_file(&self.node, pod, &old);
+        let log = super::observe::locate_log(&self.node, pod, &old);
         self.jobs.spawn(async move {
             if node.runtime.remove_container(&old.id).await.is_ok() {
                 base_task::blocking(|| crate::housekeeping::remove_logs(&log));

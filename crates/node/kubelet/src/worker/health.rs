@@ -13,14 +13,14 @@ impl PodWorker {
         let ips = self.state.ips(&self.node.ips);
         let ip = ips.first().cloned().unwrap_or_default();
         let mut wanted = Vec::new();
-        for (_, name) in spec::names(&self.state.pod) {
+        for (_, name) in spec::list_containers(&self.state.pod) {
             let Some(running) = self.state.observed.latest(&name).filter(|i| i.running()) else {
                 continue;
             };
             let Some(memory) = self.state.memory.of_container(&name, &running.id) else {
                 continue;
             };
-            let Some((_, container)) = spec::find(&self.state.pod, &name) else {
+            let Some((_, container)) = spec::find_container(&self.state.pod, &name) else {
                 continue;
             };
             let age =
@@ -81,11 +81,12 @@ impl PodWorker {
             }
             ProbeReport::Verdict(health, text) => (health, text),
         };
-        let probe_grace = spec::find(&self.state.pod, name).and_then(|(_, c)| match kind {
-            ProbeKind::Startup => c.startup_probe?.termination_grace_period_seconds,
-            ProbeKind::Liveness => c.liveness_probe?.termination_grace_period_seconds,
-            ProbeKind::Readiness => None,
-        });
+        let probe_grace =
+            spec::find_container(&self.state.pod, name).and_then(|(_, c)| match kind {
+                ProbeKind::Startup => c.startup_probe?.termination_grace_period_seconds,
+                ProbeKind::Liveness => c.liveness_probe?.termination_grace_period_seconds,
+                ProbeKind::Readiness => None,
+            });
         let Some(memory) = self.state.memory_of(name, id) else {
             return;
         };

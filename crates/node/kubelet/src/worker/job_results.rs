@@ -162,7 +162,7 @@ impl PodWorker {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
-    use crate::pod::plan::{Command, plan};
+    use crate::pod::plan::{PodAction, compute_actions};
     use crate::pod::{Nanos, SECOND};
     use crate::testing;
     use serde_json::json;
@@ -174,11 +174,11 @@ mod tests {
         let pod = testing::pod(json!({"containers": [{"name": "c"}]}));
         let name = "c".to_owned();
         for (work, command) in [
-            (Work::Volumes, Command::PrepareVolumes),
-            (Work::Sandbox, Command::CreateSandbox { attempt: 0 }),
+            (Work::Volumes, PodAction::SetUpVolumes),
+            (Work::Sandbox, PodAction::CreateSandbox { attempt: 0 }),
             (
                 Work::Container(name.clone()),
-                Command::Start { name, attempt: 0 },
+                PodAction::Start { name, attempt: 0 },
             ),
         ] {
             let mut worker = PodWorker::new(&node, pod.clone(), false);
@@ -203,7 +203,9 @@ mod tests {
                 worker.handle_job_end(end),
                 "{work:?}: the runtime is not relisted"
             );
-            let planned = |after: Nanos| plan(worker.state.facts(begun + after)).contains(&command);
+            let planned = |after: Nanos| {
+                compute_actions(worker.state.facts(begun + after)).contains(&command)
+            };
             assert!(!planned(5 * SECOND), "{work:?}: too early");
             assert!(
                 planned(20 * SECOND),

@@ -32,7 +32,7 @@ pub(crate) struct MountSources<'a> {
     pub(crate) recursive: bool,
 }
 
-pub(crate) fn mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, String> {
+pub(crate) fn build_mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, String> {
     base_task::assert_may_block();
     let MountSources {
         node,
@@ -42,7 +42,7 @@ pub(crate) fn mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, String> {
     } = sources;
     let mut all = Vec::new();
     for (index, wanted) in container.volume_mounts.iter().flatten().enumerate() {
-        all.push(of_volume(sources, index, wanted)?);
+        all.push(build_volume_mount(sources, index, wanted)?);
     }
     // A mount within another must come after it.
     all.sort_by_key(|m| m.container_path.trim_end_matches('/').matches('/').count());
@@ -51,13 +51,18 @@ pub(crate) fn mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, String> {
         .iter()
         .any(|m| m.container_path.trim_end_matches('/') == HOSTS)
     {
-        let hosts = mount(&hosts_file(node, pod, sources.ips)?, HOSTS, false, None);
+        let hosts = mount(
+            &write_hosts_file(node, pod, sources.ips)?,
+            HOSTS,
+            false,
+            None,
+        );
         all.push(Mount {
             selinux_relabel,
             ..hosts
         });
     }
-    let message = message_file(node, pod, container, sources.attempt)?;
+    let message = create_message_file(node, pod, container, sources.attempt)?;
     all.push(Mount {
         selinux_relabel,
         ..mount(&message, message_path(container), false, None)
@@ -65,7 +70,7 @@ pub(crate) fn mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, String> {
     Ok(all)
 }
 
-fn of_volume(
+fn build_volume_mount(
     sources: &MountSources<'_>,
     index: usize,
     wanted: &VolumeMount,
@@ -85,7 +90,9 @@ fn of_volume(
         )
     })?;
     let sub = match (&wanted.sub_path, &wanted.sub_path_expr) {
-        (_, Some(expression)) if !expression.is_empty() => expanded(environment, expression)?,
+        (_, Some(expression)) if !expression.is_empty() => {
+            expand_sub_path(environment, expression)?
+        }
         (Some(path), _) => path.clone(),
         _ => String::new(),
     };
@@ -95,7 +102,7 @@ fn of_volume(
         format!("/{}", wanted.mount_path)
     };
     if let Some(image) = sources.images.get(&wanted.name) {
-        return Ok(of_image(ImageMount {
+        return Ok(build_image_mount(ImageMount {
             image: image.clone(),
             sub_path: sub,
             mount_path: inside,
@@ -119,7 +126,7 @@ fn of_volume(
     };
     let read_only = volume.read_only || wanted.read_only == Some(true);
     Ok(Mount {
-        recursive_read_only: recursive_read_only(wanted, sources.recursive)?,
+        recursive_read_only: check_recursive_read_only(wanted, sources.recursive)?,
         // Only directories that the kubelet created belong to the pod alone and may be relabelled.
         selinux_relabel: volume.own && selinux_is_enabled(),
         ..mount(
@@ -142,7 +149,7 @@ struct ImageMount {
 
 /// Builds the mount of an image volume: the runtime (containerd 2.1 or newer) mounts the image,
 /// always read-only.
-fn of_image(source: ImageMount) -> Mount {
+fn build_image_mount(source: ImageMount) -> Mount {
     Mount {
         container_path: source.mount_path,
         readonly: true,
@@ -156,7 +163,7 @@ fn of_image(source: ImageMount) -> Mount {
 }
 
 /// Returns whether any mount of the container asks to be recursively read-only.
-pub(crate) fn asks_recursive(container: &Container) -> bool {
+pub(crate) fn needs_recursive_read_only(container: &Container) -> bool {
     let mut mounts = container.volume_mounts.iter().flatten();
     mounts.any(|m| {
         matches!(
@@ -166,7 +173,7 @@ pub(crate) fn asks_recursive(container: &Container) -> bool {
     })
 }
 
-fn recursive_read_only(wanted: &VolumeMount, supported: bool) -> Result<bool, String> {
+fn check_recursive_read_only(wanted: &VolumeMount, supported: bool) -> Result<bool, String> {
     let reject = |why: &str| {
         Err(format!(
             "volume {:?} requested recursive read-only mode, but {why}",
@@ -195,7 +202,7 @@ fn recursive_read_only(wanted: &VolumeMount, supported: bool) -> Result<bool, St
 }
 
 /// Expands `$(NAME)`; an unknown name is an error here, unlike in commands.
-fn expanded(environment: &Environment, expression: &str) -> Result<String, String> {
+fn expand_sub_path(environment: &Environment, expression: &str) -> Result<String, String> {
     let unknown = std::cell::RefCell::new(None);
     let text = crate::cri_config::expand::expand(expression, |name| {
         let value = environment.get(name);
@@ -212,7 +219,7 @@ fn expanded(environment: &Environment, expression: &str) -> Result<String, Strin
     }
 }
 
-fn hosts_file(node: &KubeletContext, pod: &Pod, ips: &[String]) -> Result<PathBuf, String> {
+fn write_hosts_file(node: &KubeletContext, pod: &Pod, ips: &[String]) -> Result<PathBuf, String> {
     let names = hosts::names(pod, &node.settings.cluster_domain, &node.settings.node_name);
     let host = if spec::host_network(pod) {
         std::fs::read_to_string(HOSTS).unwrap_or_default()
@@ -221,12 +228,12 @@ fn hosts_file(node: &KubeletContext, pod: &Pod, ips: &[String]) -> Result<PathBu
     };
     let text = hosts::hosts_file(pod, &names, ips, &host);
     let path = pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default()).join("etc-hosts");
-    write(&path, text.as_bytes(), 0o644)?;
+    write_file(&path, text.as_bytes(), 0o644)?;
     Ok(path)
 }
 
 /// Creates an empty termination message file for the attempt, writable for any user.
-fn message_file(
+fn create_message_file(
     node: &KubeletContext,
     pod: &Pod,
     container: &Container,
@@ -238,16 +245,16 @@ fn message_file(
     let path = folder.join(format!("{attempt:08x}"));
     // The container may have replaced the file of an earlier attempt.
     let _ = std::fs::remove_file(&path);
-    write(&path, b"", 0o666)?;
+    write_file(&path, b"", 0o666)?;
     Ok(path)
 }
 
-fn write(path: &std::path::Path, data: &[u8], mode: u32) -> Result<(), String> {
+fn write_file(path: &std::path::Path, data: &[u8], mode: u32) -> Result<(), String> {
     let all = || -> std::io::Result<()> {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
         }
-        if !data.is_empty() && holds(path, data) {
+        if !data.is_empty() && has_content(path, data) {
             return Ok(());
         }
         std::fs::write(path, data)?;
@@ -258,7 +265,7 @@ fn write(path: &std::path::Path, data: &[u8], mode: u32) -> Result<(), String> {
 
 /// Returns whether a file holds exactly `data`. Containers write to these files, so never more than
 /// `data.len()` bytes are read.
-fn holds(path: &std::path::Path, data: &[u8]) -> bool {
+fn has_content(path: &std::path::Path, data: &[u8]) -> bool {
     let Ok(mut file) = std::fs::File::open(path) else {
         return false;
     };
@@ -280,7 +287,7 @@ mod tests {
     fn hosts_file_that_a_container_filled_is_replaced_without_reading_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("etc-hosts");
-        write(&path, b"127.0.0.1 localhost", 0o644).unwrap();
+        write_file(&path, b"127.0.0.1 localhost", 0o644).unwrap();
         // A sparse file of 1 TiB: reading it whole would exhaust the memory.
         std::fs::OpenOptions::new()
             .write(true)
@@ -288,14 +295,17 @@ mod tests {
             .unwrap()
             .set_len(1 << 40)
             .unwrap();
-        write(&path, b"127.0.0.1 localhost", 0o644).unwrap();
+        write_file(&path, b"127.0.0.1 localhost", 0o644).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"127.0.0.1 localhost");
-        assert!(holds(&path, b"127.0.0.1 localhost") && !holds(&path, b"127.0.0.1 localhosT"));
+        assert!(
+            has_content(&path, b"127.0.0.1 localhost")
+                && !has_content(&path, b"127.0.0.1 localhosT")
+        );
     }
 
     #[test]
     fn image_volume_is_mounted_by_the_runtime_and_read_only() {
-        let mount = of_image(ImageMount {
+        let mount = build_image_mount(ImageMount {
             image: "sha256:1".into(),
             sub_path: "dir".into(),
             mount_path: "/v".into(),
@@ -315,7 +325,7 @@ mod tests {
                 .as_object_mut()
                 .unwrap()
                 .extend(more.as_object().unwrap().clone());
-            recursive_read_only(&serde_json::from_value(mount).unwrap(), supported).ok()
+            check_recursive_read_only(&serde_json::from_value(mount).unwrap(), supported).ok()
         };
         let wants = |mode: &str| json!({"readOnly": true, "recursiveReadOnly": mode});
         for (more, supported, want) in [

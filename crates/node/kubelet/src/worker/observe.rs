@@ -17,7 +17,7 @@ const LOG_LINES: usize = 80;
 
 /// Reads everything of the pod. Containers known to have exited are not read again, unless listed
 /// in `doubted`.
-pub(crate) async fn observe(
+pub(crate) async fn observe_pod(
     node: &KubeletContext,
     pod: &Pod,
     known: &Observed,
@@ -63,7 +63,7 @@ pub(crate) async fn read_container(
     };
     let mut container = CriContainer::of(status);
     if container.state == CriState::Exited {
-        let log = log_file(node, pod, &container);
+        let log = locate_log(node, pod, &container);
         let text = base_task::blocking(|| read_termination_message(&container, &log));
         if !text.is_empty() {
             let separator = if container.message.is_empty() {
@@ -85,7 +85,7 @@ fn none_if_not_found<T>(answer: Result<T>) -> Result<Option<T>> {
 }
 
 /// Returns the path of a container's log.
-pub(crate) fn log_file(node: &KubeletContext, pod: &Pod, container: &CriContainer) -> PathBuf {
+pub(crate) fn locate_log(node: &KubeletContext, pod: &Pod, container: &CriContainer) -> PathBuf {
     if container.log_path.is_empty() {
         return log_dir(&node.settings, pod).join(crate::cri_config::container::log_path(
             &container.name,
@@ -103,7 +103,7 @@ fn read_termination_message(container: &CriContainer, log: &Path) -> String {
     if let Some(file) = container
         .message_path
         .as_ref()
-        .and_then(|p| open_plain(Path::new(p)))
+        .and_then(|p| open_plain_file(Path::new(p)))
     {
         // An unreadable file counts as an empty message.
         let _ = file.take(MESSAGE).read_to_end(&mut text);
@@ -117,7 +117,7 @@ fn read_termination_message(container: &CriContainer, log: &Path) -> String {
 
 /// Opens the file only if it is a plain file: the container may have replaced it by a link or a
 /// device.
-fn open_plain(path: &Path) -> Option<std::fs::File> {
+fn open_plain_file(path: &Path) -> Option<std::fs::File> {
     use rustix::fs::{Mode, OFlags, open};
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = std::fs::File::from(open(path, flags, Mode::empty()).ok()?);
@@ -126,7 +126,7 @@ fn open_plain(path: &Path) -> Option<std::fs::File> {
 
 /// Returns `containers`, `initContainers` or `ephemeralContainers`, for events.
 pub(crate) fn list_name(pod: &Pod, name: &str) -> &'static str {
-    match spec::find(pod, name).map(|(role, _)| role) {
+    match spec::find_container(pod, name).map(|(role, _)| role) {
         Some(spec::Role::App) | None => "containers",
         Some(spec::Role::Ephemeral) => "ephemeralContainers",
         Some(_) => "initContainers",

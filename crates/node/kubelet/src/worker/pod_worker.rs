@@ -9,7 +9,7 @@ use super::status_sync::StatusSync;
 use crate::context::{KubeletContext, now, reference};
 use crate::pod::backoff::RUNTIME_DELAY;
 use crate::pod::lifecycle::{TerminationCause, Transition};
-use crate::pod::plan::plan;
+use crate::pod::plan::compute_actions;
 use crate::pod::relist::PendingRelists;
 use crate::pod::spec;
 use crate::pod::state::PodState;
@@ -171,7 +171,7 @@ impl PodWorker {
             );
             let about = reference(&self.state.pod, None);
             self.node.recorder.normal(&about, &reason, message.clone());
-            let grace = spec::grace(&self.state.pod);
+            let grace = spec::grace_seconds(&self.state.pod);
             self.terminate(TerminationCause::Failed { reason, message }, grace);
         }
         if is_due(self.executor.volumes.refresh_nanos()) {
@@ -189,8 +189,8 @@ impl PodWorker {
         self.replace_changed();
         loop {
             let mut again = false;
-            for command in plan(self.state.facts(now())) {
-                again |= self.execute(command);
+            for action in compute_actions(self.state.facts(now())) {
+                again |= self.execute(action);
             }
             if !again {
                 break;
@@ -214,7 +214,8 @@ impl PodWorker {
     /// Relists the pod's sandboxes and containers; returns false if the runtime does not respond.
     async fn relist(&mut self) -> bool {
         let (state, candidates) = (&mut self.state, self.relists.oom_candidates());
-        match super::observe::observe(&self.node, &state.pod, &state.observed, candidates).await {
+        match super::observe::observe_pod(&self.node, &state.pod, &state.observed, candidates).await
+        {
             Ok(observed) => state.observed = observed,
             Err(e) => {
                 tracing::warn!(pod = spec::full_name(&state.pod), error = %e, "the runtime can't be asked");

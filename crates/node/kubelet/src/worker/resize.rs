@@ -36,8 +36,8 @@ impl PodWorker {
         if self.state.memory.infeasible.is_some() || !self.state.memory.lifecycle.is_running() {
             return;
         }
-        for (_, name) in spec::names(&self.state.pod) {
-            let Some((_, container)) = spec::find(&self.state.pod, &name) else {
+        for (_, name) in spec::list_containers(&self.state.pod) {
+            let Some((_, container)) = spec::find_container(&self.state.pod, &name) else {
                 continue;
             };
             let Some(running) = self

@@ -1,7 +1,7 @@
 //! Starting a container: image, configuration, creation, start, postStart.
 
 use super::messages::{Message, StartError};
-use super::mounts::{MountSources, asks_recursive, mounts};
+use super::mounts::{MountSources, build_mounts, needs_recursive_read_only};
 use super::observe::{list_name, read_container};
 use super::probing::ContainerCommands;
 use crate::context::{KubeletContext, reference};
@@ -45,7 +45,7 @@ pub(crate) struct Start {
     pub(crate) abort: CancellationToken,
 }
 
-fn failed(reason: &str, message: impl Into<String>) -> StartError {
+fn start_error(reason: &str, message: impl Into<String>) -> StartError {
     let waiting = Waiting {
         reason: reason.to_owned(),
         message: message.into(),
@@ -59,8 +59,8 @@ fn failed(reason: &str, message: impl Into<String>) -> StartError {
 impl Start {
     /// Starts the container and returns its status once it runs.
     pub(crate) async fn run(self) -> Result<CriContainer, StartError> {
-        let Some((_, container)) = spec::find(&self.pod, &self.name) else {
-            return Err(failed(
+        let Some((_, container)) = spec::find_container(&self.pod, &self.name) else {
+            return Err(start_error(
                 "CreateContainerConfigError",
                 "the container is no longer in the spec",
             ));
@@ -113,7 +113,7 @@ impl Start {
         about: &ObjectReference,
     ) -> Result<Image, StartError> {
         let image = tokio::select! {
-            () = self.abort.cancelled() => return Err(failed("ContainerCreating", "")),
+            () = self.abort.cancelled() => return Err(start_error("ContainerCreating", "")),
             image = images::ensure(&self.node, &self.pod, container, about, self.back_off) => image,
         };
         image.map_err(|e| {
@@ -173,7 +173,7 @@ impl Start {
         image: &Image,
         volume_images: &BTreeMap<String, String>,
     ) -> Result<String, StartError> {
-        let config_error = |why: String| failed("CreateContainerConfigError", why);
+        let config_error = |why: String| start_error("CreateContainerConfigError", why);
         let sources = Sources {
             objects: &self.node.objects,
             services: self.node.services(self.is_static).await,
@@ -197,7 +197,7 @@ impl Start {
                 .await
                 .map_err(config_error)?,
         };
-        let mounts = base_task::blocking(|| mounts(&sources)).map_err(config_error)?;
+        let mounts = base_task::blocking(|| build_mounts(&sources)).map_err(config_error)?;
         let profiles = self.node.seccomp_profiles();
         let parts = Parts {
             attempt: self.attempt,
@@ -228,13 +228,13 @@ impl Start {
             .runtime
             .create_container(&self.sandbox_id, config, sandbox)
             .await;
-        made.map_err(|e| failed("CreateContainerError", e.to_string()))
+        made.map_err(|e| start_error("CreateContainerError", e.to_string()))
     }
 
     /// Returns whether the runtime supports recursive read-only mounts; reads the handler only if a
     /// mount needs it.
     async fn supports_recursive_read_only(&self, spec: &Container) -> Result<bool, String> {
-        if !asks_recursive(spec) {
+        if !needs_recursive_read_only(spec) {
             return Ok(false);
         }
         let handler = super::executor::read_runtime_handler(&self.node, &self.pod).await?;
@@ -268,14 +268,14 @@ impl Start {
         let started = self.node.runtime.start_container(id).await;
         started.map_err(|e| StartError {
             step: FailedStep::Created,
-            ..failed("RunContainerError", e.to_string())
+            ..start_error("RunContainerError", e.to_string())
         })
     }
 
     async fn read_started(&self, id: &str) -> Result<CriContainer, StartError> {
         let made = |why: String| StartError {
             step: FailedStep::Created,
-            ..failed("RunContainerError", why)
+            ..start_error("RunContainerError", why)
         };
         let found = read_container(&self.node, &self.pod, id)
             .await
@@ -307,7 +307,7 @@ impl Start {
         };
         let outcome = tokio::select! {
             () = self.abort.cancelled() => return Ok(()),
-            outcome = node_probes::check(&handler, hook_limit(&handler), &commands) => outcome,
+            outcome = node_probes::check(&handler, hook_timeout(&handler), &commands) => outcome,
         };
         let why = match outcome {
             Outcome::Answer(node_probes::Health::Healthy, _) => return Ok(()),
@@ -321,19 +321,20 @@ impl Start {
         self.node
             .recorder
             .normal(about, "Killing", "FailedPostStartHook");
-        let grace = Duration::from_secs(u64::try_from(spec::grace(&self.pod)).unwrap_or_default());
+        let grace =
+            Duration::from_secs(u64::try_from(spec::grace_seconds(&self.pod)).unwrap_or_default());
         if let Err(e) = self.node.runtime.stop_container(&running.id, grace).await {
             tracing::warn!(container = self.name, error = %e, "container with a failed postStart hook can't be stopped");
         }
         Err(StartError {
             step: FailedStep::Created,
-            ..failed("PostStartHookError", why)
+            ..start_error("PostStartHookError", why)
         })
     }
 }
 
 /// Returns the time limit of a hook: 30 s for HTTP and TCP; exec hooks have none of their own.
-pub(crate) fn hook_limit(handler: &node_probes::Handler) -> Duration {
+pub(crate) fn hook_timeout(handler: &node_probes::Handler) -> Duration {
     match handler {
         node_probes::Handler::Exec(_) => Duration::ZERO,
         _ => Duration::from_secs(30),

@@ -5,7 +5,7 @@ use super::registry::PodSnapshot;
 use super::status_writer::StatusWriter;
 use crate::context::{KubeletContext, now};
 use crate::pod::state::PodState;
-use crate::pod::status::{Surroundings, status};
+use crate::pod::status::{StatusContext, compute_status};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -67,13 +67,13 @@ impl StatusSync {
     pub(crate) fn sync(&mut self, node: &KubeletContext, state: &PodState) {
         let lifecycle = &state.memory.lifecycle;
         if !lifecycle.is_status_final() {
-            let around = Surroundings {
+            let context = StatusContext {
                 node_ips: &node.ips,
                 runtime: &node.runtime_name,
                 before: &self.last,
                 first_seen: state.first_seen,
             };
-            let new = status(state.facts(now()), around);
+            let new = compute_status(state.facts(now()), context);
             if new != self.last {
                 self.writer.queue(new.clone());
                 self.last = new;

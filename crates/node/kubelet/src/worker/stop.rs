@@ -2,7 +2,7 @@
 
 use super::observe::list_name;
 use super::probing::ContainerCommands;
-use super::start::hook_limit;
+use super::start::hook_timeout;
 use crate::context::{KubeletContext, reference};
 use crate::pod::spec;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
@@ -66,7 +66,7 @@ impl StopContainer {
         ip: Option<&String>,
         about: &ObjectReference,
     ) {
-        let Some((_, container)) = spec::find(pod, &self.name) else {
+        let Some((_, container)) = spec::find_container(pod, &self.name) else {
             return;
         };
         let hook = container
@@ -81,7 +81,7 @@ impl StopContainer {
             node: node.clone(),
             id: self.id.clone(),
         };
-        let limit = hook_limit(&handler);
+        let limit = hook_timeout(&handler);
         let limit = if limit.is_zero() { grace } else { limit };
         match tokio::time::timeout(grace, node_probes::check(&handler, limit, &commands)).await {
             Ok(Outcome::Answer(node_probes::Health::Healthy, _)) | Err(_) => {}

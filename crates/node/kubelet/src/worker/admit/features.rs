@@ -12,26 +12,26 @@ const UNSUPPORTED: &str = "PodFeatureUnsupported";
 
 /// Returns why the pod can't run on a node with these features; None if it can.
 pub(crate) fn check_features(pod: &Pod, features: &Features) -> Option<Rejection> {
-    let missing = of_security(pod)
-        .or_else(|| of_volumes(pod))
-        .or_else(|| of_containers(pod));
+    let missing = find_unsupported_security(pod)
+        .or_else(|| find_unsupported_volume(pod))
+        .or_else(|| find_unsupported_container(pod));
     missing
         .map(|what| Rejection {
             reason: UNSUPPORTED.into(),
             message: format!("Pod requires node features that are not available: {what}"),
         })
-        .or_else(|| groups(pod, features))
-        .or_else(|| profiles(pod, features))
+        .or_else(|| check_groups(pod, features))
+        .or_else(|| check_profiles(pod, features))
 }
 
-fn containers(pod: &Pod) -> impl Iterator<Item = Container> {
-    spec::names(pod)
+fn list_containers(pod: &Pod) -> impl Iterator<Item = Container> {
+    spec::list_containers(pod)
         .into_iter()
-        .filter_map(move |(_, name)| spec::find(pod, &name))
+        .filter_map(move |(_, name)| spec::find_container(pod, &name))
         .map(|(_, c)| c)
 }
 
-fn of_security(pod: &Pod) -> Option<&'static str> {
+fn find_unsupported_security(pod: &Pod) -> Option<&'static str> {
     if spec::spec(pod).host_users == Some(false) {
         return Some("user namespaces (hostUsers: false)");
     }
@@ -42,12 +42,12 @@ fn of_security(pod: &Pod) -> Option<&'static str> {
             s.proc_mount.as_deref() == Some("Unmasked") && s.privileged != Some(true)
         })
     };
-    containers(pod)
+    list_containers(pod)
         .any(|c| unmasked(&c))
         .then_some("procMount Unmasked without a user namespace")
 }
 
-fn of_volumes(pod: &Pod) -> Option<&'static str> {
+fn find_unsupported_volume(pod: &Pod) -> Option<&'static str> {
     for volume in spec::spec(pod).volumes.iter().flatten() {
         let medium = volume
             .empty_dir
@@ -73,7 +73,7 @@ fn of_volumes(pod: &Pod) -> Option<&'static str> {
     None
 }
 
-fn of_containers(pod: &Pod) -> Option<&'static str> {
+fn find_unsupported_container(pod: &Pod) -> Option<&'static str> {
     if spec::spec(pod)
         .resource_claims
         .as_ref()
@@ -81,7 +81,7 @@ fn of_containers(pod: &Pod) -> Option<&'static str> {
     {
         return Some("dynamic resource allocation (resourceClaims)");
     }
-    if containers(pod).any(|c| c.volume_devices.is_some_and(|d| !d.is_empty())) {
+    if list_containers(pod).any(|c| c.volume_devices.is_some_and(|d| !d.is_empty())) {
         return Some("raw block volumes (volumeDevices)");
     }
     let all = |c: &Container| {
@@ -90,12 +90,12 @@ fn of_containers(pod: &Pod) -> Option<&'static str> {
             .flatten()
             .any(|r| r.action == "RestartAllContainers")
     };
-    containers(pod)
+    list_containers(pod)
         .any(|c| all(&c))
         .then_some("the restart action RestartAllContainers")
 }
 
-fn groups(pod: &Pod, features: &Features) -> Option<Rejection> {
+fn check_groups(pod: &Pod, features: &Features) -> Option<Rejection> {
     let policy = spec::spec(pod)
         .security_context
         .as_ref()
@@ -106,8 +106,8 @@ fn groups(pod: &Pod, features: &Features) -> Option<Rejection> {
     })
 }
 
-fn profiles(pod: &Pod, features: &Features) -> Option<Rejection> {
-    let profiles: Vec<_> = containers(pod)
+fn check_profiles(pod: &Pod, features: &Features) -> Option<Rejection> {
+    let profiles: Vec<_> = list_containers(pod)
         .filter_map(|c| apparmor::profile(pod, &c))
         .collect();
     let nameless = |p: &apparmor::Profile| matches!(p, apparmor::Profile::Localhost(name) if name.trim().is_empty());

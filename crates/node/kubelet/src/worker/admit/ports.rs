@@ -8,9 +8,9 @@ pub(crate) const MESSAGE: &str = "Pod was rejected: Predicate NodePorts failed: 
                                   requested pod ports";
 
 /// Returns whether another pod uses one of the pod's host ports.
-pub(crate) fn conflict(pod: &Pod, others: &[Arc<Pod>]) -> bool {
+pub(crate) fn has_conflict(pod: &Pod, others: &[Arc<Pod>]) -> bool {
     let taken: Vec<&ContainerPort> = others.iter().flat_map(|other| host_ports(other)).collect();
-    host_ports(pod).any(|wanted| taken.iter().any(|port| meet(wanted, port)))
+    host_ports(pod).any(|wanted| taken.iter().any(|port| overlap(wanted, port)))
 }
 
 fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
@@ -23,7 +23,7 @@ fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
     all.filter(|p| p.host_port.is_some_and(|port| port > 0))
 }
 
-fn meet(a: &ContainerPort, b: &ContainerPort) -> bool {
+fn overlap(a: &ContainerPort, b: &ContainerPort) -> bool {
     fn protocol(port: &ContainerPort) -> &str {
         port.protocol
             .as_deref()
@@ -69,7 +69,7 @@ mod tests {
                 .as_object_mut()
                 .unwrap()
                 .extend(port.as_object().unwrap().clone());
-            assert_eq!(conflict(&pod(json!([wanted])), &taken), want, "{port}");
+            assert_eq!(has_conflict(&pod(json!([wanted])), &taken), want, "{port}");
         }
     }
 }
