@@ -18,7 +18,7 @@ pub(crate) enum Profile {
 }
 
 /// Returns the profile that a container requests; None leaves the choice to the runtime.
-pub(crate) fn profile(pod: &Pod, container: &Container) -> Option<Profile> {
+pub(crate) fn choose_profile(pod: &Pod, container: &Container) -> Option<Profile> {
     let own = container
         .security_context
         .as_ref()
@@ -32,12 +32,12 @@ pub(crate) fn profile(pod: &Pod, container: &Container) -> Option<Profile> {
         .security_context
         .as_ref()
         .and_then(|s| s.app_armor_profile.as_ref());
-    own.map(of_field)
-        .or_else(|| annotation.and_then(|a| of_annotation(a)))
-        .or_else(|| of_pod.map(of_field))
+    own.map(parse_field)
+        .or_else(|| annotation.and_then(|a| parse_annotation(a)))
+        .or_else(|| of_pod.map(parse_field))
 }
 
-fn of_field(profile: &AppArmorProfile) -> Profile {
+fn parse_field(profile: &AppArmorProfile) -> Profile {
     match profile.type_.as_str() {
         "Unconfined" => Profile::Unconfined,
         "Localhost" => Profile::Localhost(profile.localhost_profile.clone().unwrap_or_default()),
@@ -45,7 +45,7 @@ fn of_field(profile: &AppArmorProfile) -> Profile {
     }
 }
 
-fn of_annotation(text: &str) -> Option<Profile> {
+fn parse_annotation(text: &str) -> Option<Profile> {
     match text {
         "" => None,
         "unconfined" => Some(Profile::Unconfined),
@@ -147,7 +147,7 @@ mod tests {
                     "containers": [{"name": "c", "securityContext": {"appArmorProfile": container}}]}}))
             .unwrap();
             let container = spec::app_containers(&pod).next().unwrap();
-            assert_eq!(profile(&pod, container), want, "{annotation:?}");
+            assert_eq!(choose_profile(&pod, container), want, "{annotation:?}");
         }
     }
 }

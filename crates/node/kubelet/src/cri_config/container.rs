@@ -37,7 +37,7 @@ pub(crate) fn log_path(name: &str, attempt: u32) -> String {
 ///
 /// # Errors
 /// An unmet requirement, as the message of a CreateContainerConfigError.
-pub(crate) fn config(
+pub(crate) fn build_container_config(
     pod: &Pod,
     container: &Container,
     parts: Parts<'_>,
@@ -50,7 +50,7 @@ pub(crate) fn config(
             .map(|word| parts.environment.expand(word))
             .collect()
     };
-    let security = security::of_container(
+    let security = security::build_security_context(
         pod,
         container,
         &parts.image_user,
@@ -91,19 +91,19 @@ pub(crate) fn config(
             })
             .collect(),
         mounts: parts.mounts,
-        labels: container_labels(pod, container),
-        annotations: annotations(pod, container, parts.attempt),
+        labels: build_labels(pod, container),
+        annotations: build_annotations(pod, container, parts.attempt),
         log_path: log_path(&container.name, parts.attempt),
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
         linux: Some(linux),
-        stop_signal: stop_signal(container),
+        stop_signal: parse_stop_signal(container),
         ..ContainerConfig::default()
     })
 }
 
-fn stop_signal(container: &Container) -> i32 {
+fn parse_stop_signal(container: &Container) -> i32 {
     let name = container
         .lifecycle
         .as_ref()
@@ -112,7 +112,7 @@ fn stop_signal(container: &Container) -> i32 {
     Signal::from_str_name(name).map_or(0, |s| s as i32)
 }
 
-fn container_labels(pod: &Pod, container: &Container) -> HashMap<String, String> {
+fn build_labels(pod: &Pod, container: &Container) -> HashMap<String, String> {
     let meta = &pod.metadata;
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     [
@@ -125,14 +125,14 @@ fn container_labels(pod: &Pod, container: &Container) -> HashMap<String, String>
     .into()
 }
 
-fn annotations(pod: &Pod, container: &Container, attempt: u32) -> HashMap<String, String> {
+fn build_annotations(pod: &Pod, container: &Container, attempt: u32) -> HashMap<String, String> {
     let policy = container
         .termination_message_policy
         .clone()
         .unwrap_or_else(|| "File".into());
     let json = |value: serde_json::Result<String>| value.unwrap_or_default();
     let mut all: HashMap<String, String> = [
-        (labels::HASH, hash(container)),
+        (labels::HASH, hash_container(container)),
         (labels::RESTART_COUNT, attempt.to_string()),
         (labels::MESSAGE_PATH, message_path(container).to_owned()),
         (labels::MESSAGE_POLICY, policy),
@@ -166,7 +166,7 @@ pub(crate) fn message_path(container: &Container) -> &str {
 }
 
 /// Hashes the fields that can't change without a new container: name and image.
-pub(crate) fn hash(container: &Container) -> String {
+pub(crate) fn hash_container(container: &Container) -> String {
     let mut hasher = fnv::FnvHasher::default();
     hasher.write(container.name.as_bytes());
     hasher.write(&[0]);
@@ -177,11 +177,16 @@ pub(crate) fn hash(container: &Container) -> String {
 /// Returns whether the container's spec differs from the `recorded` hash. Hashes of stock kubelets
 /// have at most eight digits and another algorithm, so they count as unchanged.
 pub(crate) fn is_changed(recorded: &str, container: &Container) -> bool {
-    recorded.len() > 8 && recorded != hash(container)
+    recorded.len() > 8 && recorded != hash_container(container)
 }
 
 /// Builds a mount of a host path.
-pub(crate) fn mount(host: &Path, inside: &str, readonly: bool, propagation: Option<&str>) -> Mount {
+pub(crate) fn build_mount(
+    host: &Path,
+    inside: &str,
+    readonly: bool,
+    propagation: Option<&str>,
+) -> Mount {
     let propagation = match propagation {
         Some("HostToContainer") => MountPropagation::PropagationHostToContainer,
         Some("Bidirectional") => MountPropagation::PropagationBidirectional,
@@ -207,7 +212,7 @@ mod tests {
             image: Some(image.into()),
             ..Container::default()
         };
-        let recorded = hash(&of("i:1"));
+        let recorded = hash_container(&of("i:1"));
         assert!(!is_changed(&recorded, &of("i:1")));
         assert!(is_changed(&recorded, &of("i:2")));
         for foreign in ["", "8f3a2b10"] {

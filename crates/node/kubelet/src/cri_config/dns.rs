@@ -8,8 +8,8 @@ use node_runtime::v1::DnsConfig;
 const MAX_SERVERS: usize = 3;
 
 /// Returns the DNS configuration of a pod; `node` is the content of the node's resolv.conf.
-pub(crate) fn dns(pod: &Pod, settings: &Settings, node: &str) -> DnsConfig {
-    let own = parse(node);
+pub(crate) fn build_dns_config(pod: &Pod, settings: &Settings, node: &str) -> DnsConfig {
+    let own = parse_resolv_conf(node);
     let policy = spec::spec(pod)
         .dns_policy
         .as_deref()
@@ -23,8 +23,8 @@ pub(crate) fn dns(pod: &Pod, settings: &Settings, node: &str) -> DnsConfig {
         _ => own,
     };
     if let Some(config) = &spec::spec(pod).dns_config {
-        extend(&mut dns.servers, config.nameservers.iter().flatten());
-        extend(&mut dns.searches, config.searches.iter().flatten());
+        extend_unique(&mut dns.servers, config.nameservers.iter().flatten());
+        extend_unique(&mut dns.searches, config.searches.iter().flatten());
         for option in config.options.iter().flatten() {
             let Some(name) = &option.name else { continue };
             dns.options
@@ -47,7 +47,7 @@ fn of_cluster(pod: &Pod, settings: &Settings, own: DnsConfig) -> DnsConfig {
         format!("svc.{domain}"),
         domain.clone(),
     ];
-    extend(&mut searches, own.searches.iter());
+    extend_unique(&mut searches, own.searches.iter());
     DnsConfig {
         servers: settings.cluster_dns.clone(),
         searches,
@@ -55,7 +55,7 @@ fn of_cluster(pod: &Pod, settings: &Settings, own: DnsConfig) -> DnsConfig {
     }
 }
 
-fn extend<'a>(list: &mut Vec<String>, more: impl Iterator<Item = &'a String>) {
+fn extend_unique<'a>(list: &mut Vec<String>, more: impl Iterator<Item = &'a String>) {
     for item in more {
         if !list.contains(item) {
             list.push(item.clone());
@@ -64,7 +64,7 @@ fn extend<'a>(list: &mut Vec<String>, more: impl Iterator<Item = &'a String>) {
 }
 
 /// Parses a resolv.conf.
-pub(crate) fn parse(text: &str) -> DnsConfig {
+pub(crate) fn parse_resolv_conf(text: &str) -> DnsConfig {
     let mut dns = DnsConfig::default();
     for line in text.lines() {
         let mut words = line.split_whitespace().map(str::to_owned);

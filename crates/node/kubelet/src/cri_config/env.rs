@@ -1,9 +1,9 @@
 //! A container's environment, in upstream's order: Services, then `envFrom`, then `env`.
 
-use super::expand::expand;
+use super::expand::expand_references;
 use super::fields::{self, Addresses};
-use super::service_env::service_env;
-use crate::volumes::{Found, Objects};
+use super::service_env::list_service_variables;
+use crate::volumes::Objects;
 use api_meta::Quantity;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Container, EnvFromSource, EnvVar, EnvVarSource, Pod, Secret, Service,
@@ -39,7 +39,7 @@ impl Environment {
     }
 
     pub(crate) fn expand(&self, text: &str) -> String {
-        expand(text, |name| self.get(name))
+        expand_references(text, |name| self.get(name))
     }
 
     pub(crate) fn into_pairs(self) -> Vec<(String, String)> {
@@ -51,7 +51,7 @@ impl Environment {
 ///
 /// # Errors
 /// A missing object or key, as the message of a CreateContainerConfigError.
-pub(crate) async fn environment(
+pub(crate) async fn build_environment(
     pod: &Pod,
     container: &Container,
     sources: &Sources<'_>,
@@ -60,22 +60,25 @@ pub(crate) async fn environment(
     let links = crate::pod::spec::spec(pod)
         .enable_service_links
         .unwrap_or(true);
-    let services = service_env(&sources.services, namespace, links);
+    let services = list_service_variables(&sources.services, namespace, links);
     let mut all = Environment::default();
     for from in container.env_from.iter().flatten() {
-        env_from(namespace, from, sources, &mut all).await?;
+        add_env_from(namespace, from, sources, &mut all).await?;
     }
     let mut own = Environment::default();
     for var in container.env.iter().flatten() {
         let value = match &var.value_from {
-            Some(from) => value_from(pod, container, var, from, sources).await?,
+            Some(from) => read_value_from(pod, container, var, from, sources).await?,
             None => {
                 let lookup = |name: &str| {
                     own.get(name)
                         .or_else(|| all.get(name))
                         .or_else(|| services.get(name).map(String::as_str))
                 };
-                Some(expand(var.value.as_deref().unwrap_or_default(), lookup))
+                Some(expand_references(
+                    var.value.as_deref().unwrap_or_default(),
+                    lookup,
+                ))
             }
         };
         if let Some(value) = value {
@@ -93,7 +96,7 @@ pub(crate) async fn environment(
     Ok(all)
 }
 
-async fn env_from(
+async fn add_env_from(
     namespace: &str,
     from: &EnvFromSource,
     sources: &Sources<'_>,
@@ -124,7 +127,7 @@ async fn env_from(
     Ok(())
 }
 
-async fn value_from(
+async fn read_value_from(
     pod: &Pod,
     container: &Container,
     var: &EnvVar,
@@ -133,7 +136,7 @@ async fn value_from(
 ) -> Result<Option<String>, String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     if let Some(reference) = &from.field_ref {
-        return fields::field(pod, &reference.field_path, &sources.addresses).map(Some);
+        return fields::read_field(pod, &reference.field_path, &sources.addresses).map(Some);
     }
     if let Some(selector) = &from.resource_field_ref {
         let of = selector
@@ -143,7 +146,7 @@ async fn value_from(
         let other = of
             .and_then(|name| crate::pod::spec::find_container(pod, name))
             .map(|(_, c)| c);
-        return fields::resource(
+        return fields::read_resource(
             other.as_ref().unwrap_or(container),
             selector,
             sources.allocatable,
@@ -161,14 +164,14 @@ async fn value_from(
             .and_then(|m| m.data.as_ref())
             .and_then(|d| d.get(&reference.key))
             .cloned();
-        return key(
-            value,
-            optional,
-            &reference.key,
+        let key = KeyReference {
+            kind: "ConfigMap",
             namespace,
-            &reference.name,
-            ConfigMap::WORD,
-        );
+            name: &reference.name,
+            key: &reference.key,
+            optional,
+        };
+        return require_key(value, key);
     }
     if let Some(reference) = &from.secret_key_ref {
         let optional = reference.optional.unwrap_or(false);
@@ -181,14 +184,14 @@ async fn value_from(
             .and_then(|s| s.data.as_ref())
             .and_then(|d| d.get(&reference.key));
         let value = value.map(|v| String::from_utf8_lossy(&v.0).into_owned());
-        return key(
-            value,
-            optional,
-            &reference.key,
+        let key = KeyReference {
+            kind: "Secret",
             namespace,
-            &reference.name,
-            Secret::WORD,
-        );
+            name: &reference.name,
+            key: &reference.key,
+            optional,
+        };
+        return require_key(value, key);
     }
     Err(format!(
         "variable {} has a source that is not supported",
@@ -196,25 +199,31 @@ async fn value_from(
     ))
 }
 
-fn key(
-    value: Option<String>,
+/// A key of a ConfigMap or a Secret.
+struct KeyReference<'a> {
+    kind: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    key: &'a str,
+    /// A missing key is no error.
     optional: bool,
-    key: &str,
-    namespace: &str,
-    name: &str,
-    kind: &str,
+}
+
+fn require_key(
+    value: Option<String>,
+    reference: KeyReference<'_>,
 ) -> Result<Option<String>, String> {
-    match value {
-        None if !optional => {
-            let kind = if kind == "configmap" {
-                "ConfigMap"
-            } else {
-                "Secret"
-            };
-            Err(format!(
-                "couldn't find key {key} in {kind} {namespace}/{name}"
-            ))
-        }
-        value => Ok(value),
+    if value.is_some() || reference.optional {
+        return Ok(value);
     }
+    let KeyReference {
+        kind,
+        namespace,
+        name,
+        key,
+        ..
+    } = reference;
+    Err(format!(
+        "couldn't find key {key} in {kind} {namespace}/{name}"
+    ))
 }

@@ -2,7 +2,10 @@
 //! unknown names stay.
 
 /// Expands `text`; `lookup` returns the value of a name.
-pub(crate) fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> String {
+pub(crate) fn expand_references<'a>(
+    text: &str,
+    lookup: impl Fn(&str) -> Option<&'a str>,
+) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -46,7 +49,7 @@ mod tests {
             ("$$$$(A)$$$(A)", "$$(A)$x"),
             ("end$", "end$"),
         ] {
-            assert_eq!(expand(text, lookup), want, "{text}");
+            assert_eq!(expand_references(text, lookup), want, "{text}");
         }
     }
 }

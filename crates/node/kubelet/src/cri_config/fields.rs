@@ -13,7 +13,7 @@ pub(crate) struct Addresses {
 }
 
 /// Returns the value of a field path; maps are written as one `key="value"` per line.
-pub(crate) fn field(pod: &Pod, path: &str, addresses: &Addresses) -> Result<String, String> {
+pub(crate) fn read_field(pod: &Pod, path: &str, addresses: &Addresses) -> Result<String, String> {
     let meta = &pod.metadata;
     let text = |s: &Option<String>| s.clone().unwrap_or_default();
     if let Some((map, key)) = path.strip_suffix("']").and_then(|p| p.split_once("['")) {
@@ -32,8 +32,8 @@ pub(crate) fn field(pod: &Pod, path: &str, addresses: &Addresses) -> Result<Stri
         "metadata.name" => text(&meta.name),
         "metadata.namespace" => text(&meta.namespace),
         "metadata.uid" => text(&meta.uid),
-        "metadata.labels" => lines(meta.labels.as_ref()),
-        "metadata.annotations" => lines(meta.annotations.as_ref()),
+        "metadata.labels" => format_map(meta.labels.as_ref()),
+        "metadata.annotations" => format_map(meta.annotations.as_ref()),
         "spec.nodeName" => text(&spec::spec(pod).node_name),
         "spec.serviceAccountName" => text(&spec::spec(pod).service_account_name),
         "status.podIP" => addresses.pod_ips.first().cloned().unwrap_or_default(),
@@ -44,7 +44,7 @@ pub(crate) fn field(pod: &Pod, path: &str, addresses: &Addresses) -> Result<Stri
     })
 }
 
-fn lines(map: Option<&BTreeMap<String, String>>) -> String {
+fn format_map(map: Option<&BTreeMap<String, String>>) -> String {
     let line = |(key, value): (&String, &String)| format!("{key}={value:?}");
     map.into_iter()
         .flatten()
@@ -55,7 +55,7 @@ fn lines(map: Option<&BTreeMap<String, String>>) -> String {
 
 /// Returns the value of a resource of `container`; an absent limit is the node's allocatable
 /// amount.
-pub(crate) fn resource(
+pub(crate) fn read_resource(
     container: &Container,
     selector: &ResourceFieldSelector,
     allocatable: &BTreeMap<String, Quantity>,
@@ -105,7 +105,7 @@ mod tests {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "a", "labels": {"app": "a", "l1": "v1"}}, "spec": {"containers": []}}))
         .unwrap();
-        let at = |path: &str| field(&pod, path, &Addresses::default());
+        let at = |path: &str| read_field(&pod, path, &Addresses::default());
         assert_eq!(at("metadata.labels").unwrap(), "app=\"a\"\nl1=\"v1\"");
         assert_eq!(at("metadata.labels['l1']").unwrap(), "v1");
         assert!(at("spec.containers").is_err());
@@ -123,7 +123,7 @@ mod tests {
             let selector =
                 serde_json::from_value(json!({"resource": name, "divisor": divisor})).unwrap();
             assert_eq!(
-                resource(&container, &selector, &node).unwrap(),
+                read_resource(&container, &selector, &node).unwrap(),
                 want,
                 "{name}/{divisor}"
             );

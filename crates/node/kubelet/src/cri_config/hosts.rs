@@ -18,7 +18,7 @@ pub(crate) struct Names {
     pub(crate) short: String,
 }
 
-pub(crate) fn names(pod: &Pod, cluster_domain: &str, node: &str) -> Names {
+pub(crate) fn choose_names(pod: &Pod, cluster_domain: &str, node: &str) -> Names {
     let s = spec::spec(pod);
     if spec::host_network(pod) {
         return Names {
@@ -61,11 +61,16 @@ pub(crate) fn names(pod: &Pod, cluster_domain: &str, node: &str) -> Names {
 }
 
 /// Returns the content of /etc/hosts; a pod on the host network gets the node's file.
-pub(crate) fn hosts_file(pod: &Pod, names: &Names, ips: &[String], node_file: &str) -> String {
+pub(crate) fn format_hosts_file(
+    pod: &Pod,
+    names: &Names,
+    ips: &[String],
+    node_file: &str,
+) -> String {
     let mut text = if spec::host_network(pod) {
         format!("# Kubernetes-managed hosts file (host network).\n{node_file}")
     } else {
-        own_file(names, ips)
+        format_own_file(names, ips)
     };
     let aliases = spec::spec(pod).host_aliases.as_deref().unwrap_or_default();
     if !aliases.is_empty() {
@@ -83,7 +88,7 @@ pub(crate) fn hosts_file(pod: &Pod, names: &Names, ips: &[String], node_file: &s
     text
 }
 
-fn own_file(names: &Names, ips: &[String]) -> String {
+fn format_own_file(names: &Names, ips: &[String]) -> String {
     let mut text = String::from(
         "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
          fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n",

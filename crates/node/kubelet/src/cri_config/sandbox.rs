@@ -12,7 +12,7 @@ use node_runtime::v1::{
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-fn text(value: &Option<String>) -> String {
+fn text_or_empty(value: &Option<String>) -> String {
     value.clone().unwrap_or_default()
 }
 
@@ -21,14 +21,14 @@ pub(crate) fn log_dir(settings: &Settings, pod: &Pod) -> PathBuf {
     let meta = &pod.metadata;
     let name = format!(
         "{}_{}_{}",
-        text(&meta.namespace),
-        text(&meta.name),
-        text(&meta.uid)
+        text_or_empty(&meta.namespace),
+        text_or_empty(&meta.name),
+        text_or_empty(&meta.uid)
     );
     settings.logs_dir.join(name)
 }
 
-pub(crate) fn pod_labels(pod: &Pod) -> HashMap<String, String> {
+pub(crate) fn build_pod_labels(pod: &Pod) -> HashMap<String, String> {
     let meta = &pod.metadata;
     let own = meta
         .labels
@@ -36,9 +36,9 @@ pub(crate) fn pod_labels(pod: &Pod) -> HashMap<String, String> {
         .flatten()
         .map(|(k, v)| (k.clone(), v.clone()));
     let ours = [
-        (labels::POD_NAME, text(&meta.name)),
-        (labels::POD_NAMESPACE, text(&meta.namespace)),
-        (labels::POD_UID, text(&meta.uid)),
+        (labels::POD_NAME, text_or_empty(&meta.name)),
+        (labels::POD_NAMESPACE, text_or_empty(&meta.namespace)),
+        (labels::POD_UID, text_or_empty(&meta.uid)),
     ];
     own.chain(ours.map(|(k, v)| (k.to_owned(), v))).collect()
 }
@@ -47,7 +47,7 @@ pub(crate) fn pod_labels(pod: &Pod) -> HashMap<String, String> {
 ///
 /// # Errors
 /// An invalid security setting.
-pub(crate) fn config(
+pub(crate) fn build_sandbox_config(
     pod: &Pod,
     settings: &Settings,
     cgroup: String,
@@ -55,7 +55,7 @@ pub(crate) fn config(
     node_resolv: &str,
 ) -> Result<PodSandboxConfig, String> {
     let meta = &pod.metadata;
-    let names = hosts::names(pod, &settings.cluster_domain, &settings.node_name);
+    let names = hosts::choose_names(pod, &settings.cluster_domain, &settings.node_name);
     let annotations = meta
         .annotations
         .iter()
@@ -64,9 +64,9 @@ pub(crate) fn config(
         .collect();
     Ok(PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
-            name: text(&meta.name),
-            namespace: text(&meta.namespace),
-            uid: text(&meta.uid),
+            name: text_or_empty(&meta.name),
+            namespace: text_or_empty(&meta.namespace),
+            uid: text_or_empty(&meta.uid),
             attempt,
         }),
         hostname: if spec::host_network(pod) {
@@ -75,20 +75,20 @@ pub(crate) fn config(
             names.hostname
         },
         log_directory: log_dir(settings, pod).to_string_lossy().into_owned(),
-        dns_config: Some(dns::dns(pod, settings, node_resolv)),
+        dns_config: Some(dns::build_dns_config(pod, settings, node_resolv)),
         port_mappings: if spec::host_network(pod) {
             Vec::new()
         } else {
-            ports(pod)
+            list_port_mappings(pod)
         },
-        labels: pod_labels(pod),
+        labels: build_pod_labels(pod),
         annotations,
-        linux: Some(linux(pod, settings, cgroup)?),
+        linux: Some(build_linux_config(pod, settings, cgroup)?),
         windows: None,
     })
 }
 
-fn linux(
+fn build_linux_config(
     pod: &Pod,
     settings: &Settings,
     cgroup_parent: String,
@@ -108,9 +108,9 @@ fn linux(
     Ok(LinuxPodSandboxConfig {
         cgroup_parent,
         security_context: Some(LinuxSandboxSecurityContext {
-            namespace_options: Some(security::namespaces(pod, None)),
-            run_as_user: security::id(context.run_as_user),
-            run_as_group: security::id(
+            namespace_options: Some(security::build_namespaces(pod, None)),
+            run_as_user: security::to_int64(context.run_as_user),
+            run_as_group: security::to_int64(
                 context
                     .run_as_group
                     .filter(|_| context.run_as_user.is_some()),
@@ -120,7 +120,10 @@ fn linux(
             // The pause process needs nothing that the runtime's default filter blocks.
             seccomp: Some(node_runtime::v1::SecurityProfile::default()),
             readonly_rootfs: false,
-            selinux_options: context.se_linux_options.as_ref().map(security::selinux),
+            selinux_options: context
+                .se_linux_options
+                .as_ref()
+                .map(security::convert_selinux),
             ..LinuxSandboxSecurityContext::default()
         }),
         sysctls,
@@ -135,7 +138,7 @@ fn linux(
     })
 }
 
-fn ports(pod: &Pod) -> Vec<PortMapping> {
+fn list_port_mappings(pod: &Pod) -> Vec<PortMapping> {
     let containers = spec::app_containers(pod).chain(spec::init_containers(pod).map(|(_, c)| c));
     let ports = containers
         .flat_map(|c| c.ports.iter().flatten())

@@ -68,7 +68,7 @@ pub(crate) fn forbidden_sysctl(pod: &Pod, allowed: &[String]) -> Option<String> 
 }
 
 /// Returns the namespaces that the pod's containers share.
-pub(crate) fn namespaces(pod: &Pod, target: Option<String>) -> NamespaceOption {
+pub(crate) fn build_namespaces(pod: &Pod, target: Option<String>) -> NamespaceOption {
     let s = spec::spec(pod);
     let mode = |host: Option<bool>, else_: NamespaceMode| {
         (if host == Some(true) {
@@ -108,7 +108,7 @@ pub(crate) struct Seccomp<'a> {
 ///
 /// # Errors
 /// A path outside that directory.
-fn seccomp(
+fn choose_seccomp_profile(
     profile: Option<&SeccompProfile>,
     node: Seccomp<'_>,
 ) -> Result<Option<SecurityProfile>, String> {
@@ -154,7 +154,7 @@ fn seccomp(
     }))
 }
 
-pub(crate) fn id(value: Option<i64>) -> Option<Int64Value> {
+pub(crate) fn to_int64(value: Option<i64>) -> Option<Int64Value> {
     value.map(|value| Int64Value { value })
 }
 
@@ -201,7 +201,7 @@ pub(crate) fn check_non_root(
 ///
 /// # Errors
 /// An unmet requirement, as the message of a CreateContainerConfigError.
-pub(crate) fn of_container(
+pub(crate) fn build_security_context(
     pod: &Pod,
     container: &Container,
     image: &ImageUser,
@@ -222,7 +222,7 @@ pub(crate) fn of_container(
             list.iter().map(|p| (*p).to_owned()).collect()
         }
     };
-    let (apparmor, old_apparmor) = apparmor::profile(pod, container)
+    let (apparmor, old_apparmor) = apparmor::choose_profile(pod, container)
         .map(apparmor::Profile::for_runtime)
         .unzip();
     let mut groups = of_pod.supplemental_groups.clone().unwrap_or_default();
@@ -230,16 +230,16 @@ pub(crate) fn of_container(
     groups.extend(extra_groups);
     let strict = of_pod.supplemental_groups_policy.as_deref() == Some("Strict");
     Ok(LinuxContainerSecurityContext {
-        capabilities: capabilities(&own),
+        capabilities: convert_capabilities(&own),
         privileged,
-        namespace_options: Some(namespaces(pod, target)),
-        run_as_user: id(user.or(image.uid)),
+        namespace_options: Some(build_namespaces(pod, target)),
+        run_as_user: to_int64(user.or(image.uid)),
         run_as_username: if user.is_none() && image.uid.is_none() {
             image.name.clone()
         } else {
             String::new()
         },
-        run_as_group: id(own.run_as_group.or(of_pod.run_as_group)),
+        run_as_group: to_int64(own.run_as_group.or(of_pod.run_as_group)),
         readonly_rootfs: own.read_only_root_filesystem == Some(true),
         supplemental_groups: groups,
         supplemental_groups_policy: if strict {
@@ -250,7 +250,7 @@ pub(crate) fn of_container(
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),
-        seccomp: seccomp(
+        seccomp: choose_seccomp_profile(
             own.seccomp_profile
                 .as_ref()
                 .or(of_pod.seccomp_profile.as_ref()),
@@ -260,7 +260,7 @@ pub(crate) fn of_container(
             .se_linux_options
             .as_ref()
             .or(of_pod.se_linux_options.as_ref())
-            .map(selinux),
+            .map(convert_selinux),
         apparmor,
         apparmor_profile: old_apparmor.unwrap_or_default(),
         ..LinuxContainerSecurityContext::default()
@@ -269,7 +269,7 @@ pub(crate) fn of_container(
 
 /// Converts SELinux options. On a host without SELinux the runtime ignores them, as upstream
 /// documents.
-pub(crate) fn selinux(options: &SELinuxOptions) -> SeLinuxOption {
+pub(crate) fn convert_selinux(options: &SELinuxOptions) -> SeLinuxOption {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     SeLinuxOption {
         user: text(&options.user),
@@ -284,7 +284,7 @@ pub(crate) fn selinux_is_enabled() -> bool {
     Path::new("/sys/fs/selinux/enforce").exists()
 }
 
-fn capabilities(own: &SecurityContext) -> Option<Capability> {
+fn convert_capabilities(own: &SecurityContext) -> Option<Capability> {
     own.capabilities.as_ref().map(|c| Capability {
         add_capabilities: c.add.clone().unwrap_or_default(),
         drop_capabilities: c.drop.clone().unwrap_or_default(),
@@ -308,7 +308,7 @@ mod tests {
             profiles: Path::new("/profiles"),
             default,
         };
-        of_container(&pod, container, &ImageUser::default(), None, node, &[]).unwrap()
+        build_security_context(&pod, container, &ImageUser::default(), None, node, &[]).unwrap()
     }
 
     #[test]

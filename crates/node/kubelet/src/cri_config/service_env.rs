@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Returns variables of the Services of `namespace` (unless `links` is off) and of the API server's
 /// own Service.
-pub(crate) fn service_env(
+pub(crate) fn list_service_variables(
     services: &[Arc<Service>],
     namespace: &str,
     links: bool,
@@ -21,15 +21,15 @@ pub(crate) fn service_env(
     let master = |s: &Service| of(s) == ("default".into(), "kubernetes".into());
     let own = |s: &Service| links && of(s).0 == namespace;
     for service in services.iter().filter(|s| master(s)) {
-        add(service, &mut all);
+        add_service(service, &mut all);
     }
     for service in services.iter().filter(|s| own(s)) {
-        add(service, &mut all);
+        add_service(service, &mut all);
     }
     all
 }
 
-fn add(service: &Service, all: &mut BTreeMap<String, String>) {
+fn add_service(service: &Service, all: &mut BTreeMap<String, String>) {
     let Some(spec) = &service.spec else { return };
     let ip = spec.cluster_ip.as_deref().unwrap_or_default();
     let ports = spec.ports.as_deref().unwrap_or_default();
@@ -41,7 +41,7 @@ fn add(service: &Service, all: &mut BTreeMap<String, String>) {
     } else {
         ip.to_owned()
     };
-    let name = upper(service.metadata.name.as_deref().unwrap_or_default());
+    let name = to_variable_name(service.metadata.name.as_deref().unwrap_or_default());
     let protocol = |p: &k8s_openapi::api::core::v1::ServicePort| {
         p.protocol.clone().unwrap_or_else(|| "TCP".into())
     };
@@ -55,7 +55,7 @@ fn add(service: &Service, all: &mut BTreeMap<String, String>) {
     for port in ports {
         if let Some(port_name) = port.name.as_deref().filter(|n| !n.is_empty()) {
             put(
-                format!("{name}_SERVICE_PORT_{}", upper(port_name)),
+                format!("{name}_SERVICE_PORT_{}", to_variable_name(port_name)),
                 port.port.to_string(),
             );
         }
@@ -71,6 +71,6 @@ fn add(service: &Service, all: &mut BTreeMap<String, String>) {
     }
 }
 
-fn upper(name: &str) -> String {
+fn to_variable_name(name: &str) -> String {
     name.to_uppercase().replace('-', "_")
 }

@@ -199,13 +199,13 @@ fn downward(
     for item in items {
         let value = match (&item.field_ref, &item.resource_field_ref) {
             (Some(reference), _) => {
-                fields::field(sources.pod, &reference.field_path, sources.addresses)?
+                fields::read_field(sources.pod, &reference.field_path, sources.addresses)?
             }
             (None, Some(selector)) => {
                 let name = selector.container_name.as_deref().unwrap_or_default();
                 let (_, container) = spec::find_container(sources.pod, name)
                     .ok_or_else(|| format!("no container is named {name:?}"))?;
-                fields::resource(&container, selector, sources.allocatable)?
+                fields::read_resource(&container, selector, sources.allocatable)?
             }
             (None, None) => return Err(format!("{} has no source", item.path)),
         };

@@ -286,7 +286,7 @@ async fn run_sandbox(node: &KubeletContext, pod: &Pod, attempt: u32) -> Result<S
             .ensure(pod)
             .map_err(|e| format!("can't make the pod's cgroup: {e}"))?;
         let cgroup = node.cgroups.of_pod(pod);
-        let config = sandbox::config(pod, &node.settings, cgroup, attempt, &resolv)?;
+        let config = sandbox::build_sandbox_config(pod, &node.settings, cgroup, attempt, &resolv)?;
         std::fs::create_dir_all(&config.log_directory)
             .map_err(|e| format!("can't create {}: {e}", config.log_directory))?;
         Ok::<_, String>(config)

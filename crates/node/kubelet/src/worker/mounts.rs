@@ -1,7 +1,7 @@
 //! A container's mounts: volumes, sub-paths, /etc/hosts, the termination message.
 
 use crate::context::KubeletContext;
-use crate::cri_config::container::{message_path, mount};
+use crate::cri_config::container::{build_mount, message_path};
 use crate::cri_config::env::Environment;
 use crate::cri_config::hosts;
 use crate::cri_config::security::selinux_is_enabled;
@@ -51,7 +51,7 @@ pub(crate) fn build_mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, Str
         .iter()
         .any(|m| m.container_path.trim_end_matches('/') == HOSTS)
     {
-        let hosts = mount(
+        let hosts = build_mount(
             &write_hosts_file(node, pod, sources.ips)?,
             HOSTS,
             false,
@@ -65,7 +65,7 @@ pub(crate) fn build_mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, Str
     let message = create_message_file(node, pod, container, sources.attempt)?;
     all.push(Mount {
         selinux_relabel,
-        ..mount(&message, message_path(container), false, None)
+        ..build_mount(&message, message_path(container), false, None)
     });
     Ok(all)
 }
@@ -129,7 +129,7 @@ fn build_volume_mount(
         recursive_read_only: check_recursive_read_only(wanted, sources.recursive)?,
         // Only directories that the kubelet created belong to the pod alone and may be relabelled.
         selinux_relabel: volume.own && selinux_is_enabled(),
-        ..mount(
+        ..build_mount(
             &path,
             &inside,
             read_only,
@@ -204,7 +204,7 @@ fn check_recursive_read_only(wanted: &VolumeMount, supported: bool) -> Result<bo
 /// Expands `$(NAME)`; an unknown name is an error here, unlike in commands.
 fn expand_sub_path(environment: &Environment, expression: &str) -> Result<String, String> {
     let unknown = std::cell::RefCell::new(None);
-    let text = crate::cri_config::expand::expand(expression, |name| {
+    let text = crate::cri_config::expand::expand_references(expression, |name| {
         let value = environment.get(name);
         if value.is_none() {
             unknown.replace(Some(name.to_owned()));
@@ -220,13 +220,13 @@ fn expand_sub_path(environment: &Environment, expression: &str) -> Result<String
 }
 
 fn write_hosts_file(node: &KubeletContext, pod: &Pod, ips: &[String]) -> Result<PathBuf, String> {
-    let names = hosts::names(pod, &node.settings.cluster_domain, &node.settings.node_name);
+    let names = hosts::choose_names(pod, &node.settings.cluster_domain, &node.settings.node_name);
     let host = if spec::host_network(pod) {
         std::fs::read_to_string(HOSTS).unwrap_or_default()
     } else {
         String::new()
     };
-    let text = hosts::hosts_file(pod, &names, ips, &host);
+    let text = hosts::format_hosts_file(pod, &names, ips, &host);
     let path = pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default()).join("etc-hosts");
     write_file(&path, text.as_bytes(), 0o644)?;
     Ok(path)

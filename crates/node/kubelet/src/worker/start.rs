@@ -180,7 +180,7 @@ impl Start {
             addresses: self.addresses.clone(),
             allocatable: &self.node.allocatable,
         };
-        let environment = env::environment(&self.pod, spec, &sources)
+        let environment = env::build_environment(&self.pod, spec, &sources)
             .await
             .map_err(config_error)?;
         let sources = MountSources {
@@ -216,7 +216,8 @@ impl Start {
             memory_capacity: self.node.memory_capacity(),
             least_oom_score: self.node.least_oom_score,
         };
-        let config = container::config(&self.pod, spec, parts).map_err(config_error)?;
+        let config =
+            container::build_container_config(&self.pod, spec, parts).map_err(config_error)?;
         let sandbox = base_task::blocking(|| {
             self.create_log_dir()?;
             self.sandbox_config()
@@ -254,7 +255,7 @@ impl Start {
     fn sandbox_config(&self) -> Result<PodSandboxConfig, String> {
         let resolv = std::fs::read_to_string(&self.node.settings.resolv_conf).unwrap_or_default();
         let cgroup = self.node.cgroups.of_pod(&self.pod);
-        sandbox::config(
+        sandbox::build_sandbox_config(
             &self.pod,
             &self.node.settings,
             cgroup,

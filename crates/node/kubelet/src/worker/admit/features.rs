@@ -108,7 +108,7 @@ fn check_groups(pod: &Pod, features: &Features) -> Option<Rejection> {
 
 fn check_profiles(pod: &Pod, features: &Features) -> Option<Rejection> {
     let profiles: Vec<_> = list_containers(pod)
-        .filter_map(|c| apparmor::profile(pod, &c))
+        .filter_map(|c| apparmor::choose_profile(pod, &c))
         .collect();
     let nameless = |p: &apparmor::Profile| matches!(p, apparmor::Profile::Localhost(name) if name.trim().is_empty());
     let required = profiles.iter().any(|p| *p != apparmor::Profile::Unconfined);
