@@ -2,7 +2,7 @@
 
 use crate::authentication_config;
 use crate::credentials::IdentityHeaders;
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use apiserver_authn::{Anonymous, Options as AuthnOptions, RequestHeader, ServiceAccounts};
 use apiserver_authz::Mode;
 use apiserver_storage::StoreConfig;
@@ -341,54 +341,13 @@ fn own_address() -> IpAddr {
 /// # Errors
 /// Any other text.
 pub fn duration(flag: &str, text: &str) -> anyhow::Result<std::time::Duration> {
-    let bad = || anyhow::anyhow!("--{flag}: {text:?} is not a duration such as 5m or 1h30m");
-    if text == "0" {
-        return Ok(std::time::Duration::ZERO);
-    }
-    let (mut seconds, mut number) = (0.0, String::new());
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        if c.is_ascii_digit() || c == '.' {
-            number.push(c);
-            rest = &rest[1..];
-            continue;
-        }
-        let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-        let (unit, factor) = units
-            .into_iter()
-            .find(|(unit, _)| rest.starts_with(unit))
-            .ok_or_else(bad)?;
-        seconds += number.parse::<f64>().map_err(|_| bad())? * factor;
-        number.clear();
-        rest = &rest[unit.len()..];
-    }
-    if !number.is_empty() || text.is_empty() {
-        Err(bad())
-    } else {
-        Ok(std::time::Duration::from_secs_f64(seconds))
-    }
+    base_duration::parse_unsigned(text).map_err(|error| anyhow!("--{flag}: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn durations() {
-        let check = |text, seconds| {
-            assert_eq!(
-                duration("x", text).unwrap().as_secs_f64(),
-                seconds,
-                "{text}"
-            )
-        };
-        check("5m", 300.0);
-        check("1h0m0s", 3600.0);
-        check("500ms", 0.5);
-        check("0", 0.0);
-        assert!(duration("x", "5").is_err() && duration("x", "m").is_err());
-    }
 
     fn parse(flags: &[&str]) -> ServerOptions {
         let fixed = [

@@ -2,7 +2,6 @@
 //!
 //! Exit codes: 0 success, 1 failure (one sentence on standard error), 2 wrong usage.
 
-mod duration;
 mod fields;
 mod flags;
 mod pages;
@@ -12,7 +11,6 @@ pub mod shared;
 mod upstream;
 
 pub use base_task::CancellationToken;
-pub use duration::{DurationError, parse_duration};
 pub use fields::{FalseMeans, JudgedFields, judge_fields};
 pub use flags::{Accepted, accept_upstream_flags};
 pub use run::{parse, run};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use base_cli::parse_duration;
+use base_duration::parse_unsigned;
 use clap::Args;
 use client::{Client, Config};
 
@@ -19,13 +19,13 @@ pub struct AccessFlags {
     #[arg(long, value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
     /// Time for which the user of a token is cached
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_unsigned)]
     pub authentication_token_webhook_cache_ttl: Duration,
     /// Time for which a permission is cached
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_unsigned)]
     pub authorization_webhook_cache_authorized_ttl: Duration,
     /// Time for which a denial is cached
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_unsigned)]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
     /// Paths that need no authorization; a trailing '*' matches any rest
     #[arg(

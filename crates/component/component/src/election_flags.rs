@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base_cli::parse_duration;
+use base_duration::parse_unsigned;
 use clap::{ArgAction, Args};
 use client::election::LeaderConfig;
 
@@ -15,13 +15,13 @@ pub struct LeaderElectionFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = ArgAction::Set)]
     pub leader_elect: bool,
     /// Duration of the Lease: how long others wait for a renewal
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_unsigned)]
     pub leader_elect_lease_duration: Duration,
     /// Time for which a leader that cannot renew keeps leading
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_unsigned)]
     pub leader_elect_renew_deadline: Duration,
     /// Interval between attempts to acquire the Lease
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_unsigned)]
     pub leader_elect_retry_period: Duration,
     /// Name of the Lease
     #[arg(long, value_name = "NAME", default_value = "")]

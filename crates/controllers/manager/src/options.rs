@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
-use base_cli::parse_duration;
+use base_duration::parse_unsigned;
 use base_telemetry::LogOptions;
 use clap::{ArgAction, Parser};
 use component::{AccessFlags, LeaderElectionFlags, ServingFlags};
@@ -101,19 +101,19 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
     /// Maximum lifetime of a signed certificate
-    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = parse_unsigned)]
     pub cluster_signing_duration: Duration,
     /// Time without a heartbeat after which a node is marked unknown
-    #[arg(long, value_name = "DURATION", default_value = "50s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "50s", value_parser = parse_unsigned)]
     pub node_monitor_grace_period: Duration,
     /// Time without a heartbeat after which a new node is marked unknown
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_unsigned)]
     pub node_startup_grace_period: Duration,
     /// Number of terminated pods that are kept
     #[arg(long, value_name = "N", default_value_t = 12500)]
     pub terminated_pod_gc_threshold: usize,
     /// Interval between two reads of an autoscaler's metrics
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_unsigned)]
     pub horizontal_pod_autoscaler_sync_period: Duration,
     /// Leader election
     #[command(flatten)]

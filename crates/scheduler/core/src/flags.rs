@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use base_cli::parse_duration;
+use base_duration::parse_unsigned;
 use base_telemetry::LogOptions;
 use clap::{ArgAction, Parser};
 use component::{AccessFlags, LeaderElectionFlags, ServingFlags};
@@ -36,7 +36,7 @@ pub struct Flags {
     #[command(flatten)]
     pub serving: ServingFlags,
     /// Maximum time without another attempt for an unschedulable pod
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_unsigned)]
     pub pod_max_in_unschedulable_pods_duration: Duration,
     /// Serve HTTP/1.1 only
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base_cli::parse_duration;
+use base_duration::parse_unsigned;
 use base_task::{CancellationToken, Tasks};
 use client::election::{self, LeaderConfig};
 use client::events::Recorder;
@@ -48,7 +48,7 @@ fn election(flags: &Flags, config: &Configuration) -> anyhow::Result<Option<Lead
         (&file.retry_period, &mut merged.leader_elect_retry_period),
     ] {
         if let Some(text) = given {
-            *duration = parse_duration(text)?;
+            *duration = parse_unsigned(text)?;
         }
     }
     for (given, name) in [

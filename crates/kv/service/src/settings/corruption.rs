@@ -195,7 +195,7 @@ mod tests {
             ("--feature-gates=CompactHashCheck", "missing bool value"),
             ("--feature-gates=CompactHashCheck=maybe", "true or false"),
             ("--compact-hash-check-time=0", "must be >0"),
-            ("--corrupt-check-time=soon", "not a time"),
+            ("--corrupt-check-time=soon", "invalid duration"),
         ] {
             let said = checks(&[wrong]).unwrap_err().to_string();
             assert!(said.contains(told), "{wrong}: {said}");

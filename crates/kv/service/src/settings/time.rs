@@ -1,6 +1,6 @@
 //! Parses durations in flags.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow};
 use std::time::Duration;
 
 /// Parses `1h30m`, `10m`, `500ms`; a bare number counts in `unit`s.
@@ -8,33 +8,7 @@ pub(crate) fn parse_duration(flag: &str, text: &str, unit: Duration) -> Result<D
     if let Ok(count) = text.parse::<u32>() {
         return Ok(unit * count);
     }
-    let mut total = Duration::ZERO;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
-        let (number, tail) = rest.split_at(digits);
-        let letters = tail
-            .find(|c: char| !c.is_alphabetic())
-            .unwrap_or(tail.len());
-        let (name, tail) = tail.split_at(letters);
-        let seconds = match name {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "µs" => 1e-6,
-            "ns" => 1e-9,
-            _ => bail!("--{flag}: {text:?} is not a time like 1h30m"),
-        };
-        let Ok(number) = number.parse::<f64>() else {
-            bail!("--{flag}: {text:?} is not a time like 1h30m")
-        };
-        total += Duration::from_secs_f64(number * seconds);
-        rest = tail;
-    }
-    Ok(total)
+    base_duration::parse_unsigned(text).map_err(|error| anyhow!("--{flag}: {error}"))
 }
 
 #[cfg(test)]

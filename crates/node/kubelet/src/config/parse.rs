@@ -1,5 +1,6 @@
 //! Parses durations and quantities in Go's notation.
 
+use anyhow::anyhow;
 use std::time::Duration;
 
 /// Parses a duration such as `10s` or `5m0s`; none, and zero, are `default` seconds.
@@ -7,43 +8,13 @@ use std::time::Duration;
 /// # Errors
 /// The text is no duration; `name` is the setting.
 pub(crate) fn duration(text: Option<&str>, default: u64, name: &str) -> anyhow::Result<Duration> {
-    let Some(text) = text else {
-        return Ok(Duration::from_secs(default));
-    };
-    let mut total = 0f64;
-    let mut number = String::new();
-    let mut unit = String::new();
-    let bad = || anyhow::anyhow!("{name}: {text:?} is no duration such as 10s or 5m0s");
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c.is_ascii_digit() || c == '.' {
-            number.push(c)
-        } else {
-            unit.push(c)
-        }
-        let ends = chars.peek().is_none_or(|n| n.is_ascii_digit()) && !unit.is_empty();
-        if ends {
-            let scale = match unit.as_str() {
-                "ms" => 0.001,
-                "s" => 1.0,
-                "m" => 60.0,
-                "h" => 3600.0,
-                _ => return Err(bad()),
-            };
-            total += number.parse::<f64>().map_err(|_| bad())? * scale;
-            number.clear();
-            unit.clear();
-        }
-    }
-    if number.is_empty() {
-        Ok(Duration::from_secs_f64(if total > 0.0 {
-            total
-        } else {
-            default as f64
-        }))
-    } else {
-        Err(bad())
-    }
+    let given = text
+        .map(base_duration::parse_unsigned)
+        .transpose()
+        .map_err(|error| anyhow!("{name}: {error}"))?;
+    Ok(given
+        .filter(|given| !given.is_zero())
+        .unwrap_or(Duration::from_secs(default)))
 }
 
 /// Parses a quantity of bytes.
