@@ -1,5 +1,8 @@
 //! Tables of cases as JSON arrays, for the tests of the rules and of their users.
 
+/// Cron schedules: `schedule`, and `error` or `zone`, `after` and the times that follow in `next`.
+pub const CRON: &str = include_str!("../cases/cron.json");
+
 /// Label selectors: `selector`, `labels`, `matches`. Validation rejects those with `invalid`.
 pub const LABEL_SELECTORS: &str = include_str!("../cases/label_selectors.json");
 

@@ -9,6 +9,7 @@
 //! table of the rule ([`cases`]).
 
 pub mod cases;
+pub mod cron;
 pub mod resources;
 pub mod selectors;
 pub mod tolerations;

@@ -4,11 +4,9 @@
 //! reconcile is repeated.
 
 mod decide;
-mod schedule;
 mod wiring;
 
 pub use decide::reconcile;
-pub use schedule::Schedule;
 pub use wiring::cron_jobs;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Computes the actions for a CronJob: a new Job, deletions of old ones, status.
 
+use api_semantics::cron::Schedule;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use controllers_runtime::{Action, Meta, Verb, Write, controller_ref, reference, time};
 
-use super::Schedule;
 use crate::job::finished_at;
 
 /// Annotation with the scheduled time of a Job.

@@ -1,0 +1,324 @@
+//! Cron schedules as upstream's parser (robfig/cron v3, `ParseStandard`) reads them: five fields,
+//! names, steps, macros such as `@hourly`, and `@every 1h`.
+//!
+//! Around a change of the clocks a schedule means what it does upstream: a time that is skipped has
+//! no run on that day, and a time that occurs twice has two.
+
+use jiff::civil::date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan, Zoned};
+
+/// A schedule in a time zone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    when: When,
+    zone: TimeZone,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum When {
+    /// A fixed interval in seconds.
+    Every(i64),
+    Fields(Box<Fields>),
+}
+
+/// Bit sets of numbers. [`STAR`] marks a field without restriction.
+#[derive(Clone, Debug, PartialEq)]
+struct Fields {
+    minute: u64,
+    hour: u64,
+    day: u64,
+    month: u64,
+    weekday: u64,
+}
+
+const STAR: u64 = 1 << 63;
+/// Years after which the search for the next time stops.
+const YEARS: i16 = 5;
+
+/// Limits and names of a field; a name stands for its index plus the minimum.
+struct Bounds {
+    min: i64,
+    max: i64,
+    names: &'static [&'static str],
+}
+
+const MINUTES: Bounds = bounds(0, 59, &[]);
+const HOURS: Bounds = bounds(0, 23, &[]);
+const DAYS: Bounds = bounds(1, 31, &[]);
+const MONTHS: Bounds = bounds(
+    1,
+    12,
+    &[
+        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+    ],
+);
+const WEEKDAYS: Bounds = bounds(0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]);
+
+const fn bounds(min: i64, max: i64, names: &'static [&'static str]) -> Bounds {
+    Bounds { min, max, names }
+}
+
+impl Schedule {
+    /// Parses a schedule; the zone defaults to UTC. The error is upstream's message.
+    pub fn parse(text: &str, zone: Option<&str>) -> Result<Self, String> {
+        let zone = match zone {
+            Some(name) => TimeZone::get(name).map_err(|_| format!("unknown time zone {name}"))?,
+            None => TimeZone::UTC,
+        };
+        Ok(Self {
+            when: parse(text)?,
+            zone,
+        })
+    }
+
+    /// Returns the first time after `after`; None if there is none within five years.
+    pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        match &self.when {
+            When::Every(seconds) => {
+                Timestamp::from_second(after.as_second().checked_add(*seconds)?).ok()
+            }
+            When::Fields(fields) => fields.next(after, &self.zone),
+        }
+    }
+}
+
+impl Fields {
+    /// Goes through months, days, hours and minutes to the first match. A wrap to the start of a
+    /// larger unit checks the larger units again.
+    fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        let minute = after.as_second().div_euclid(60) + 1;
+        let start = Timestamp::from_second(minute.checked_mul(60)?).ok()?;
+        let mut at = start.to_zoned(zone.clone());
+        let last = at.year().checked_add(YEARS)?;
+        // Smaller units are reset by the first step of a larger one.
+        let mut is_reset = false;
+        'wrap: loop {
+            if at.year() > last {
+                return None;
+            }
+            while !has(self.month, at.month()) {
+                if !std::mem::replace(&mut is_reset, true) {
+                    let first = date(at.year(), at.month(), 1).at(0, 0, 0, 0);
+                    at = first.to_zoned(zone.clone()).ok()?;
+                }
+                at = at.checked_add(1.month()).ok()?;
+                if at.month() == 1 {
+                    continue 'wrap;
+                }
+            }
+            while !self.day_matches(&at) {
+                if !std::mem::replace(&mut is_reset, true) {
+                    at = at.start_of_day().ok()?;
+                }
+                at = next_midnight(&at)?;
+                if at.day() == 1 {
+                    continue 'wrap;
+                }
+            }
+            while !has(self.hour, at.hour()) {
+                if !std::mem::replace(&mut is_reset, true) {
+                    at = at.checked_sub(i64::from(at.minute()).minutes()).ok()?;
+                }
+                at = at.checked_add(1.hour()).ok()?;
+                if at.hour() == 0 {
+                    continue 'wrap;
+                }
+            }
+            while !has(self.minute, at.minute()) {
+                is_reset = true;
+                at = at.checked_add(1.minute()).ok()?;
+                if at.minute() == 0 {
+                    continue 'wrap;
+                }
+            }
+            return Some(at.timestamp());
+        }
+    }
+
+    /// If either day field is a star, both must match, else one is enough.
+    fn day_matches(&self, at: &Zoned) -> bool {
+        let day = has(self.day, at.day());
+        let weekday = has(self.weekday, at.weekday().to_sunday_zero_offset());
+        if self.day & STAR != 0 || self.weekday & STAR != 0 {
+            day && weekday
+        } else {
+            day || weekday
+        }
+    }
+}
+
+fn has(set: u64, number: i8) -> bool {
+    set & (1 << u32::from(number.unsigned_abs())) != 0
+}
+
+/// Returns the next day's midnight, or the closest whole hour if the clocks change at midnight.
+fn next_midnight(at: &Zoned) -> Option<Zoned> {
+    let next = at.checked_add(1.day()).ok()?;
+    let hour = i64::from(next.hour());
+    match hour {
+        0 => Some(next),
+        1..=12 => next.checked_sub(hour.hours()).ok(),
+        _ => next.checked_add((24 - hour).hours()).ok(),
+    }
+}
+
+fn parse(text: &str) -> Result<When, String> {
+    if text.is_empty() {
+        return Err("empty spec string".to_owned());
+    }
+    if text.starts_with('@') {
+        return descriptor(text);
+    }
+    let parts: Vec<&str> = text.split_whitespace().collect();
+    let [minute, hour, day, month, weekday] = parts.as_slice() else {
+        return Err(format!(
+            "expected exactly 5 fields, found {}: [{}]",
+            parts.len(),
+            parts.join(" ")
+        ));
+    };
+    Ok(When::Fields(Box::new(Fields {
+        minute: field(minute, &MINUTES)?,
+        hour: field(hour, &HOURS)?,
+        day: field(day, &DAYS)?,
+        month: field(month, &MONTHS)?,
+        weekday: field(weekday, &WEEKDAYS)?,
+    })))
+}
+
+fn descriptor(text: &str) -> Result<When, String> {
+    let fields = match text {
+        "@yearly" | "@annually" => "0 0 1 1 *",
+        "@monthly" => "0 0 1 * *",
+        "@weekly" => "0 0 * * 0",
+        "@daily" | "@midnight" => "0 0 * * *",
+        "@hourly" => "0 * * * *",
+        _ => {
+            let Some(interval) = text.strip_prefix("@every ") else {
+                return Err(format!("unrecognized descriptor: {text}"));
+            };
+            let nanos = base_duration::parse(interval)
+                .map_err(|error| format!("failed to parse duration {text}: {error}"))?;
+            return Ok(When::Every((nanos / 1_000_000_000).max(1)));
+        }
+    };
+    parse(fields)
+}
+
+/// Parses one field into a bit set. Empty parts of the list are ignored.
+fn field(text: &str, bounds: &Bounds) -> Result<u64, String> {
+    let mut parts = text.split(',').filter(|part| !part.is_empty());
+    parts.try_fold(0, |set, part| Ok(set | range(part, bounds)?))
+}
+
+fn range(part: &str, bounds: &Bounds) -> Result<u64, String> {
+    let (range, step) = part
+        .split_once('/')
+        .map_or((part, None), |(range, step)| (range, Some(step)));
+    let (low, high) = range
+        .split_once('-')
+        .map_or((range, None), |(low, high)| (low, Some(high)));
+    let (mut star, start, mut end) = if low == "*" || low == "?" {
+        (STAR, bounds.min, bounds.max)
+    } else {
+        let start = number_or_name(low, bounds)?;
+        let end = match high {
+            Some(high) if high.contains('-') => return Err(format!("too many hyphens: {part}")),
+            Some(high) => number_or_name(high, bounds)?,
+            None => start,
+        };
+        (0, start, end)
+    };
+    let step = match step {
+        None => 1,
+        Some(step) if step.contains('/') => return Err(format!("too many slashes: {part}")),
+        Some(step) => {
+            // `N/step` means from N to the maximum.
+            if high.is_none() {
+                end = bounds.max;
+            }
+            number(step)?
+        }
+    };
+    if step > 1 {
+        star = 0;
+    }
+    let (min, max) = (bounds.min, bounds.max);
+    if start < min {
+        return Err(format!(
+            "beginning of range ({start}) below minimum ({min}): {part}"
+        ));
+    }
+    if end > max {
+        return Err(format!(
+            "end of range ({end}) above maximum ({max}): {part}"
+        ));
+    }
+    if start > end {
+        return Err(format!(
+            "beginning of range ({start}) beyond end of range ({end}): {part}"
+        ));
+    }
+    let step = usize::try_from(step).unwrap_or_default();
+    if step == 0 {
+        return Err(format!("step of range should be a positive number: {part}"));
+    }
+    Ok((start..=end)
+        .step_by(step)
+        .fold(star, |set, n| set | 1 << n))
+}
+
+fn number_or_name(text: &str, bounds: &Bounds) -> Result<i64, String> {
+    let mut names = bounds.names.iter().zip(bounds.min..);
+    match names.find(|(name, _)| name.eq_ignore_ascii_case(text)) {
+        Some((_, index)) => Ok(index),
+        None => number(text),
+    }
+}
+
+fn number(text: &str) -> Result<i64, String> {
+    let number: i64 = text.parse().map_err(|_| {
+        format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax")
+    })?;
+    if number < 0 {
+        return Err(format!("negative number ({number}) not allowed: {text}"));
+    }
+    Ok(number)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn schedules_follow_the_table() {
+        let cases: Vec<Value> = serde_json::from_str(crate::cases::CRON).unwrap();
+        for case in cases {
+            let parsed = Schedule::parse(case["schedule"].as_str().unwrap(), case["zone"].as_str());
+            if let Some(error) = case["error"].as_str() {
+                assert_eq!(
+                    parsed.as_ref().map_err(String::as_str),
+                    Err(error),
+                    "{case}"
+                );
+                continue;
+            }
+            let schedule = parsed.expect(&case.to_string());
+            let mut at: Timestamp = case["after"].as_str().unwrap().parse().unwrap();
+            for expected in case["next"].as_array().unwrap() {
+                let next = schedule.next(at);
+                let shown = next.map(|next| next.to_string());
+                assert_eq!(shown.as_deref(), expected.as_str(), "{case}");
+                at = next.unwrap_or(at);
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_zone_is_an_error() {
+        assert!(Schedule::parse("* * * * *", Some("Mars/Olympus")).is_err());
+    }
+}
