@@ -102,7 +102,7 @@ etcd_errors! {
     InvalidDowngrade InvalidArgument "etcdserver: invalid downgrade target version";
     NoDowngrade FailedPrecondition "etcdserver: no inflight downgrade job";
     NotCapable FailedPrecondition "etcdserver: not capable";
-    ReplacedVersion Unavailable "etcdserver: this member is receiving its state from the leader";
+    Replaced Unavailable "etcdserver: this member is receiving its state from the leader";
     Damaged DataLoss "etcdserver: a stored record is damaged; restore this member from a snapshot";
 }
 
@@ -120,7 +120,7 @@ impl From<MvccError> for EtcdError {
             MvccError::TooManyOps => EtcdError::TooManyOps,
             MvccError::InvalidSort => EtcdError::InvalidSort,
             MvccError::InvalidTxn => EtcdError::InvalidTxn,
-            MvccError::ReplacedVersion => EtcdError::ReplacedVersion,
+            MvccError::Replaced => EtcdError::Replaced,
             MvccError::Engine(error) => {
                 tracing::error!(%error, "the engine failed");
                 EtcdError::Damaged

@@ -126,7 +126,7 @@ impl MachineError {
     }
 }
 
-/// ReplicatedState state besides keys and leases.
+/// Replicated state besides keys and leases.
 #[derive(Debug, Default)]
 pub(crate) struct ReplicatedState {
     pub auth: Auth,

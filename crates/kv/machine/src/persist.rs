@@ -1,6 +1,6 @@
 //! Tables of the state machine in the engine.
 //!
-//! SmallTables tables are written as a whole when they change. They change rarely, and no stale
+//! Small tables are written as a whole when they change. They change rarely, and no stale
 //! rows can remain.
 
 use crate::machine::{AppliedPosition, MachineError, ReplicatedState};

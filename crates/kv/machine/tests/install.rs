@@ -58,13 +58,10 @@ async fn what_needs_the_engine_is_refused_meanwhile() {
         if looked == 1 {
             assert!(matches!(
                 member.store().range(&request),
-                Err(MvccError::ReplacedVersion)
+                Err(MvccError::Replaced)
             ));
             assert!(
-                matches!(
-                    member.store().history(2, 10),
-                    Err(MvccError::ReplacedVersion)
-                ),
+                matches!(member.store().history(2, 10), Err(MvccError::Replaced)),
                 "a watcher would miss it"
             );
         }

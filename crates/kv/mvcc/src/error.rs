@@ -40,7 +40,7 @@ pub enum MvccError {
     InvalidTxn,
     /// A snapshot is being installed: the index in memory does not match the engine.
     #[error("the state is being replaced")]
-    ReplacedVersion,
+    Replaced,
     /// The engine returned an error.
     #[error(transparent)]
     Engine(#[from] EngineError),

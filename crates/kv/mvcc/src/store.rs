@@ -334,7 +334,7 @@ impl Store {
     fn read_engine(&self, mark: Mark) -> Result<Option<KeyValue>, MvccError> {
         let Some(record) = self.engine.get(Table::Revisions, &mark.key())? else {
             return if self.replacing() {
-                Err(MvccError::ReplacedVersion)
+                Err(MvccError::Replaced)
             } else {
                 Ok(None)
             };
@@ -371,7 +371,7 @@ impl Store {
             let found = self.engine_history(next, last)?;
             // Records that were replaced or deleted during the read would leave a gap.
             if self.replacing() || self.replacements.load(Ordering::Acquire) != before {
-                return Err(MvccError::ReplacedVersion);
+                return Err(MvccError::Replaced);
             }
             if from < self.compacted() {
                 return Err(MvccError::Compacted);

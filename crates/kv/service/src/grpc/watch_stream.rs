@@ -56,7 +56,7 @@ pub(crate) struct WatchStream {
     rights: tokio::sync::watch::Receiver<u64>,
     hub: HubHandle,
     answers: ResponseSender,
-    /// EncodedRows responses that are not sent yet. Always empty while the stream waits.
+    /// Encoded responses that are not sent yet. Always empty while the stream waits.
     out: BytesMut,
     watchers: BTreeMap<i64, Watching>,
     /// Unsynced watchers.
