@@ -134,7 +134,7 @@ impl<K> std::fmt::Debug for Api<K> {
     }
 }
 
-fn escape(segment: &str) -> String {
+fn escape_segment(segment: &str) -> String {
     const KEEP: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
         .remove(b'-')
         .remove(b'.')
@@ -185,7 +185,7 @@ impl<K> Api<K> {
             Some(namespace) => {
                 format!(
                     "{root}/namespaces/{}/{}",
-                    escape(namespace),
+                    escape_segment(namespace),
                     self.resource.plural
                 )
             }
@@ -194,7 +194,7 @@ impl<K> Api<K> {
     }
 
     fn item(&self, name: &str) -> String {
-        format!("{}/{}", self.collection(), escape(name))
+        format!("{}/{}", self.collection(), escape_segment(name))
     }
 
     fn request(&self, method: Method, path: String) -> Request {

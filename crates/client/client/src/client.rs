@@ -221,7 +221,7 @@ impl Client {
         let what = request.what();
         let answer = async {
             let response = self.send(request).await?;
-            collect(response.into_body(), &what).await
+            collect_body(response.into_body(), &what).await
         };
         match tokio::time::timeout(limit, answer).await {
             Ok(answer) => answer,
@@ -240,7 +240,7 @@ impl Client {
         Ok(BodyStream::new(body).filter_map(move |frame| {
             let item = match frame {
                 Ok(frame) => frame.into_data().ok().map(Ok),
-                Err(error) => Some(Err(lost(&what, error))),
+                Err(error) => Some(Err(connection_lost(&what, error))),
             };
             std::future::ready(item)
         }))
@@ -261,7 +261,7 @@ impl Client {
                     if response.status() == StatusCode::UNAUTHORIZED {
                         *self.inner.token.lock() = None;
                     }
-                    let error = failure(response, &what).await;
+                    let error = read_failure(response, &what).await;
                     let Some(wait) = wait else { return Err(error) };
                     tracing::debug!(%what, ?wait, "the server requests a retry later");
                     tokio::time::sleep(wait).await;
@@ -320,18 +320,18 @@ impl Client {
     }
 }
 
-fn lost(what: &str, error: hyper::Error) -> Error {
+fn connection_lost(what: &str, error: hyper::Error) -> Error {
     Error::Connection {
         what: what.to_owned(),
         source: error.into(),
     }
 }
 
-async fn collect(body: Incoming, what: &str) -> Result<Bytes> {
+async fn collect_body(body: Incoming, what: &str) -> Result<Bytes> {
     Ok(body
         .collect()
         .await
-        .map_err(|error| lost(what, error))?
+        .map_err(|error| connection_lost(what, error))?
         .to_bytes())
 }
 
@@ -350,9 +350,9 @@ fn retry_after(response: &http::Response<Incoming>) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-async fn failure(response: http::Response<Incoming>, what: &str) -> Error {
+async fn read_failure(response: http::Response<Incoming>, what: &str) -> Error {
     let code = i32::from(response.status().as_u16());
-    let bytes = match collect(response.into_body(), what).await {
+    let bytes = match collect_body(response.into_body(), what).await {
         Ok(bytes) => bytes,
         Err(error) => return error,
     };

@@ -81,12 +81,12 @@ impl Config {
 
     /// Loads the current context of a kubeconfig file.
     pub fn from_kubeconfig(path: impl AsRef<Path>) -> Result<Self> {
-        crate::kubeconfig::load(path.as_ref(), None)
+        crate::kubeconfig::load_kubeconfig(path.as_ref(), None)
     }
 
     /// Loads a named context of a kubeconfig file.
     pub fn from_kubeconfig_context(path: impl AsRef<Path>, context: &str) -> Result<Self> {
-        crate::kubeconfig::load(path.as_ref(), Some(context))
+        crate::kubeconfig::load_kubeconfig(path.as_ref(), Some(context))
     }
 
     /// Loads the service account of the pod in which this process runs.

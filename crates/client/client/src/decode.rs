@@ -4,7 +4,7 @@
 //! The types of k8s-openapi reject null in a required field such as
 //! `conditions[].lastTransitionTime`. Servers store and serve it nevertheless, because Go encodes
 //! its zero time as null. Documents are first decoded strictly, at no extra cost; only those that
-//! fail are decoded again from a JSON tree with [`Lenient`].
+//! fail are decoded again from a JSON tree with [`LenientDeserializer`].
 
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
@@ -26,13 +26,13 @@ pub(crate) fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> 
 /// # Errors
 /// A field has the wrong type.
 pub(crate) fn from_tree<T: DeserializeOwned>(tree: Value) -> Result<T, Error> {
-    T::deserialize(Lenient(tree))
+    T::deserialize(LenientDeserializer(tree))
 }
 
 /// Deserializer of a JSON tree in which null and missing fields mean zero values.
-struct Lenient(Value);
+struct LenientDeserializer(Value);
 
-impl<'de> IntoDeserializer<'de, Error> for Lenient {
+impl<'de> IntoDeserializer<'de, Error> for LenientDeserializer {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -40,7 +40,7 @@ impl<'de> IntoDeserializer<'de, Error> for Lenient {
     }
 }
 
-impl Lenient {
+impl LenientDeserializer {
     fn or(self, zero: impl FnOnce() -> Value) -> Value {
         if self.0.is_null() { zero() } else { self.0 }
     }
@@ -50,18 +50,20 @@ impl Lenient {
         zero: impl FnOnce() -> Value,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        visit(self.or(zero), visitor)
+        visit_value(self.or(zero), visitor)
     }
 }
 
 /// Deserializes a JSON value by its own type; nested values remain lenient.
-fn visit<'de, V: Visitor<'de>>(tree: Value, visitor: V) -> Result<V::Value, Error> {
+fn visit_value<'de, V: Visitor<'de>>(tree: Value, visitor: V) -> Result<V::Value, Error> {
     match tree {
-        Value::Array(items) => {
-            visitor.visit_seq(SeqDeserializer::new(items.into_iter().map(Lenient)))
-        }
+        Value::Array(items) => visitor.visit_seq(SeqDeserializer::new(
+            items.into_iter().map(LenientDeserializer),
+        )),
         Value::Object(fields) => visitor.visit_map(MapDeserializer::new(
-            fields.into_iter().map(|(key, value)| (key, Lenient(value))),
+            fields
+                .into_iter()
+                .map(|(key, value)| (key, LenientDeserializer(value))),
         )),
         scalar => scalar.deserialize_any(visitor),
     }
@@ -75,7 +77,7 @@ macro_rules! zeros {
     )*};
 }
 
-impl<'de> Deserializer<'de> for Lenient {
+impl<'de> Deserializer<'de> for LenientDeserializer {
     type Error = Error;
 
     zeros! {
@@ -121,7 +123,7 @@ impl<'de> Deserializer<'de> for Lenient {
             "Quantity" => "0".into(),
             _ => Value::Null,
         };
-        visitor.visit_newtype_struct(Lenient(self.or(zero)))
+        visitor.visit_newtype_struct(LenientDeserializer(self.or(zero)))
     }
 
     /// Visits every field of the struct; missing ones are null. Kind and version are verified only
@@ -140,7 +142,7 @@ impl<'de> Deserializer<'de> for Lenient {
                 }
             }
         }
-        visit(tree, visitor)
+        visit_value(tree, visitor)
     }
 
     fn deserialize_unit_struct<V: Visitor<'de>>(
@@ -148,7 +150,7 @@ impl<'de> Deserializer<'de> for Lenient {
         _name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        visit(self.0, visitor)
+        visit_value(self.0, visitor)
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(
@@ -156,7 +158,7 @@ impl<'de> Deserializer<'de> for Lenient {
         _len: usize,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        visit(self.0, visitor)
+        visit_value(self.0, visitor)
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -165,7 +167,7 @@ impl<'de> Deserializer<'de> for Lenient {
         _len: usize,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        visit(self.0, visitor)
+        visit_value(self.0, visitor)
     }
 
     fn deserialize_enum<V: Visitor<'de>>(

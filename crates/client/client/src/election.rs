@@ -53,7 +53,7 @@ impl LeaderConfig {
 
 /// Next step for a lease record.
 #[derive(Debug, PartialEq)]
-enum Move {
+enum ElectionStep {
     /// Write this record to acquire or renew the lease.
     Write(LeaseSpec),
     /// Another process is the leader.
@@ -61,7 +61,12 @@ enum Move {
 }
 
 /// Decides the next step from a record and the time for which it has been unchanged.
-fn decide(config: &LeaderConfig, found: &LeaseSpec, unchanged: Duration, now: Timestamp) -> Move {
+fn decide_step(
+    config: &LeaderConfig,
+    found: &LeaseSpec,
+    unchanged: Duration,
+    now: Timestamp,
+) -> ElectionStep {
     let holder = found.holder_identity.as_deref().unwrap_or_default();
     let seconds = u64::try_from(found.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
     let lasts = if seconds == 0 {
@@ -71,10 +76,10 @@ fn decide(config: &LeaderConfig, found: &LeaseSpec, unchanged: Duration, now: Ti
     };
     let ours = holder == config.identity;
     if !ours && !holder.is_empty() && unchanged < lasts {
-        return Move::Wait;
+        return ElectionStep::Wait;
     }
     let transitions = found.lease_transitions.unwrap_or(0);
-    Move::Write(LeaseSpec {
+    ElectionStep::Write(LeaseSpec {
         holder_identity: Some(config.identity.clone()),
         lease_duration_seconds: i32::try_from(config.lease_duration.as_secs()).ok(),
         acquire_time: if ours {
@@ -106,7 +111,8 @@ impl Elector<'_> {
         if let Some(held) = self.held.take() {
             // The common case of a leader: one write, based on the version that it wrote last.
             let spec = held.spec.clone().unwrap_or_default();
-            if let Move::Write(spec) = decide(self.config, &spec, Duration::ZERO, Timestamp::now())
+            if let ElectionStep::Write(spec) =
+                decide_step(self.config, &spec, Duration::ZERO, Timestamp::now())
             {
                 match self
                     .api
@@ -131,9 +137,9 @@ impl Elector<'_> {
             .seen
             .as_ref()
             .map_or(Duration::ZERO, |(_, since)| since.elapsed());
-        match decide(self.config, &spec, unchanged, Timestamp::now()) {
-            Move::Wait => Ok(false),
-            Move::Write(spec) => {
+        match decide_step(self.config, &spec, unchanged, Timestamp::now()) {
+            ElectionStep::Wait => Ok(false),
+            ElectionStep::Write(spec) => {
                 let lease = self
                     .api
                     .update(&Lease {
@@ -151,7 +157,8 @@ impl Elector<'_> {
             lease_transitions: Some(-1),
             ..LeaseSpec::default()
         };
-        let Move::Write(spec) = decide(self.config, &empty, Duration::ZERO, Timestamp::now())
+        let ElectionStep::Write(spec) =
+            decide_step(self.config, &empty, Duration::ZERO, Timestamp::now())
         else {
             return Ok(false);
         };
@@ -278,7 +285,7 @@ fn pass_on(ended: Option<Result<(), tokio::task::JoinError>>) {
 ///
 /// When the lease is lost, the token is cancelled, the work is awaited, and the process campaigns
 /// again. When `stop` is cancelled, the work ends first and the lease is released afterwards.
-pub async fn run<F, Fut>(
+pub async fn run_leader_election<F, Fut>(
     client: &Client,
     config: LeaderConfig,
     stop: CancellationToken,
@@ -352,9 +359,9 @@ mod tests {
             (record("me", 15), 0, Some(3)),
         ];
         for (found, unchanged, want) in cases {
-            let got = match decide(&config, &found, Duration::from_secs(unchanged), now) {
-                Move::Wait => None,
-                Move::Write(spec) => spec.lease_transitions,
+            let got = match decide_step(&config, &found, Duration::from_secs(unchanged), now) {
+                ElectionStep::Wait => None,
+                ElectionStep::Write(spec) => spec.lease_transitions,
             };
             assert_eq!(got, want, "{found:?} for {unchanged}");
         }

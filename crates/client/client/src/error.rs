@@ -16,7 +16,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server returned a failure.
-    #[error("{}", describe(.0))]
+    #[error("{}", describe_status(.0))]
     Api(Box<Status>),
     /// Connecting to the server failed.
     #[error("cannot connect to {server}: {source}")]
@@ -61,7 +61,7 @@ pub enum Error {
     Config(String),
 }
 
-fn describe(status: &Status) -> String {
+fn describe_status(status: &Status) -> String {
     match (&status.message, &status.reason) {
         (Some(message), _) if !message.is_empty() => message.clone(),
         (_, Some(reason)) => reason.clone(),

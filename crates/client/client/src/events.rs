@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use crate::client::Client;
 use crate::error::Result;
 use crate::params::Patch;
-use correlator::{Correlator, Verdict};
+use correlator::{CorrelationResult, Correlator};
 
 /// Maximum number of events per queue.
 const QUEUE: usize = 1000;
@@ -49,7 +49,7 @@ impl EventType {
 
 /// An event about an object, before correlation.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Note {
+pub(crate) struct EventRecord {
     pub(crate) regarding: ObjectReference,
     pub(crate) event_type: EventType,
     pub(crate) reason: String,
@@ -60,7 +60,7 @@ pub(crate) struct Note {
 /// Records events in the name of a component. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    queues: Arc<[mpsc::Sender<Note>]>,
+    queues: Arc<[mpsc::Sender<EventRecord>]>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -104,15 +104,15 @@ impl Recorder {
         reason: &str,
         message: impl Into<String>,
     ) {
-        let note = Note {
+        let note = EventRecord {
             regarding: regarding.clone(),
             event_type,
             reason: reason.to_owned(),
             message: message.into(),
             at: Timestamp::now(),
         };
-        let Some(queue) =
-            correlator::shard(&note, self.queues.len()).and_then(|shard| self.queues.get(shard))
+        let Some(queue) = correlator::shard_for(&note, self.queues.len())
+            .and_then(|shard| self.queues.get(shard))
         else {
             return;
         };
@@ -147,7 +147,7 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, mut queue: mpsc::Receiver<Note>) {
+    async fn run(mut self, mut queue: mpsc::Receiver<EventRecord>) {
         while let Some(note) = queue.recv().await {
             if let Err(error) = self.write(note).await {
                 tracing::debug!(%error, "an event could not be written");
@@ -155,11 +155,11 @@ impl Writer {
         }
     }
 
-    async fn write(&mut self, note: Note) -> Result<()> {
+    async fn write(&mut self, note: EventRecord) -> Result<()> {
         match self.correlator.judge(note, tokio::time::Instant::now()) {
-            Verdict::Drop => Ok(()),
-            Verdict::Create { key, note } => self.create(key, &note).await,
-            Verdict::Repeat {
+            CorrelationResult::Drop => Ok(()),
+            CorrelationResult::Create { key, note } => self.create(key, &note).await,
+            CorrelationResult::Repeat {
                 key,
                 note,
                 name,
@@ -171,7 +171,7 @@ impl Writer {
         }
     }
 
-    async fn create(&mut self, key: u64, note: &Note) -> Result<()> {
+    async fn create(&mut self, key: u64, note: &EventRecord) -> Result<()> {
         let event = event_object(note, &self.component, &self.host);
         let name = event.metadata.name.clone().unwrap_or_default();
         let namespace = event.metadata.namespace.clone().unwrap_or_default();
@@ -197,7 +197,7 @@ impl Writer {
         }
     }
 
-    async fn bump(&self, note: &Note, name: &str, count: u32) -> Result<()> {
+    async fn bump(&self, note: &EventRecord, name: &str, count: u32) -> Result<()> {
         let patch = Patch::Merge(json!({
             "count": count,
             "lastTimestamp": Time(whole_seconds(note.at)),
@@ -225,7 +225,7 @@ fn whole_seconds(at: Timestamp) -> Timestamp {
 }
 
 /// Returns the Event object. Its name consists of the object's name and the time, like upstream.
-fn event_object(note: &Note, component: &str, host: &str) -> Event {
+fn event_object(note: &EventRecord, component: &str, host: &str) -> Event {
     let object = note.regarding.name.as_deref().unwrap_or_default();
     let nanoseconds = i64::try_from(note.at.as_nanosecond()).unwrap_or_default();
     let time = Some(Time(whole_seconds(note.at)));

@@ -75,7 +75,7 @@ struct Context {
     namespace: Option<String>,
 }
 
-pub(crate) fn load(path: &Path, context: Option<&str>) -> Result<Config> {
+pub(crate) fn load_kubeconfig(path: &Path, context: Option<&str>) -> Result<Config> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         Error::Config(format!(
             "cannot read kubeconfig {}: {error}",
@@ -83,11 +83,11 @@ pub(crate) fn load(path: &Path, context: Option<&str>) -> Result<Config> {
         ))
     })?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    parse(&text, folder, context)
+    parse_kubeconfig(&text, folder, context)
         .map_err(|problem| Error::Config(format!("kubeconfig {}: {problem}", path.display())))
 }
 
-fn parse(text: &str, folder: &Path, context: Option<&str>) -> Result<Config, String> {
+fn parse_kubeconfig(text: &str, folder: &Path, context: Option<&str>) -> Result<Config, String> {
     let file: File = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
     let name = context
         .or(file.current_context.as_deref())
@@ -113,10 +113,10 @@ fn parse(text: &str, folder: &Path, context: Option<&str>) -> Result<Config, Str
         .flatten()
         .find(|entry| entry.name == context.user)
         .and_then(|entry| entry.user.as_ref());
-    build(cluster, user, context, folder)
+    build_config(cluster, user, context, folder)
 }
 
-fn build(
+fn build_config(
     cluster: &Cluster,
     user: Option<&User>,
     context: &Context,
@@ -126,7 +126,7 @@ fn build(
         return Err(format!("cluster {:?} has no server", context.cluster));
     }
     let mut config = Config::builder(cluster.server.trim_end_matches('/'));
-    config.ca = source(
+    config.ca = data_or_file(
         cluster.certificate_authority_data.as_deref(),
         cluster.certificate_authority.as_deref(),
         folder,
@@ -138,19 +138,19 @@ fn build(
         namespace.clone_into(&mut config.namespace);
     }
     if let Some(user) = user {
-        credentials(&mut config, user, folder)?;
+        set_credentials(&mut config, user, folder)?;
     }
     Ok(config)
 }
 
-fn credentials(config: &mut Config, user: &User, folder: &Path) -> Result<(), String> {
-    let certificate = source(
+fn set_credentials(config: &mut Config, user: &User, folder: &Path) -> Result<(), String> {
+    let certificate = data_or_file(
         user.client_certificate_data.as_deref(),
         user.client_certificate.as_deref(),
         folder,
         "client-certificate-data",
     )?;
-    let key = source(
+    let key = data_or_file(
         user.client_key_data.as_deref(),
         user.client_key.as_deref(),
         folder,
@@ -181,7 +181,7 @@ fn credentials(config: &mut Config, user: &User, folder: &Path) -> Result<(), St
     Ok(())
 }
 
-fn source(
+fn data_or_file(
     data: Option<&str>,
     file: Option<&Path>,
     folder: &Path,
@@ -252,7 +252,7 @@ contexts:
 
     #[test]
     fn contexts() {
-        let config = parse(TEXT, Path::new("/d"), None).unwrap();
+        let config = parse_kubeconfig(TEXT, Path::new("/d"), None).unwrap();
         assert_eq!(config.server, "https://127.0.0.1:6443");
         assert_eq!(config.ca, Some(Source::File("/d/ca.crt".into())));
         assert_eq!(config.tls_server_name.as_deref(), Some("kubernetes"));
@@ -260,7 +260,7 @@ contexts:
         let identity = config.identity.unwrap();
         assert_eq!(identity.certificate, Source::Inline(b"abc".to_vec()));
         assert_eq!(identity.key, Source::File("/k.pem".into()));
-        let config = parse(TEXT, Path::new("/d"), Some("d")).unwrap();
+        let config = parse_kubeconfig(TEXT, Path::new("/d"), Some("d")).unwrap();
         assert_eq!(config.token, Some(Source::File("/d/tok".into())));
     }
 
@@ -271,7 +271,7 @@ contexts:
             (Some("x"), "no context \"x\""),
         ];
         for (context, want) in cases {
-            let problem = parse(TEXT, Path::new("/d"), context).unwrap_err();
+            let problem = parse_kubeconfig(TEXT, Path::new("/d"), context).unwrap_err();
             assert!(problem.contains(want), "{problem}");
         }
     }

@@ -31,15 +31,15 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 const DRIVER: &str = "connection to the API server";
 
-type Sender2 = http2::SendRequest<Full<Bytes>>;
+type Http2Sender = http2::SendRequest<Full<Bytes>>;
 
 enum Connection {
-    Http2(Sender2),
+    Http2(Http2Sender),
     Http1(http1::SendRequest<Full<Bytes>>),
 }
 
 /// A failed request that may or may not have reached the server.
-pub(crate) struct Failed {
+pub(crate) struct SendFailure {
     /// Nothing was sent, so a retry is safe.
     pub(crate) unsent: bool,
     pub(crate) error: Error,
@@ -56,7 +56,7 @@ pub(crate) struct Transport {
 
 #[derive(Default)]
 struct Shared {
-    sender: Option<Sender2>,
+    sender: Option<Http2Sender>,
     /// Time of the last failed attempt to connect: requests that waited for it fail too.
     failed: Option<Instant>,
 }
@@ -81,24 +81,24 @@ impl Transport {
         &self,
         request: Request<Full<Bytes>>,
         what: &str,
-    ) -> Result<Response<Incoming>, Failed> {
-        let connection = self.connection().await.map_err(|error| Failed {
+    ) -> Result<Response<Incoming>, SendFailure> {
+        let connection = self.connection().await.map_err(|error| SendFailure {
             unsent: true,
             error,
         })?;
         match connection {
             Connection::Http2(mut sender) => {
                 let sent = sender.try_send_request(request).await;
-                sent.map_err(|mut error| Failed {
+                sent.map_err(|mut error| SendFailure {
                     unsent: error.take_message().is_some(),
-                    error: lost(what, error.into_error()),
+                    error: connection_lost(what, error.into_error()),
                 })
             }
             Connection::Http1(mut sender) => {
                 let sent = sender.try_send_request(origin_form(request)).await;
-                sent.map_err(|mut error| Failed {
+                sent.map_err(|mut error| SendFailure {
                     unsent: error.take_message().is_some(),
-                    error: lost(what, error.into_error()),
+                    error: connection_lost(what, error.into_error()),
                 })
             }
         }
@@ -124,15 +124,18 @@ impl Transport {
     }
 
     async fn connect_in_time(&self) -> Result<Connection> {
-        let connected =
-            tokio::time::timeout(CONNECT_TIMEOUT, connect(&self.config, &self.drivers)).await;
+        let connected = tokio::time::timeout(
+            CONNECT_TIMEOUT,
+            open_connection(&self.config, &self.drivers),
+        )
+        .await;
         connected.unwrap_or_else(|_| {
             Err(self.unreachable(format!("no connection within {CONNECT_TIMEOUT:?}").into()))
         })
     }
 
     fn unreachable(&self, source: Cause) -> Error {
-        unreachable(&self.config, source)
+        unreachable_server(&self.config, source)
     }
 }
 
@@ -155,21 +158,21 @@ fn origin_form(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
     request
 }
 
-fn lost(what: &str, error: hyper::Error) -> Error {
+fn connection_lost(what: &str, error: hyper::Error) -> Error {
     Error::Connection {
         what: what.to_owned(),
         source: error.into(),
     }
 }
 
-fn unreachable(config: &Config, source: Cause) -> Error {
+fn unreachable_server(config: &Config, source: Cause) -> Error {
     Error::Connect {
         server: config.server.clone(),
         source,
     }
 }
 
-async fn connect(config: &Config, drivers: &Tasks) -> Result<Connection> {
+async fn open_connection(config: &Config, drivers: &Tasks) -> Result<Connection> {
     let bad = || Error::Config(format!("{:?} is not an address of a server", config.server));
     let uri: Uri = config.server.parse().map_err(|_| bad())?;
     let host = uri
@@ -185,10 +188,10 @@ async fn connect(config: &Config, drivers: &Tasks) -> Result<Connection> {
     let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
     let stream = TcpStream::connect((host.as_str(), port))
         .await
-        .map_err(|error| unreachable(config, error.into()))?;
+        .map_err(|error| unreachable_server(config, error.into()))?;
     stream
         .set_nodelay(true)
-        .map_err(|error| unreachable(config, error.into()))?;
+        .map_err(|error| unreachable_server(config, error.into()))?;
     if !secure {
         return handshake_http1(config, drivers, stream).await;
     }
@@ -198,7 +201,7 @@ async fn connect(config: &Config, drivers: &Tasks) -> Result<Connection> {
     let stream = connector
         .connect(name, stream)
         .await
-        .map_err(|error| unreachable(config, error.into()))?;
+        .map_err(|error| unreachable_server(config, error.into()))?;
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         handshake_http2(config, drivers, stream).await
     } else {
@@ -206,7 +209,7 @@ async fn connect(config: &Config, drivers: &Tasks) -> Result<Connection> {
     }
 }
 
-async fn drive(connection: impl Future<Output = hyper::Result<()>>) {
+async fn drive_connection(connection: impl Future<Output = hyper::Result<()>>) {
     if let Err(error) = connection.await {
         tracing::debug!(%error, "connection to the API server ended");
     }
@@ -227,8 +230,8 @@ where
     let (sender, connection) = builder
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| unreachable(config, error.into()))?;
-    drivers.spawn_isolated(DRIVER, drive(connection));
+        .map_err(|error| unreachable_server(config, error.into()))?;
+    drivers.spawn_isolated(DRIVER, drive_connection(connection));
     Ok(Connection::Http2(sender))
 }
 
@@ -238,7 +241,7 @@ where
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| unreachable(config, error.into()))?;
-    drivers.spawn_isolated(DRIVER, drive(connection));
+        .map_err(|error| unreachable_server(config, error.into()))?;
+    drivers.spawn_isolated(DRIVER, drive_connection(connection));
     Ok(Connection::Http1(sender))
 }

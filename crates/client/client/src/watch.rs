@@ -1,7 +1,7 @@
 //! A watch: one JSON document per line, decoded incrementally.
 //!
-//! The server writes `type` before `object`, so the object is decoded directly into its struct. The
-//! other order is supported by way of a JSON tree.
+//! The server writes `type` before `decode_object`, so the object is decoded directly into its
+//! struct. The other order is supported by way of a JSON tree.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -75,11 +75,11 @@ enum Field {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Marked {
+struct BookmarkMetadata {
     metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
 }
 
-fn object<'de, K: DeserializeOwned, D: Deserializer<'de>>(
+fn decode_object<'de, K: DeserializeOwned, D: Deserializer<'de>>(
     kind: Kind,
     from: D,
 ) -> Result<WatchEvent<K>, D::Error> {
@@ -89,7 +89,7 @@ fn object<'de, K: DeserializeOwned, D: Deserializer<'de>>(
         Kind::Deleted => WatchEvent::Deleted(K::deserialize(from)?),
         Kind::Error => WatchEvent::Error(Box::new(Status::deserialize(from)?)),
         Kind::Bookmark => {
-            let meta = Marked::deserialize(from)?.metadata;
+            let meta = BookmarkMetadata::deserialize(from)?.metadata;
             let end = |marks: &std::collections::BTreeMap<String, String>| {
                 marks
                     .get("k8s.io/initial-events-end")
@@ -103,14 +103,14 @@ fn object<'de, K: DeserializeOwned, D: Deserializer<'de>>(
     })
 }
 
-/// Decodes `object` of an event whose type is known.
+/// Decodes `decode_object` of an event whose type is known.
 struct Seed<K>(Kind, PhantomData<K>);
 
 impl<'de, K: DeserializeOwned> serde::de::DeserializeSeed<'de> for Seed<K> {
     type Value = WatchEvent<K>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        object(self.0, from)
+        decode_object(self.0, from)
     }
 }
 
@@ -139,7 +139,9 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for WatchEvent<K> {
                 }
                 match (event, kind, tree) {
                     (Some(event), _, _) => Ok(event),
-                    (None, Some(kind), Some(tree)) => object(kind, tree).map_err(A::Error::custom),
+                    (None, Some(kind), Some(tree)) => {
+                        decode_object(kind, tree).map_err(A::Error::custom)
+                    }
                     (None, None, _) => Err(A::Error::missing_field("type")),
                     (None, Some(_), None) => Err(A::Error::missing_field("object")),
                 }
@@ -217,7 +219,7 @@ fn decode_leniently<K: DeserializeOwned>(line: &[u8]) -> serde_json::Result<Watc
             Kind::Added => WatchEvent::Added(decode::from_tree(tree)?),
             Kind::Modified => WatchEvent::Modified(decode::from_tree(tree)?),
             Kind::Deleted => WatchEvent::Deleted(decode::from_tree(tree)?),
-            Kind::Bookmark | Kind::Error => object(kind, tree)?,
+            Kind::Bookmark | Kind::Error => decode_object(kind, tree)?,
         })
     };
     let key = key_of(&tree);

@@ -377,7 +377,7 @@ async fn dropped_campaign_ends_the_work_of_its_term() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let campaign = election::run(
+    let campaign = election::run_leader_election(
         &client,
         LeaderConfig::new("l", "me"),
         CancellationToken::new(),

@@ -61,7 +61,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
                 }
             }
         };
-        election::run(&client, lease, shutdown.clone(), lead).await;
+        election::run_leader_election(&client, lease, shutdown.clone(), lead).await;
     } else {
         lead(options, files, rows, client, passes, shutdown.clone()).await?;
     }

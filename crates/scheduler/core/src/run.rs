@@ -172,7 +172,7 @@ async fn work(
         }
     };
     match lease {
-        Some(lease) => election::run(client, lease, shutdown.clone(), term).await,
+        Some(lease) => election::run_leader_election(client, lease, shutdown.clone(), term).await,
         None => term(shutdown.clone()).await,
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Note;
+use super::EventRecord;
 
 const CAPACITY: usize = 1024;
 const BURST: f64 = 25.0;
@@ -22,15 +22,15 @@ const FOLDED: &str = "(combined from similar events): ";
 
 /// Action for an event.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum CorrelationResult {
     /// Drop it: the rate limit is exceeded.
     Drop,
     /// Create it, then call [`Correlator::written`] with the key.
-    Create { key: u64, note: Note },
+    Create { key: u64, note: EventRecord },
     /// Increment the count of the event that was created as `name`.
     Repeat {
         key: u64,
-        note: Note,
+        note: EventRecord,
         name: String,
         count: u32,
     },
@@ -46,7 +46,7 @@ struct Group {
     at: Instant,
 }
 
-struct Written {
+struct WrittenEvent {
     name: String,
     count: u32,
     at: Instant,
@@ -56,17 +56,17 @@ struct Written {
 pub(crate) struct Correlator {
     buckets: HashMap<u64, Bucket>,
     groups: HashMap<u64, Group>,
-    written: HashMap<u64, Written>,
+    written: HashMap<u64, WrittenEvent>,
 }
 
-fn hash(parts: &[&str]) -> u64 {
+fn hash_parts(parts: &[&str]) -> u64 {
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);
     hasher.finish()
 }
 
 /// Removes the oldest half of the entries of a full map.
-fn bound<V>(map: &mut HashMap<u64, V>, at: impl Fn(&V) -> Instant) {
+fn evict_oldest<V>(map: &mut HashMap<u64, V>, at: impl Fn(&V) -> Instant) {
     if map.len() < CAPACITY {
         return;
     }
@@ -78,9 +78,9 @@ fn bound<V>(map: &mut HashMap<u64, V>, at: impl Fn(&V) -> Instant) {
 }
 
 impl Correlator {
-    pub(crate) fn judge(&mut self, mut note: Note, now: Instant) -> Verdict {
+    pub(crate) fn judge(&mut self, mut note: EventRecord, now: Instant) -> CorrelationResult {
         let object = object_key(&note);
-        let similar = hash(&[&object, note.event_type.as_str(), &note.reason]);
+        let similar = hash_parts(&[&object, note.event_type.as_str(), &note.reason]);
         if self.is_flood(similar, &note.message, now) {
             note.message.insert_str(0, FOLDED);
         }
@@ -89,15 +89,15 @@ impl Correlator {
         } else {
             &note.message
         };
-        let key = hash(&[&object, note.event_type.as_str(), &note.reason, text]);
-        if !self.spend(hash(&[&object]), now) {
-            return Verdict::Drop;
+        let key = hash_parts(&[&object, note.event_type.as_str(), &note.reason, text]);
+        if !self.spend(hash_parts(&[&object]), now) {
+            return CorrelationResult::Drop;
         }
         match self.written.get_mut(&key) {
             Some(known) if !known.name.is_empty() => {
                 known.count = known.count.saturating_add(1);
                 known.at = now;
-                Verdict::Repeat {
+                CorrelationResult::Repeat {
                     key,
                     note,
                     name: known.name.clone(),
@@ -105,16 +105,16 @@ impl Correlator {
                 }
             }
             _ => {
-                bound(&mut self.written, |entry| entry.at);
+                evict_oldest(&mut self.written, |entry| entry.at);
                 self.written.insert(
                     key,
-                    Written {
+                    WrittenEvent {
                         name: String::new(),
                         count: 1,
                         at: now,
                     },
                 );
-                Verdict::Create { key, note }
+                CorrelationResult::Create { key, note }
             }
         }
     }
@@ -128,7 +128,7 @@ impl Correlator {
     }
 
     fn is_flood(&mut self, similar: u64, message: &str, now: Instant) -> bool {
-        bound(&mut self.groups, |group| group.at);
+        evict_oldest(&mut self.groups, |group| group.at);
         let group = self.groups.entry(similar).or_insert_with(|| Group {
             messages: HashSet::new(),
             at: now,
@@ -137,7 +137,7 @@ impl Correlator {
             group.messages.clear();
         }
         group.at = now;
-        let message = hash(&[message]);
+        let message = hash_parts(&[message]);
         if group.messages.len() >= SIMILAR {
             return !group.messages.contains(&message);
         }
@@ -146,7 +146,7 @@ impl Correlator {
     }
 
     fn spend(&mut self, object: u64, now: Instant) -> bool {
-        bound(&mut self.buckets, |bucket| bucket.at);
+        evict_oldest(&mut self.buckets, |bucket| bucket.at);
         let bucket = self.buckets.entry(object).or_insert(Bucket {
             tokens: BURST,
             at: now,
@@ -164,13 +164,13 @@ impl Correlator {
 
 /// Returns the index of the writer for all events about the note's object, or `None` if there is no
 /// writer.
-pub(crate) fn shard(note: &Note, count: usize) -> Option<usize> {
-    let hash = hash(&[&object_key(note)]);
+pub(crate) fn shard_for(note: &EventRecord, count: usize) -> Option<usize> {
+    let hash = hash_parts(&[&object_key(note)]);
     let shard = hash.checked_rem(u64::try_from(count).ok()?)?;
     usize::try_from(shard).ok()
 }
 
-fn object_key(note: &Note) -> String {
+fn object_key(note: &EventRecord) -> String {
     let object = &note.regarding;
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
     [
@@ -192,8 +192,8 @@ mod tests {
     use jiff::Timestamp;
     use k8s_openapi::api::core::v1::ObjectReference;
 
-    fn note(message: &str) -> Note {
-        Note {
+    fn note(message: &str) -> EventRecord {
+        EventRecord {
             regarding: ObjectReference {
                 name: Some("p".into()),
                 ..ObjectReference::default()
@@ -209,21 +209,21 @@ mod tests {
     fn repeats_count_up_then_are_dropped() {
         let mut correlator = Correlator::default();
         let now = Instant::now();
-        let Verdict::Create { key, .. } = correlator.judge(note("m"), now) else {
+        let CorrelationResult::Create { key, .. } = correlator.judge(note("m"), now) else {
             panic!()
         };
         correlator.written(key, "p.1".into());
         for want in 2..=25 {
-            let Verdict::Repeat { count, .. } = correlator.judge(note("m"), now) else {
+            let CorrelationResult::Repeat { count, .. } = correlator.judge(note("m"), now) else {
                 panic!()
             };
             assert_eq!(count, want);
         }
-        assert_eq!(correlator.judge(note("m"), now), Verdict::Drop);
+        assert_eq!(correlator.judge(note("m"), now), CorrelationResult::Drop);
         let later = now + Duration::from_secs(301);
         assert!(matches!(
             correlator.judge(note("m"), later),
-            Verdict::Repeat { count: 26, .. }
+            CorrelationResult::Repeat { count: 26, .. }
         ));
     }
 
@@ -234,21 +234,22 @@ mod tests {
         for i in 0..9 {
             let verdict = correlator.judge(note(&format!("m{i}")), now);
             assert!(
-                matches!(verdict, Verdict::Create { note, .. } if !note.message.starts_with('('))
+                matches!(verdict, CorrelationResult::Create { note, .. } if !note.message.starts_with('('))
             );
         }
-        let Verdict::Create { key, note: folded } = correlator.judge(note("m9"), now) else {
+        let CorrelationResult::Create { key, note: folded } = correlator.judge(note("m9"), now)
+        else {
             panic!()
         };
         assert!(folded.message.starts_with(FOLDED));
         correlator.written(key, "p.2".into());
         assert!(matches!(
             correlator.judge(note("m10"), now),
-            Verdict::Repeat { count: 2, .. }
+            CorrelationResult::Repeat { count: 2, .. }
         ));
         assert!(matches!(
             correlator.judge(note("m0"), now),
-            Verdict::Create { note, .. } if !note.message.starts_with('(')
+            CorrelationResult::Create { note, .. } if !note.message.starts_with('(')
         ));
     }
 }

@@ -79,7 +79,7 @@ impl<K: Object> Reflector<K> {
             }
             let lost = step.is_err_and(|error| error.is_unavailable());
             tokio::select! {
-                () = tokio::time::sleep(jittered(delay)) => {}
+                () = tokio::time::sleep(add_jitter(delay)) => {}
                 // The server is reachable again: retry at once.
                 _ = connections.changed(), if lost => {}
             }
@@ -181,6 +181,6 @@ impl<K: Object> Reflector<K> {
     }
 }
 
-fn jittered(delay: Duration) -> Duration {
+fn add_jitter(delay: Duration) -> Duration {
     delay.mul_f64(rand::rng().random_range(1.0..2.0))
 }
