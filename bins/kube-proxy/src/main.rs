@@ -20,14 +20,18 @@ fn main() -> ExitCode {
 
 async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
     if args.cleanup {
-        return net_proxy::cleanup().await.context("rules can't be removed");
+        return net_proxy::delete_tables()
+            .await
+            .context("rules can't be removed");
     }
     let (init_only, master) = (args.init_only, args.master.clone());
     let (kubeconfig, settings) = args.settings()?;
     if init_only {
         // Installing rules needs CAP_NET_ADMIN only, and no kernel setting changes, so there is
         // nothing to prepare.
-        return net_proxy::check().await.context("rules can't be installed");
+        return net_proxy::check_nft()
+            .await
+            .context("rules can't be installed");
     }
     let mut config =
         Config::from_kubeconfig_or_in_cluster(kubeconfig.as_deref())?.user_agent("kube-proxy");

@@ -30,7 +30,7 @@ impl Clients {
     /// amplification attacks.
     pub(crate) fn new(allowed: Vec<IpNet>) -> Self {
         let allowed = if allowed.is_empty() {
-            private()
+            private_networks()
         } else {
             allowed
         };
@@ -79,7 +79,7 @@ impl Drop for Place {
 }
 
 /// Returns the default ranges: RFC 1918, RFC 6598, RFC 3927, RFC 4193 and loopback.
-fn private() -> Vec<IpNet> {
+fn private_networks() -> Vec<IpNet> {
     let v4 = [
         ([10, 0, 0, 0], 8),
         ([172, 16, 0, 0], 12),

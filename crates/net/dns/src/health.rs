@@ -6,13 +6,13 @@ use base_task::Tasks;
 use component::{Endpoints, Page, text};
 use http::StatusCode;
 
-use crate::view::Informed;
+use crate::view::InformerView;
 use crate::zone::View;
 
 /// Serves both paths.
-pub async fn serve(
+pub async fn serve_health(
     address: SocketAddr,
-    view: Informed,
+    view: InformerView,
     tasks: &Tasks,
 ) -> Result<(), base_serve::ListenError> {
     let alive = || text(StatusCode::OK, "OK");

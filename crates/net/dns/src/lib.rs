@@ -2,9 +2,9 @@
 //! forwards all others.
 //!
 //! The specification is Kubernetes' DNS-Based Service Discovery 1.1.0. A pure function
-//! ([`zone::resolve`]) resolves a name over a read-only view of the cluster; sockets and forwarding
-//! are separate. There is no cache of the cluster's own names: the informers' stores serve as one,
-//! and an answer is never older than they are.
+//! ([`zone::resolve_name`]) resolves a name over a read-only view of the cluster; sockets and
+//! forwarding are separate. There is no cache of the cluster's own names: the informers' stores
+//! serve as one, and an answer is never older than they are.
 
 mod clients;
 mod forward;
@@ -17,4 +17,4 @@ pub mod zone;
 
 pub use forward::{Upstreams, upstreams_of};
 pub use run::{Settings, drop_privileges, run};
-pub use view::Informed;
+pub use view::InformerView;

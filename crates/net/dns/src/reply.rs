@@ -3,7 +3,7 @@
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, Record, RecordType};
 
-use crate::zone::{Answer, View, authority, resolve};
+use crate::zone::{Answer, View, resolve_name, soa_record};
 
 /// Maximum size of a UDP response that passes everywhere without fragmentation (DNS Flag Day 2020).
 const SAFE_PAYLOAD: u16 = 1232;
@@ -21,29 +21,29 @@ pub enum Reply {
 }
 
 /// Computes the reply to a request.
-pub fn reply(view: &dyn View, domain: &Name, request: &Message, synced: bool) -> Reply {
+pub fn build_reply(view: &dyn View, domain: &Name, request: &Message, synced: bool) -> Reply {
     if request.metadata.message_type != MessageType::Query {
         return Reply::Ignore;
     }
     if request.metadata.op_code != OpCode::Query {
-        return Reply::Ready(Box::new(respond(request, ResponseCode::NotImp)));
+        return Reply::Ready(Box::new(empty_response(request, ResponseCode::NotImp)));
     }
     let [query] = request.queries.as_slice() else {
-        return Reply::Ready(Box::new(respond(request, ResponseCode::FormErr)));
+        return Reply::Ready(Box::new(empty_response(request, ResponseCode::FormErr)));
     };
     if query.query_class() != DNSClass::IN {
-        return Reply::Ready(Box::new(respond(request, ResponseCode::Refused)));
+        return Reply::Ready(Box::new(empty_response(request, ResponseCode::Refused)));
     }
     let ours = domain.zone_of(query.name());
     if ours && !synced {
         // Before the informers have synced, NXDOMAIN could be wrong and be cached; SERVFAIL makes
         // the client retry.
-        return Reply::Ready(Box::new(respond(request, ResponseCode::ServFail)));
+        return Reply::Ready(Box::new(empty_response(request, ResponseCode::ServFail)));
     }
     let kind = query.query_type();
-    let mut message = respond(request, ResponseCode::NoError);
+    let mut message = empty_response(request, ResponseCode::NoError);
     message.metadata.authoritative = true;
-    match resolve(view, domain, query.name(), kind) {
+    match resolve_name(view, domain, query.name(), kind) {
         Answer::Records {
             answers,
             additional,
@@ -52,11 +52,11 @@ pub fn reply(view: &dyn View, domain: &Name, request: &Message, synced: bool) ->
             message.add_additionals(additional);
         }
         Answer::NoData => {
-            message.add_authority(authority(domain));
+            message.add_authority(soa_record(domain));
         }
         Answer::NxDomain => {
             message.metadata.response_code = ResponseCode::NXDomain;
-            message.add_authority(authority(domain));
+            message.add_authority(soa_record(domain));
         }
         Answer::Alias { record, target } => {
             message.add_answer(record);
@@ -69,7 +69,7 @@ pub fn reply(view: &dyn View, domain: &Name, request: &Message, synced: bool) ->
 
 /// Builds an empty response. It repeats only the first question: a request may hold thousands, and
 /// a client that sends more than one gets an error.
-pub fn respond(request: &Message, code: ResponseCode) -> Message {
+pub fn empty_response(request: &Message, code: ResponseCode) -> Message {
     let mut message = Message::response(request.metadata.id, request.metadata.op_code);
     message.metadata.recursion_desired = request.metadata.recursion_desired;
     message.metadata.recursion_available = true;
@@ -85,7 +85,7 @@ pub fn respond(request: &Message, code: ResponseCode) -> Message {
 
 /// Encodes a response. Over UDP, records that do not fit are omitted and the response is marked as
 /// truncated, so that the client retries over TCP.
-pub fn encode(request: &Message, mut message: Message, udp: bool) -> Option<Vec<u8>> {
+pub fn encode_message(request: &Message, mut message: Message, udp: bool) -> Option<Vec<u8>> {
     let limit = usize::from(request.max_payload().clamp(512, SAFE_PAYLOAD));
     let bytes = message.to_vec().ok()?;
     if !udp || bytes.len() <= limit {
@@ -125,8 +125,8 @@ mod tests {
         request.queries = (0..4000)
             .map(|n| Query::query(name(n), RecordType::A))
             .collect();
-        let answer = respond(&request, ResponseCode::FormErr);
+        let answer = empty_response(&request, ResponseCode::FormErr);
         assert_eq!(answer.queries, [Query::query(name(0), RecordType::A)]);
-        assert!(encode(&request, answer, false).unwrap().len() < 100);
+        assert!(encode_message(&request, answer, false).unwrap().len() < 100);
     }
 }

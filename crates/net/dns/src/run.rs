@@ -12,8 +12,8 @@ use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
 
 use crate::clients::Clients;
 use crate::forward::Upstreams;
-use crate::server::{Server, bind, serve};
-use crate::view::Informed;
+use crate::server::{Server, bind_sockets, serve_dns};
+use crate::view::InformerView;
 
 /// The server's settings.
 #[derive(Debug, Clone)]
@@ -37,10 +37,10 @@ pub struct Settings {
 pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::Result<()> {
     let domain = Name::from_ascii(format!("{}.", settings.domain.trim_matches('.')))
         .with_context(|| format!("{:?} is not a domain name", settings.domain))?;
-    let sockets = bind(settings.listen).await?;
-    let view = Informed::start(client, &tasks);
+    let sockets = bind_sockets(settings.listen).await?;
+    let view = InformerView::start(client, &tasks);
     if let Some(address) = settings.health {
-        crate::health::serve(address, view.clone(), &tasks).await?;
+        crate::health::serve_health(address, view.clone(), &tasks).await?;
     }
     if let Some(user) = settings.user {
         drop_privileges(user).with_context(|| format!("can't become user {user}"))?;
@@ -54,7 +54,7 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
         clients,
     });
     tracing::info!(listen = %settings.listen, "serving names");
-    serve(&server, sockets, &tasks);
+    serve_dns(&server, sockets, &tasks);
     tokio::select! {
         () = view.synced() => tracing::info!("informers synced"),
         () = tasks.shutdown().cancelled() => {}

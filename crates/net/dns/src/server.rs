@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::clients::Clients;
 use crate::forward::Upstreams;
-use crate::reply::{Reply, encode, reply, respond};
+use crate::reply::{Reply, build_reply, empty_response, encode_message};
 use crate::zone::View;
 
 /// Idle timeout of a TCP connection.
@@ -46,13 +46,13 @@ impl Server {
         let Ok(request) = Message::from_vec(bytes) else {
             return Ok(None);
         };
-        match reply(
+        match build_reply(
             self.view.as_ref(),
             &self.domain,
             &request,
             self.view.has_synced(),
         ) {
-            Reply::Ready(message) => Ok(encode(&request, *message, udp)),
+            Reply::Ready(message) => Ok(encode_message(&request, *message, udp)),
             Reply::Ignore => Ok(None),
             other => Err(Box::new((request, other))),
         }
@@ -63,11 +63,15 @@ impl Server {
         match reply {
             Reply::Forward => match self.upstreams.ask(bytes, udp).await {
                 Some(answer) => Some(answer),
-                None => encode(&request, respond(&request, ResponseCode::ServFail), udp),
+                None => encode_message(
+                    &request,
+                    empty_response(&request, ResponseCode::ServFail),
+                    udp,
+                ),
             },
             Reply::Follow(mut message, target, kind) => {
                 self.follow(&mut message, target, kind).await;
-                encode(&request, *message, udp)
+                encode_message(&request, *message, udp)
             }
             Reply::Ready(_) | Reply::Ignore => None,
         }
@@ -98,7 +102,7 @@ pub struct Sockets {
 }
 
 /// Binds both sockets; port 0 picks one free port for both.
-pub async fn bind(listen: SocketAddr) -> anyhow::Result<Sockets> {
+pub async fn bind_sockets(listen: SocketAddr) -> anyhow::Result<Sockets> {
     let tcp = base_serve::bind(listen).await?;
     let listen = tcp.local_addr()?;
     let udp = UdpSocket::bind(listen)
@@ -108,7 +112,7 @@ pub async fn bind(listen: SocketAddr) -> anyhow::Result<Sockets> {
 }
 
 /// Serves on both sockets until shutdown.
-pub fn serve(server: &Arc<Server>, sockets: Sockets, tasks: &Tasks) {
+pub fn serve_dns(server: &Arc<Server>, sockets: Sockets, tasks: &Tasks) {
     let Sockets { tcp, udp } = sockets;
     tasks.spawn_critical(
         "dns udp",
@@ -172,14 +176,14 @@ async fn tcp_loop(server: Arc<Server>, listener: TcpListener, tasks: Tasks) {
         tasks.spawn_isolated("dns connection", async move {
             let _place = place;
             tokio::select! {
-                _ = connection(&server, stream) => {}
+                _ = serve_connection(&server, stream) => {}
                 () = shutdown.cancelled() => {}
             }
         });
     }
 }
 
-async fn connection(server: &Server, mut stream: TcpStream) -> Option<()> {
+async fn serve_connection(server: &Server, mut stream: TcpStream) -> Option<()> {
     loop {
         let length = timeout(SILENCE, stream.read_u16()).await.ok()?.ok()?;
         let mut bytes = vec![0; usize::from(length)];

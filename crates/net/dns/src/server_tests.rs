@@ -17,9 +17,11 @@ async fn start(allow: &str) -> (SocketAddr, Tasks) {
         upstreams: Upstreams::new(Vec::new(), SocketAddr::from(([127, 0, 0, 1], 53))),
         clients: Clients::new(vec![allow.parse().unwrap()]),
     };
-    let sockets = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let sockets = bind_sockets(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .await
+        .unwrap();
     let address = sockets.tcp.local_addr().unwrap();
-    serve(&Arc::new(server), sockets, &tasks);
+    serve_dns(&Arc::new(server), sockets, &tasks);
     (address, tasks)
 }
 

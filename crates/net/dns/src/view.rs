@@ -12,13 +12,13 @@ use crate::zone::View;
 
 /// A view fed by informers.
 #[derive(Clone)]
-pub struct Informed {
+pub struct InformerView {
     services: Store<Service>,
     slices: Store<EndpointSlice>,
     namespaces: Store<Namespace>,
 }
 
-impl Informed {
+impl InformerView {
     /// Starts the informers.
     #[must_use]
     pub fn start(client: &Client, tasks: &Tasks) -> Self {
@@ -84,7 +84,7 @@ fn service_key(slice: &EndpointSlice) -> Option<String> {
     ))
 }
 
-impl View for Informed {
+impl View for InformerView {
     fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
         self.services.get(&format!("{namespace}/{name}"))
     }

@@ -60,31 +60,31 @@ pub enum Answer {
 }
 
 /// Resolves `name`.
-pub fn resolve(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) -> Answer {
+pub fn resolve_name(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) -> Answer {
     if let Ok(net) = name.parse_arpa_name() {
-        return reverse(view, domain, name, net.addr(), kind);
+        return answer_reverse(view, domain, name, net.addr(), kind);
     }
-    let Some(labels) = names::below(domain, name) else {
+    let Some(labels) = names::labels_below(domain, name) else {
         return Answer::Elsewhere;
     };
     let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
     let lookup = Lookup { view, domain };
     match labels.as_slice() {
-        [] => apex(domain, name, kind),
+        [] => answer_apex(domain, name, kind),
         ["svc" | "pod"] => Answer::NoData,
-        ["dns-version"] => version(name, kind),
-        [namespace, "svc" | "pod"] => exists(view.namespace(namespace)),
+        ["dns-version"] => answer_version(name, kind),
+        [namespace, "svc" | "pod"] => existence_answer(view.namespace(namespace)),
         [address, namespace, "pod"] => lookup.pod(name, address, namespace, kind),
         [rest @ .., service, namespace, "svc"] => match lookup.service(rest, service, namespace) {
             Found::Nothing => Answer::NxDomain,
             Found::Targets(targets) => lookup.answer(name, &targets, kind),
-            Found::Alias(target) => alias(view, domain, name, &target, kind),
+            Found::Alias(target) => answer_alias(view, domain, name, &target, kind),
         },
         _ => Answer::NxDomain,
     }
 }
 
-fn exists(yes: bool) -> Answer {
+fn existence_answer(yes: bool) -> Answer {
     if yes {
         Answer::NoData
     } else {
@@ -93,7 +93,7 @@ fn exists(yes: bool) -> Answer {
 }
 
 /// Returns the SOA record, which also limits the caching of negative answers.
-pub fn authority(domain: &Name) -> Record {
+pub fn soa_record(domain: &Name) -> Record {
     let under = |label: &str| {
         Name::from_ascii(label)
             .and_then(|l| l.append_domain(domain))
@@ -111,28 +111,28 @@ pub fn authority(domain: &Name) -> Record {
     Record::from_rdata(domain.clone(), TTL, RData::SOA(soa))
 }
 
-fn apex(domain: &Name, name: &Name, kind: RecordType) -> Answer {
+fn answer_apex(domain: &Name, name: &Name, kind: RecordType) -> Answer {
     match kind {
         RecordType::SOA | RecordType::ANY => {
-            let mut record = authority(domain);
+            let mut record = soa_record(domain);
             record.name = name.clone();
-            records(vec![record])
+            records_answer(vec![record])
         }
         _ => Answer::NoData,
     }
 }
 
-fn version(name: &Name, kind: RecordType) -> Answer {
+fn answer_version(name: &Name, kind: RecordType) -> Answer {
     match kind {
         RecordType::TXT | RecordType::ANY => {
             let text = RData::TXT(TXT::new(vec![VERSION.to_owned()]));
-            records(vec![Record::from_rdata(name.clone(), TTL, text)])
+            records_answer(vec![Record::from_rdata(name.clone(), TTL, text)])
         }
         _ => Answer::NoData,
     }
 }
 
-fn records(answers: Vec<Record>) -> Answer {
+fn records_answer(answers: Vec<Record>) -> Answer {
     Answer::Records {
         answers,
         additional: Vec::new(),
@@ -140,11 +140,17 @@ fn records(answers: Vec<Record>) -> Answer {
 }
 
 /// Resolves an ExternalName Service: the alias, and its target if that is in the zone too.
-fn alias(view: &dyn View, domain: &Name, name: &Name, target: &Name, kind: RecordType) -> Answer {
+fn answer_alias(
+    view: &dyn View,
+    domain: &Name,
+    name: &Name,
+    target: &Name,
+    kind: RecordType,
+) -> Answer {
     use hickory_proto::rr::rdata::CNAME;
     let record = Record::from_rdata(name.clone(), TTL, RData::CNAME(CNAME(target.clone())));
     if kind == RecordType::CNAME || target == name {
-        return records(vec![record]);
+        return records_answer(vec![record]);
     }
     match resolve_once(view, domain, target, kind) {
         Answer::Records {
@@ -161,13 +167,13 @@ fn alias(view: &dyn View, domain: &Name, name: &Name, target: &Name, kind: Recor
             record,
             target: target.clone(),
         },
-        _ => records(vec![record]),
+        _ => records_answer(vec![record]),
     }
 }
 
 /// Follows one alias only: a chain of ExternalName Services could be a loop.
 fn resolve_once(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) -> Answer {
-    match names::below(domain, name).as_deref() {
+    match names::labels_below(domain, name).as_deref() {
         None => Answer::Elsewhere,
         Some([.., service, namespace, svc]) if svc == "svc" => {
             let lookup = Lookup { view, domain };
@@ -180,7 +186,7 @@ fn resolve_once(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) -
     }
 }
 
-fn reverse(
+fn answer_reverse(
     view: &dyn View,
     domain: &Name,
     name: &Name,
@@ -196,7 +202,7 @@ fn reverse(
         RecordType::PTR | RecordType::ANY => {
             use hickory_proto::rr::rdata::PTR;
             let record = |target| Record::from_rdata(name.clone(), TTL, RData::PTR(PTR(target)));
-            records(found.into_iter().map(record).collect())
+            records_answer(found.into_iter().map(record).collect())
         }
         _ => Answer::NoData,
     }

@@ -105,7 +105,7 @@ pub(crate) fn cluster() -> Fake {
 
 fn ask(name: &str, kind: RecordType) -> String {
     let domain = Name::from_ascii("cluster.local.").unwrap();
-    match resolve(&cluster(), &domain, &Name::from_ascii(name).unwrap(), kind) {
+    match resolve_name(&cluster(), &domain, &Name::from_ascii(name).unwrap(), kind) {
         Answer::Records { answers, .. } => answers
             .iter()
             .map(|record| record.data.to_string())

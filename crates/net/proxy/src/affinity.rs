@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
+use crate::base_chains::TABLE;
 use crate::model::Family;
-use crate::skeleton::TABLE;
 
 /// The used part of `nft -j list sets`.
 #[derive(Default, Deserialize)]
@@ -44,7 +44,7 @@ struct Client {
 }
 
 /// Returns the commands that add the clients of a listing to those of its sets that are `wanted`.
-pub(crate) fn restore(listing: &str, wanted: &BTreeSet<(Family, &str)>) -> String {
+pub(crate) fn restore_affinity(listing: &str, wanted: &BTreeSet<(Family, &str)>) -> String {
     let listing: Listing = serde_json::from_str(listing).unwrap_or_default();
     let mut commands = String::new();
     for set in listing
@@ -92,7 +92,7 @@ mod tests {
             {"set": {"family": "inet", "name": "ports", "table": "other", "elem": [{"range": [1, 2]}, 80]}}]}"#;
         let wanted = BTreeSet::from([(Family::V4, "affinity60-A"), (Family::V4, "affinity60-C")]);
         let expect = "add element ip kube-proxy affinity60-A { 10.0.0.1 expires 41s }\n";
-        assert_eq!(restore(listing, &wanted), expect);
+        assert_eq!(restore_affinity(listing, &wanted), expect);
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
             "table ip kube-proxy {}",
             r#"{"nftables": [{"set": 1}]}"#,
         ] {
-            assert_eq!(restore(listing, &BTreeSet::new()), "", "{listing}");
+            assert_eq!(restore_affinity(listing, &BTreeSet::new()), "", "{listing}");
         }
     }
 }

@@ -88,19 +88,19 @@ impl Args {
             } else {
                 name.to_lowercase()
             },
-            pod_ranges: ranges(&text(self.cluster_cidr, file.cluster_cidr))?,
+            pod_ranges: parse_ranges(&text(self.cluster_cidr, file.cluster_cidr))?,
             masquerade_all: self.masquerade_all || file.nftables.masquerade_all,
             masquerade_bit: self
                 .nftables_masquerade_bit
                 .or(file.nftables.masquerade_bit)
                 .unwrap_or(14),
             node_port_addresses,
-            healthz: address(
+            healthz: parse_address(
                 self.healthz_bind_address,
                 file.healthz_bind_address,
                 ([0, 0, 0, 0], 10256),
             )?,
-            metrics: address(
+            metrics: parse_address(
                 self.metrics_bind_address,
                 file.metrics_bind_address,
                 ([127, 0, 0, 1], 10249),
@@ -139,7 +139,7 @@ fn check_mode(mode: &str) -> anyhow::Result<()> {
 }
 
 /// Parses an address with or without a port. An empty flag disables the endpoint.
-fn address(
+fn parse_address(
     flag: Option<String>,
     file: String,
     default: ([u8; 4], u16),

@@ -40,7 +40,7 @@ const LOOPBACK_GUARD: &str = r#"  chain loopback-guard {
 
 /// Options of the base chains.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skeleton {
+pub struct BaseChainOptions {
     /// Bit of the packet mark for masquerading.
     pub masquerade_bit: u8,
     /// Addresses of node ports.
@@ -50,7 +50,7 @@ pub struct Skeleton {
 /// Returns commands that replace a family's table by one with base chains only, within a
 /// transaction.
 #[must_use]
-pub fn skeleton(family: Family, options: &Skeleton) -> String {
+pub fn build_base_chains(family: Family, options: &BaseChainOptions) -> String {
     let word = family.word();
     let address = family.address_type();
     let guard = if family == Family::V4 {
@@ -149,23 +149,24 @@ mod tests {
 
     #[test]
     fn skeleton_drops_loopback_addresses_on_the_wire() {
-        let options = Skeleton {
+        let options = BaseChainOptions {
             masquerade_bit: 14,
             node_port_addresses: Vec::new(),
         };
         assert!(
-            skeleton(Family::V4, &options).contains("iifname != \"lo\" ip daddr 127.0.0.0/8 drop;")
+            build_base_chains(Family::V4, &options)
+                .contains("iifname != \"lo\" ip daddr 127.0.0.0/8 drop;")
         );
-        assert!(!skeleton(Family::V6, &options).contains("loopback-guard"));
+        assert!(!build_base_chains(Family::V6, &options).contains("loopback-guard"));
     }
 
     /// Translation comes first: the node's own connections to a Service with the policy Local may
     /// use other nodes' endpoints.
     #[test]
     fn node_connections_are_checked_for_endpoints_after_translation() {
-        let text = skeleton(
+        let text = build_base_chains(
             Family::V4,
-            &Skeleton {
+            &BaseChainOptions {
                 masquerade_bit: 14,
                 node_port_addresses: Vec::new(),
             },

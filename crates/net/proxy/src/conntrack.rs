@@ -12,7 +12,7 @@ use tokio::process::Command;
 /// These are entries of removed endpoints. If a port had no endpoint before, these are all of its
 /// entries, because clients that kept sending have an entry without translation.
 #[must_use]
-pub fn stale(
+pub fn find_stale(
     before: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
     now: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
 ) -> Vec<Vec<String>> {
@@ -23,7 +23,7 @@ pub fn stale(
         for gone in targets.difference(left) {
             out.push(
                 [
-                    arguments(front, gone.is_ipv6()),
+                    delete_arguments(front, gone.is_ipv6()),
                     vec!["--dst-nat".into(), gone.to_string()],
                 ]
                 .concat(),
@@ -34,13 +34,13 @@ pub fn stale(
         if before.get(front).is_none_or(BTreeSet::is_empty)
             && let Some(target) = targets.first()
         {
-            out.push(arguments(front, target.is_ipv6()));
+            out.push(delete_arguments(front, target.is_ipv6()));
         }
     }
     out
 }
 
-fn arguments(front: &SocketAddr, v6: bool) -> Vec<String> {
+fn delete_arguments(front: &SocketAddr, v6: bool) -> Vec<String> {
     let mut out = vec!["-D".to_owned(), "-p".to_owned(), "udp".to_owned()];
     if v6 {
         out.extend(["-f".to_owned(), "ipv6".to_owned()]);
@@ -59,7 +59,10 @@ fn arguments(front: &SocketAddr, v6: bool) -> Vec<String> {
 /// do not lead to one of its targets. Valid entries stay, so that a restart of the proxy interrupts
 /// no client. Pure.
 #[must_use]
-pub fn astray(listing: &str, fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>) -> Vec<Vec<String>> {
+pub fn find_misrouted(
+    listing: &str,
+    fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
+) -> Vec<Vec<String>> {
     listing
         .lines()
         .filter_map(|line| astray_entry(line, fronts))
@@ -100,7 +103,7 @@ fn astray_entry(
 }
 
 /// Lists all UDP entries.
-pub async fn remembered() -> String {
+pub async fn list_connections() -> String {
     let listing = Command::new("conntrack")
         .args(["-L", "-p", "udp"])
         .stdin(Stdio::null())
@@ -113,7 +116,7 @@ pub async fn remembered() -> String {
 }
 
 /// Deletes entries. `conntrack` exits with 1 if there was no such entry, which is no error.
-pub async fn forget(all: Vec<Vec<String>>) {
+pub async fn delete_connections(all: Vec<Vec<String>>) {
     for args in all {
         let done = Command::new("conntrack")
             .args(&args)
@@ -149,14 +152,14 @@ mod tests {
                 "udp 17 28 src=10.0.0.9 dst=10.96.0.10 sport=4000 dport=53 src={answering} dst=10.0.0.9 sport=53 dport=4000"
             )
         };
-        assert_eq!(astray(&entry("10.0.0.1"), &front).len(), 0);
-        assert_eq!(astray(&entry("10.96.0.10"), &front).len(), 1);
+        assert_eq!(find_misrouted(&entry("10.0.0.1"), &front).len(), 0);
+        assert_eq!(find_misrouted(&entry("10.96.0.10"), &front).len(), 1);
         assert_eq!(
-            astray(&entry("10.0.0.2"), &front)[0].join(" "),
+            find_misrouted(&entry("10.0.0.2"), &front)[0].join(" "),
             "-D -p udp -s 10.0.0.9 -d 10.96.0.10 --sport 4000 --dport 53"
         );
         assert_eq!(
-            astray(
+            find_misrouted(
                 "udp 17 1 src=10.0.0.9 dst=10.0.0.1 sport=1 dport=53 src=10.0.0.1 dst=10.0.0.9",
                 &front
             )
@@ -169,7 +172,7 @@ mod tests {
     fn what_is_forgotten() {
         let front = "10.96.0.10:53".parse().unwrap();
         let forget = |before: &[&str], now: &[&str]| {
-            stale(&map(front, before), &map(front, now))
+            find_stale(&map(front, before), &map(front, now))
                 .iter()
                 .map(|args| args[3..].join(" "))
                 .collect::<Vec<_>>()
@@ -192,8 +195,8 @@ mod tests {
     fn node_port_leaves_connections_to_other_hosts_alone() {
         let front = map("192.0.2.2:30053".parse().unwrap(), &["10.0.0.1"]);
         let elsewhere = "udp 17 28 src=10.0.0.9 dst=203.0.113.5 sport=4000 dport=30053 src=203.0.113.5 dst=192.0.2.2 sport=30053 dport=4000";
-        assert_eq!(astray(elsewhere, &front), Vec::<Vec<String>>::new());
-        let args = stale(&front, &BTreeMap::new()).concat().join(" ");
+        assert_eq!(find_misrouted(elsewhere, &front), Vec::<Vec<String>>::new());
+        let args = find_stale(&front, &BTreeMap::new()).concat().join(" ");
         assert!(
             args.contains("--orig-dst 192.0.2.2 --orig-port-dst 30053"),
             "{args}"

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use crate::fragment::{Fragment, Part};
+use crate::base_chains::TABLE;
 use crate::model::Family;
-use crate::skeleton::TABLE;
+use crate::service_rules::{Part, ServiceRules};
 
 type Key = (Family, &'static str, String);
 
@@ -25,19 +25,19 @@ pub struct Commands {
 
 /// The desired rules of all Services.
 #[derive(Debug, Default)]
-pub struct Desired {
-    fragments: BTreeMap<String, Fragment>,
+pub struct DesiredRules {
+    rules_by_service: BTreeMap<String, ServiceRules>,
     claims: BTreeMap<Key, BTreeMap<String, String>>,
 }
 
-impl Desired {
-    /// Sets the rules of a Service (an empty fragment if it was deleted); returns the commands for
+impl DesiredRules {
+    /// Sets the rules of a Service (empty if it was deleted); returns the commands for
     /// the difference.
-    pub fn set(&mut self, service: &str, fragment: Fragment) -> Commands {
-        let old = self.fragments.remove(service).unwrap_or_default();
+    pub fn set(&mut self, service: &str, rules: ServiceRules) -> Commands {
+        let old = self.rules_by_service.remove(service).unwrap_or_default();
         let mut out = Diff::default();
         for family in [Family::V4, Family::V6] {
-            let (before, now) = (old.parts.get(&family), fragment.parts.get(&family));
+            let (before, now) = (old.parts.get(&family), rules.parts.get(&family));
             let empty = Part::default();
             let (before, now) = (before.unwrap_or(&empty), now.unwrap_or(&empty));
             if before == now {
@@ -46,29 +46,29 @@ impl Desired {
             out.objects(family, before, now);
             self.claim(service, family, before, now, &mut out);
         }
-        if fragment != Fragment::default() {
-            self.fragments.insert(service.to_owned(), fragment);
+        if rules != ServiceRules::default() {
+            self.rules_by_service.insert(service.to_owned(), rules);
         }
         out.finish()
     }
 
     /// Returns the current rules of a Service.
     #[must_use]
-    pub fn fragment(&self, service: &str) -> Option<&Fragment> {
-        self.fragments.get(service)
+    pub fn rules_for(&self, service: &str) -> Option<&ServiceRules> {
+        self.rules_by_service.get(service)
     }
 
     /// Yields the rules of all Services.
-    pub fn fragments(&self) -> impl Iterator<Item = (&String, &Fragment)> {
-        self.fragments.iter()
+    pub fn rules_by_service(&self) -> impl Iterator<Item = (&String, &ServiceRules)> {
+        self.rules_by_service.iter()
     }
 
     /// Returns the commands that install all rules after the base chains.
     #[must_use]
     pub fn install(&self) -> String {
         let mut out = Diff::default();
-        for fragment in self.fragments.values() {
-            for (family, part) in &fragment.parts {
+        for rules in self.rules_by_service.values() {
+            for (family, part) in &rules.parts {
                 out.objects(*family, &Part::default(), part);
             }
         }
@@ -83,20 +83,23 @@ impl Desired {
     /// Returns whether any Service has session affinity.
     #[must_use]
     pub fn has_affinity(&self) -> bool {
-        self.fragments
+        self.rules_by_service
             .values()
-            .flat_map(|fragment| fragment.parts.values())
+            .flat_map(|rules| rules.parts.values())
             .any(|part| !part.sets.is_empty())
     }
 
     /// Returns the commands that restore the clients of a listing of sets (`nft -j list sets`).
     #[must_use]
     pub fn keep_affinity(&self, listing: &str) -> String {
-        let parts = self.fragments.values().flat_map(|fragment| &fragment.parts);
+        let parts = self
+            .rules_by_service
+            .values()
+            .flat_map(|rules| &rules.parts);
         let wanted = parts
             .flat_map(|(family, part)| part.sets.keys().map(|set| (*family, set.as_str())))
             .collect();
-        crate::affinity::restore(listing, &wanted)
+        crate::affinity::restore_affinity(listing, &wanted)
     }
 
     fn claim(&mut self, service: &str, family: Family, before: &Part, now: &Part, out: &mut Diff) {
@@ -142,7 +145,7 @@ impl Diff {
         let word = family.word();
         for (name, declaration) in &now.sets {
             if !before.sets.contains_key(name) {
-                line(
+                write_line(
                     &mut self.declare,
                     format_args!("add set {word} {TABLE} {name} {{ {declaration} }}"),
                 );
@@ -152,16 +155,16 @@ impl Diff {
             if before.chains.get(name) == Some(rules) {
                 continue;
             }
-            line(
+            write_line(
                 &mut self.declare,
                 format_args!("add chain {word} {TABLE} {name}"),
             );
-            line(
+            write_line(
                 &mut self.rules,
                 format_args!("flush chain {word} {TABLE} {name}"),
             );
             for rule in rules {
-                line(
+                write_line(
                     &mut self.rules,
                     format_args!("add rule {word} {TABLE} {name} {rule}"),
                 );
@@ -172,11 +175,11 @@ impl Diff {
             .keys()
             .filter(|name| !now.chains.contains_key(*name))
         {
-            line(
+            write_line(
                 &mut self.flush,
                 format_args!("flush chain {word} {TABLE} {name}"),
             );
-            line(
+            write_line(
                 &mut self.remove,
                 format_args!("delete chain {word} {TABLE} {name}"),
             );
@@ -186,7 +189,7 @@ impl Diff {
             .keys()
             .filter(|name| !now.sets.contains_key(*name))
         {
-            line(
+            write_line(
                 &mut self.remove,
                 format_args!("delete set {word} {TABLE} {name}"),
             );
@@ -205,7 +208,7 @@ impl Diff {
         } else {
             format!(" : {value}")
         };
-        line(
+        write_line(
             to,
             format_args!("{verb} element {word} {TABLE} {set} {{ {key}{value} }}"),
         );
@@ -228,7 +231,7 @@ impl Diff {
     }
 }
 
-fn line(to: &mut String, text: std::fmt::Arguments<'_>) {
+fn write_line(to: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a String can't fail.
     let _ = writeln!(to, "{text}");
 }

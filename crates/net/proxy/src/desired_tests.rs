@@ -5,20 +5,20 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use super::*;
-use crate::fragment::{fragment, tests as fixtures};
-use crate::skeleton::{Skeleton, skeleton};
+use crate::base_chains::{BaseChainOptions, build_base_chains};
+use crate::service_rules::{build_service_rules, tests as fixtures};
 
-fn with(count: usize, spec: serde_json::Value) -> Fragment {
+fn with(count: usize, spec: serde_json::Value) -> ServiceRules {
     named("web", count, spec)
 }
 
-fn named(name: &str, count: usize, spec: serde_json::Value) -> Fragment {
+fn named(name: &str, count: usize, spec: serde_json::Value) -> ServiceRules {
     let endpoints: Vec<_> = (0..count)
         .map(|n| json!({ "addresses": [format!("10.244.0.{}", n + 2)], "nodeName": "n1", "conditions": { "ready": true } }))
         .collect();
     let mut service = fixtures::service(spec);
     service.metadata.name = Some(name.to_owned());
-    fragment(
+    build_service_rules(
         &service,
         &[fixtures::slice(json!(endpoints))],
         &fixtures::node(),
@@ -31,7 +31,7 @@ fn plain(n: usize) -> serde_json::Value {
 
 #[test]
 fn nothing_changed_nothing_to_do() {
-    let mut desired = Desired::default();
+    let mut desired = DesiredRules::default();
     desired.set("ns/web", with(2, plain(1)));
     assert_eq!(
         desired.set("ns/web", with(2, plain(1))),
@@ -41,7 +41,7 @@ fn nothing_changed_nothing_to_do() {
 
 #[test]
 fn one_endpoint_among_a_thousand_services_is_a_small_transaction() {
-    let mut desired = Desired::default();
+    let mut desired = DesiredRules::default();
     for n in 0..1000 {
         desired.set(&format!("ns/web{n}"), with(2, plain(n)));
     }
@@ -55,7 +55,7 @@ fn one_endpoint_among_a_thousand_services_is_a_small_transaction() {
 #[test]
 fn a_contested_address_passes_on_when_its_owner_goes() {
     let spec = |ip: &str| json!({ "clusterIPs": [ip], "externalIPs": ["192.0.2.9"], "ports": [{ "port": 80 }] });
-    let mut desired = Desired::default();
+    let mut desired = DesiredRules::default();
     desired.set("ns/a", named("a", 1, spec("10.96.0.1")));
     let second = desired.set("ns/b", named("b", 1, spec("10.96.0.2")));
     assert!(
@@ -63,7 +63,7 @@ fn a_contested_address_passes_on_when_its_owner_goes() {
         "{}",
         second.change
     );
-    let gone = desired.set("ns/a", Fragment::default());
+    let gone = desired.set("ns/a", ServiceRules::default());
     assert!(
         gone.change
             .contains("add element ip kube-proxy service-ips { 192.0.2.9 . tcp . 80"),
@@ -80,7 +80,7 @@ fn nft_accepts_what_is_generated() {
     {
         return;
     }
-    let mut desired = Desired::default();
+    let mut desired = DesiredRules::default();
     desired.set("ns/a", with(2, plain(1)));
     desired.set("ns/b", with(0, plain(2)));
     let rich = json!({
@@ -89,12 +89,13 @@ fn nft_accepts_what_is_generated() {
         "ports": [{ "port": 80, "nodePort": 30080 }]
     });
     desired.set("ns/c", with(3, rich));
-    let options = Skeleton {
+    let options = BaseChainOptions {
         masquerade_bit: 14,
         node_port_addresses: vec!["192.0.2.2".parse().unwrap()],
     };
-    let text =
-        skeleton(Family::V4, &options) + &skeleton(Family::V6, &options) + &desired.install();
+    let text = build_base_chains(Family::V4, &options)
+        + &build_base_chains(Family::V6, &options)
+        + &desired.install();
     let mut child = Command::new("nft")
         .args(["-c", "-f", "-"])
         .stdin(Stdio::piped())

@@ -27,7 +27,7 @@ pub struct Endpoint {
 
 /// Returns the endpoints of a port, of one family, sorted and without duplicates.
 #[must_use]
-pub fn endpoints(
+pub fn ready_endpoints(
     port: &ServicePort,
     family: Family,
     slices: &[impl AsRef<EndpointSlice>],
@@ -44,19 +44,23 @@ pub fn endpoints(
                     .endpoints
                     .iter()
                     .flatten()
-                    .filter_map(|endpoint| read(endpoint, number, node)),
+                    .filter_map(|endpoint| read_endpoint(endpoint, number, node)),
             );
         }
     }
     // Two slices may have the same address: an endpoint moves from one to the other, or a new pod
     // gets the address of one that terminates. Keep the entry that accepts connections.
-    found.sort_by(|a, b| preference(a).cmp(&preference(b)).then_with(|| a.cmp(b)));
+    found.sort_by(|a, b| {
+        endpoint_preference(a)
+            .cmp(&endpoint_preference(b))
+            .then_with(|| a.cmp(b))
+    });
     found.dedup_by_key(|endpoint| endpoint.address);
     found
 }
 
 /// Returns the sort key; the first endpoint with an address is kept.
-fn preference(endpoint: &Endpoint) -> (SocketAddr, bool, bool, bool) {
+fn endpoint_preference(endpoint: &Endpoint) -> (SocketAddr, bool, bool, bool) {
     (
         endpoint.address,
         endpoint.terminating,
@@ -75,7 +79,7 @@ fn port_numbers(port: &ServicePort, slice: &EndpointSlice) -> Vec<u16> {
         .collect()
 }
 
-fn read(
+fn read_endpoint(
     endpoint: &k8s_openapi::api::discovery::v1::Endpoint,
     port: u16,
     node: &str,
@@ -102,7 +106,7 @@ fn read(
 }
 
 /// Returns the ready endpoints; if there are none, those that terminate but still serve.
-fn usable<'a>(all: impl Iterator<Item = &'a Endpoint> + Clone) -> Vec<&'a Endpoint> {
+fn usable_endpoints<'a>(all: impl Iterator<Item = &'a Endpoint> + Clone) -> Vec<&'a Endpoint> {
     let ready: Vec<_> = all.clone().filter(|endpoint| endpoint.ready).collect();
     if !ready.is_empty() {
         return ready;
@@ -113,16 +117,16 @@ fn usable<'a>(all: impl Iterator<Item = &'a Endpoint> + Clone) -> Vec<&'a Endpoi
 
 /// Returns the endpoints for a policy: those of this node only, or all, filtered by topology hints.
 #[must_use]
-pub fn choose<'a>(
+pub fn choose_endpoints<'a>(
     all: &'a [Endpoint],
     local_only: bool,
     node: &str,
     zone: Option<&str>,
 ) -> Vec<&'a Endpoint> {
     if local_only {
-        return usable(all.iter().filter(|endpoint| endpoint.local));
+        return usable_endpoints(all.iter().filter(|endpoint| endpoint.local));
     }
-    let everywhere = usable(all.iter());
+    let everywhere = usable_endpoints(all.iter());
     by_hints(&everywhere, node, zone).unwrap_or(everywhere)
 }
 
@@ -172,7 +176,7 @@ mod tests {
             .zip(1..)
             .map(|(flags, last)| endpoint(last, flags))
             .collect();
-        let got: Vec<u8> = choose(&all, local_only, "n1", None)
+        let got: Vec<u8> = choose_endpoints(&all, local_only, "n1", None)
             .iter()
             .map(|e| {
                 if let IpAddr::V4(ip) = e.address.ip() {
@@ -202,7 +206,7 @@ mod tests {
         let port = crate::model::service_ports(&service.unwrap()).remove(0);
         let (new, ending) = (Arc::new(slice(true, false)), Arc::new(slice(false, true)));
         for slices in [[new.clone(), ending.clone()], [ending, new]] {
-            let found = endpoints(&port, Family::V4, &slices, "n1");
+            let found = ready_endpoints(&port, Family::V4, &slices, "n1");
             assert_eq!(found.iter().map(|e| e.ready).collect::<Vec<_>>(), [true]);
         }
     }

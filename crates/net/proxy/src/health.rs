@@ -64,7 +64,7 @@ impl Health {
         if for_balancers {
             body["nodeEligible"] = eligible.into();
         }
-        json(
+        json_response(
             if healthy {
                 StatusCode::OK
             } else {

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 use crate::health::Health;
 
-struct Checked {
+struct CheckedService {
     service: String,
     local: Arc<AtomicUsize>,
     stop: CancellationToken,
@@ -26,7 +26,7 @@ struct Checked {
 pub struct Checks {
     tasks: Tasks,
     health: Arc<Health>,
-    open: BTreeMap<u16, Checked>,
+    open: BTreeMap<u16, CheckedService>,
     /// Services whose port is in use by another process, with the port and the number of local
     /// endpoints.
     waiting: BTreeMap<String, (u16, usize)>,
@@ -75,7 +75,7 @@ impl Checks {
     }
 
     async fn open_port(&mut self, service: &str, port: u16, count: usize) {
-        let listener = match listen(port).await {
+        let listener = match listen_on(port).await {
             Ok(listener) => listener,
             Err(error) => {
                 tracing::error!(service, %error, "health checks of the Service can't be served yet");
@@ -101,7 +101,7 @@ impl Checks {
         );
         self.open.insert(
             port,
-            Checked {
+            CheckedService {
                 service: service.to_owned(),
                 local,
                 stop,
@@ -111,7 +111,7 @@ impl Checks {
 }
 
 /// Listens on both families, or on IPv4 if the kernel has no IPv6.
-async fn listen(port: u16) -> Result<TcpListener, base_serve::ListenError> {
+async fn listen_on(port: u16) -> Result<TcpListener, base_serve::ListenError> {
     match base_serve::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
         Err(base_serve::ListenError::Other { .. }) => {
             base_serve::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await
@@ -127,7 +127,7 @@ fn local_health(service: &str, local: usize, healthy: bool) -> Page {
         "localEndpoints": local,
         "serviceProxyHealthy": healthy,
     });
-    let mut answer = json(
+    let mut answer = json_response(
         if local > 0 && healthy {
             StatusCode::OK
         } else {

@@ -1,18 +1,18 @@
 //! Services in the kernel: nftables rules that send connections to a Service to one of its
 //! endpoints.
 //!
-//! A pure function ([`fragment`]) computes the desired rules of each Service; the difference to the
-//! installed rules becomes one `nft` transaction of that size. A packet costs a constant number of
-//! map look-ups, whatever the number of Services. Rules outlive the process, so Services work while
-//! it is restarted.
+//! A pure function ([`build_service_rules`]) computes the desired rules of each Service; the
+//! difference to the installed rules becomes one `nft` transaction of that size. A packet costs a
+//! constant number of map look-ups, whatever the number of Services. Rules outlive the process, so
+//! Services work while it is restarted.
 
 mod affinity;
 mod args;
+mod base_chains;
 mod config;
 mod conntrack;
 mod desired;
 mod endpoints;
-mod fragment;
 mod health;
 mod health_checks;
 mod local;
@@ -20,18 +20,18 @@ mod model;
 mod names;
 mod nft;
 mod run;
-mod skeleton;
+mod service_rules;
 mod sync;
 mod upstream;
 
 pub use args::Args;
+pub use base_chains::{BaseChainOptions, build_base_chains};
 pub use config::{Configuration, Error as ConfigError};
-pub use desired::{Commands, Desired};
-pub use endpoints::{Endpoint, choose};
-pub use fragment::{Fragment, Part, fragment};
+pub use desired::{Commands, DesiredRules};
+pub use endpoints::{Endpoint, choose_endpoints};
 pub use local::Node;
 pub use model::{Family, Protocol, ServicePort, service_ports};
-pub use nft::{check, cleanup};
+pub use nft::{check_nft, delete_tables};
 pub use run::{Settings, run};
-pub use skeleton::{Skeleton, skeleton};
+pub use service_rules::{Part, ServiceRules, build_service_rules};
 pub use upstream::{UPSTREAM_FIELDS, UPSTREAM_FLAGS, honoured_fields};

@@ -123,7 +123,7 @@ pub fn service_ports(service: &Service) -> Vec<ServicePort> {
         return Vec::new();
     };
     let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
-    let cluster_ips = addresses(
+    let cluster_ips = parse_addresses(
         spec.cluster_ips.as_deref().unwrap_or_default(),
         spec.cluster_ip.as_deref(),
     );
@@ -136,7 +136,8 @@ pub fn service_ports(service: &Service) -> Vec<ServicePort> {
         meta.namespace.as_deref().unwrap_or_default(),
         meta.name.as_deref().unwrap_or_default()
     );
-    let affinity = (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| timeout(spec));
+    let affinity =
+        (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| affinity_timeout(spec));
     let external = matches!(kind, "NodePort" | "LoadBalancer");
     let ports = spec.ports.as_deref().unwrap_or_default().iter();
     ports
@@ -152,7 +153,10 @@ pub fn service_ports(service: &Service) -> Vec<ServicePort> {
                     .and_then(|p| u16::try_from(p).ok())
                     .filter(|_| external)
                     .unwrap_or(0),
-                external_ips: addresses(spec.external_ips.as_deref().unwrap_or_default(), None),
+                external_ips: parse_addresses(
+                    spec.external_ips.as_deref().unwrap_or_default(),
+                    None,
+                ),
                 load_balancer_ips: load_balancer_ips(service),
                 source_ranges: source_ranges(
                     spec.load_balancer_source_ranges
@@ -168,7 +172,7 @@ pub fn service_ports(service: &Service) -> Vec<ServicePort> {
         .collect()
 }
 
-fn timeout(spec: &k8s_openapi::api::core::v1::ServiceSpec) -> u32 {
+fn affinity_timeout(spec: &k8s_openapi::api::core::v1::ServiceSpec) -> u32 {
     const DEFAULT: u32 = 10_800;
     let config = spec
         .session_affinity_config
@@ -184,7 +188,7 @@ fn health_port(port: Option<i32>) -> u16 {
     port.and_then(|port| u16::try_from(port).ok()).unwrap_or(0)
 }
 
-fn addresses(list: &[String], single: Option<&str>) -> Vec<IpAddr> {
+fn parse_addresses(list: &[String], single: Option<&str>) -> Vec<IpAddr> {
     let single = single.filter(|_| list.is_empty());
     list.iter()
         .map(String::as_str)

@@ -8,7 +8,7 @@ const LONGEST: usize = 110;
 const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
 /// Builds `KIND-DIGEST-READABLE`.
-pub fn chain(kind: &str, readable: &str) -> String {
+pub fn chain_name(kind: &str, readable: &str) -> String {
     let digest = Sha256::digest(readable.as_bytes());
     let short: String = digest
         .iter()
@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn chain_cuts_a_long_name_between_characters() {
         for length in 0..8 {
-            let name = chain(
+            let name = chain_name(
                 "service",
                 &format!("{}{}", "a".repeat(length), "\u{00fc}".repeat(80)),
             );

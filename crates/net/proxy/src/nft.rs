@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
+use crate::base_chains::TABLE;
 use crate::model::Family;
-use crate::skeleton::TABLE;
 
 /// The reason why a transaction was not applied.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum Error {
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Checks that `nft` is installed and this process may use it.
-pub async fn check() -> Result<(), Error> {
+pub async fn check_nft() -> Result<(), Error> {
     let output = Command::new("nft")
         .args(["list", "tables"])
         .stdin(Stdio::null())
@@ -41,7 +41,7 @@ pub async fn check() -> Result<(), Error> {
 }
 
 /// Applies a transaction: all of it, or nothing.
-pub async fn apply(commands: &str) -> Result<(), Error> {
+pub async fn apply_commands(commands: &str) -> Result<(), Error> {
     if commands.is_empty() {
         return Ok(());
     }
@@ -71,7 +71,7 @@ pub async fn apply(commands: &str) -> Result<(), Error> {
 }
 
 /// Returns whether the tables exist with their hooks. If `nft` fails, they count as installed.
-pub async fn installed(families: &[Family]) -> bool {
+pub async fn are_installed(families: &[Family]) -> bool {
     for family in families {
         let words = ["list", "chain", family.word(), TABLE, "nat-prerouting"];
         let listing = Command::new("nft")
@@ -121,10 +121,10 @@ fn first_lines(output: &[u8]) -> String {
 }
 
 /// Removes all tables that the proxy installed.
-pub async fn cleanup() -> Result<(), Error> {
+pub async fn delete_tables() -> Result<(), Error> {
     for family in [Family::V4, Family::V6] {
         let word = family.word();
-        apply(&format!(
+        apply_commands(&format!(
             "add table {word} {TABLE}\ndelete table {word} {TABLE}\n"
         ))
         .await?;

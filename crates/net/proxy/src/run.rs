@@ -19,7 +19,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::desired::Desired;
+use crate::desired::DesiredRules;
 use crate::health::{Health, serve_health, serve_metrics};
 use crate::health_checks::Checks;
 use crate::local::Node;
@@ -51,13 +51,13 @@ pub struct Settings {
 
 /// Changes since the last sync.
 #[derive(Default)]
-pub(crate) struct Dirty {
+pub(crate) struct DirtyServices {
     pub(crate) services: Mutex<BTreeSet<String>>,
     pub(crate) node: Mutex<bool>,
     pub(crate) wake: Notify,
 }
 
-impl Dirty {
+impl DirtyServices {
     fn service(&self, key: String) {
         self.services.lock().insert(key);
         self.wake.notify_one();
@@ -69,13 +69,13 @@ impl Dirty {
     }
 }
 
-pub(crate) struct Figures {
+pub(crate) struct ProxyMetrics {
     pub(crate) syncs: Counter,
     pub(crate) failures: Counter,
     pub(crate) duration: Histogram,
 }
 
-impl Figures {
+impl ProxyMetrics {
     fn new(metrics: &Metrics) -> Self {
         Self {
             syncs: metrics.register(
@@ -99,18 +99,18 @@ impl Figures {
 
 /// Runs until shutdown. The rules stay.
 pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Result<()> {
-    nft::check().await.context("rules can't be installed")?;
+    nft::check_nft().await.context("rules can't be installed")?;
     let health = Arc::new(Health::default());
     let metrics = Arc::new(Metrics::new());
-    let figures = Figures::new(&metrics);
+    let figures = ProxyMetrics::new(&metrics);
     if let Some(address) = settings.healthz {
         serve_health(address, Arc::clone(&health), &tasks).await?;
     }
     if let Some(address) = settings.metrics {
         serve_metrics(address, metrics, &tasks).await?;
     }
-    let dirty = Arc::new(Dirty::default());
-    let (services, slices, nodes) = informers(&client, &settings, &dirty, &tasks);
+    let dirty = Arc::new(DirtyServices::default());
+    let (services, slices, nodes) = start_informers(&client, &settings, &dirty, &tasks);
     let shutdown = tasks.shutdown().clone();
     let work = async {
         services.synced().await;
@@ -124,7 +124,7 @@ pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Re
             slices,
             nodes,
             node,
-            desired: Desired::default(),
+            desired: DesiredRules::default(),
             checks,
             figures,
             health,
@@ -140,10 +140,15 @@ pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Re
 
 type Stores = (Store<Service>, Store<EndpointSlice>, Store<NodeObject>);
 
-fn informers(client: &Client, settings: &Settings, dirty: &Arc<Dirty>, tasks: &Tasks) -> Stores {
+fn start_informers(
+    client: &Client,
+    settings: &Settings,
+    dirty: &Arc<DirtyServices>,
+    tasks: &Tasks,
+) -> Stores {
     let mark = Arc::clone(dirty);
     let services = Informer::new(client.api::<Service>(), ListParams::new().labels(NOT_OURS))
-        .on_event(move |event: Event<Service>| mark.service(key(&event.object().metadata)))
+        .on_event(move |event: Event<Service>| mark.service(object_key(&event.object().metadata)))
         .spawn(tasks);
     let mark = Arc::clone(dirty);
     let slices = Informer::new(
@@ -171,7 +176,9 @@ fn informers(client: &Client, settings: &Settings, dirty: &Arc<Dirty>, tasks: &T
 }
 
 /// Returns the key of an object in its store.
-pub(crate) fn key(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> String {
+pub(crate) fn object_key(
+    meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+) -> String {
     format!(
         "{}/{}",
         meta.namespace.as_deref().unwrap_or_default(),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::endpoints::{choose, endpoints};
+use crate::endpoints::{choose_endpoints, ready_endpoints};
 use crate::local::Node;
 use crate::model::{Family, service_ports};
 
@@ -34,7 +34,7 @@ pub struct Part {
 
 /// The rules of one Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fragment {
+pub struct ServiceRules {
     /// For each family.
     pub parts: BTreeMap<Family, Part>,
     /// Addresses and ports that receive UDP packets, with their targets, for conntrack cleanup.
@@ -45,8 +45,12 @@ pub struct Fragment {
 
 /// Computes the rules of a Service.
 #[must_use]
-pub fn fragment(service: &Service, slices: &[Arc<EndpointSlice>], node: &Node) -> Fragment {
-    let mut out = Fragment::default();
+pub fn build_service_rules(
+    service: &Service,
+    slices: &[Arc<EndpointSlice>],
+    node: &Node,
+) -> ServiceRules {
+    let mut out = ServiceRules::default();
     for port in service_ports(service) {
         for family in [Family::V4, Family::V6] {
             if !node.families.contains(&family)
@@ -54,9 +58,9 @@ pub fn fragment(service: &Service, slices: &[Arc<EndpointSlice>], node: &Node) -
             {
                 continue;
             }
-            let all = endpoints(&port, family, slices, &node.name);
+            let all = ready_endpoints(&port, family, slices, &node.name);
             if port.external_local && port.health_check_node_port > 0 {
-                let local = choose(&all, true, &node.name, None)
+                let local = choose_endpoints(&all, true, &node.name, None)
                     .iter()
                     .filter(|e| e.ready)
                     .count();

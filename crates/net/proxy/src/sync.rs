@@ -9,16 +9,16 @@ use client::Store;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use crate::base_chains::{BaseChainOptions, build_base_chains};
 use crate::conntrack;
-use crate::desired::Desired;
-use crate::fragment::{Fragment, fragment};
+use crate::desired::DesiredRules;
 use crate::health::Health;
 use crate::health_checks::Checks;
 use crate::local::{Node, node_port_addresses};
 use crate::model::Family;
 use crate::nft;
-use crate::run::{Dirty, Figures, Settings, key};
-use crate::skeleton::{Skeleton, skeleton};
+use crate::run::{DirtyServices, ProxyMetrics, Settings, object_key};
+use crate::service_rules::{ServiceRules, build_service_rules};
 
 /// Changes within this time are applied together.
 const GATHER: Duration = Duration::from_millis(10);
@@ -34,15 +34,15 @@ pub(crate) struct Proxy {
     pub(crate) slices: Store<EndpointSlice>,
     pub(crate) nodes: Store<NodeObject>,
     pub(crate) node: Node,
-    pub(crate) desired: Desired,
+    pub(crate) desired: DesiredRules,
     pub(crate) checks: Checks,
-    pub(crate) figures: Figures,
+    pub(crate) figures: ProxyMetrics,
     pub(crate) health: Arc<Health>,
 }
 
 impl Proxy {
     /// Applies changes until the future is dropped.
-    pub(crate) async fn follow(&mut self, dirty: &Dirty) {
+    pub(crate) async fn follow(&mut self, dirty: &DirtyServices) {
         let mut whole = true;
         let mut removal = String::new();
         loop {
@@ -82,7 +82,7 @@ impl Proxy {
     }
 
     /// Waits for changes; returns true if everything must be installed again.
-    async fn wait_for_work(&mut self, dirty: &Dirty) -> bool {
+    async fn wait_for_work(&mut self, dirty: &DirtyServices) -> bool {
         loop {
             match tokio::time::timeout(REVIEW, dirty.wake.notified()).await {
                 Ok(()) => {
@@ -91,7 +91,7 @@ impl Proxy {
                 }
                 Err(_) => self.checks.retry().await,
             }
-            if !nft::installed(&self.node.families).await {
+            if !nft::are_installed(&self.node.families).await {
                 tracing::warn!(
                     "another program has removed the rules; all of them will be installed again"
                 );
@@ -126,32 +126,32 @@ impl Proxy {
         Node {
             name: self.settings.node_name.clone(),
             zone: label("topology.kubernetes.io/zone"),
-            families: families(),
+            families: supported_families(),
             pod_ranges: self.settings.pod_ranges.clone(),
             masquerade_all: self.settings.masquerade_all,
             node_port_addresses: node_port_addresses(&self.settings.node_port_addresses, &own),
         }
     }
 
-    fn compute(&self, key: &str) -> Fragment {
+    fn compute(&self, key: &str) -> ServiceRules {
         let Some(service) = self.services.get(key) else {
-            return Fragment::default();
+            return ServiceRules::default();
         };
-        fragment(&service, &self.slices.by_index("service", key), &self.node)
+        build_service_rules(&service, &self.slices.by_index("service", key), &self.node)
     }
 
     /// Installs everything in one transaction: packets see the old rules or the new ones. Session
     /// affinity is kept.
     async fn install(&mut self) -> Result<(), nft::Error> {
-        let mut desired = Desired::default();
+        let mut desired = DesiredRules::default();
         let mut fronts = BTreeMap::new();
         for service in self.services.list() {
-            let key = key(&service.metadata);
+            let key = object_key(&service.metadata);
             let now = self.compute(&key);
             fronts.extend(now.udp.clone());
             desired.set(&key, now);
         }
-        let options = Skeleton {
+        let options = BaseChainOptions {
             masquerade_bit: self.settings.masquerade_bit,
             node_port_addresses: self.node.node_port_addresses.clone(),
         };
@@ -159,32 +159,39 @@ impl Proxy {
             .node
             .families
             .iter()
-            .map(|family| skeleton(*family, &options))
+            .map(|family| build_base_chains(*family, &options))
             .collect();
         commands += &desired.install();
         if desired.has_affinity() {
             commands += &desired.keep_affinity(&nft::list_sets().await);
         }
-        nft::apply(&commands).await?;
+        nft::apply_commands(&commands).await?;
         let names: Vec<String> = self
             .desired
-            .fragments()
+            .rules_by_service()
             .map(|(name, _)| name.clone())
             .collect();
-        for name in names.iter().filter(|name| desired.fragment(name).is_none()) {
+        for name in names
+            .iter()
+            .filter(|name| desired.rules_for(name).is_none())
+        {
             self.checks.set(name, None).await;
         }
-        for (name, fragment) in desired.fragments() {
-            self.checks.set(name, fragment.health).await;
+        for (name, rules) in desired.rules_by_service() {
+            self.checks.set(name, rules.health).await;
         }
         tracing::info!(
-            services = desired.fragments().count(),
+            services = desired.rules_by_service().count(),
             bytes = commands.len(),
             "rules installed"
         );
         self.desired = desired;
         if !fronts.is_empty() {
-            conntrack::forget(conntrack::astray(&conntrack::remembered().await, &fronts)).await;
+            conntrack::delete_connections(conntrack::find_misrouted(
+                &conntrack::list_connections().await,
+                &fronts,
+            ))
+            .await;
         }
         Ok(())
     }
@@ -202,17 +209,17 @@ impl Proxy {
         let mut unused = String::new();
         for key in keys {
             let now = self.compute(key);
-            let before = self.desired.fragment(key).cloned().unwrap_or_default();
+            let before = self.desired.rules_for(key).cloned().unwrap_or_default();
             if now == before {
                 continue;
             }
-            stale.extend(conntrack::stale(&before.udp, &now.udp));
+            stale.extend(conntrack::find_stale(&before.udp, &now.udp));
             checks.push((key, now.health));
             let commands = self.desired.set(key, now);
             change += &commands.change;
             unused += &commands.removal;
         }
-        nft::apply(&change).await?;
+        nft::apply_commands(&change).await?;
         if !change.is_empty() {
             tracing::debug!(
                 services = checks.len(),
@@ -223,10 +230,10 @@ impl Proxy {
         for (key, health) in checks {
             self.checks.set(key, health).await;
         }
-        conntrack::forget(stale).await;
+        conntrack::delete_connections(stale).await;
         if !unused.is_empty() || !removal.is_empty() {
             removal.push_str(&unused);
-            nft::apply(removal).await?;
+            nft::apply_commands(removal).await?;
             removal.clear();
         }
         Ok(())
@@ -246,7 +253,7 @@ fn is_eligible(node: &NodeObject) -> bool {
 }
 
 /// Returns the address families of the kernel.
-fn families() -> Vec<Family> {
+fn supported_families() -> Vec<Family> {
     let v6 = std::path::Path::new("/proc/net/if_inet6").exists();
     if v6 {
         vec![Family::V4, Family::V6]

@@ -11,7 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use net_proxy::{Desired, Family, Fragment, Node, Skeleton, fragment, skeleton};
+use net_proxy::{
+    BaseChainOptions, DesiredRules, Family, Node, ServiceRules, build_base_chains,
+    build_service_rules,
+};
 use serde_json::{Value, json};
 
 /// A node with a bridge and pods behind it; dropping it removes everything.
@@ -137,12 +140,12 @@ impl Drop for World {
     }
 }
 
-fn rules(more: &Value, backends: &[&str]) -> Fragment {
+fn rules(more: &Value, backends: &[&str]) -> ServiceRules {
     rules_at(more, backends, "n1")
 }
 
 /// Returns the rules on node n1 of a Service with its endpoints on some node.
-fn rules_at(more: &Value, backends: &[&str], of: &str) -> Fragment {
+fn rules_at(more: &Value, backends: &[&str], of: &str) -> ServiceRules {
     let mut spec = json!({ "clusterIPs": ["10.96.0.7"], "ports": [{ "port": 80, "nodePort": 30080 }], "type": "NodePort" });
     spec.as_object_mut()
         .unwrap()
@@ -166,7 +169,7 @@ fn rules_at(more: &Value, backends: &[&str], of: &str) -> Fragment {
         pod_ranges: vec!["10.244.0.0/16".parse().unwrap()],
         ..Node::default()
     };
-    fragment(&service, &[Arc::new(slice)], &node)
+    build_service_rules(&service, &[Arc::new(slice)], &node)
 }
 
 fn world() -> Option<World> {
@@ -181,13 +184,13 @@ fn world() -> Option<World> {
 #[test]
 fn connections_reach_endpoints_and_follow_changes() {
     let Some(world) = world() else { return };
-    let options = Skeleton {
+    let options = BaseChainOptions {
         masquerade_bit: 14,
         node_port_addresses: vec!["10.244.0.1".parse().unwrap()],
     };
-    world.nft(&skeleton(Family::V4, &options));
-    let mut desired = Desired::default();
-    let mut apply = |fragment: Fragment| {
+    world.nft(&build_base_chains(Family::V4, &options));
+    let mut desired = DesiredRules::default();
+    let mut apply = |fragment: ServiceRules| {
         let commands = desired.set("ns/web", fragment);
         world.nft(&commands.change);
         world.nft(&commands.removal);
@@ -238,7 +241,7 @@ fn connections_reach_endpoints_and_follow_changes() {
         "refused at once"
     );
 
-    apply(Fragment::default());
+    apply(ServiceRules::default());
     let left = sh(&format!(
         "ip netns exec {} nft list table ip kube-proxy",
         world.name("node")
@@ -251,11 +254,11 @@ fn connections_reach_endpoints_and_follow_changes() {
 #[test]
 fn full_install_keeps_session_affinity() {
     let Some(world) = world() else { return };
-    let options = Skeleton {
+    let options = BaseChainOptions {
         masquerade_bit: 14,
         node_port_addresses: Vec::new(),
     };
-    let mut desired = Desired::default();
+    let mut desired = DesiredRules::default();
     desired.set(
         "ns/web",
         rules(
@@ -263,7 +266,7 @@ fn full_install_keeps_session_affinity() {
             &["10.244.0.2", "10.244.0.3"],
         ),
     );
-    world.nft(&(skeleton(Family::V4, &options) + &desired.install()));
+    world.nft(&(build_base_chains(Family::V4, &options) + &desired.install()));
     std::thread::sleep(std::time::Duration::from_millis(300));
     let bound = world.ask("b", "10.96.0.7").unwrap();
     assert_eq!(bound.len(), 1, "{bound:?}");
@@ -274,7 +277,7 @@ fn full_install_keeps_session_affinity() {
         ))
         .unwrap();
         world.nft(
-            &(skeleton(Family::V4, &options)
+            &(build_base_chains(Family::V4, &options)
                 + &desired.install()
                 + &desired.keep_affinity(&listing)),
         );
@@ -287,14 +290,14 @@ fn full_install_keeps_session_affinity() {
 #[test]
 fn node_and_pods_reach_remote_endpoints_of_a_service_with_local_policy() {
     let Some(world) = world() else { return };
-    let options = Skeleton {
+    let options = BaseChainOptions {
         masquerade_bit: 14,
         node_port_addresses: vec!["10.244.0.1".parse().unwrap()],
     };
     let spec = json!({ "externalTrafficPolicy": "Local", "externalIPs": ["192.0.2.9"] });
-    let mut desired = Desired::default();
+    let mut desired = DesiredRules::default();
     desired.set("ns/web", rules_at(&spec, &["10.244.0.2"], "n2"));
-    world.nft(&(skeleton(Family::V4, &options) + &desired.install()));
+    world.nft(&(build_base_chains(Family::V4, &options) + &desired.install()));
     std::thread::sleep(std::time::Duration::from_millis(300));
     for from in ["node", "b"] {
         assert_eq!(
@@ -345,9 +348,9 @@ fn packet_of_a_pod_to_the_loopback_address_of_the_node_is_dropped() {
         2,
         "without rules, the pod's packet and the node's own"
     );
-    world.nft(&skeleton(
+    world.nft(&build_base_chains(
         Family::V4,
-        &Skeleton {
+        &BaseChainOptions {
             masquerade_bit: 14,
             node_port_addresses: Vec::new(),
         },

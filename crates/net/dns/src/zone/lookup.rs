@@ -7,7 +7,7 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
-use super::names::{dashed, undashed, under};
+use super::names::{dashed_address, name_under, parse_dashed};
 use super::{Answer, TTL, View};
 
 /// An address with its name and ports.
@@ -31,13 +31,13 @@ pub struct Lookup<'a> {
 }
 
 /// The labels before the Service's name.
-enum Part<'a> {
+enum NamePart<'a> {
     Whole,
     Host(&'a str),
     Port { name: &'a str, protocol: &'a str },
 }
 
-impl<'a> Part<'a> {
+impl<'a> NamePart<'a> {
     fn parse(labels: &[&'a str]) -> Option<Self> {
         match labels {
             [] => Some(Self::Whole),
@@ -64,7 +64,7 @@ impl<'a> Part<'a> {
 impl Lookup<'_> {
     /// Returns the targets of a Service, or of the part of it that `labels` name.
     pub fn service(&self, labels: &[&str], name: &str, namespace: &str) -> Found {
-        let Some(part) = Part::parse(labels) else {
+        let Some(part) = NamePart::parse(labels) else {
             return Found::Nothing;
         };
         let Some(service) = self.view.service(namespace, name) else {
@@ -78,12 +78,12 @@ impl Lookup<'_> {
                 .unwrap_or_default()
                 .trim_end_matches('.');
             return match (part, Name::from_ascii(format!("{target}."))) {
-                (Part::Whole, Ok(target)) if !target.is_root() => Found::Alias(target),
+                (NamePart::Whole, Ok(target)) if !target.is_root() => Found::Alias(target),
                 _ => Found::Nothing,
             };
         }
         let headless = spec.cluster_ip.as_deref() == Some("None");
-        let by_endpoint = headless || matches!(part, Part::Host(_));
+        let by_endpoint = headless || matches!(part, NamePart::Host(_));
         let targets = if by_endpoint {
             self.endpoints(&part, name, namespace)
         } else {
@@ -100,7 +100,7 @@ impl Lookup<'_> {
 
     fn cluster_addresses(
         &self,
-        part: &Part<'_>,
+        part: &NamePart<'_>,
         service: &Service,
         name: &str,
         namespace: &str,
@@ -116,10 +116,10 @@ impl Lookup<'_> {
             })
             .filter_map(|port| u16::try_from(port.port).ok())
             .collect();
-        let Some(full) = under(self.domain, &[name, namespace, "svc"]) else {
+        let Some(full) = name_under(self.domain, &[name, namespace, "svc"]) else {
             return Vec::new();
         };
-        if matches!(part, Part::Port { .. }) && ports.is_empty() {
+        if matches!(part, NamePart::Port { .. }) && ports.is_empty() {
             return Vec::new();
         }
         let addresses = spec
@@ -136,19 +136,19 @@ impl Lookup<'_> {
             .collect()
     }
 
-    fn endpoints(&self, part: &Part<'_>, name: &str, namespace: &str) -> Vec<Target> {
+    fn endpoints(&self, part: &NamePart<'_>, name: &str, namespace: &str) -> Vec<Target> {
         let mut targets: Vec<Target> = Vec::new();
         for slice in self.view.slices(namespace, name) {
             let ports = slice_ports(&slice, part);
-            if matches!(part, Part::Port { .. }) && ports.is_empty() {
+            if matches!(part, NamePart::Port { .. }) && ports.is_empty() {
                 continue;
             }
-            for (endpoint, address) in ready(&slice) {
+            for (endpoint, address) in ready_endpoints(&slice) {
                 let host = host_of(endpoint, address);
-                if matches!(part, Part::Host(wanted) if *wanted != host) {
+                if matches!(part, NamePart::Host(wanted) if *wanted != host) {
                     continue;
                 }
-                if let Some(full) = under(self.domain, &[&host, name, namespace, "svc"]) {
+                if let Some(full) = name_under(self.domain, &[&host, name, namespace, "svc"]) {
                     targets.push(Target {
                         name: full,
                         address,
@@ -174,7 +174,7 @@ impl Lookup<'_> {
                     .filter_map(|address| address_record(name, address, kind))
                     .collect()
             }
-            RecordType::SRV => services(name, targets),
+            RecordType::SRV => srv_records(name, targets),
             _ => Vec::new(),
         };
         if answers.is_empty() {
@@ -196,7 +196,7 @@ impl Lookup<'_> {
     /// Resolves a pod's dashed address without verifying it: CoreDNS' mode `pods insecure`,
     /// kubeadm's default.
     pub fn pod(&self, name: &Name, dashed: &str, namespace: &str, kind: RecordType) -> Answer {
-        let Some(address) = undashed(dashed).filter(|_| self.view.namespace(namespace)) else {
+        let Some(address) = parse_dashed(dashed).filter(|_| self.view.namespace(namespace)) else {
             return Answer::NxDomain;
         };
         match address_record(name, address, kind) {
@@ -214,7 +214,7 @@ impl Lookup<'_> {
             let meta = &service.metadata;
             let labels = [meta.name.as_deref(), meta.namespace.as_deref()];
             let [name, namespace] = labels.map(Option::unwrap_or_default);
-            return under(self.domain, &[name, namespace, "svc"])
+            return name_under(self.domain, &[name, namespace, "svc"])
                 .into_iter()
                 .collect();
         }
@@ -224,8 +224,8 @@ impl Lookup<'_> {
                 continue;
             };
             let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
-            for (endpoint, at) in ready(&slice).filter(|(_, at)| *at == address) {
-                found.extend(under(
+            for (endpoint, at) in ready_endpoints(&slice).filter(|(_, at)| *at == address) {
+                found.extend(name_under(
                     self.domain,
                     &[&host_of(endpoint, at), service, namespace, "svc"],
                 ));
@@ -239,7 +239,7 @@ impl Lookup<'_> {
 
 /// Yields the ready endpoints, which are the only ones with names (with `publishNotReadyAddresses`
 /// all count as ready).
-fn ready(slice: &EndpointSlice) -> impl Iterator<Item = (&Endpoint, IpAddr)> {
+fn ready_endpoints(slice: &EndpointSlice) -> impl Iterator<Item = (&Endpoint, IpAddr)> {
     slice
         .endpoints
         .iter()
@@ -264,10 +264,10 @@ fn host_of(endpoint: &Endpoint, address: IpAddr) -> String {
         .hostname
         .clone()
         .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| dashed(address))
+        .unwrap_or_else(|| dashed_address(address))
 }
 
-fn slice_ports(slice: &EndpointSlice, part: &Part<'_>) -> Vec<u16> {
+fn slice_ports(slice: &EndpointSlice, part: &NamePart<'_>) -> Vec<u16> {
     let ports = slice.ports.iter().flatten();
     ports
         .filter(|port| {
@@ -295,7 +295,7 @@ fn any_address_record(name: &Name, address: IpAddr) -> Option<Record> {
     Some(Record::from_rdata(name.clone(), TTL, data))
 }
 
-fn services(name: &Name, targets: &[Target]) -> Vec<Record> {
+fn srv_records(name: &Name, targets: &[Target]) -> Vec<Record> {
     let weight = u16::try_from(100 / targets.len().max(1))
         .unwrap_or(1)
         .max(1);

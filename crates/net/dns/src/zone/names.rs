@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use hickory_proto::rr::Name;
 
 /// Returns the labels of a name below `domain`, in lower case; None if it is not below.
-pub fn below(domain: &Name, name: &Name) -> Option<Vec<String>> {
+pub fn labels_below(domain: &Name, name: &Name) -> Option<Vec<String>> {
     if !domain.zone_of(name) {
         return None;
     }
@@ -19,7 +19,7 @@ pub fn below(domain: &Name, name: &Name) -> Option<Vec<String>> {
 }
 
 /// Builds `labels.domain`.
-pub fn under(domain: &Name, labels: &[&str]) -> Option<Name> {
+pub fn name_under(domain: &Name, labels: &[&str]) -> Option<Name> {
     Name::from_ascii(labels.join("."))
         .ok()?
         .append_domain(domain)
@@ -27,12 +27,12 @@ pub fn under(domain: &Name, labels: &[&str]) -> Option<Name> {
 }
 
 /// Formats `10-0-0-1`, or `2001-db8--1`.
-pub fn dashed(address: IpAddr) -> String {
+pub fn dashed_address(address: IpAddr) -> String {
     address.to_string().replace(['.', ':'], "-")
 }
 
-/// Parses the result of `dashed`.
-pub fn undashed(text: &str) -> Option<IpAddr> {
+/// Parses the result of `dashed_address`.
+pub fn parse_dashed(text: &str) -> Option<IpAddr> {
     let v4 = text.replace('-', ".").parse::<Ipv4Addr>().map(IpAddr::V4);
     v4.or_else(|_| text.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6))
         .ok()

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use crate::endpoints::{Endpoint, choose};
-use crate::fragment::Part;
-use crate::local::Node;
-use crate::model::{Family, Protocol, ServicePort};
-use crate::names;
-use crate::skeleton::{
+use crate::base_chains::{
     CLUSTER_IPS, NO_ENDPOINT_NODE_PORTS, NO_ENDPOINT_SERVICES, REJECT, SERVICE_IPS,
     SERVICE_NODE_PORTS,
 };
+use crate::endpoints::{Endpoint, choose_endpoints};
+use crate::local::Node;
+use crate::model::{Family, Protocol, ServicePort};
+use crate::names;
+use crate::service_rules::Part;
 
 /// Addresses that receive UDP packets, with their targets.
 type UdpTargets = BTreeMap<SocketAddr, BTreeSet<IpAddr>>;
@@ -47,7 +47,7 @@ impl<'a> Build<'a> {
         all: &'a [Endpoint],
     ) -> Self {
         let readable = port.readable();
-        let chain = |kind| names::chain(kind, &readable);
+        let chain = |kind| names::chain_name(kind, &readable);
         Self {
             port,
             family,
@@ -57,8 +57,8 @@ impl<'a> Build<'a> {
                 local: chain("local"),
                 external: chain("external"),
             },
-            everywhere: choose(all, false, &node.name, node.zone.as_deref()),
-            here: choose(all, true, &node.name, None),
+            everywhere: choose_endpoints(all, false, &node.name, node.zone.as_deref()),
+            here: choose_endpoints(all, true, &node.name, None),
             part: Part::default(),
             udp: UdpTargets::new(),
         }
@@ -137,7 +137,7 @@ impl<'a> Build<'a> {
         }
         self.track(
             SocketAddr::new(ip, self.port.port),
-            addresses(self.targets(local_only)),
+            endpoint_addresses(self.targets(local_only)),
         );
     }
 
@@ -182,9 +182,9 @@ impl<'a> Build<'a> {
     /// Returns the endpoints reachable by any connection from outside, or by this node and its pods
     /// through an outside address.
     fn external_targets(&self) -> BTreeSet<IpAddr> {
-        let mut all = addresses(&self.everywhere);
+        let mut all = endpoint_addresses(&self.everywhere);
         if self.port.external_local {
-            all.extend(addresses(&self.here));
+            all.extend(endpoint_addresses(&self.here));
         }
         all
     }
@@ -196,7 +196,7 @@ impl<'a> Build<'a> {
     }
 }
 
-fn addresses(endpoints: &[&Endpoint]) -> BTreeSet<IpAddr> {
+fn endpoint_addresses(endpoints: &[&Endpoint]) -> BTreeSet<IpAddr> {
     endpoints
         .iter()
         .map(|endpoint| endpoint.address.ip())

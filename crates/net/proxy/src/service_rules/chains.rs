@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use crate::base_chains::{FIREWALL_IPS, MARK};
 use crate::endpoints::Endpoint;
-use crate::fragment::build::Build;
 use crate::model::Family;
 use crate::names;
-use crate::skeleton::{FIREWALL_IPS, MARK};
+use crate::service_rules::build::Build;
 
 impl Build<'_> {
     /// Adds the chains that pick an endpoint, and those of the endpoints. External connections need
@@ -105,7 +105,7 @@ impl Build<'_> {
 
     fn name(&self, kind: &str, endpoint: &Endpoint) -> String {
         let address = endpoint.address.ip().to_string().replace(':', ".");
-        names::chain(
+        names::chain_name(
             kind,
             &format!(
                 "{}__{address}/{}",
@@ -156,7 +156,7 @@ impl Build<'_> {
         if self.port.source_ranges.is_empty() || balancer.is_empty() {
             return;
         }
-        let name = names::chain("firewall", &self.port.readable());
+        let name = names::chain_name("firewall", &self.port.readable());
         let word = self.family.word();
         let rule = match ranges.as_slice() {
             [] => "drop".to_owned(),

@@ -2,7 +2,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::skeleton::{
+use crate::base_chains::{
     CLUSTER_IPS, NO_ENDPOINT_NODE_PORTS, NO_ENDPOINT_SERVICES, SERVICE_IPS, SERVICE_NODE_PORTS,
 };
 
@@ -42,7 +42,7 @@ fn plain(more: Value) -> Service {
 }
 
 fn part(service: &Service, endpoints: Value) -> Part {
-    fragment(service, &[slice(endpoints)], &node())
+    build_service_rules(service, &[slice(endpoints)], &node())
         .parts
         .remove(&Family::V4)
         .unwrap_or_default()
@@ -219,7 +219,7 @@ fn node_port_connections_are_tracked_at_the_node_addresses_only() {
         node_port_addresses: vec!["192.0.2.2".parse().unwrap()],
         ..node()
     };
-    let udp = fragment(&service, &[Arc::new(endpoints)], &node).udp;
+    let udp = build_service_rules(&service, &[Arc::new(endpoints)], &node).udp;
     let fronts: Vec<String> = udp.keys().map(ToString::to_string).collect();
     assert_eq!(fronts, ["10.96.0.7:53", "192.0.2.2:30053"]);
 }
@@ -275,8 +275,8 @@ fn headless_and_external_name_services_have_no_rules() {
         json!({ "type": "ExternalName", "externalName": "x.example" }),
     ] {
         assert_eq!(
-            fragment(&service(spec), &[slice(two())], &node()),
-            Fragment::default()
+            build_service_rules(&service(spec), &[slice(two())], &node()),
+            ServiceRules::default()
         );
     }
 }
@@ -288,7 +288,7 @@ fn a_health_check_port_counts_local_endpoints() {
         "ports": [{ "port": 80, "nodePort": 30080 }]
     }));
     assert_eq!(
-        fragment(&service, &[slice(two())], &node()).health,
+        build_service_rules(&service, &[slice(two())], &node()).health,
         Some((31000, 1))
     );
 }
