@@ -14,7 +14,7 @@ use crate::args::{Cli, Command, Down, Output, Status, Up};
 pub async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
     match cli.command {
         Command::Supervise(folder) => {
-            Ok(operator_cluster::supervise(&folder.data_dir, shutdown).await?)
+            Ok(operator_cluster::run_supervisor(&folder.data_dir, shutdown).await?)
         }
         Command::Completion { shell } => {
             clap_complete::generate(
@@ -48,7 +48,7 @@ fn say(text: &str) {
 }
 
 async fn up(options: Up) -> anyhow::Result<()> {
-    let wanted = operator_cluster::Up {
+    let wanted = operator_cluster::UpOptions {
         data_dir: options.folder.data_dir,
         bin_dir: options.bin_dir,
         runtime_endpoint: options.runtime_endpoint,
@@ -65,7 +65,7 @@ async fn up(options: Up) -> anyhow::Result<()> {
         dns_port: options.dns_port,
         verbosity: options.component_verbosity,
     };
-    let settings = operator_cluster::up(&wanted, &say).await?;
+    let settings = operator_cluster::start_cluster(&wanted, &say).await?;
     let kubeconfig = Layout::of(&settings).admin_kubeconfig();
     writeln!(
         std::io::stdout(),
@@ -76,11 +76,11 @@ async fn up(options: Up) -> anyhow::Result<()> {
 }
 
 async fn down(options: Down) -> anyhow::Result<()> {
-    let wanted = operator_cluster::Down {
+    let wanted = operator_cluster::DownOptions {
         data_dir: std::path::absolute(options.folder.data_dir)?,
         purge: options.purge,
     };
-    if !operator_cluster::down(&wanted, &say).await? {
+    if !operator_cluster::stop_cluster(&wanted, &say).await? {
         return Ok(());
     }
     say(if options.purge {
@@ -92,7 +92,8 @@ async fn down(options: Down) -> anyhow::Result<()> {
 }
 
 async fn status(options: Status) -> anyhow::Result<()> {
-    let report = operator_cluster::status(&std::path::absolute(options.folder.data_dir)?).await?;
+    let report =
+        operator_cluster::cluster_status(&std::path::absolute(options.folder.data_dir)?).await?;
     let text = match options.output {
         Output::Json => serde_json::to_string_pretty(&report)?,
         Output::Text => table(&report),

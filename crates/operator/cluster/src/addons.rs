@@ -19,29 +19,33 @@ const NAMESPACE: &str = "kube-system";
 const DNS_USER: &str = "system:cluster-dns";
 
 /// Creates or updates the objects.
-pub async fn apply(client: &Client, settings: &Settings) -> Result<()> {
-    ensure(
+pub async fn apply_addons(client: &Client, settings: &Settings) -> Result<()> {
+    ensure_object(
         client.api::<ClusterRoleBinding>(),
         &kubelet_client_binding(),
     )
     .await?;
-    ensure(client.api::<ClusterRole>(), &cluster_role()).await?;
-    ensure(
+    ensure_object(client.api::<ClusterRole>(), &cluster_role()).await?;
+    ensure_object(
         client.api::<ClusterRoleBinding>(),
-        &binding("system:cluster-dns", "system:cluster-dns", DNS_USER),
+        &role_binding("system:cluster-dns", "system:cluster-dns", DNS_USER),
     )
     .await?;
-    ensure(client.namespaced::<Service>(NAMESPACE), &service(settings)).await?;
-    ensure(
+    ensure_object(
+        client.namespaced::<Service>(NAMESPACE),
+        &dns_service(settings),
+    )
+    .await?;
+    ensure_object(
         client.namespaced::<EndpointSlice>(NAMESPACE),
-        &slice(settings),
+        &endpoint_slice(settings),
     )
     .await
 }
 
 /// Patches the object if it differs, or creates it. (Not the other way round: creating a Service
 /// with an allocated address fails for that reason, even if the Service itself has it.)
-async fn ensure<K: Object>(api: client::Api<K>, wanted: &Value) -> Result<()> {
+async fn ensure_object<K: Object>(api: client::Api<K>, wanted: &Value) -> Result<()> {
     let name = wanted
         .pointer("/metadata/name")
         .and_then(Value::as_str)
@@ -75,14 +79,14 @@ fn cluster_role() -> Value {
 /// Lets the API server use the kubelets. Upstream's bootstrap policy has the role and leaves the
 /// binding to the issuer of the certificate.
 fn kubelet_client_binding() -> Value {
-    binding(
+    role_binding(
         "ironclad:apiserver-kubelet-client",
         "system:kubelet-api-admin",
         operator_pki::KUBELET_CLIENT,
     )
 }
 
-fn binding(name: &str, role: &str, user: &str) -> Value {
+fn role_binding(name: &str, role: &str, user: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
@@ -92,7 +96,7 @@ fn binding(name: &str, role: &str, user: &str) -> Value {
     })
 }
 
-fn service(settings: &Settings) -> Value {
+fn dns_service(settings: &Settings) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -116,7 +120,7 @@ fn service(settings: &Settings) -> Value {
     })
 }
 
-fn slice(settings: &Settings) -> Value {
+fn endpoint_slice(settings: &Settings) -> Value {
     let address = settings.dns_listen_address();
     json!({
         "apiVersion": "discovery.k8s.io/v1",

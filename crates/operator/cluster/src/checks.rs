@@ -4,13 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::command::find;
+use crate::command::find_program;
 use crate::configs::cni_plugins;
 use crate::error::{Error, Result};
-use crate::guardian;
 use crate::layout::Layout;
 use crate::process::Record;
 use crate::settings::{Runtime, Settings};
+use crate::systemd;
 
 /// Programs that a real node needs, with their Debian packages.
 const PROGRAMS: [(&str, &str); 5] = [
@@ -37,32 +37,32 @@ pub fn why_simulated() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("not root".to_owned());
     }
-    crate::command::run("unshare", &["--mount", "--net", "--uts", "true"])
+    crate::command::run_command("unshare", &["--mount", "--net", "--uts", "true"])
         .err()
         .map(|error| format!("the kernel refuses namespaces ({error})"))
 }
 
 /// Checks everything that the start depends on.
-pub fn all(settings: &Settings, layout: &Layout) -> Result<()> {
-    folder(&settings.data_dir)?;
-    binaries(&settings.bin_dir)?;
+pub fn check_host(settings: &Settings, layout: &Layout) -> Result<()> {
+    check_folder(&settings.data_dir)?;
+    check_binaries(&settings.bin_dir)?;
     if settings.real() {
-        programs(settings)?;
-        kernel()?;
-        alone(&settings.bridge())?;
+        check_programs(settings)?;
+        check_kernel()?;
+        check_only_cluster(&settings.bridge())?;
     }
-    ranges(settings)?;
-    ports(settings, layout)
+    check_ranges(settings)?;
+    check_ports(settings, layout)
 }
 
-fn refuse<T>(text: impl Into<String>) -> Result<T> {
+fn reject<T>(text: impl Into<String>) -> Result<T> {
     Err(Error::Refused(text.into()))
 }
 
 /// Rejects a directory with foreign files: `down --purge` would remove them all.
-fn folder(path: &Path) -> Result<()> {
-    match foreign(path)? {
-        Some(name) => refuse(format!(
+fn check_folder(path: &Path) -> Result<()> {
+    match find_foreign_file(path)? {
+        Some(name) => reject(format!(
             "{} is no cluster's folder: {name:?} is in it; give an empty or a new one with --data-dir",
             path.display()
         )),
@@ -71,7 +71,7 @@ fn folder(path: &Path) -> Result<()> {
 }
 
 /// Returns a foreign file in a directory that is neither a cluster's nor prepared for one, if any.
-pub(crate) fn foreign(path: &Path) -> Result<Option<String>> {
+pub(crate) fn find_foreign_file(path: &Path) -> Result<Option<String>> {
     const PREPARED: [&str; 8] = [
         "lost+found",
         "pki",
@@ -98,11 +98,11 @@ pub(crate) fn foreign(path: &Path) -> Result<Option<String>> {
         .find(|name| !PREPARED.contains(&name.as_str())))
 }
 
-fn binaries(folder: &Path) -> Result<()> {
+fn check_binaries(folder: &Path) -> Result<()> {
     for name in BINARIES {
         if !folder.join(name).is_file() {
             let folder = folder.display();
-            return refuse(format!(
+            return reject(format!(
                 "{name} is not in {folder}; build it with `cargo build --release`, or name the folder with --bin-dir"
             ));
         }
@@ -110,17 +110,17 @@ fn binaries(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn programs(settings: &Settings) -> Result<()> {
+fn check_programs(settings: &Settings) -> Result<()> {
     let mut missing: Vec<&str> = PROGRAMS
         .iter()
-        .filter(|(program, _)| find(program).is_none())
+        .filter(|(program, _)| find_program(program).is_none())
         .map(|(_, package)| *package)
         .collect();
     if settings.runtime == Runtime::Own {
         missing.extend(
             ["containerd", "runc"]
                 .into_iter()
-                .filter(|program| find(program).is_none()),
+                .filter(|program| find_program(program).is_none()),
         );
         if cni_plugins().is_none() {
             missing.push("containernetworking-plugins");
@@ -131,37 +131,39 @@ fn programs(settings: &Settings) -> Result<()> {
     }
     missing.sort_unstable();
     missing.dedup();
-    refuse(format!(
+    reject(format!(
         "needed and not installed: {0}; install with `apt-get install {0}`",
         missing.join(" ")
     ))
 }
 
-fn kernel() -> Result<()> {
+fn check_kernel() -> Result<()> {
     let file_systems = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    if !file_systems.contains("overlay") && crate::command::run("modprobe", &["overlay"]).is_err() {
-        return refuse(
+    if !file_systems.contains("overlay")
+        && crate::command::run_command("modprobe", &["overlay"]).is_err()
+    {
+        return reject(
             "the kernel has no overlay file system; load the module `overlay`, or use --simulated",
         );
     }
     if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
         && !Path::new("/sys/fs/cgroup/memory").exists()
     {
-        return refuse(
+        return reject(
             "no cgroups are mounted under /sys/fs/cgroup; mount them, or use --simulated",
         );
     }
-    crate::command::run("nft", &["list", "tables"]).map(drop).or_else(|error| {
-        refuse(format!("nftables does not work here ({error}); load the module `nf_tables`, or use --simulated"))
+    crate::command::run_command("nft", &["list", "tables"]).map(drop).or_else(|error| {
+        reject(format!("nftables does not work here ({error}); load the module `nf_tables`, or use --simulated"))
     })
 }
 
 /// Rejects a second real cluster in this network namespace: both would share the addresses of pods
 /// and kube-proxy's tables.
-fn alone(own: &str) -> Result<()> {
-    match neighbour(own)? {
+fn check_only_cluster(own: &str) -> Result<()> {
+    match find_other_cluster(own)? {
         None => Ok(()),
-        Some(bridge) => refuse(format!(
+        Some(bridge) => reject(format!(
             "another cluster's pod network ({bridge}) is on this machine, and the two would get in each other's way; remove that \
              cluster with `ironclad down --purge --data-dir DIR` (if it is gone already: `ip link delete {bridge}`), use \
              --simulated, or start this one in a network namespace of its own"
@@ -170,8 +172,8 @@ fn alone(own: &str) -> Result<()> {
 }
 
 /// Returns the bridge of another cluster in this network namespace.
-pub(crate) fn neighbour(own: &str) -> Result<Option<String>> {
-    let listing = crate::command::run("ip", &["-brief", "link", "show", "type", "bridge"])?;
+pub(crate) fn find_other_cluster(own: &str) -> Result<Option<String>> {
+    let listing = crate::command::run_command("ip", &["-brief", "link", "show", "type", "bridge"])?;
     Ok(other_bridge(&listing, own).map(str::to_owned))
 }
 
@@ -185,22 +187,22 @@ fn other_bridge<'a>(listing: &'a str, own: &str) -> Option<&'a str> {
         .find(|name| *name != own && Settings::is_bridge(name))
 }
 
-fn ranges(settings: &Settings) -> Result<()> {
+fn check_ranges(settings: &Settings) -> Result<()> {
     let (pods, services) = (settings.pod_cidr, settings.service_cidr);
     if pods.contains(&services) || services.contains(&pods) {
-        return refuse(format!(
+        return reject(format!(
             "the ranges of pods ({pods}) and Services ({services}) overlap; choose others"
         ));
     }
     if services.prefix_len() > 28 {
-        return refuse(format!(
+        return reject(format!(
             "the range of Services {services} is too small; give one of /28 or larger"
         ));
     }
     if let IpAddr::V4(address) = settings.node_address
         && (pods.contains(&address) || services.contains(&address))
     {
-        return refuse(format!(
+        return reject(format!(
             "the node's address {address} lies in {pods} or {services}; choose other ranges"
         ));
     }
@@ -209,7 +211,7 @@ fn ranges(settings: &Settings) -> Result<()> {
 
 /// Checks that the ports are free, unless this cluster is already running. A live supervisor counts
 /// as running, because it may be starting a component whose record can't be read yet.
-fn ports(settings: &Settings, layout: &Layout) -> Result<()> {
+fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
     let components = [
         "kvstore",
         "kube-apiserver",
@@ -221,12 +223,12 @@ fn ports(settings: &Settings, layout: &Layout) -> Result<()> {
     ]
     .iter()
     .any(|name| Record::load(&layout.record(name)).is_some_and(|record| record.alive()));
-    if components || guardian::supervisor(layout).is_some() {
+    if components || systemd::running_supervisor(layout).is_some() {
         return Ok(());
     }
     for (what, port, flag) in settings.ports.all() {
         if !free_soon(port) {
-            return refuse(format!(
+            return reject(format!(
                 "port {port} for {what} is in use by another program; stop it (`ss -ltnp 'sport = :{port}'` names it), \
                  or choose other ports with {flag}"
             ));
@@ -241,7 +243,7 @@ fn free_soon(port: u16) -> bool {
     const PATIENCE: Duration = Duration::from_millis(1500);
     const PAUSE: Duration = Duration::from_millis(20);
     let began = Instant::now();
-    while !free(port) {
+    while !is_port_free(port) {
         if began.elapsed() > PATIENCE {
             return false;
         }
@@ -252,7 +254,7 @@ fn free_soon(port: u16) -> bool {
 
 /// Returns whether a port is free.
 #[must_use]
-pub fn free(port: u16) -> bool {
+pub fn is_port_free(port: u16) -> bool {
     [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED]
         .iter()
         .all(|address| TcpListener::bind(SocketAddr::from((*address, port))).is_ok())

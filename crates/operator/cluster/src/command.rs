@@ -17,7 +17,7 @@ const FOLDERS: [&str; 5] = [
 
 /// Returns the path of a program; None if it is not installed.
 #[must_use]
-pub fn find(program: &str) -> Option<PathBuf> {
+pub fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(FOLDERS.iter().map(PathBuf::from))
@@ -26,14 +26,14 @@ pub fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// Runs a program and returns its standard output; an exit status other than zero is an error.
-pub fn run(program: &str, args: &[&str]) -> Result<String> {
+pub fn run_command(program: &str, args: &[&str]) -> Result<String> {
     run_with_input(program, args, "")
 }
 
 /// Runs a program with `input` as its standard input.
 pub fn run_with_input(program: &str, args: &[&str], input: &str) -> Result<String> {
-    let output =
-        output(program, args, input).map_err(|error| failed(program, args, error.to_string()))?;
+    let output = command_output(program, args, input)
+        .map_err(|error| command_failed(program, args, error.to_string()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         let reason = if said.is_empty() {
@@ -41,13 +41,13 @@ pub fn run_with_input(program: &str, args: &[&str], input: &str) -> Result<Strin
         } else {
             said
         };
-        return Err(failed(program, args, reason));
+        return Err(command_failed(program, args, reason));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn output(program: &str, args: &[&str], input: &str) -> std::io::Result<Output> {
-    let path = find(program).unwrap_or_else(|| PathBuf::from(program));
+fn command_output(program: &str, args: &[&str], input: &str) -> std::io::Result<Output> {
+    let path = find_program(program).unwrap_or_else(|| PathBuf::from(program));
     let mut child = Command::new(path)
         .args(args)
         .stdin(Stdio::piped())
@@ -60,7 +60,7 @@ fn output(program: &str, args: &[&str], input: &str) -> std::io::Result<Output> 
     child.wait_with_output()
 }
 
-fn failed(program: &str, args: &[&str], reason: String) -> Error {
+fn command_failed(program: &str, args: &[&str], reason: String) -> Error {
     Error::Command {
         command: format!("{program} {}", args.join(" ")).trim().to_owned(),
         reason,

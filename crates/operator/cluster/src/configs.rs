@@ -21,7 +21,7 @@ pub fn cni_plugins() -> Option<PathBuf> {
 /// Returns containerd's configuration: all paths are the cluster's own, so that another containerd
 /// on the machine is not affected.
 #[must_use]
-pub fn containerd(layout: &Layout) -> String {
+pub fn containerd_config(layout: &Layout) -> String {
     let root = layout.data().join("containerd");
     let plugins = cni_plugins().unwrap_or_else(|| PathBuf::from(CNI_FOLDERS[0]));
     // Stream port 0 picks a free port, because another containerd may use a fixed one.
@@ -77,7 +77,7 @@ disabled_plugins = [
 /// Returns the configuration of the pod network. The plugin's masquerading is off, because it would
 /// hide the addresses of pods from one another; the cluster's own table does it.
 #[must_use]
-pub fn cni(settings: &Settings, layout: &Layout) -> String {
+pub fn cni_config(settings: &Settings, layout: &Layout) -> String {
     let tree = serde_json::json!({
         "cniVersion": "0.4.0",
         "name": "ironclad",
@@ -104,7 +104,7 @@ pub fn cni(settings: &Settings, layout: &Layout) -> String {
 /// Returns the API server's authentication configuration: anonymous requests reach only the health
 /// checks.
 #[must_use]
-pub fn authentication() -> String {
+pub fn authentication_config() -> String {
     let paths = ["/livez", "/readyz", "/healthz"].map(|path| serde_json::json!({ "path": path }));
     let tree = serde_json::json!({
         "apiVersion": "apiserver.config.k8s.io/v1",
@@ -116,7 +116,7 @@ pub fn authentication() -> String {
 
 /// Returns the kubelet's configuration.
 #[must_use]
-pub fn kubelet(settings: &Settings, layout: &Layout) -> String {
+pub fn kubelet_config(settings: &Settings, layout: &Layout) -> String {
     let name = &settings.node_name;
     let pki = layout.pki();
     let tree = serde_json::json!({
@@ -159,7 +159,7 @@ fn resolv_conf() -> &'static str {
 
 /// Returns kube-proxy's configuration.
 #[must_use]
-pub fn proxy(settings: &Settings, layout: &Layout) -> String {
+pub fn proxy_config(settings: &Settings, layout: &Layout) -> String {
     let tree = serde_json::json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn anonymous_requests_reach_health_checks_only() {
-        let tree: serde_json::Value = serde_json::from_str(&authentication()).unwrap();
+        let tree: serde_json::Value = serde_json::from_str(&authentication_config()).unwrap();
         let conditions = tree
             .pointer("/anonymous/conditions")
             .and_then(serde_json::Value::as_array)

@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
-use crate::command::run;
+use crate::command::run_command;
 use crate::error::{Error, Result};
 use crate::image::Archive;
 use crate::layout::Layout;
@@ -21,7 +21,7 @@ const NAMESPACE: &str = "k8s.io";
 
 /// Returns the runtime's socket, if there is a runtime.
 #[must_use]
-pub fn socket(settings: &Settings, layout: &Layout) -> Option<PathBuf> {
+pub fn runtime_socket(settings: &Settings, layout: &Layout) -> Option<PathBuf> {
     match &settings.runtime {
         Runtime::Own => Some(layout.containerd_socket()),
         Runtime::Endpoint(endpoint) => Some(PathBuf::from(
@@ -32,10 +32,10 @@ pub fn socket(settings: &Settings, layout: &Layout) -> Option<PathBuf> {
 }
 
 /// Writes the images' archives if they changed, and imports those that the runtime lacks.
-pub fn import(images: &[Archive], socket: &Path, layout: &Layout) -> Result<()> {
+pub fn import_images(images: &[Archive], socket: &Path, layout: &Layout) -> Result<()> {
     let address = socket.to_string_lossy();
     let ctr = |args: &[&str]| {
-        run(
+        run_command(
             "ctr",
             &[&["--address", &address, "--namespace", NAMESPACE], args].concat(),
         )
@@ -59,7 +59,7 @@ pub fn import(images: &[Archive], socket: &Path, layout: &Layout) -> Result<()> 
 }
 
 /// Connects to the runtime.
-async fn connect(socket: &Path) -> Result<RuntimeServiceClient<Channel>> {
+async fn connect_runtime(socket: &Path) -> Result<RuntimeServiceClient<Channel>> {
     let path = socket.to_owned();
     let connector = service_fn(move |_: Uri| {
         let path = path.clone();
@@ -100,7 +100,7 @@ pub async fn remove_all(socket: &Path) -> Result<()> {
 
 /// Tries to remove all sandboxes once; returns the number of those that remain.
 async fn remove_once(socket: &Path) -> Result<usize> {
-    let mut runtime = connect(socket).await?;
+    let mut runtime = connect_runtime(socket).await?;
     let list = runtime
         .list_pod_sandbox(ListPodSandboxRequest::default())
         .await

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::command::run;
+use crate::command::run_command;
 use crate::containers;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::plan::{Process, plan};
+use crate::plan::{Process, make_plan};
 use crate::process::Running;
 use crate::settings::{Runtime, Settings};
-use crate::supervisor::ready;
-use crate::{checks, files, guardian, network};
+use crate::supervisor::is_ready;
+use crate::{checks, files, network, systemd};
 
-/// Options of `down`.
+/// Options of `stop_cluster`.
 #[derive(Debug, Clone)]
-pub struct Down {
+pub struct DownOptions {
     /// Data directory.
     pub data_dir: PathBuf,
     /// Remove the data directory too.
@@ -28,10 +28,10 @@ pub struct Down {
 /// Stops the cluster; returns false if there was none. A missing or empty directory is no error,
 /// because the cluster is already down; a directory with foreign files is one, because another was
 /// probably meant.
-pub async fn down(options: &Down, say: &dyn Fn(&str)) -> Result<bool> {
+pub async fn stop_cluster(options: &DownOptions, say: &dyn Fn(&str)) -> Result<bool> {
     let Some(settings) = Settings::load(&options.data_dir)? else {
         let folder = options.data_dir.display();
-        if let Some(name) = checks::foreign(&options.data_dir)? {
+        if let Some(name) = checks::find_foreign_file(&options.data_dir)? {
             return Err(Error::Refused(format!(
                 "{folder} holds no cluster: {name:?} is in it, and nothing was touched; name the cluster's folder with --data-dir"
             )));
@@ -40,13 +40,13 @@ pub async fn down(options: &Down, say: &dyn Fn(&str)) -> Result<bool> {
         return Ok(false);
     };
     let layout = Layout::of(&settings);
-    let processes = plan(&settings, &layout).processes;
+    let processes = make_plan(&settings, &layout).processes;
     let names: Vec<String> = processes
         .iter()
         .map(|process| process.name.clone())
         .collect();
     say("stopping the components");
-    guardian::stop(&settings, &layout, &names).await?;
+    systemd::stop_supervisor(&settings, &layout, &names).await?;
     if settings.real() {
         say("removing the containers");
         remove_containers(&settings, &layout, &processes).await;
@@ -55,7 +55,7 @@ pub async fn down(options: &Down, say: &dyn Fn(&str)) -> Result<bool> {
         }
         unmount_below(layout.run());
         unmount_below(&settings.data_dir);
-        network::remove(&settings)?;
+        network::remove_network(&settings)?;
         remove_cgroups();
         files::remove_dir(&layout.cni_state())?;
     }
@@ -70,7 +70,7 @@ pub async fn down(options: &Down, say: &dyn Fn(&str)) -> Result<bool> {
 /// Removes the containers. The cluster's own containerd was stopped with the rest, so it is started
 /// once more to remove its containers in order.
 async fn remove_containers(settings: &Settings, layout: &Layout, processes: &[Process]) {
-    let Some(socket) = containers::socket(settings, layout) else {
+    let Some(socket) = containers::runtime_socket(settings, layout) else {
         return;
     };
     let own = processes
@@ -82,7 +82,7 @@ async fn remove_containers(settings: &Settings, layout: &Layout, processes: &[Pr
     };
     if let Some(process) = own {
         let up = async {
-            while !ready(&process.ready).await {
+            while !is_ready(&process.ready).await {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
@@ -149,8 +149,8 @@ fn unmount_below(folder: &Path) {
         .collect();
     points.reverse();
     for point in points {
-        if run("umount", &[&point.to_string_lossy()]).is_err() {
-            let _ = run("umount", &["--lazy", &point.to_string_lossy()]);
+        if run_command("umount", &[&point.to_string_lossy()]).is_err() {
+            let _ = run_command("umount", &["--lazy", &point.to_string_lossy()]);
         }
     }
 }

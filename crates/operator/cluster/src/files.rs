@@ -13,12 +13,12 @@ pub fn write_if_changed(path: &Path, data: &[u8]) -> Result<bool> {
     if fs::read(path).is_ok_and(|present| present == data) {
         return Ok(false);
     }
-    write(path, data)?;
+    write_file(path, data)?;
     Ok(true)
 }
 
 /// Writes a file atomically, creating its directory.
-pub fn write(path: &Path, data: &[u8]) -> Result<()> {
+pub fn write_file(path: &Path, data: &[u8]) -> Result<()> {
     if let Some(folder) = path.parent() {
         create_dir(folder, 0o755)?;
     }
@@ -46,7 +46,7 @@ pub fn create_private_dir(path: &Path) -> Result<()> {
 
 /// Returns the SHA-256 digest in hexadecimal.
 #[must_use]
-pub fn digest(data: &[u8]) -> String {
+pub fn digest_hex(data: &[u8]) -> String {
     Sha256::digest(data)
         .iter()
         .map(|byte| format!("{byte:02x}"))

@@ -56,13 +56,13 @@ pub struct Archive {
 /// the pause program.
 pub fn pause_image() -> Result<Archive> {
     let mut layer = Tar::new();
-    let command = match pause::program() {
+    let command = match pause::pause_program() {
         Some(program) => {
             layer.file("pause", 0o755, &program);
             vec!["/pause".to_owned()]
         }
         None => {
-            layer.file("pause", 0o755, &busybox()?);
+            layer.file("pause", 0o755, &busybox_binary()?);
             let script = "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done";
             vec![
                 "/pause".to_owned(),
@@ -78,7 +78,7 @@ pub fn pause_image() -> Result<Archive> {
     };
     Ok(Archive {
         reference: PAUSE,
-        data: oci::archive(PAUSE, &layer.finish(), &config),
+        data: oci::image_archive(PAUSE, &layer.finish(), &config),
     })
 }
 
@@ -100,14 +100,14 @@ pub fn busybox_image() -> Result<Archive> {
     );
     layer.file("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n");
     layer.file("etc/nsswitch.conf", 0o644, b"hosts: files dns\n");
-    layer.file("bin/busybox", 0o755, &rename_applet(busybox()?));
-    for applet in crate::command::run("busybox", &["--list-full"])?.lines() {
+    layer.file("bin/busybox", 0o755, &rename_applet(busybox_binary()?));
+    for applet in crate::command::run_command("busybox", &["--list-full"])?.lines() {
         if !matches!(applet, "" | "bin/busybox" | "usr/bin/wget") {
             layer.link(applet.trim_start_matches('/'), "/bin/busybox");
         }
     }
     layer.file("usr/bin/wget", 0o755, WGET.as_bytes());
-    if let Some(openssl) = crate::command::find("openssl") {
+    if let Some(openssl) = crate::command::find_program("openssl") {
         with_libraries(&mut layer, &openssl)?;
     }
     let config = Config {
@@ -116,15 +116,15 @@ pub fn busybox_image() -> Result<Archive> {
     };
     Ok(Archive {
         reference: BUSYBOX,
-        data: oci::archive(BUSYBOX, &layer.finish(), &config),
+        data: oci::image_archive(BUSYBOX, &layer.finish(), &config),
     })
 }
 
 /// Adds a program with its shared libraries. wget delegates TLS to `openssl` if that exists; its
 /// own TLS lacks the signature algorithms that current servers require.
 fn with_libraries(layer: &mut Tar, program: &Path) -> Result<()> {
-    layer.file("usr/bin/openssl", 0o755, &read(program)?);
-    let listing = crate::command::run("ldd", &[&program.to_string_lossy()])?;
+    layer.file("usr/bin/openssl", 0o755, &read_file(program)?);
+    let listing = crate::command::run_command("ldd", &[&program.to_string_lossy()])?;
     for library in listing
         .split_whitespace()
         .filter(|word| word.starts_with('/'))
@@ -132,7 +132,7 @@ fn with_libraries(layer: &mut Tar, program: &Path) -> Result<()> {
         layer.file(
             library.trim_start_matches('/'),
             0o755,
-            &read(Path::new(library))?,
+            &read_file(Path::new(library))?,
         );
     }
     Ok(())
@@ -151,16 +151,16 @@ fn rename_applet(mut program: Vec<u8>) -> Vec<u8> {
     program
 }
 
-fn busybox() -> Result<Vec<u8>> {
-    let path = crate::command::find("busybox").ok_or_else(|| {
+fn busybox_binary() -> Result<Vec<u8>> {
+    let path = crate::command::find_program("busybox").ok_or_else(|| {
         Error::Refused(
             "busybox is missing; install it with `apt-get install busybox-static`".into(),
         )
     })?;
-    read(&path)
+    read_file(&path)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
+fn read_file(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(Error::io(path))
 }
 

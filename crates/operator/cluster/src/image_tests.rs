@@ -7,7 +7,7 @@ use super::*;
 
 #[test]
 fn pause_waits_and_ends_on_term() {
-    let Some(program) = pause::program() else {
+    let Some(program) = pause::pause_program() else {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
@@ -40,7 +40,7 @@ fn pause_waits_and_ends_on_term() {
 
 #[test]
 fn an_archive_has_the_parts_that_its_index_names() {
-    let image = oci::archive(
+    let image = oci::image_archive(
         "a/b:1",
         b"layer",
         &Config {
@@ -53,7 +53,7 @@ fn an_archive_has_the_parts_that_its_index_names() {
         "oci-layout",
         "index.json",
         "io.containerd.image.name",
-        &format!("blobs/sha256/{}", crate::files::digest(b"layer")),
+        &format!("blobs/sha256/{}", crate::files::digest_hex(b"layer")),
     ] {
         assert!(text.contains(part), "{part}");
     }

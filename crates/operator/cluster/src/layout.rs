@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::settings::{Settings, instance};
+use crate::settings::{Settings, instance_name};
 
 /// Paths of one cluster.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ impl Layout {
     /// replaces it.
     #[must_use]
     pub fn new(data: &Path, root: bool) -> Self {
-        let run = match (root, instance(data).as_str()) {
+        let run = match (root, instance_name(data).as_str()) {
             (false, _) => data.join("run"),
             (true, "") => PathBuf::from("/run/ironclad"),
             (true, word) => PathBuf::from(format!("/run/ironclad-{word}")),

@@ -6,8 +6,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::checks::neighbour;
-use crate::command::{run, run_with_input};
+use crate::checks::find_other_cluster;
+use crate::command::{run_command, run_with_input};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
 
@@ -18,21 +18,21 @@ const SYSCTLS: [(&str, &str); 3] = [
 ];
 
 /// Prepares the network for pods.
-pub fn prepare(settings: &Settings) -> Result<()> {
+pub fn prepare_network(settings: &Settings) -> Result<()> {
     for module in ["overlay", "br_netfilter", "nf_conntrack"] {
         // The module may be built in, or the kernel can't load modules: if it is really missing,
         // the next steps fail.
-        let _ = run("modprobe", &["-q", module]);
+        let _ = run_command("modprobe", &["-q", module]);
     }
     for (name, value) in SYSCTLS {
-        set(name, value)?;
+        set_sysctl(name, value)?;
     }
-    bridge(settings)?;
+    create_bridge(settings)?;
     service_route(settings)?;
-    run_with_input("nft", &["-f", "-"], &table(settings)).map(drop)
+    run_with_input("nft", &["-f", "-"], &nat_table(settings)).map(drop)
 }
 
-fn set(name: &str, value: &str) -> Result<()> {
+fn set_sysctl(name: &str, value: &str) -> Result<()> {
     let path = Path::new("/proc/sys").join(name);
     if fs::read_to_string(&path).is_ok_and(|present| present.trim() == value) {
         return Ok(());
@@ -40,37 +40,37 @@ fn set(name: &str, value: &str) -> Result<()> {
     fs::write(&path, value).map_err(Error::io(path))
 }
 
-fn bridge(settings: &Settings) -> Result<()> {
+fn create_bridge(settings: &Settings) -> Result<()> {
     let name = settings.bridge();
-    if !present(&name) {
-        run("ip", &["link", "add", &name, "type", "bridge"])?;
+    if !device_exists(&name) {
+        run_command("ip", &["link", "add", &name, "type", "bridge"])?;
     }
     let address = format!(
         "{}/{}",
         settings.bridge_address(),
         settings.node_pods().prefix_len()
     );
-    run("ip", &["address", "replace", &address, "dev", &name])?;
-    run("ip", &["link", "set", &name, "up"]).map(drop)
+    run_command("ip", &["address", "replace", &address, "dev", &name])?;
+    run_command("ip", &["link", "set", &name, "up"]).map(drop)
 }
 
 /// Returns whether a device of this name exists. Queries the kernel instead of `/sys`, which may
 /// show another network namespace.
-fn present(device: &str) -> bool {
-    run("ip", &["link", "show", "dev", device]).is_ok()
+fn device_exists(device: &str) -> bool {
+    run_command("ip", &["link", "show", "dev", device]).is_ok()
 }
 
 /// Adds a route for Services: a packet that the node itself sends to a Service needs some route
 /// before it is translated. The route must not lead back to the bridge: for packets of pods the
 /// kernel would send redirects, and with them use up its limit on ICMP errors.
 fn service_route(settings: &Settings) -> Result<()> {
-    if run("ip", &["-4", "route", "show", "default"])?
+    if run_command("ip", &["-4", "route", "show", "default"])?
         .trim()
         .is_empty()
     {
         let range = settings.service_cidr.to_string();
         let source = settings.node_address.to_string();
-        run(
+        run_command(
             "ip",
             &["route", "replace", &range, "dev", "lo", "src", &source],
         )?;
@@ -87,7 +87,7 @@ fn service_route(settings: &Settings) -> Result<()> {
 /// `route_localnet` on the bridge, and the kernel then delivers a frame for 127.0.0.1 from any pod
 /// to the node's local services. A loopback address on the wire is never legitimate. The hook runs
 /// before the translation of replies is reverted, so host ports on 127.0.0.1 work.
-fn table(settings: &Settings) -> String {
+fn nat_table(settings: &Settings) -> String {
     let (table, bridge) = (settings.table(), settings.bridge());
     let (pods, services) = (settings.pod_cidr, settings.service_cidr);
     format!(
@@ -108,11 +108,11 @@ fn table(settings: &Settings) -> String {
     )
 }
 
-/// Removes everything that `prepare` created.
-pub fn remove(settings: &Settings) -> Result<()> {
+/// Removes everything that `prepare_network` created.
+pub fn remove_network(settings: &Settings) -> Result<()> {
     let bridge = settings.bridge();
     // Exists only if there was no default route.
-    let _ = run(
+    let _ = run_command(
         "ip",
         &[
             "route",
@@ -122,13 +122,13 @@ pub fn remove(settings: &Settings) -> Result<()> {
             "lo",
         ],
     );
-    if present(&bridge) {
-        run("ip", &["link", "delete", &bridge])?;
+    if device_exists(&bridge) {
+        run_command("ip", &["link", "delete", &bridge])?;
     }
     let mut tables = vec![("ip", settings.table())];
     // kube-proxy's tables have the same name in every cluster: if another cluster runs here, they
     // belong to it.
-    if neighbour(&bridge)?.is_none() {
+    if find_other_cluster(&bridge)?.is_none() {
         tables.extend([
             ("ip", "kube-proxy".to_owned()),
             ("ip6", "kube-proxy".to_owned()),
@@ -149,14 +149,16 @@ pub fn remove(settings: &Settings) -> Result<()> {
 /// other content.
 fn remove_port_mappings() {
     for (family, program) in [("ip", "iptables"), ("ip6", "ip6tables")] {
-        let Ok(rules) = run("nft", &["list", "table", family, "nat"]) else {
+        let Ok(rules) = run_command("nft", &["list", "table", family, "nat"]) else {
             continue;
         };
         if rules.contains("CNI-HOSTPORT") {
             remove_plugin_chains(program);
         }
-        if run("nft", &["list", "table", family, "nat"]).is_ok_and(|rules| !has_rules(&rules)) {
-            let _ = run("nft", &["delete", "table", family, "nat"]);
+        if run_command("nft", &["list", "table", family, "nat"])
+            .is_ok_and(|rules| !has_rules(&rules))
+        {
+            let _ = run_command("nft", &["delete", "table", family, "nat"]);
         }
     }
 }
@@ -175,7 +177,7 @@ fn remove_plugin_chains(program: &str) {
             "-j",
             "CNI-HOSTPORT-DNAT",
         ];
-        let _ = run(program, &jump);
+        let _ = run_command(program, &jump);
     }
     let comment = [
         "-m",
@@ -184,7 +186,7 @@ fn remove_plugin_chains(program: &str) {
         "CNI portfwd requiring masquerade",
     ];
     let masquerade = ["-j", "CNI-HOSTPORT-MASQ"];
-    let _ = run(
+    let _ = run_command(
         program,
         &[
             &["-t", "nat", "-D", "POSTROUTING"],
@@ -198,8 +200,8 @@ fn remove_plugin_chains(program: &str) {
         "CNI-HOSTPORT-MASQ",
         "CNI-HOSTPORT-SETMARK",
     ] {
-        let _ = run(program, &["-t", "nat", "-F", chain]);
-        let _ = run(program, &["-t", "nat", "-X", chain]);
+        let _ = run_command(program, &["-t", "nat", "-F", chain]);
+        let _ = run_command(program, &["-t", "nat", "-X", chain]);
     }
 }
 
@@ -217,12 +219,12 @@ fn has_rules(listing: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{has_rules, table};
+    use super::{has_rules, nat_table};
     use crate::settings::Settings;
 
     #[test]
     fn table_drops_loopback_addresses_that_arrive_from_a_pod() {
-        let rules = table(&Settings::example());
+        let rules = nat_table(&Settings::example());
         for rule in [
             "iifname != \"lo\" ip daddr 127.0.0.0/8 drop",
             "iifname != \"lo\" ip saddr 127.0.0.0/8 drop",

@@ -51,7 +51,7 @@ pub struct Plan {
 
 /// Computes the plan.
 #[must_use]
-pub fn plan(settings: &Settings, layout: &Layout) -> Plan {
+pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
     let build = Builder { settings, layout };
     let mut processes = vec![build.store(), build.api_server()];
     if settings.runtime == Runtime::Own {
@@ -76,11 +76,11 @@ struct Builder<'a> {
     layout: &'a Layout,
 }
 
-fn local(port: u16) -> SocketAddr {
+fn loopback_address(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-fn text(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
@@ -97,7 +97,7 @@ impl Builder<'_> {
         ready: Ready,
         after: &[&str],
     ) -> Process {
-        let mut argv = vec![text(&self.settings.bin_dir.join(name))];
+        let mut argv = vec![path_text(&self.settings.bin_dir.join(name))];
         argv.extend(args);
         if self.settings.verbosity > 0 {
             argv.push(format!("-v={}", self.settings.verbosity));
@@ -127,7 +127,10 @@ impl Builder<'_> {
         ];
         let mut args = vec![
             format!("--name={}", self.settings.node_name),
-            format!("--data-dir={}", text(&self.layout.data().join("store"))),
+            format!(
+                "--data-dir={}",
+                path_text(&self.layout.data().join("store"))
+            ),
             format!("--listen-client-urls={client}"),
             format!("--advertise-client-urls={client}"),
             format!("--listen-peer-urls={peer}"),
@@ -139,14 +142,14 @@ impl Builder<'_> {
         args.extend(
             files
                 .iter()
-                .map(|(flag, file)| format!("--{flag}={}", text(&self.pki(file)))),
+                .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki(file)))),
         );
         let inputs: Vec<_> = files.iter().map(|(_, file)| self.pki(file)).collect();
         self.process(
             "kvstore",
             args,
             &inputs,
-            Ready::Tcp(local(ports.store)),
+            Ready::Tcp(loopback_address(ports.store)),
             &[],
         )
     }
@@ -182,7 +185,7 @@ impl Builder<'_> {
             ),
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs".to_owned(),
-            format!("--authentication-config={}", text(&authentication)),
+            format!("--authentication-config={}", path_text(&authentication)),
             "--requestheader-allowed-names=front-proxy-client".to_owned(),
             "--requestheader-username-headers=X-Remote-User".to_owned(),
             "--requestheader-group-headers=X-Remote-Group".to_owned(),
@@ -192,7 +195,7 @@ impl Builder<'_> {
         args.extend(
             names
                 .iter()
-                .map(|(flag, file)| format!("--{flag}={}", text(&self.pki(file)))),
+                .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki(file)))),
         );
         let mut inputs: Vec<_> = names.iter().map(|(_, file)| self.pki(file)).collect();
         inputs.push(authentication);
@@ -200,7 +203,7 @@ impl Builder<'_> {
             "kube-apiserver",
             args,
             &inputs,
-            Ready::Tcp(local(ports.api)),
+            Ready::Tcp(loopback_address(ports.api)),
             &["kvstore"],
         )
     }
@@ -219,13 +222,13 @@ impl Builder<'_> {
         let config = self.layout.config("containerd.toml");
         let mut process = self.process(
             "containerd",
-            vec!["--config".to_owned(), text(&config)],
+            vec!["--config".to_owned(), path_text(&config)],
             &[config],
             Ready::Unix(self.layout.containerd_socket()),
             &[],
         );
-        process.argv[0] =
-            crate::command::find("containerd").map_or("containerd".to_owned(), |p| text(&p));
+        process.argv[0] = crate::command::find_program("containerd")
+            .map_or("containerd".to_owned(), |p| path_text(&p));
         process.argv.truncate(3);
         process
     }
@@ -234,9 +237,9 @@ impl Builder<'_> {
         let ports = &self.settings.ports;
         let kubeconfig = self.layout.kubeconfig("controller-manager");
         let args = vec![
-            format!("--kubeconfig={}", text(&kubeconfig)),
-            format!("--authentication-kubeconfig={}", text(&kubeconfig)),
-            format!("--authorization-kubeconfig={}", text(&kubeconfig)),
+            format!("--kubeconfig={}", path_text(&kubeconfig)),
+            format!("--authentication-kubeconfig={}", path_text(&kubeconfig)),
+            format!("--authorization-kubeconfig={}", path_text(&kubeconfig)),
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", ports.controller_manager),
             "--leader-elect=true".to_owned(),
@@ -250,14 +253,20 @@ impl Builder<'_> {
             format!("--service-cluster-ip-range={}", self.settings.service_cidr),
             format!(
                 "--service-account-private-key-file={}",
-                text(&self.pki("sa.key"))
+                path_text(&self.pki("sa.key"))
             ),
-            format!("--root-ca-file={}", text(&self.pki("ca.crt"))),
-            format!("--cluster-signing-cert-file={}", text(&self.pki("ca.crt"))),
-            format!("--cluster-signing-key-file={}", text(&self.pki("ca.key"))),
+            format!("--root-ca-file={}", path_text(&self.pki("ca.crt"))),
+            format!(
+                "--cluster-signing-cert-file={}",
+                path_text(&self.pki("ca.crt"))
+            ),
+            format!(
+                "--cluster-signing-key-file={}",
+                path_text(&self.pki("ca.key"))
+            ),
         ];
         let inputs = [kubeconfig, self.pki("sa.key"), self.pki("ca.crt")];
-        let ready = Ready::Tcp(local(ports.controller_manager));
+        let ready = Ready::Tcp(loopback_address(ports.controller_manager));
         self.process(
             "kube-controller-manager",
             args,
@@ -271,14 +280,14 @@ impl Builder<'_> {
         let ports = &self.settings.ports;
         let kubeconfig = self.layout.kubeconfig("scheduler");
         let args = vec![
-            format!("--kubeconfig={}", text(&kubeconfig)),
-            format!("--authentication-kubeconfig={}", text(&kubeconfig)),
-            format!("--authorization-kubeconfig={}", text(&kubeconfig)),
+            format!("--kubeconfig={}", path_text(&kubeconfig)),
+            format!("--authentication-kubeconfig={}", path_text(&kubeconfig)),
+            format!("--authorization-kubeconfig={}", path_text(&kubeconfig)),
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", ports.scheduler),
             "--leader-elect=true".to_owned(),
         ];
-        let ready = Ready::Tcp(local(ports.scheduler));
+        let ready = Ready::Tcp(loopback_address(ports.scheduler));
         self.process(
             "kube-scheduler",
             args,
@@ -292,16 +301,19 @@ impl Builder<'_> {
         let kubeconfig = self.layout.kubeconfig("kubelet");
         let config = self.layout.config("kubelet.yaml");
         let endpoint = match &self.settings.runtime {
-            Runtime::Own => format!("unix://{}", text(&self.layout.containerd_socket())),
+            Runtime::Own => format!("unix://{}", path_text(&self.layout.containerd_socket())),
             Runtime::Endpoint(endpoint) => endpoint.clone(),
             Runtime::Simulated => "simulated:".to_owned(),
         };
         let args = vec![
-            format!("--config={}", text(&config)),
-            format!("--kubeconfig={}", text(&kubeconfig)),
+            format!("--config={}", path_text(&config)),
+            format!("--kubeconfig={}", path_text(&kubeconfig)),
             format!("--hostname-override={}", self.settings.node_name),
             format!("--node-ip={}", self.settings.node_address),
-            format!("--root-dir={}", text(&self.layout.data().join("kubelet"))),
+            format!(
+                "--root-dir={}",
+                path_text(&self.layout.data().join("kubelet"))
+            ),
             format!("--container-runtime-endpoint={endpoint}"),
         ];
         let name = &self.settings.node_name;
@@ -314,7 +326,7 @@ impl Builder<'_> {
             Runtime::Own => &["kube-apiserver", "containerd"],
             _ => &["kube-apiserver"],
         };
-        let ready = Ready::Tcp(local(self.settings.ports.kubelet_health));
+        let ready = Ready::Tcp(loopback_address(self.settings.ports.kubelet_health));
         self.process("kubelet", args, &inputs, ready, after)
     }
 
@@ -322,10 +334,10 @@ impl Builder<'_> {
         let config = self.layout.config("kube-proxy.yaml");
         let inputs = [config.clone(), self.layout.kubeconfig("proxy")];
         let args = vec![
-            format!("--config={}", text(&config)),
+            format!("--config={}", path_text(&config)),
             format!("--hostname-override={}", self.settings.node_name),
         ];
-        let ready = Ready::Tcp(local(self.settings.ports.proxy_health));
+        let ready = Ready::Tcp(loopback_address(self.settings.ports.proxy_health));
         self.process("kube-proxy", args, &inputs, ready, &["kube-apiserver"])
     }
 
@@ -334,10 +346,10 @@ impl Builder<'_> {
         let kubeconfig = self.layout.kubeconfig("dns");
         let listen = SocketAddr::new(self.settings.dns_listen_address(), ports.dns);
         let mut args = vec![
-            format!("--kubeconfig={}", text(&kubeconfig)),
+            format!("--kubeconfig={}", path_text(&kubeconfig)),
             format!("--listen={listen}"),
             format!("--domain={}", self.settings.domain),
-            format!("--health-address={}", local(ports.dns_health)),
+            format!("--health-address={}", loopback_address(ports.dns_health)),
             format!("--allow={}", self.settings.pod_cidr),
             "--allow=127.0.0.0/8".to_owned(),
             format!("--allow={}/32", self.settings.node_address),
@@ -351,7 +363,7 @@ impl Builder<'_> {
             "cluster-dns",
             args,
             &[kubeconfig],
-            Ready::Tcp(local(ports.dns_health)),
+            Ready::Tcp(loopback_address(ports.dns_health)),
             &["kube-apiserver"],
         )
     }
@@ -361,12 +373,12 @@ impl Plan {
     /// Sets each process's stamp from its current program and inputs.
     pub fn stamp(&mut self) {
         for process in &mut self.processes {
-            process.stamp = stamp(process);
+            process.stamp = process_stamp(process);
         }
     }
 }
 
-fn stamp(process: &Process) -> String {
+fn process_stamp(process: &Process) -> String {
     let mut all = process.argv.join("\0");
     if let Some(meta) = process
         .argv
@@ -381,11 +393,11 @@ fn stamp(process: &Process) -> String {
     }
     for input in &process.inputs {
         all.push('\0');
-        all.push_str(&crate::files::digest(
+        all.push_str(&crate::files::digest_hex(
             &std::fs::read(input).unwrap_or_default(),
         ));
     }
-    crate::files::digest(all.as_bytes())
+    crate::files::digest_hex(all.as_bytes())
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ fn names(plan: &Plan) -> Vec<&str> {
 #[test]
 fn what_runs_depends_on_the_runtime() {
     let layout = Layout::new(Path::new("/data"), false);
-    let own = plan(&settings(Runtime::Own), &layout);
+    let own = make_plan(&settings(Runtime::Own), &layout);
     assert_eq!(
         names(&own),
         [
@@ -29,14 +29,14 @@ fn what_runs_depends_on_the_runtime() {
             "cluster-dns"
         ]
     );
-    let simulated = plan(&settings(Runtime::Simulated), &layout);
+    let simulated = make_plan(&settings(Runtime::Simulated), &layout);
     assert!(!names(&simulated).contains(&"containerd"));
     assert!(!names(&simulated).contains(&"kube-proxy"));
 }
 
 #[test]
 fn every_dependency_starts_earlier() {
-    let all = plan(
+    let all = make_plan(
         &settings(Runtime::Own),
         &Layout::new(Path::new("/data"), false),
     );
@@ -62,7 +62,7 @@ fn the_usual_addresses() {
 }
 
 fn arguments(component: &str) -> Vec<String> {
-    let all = plan(
+    let all = make_plan(
         &settings(Runtime::Own),
         &Layout::new(Path::new("/data"), false),
     );
@@ -76,7 +76,7 @@ fn arguments(component: &str) -> Vec<String> {
 /// The store's peer port carries every Secret, and a peer may write without further checks.
 #[test]
 fn no_component_listens_or_connects_without_tls() {
-    let all = plan(
+    let all = make_plan(
         &settings(Runtime::Own),
         &Layout::new(Path::new("/data"), false),
     );
@@ -121,7 +121,7 @@ fn api_server_limits_anonymous_requests_and_denies_external_ips() {
 #[test]
 fn dns_server_gives_up_root_where_pods_reach_it() {
     assert!(arguments("cluster-dns").contains(&"--user=65534".to_owned()));
-    let simulated = plan(
+    let simulated = make_plan(
         &settings(Runtime::Simulated),
         &Layout::new(Path::new("/data"), false),
     );
@@ -140,7 +140,7 @@ fn kubelet_gives_containers_the_seccomp_profile_of_the_runtime() {
     for runtime in [Runtime::Own, Runtime::Simulated] {
         let (settings, layout) = (settings(runtime), Layout::new(Path::new("/data"), false));
         let config = format!("--config={}", layout.config("kubelet.yaml").display());
-        let kubelet = plan(&settings, &layout)
+        let kubelet = make_plan(&settings, &layout)
             .processes
             .into_iter()
             .find(|process| process.name == "kubelet");
@@ -149,7 +149,7 @@ fn kubelet_gives_containers_the_seccomp_profile_of_the_runtime() {
             "{config}"
         );
         let file: serde_json::Value =
-            serde_json::from_str(&crate::configs::kubelet(&settings, &layout)).unwrap();
+            serde_json::from_str(&crate::configs::kubelet_config(&settings, &layout)).unwrap();
         assert_eq!(file["seccompDefault"], true);
     }
 }

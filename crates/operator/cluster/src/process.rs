@@ -39,7 +39,7 @@ impl Record {
     }
 
     fn save(&self, path: &Path) -> Result<()> {
-        crate::files::write(
+        crate::files::write_file(
             path,
             serde_json::to_string(self).unwrap_or_default().as_bytes(),
         )
@@ -47,12 +47,12 @@ impl Record {
 
     /// Returns whether the recorded process is alive.
     pub fn alive(&self) -> bool {
-        self.boot == boot() && start_of(self.pid) == Some(self.start)
+        self.boot == boot_id() && start_of(self.pid) == Some(self.start)
     }
 }
 
 /// Returns the id of this boot.
-pub fn boot() -> String {
+pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .unwrap_or_default()
         .trim()
@@ -114,7 +114,7 @@ impl Running {
         let record = Record {
             pid,
             start: start_of(pid).unwrap_or_default(),
-            boot: boot(),
+            boot: boot_id(),
             stamp: process.stamp.clone(),
             restarts,
         };

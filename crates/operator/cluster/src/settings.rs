@@ -157,7 +157,7 @@ impl Settings {
     /// Writes `DIR/settings.json`.
     pub fn save(&self) -> Result<()> {
         let text = serde_json::to_string_pretty(self).unwrap_or_default();
-        crate::files::write(&self.data_dir.join("settings.json"), text.as_bytes())
+        crate::files::write_file(&self.data_dir.join("settings.json"), text.as_bytes())
     }
 
     /// Returns whether pods really run.
@@ -169,7 +169,7 @@ impl Settings {
     /// Returns a word that distinguishes clusters on one machine; empty for the default directory.
     #[must_use]
     pub fn instance(&self) -> String {
-        instance(&self.data_dir)
+        instance_name(&self.data_dir)
     }
 
     /// Returns the name of the pods' bridge.
@@ -210,19 +210,19 @@ impl Settings {
     /// Returns the node's address on the bridge: the first of its pods' range.
     #[must_use]
     pub fn bridge_address(&self) -> Ipv4Addr {
-        nth(self.node_pods(), 1)
+        nth_address(self.node_pods(), 1)
     }
 
     /// Returns the address of the Service `kubernetes`.
     #[must_use]
     pub fn api_service_address(&self) -> Ipv4Addr {
-        nth(self.service_cidr, 1)
+        nth_address(self.service_cidr, 1)
     }
 
     /// Returns the address of the Service `kube-dns`.
     #[must_use]
     pub fn dns_service_address(&self) -> Ipv4Addr {
-        nth(self.service_cidr, 10)
+        nth_address(self.service_cidr, 10)
     }
 
     /// Returns the listen address of the cluster DNS: on the bridge, or the node's address if there
@@ -272,16 +272,16 @@ pub fn default_data_dir() -> PathBuf {
 
 /// Returns a word derived from the data directory; empty for the default one.
 #[must_use]
-pub fn instance(data_dir: &Path) -> String {
+pub fn instance_name(data_dir: &Path) -> String {
     if data_dir == default_data_dir() {
         return String::new();
     }
-    crate::files::digest(data_dir.as_os_str().as_encoded_bytes())
+    crate::files::digest_hex(data_dir.as_os_str().as_encoded_bytes())
         .chars()
         .take(8)
         .collect()
 }
 
-fn nth(range: Ipv4Net, n: u32) -> Ipv4Addr {
+fn nth_address(range: Ipv4Net, n: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(range.network()).wrapping_add(n))
 }

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::plan::plan;
+use crate::plan::make_plan;
 use crate::process::Record;
 use crate::settings::Settings;
-use crate::{guardian, supervisor};
+use crate::{supervisor, systemd};
 
 /// The status of a component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -59,7 +59,7 @@ impl Report {
 }
 
 /// Reads the status of the cluster in `data_dir`.
-pub async fn status(data_dir: &Path) -> Result<Report> {
+pub async fn cluster_status(data_dir: &Path) -> Result<Report> {
     let settings = Settings::load(data_dir)?.ok_or_else(|| {
         Error::Refused(format!(
             "{} holds no cluster; start one with `ironclad up`",
@@ -68,11 +68,11 @@ pub async fn status(data_dir: &Path) -> Result<Report> {
     })?;
     let layout = Layout::of(&settings);
     let mut components = Vec::new();
-    for process in plan(&settings, &layout).processes {
+    for process in make_plan(&settings, &layout).processes {
         let record = Record::load(&layout.record(&process.name));
         let running = record.as_ref().is_some_and(Record::alive);
         components.push(Component {
-            ready: running && supervisor::ready(&process.ready).await,
+            ready: running && supervisor::is_ready(&process.ready).await,
             running,
             pid: record.as_ref().filter(|_| running).map(|record| record.pid),
             restarts: record.map_or(0, |record| record.restarts),
@@ -80,7 +80,7 @@ pub async fn status(data_dir: &Path) -> Result<Report> {
             name: process.name,
         });
     }
-    let supervisor = guardian::supervisor(&layout).map(|record| record.pid);
+    let supervisor = systemd::running_supervisor(&layout).map(|record| record.pid);
     Ok(Report {
         data_dir: data_dir.display().to_string(),
         run_dir: layout.run().display().to_string(),

@@ -5,7 +5,7 @@
 //! Invariant: the end of the supervisor ends no other process. It stops components only when it is
 //! stopped (SIGTERM) or when the plan changes (SIGHUP).
 
-mod keeper;
+mod process_loop;
 mod rotate;
 
 use std::collections::HashMap;
@@ -21,12 +21,12 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::network;
 use crate::plan::{Plan, Process, Ready};
-use crate::process::{Record, boot, start_of};
+use crate::process::{Record, boot_id, start_of};
 use crate::settings::Settings;
 use crate::up;
 
-pub(crate) use keeper::GRACE;
-pub(crate) use keeper::ready;
+pub(crate) use process_loop::GRACE;
+pub(crate) use process_loop::is_ready;
 
 /// Interval between two checks of certificates.
 const RENEWAL: Duration = Duration::from_secs(12 * 3600);
@@ -34,15 +34,15 @@ const RENEWAL: Duration = Duration::from_secs(12 * 3600);
 /// Name of the supervisor's own record.
 pub(crate) const NAME: &str = "supervisor";
 
-struct Kept {
+struct SupervisedProcess {
     process: Process,
     stop: CancellationToken,
     /// The one task that keeps it.
-    keeper: JoinSet<()>,
+    process_loop: JoinSet<()>,
 }
 
 /// Supervises the cluster of `data_dir` until `shutdown`.
-pub async fn supervise(data_dir: &Path, shutdown: CancellationToken) -> Result<()> {
+pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Result<()> {
     let settings = Settings::load(data_dir)?.ok_or_else(|| {
         Error::Refused(format!(
             "{} holds no cluster; run `ironclad up` first",
@@ -55,24 +55,24 @@ pub async fn supervise(data_dir: &Path, shutdown: CancellationToken) -> Result<(
     // Install the handler before the record is visible to others: without it the signal would end
     // this process.
     let mut hangup = signal(SignalKind::hangup()).map_err(Error::io(layout.run()))?;
-    let _lock = own(&layout)?;
+    let _lock = lock_supervisor(&layout)?;
     if settings.real() {
-        network::prepare(&settings)?;
+        network::prepare_network(&settings)?;
     }
     let mut kept = HashMap::new();
-    adjust(&mut kept, load(&layout)?, &layout).await;
+    adjust_processes(&mut kept, load_plan(&layout)?, &layout).await;
     let mut rotation = tokio::time::interval(Duration::from_secs(60));
     let mut renewal = tokio::time::interval_at(Instant::now() + RENEWAL, RENEWAL);
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
-            _ = hangup.recv() => match load(&layout) {
-                Ok(plan) => adjust(&mut kept, plan, &layout).await,
+            _ = hangup.recv() => match load_plan(&layout) {
+                Ok(plan) => adjust_processes(&mut kept, plan, &layout).await,
                 Err(error) => tracing::error!(%error, "the new plan can't be read; the old one stays"),
             },
-            _ = rotation.tick() => rotate::rotate(&layout.logs()),
-            _ = renewal.tick() => match renew(&settings, &layout) {
-                Ok(Some(plan)) => adjust(&mut kept, plan, &layout).await,
+            _ = rotation.tick() => rotate::rotate_logs(&layout.logs()),
+            _ = renewal.tick() => match renew_certificates(&settings, &layout) {
+                Ok(Some(plan)) => adjust_processes(&mut kept, plan, &layout).await,
                 Ok(None) => {}
                 Err(error) => tracing::error!(%error, "certificates can't be renewed; they end within 90 days"),
             },
@@ -85,17 +85,17 @@ pub async fn supervise(data_dir: &Path, shutdown: CancellationToken) -> Result<(
 
 /// Renews certificates in their last 90 days. If there were any, returns the plan that restarts the
 /// components that use them.
-fn renew(settings: &Settings, layout: &Layout) -> Result<Option<Plan>> {
+fn renew_certificates(settings: &Settings, layout: &Layout) -> Result<Option<Plan>> {
     let written = up::write_files(settings, layout)?;
     if written.is_empty() {
         return Ok(None);
     }
     tracing::info!(?written, "certificates renewed");
     up::write_plan(settings, layout)?;
-    load(layout).map(Some)
+    load_plan(layout).map(Some)
 }
 
-fn load(layout: &Layout) -> Result<Plan> {
+fn load_plan(layout: &Layout) -> Result<Plan> {
     let path = layout.plan();
     let text = std::fs::read(&path).map_err(Error::io(&path))?;
     serde_json::from_slice(&text).map_err(|cause| Error::Settings { path, cause })
@@ -103,7 +103,7 @@ fn load(layout: &Layout) -> Result<Plan> {
 
 /// Makes this process the cluster's only supervisor. The kernel releases the lock when the process
 /// exits.
-fn own(layout: &Layout) -> Result<std::fs::File> {
+fn lock_supervisor(layout: &Layout) -> Result<std::fs::File> {
     crate::files::create_dir(layout.run(), 0o711)?;
     let path = layout.run().join("supervisor.lock");
     let file = std::fs::File::create(&path).map_err(Error::io(&path))?;
@@ -114,17 +114,21 @@ fn own(layout: &Layout) -> Result<std::fs::File> {
     let record = Record {
         pid,
         start,
-        boot: boot(),
+        boot: boot_id(),
         stamp: String::new(),
         restarts: 0,
     };
     let text = serde_json::to_string(&record).unwrap_or_default();
-    crate::files::write(&layout.record(NAME), text.as_bytes())?;
+    crate::files::write_file(&layout.record(NAME), text.as_bytes())?;
     Ok(file)
 }
 
 /// Applies a plan: removed and changed processes stop, in reverse order; the others keep running.
-async fn adjust(kept: &mut HashMap<String, Kept>, plan: Plan, layout: &Layout) {
+async fn adjust_processes(
+    kept: &mut HashMap<String, SupervisedProcess>,
+    plan: Plan,
+    layout: &Layout,
+) {
     let gone: Vec<String> = kept
         .values()
         .filter(|old| !plan.processes.contains(&old.process))
@@ -133,7 +137,7 @@ async fn adjust(kept: &mut HashMap<String, Kept>, plan: Plan, layout: &Layout) {
     for name in gone {
         if let Some(mut old) = kept.remove(&name) {
             old.stop.cancel();
-            old.keeper.join_next().await;
+            old.process_loop.join_next().await;
         }
     }
     let all = plan.processes.clone();
@@ -147,24 +151,30 @@ async fn adjust(kept: &mut HashMap<String, Kept>, plan: Plan, layout: &Layout) {
             .filter(|other| process.after.contains(&other.name))
             .map(|p| p.ready.clone())
             .collect();
-        let mut keeper = JoinSet::new();
-        keeper.spawn(keep(process.clone(), after, layout.clone(), stop.clone()));
+        let mut process_loop = JoinSet::new();
+        process_loop.spawn(run_after(
+            process.clone(),
+            after,
+            layout.clone(),
+            stop.clone(),
+        ));
         kept.insert(
             process.name.clone(),
-            Kept {
+            SupervisedProcess {
                 process,
                 stop,
-                keeper,
+                process_loop,
             },
         );
     }
 }
 
 /// Keeps a process running until `stop`. If its loop panics, a new loop adopts the process.
-async fn keep(process: Process, after: Vec<Ready>, layout: Layout, stop: CancellationToken) {
+async fn run_after(process: Process, after: Vec<Ready>, layout: Layout, stop: CancellationToken) {
     let name = process.name.clone();
-    let keeper = || keeper::keep(process.clone(), after.clone(), layout.clone(), stop.clone());
-    restart_after_panic(&name, Duration::from_secs(1), keeper).await;
+    let process_loop =
+        || process_loop::run_process(process.clone(), after.clone(), layout.clone(), stop.clone());
+    restart_after_panic(&name, Duration::from_secs(1), process_loop).await;
 }
 
 /// Runs a task to its end, again after each panic. The supervisor must survive its own defects:
@@ -183,8 +193,8 @@ where
 }
 
 /// Stops everything, dependent processes first.
-async fn stop_all(kept: &mut HashMap<String, Kept>, layout: &Layout) {
-    let mut left: Vec<Kept> = kept.drain().map(|(_, kept)| kept).collect();
+async fn stop_all(kept: &mut HashMap<String, SupervisedProcess>, layout: &Layout) {
+    let mut left: Vec<SupervisedProcess> = kept.drain().map(|(_, kept)| kept).collect();
     while !left.is_empty() {
         let needed: Vec<String> = left
             .iter()
@@ -198,7 +208,7 @@ async fn stop_all(kept: &mut HashMap<String, Kept>, layout: &Layout) {
             kept.stop.cancel();
         }
         for kept in &mut go {
-            kept.keeper.join_next().await;
+            kept.process_loop.join_next().await;
             let _ = std::fs::remove_file(layout.record(&kept.process.name));
         }
     }
@@ -221,10 +231,14 @@ mod tests {
             ..Settings::example()
         };
         let layout = Layout::new(dir.path(), false);
-        let first = renew(&settings, &layout).unwrap().unwrap();
-        assert_eq!(renew(&settings, &layout).unwrap(), None, "nothing is due");
+        let first = renew_certificates(&settings, &layout).unwrap().unwrap();
+        assert_eq!(
+            renew_certificates(&settings, &layout).unwrap(),
+            None,
+            "nothing is due"
+        );
         std::fs::remove_file(layout.pki().join("scheduler.crt")).unwrap();
-        let second = renew(&settings, &layout).unwrap().unwrap();
+        let second = renew_certificates(&settings, &layout).unwrap().unwrap();
         let changed = first
             .processes
             .iter()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::command::run;
+use crate::command::run_command;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::process::{Record, Running};
@@ -17,12 +17,12 @@ use crate::supervisor::NAME;
 const UNIT_TEMPLATE: &str = include_str!("ironclad.service");
 
 /// Returns whether systemd manages this machine and may be used.
-pub fn systemd() -> bool {
+pub fn is_systemd_running() -> bool {
     Path::new("/run/systemd/system").is_dir() && rustix::process::geteuid().is_root()
 }
 
 /// Returns the name of the cluster's unit.
-pub fn unit(settings: &Settings) -> String {
+pub fn unit_name(settings: &Settings) -> String {
     match settings.instance().as_str() {
         "" => "ironclad.service".to_owned(),
         word => format!("ironclad-{word}.service"),
@@ -30,26 +30,26 @@ pub fn unit(settings: &Settings) -> String {
 }
 
 fn unit_path(settings: &Settings) -> PathBuf {
-    Path::new("/etc/systemd/system").join(unit(settings))
+    Path::new("/etc/systemd/system").join(unit_name(settings))
 }
 
 /// Returns the record of the running supervisor.
-pub fn supervisor(layout: &Layout) -> Option<Record> {
+pub fn running_supervisor(layout: &Layout) -> Option<Record> {
     Record::load(&layout.record(NAME)).filter(Record::alive)
 }
 
 /// Makes the supervisor read the plan: signals the running one, or starts one.
-pub fn start(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
-    if systemd() {
-        install(settings, program)?;
+pub fn start_supervisor(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
+    if is_systemd_running() {
+        install_unit(settings, program)?;
     }
-    if let Some(record) = supervisor(layout) {
+    if let Some(record) = running_supervisor(layout) {
         return hang_up(&record);
     }
-    if systemd() {
-        return run("systemctl", &["start", &unit(settings)]).map(drop);
+    if is_systemd_running() {
+        return run_command("systemctl", &["start", &unit_name(settings)]).map(drop);
     }
-    detach(settings, layout, program)
+    spawn_detached(settings, layout, program)
 }
 
 fn hang_up(record: &Record) -> Result<()> {
@@ -63,13 +63,13 @@ fn hang_up(record: &Record) -> Result<()> {
     }
 }
 
-fn install(settings: &Settings, program: &Path) -> Result<()> {
+fn install_unit(settings: &Settings, program: &Path) -> Result<()> {
     let text = unit_text(settings, program);
     let changed = crate::files::write_if_changed(&unit_path(settings), text.as_bytes())?;
     if changed {
-        run("systemctl", &["daemon-reload"])?;
+        run_command("systemctl", &["daemon-reload"])?;
     }
-    run("systemctl", &["enable", "--quiet", &unit(settings)]).map(drop)
+    run_command("systemctl", &["enable", "--quiet", &unit_name(settings)]).map(drop)
 }
 
 /// Returns the unit file. Components survive a kill of the supervisor (`KillMode=process`) and are
@@ -106,12 +106,12 @@ fn fill_line(line: &str, values: &[(&str, String)]) -> String {
 }
 
 /// Quotes one word of a command line for systemd.service(5).
-fn quote(word: &str) -> String {
-    format!("\"{}\"", escape(word).replace('"', "\\\""))
+fn quote_word(word: &str) -> String {
+    format!("\"{}\"", escape_text(word).replace('"', "\\\""))
 }
 
 /// Escapes backslashes, specifiers and control characters for systemd.
-fn escape(text: &str) -> String {
+fn escape_text(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -125,7 +125,7 @@ fn escape(text: &str) -> String {
 }
 
 /// Starts a daemon without systemd: the caller exits, and the supervisor creates a session.
-fn detach(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
+fn spawn_detached(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
     crate::files::create_private_dir(&layout.logs())?;
     let log = layout.log(NAME);
     let file = OpenOptions::new()
@@ -152,14 +152,14 @@ fn detach(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
 
 /// Stops the supervisor, which stops the components. Components that a killed supervisor left are
 /// stopped, too.
-pub async fn stop(settings: &Settings, layout: &Layout, names: &[String]) -> Result<()> {
-    if systemd() && unit_path(settings).exists() {
-        let _ = run(
+pub async fn stop_supervisor(settings: &Settings, layout: &Layout, names: &[String]) -> Result<()> {
+    if is_systemd_running() && unit_path(settings).exists() {
+        let _ = run_command(
             "systemctl",
-            &["disable", "--now", "--quiet", &unit(settings)],
+            &["disable", "--now", "--quiet", &unit_name(settings)],
         );
         let _ = std::fs::remove_file(unit_path(settings));
-        let _ = run("systemctl", &["daemon-reload"]);
+        let _ = run_command("systemctl", &["daemon-reload"]);
     }
     if let Some(mut running) = Running::adopt(NAME, layout) {
         running.stop(Duration::from_secs(90)).await;

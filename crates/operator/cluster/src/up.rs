@@ -14,13 +14,13 @@ use crate::containers;
 use crate::error::{Error, Result};
 use crate::image::{busybox_image, pause_image};
 use crate::layout::Layout;
-use crate::plan::plan;
+use crate::plan::make_plan;
 use crate::settings::{Runtime, Settings};
-use crate::{addons, checks, configs, files, guardian, network};
+use crate::{addons, checks, configs, files, network, systemd};
 
-/// Options of `up`. An absent option keeps the stored value, or the default.
+/// Options of `start_cluster`. An absent option keeps the stored value, or the default.
 #[derive(Debug, Clone, Default)]
-pub struct Up {
+pub struct UpOptions {
     /// Data directory.
     pub data_dir: PathBuf,
     /// Directory of the component binaries.
@@ -54,11 +54,11 @@ pub struct Up {
 }
 
 /// Starts the cluster and waits until its node is Ready. Reports progress through `say`.
-pub async fn up(options: &Up, say: &dyn Fn(&str)) -> Result<Settings> {
+pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Settings> {
     let began = Instant::now();
-    let (settings, remark) = choose::settings(options)?;
+    let (settings, remark) = choose::choose_settings(options)?;
     let layout = Layout::of(&settings);
-    checks::all(&settings, &layout)?;
+    checks::check_host(&settings, &layout)?;
     if let Some(remark) = remark {
         say(&remark);
     }
@@ -67,25 +67,25 @@ pub async fn up(options: &Up, say: &dyn Fn(&str)) -> Result<Settings> {
     say("certificates and configuration");
     write_files(&settings, &layout)?;
     if settings.real() {
-        network::prepare(&settings)?;
+        network::prepare_network(&settings)?;
     }
     say("starting the components");
-    start(&settings, &layout)?;
-    if let Some(socket) = containers::socket(&settings, &layout) {
+    start_processes(&settings, &layout)?;
+    if let Some(socket) = containers::runtime_socket(&settings, &layout) {
         say("importing images");
-        wait::socket(&socket, &layout).await?;
+        wait::wait_for_socket(&socket, &layout).await?;
         let images = [pause_image()?, busybox_image()?];
-        containers::import(&images, &socket, &layout)?;
+        containers::import_images(&images, &socket, &layout)?;
     }
-    let client = connect(&layout)?;
+    let client = connect_client(&layout)?;
     say("waiting for the API server");
     wait::api_server(&client, &layout).await?;
-    wait::system(&client, &settings, &layout).await?;
-    addons::apply(&client, &settings).await?;
+    wait::wait_for_system(&client, &settings, &layout).await?;
+    addons::apply_addons(&client, &settings).await?;
     say("waiting for the node");
-    wait::node(&client, &settings, &layout).await?;
+    wait::wait_for_node(&client, &settings, &layout).await?;
     say("waiting for cluster DNS");
-    wait::dns(&settings, &layout).await?;
+    wait::wait_for_dns(&settings, &layout).await?;
     say(&format!(
         "ready after {:.1} s",
         began.elapsed().as_secs_f32()
@@ -93,7 +93,7 @@ pub async fn up(options: &Up, say: &dyn Fn(&str)) -> Result<Settings> {
     Ok(settings)
 }
 
-fn connect(layout: &Layout) -> Result<Client> {
+fn connect_client(layout: &Layout) -> Result<Client> {
     let path = layout.admin_kubeconfig();
     let config = Config::from_kubeconfig(&path).map_err(|cause| Error::Api {
         what: path.display().to_string(),
@@ -116,7 +116,7 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
         addresses: vec![settings.node_address],
         nodes: vec![node],
     };
-    let (pki, written) = operator_pki::ensure(&layout.pki(), &names)?;
+    let (pki, written) = operator_pki::ensure_pki(&layout.pki(), &names)?;
     tracing::debug!(?written, "certificates");
     let server = settings.server_url();
     let kubelet = format!("kubelet-{}", settings.node_name);
@@ -142,40 +142,40 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
     )?;
     files::write_if_changed(
         &layout.config("authentication.yaml"),
-        configs::authentication().as_bytes(),
+        configs::authentication_config().as_bytes(),
     )?;
     files::write_if_changed(
         &layout.config("kubelet.yaml"),
-        configs::kubelet(settings, layout).as_bytes(),
+        configs::kubelet_config(settings, layout).as_bytes(),
     )?;
     files::create_dir(&settings.data_dir.join("manifests"), 0o755)?;
     if settings.real() {
         files::write_if_changed(
             &layout.config("kube-proxy.yaml"),
-            configs::proxy(settings, layout).as_bytes(),
+            configs::proxy_config(settings, layout).as_bytes(),
         )?;
     }
     if settings.runtime == Runtime::Own {
         files::write_if_changed(
             &layout.config("containerd.toml"),
-            configs::containerd(layout).as_bytes(),
+            configs::containerd_config(layout).as_bytes(),
         )?;
         let conf = layout.cni_conf().join("10-ironclad.conflist");
-        files::write_if_changed(&conf, configs::cni(settings, layout).as_bytes())?;
+        files::write_if_changed(&conf, configs::cni_config(settings, layout).as_bytes())?;
     }
     Ok(written)
 }
 
 /// Writes the plan with the current stamps of programs and files.
 pub(crate) fn write_plan(settings: &Settings, layout: &Layout) -> Result<()> {
-    let mut plan = plan(settings, layout);
+    let mut plan = make_plan(settings, layout);
     plan.stamp();
     let text = serde_json::to_string_pretty(&plan).unwrap_or_default();
     files::write_if_changed(&layout.plan(), text.as_bytes()).map(drop)
 }
 
-fn start(settings: &Settings, layout: &Layout) -> Result<()> {
+fn start_processes(settings: &Settings, layout: &Layout) -> Result<()> {
     write_plan(settings, layout)?;
     let program = std::env::current_exe().map_err(Error::io("/proc/self/exe"))?;
-    guardian::start(settings, layout, &program)
+    systemd::start_supervisor(settings, layout, &program)
 }

@@ -78,7 +78,7 @@ impl Subject {
 ///
 /// # Errors
 /// A file can't be read or written, or the CA can't sign.
-pub fn ensure(
+pub fn ensure_certificate(
     authority: &Authority,
     folder: &Path,
     name: &str,
@@ -91,11 +91,16 @@ pub fn ensure(
     {
         return Ok(false);
     }
-    issue(authority, &crt, &key, subject)?;
+    issue_certificate(authority, &crt, &key, subject)?;
     Ok(true)
 }
 
-fn issue(authority: &Authority, crt: &Path, key: &Path, subject: &Subject) -> Result<(), Error> {
+fn issue_certificate(
+    authority: &Authority,
+    crt: &Path,
+    key: &Path,
+    subject: &Subject,
+) -> Result<(), Error> {
     let bad = |cause| Error::Certificate {
         path: crt.to_owned(),
         cause,
@@ -133,7 +138,7 @@ fn issue(authority: &Authority, crt: &Path, key: &Path, subject: &Subject) -> Re
 }
 
 fn still_good(present: &str, authority: &Authority, subject: &Subject) -> bool {
-    let Some(der) = der(present) else {
+    let Some(der) = pem_to_der(present) else {
         return false;
     };
     let Some(authority_der) = der_of_authority(authority) else {
@@ -149,17 +154,17 @@ fn still_good(present: &str, authority: &Authority, subject: &Subject) -> bool {
         certificate.validity().not_after.timestamp() - OffsetDateTime::now_utc().unix_timestamp();
     left > RENEW_BEFORE.whole_seconds()
         && authority_key(&certificate).is_some_and(|key| Some(key) == subject_key(&signer))
-        && names(&certificate) == wanted_names(subject)
+        && certificate_names(&certificate) == wanted_names(subject)
 }
 
-fn der(pem: &str) -> Option<Vec<u8>> {
+fn pem_to_der(pem: &str) -> Option<Vec<u8>> {
     x509_parser::pem::parse_x509_pem(pem.as_bytes())
         .ok()
         .map(|(_, pem)| pem.contents)
 }
 
 fn der_of_authority(authority: &Authority) -> Option<Vec<u8>> {
-    der(authority.certificate())
+    pem_to_der(authority.certificate())
 }
 
 fn authority_key<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
@@ -183,7 +188,7 @@ fn subject_key<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
 }
 
 /// Returns everything in a certificate about its subject, as one comparable list.
-fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
+fn certificate_names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let mut all = Vec::new();
     let subject = certificate.subject();
     all.extend(
@@ -203,7 +208,7 @@ fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
             match name {
                 GeneralName::DNSName(dns) => all.push(format!("dns {dns}")),
                 GeneralName::IPAddress(bytes) => {
-                    all.extend(address(bytes).map(|a| format!("ip {a}")))
+                    all.extend(parse_address(bytes).map(|a| format!("ip {a}")))
                 }
                 _ => {}
             }
@@ -213,7 +218,7 @@ fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
     all
 }
 
-fn address(bytes: &[u8]) -> Option<IpAddr> {
+fn parse_address(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 4]>::try_from(bytes)
         .map(IpAddr::from)
         .or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))

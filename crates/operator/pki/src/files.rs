@@ -9,14 +9,14 @@ use crate::Error;
 
 /// Writes `data` to `path` with mode 0600, atomically.
 pub fn write_private(path: &Path, data: &[u8]) -> Result<(), Error> {
-    write(path, data, 0o600)
+    write_file(path, data, 0o600)
 }
 
 pub(crate) fn write_public(path: &Path, data: &[u8]) -> Result<(), Error> {
-    write(path, data, 0o644)
+    write_file(path, data, 0o644)
 }
 
-fn write(path: &Path, data: &[u8], mode: u32) -> Result<(), Error> {
+fn write_file(path: &Path, data: &[u8], mode: u32) -> Result<(), Error> {
     let io = |cause| Error::Io {
         path: path.to_owned(),
         cause,

@@ -44,8 +44,8 @@ impl Kubeconfig<'_> {
             ..
         } = self;
         let ca = STANDARD.encode(self.authority);
-        let certificate = encode(self.certificate)?;
-        let key = encode(self.key)?;
+        let certificate = encode_file(self.certificate)?;
+        let key = encode_file(self.key)?;
         Ok(format!(
             "apiVersion: v1\nkind: Config\nclusters:\n- name: {cluster}\n  cluster:\n    server: {server}\n    \
              certificate-authority-data: {ca}\nusers:\n- name: {user}\n  user:\n    client-certificate-data: \
@@ -55,7 +55,7 @@ impl Kubeconfig<'_> {
     }
 }
 
-fn encode(path: &Path) -> Result<String, Error> {
+fn encode_file(path: &Path) -> Result<String, Error> {
     std::fs::read(path)
         .map(|data| STANDARD.encode(data))
         .map_err(|cause| Error::Io {

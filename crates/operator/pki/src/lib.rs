@@ -12,8 +12,8 @@ mod kubeconfig;
 mod set;
 
 pub use authority::Authority;
-pub use certificate::{Subject, Usage, ensure as ensure_certificate};
+pub use certificate::{Subject, Usage, ensure_certificate};
 pub use error::Error;
 pub use files::write_private;
 pub use kubeconfig::Kubeconfig;
-pub use set::{KUBELET_CLIENT, Names, NodeName, Pki, ensure, ensure_service_account_key};
+pub use set::{KUBELET_CLIENT, Names, NodeName, Pki, ensure_pki, ensure_service_account_key};

@@ -47,7 +47,7 @@ pub struct Pki {
 }
 
 /// Creates missing or outdated certificates in `folder`. Returns the names of the written ones.
-pub fn ensure(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Error> {
+pub fn ensure_pki(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Error> {
     let pki = Pki {
         folder: folder.to_owned(),
         cluster: Authority::ensure(folder, "ca", "ironclad-ca")?,
@@ -55,8 +55,8 @@ pub fn ensure(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Error>
         store: Authority::ensure(&folder.join("etcd"), "ca", "ironclad-store-ca")?,
     };
     let mut written = Vec::new();
-    for (authority, name, subject) in wanted(&pki, names) {
-        if certificate::ensure(authority, folder, &name, &subject)? {
+    for (authority, name, subject) in desired_certificates(&pki, names) {
+        if certificate::ensure_certificate(authority, folder, &name, &subject)? {
             written.push(name);
         }
     }
@@ -66,7 +66,7 @@ pub fn ensure(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Error>
     Ok((pki, written))
 }
 
-fn wanted<'a>(pki: &'a Pki, names: &Names) -> Vec<(&'a Authority, String, Subject)> {
+fn desired_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<(&'a Authority, String, Subject)> {
     let mut all = vec![
         (&pki.cluster, "apiserver", api_server(names)),
         // Not in `system:masters`: a node's object controls where these connections go, so the
@@ -86,8 +86,8 @@ fn wanted<'a>(pki: &'a Pki, names: &Names) -> Vec<(&'a Authority, String, Subjec
             "apiserver-etcd-client",
             Subject::client("kube-apiserver-etcd-client", None),
         ),
-        (&pki.store, "etcd/server", store(names, Usage::Both)),
-        (&pki.store, "etcd/peer", store(names, Usage::Both)),
+        (&pki.store, "etcd/server", store_subject(names, Usage::Both)),
+        (&pki.store, "etcd/peer", store_subject(names, Usage::Both)),
         (
             &pki.cluster,
             "admin",
@@ -140,7 +140,7 @@ fn wanted<'a>(pki: &'a Pki, names: &Names) -> Vec<(&'a Authority, String, Subjec
     all
 }
 
-fn loopback() -> [IpAddr; 2] {
+fn loopback_addresses() -> [IpAddr; 2] {
     [
         IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -157,13 +157,13 @@ fn api_server(names: &Names) -> Subject {
     ];
     dns.extend(names.extra_dns.iter().cloned());
     let mut addresses = vec![names.service_address];
-    addresses.extend(loopback());
+    addresses.extend(loopback_addresses());
     addresses.extend(names.addresses.iter().copied());
     Subject::server("kube-apiserver", dns, addresses)
 }
 
-fn store(names: &Names, usage: Usage) -> Subject {
-    let mut addresses = loopback().to_vec();
+fn store_subject(names: &Names, usage: Usage) -> Subject {
+    let mut addresses = loopback_addresses().to_vec();
     addresses.extend(names.addresses.iter().copied());
     Subject {
         usage,

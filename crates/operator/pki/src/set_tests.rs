@@ -19,12 +19,12 @@ fn names() -> Names {
 #[test]
 fn a_second_run_writes_nothing_and_a_new_address_only_what_it_concerns() {
     let dir = tempfile::tempdir().unwrap();
-    let (_, first) = ensure(dir.path(), &names()).unwrap();
+    let (_, first) = ensure_pki(dir.path(), &names()).unwrap();
     assert!(
         first.contains(&"kubelet-serving-node-1".to_owned()),
         "{first:?}"
     );
-    let (pki, second) = ensure(dir.path(), &names()).unwrap();
+    let (pki, second) = ensure_pki(dir.path(), &names()).unwrap();
     assert_eq!(second, Vec::<String>::new());
     let mode = std::fs::metadata(pki.key("apiserver"))
         .unwrap()
@@ -34,23 +34,23 @@ fn a_second_run_writes_nothing_and_a_new_address_only_what_it_concerns() {
 
     let mut moved = names();
     moved.addresses = vec!["192.0.2.3".parse().unwrap()];
-    let (_, third) = ensure(dir.path(), &moved).unwrap();
+    let (_, third) = ensure_pki(dir.path(), &moved).unwrap();
     assert_eq!(third, ["apiserver", "etcd/server", "etcd/peer"]);
 }
 
 #[test]
 fn a_lost_authority_key_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    ensure(dir.path(), &names()).unwrap();
+    ensure_pki(dir.path(), &names()).unwrap();
     std::fs::remove_file(dir.path().join("ca.key")).unwrap();
-    let error = ensure(dir.path(), &names()).err().unwrap().to_string();
+    let error = ensure_pki(dir.path(), &names()).err().unwrap().to_string();
     assert!(error.contains("ca.key is missing"), "{error}");
 }
 
 #[test]
 fn a_kubeconfig_is_private_and_written_once() {
     let dir = tempfile::tempdir().unwrap();
-    let (pki, _) = ensure(dir.path(), &names()).unwrap();
+    let (pki, _) = ensure_pki(dir.path(), &names()).unwrap();
     let file = dir.path().join("admin.kubeconfig");
     assert!(
         pki.kubeconfig(&file, "admin", "kubernetes-admin", "https://127.0.0.1:6443")
@@ -70,7 +70,7 @@ fn a_kubeconfig_is_private_and_written_once() {
 #[test]
 fn kubelet_client_certificate_is_in_no_group() {
     let dir = tempfile::tempdir().unwrap();
-    let (pki, _) = ensure(dir.path(), &names()).unwrap();
+    let (pki, _) = ensure_pki(dir.path(), &names()).unwrap();
     let pem = std::fs::read(pki.crt("apiserver-kubelet-client")).unwrap();
     let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).unwrap();
     let certificate = pem.parse_x509().unwrap();

@@ -25,7 +25,7 @@ impl Certificates {
             addresses: Vec::new(),
             nodes: nodes.iter().map(node).collect(),
         };
-        let (pki, _) = operator_pki::ensure(folder, &names)?;
+        let (pki, _) = operator_pki::ensure_pki(folder, &names)?;
         Ok(Self {
             folder: folder.to_owned(),
             pki,

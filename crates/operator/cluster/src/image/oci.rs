@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::tar::Tar;
-use crate::files::digest;
+use crate::files::digest_hex;
 
 /// Entry point and command of the image.
 pub struct Config {
@@ -14,8 +14,8 @@ pub struct Config {
 }
 
 /// Builds the archive.
-pub fn archive(reference: &str, layer: &[u8], config: &Config) -> Vec<u8> {
-    let layer_digest = digest(layer);
+pub fn image_archive(reference: &str, layer: &[u8], config: &Config) -> Vec<u8> {
+    let layer_digest = digest_hex(layer);
     let mut run =
         json!({ "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"] });
     for (name, words) in [("Entrypoint", &config.entrypoint), ("Cmd", &config.command)] {
@@ -24,7 +24,7 @@ pub fn archive(reference: &str, layer: &[u8], config: &Config) -> Vec<u8> {
         }
     }
     let config = json!({
-        "architecture": architecture(),
+        "architecture": oci_architecture(),
         "os": "linux",
         "config": run,
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{layer_digest}")] },
@@ -34,16 +34,16 @@ pub fn archive(reference: &str, layer: &[u8], config: &Config) -> Vec<u8> {
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": descriptor("application/vnd.oci.image.config.v1+json", config.as_bytes()),
-        "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", layer)],
+        "config": blob_descriptor("application/vnd.oci.image.config.v1+json", config.as_bytes()),
+        "layers": [blob_descriptor("application/vnd.oci.image.layer.v1.tar", layer)],
     })
     .to_string();
-    let mut entry = descriptor(
+    let mut entry = blob_descriptor(
         "application/vnd.oci.image.manifest.v1+json",
         manifest.as_bytes(),
     );
     let tag = reference.rsplit(':').next().unwrap_or_default();
-    entry["platform"] = json!({ "architecture": architecture(), "os": "linux" });
+    entry["platform"] = json!({ "architecture": oci_architecture(), "os": "linux" });
     entry["annotations"] =
         json!({ "io.containerd.image.name": reference, "org.opencontainers.image.ref.name": tag });
     let index = json!({ "schemaVersion": 2, "manifests": [entry] }).to_string();
@@ -54,17 +54,17 @@ pub fn archive(reference: &str, layer: &[u8], config: &Config) -> Vec<u8> {
     tar.directory("blobs", 0o755);
     tar.directory("blobs/sha256", 0o755);
     for blob in [layer, config.as_bytes(), manifest.as_bytes()] {
-        tar.file(&format!("blobs/sha256/{}", digest(blob)), 0o644, blob);
+        tar.file(&format!("blobs/sha256/{}", digest_hex(blob)), 0o644, blob);
     }
     tar.finish()
 }
 
-fn descriptor(media_type: &str, blob: &[u8]) -> serde_json::Value {
-    json!({ "mediaType": media_type, "digest": format!("sha256:{}", digest(blob)), "size": blob.len() })
+fn blob_descriptor(media_type: &str, blob: &[u8]) -> serde_json::Value {
+    json!({ "mediaType": media_type, "digest": format!("sha256:{}", digest_hex(blob)), "size": blob.len() })
 }
 
 /// Returns the processor's name in OCI's spelling.
-fn architecture() -> &'static str {
+fn oci_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

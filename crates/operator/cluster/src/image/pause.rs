@@ -22,12 +22,12 @@ const BASE: u64 = 0x40_0000;
 const HEADERS: u64 = 64 + 56;
 
 /// Returns the program for this machine's processor, if there is one.
-pub fn program() -> Option<Vec<u8>> {
-    (std::env::consts::ARCH == "x86_64").then(|| elf(62, &X86_64))
+pub fn pause_program() -> Option<Vec<u8>> {
+    (std::env::consts::ARCH == "x86_64").then(|| build_elf(62, &X86_64))
 }
 
 /// Builds a static executable of one segment with headers and code.
-fn elf(machine: u16, code: &[u8]) -> Vec<u8> {
+fn build_elf(machine: u16, code: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
     out.extend_from_slice(&2u16.to_le_bytes());

@@ -42,25 +42,25 @@ impl Tar {
     /// bytes.
     fn header(&mut self, path: &str, mode: u32, size: usize, kind: u8, target: &str) {
         let mut block = [0u8; BLOCK];
-        put(&mut block, 0, 100, path.as_bytes());
-        put(&mut block, 100, 8, format!("{mode:07o}").as_bytes());
-        put(&mut block, 108, 8, b"0000000");
-        put(&mut block, 116, 8, b"0000000");
-        put(&mut block, 124, 12, format!("{size:011o}").as_bytes());
-        put(&mut block, 136, 12, b"00000000000");
-        put(&mut block, 148, 8, b"        ");
-        put(&mut block, 156, 1, &[kind]);
-        put(&mut block, 157, 100, target.as_bytes());
-        put(&mut block, 257, 8, b"ustar\x0000");
-        put(&mut block, 265, 32, b"root");
-        put(&mut block, 297, 32, b"root");
+        put_field(&mut block, 0, 100, path.as_bytes());
+        put_field(&mut block, 100, 8, format!("{mode:07o}").as_bytes());
+        put_field(&mut block, 108, 8, b"0000000");
+        put_field(&mut block, 116, 8, b"0000000");
+        put_field(&mut block, 124, 12, format!("{size:011o}").as_bytes());
+        put_field(&mut block, 136, 12, b"00000000000");
+        put_field(&mut block, 148, 8, b"        ");
+        put_field(&mut block, 156, 1, &[kind]);
+        put_field(&mut block, 157, 100, target.as_bytes());
+        put_field(&mut block, 257, 8, b"ustar\x0000");
+        put_field(&mut block, 265, 32, b"root");
+        put_field(&mut block, 297, 32, b"root");
         let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
-        put(&mut block, 148, 8, format!("{sum:06o}\0 ").as_bytes());
+        put_field(&mut block, 148, 8, format!("{sum:06o}\0 ").as_bytes());
         self.data.extend_from_slice(&block);
     }
 }
 
-fn put(block: &mut [u8; BLOCK], at: usize, room: usize, value: &[u8]) {
+fn put_field(block: &mut [u8; BLOCK], at: usize, room: usize, value: &[u8]) {
     let length = value.len().min(room);
     block[at..at + length].copy_from_slice(&value[..length]);
 }

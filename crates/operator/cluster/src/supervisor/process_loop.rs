@@ -20,7 +20,7 @@ const PROVED: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Keeps `process` running until `stop`.
-pub(crate) async fn keep(
+pub(crate) async fn run_process(
     process: Process,
     after: Vec<Ready>,
     layout: Layout,
@@ -28,7 +28,7 @@ pub(crate) async fn keep(
 ) {
     let mut pause = FIRST_PAUSE;
     let mut restarts = 0;
-    let mut adopted = adopt(&process, &layout).await;
+    let mut adopted = adopt_process(&process, &layout).await;
     loop {
         let began = Instant::now();
         let started = match adopted.take() {
@@ -71,7 +71,7 @@ pub(crate) async fn keep(
 }
 
 /// Adopts the process of an earlier supervisor, unless its stamp differs from the plan's.
-async fn adopt(process: &Process, layout: &Layout) -> Option<Running> {
+async fn adopt_process(process: &Process, layout: &Layout) -> Option<Running> {
     let mut running = Running::adopt(&process.name, layout)?;
     if running.record.stamp == process.stamp {
         tracing::info!(name = process.name, pid = running.record.pid, "adopted");
@@ -87,14 +87,14 @@ async fn adopt(process: &Process, layout: &Layout) -> Option<Running> {
 
 async fn all_ready(what: &[Ready]) {
     for one in what {
-        while !ready(one).await {
+        while !is_ready(one).await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 }
 
 /// Returns whether the readiness check passes.
-pub(crate) async fn ready(what: &Ready) -> bool {
+pub(crate) async fn is_ready(what: &Ready) -> bool {
     let attempt = async {
         match what {
             Ready::Tcp(address) => TcpStream::connect(address).await.is_ok(),

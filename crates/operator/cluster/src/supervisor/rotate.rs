@@ -13,7 +13,7 @@ const KEPT: u32 = 3;
 const BLOCK: u64 = 64 << 10;
 
 /// Rotates the logs that are too large.
-pub(crate) fn rotate(folder: &Path) {
+pub(crate) fn rotate_logs(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
     };
@@ -40,7 +40,7 @@ fn rotate_file(path: &Path) -> io::Result<()> {
     let mut old = fs::File::create(numbered(1))?;
     let whole = log.metadata()?.len() / BLOCK * BLOCK;
     io::copy(&mut (&mut log).take(whole), &mut old)?;
-    cut(&mut log, &mut old, whole)
+    cut_log(&mut log, &mut old, whole)
 }
 
 /// Removes the first `copied` bytes of a log that another process appends to.
@@ -48,7 +48,7 @@ fn rotate_file(path: &Path) -> io::Result<()> {
 /// ext4 and xfs remove them in one step, and a line that is written meanwhile stays in the log. On
 /// other file systems the rest is copied until nothing is left, and only a line written right
 /// before the truncation is lost.
-fn cut(log: &mut fs::File, old: &mut fs::File, copied: u64) -> io::Result<()> {
+fn cut_log(log: &mut fs::File, old: &mut fs::File, copied: u64) -> io::Result<()> {
     if copied > 0 && fallocate(&*log, FallocateFlags::COLLAPSE_RANGE, 0, copied).is_ok() {
         return Ok(());
     }
@@ -72,7 +72,7 @@ mod tests {
             .set_len(LARGEST + 1)
             .unwrap();
         fs::write(&small, "x").unwrap();
-        rotate(dir.path());
+        rotate_logs(dir.path());
         let (left, old) = (
             fs::metadata(&large).unwrap().len(),
             fs::metadata(dir.path().join("a.log.1")).unwrap().len(),
@@ -104,7 +104,7 @@ mod tests {
         let copied = log.metadata().unwrap().len() / BLOCK * BLOCK;
         io::copy(&mut (&mut log).take(copied), &mut old).unwrap();
         writer.write_all(lines(20_000..20_100).as_bytes()).unwrap();
-        cut(&mut log, &mut old, copied).unwrap();
+        cut_log(&mut log, &mut old, copied).unwrap();
         writer.write_all(lines(20_100..20_200).as_bytes()).unwrap();
         let all = fs::read_to_string(&old_path).unwrap() + &fs::read_to_string(&path).unwrap();
         assert!(

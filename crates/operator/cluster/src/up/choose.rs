@@ -5,38 +5,38 @@ use std::path::{Path, PathBuf};
 
 use ipnet::Ipv4Net;
 
-use super::Up;
+use super::UpOptions;
 use crate::checks::why_simulated;
 use crate::error::{Error, Result};
 use crate::settings::{LAYOUT, Ports, Runtime, Settings};
 
 /// Returns the settings, and a remark for the user if something may be unexpected.
-pub fn settings(options: &Up) -> Result<(Settings, Option<String>)> {
-    let data_dir = absolute(&options.data_dir)?;
+pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)> {
+    let data_dir = absolute_path(&options.data_dir)?;
     let before = Settings::load(&data_dir)?;
-    let (runtime, remark) = runtime(options, before.as_ref());
+    let (runtime, remark) = choose_runtime(options, before.as_ref());
     let settings = Settings {
         layout: LAYOUT,
         bin_dir: bin_dir(options, before.as_ref())?,
-        node_name: keep(
+        node_name: keep_or_choose(
             options.node_name.clone(),
             before.as_ref().map(|b| &b.node_name),
             host_name,
         ),
-        node_address: keep(
+        node_address: keep_or_choose(
             options.node_address,
             before.as_ref().map(|b| &b.node_address),
-            address,
+            choose_address,
         ),
         runtime,
-        pod_cidr: fixed(
+        pod_cidr: check_fixed(
             "--pod-cidr",
             options.pod_cidr,
             before.as_ref().map(|b| b.pod_cidr),
             [10, 244, 0, 0],
             16,
         )?,
-        service_cidr: fixed(
+        service_cidr: check_fixed(
             "--service-cidr",
             options.service_cidr,
             before.as_ref().map(|b| b.service_cidr),
@@ -44,7 +44,7 @@ pub fn settings(options: &Up) -> Result<(Settings, Option<String>)> {
             16,
         )?,
         domain: "cluster.local".to_owned(),
-        ports: ports(options, before.as_ref().map(|b| b.ports))?,
+        ports: choose_ports(options, before.as_ref().map(|b| b.ports))?,
         verbosity: options
             .verbosity
             .or(before.as_ref().map(|b| b.verbosity))
@@ -60,16 +60,20 @@ pub fn settings(options: &Up) -> Result<(Settings, Option<String>)> {
     Ok((settings, remark))
 }
 
-fn absolute(path: &Path) -> Result<PathBuf> {
+fn absolute_path(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(Error::io(path))
 }
 
-fn keep<T: Clone>(given: Option<T>, before: Option<&T>, otherwise: impl FnOnce() -> T) -> T {
+fn keep_or_choose<T: Clone>(
+    given: Option<T>,
+    before: Option<&T>,
+    otherwise: impl FnOnce() -> T,
+) -> T {
     given.or_else(|| before.cloned()).unwrap_or_else(otherwise)
 }
 
 /// Chooses a range that objects in the store depend on: it can't change once they exist.
-fn fixed(
+fn check_fixed(
     flag: &str,
     given: Option<Ipv4Net>,
     before: Option<Ipv4Net>,
@@ -87,15 +91,15 @@ fn fixed(
     }
 }
 
-fn runtime(options: &Up, before: Option<&Settings>) -> (Runtime, Option<String>) {
+fn choose_runtime(options: &UpOptions, before: Option<&Settings>) -> (Runtime, Option<String>) {
     let why = why_simulated();
     if options.simulated
         || (before.is_some_and(|b| !b.real()) && options.runtime_endpoint.is_none())
     {
-        return (Runtime::Simulated, Some(simulated(None)));
+        return (Runtime::Simulated, Some(simulated_reason(None)));
     }
     if let Some(why) = why {
-        return (Runtime::Simulated, Some(simulated(Some(&why))));
+        return (Runtime::Simulated, Some(simulated_reason(Some(&why))));
     }
     let kept = before.map(|b| b.runtime.clone());
     let runtime = options
@@ -107,7 +111,7 @@ fn runtime(options: &Up, before: Option<&Settings>) -> (Runtime, Option<String>)
     (runtime, None)
 }
 
-fn simulated(why: Option<&str>) -> String {
+fn simulated_reason(why: Option<&str>) -> String {
     let reason = why
         .map(|why| format!(" because of this: {why}"))
         .unwrap_or_default();
@@ -117,9 +121,9 @@ fn simulated(why: Option<&str>) -> String {
     )
 }
 
-fn bin_dir(options: &Up, before: Option<&Settings>) -> Result<PathBuf> {
+fn bin_dir(options: &UpOptions, before: Option<&Settings>) -> Result<PathBuf> {
     if let Some(given) = &options.bin_dir {
-        return absolute(given);
+        return absolute_path(given);
     }
     let own = std::env::current_exe().map_err(Error::io("/proc/self/exe"))?;
     let beside = own.parent().map(Path::to_owned).unwrap_or_default();
@@ -151,7 +155,7 @@ fn valid_name(name: &str) -> bool {
 }
 
 /// Returns the address of the default route (sends no packet), or of any interface, or loopback.
-fn address() -> IpAddr {
+fn choose_address() -> IpAddr {
     let routed = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         .and_then(|socket| {
             socket
@@ -175,10 +179,10 @@ fn any_address() -> Option<IpAddr> {
         .map(IpAddr::V4)
 }
 
-fn ports(options: &Up, before: Option<Ports>) -> Result<Ports> {
+fn choose_ports(options: &UpOptions, before: Option<Ports>) -> Result<Ports> {
     let mut ports = match before {
         Some(before) => before,
-        None if options.pick_ports => pick()?,
+        None if options.pick_ports => pick_ports()?,
         None => Ports::default(),
     };
     for (port, given) in [
@@ -197,7 +201,7 @@ fn ports(options: &Up, before: Option<Ports>) -> Result<Ports> {
     Ok(ports)
 }
 
-fn bind() -> Result<(TcpListener, u16)> {
+fn bind_free_port() -> Result<(TcpListener, u16)> {
     let failed = || Error::Refused("no free port can be found".to_owned());
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|_| failed())?;
     let port = listener.local_addr().map_err(|_| failed())?.port();
@@ -205,12 +209,12 @@ fn bind() -> Result<(TcpListener, u16)> {
 }
 
 fn pick_one() -> Result<u16> {
-    bind().map(|(_, port)| port)
+    bind_free_port().map(|(_, port)| port)
 }
 
 /// Picks free ports; all are held until the last is found, so that they differ.
-fn pick() -> Result<Ports> {
-    let held = std::iter::repeat_with(bind)
+fn pick_ports() -> Result<Ports> {
+    let held = std::iter::repeat_with(bind_free_port)
         .take(11)
         .collect::<Result<Vec<_>>>()?;
     let mut next = held.iter().map(|(_, port)| *port);
@@ -256,19 +260,19 @@ mod tests {
             "10.2.0.0/16".parse().unwrap(),
         );
         assert_eq!(
-            fixed("--x", None, Some(one), [10, 0, 0, 0], 8).unwrap(),
+            check_fixed("--x", None, Some(one), [10, 0, 0, 0], 8).unwrap(),
             one
         );
         assert_eq!(
-            fixed("--x", Some(one), Some(one), [10, 0, 0, 0], 8).unwrap(),
+            check_fixed("--x", Some(one), Some(one), [10, 0, 0, 0], 8).unwrap(),
             one
         );
-        assert!(fixed("--x", Some(other), Some(one), [10, 0, 0, 0], 8).is_err());
+        assert!(check_fixed("--x", Some(other), Some(one), [10, 0, 0, 0], 8).is_err());
     }
 
     #[test]
     fn picked_ports_differ() {
-        let mut all: Vec<u16> = pick()
+        let mut all: Vec<u16> = pick_ports()
             .unwrap()
             .all()
             .iter()

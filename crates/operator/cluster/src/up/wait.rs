@@ -12,13 +12,13 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::plan::Ready;
 use crate::settings::Settings;
-use crate::supervisor::ready;
+use crate::supervisor::is_ready;
 
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// Polls until the condition holds. Only used while components start and there is nothing to watch
 /// yet.
-async fn until<F, Fut>(what: &str, seconds: u64, log: &Path, mut holds: F) -> Result<()>
+async fn wait_until<F, Fut>(what: &str, seconds: u64, log: &Path, mut holds: F) -> Result<()>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = bool>,
@@ -39,20 +39,20 @@ where
 }
 
 /// Waits until the runtime listens.
-pub async fn socket(path: &Path, layout: &Layout) -> Result<()> {
+pub async fn wait_for_socket(path: &Path, layout: &Layout) -> Result<()> {
     let target = Ready::Unix(path.to_owned());
-    until(
+    wait_until(
         "the start of the container runtime",
         60,
         &layout.log("containerd"),
-        || ready(&target),
+        || is_ready(&target),
     )
     .await
 }
 
 /// Waits until the API server is ready.
 pub async fn api_server(client: &Client, layout: &Layout) -> Result<()> {
-    until(
+    wait_until(
         "the start of the API server",
         120,
         &layout.log("kube-apiserver"),
@@ -66,8 +66,8 @@ pub async fn api_server(client: &Client, layout: &Layout) -> Result<()> {
 }
 
 /// Waits until the namespace of system objects exists.
-pub async fn system(client: &Client, _settings: &Settings, layout: &Layout) -> Result<()> {
-    until(
+pub async fn wait_for_system(client: &Client, _settings: &Settings, layout: &Layout) -> Result<()> {
+    wait_until(
         "the namespace kube-system",
         60,
         &layout.log("kube-apiserver"),
@@ -77,7 +77,7 @@ pub async fn system(client: &Client, _settings: &Settings, layout: &Layout) -> R
 }
 
 /// Waits until the node is Ready: a watch, from the state of a list.
-pub async fn node(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
+pub async fn wait_for_node(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
     const SECONDS: u64 = 180;
     let waiting = async {
         while let Err(error) = watch_node(client, &settings.node_name).await {
@@ -100,14 +100,14 @@ async fn watch_node(client: &Client, name: &str) -> client::Result<()> {
     let api = client.api::<Node>();
     let which = ListParams::new().fields(format!("metadata.name={name}"));
     let list = api.list(&which).await?;
-    if list.items.iter().any(is_ready) {
+    if list.items.iter().any(is_node_ready) {
         return Ok(());
     }
     let version = list.metadata.resource_version.unwrap_or_default();
     let mut watch = api.watch(&which, &version, 60).await?;
     while let Some(event) = watch.next().await {
         if let WatchEvent::Added(node) | WatchEvent::Modified(node) = event?
-            && is_ready(&node)
+            && is_node_ready(&node)
         {
             return Ok(());
         }
@@ -115,7 +115,7 @@ async fn watch_node(client: &Client, name: &str) -> client::Result<()> {
     Err(client::Error::Config("the watch ended".into()))
 }
 
-fn is_ready(node: &Node) -> bool {
+fn is_node_ready(node: &Node) -> bool {
     let conditions = node
         .status
         .as_ref()
@@ -124,9 +124,9 @@ fn is_ready(node: &Node) -> bool {
 }
 
 /// Waits until the cluster DNS has synced.
-pub async fn dns(settings: &Settings, layout: &Layout) -> Result<()> {
+pub async fn wait_for_dns(settings: &Settings, layout: &Layout) -> Result<()> {
     let port = settings.ports.dns_health;
-    until(
+    wait_until(
         "readiness of cluster DNS",
         60,
         &layout.log("cluster-dns"),
