@@ -230,7 +230,7 @@ pub enum Omit {
 pub enum ListKind {
     /// Unspecified: lists are atomic, maps and structs are granular.
     Default,
-    /// ReplacedVersion as a whole.
+    /// Replaced as a whole.
     Atomic,
     /// The elements are a set of values.
     Set,

@@ -73,7 +73,7 @@ pub fn is_absent(name: &str) -> bool {
 }
 
 /// Returns why a plugin must not be enabled; None if it may.
-pub fn refusal(name: &str) -> Option<&'static str> {
+pub fn rejection_reason(name: &str) -> Option<&'static str> {
     ABSENT
         .iter()
         .find_map(|(absent, treatment)| match treatment {
@@ -83,7 +83,7 @@ pub fn refusal(name: &str) -> Option<&'static str> {
 }
 
 /// Returns the consequence of a missing plugin that was enabled by name.
-pub fn consequence(name: &str) -> Option<&'static str> {
+pub fn consequence_of_absence(name: &str) -> Option<&'static str> {
     ABSENT
         .iter()
         .find_map(|(absent, treatment)| match treatment {

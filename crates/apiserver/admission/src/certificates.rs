@@ -1,7 +1,7 @@
 //! Certificate signing requests: records the requester, authorizes approvers and signers, and
 //! rejects forbidden subjects.
 
-use crate::context::{Context, forbidden, text};
+use crate::context::{Context, forbidden_error, string_at};
 use api_meta::ApiError;
 use api_meta::certificate_request::{CertificateRequest, RequestError};
 use api_meta::status::Cause;
@@ -20,8 +20,8 @@ fn is_request(request: &AdmissionRequest<'_>, subresource: &str, operation: Oper
 
 /// Parses the certificate request of a CertificateSigningRequest with the same parser as the
 /// signer.
-pub fn read(object: &Value) -> Result<CertificateRequest, RequestError> {
-    let pem = base64::engine::general_purpose::STANDARD.decode(text(object, "/spec/request"));
+pub fn read_request(object: &Value) -> Result<CertificateRequest, RequestError> {
+    let pem = base64::engine::general_purpose::STANDARD.decode(string_at(object, "/spec/request"));
     CertificateRequest::from_pem(&pem.map_err(|_| RequestError::Block)?)
 }
 
@@ -88,11 +88,11 @@ impl Admission for CertificateApproval {
         if !is_request(request, "approval", Operation::Update) {
             return Ok(());
         }
-        let signer = text(&request.object, "/spec/signerName");
+        let signer = string_at(&request.object, "/spec/signerName");
         if self.0.may_for_signer(request, "approve", signer) {
             return Ok(());
         }
-        Err(forbidden(
+        Err(forbidden_error(
             request,
             format!("user not permitted to approve requests with signerName {signer:?}"),
         ))
@@ -117,11 +117,11 @@ impl Admission for CertificateSigning {
         if same("/status/certificate") && same("/status/conditions") {
             return Ok(());
         }
-        let signer = text(old, "/spec/signerName");
+        let signer = string_at(old, "/spec/signerName");
         if self.0.may_for_signer(request, "sign", signer) {
             return Ok(());
         }
-        Err(forbidden(
+        Err(forbidden_error(
             request,
             format!("user not permitted to sign requests with signerName {signer:?}"),
         ))
@@ -140,13 +140,13 @@ impl Admission for SubjectRestriction {
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
         if !is_request(request, "", Operation::Create)
-            || text(&request.object, "/spec/signerName") != SIGNER
+            || string_at(&request.object, "/spec/signerName") != SIGNER
         {
             return Ok(());
         }
         // An unreadable request can't be checked, so it is rejected; otherwise an unknown subject
         // could pass.
-        let read = read(&request.object).map_err(|error| {
+        let read = read_request(&request.object).map_err(|error| {
             let cause = Cause {
                 reason: "FieldValueInvalid".into(),
                 message: format!("Invalid value: {error}"),
@@ -159,7 +159,7 @@ impl Admission for SubjectRestriction {
             .iter()
             .any(|group| group == "system:masters")
         {
-            return Err(forbidden(
+            return Err(forbidden_error(
                 request,
                 format!("use of {SIGNER} signer with system:masters group is not allowed"),
             ));

@@ -47,7 +47,7 @@ impl Context {
 }
 
 /// Builds a 403 with the message `pods "x" is forbidden: why`.
-pub fn forbidden(request: &AdmissionRequest<'_>, why: impl AsRef<str>) -> ApiError {
+pub fn forbidden_error(request: &AdmissionRequest<'_>, why: impl AsRef<str>) -> ApiError {
     let generated = || {
         request
             .object
@@ -69,7 +69,7 @@ pub fn is_for(request: &AdmissionRequest<'_>, group: &str, resource: &str) -> bo
 }
 
 /// Returns the string at a JSON pointer, empty if absent.
-pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+pub fn string_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value
         .pointer(pointer)
         .and_then(Value::as_str)
@@ -77,7 +77,7 @@ pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// Returns the elements of the list at a JSON pointer.
-pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+pub fn list_at<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value
         .pointer(pointer)
         .and_then(Value::as_array)
@@ -86,7 +86,7 @@ pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
 }
 
 /// Appends to a list field, creating it if absent.
-pub fn push(object: &mut Value, field: &str, item: Value) {
+pub fn push_item(object: &mut Value, field: &str, item: Value) {
     match object.get_mut(field).and_then(Value::as_array_mut) {
         Some(list) => list.push(item),
         None => object[field] = Value::Array(vec![item]),

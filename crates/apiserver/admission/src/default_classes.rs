@@ -1,6 +1,6 @@
 //! Sets the cluster's default class of claims and ingresses without a class.
 
-use crate::context::{Context, is_for, text};
+use crate::context::{Context, is_for, string_at};
 use api_meta::{ApiError, Meta};
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
@@ -12,7 +12,7 @@ pub struct DefaultStorageClass(pub Context);
 pub struct DefaultIngressClass(pub Context);
 
 /// Returns the newest class that is marked as default; ties of the same second are broken by name.
-fn newest(classes: Vec<Arc<Value>>, marks: &[&str]) -> Option<String> {
+fn newest_class(classes: Vec<Arc<Value>>, marks: &[&str]) -> Option<String> {
     let marked = |c: &Arc<Value>| marks.iter().any(|m| c.annotation(m) == Some("true"));
     let mut found: Vec<Arc<Value>> = classes.into_iter().filter(marked).collect();
     found.sort_by(|a, b| {
@@ -51,7 +51,9 @@ impl Admission for DefaultStorageClass {
             "storageclass.kubernetes.io/is-default-class",
             "storageclass.beta.kubernetes.io/is-default-class",
         ];
-        if let Some(class) = newest(self.0.list("storage.k8s.io", "storageclasses", ""), &marks) {
+        if let Some(class) =
+            newest_class(self.0.list("storage.k8s.io", "storageclasses", ""), &marks)
+        {
             request.object["spec"]["storageClassName"] = class.into();
         }
         Ok(())
@@ -70,7 +72,7 @@ impl Admission for DefaultIngressClass {
         {
             return Ok(());
         }
-        let said = !text(&request.object, "/spec/ingressClassName").is_empty();
+        let said = !string_at(&request.object, "/spec/ingressClassName").is_empty();
         if said
             || request
                 .object
@@ -80,7 +82,7 @@ impl Admission for DefaultIngressClass {
             return Ok(());
         }
         let marks = ["ingressclass.kubernetes.io/is-default-class"];
-        if let Some(class) = newest(
+        if let Some(class) = newest_class(
             self.0.list("networking.k8s.io", "ingressclasses", ""),
             &marks,
         ) {

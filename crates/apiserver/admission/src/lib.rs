@@ -26,4 +26,4 @@ mod unenforced;
 
 pub use context::Context;
 pub use quota::{QuotaSlot, QuotaStore};
-pub use table::{Options, PluginError, known_plugins, plugins};
+pub use table::{Options, PluginError, build_plugins, known_plugins};

@@ -46,7 +46,7 @@ impl Admission for LimitRanger {
         }
         for range in self.ranges(request) {
             let mut problems = Vec::new();
-            for limit in list(&range, "/spec/limits") {
+            for limit in list_at(&range, "/spec/limits") {
                 if claim {
                     check_claim(&request.object, limit, &mut problems);
                 } else {
@@ -55,8 +55,8 @@ impl Admission for LimitRanger {
             }
             match problems.as_slice() {
                 [] => {}
-                [one] => return Err(forbidden(request, one)),
-                many => return Err(forbidden(request, format!("[{}]", many.join(", ")))),
+                [one] => return Err(forbidden_error(request, one)),
+                many => return Err(forbidden_error(request, format!("[{}]", many.join(", ")))),
             }
         }
         Ok(())
@@ -70,20 +70,20 @@ impl LimitRanger {
 }
 
 /// Returns the container defaults of a range: (requests, limits).
-fn defaults(range: &Value) -> (Amounts, Amounts) {
+fn default_amounts(range: &Value) -> (Amounts, Amounts) {
     let (mut requests, mut limits) = (Amounts::new(), Amounts::new());
-    for limit in list(range, "/spec/limits")
+    for limit in list_at(range, "/spec/limits")
         .iter()
-        .filter(|l| text(l, "/type") == "Container")
+        .filter(|l| string_at(l, "/type") == "Container")
     {
-        requests.extend(amounts(limit.get("defaultRequest")));
-        limits.extend(amounts(limit.get("default")));
+        requests.extend(parse_amounts(limit.get("defaultRequest")));
+        limits.extend(parse_amounts(limit.get("default")));
     }
     (requests, limits)
 }
 
 fn fill_pod(pod: &mut Value, range: &Value) {
-    let (requests, limits) = defaults(range);
+    let (requests, limits) = default_amounts(range);
     let mut said = Vec::new();
     for (field, what) in [
         ("containers", "container"),
@@ -95,12 +95,12 @@ fn fill_pod(pod: &mut Value, range: &Value) {
             .into_iter()
             .flatten()
         {
-            let name = text(container, "/name").to_owned();
+            let name = string_at(container, "/name").to_owned();
             for (part, defaults, word) in [
                 ("requests", &requests, "request"),
                 ("limits", &limits, "limit"),
             ] {
-                let set = fill(container, part, defaults);
+                let set = fill_defaults(container, part, defaults);
                 if !set.is_empty() {
                     said.push(format!("{} {word} for {what} {name}", set.join(", ")));
                 }
@@ -114,7 +114,7 @@ fn fill_pod(pod: &mut Value, range: &Value) {
 }
 
 /// Sets absent amounts; returns the names of the resources set.
-fn fill(container: &mut Value, part: &str, defaults: &Amounts) -> Vec<String> {
+fn fill_defaults(container: &mut Value, part: &str, defaults: &Amounts) -> Vec<String> {
     let mut set = Vec::new();
     for (name, amount) in defaults {
         if container
@@ -129,12 +129,12 @@ fn fill(container: &mut Value, part: &str, defaults: &Amounts) -> Vec<String> {
 }
 
 fn check_claim(claim: &Value, limit: &Value, problems: &mut Vec<String>) {
-    if text(limit, "/type") != "PersistentVolumeClaim" {
+    if string_at(limit, "/type") != "PersistentVolumeClaim" {
         return;
     }
-    let requests = amounts(claim.pointer("/spec/resources/requests"));
-    for (name, bound) in amounts(limit.get("min")) {
-        problems.extend(minimum(
+    let requests = parse_amounts(claim.pointer("/spec/resources/requests"));
+    for (name, bound) in parse_amounts(limit.get("min")) {
+        problems.extend(check_minimum(
             "PersistentVolumeClaim",
             &name,
             bound,
@@ -142,7 +142,7 @@ fn check_claim(claim: &Value, limit: &Value, problems: &mut Vec<String>) {
             &Amounts::new(),
         ));
     }
-    for (name, bound) in amounts(limit.get("max")) {
+    for (name, bound) in parse_amounts(limit.get("max")) {
         problems.extend(match requests.get(&name) {
             None => {
                 Some(format!("maximum {name} usage per PersistentVolumeClaim is {bound}.  No request is specified"))
@@ -156,15 +156,15 @@ fn check_claim(claim: &Value, limit: &Value, problems: &mut Vec<String>) {
 }
 
 fn check_pod(pod: &Value, limit: &Value, problems: &mut Vec<String>) {
-    match text(limit, "/type") {
+    match string_at(limit, "/type") {
         "Container" => {
             for container in ["/spec/containers", "/spec/initContainers"]
                 .iter()
-                .flat_map(|l| list(pod, l))
+                .flat_map(|l| list_at(pod, l))
             {
-                let requests = amounts(container.pointer("/resources/requests"));
-                let limits = amounts(container.pointer("/resources/limits"));
-                check("Container", limit, &requests, &limits, problems);
+                let requests = parse_amounts(container.pointer("/resources/requests"));
+                let limits = parse_amounts(container.pointer("/resources/limits"));
+                check_limit("Container", limit, &requests, &limits, problems);
             }
         }
         "Pod" => {
@@ -181,25 +181,25 @@ fn check_pod(pod: &Value, limit: &Value, problems: &mut Vec<String>) {
     }
 }
 
-fn check(
+fn check_limit(
     kind: &str,
     limit: &Value,
     requests: &Amounts,
     limits: &Amounts,
     problems: &mut Vec<String>,
 ) {
-    for (name, bound) in amounts(limit.get("min")) {
-        problems.extend(minimum(kind, &name, bound, requests, limits));
+    for (name, bound) in parse_amounts(limit.get("min")) {
+        problems.extend(check_minimum(kind, &name, bound, requests, limits));
     }
-    for (name, bound) in amounts(limit.get("max")) {
-        problems.extend(maximum(kind, &name, bound, requests, limits));
+    for (name, bound) in parse_amounts(limit.get("max")) {
+        problems.extend(check_maximum(kind, &name, bound, requests, limits));
     }
-    for (name, bound) in amounts(limit.get("maxLimitRequestRatio")) {
-        problems.extend(ratio(kind, &name, bound, requests, limits));
+    for (name, bound) in parse_amounts(limit.get("maxLimitRequestRatio")) {
+        problems.extend(check_ratio(kind, &name, bound, requests, limits));
     }
 }
 
-fn minimum(
+fn check_minimum(
     kind: &str,
     name: &str,
     bound: Quantity,
@@ -215,7 +215,7 @@ fn minimum(
     }
 }
 
-fn maximum(
+fn check_maximum(
     kind: &str,
     name: &str,
     bound: Quantity,
@@ -231,7 +231,7 @@ fn maximum(
     }
 }
 
-fn ratio(
+fn check_ratio(
     kind: &str,
     name: &str,
     bound: Quantity,
@@ -277,7 +277,7 @@ mod tests {
         let check = |resources: Value, text: &str| {
             let pod = json!({"spec": {"containers": [{"name": "c", "resources": resources}]}});
             let mut problems = Vec::new();
-            list(&range, "/spec/limits")
+            list_at(&range, "/spec/limits")
                 .iter()
                 .for_each(|l| check_pod(&pod, l, &mut problems));
             assert!(problems.iter().any(|p| p == text), "{problems:?}");

@@ -1,7 +1,7 @@
 //! The annotation `kubernetes.io/enforce-mountable-secrets`: limits a ServiceAccount's pods to the
 //! Secrets that it lists.
 
-use crate::context::{list, text};
+use crate::context::{list_at, string_at};
 use api_meta::Meta;
 use serde_json::Value;
 
@@ -13,17 +13,17 @@ pub fn find_forbidden(pod: &Value, account: &Value) -> Option<String> {
         return None;
     }
     let named = |field: &str, name: &str| {
-        list(account, field)
+        list_at(account, field)
             .iter()
-            .any(|secret| text(secret, "/name") == name)
+            .any(|secret| string_at(secret, "/name") == name)
     };
-    let refused = references(pod)
+    let refused = secret_references(pod)
         .into_iter()
         .find(|(_, name)| !named("/secrets", name));
     let pull = || {
-        list(pod, "/spec/imagePullSecrets")
+        list_at(pod, "/spec/imagePullSecrets")
             .iter()
-            .map(|secret| text(secret, "/name"))
+            .map(|secret| string_at(secret, "/name"))
     };
     let refused_pull = || {
         pull()
@@ -44,15 +44,15 @@ fn is_true(text: &str) -> bool {
 
 /// Returns the Secrets that volumes and containers of every kind name. Upstream leaves out
 /// projected volumes, which makes the limit easy to bypass.
-fn references(pod: &Value) -> Vec<(&'static str, &str)> {
+fn secret_references(pod: &Value) -> Vec<(&'static str, &str)> {
     let mut found = Vec::new();
-    for volume in list(pod, "/spec/volumes") {
-        found.push(("volume", text(volume, "/secret/secretName")));
-        let sources = list(volume, "/projected/sources");
+    for volume in list_at(pod, "/spec/volumes") {
+        found.push(("volume", string_at(volume, "/secret/secretName")));
+        let sources = list_at(volume, "/projected/sources");
         found.extend(
             sources
                 .iter()
-                .map(|source| ("projected volume", text(source, "/secret/name"))),
+                .map(|source| ("projected volume", string_at(source, "/secret/name"))),
         );
     }
     for field in [
@@ -60,13 +60,13 @@ fn references(pod: &Value) -> Vec<(&'static str, &str)> {
         "/spec/containers",
         "/spec/ephemeralContainers",
     ] {
-        for container in list(pod, field) {
-            let env = list(container, "/env")
+        for container in list_at(pod, field) {
+            let env = list_at(container, "/env")
                 .iter()
-                .map(|env| ("env", text(env, "/valueFrom/secretKeyRef/name")));
-            let all = list(container, "/envFrom")
+                .map(|env| ("env", string_at(env, "/valueFrom/secretKeyRef/name")));
+            let all = list_at(container, "/envFrom")
                 .iter()
-                .map(|from| ("envFrom", text(from, "/secretRef/name")));
+                .map(|from| ("envFrom", string_at(from, "/secretRef/name")));
             found.extend(env.chain(all));
         }
     }

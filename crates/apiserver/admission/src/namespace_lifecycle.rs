@@ -1,7 +1,7 @@
 //! Rejects creates in namespaces that do not exist or are being deleted, and the deletion of three
 //! system namespaces.
 
-use crate::context::{Context, forbidden, text};
+use crate::context::{Context, forbidden_error, string_at};
 use api_meta::status::Cause;
 use api_meta::{ApiError, Meta};
 use apiserver_request::{Admission, AdmissionRequest, GroupResource, Operation};
@@ -35,7 +35,10 @@ impl NamespaceLifecycle {
         if request.group.is_empty() && request.resource == "namespaces" {
             let deleted = request.operation == Operation::Delete && request.subresource.is_empty();
             if deleted && IMMORTAL.contains(&request.name) {
-                return Err(forbidden(request, "this namespace may not be deleted"));
+                return Err(forbidden_error(
+                    request,
+                    "this namespace may not be deleted",
+                ));
             }
             return Ok(());
         }
@@ -64,16 +67,16 @@ impl NamespaceLifecycle {
         if request.operation != Operation::Create {
             return Ok(());
         }
-        if text(&namespace, "/status/phase") == "Terminating" || namespace.is_being_deleted() {
-            return Err(terminating(request));
+        if string_at(&namespace, "/status/phase") == "Terminating" || namespace.is_being_deleted() {
+            return Err(terminating_error(request));
         }
         Ok(())
     }
 }
 
-fn terminating(request: &AdmissionRequest<'_>) -> ApiError {
+fn terminating_error(request: &AdmissionRequest<'_>) -> ApiError {
     let namespace = request.namespace;
-    let mut error = forbidden(
+    let mut error = forbidden_error(
         request,
         format!(
             "unable to create new content in namespace {namespace} because it is being terminated"

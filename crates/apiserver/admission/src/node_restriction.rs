@@ -6,7 +6,7 @@ mod pods;
 mod tokens;
 
 use crate::certificates;
-use crate::context::{Context, forbidden, list, text};
+use crate::context::{Context, forbidden_error, list_at, string_at};
 use api_meta::{ApiError, Meta, semantic};
 use apiserver_authz::node_name;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
@@ -37,17 +37,17 @@ impl NodeRestriction {
         };
         if node.is_empty() {
             let why = format!("could not determine node from user {:?}", request.user.name);
-            return Err(forbidden(request, why));
+            return Err(forbidden_error(request, why));
         }
         match (request.group, request.resource) {
             ("", "pods") => self.pod(request, node).await,
             ("", "nodes") => own_node(request, node),
-            ("", "persistentvolumeclaims") => claim(request, node),
+            ("", "persistentvolumeclaims") => check_claim(request, node),
             ("", "serviceaccounts") => self.token(request, node).await,
-            ("coordination.k8s.io", "leases") => lease(request, node),
+            ("coordination.k8s.io", "leases") => check_lease(request, node),
             ("storage.k8s.io", "csinodes") => csi_node(request, node),
-            ("resource.k8s.io", "resourceslices") => slice(request, node),
-            ("certificates.k8s.io", "certificatesigningrequests") => certificate(request),
+            ("resource.k8s.io", "resourceslices") => check_slice(request, node),
+            ("certificates.k8s.io", "certificatesigningrequests") => check_certificate(request),
             _ => Ok(()),
         }
     }
@@ -60,7 +60,7 @@ fn own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> 
         request.name
     };
     if name != node {
-        return Err(forbidden(
+        return Err(forbidden_error(
             request,
             format!("node {node:?} is not allowed to modify node {name:?}"),
         ));
@@ -75,7 +75,7 @@ fn own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> 
     match (request.operation, &request.old) {
         (Operation::Create, _) => {
             if given(&request.object) {
-                return Err(forbidden(
+                return Err(forbidden_error(
                     request,
                     format!("node {node:?} is not allowed to set configSource"),
                 ));
@@ -86,19 +86,19 @@ fn own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> 
                     "node {node:?} is not allowed to set the following labels: {}",
                     set.join(", ")
                 );
-                return Err(forbidden(request, why));
+                return Err(forbidden_error(request, why));
             }
         }
         (Operation::Update, Some(old)) => {
             let changed = labels::forbidden_changes(&request.object, old);
             if !changed.is_empty() {
-                return Err(forbidden(
+                return Err(forbidden_error(
                     request,
                     format!("is not allowed to modify labels: {}", changed.join(", ")),
                 ));
             }
-            if list(&request.object, "/spec/taints") != list(old, "/spec/taints") {
-                return Err(forbidden(
+            if list_at(&request.object, "/spec/taints") != list_at(old, "/spec/taints") {
+                return Err(forbidden_error(
                     request,
                     format!("node {node:?} is not allowed to modify taints"),
                 ));
@@ -106,15 +106,15 @@ fn own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> 
             if given(&request.object)
                 && request.object.pointer(CONFIG_SOURCE) != old.pointer(CONFIG_SOURCE)
             {
-                return Err(forbidden(
+                return Err(forbidden_error(
                     request,
                     format!("node {node:?} is not allowed to modify configSource"),
                 ));
             }
-            if list(&request.object, "/metadata/ownerReferences")
-                != list(old, "/metadata/ownerReferences")
+            if list_at(&request.object, "/metadata/ownerReferences")
+                != list_at(old, "/metadata/ownerReferences")
             {
-                return Err(forbidden(
+                return Err(forbidden_error(
                     request,
                     format!("node {node:?} is not allowed to modify ownerReferences"),
                 ));
@@ -125,9 +125,9 @@ fn own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> 
     Ok(())
 }
 
-fn claim(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+fn check_claim(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
     if request.subresource != "status" || request.operation != Operation::Update {
-        return Err(forbidden(
+        return Err(forbidden_error(
             request,
             format!("node {node:?} may only update PVC status"),
         ));
@@ -154,28 +154,28 @@ fn claim(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
     let why = format!(
         "node {node:?} is not allowed to update fields other than status.capacity and status.conditions"
     );
-    Err(forbidden(request, why))
+    Err(forbidden_error(request, why))
 }
 
 /// Checks that a node creates and deletes only its own slices; the Node authorizer can't see the
 /// content of new slices or of collections.
-fn slice(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+fn check_slice(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
     let slice = match request.operation {
         Operation::Delete => request.old.as_ref().unwrap_or(&Value::Null),
         _ => &request.object,
     };
-    if text(slice, "/spec/nodeName") == node {
+    if string_at(slice, "/spec/nodeName") == node {
         return Ok(());
     }
-    Err(forbidden(
+    Err(forbidden_error(
         request,
         "can only create, update or delete a ResourceSlice with spec.nodeName set to the requesting node",
     ))
 }
 
-fn lease(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+fn check_lease(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
     if request.namespace != "kube-node-lease" {
-        return Err(forbidden(
+        return Err(forbidden_error(
             request,
             "can only access leases in the \"kube-node-lease\" system namespace",
         ));
@@ -186,7 +186,7 @@ fn lease(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
         request.name
     };
     if name != node {
-        return Err(forbidden(
+        return Err(forbidden_error(
             request,
             "can only access node lease with the same name as the requesting node",
         ));
@@ -201,7 +201,7 @@ fn csi_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> 
         request.name
     };
     if name != node {
-        return Err(forbidden(
+        return Err(forbidden_error(
             request,
             "can only access CSINode with the same name as the requesting node",
         ));
@@ -209,8 +209,8 @@ fn csi_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> 
     Ok(())
 }
 
-fn certificate(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
-    let signer = text(&request.object, "/spec/signerName");
+fn check_certificate(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    let signer = string_at(&request.object, "/spec/signerName");
     let for_nodes = matches!(
         signer,
         "kubernetes.io/kubelet-serving" | "kubernetes.io/kube-apiserver-client-kubelet"
@@ -218,9 +218,9 @@ fn certificate(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
     if request.operation != Operation::Create || !for_nodes {
         return Ok(());
     }
-    match certificates::read(&request.object) {
+    match certificates::read_request(&request.object) {
         Ok(read) if read.common_name == request.user.name => Ok(()),
-        _ => Err(forbidden(
+        _ => Err(forbidden_error(
             request,
             format!("can only create a node CSR with CN={}", request.user.name),
         )),

@@ -9,7 +9,7 @@ mod level;
 mod restricted;
 mod view;
 
-use crate::context::{Context, forbidden, text};
+use crate::context::{Context, forbidden_error, string_at};
 use api_meta::status::Cause;
 use api_meta::{ApiError, Meta};
 use apiserver_request::{Admission, AdmissionRequest, Operation};
@@ -34,7 +34,7 @@ pub struct Finding {
 }
 
 /// Returns all violations of a policy: `reason (detail), ...`; empty if the pod is allowed.
-pub fn violations(policy: Policy, metadata: &Value, spec: &Value) -> String {
+pub fn list_violations(policy: Policy, metadata: &Value, spec: &Value) -> String {
     let view = View {
         metadata,
         spec,
@@ -42,8 +42,8 @@ pub fn violations(policy: Policy, metadata: &Value, spec: &Value) -> String {
     };
     let findings = match policy.level {
         Level::Privileged => Vec::new(),
-        Level::Baseline => baseline::check(&view, false),
-        Level::Restricted => restricted::check(&view),
+        Level::Baseline => baseline::check_baseline(&view, false),
+        Level::Restricted => restricted::check_restricted(&view),
     };
     let texts: Vec<String> = findings
         .iter()
@@ -59,7 +59,7 @@ pub fn violations(policy: Policy, metadata: &Value, spec: &Value) -> String {
 }
 
 /// Returns the JSON pointer of a workload kind's pod template.
-pub fn template(request: &AdmissionRequest<'_>) -> Option<&'static str> {
+pub fn pod_template_path(request: &AdmissionRequest<'_>) -> Option<&'static str> {
     match (request.group, request.resource) {
         ("", "replicationcontrollers")
         | ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
@@ -84,9 +84,9 @@ impl PodSecurity {
         }
         if request.group.is_empty() && request.resource == "pods" {
             let counted = matches!(request.subresource, "" | "ephemeralcontainers");
-            return (counted && significant(request)).then_some((&request.object, true));
+            return (counted && is_significant_update(request)).then_some((&request.object, true));
         }
-        let pointer = template(request).filter(|_| request.subresource.is_empty())?;
+        let pointer = pod_template_path(request).filter(|_| request.subresource.is_empty())?;
         request.object.pointer(pointer).map(|t| (t, false))
     }
 
@@ -103,7 +103,7 @@ impl PodSecurity {
         let mut found: std::collections::BTreeMap<String, Vec<String>> =
             std::collections::BTreeMap::new();
         for pod in pods.iter().take(LOOKED_AT) {
-            let problems = violations(after, &pod["metadata"], &pod["spec"]);
+            let problems = list_violations(after, &pod["metadata"], &pod["spec"]);
             if !problems.is_empty() {
                 let short = problems.split(" (").next().unwrap_or_default().to_owned();
                 found.entry(short).or_default().push(pod.name().to_owned());
@@ -132,7 +132,7 @@ impl PodSecurity {
 
 /// Returns whether an update of a pod could change the result: another image, more ephemeral
 /// containers.
-fn significant(request: &AdmissionRequest<'_>) -> bool {
+fn is_significant_update(request: &AdmissionRequest<'_>) -> bool {
     let Some(old) = &request.old else { return true };
     if request.subresource == "ephemeralcontainers" {
         return true;
@@ -141,8 +141,8 @@ fn significant(request: &AdmissionRequest<'_>) -> bool {
         let lists = ["/spec/containers", "/spec/initContainers"];
         lists
             .iter()
-            .flat_map(|l| crate::context::list(pod, l))
-            .map(|c| text(c, "/image").to_owned())
+            .flat_map(|l| crate::context::list_at(pod, l))
+            .map(|c| string_at(c, "/image").to_owned())
             .collect()
     };
     images(old) != images(&request.object)
@@ -162,7 +162,7 @@ impl Admission for PodSecurity {
         let warn = match self.subject(request) {
             Some((pod, _)) => {
                 let policy = self.policy(request.namespace, "warn").await?;
-                let found = violations(policy, &pod["metadata"], &pod["spec"]);
+                let found = list_violations(policy, &pod["metadata"], &pod["spec"]);
                 (!found.is_empty()).then(|| {
                     format!(
                         "would violate PodSecurity {:?}: {found}",
@@ -178,17 +178,17 @@ impl Admission for PodSecurity {
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         if is_namespace(request) {
-            return labels(&request.object, request.old.as_ref());
+            return check_labels(&request.object, request.old.as_ref());
         }
         let Some((pod, true)) = self.subject(request) else {
             return Ok(());
         };
         let policy = self.policy(request.namespace, "enforce").await?;
-        let found = violations(policy, &pod["metadata"], &pod["spec"]);
+        let found = list_violations(policy, &pod["metadata"], &pod["spec"]);
         if found.is_empty() {
             return Ok(());
         }
-        Err(forbidden(
+        Err(forbidden_error(
             request,
             format!("violates PodSecurity {:?}: {found}", policy.to_string()),
         ))
@@ -205,7 +205,7 @@ fn is_namespace(request: &AdmissionRequest<'_>) -> bool {
 
 /// Validates a namespace's labels: levels and versions must be known. Invalid labels that do not
 /// change are ignored, so that other changes stay possible.
-fn labels(namespace: &Value, old: Option<&Value>) -> Result<(), ApiError> {
+fn check_labels(namespace: &Value, old: Option<&Value>) -> Result<(), ApiError> {
     let mut causes = Vec::new();
     let is_new = |label: &str, value: &str| old.is_none_or(|old| old.label(label) != Some(value));
     for mode in MODES {
@@ -214,7 +214,7 @@ fn labels(namespace: &Value, old: Option<&Value>) -> Result<(), ApiError> {
             .label(&level)
             .filter(|v| Level::parse(v).is_none() && is_new(&level, v))
         {
-            causes.push(bad(
+            causes.push(bad_label(
                 &level,
                 value,
                 "must be one of privileged, baseline, restricted",
@@ -225,7 +225,7 @@ fn labels(namespace: &Value, old: Option<&Value>) -> Result<(), ApiError> {
             .label(&version)
             .filter(|v| Version::parse(v).is_none() && is_new(&version, v))
         {
-            causes.push(bad(&version, value, "must be \"latest\" or \"v1.x\""));
+            causes.push(bad_label(&version, value, "must be \"latest\" or \"v1.x\""));
         }
     }
     if causes.is_empty() {
@@ -235,7 +235,7 @@ fn labels(namespace: &Value, old: Option<&Value>) -> Result<(), ApiError> {
     }
 }
 
-fn bad(label: &str, value: &str, why: &str) -> Cause {
+fn bad_label(label: &str, value: &str, why: &str) -> Cause {
     Cause {
         reason: "FieldValueInvalid".into(),
         message: format!("Invalid value: {value:?}: {why}"),
@@ -250,7 +250,7 @@ mod tests {
 
     fn check(spec: Value, baseline: &str, restricted: &str) {
         for (level, expect) in [(Level::Baseline, baseline), (Level::Restricted, restricted)] {
-            let found = violations(
+            let found = list_violations(
                 Policy {
                     level,
                     version: Version::Latest,
@@ -314,9 +314,13 @@ mod tests {
             ("enforce-version", "v1", false),
         ] {
             let namespace = namespace(key, value);
-            assert_eq!(labels(&namespace, None).is_ok(), good, "{key}={value}");
+            assert_eq!(
+                check_labels(&namespace, None).is_ok(),
+                good,
+                "{key}={value}"
+            );
             assert!(
-                labels(&namespace, Some(&namespace)).is_ok(),
+                check_labels(&namespace, Some(&namespace)).is_ok(),
                 "{key}={value} stays"
             );
         }
@@ -324,6 +328,6 @@ mod tests {
             namespace("enforce", "strict"),
             namespace("enforce", "stricter"),
         );
-        assert!(labels(&new, Some(&old)).is_err());
+        assert!(check_labels(&new, Some(&old)).is_err());
     }
 }

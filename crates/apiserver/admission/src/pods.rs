@@ -1,6 +1,6 @@
 //! Small plugins that read only the object.
 
-use crate::context::{forbidden, is_for, list, push, text};
+use crate::context::{forbidden_error, is_for, list_at, push_item, string_at};
 use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::{Value, json};
@@ -15,9 +15,9 @@ const NODE_TAINTS: [&str; 2] = [
     "node.kubernetes.io/unreachable",
 ];
 
-fn tolerates(toleration: &Value, taint: &str) -> bool {
-    let key = text(toleration, "/key");
-    (key == taint || key.is_empty()) && matches!(text(toleration, "/effect"), "NoExecute" | "")
+fn tolerates_taint(toleration: &Value, taint: &str) -> bool {
+    let key = string_at(toleration, "/key");
+    (key == taint || key.is_empty()) && matches!(string_at(toleration, "/effect"), "NoExecute" | "")
 }
 
 #[async_trait::async_trait]
@@ -32,12 +32,12 @@ impl Admission for DefaultTolerationSeconds {
             return Ok(());
         }
         for taint in NODE_TAINTS {
-            if !list(&request.object, "/spec/tolerations")
+            if !list_at(&request.object, "/spec/tolerations")
                 .iter()
-                .any(|t| tolerates(t, taint))
+                .any(|t| tolerates_taint(t, taint))
             {
                 let one = json!({"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS});
-                push(&mut request.object["spec"], "tolerations", one);
+                push_item(&mut request.object["spec"], "tolerations", one);
             }
         }
         Ok(())
@@ -59,10 +59,11 @@ impl Admission for TaintNodesByCondition {
         }
         let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
         let same = |t: &Value| {
-            text(t, "/key") == "node.kubernetes.io/not-ready" && text(t, "/effect") == "NoSchedule"
+            string_at(t, "/key") == "node.kubernetes.io/not-ready"
+                && string_at(t, "/effect") == "NoSchedule"
         };
-        if !list(&request.object, "/spec/taints").iter().any(same) {
-            push(&mut request.object["spec"], "taints", taint);
+        if !list_at(&request.object, "/spec/taints").iter().any(same) {
+            push_item(&mut request.object["spec"], "taints", taint);
         }
         Ok(())
     }
@@ -120,13 +121,13 @@ impl Admission for DenyServiceExternalIps {
         let before = request
             .old
             .as_ref()
-            .map(|o| list(o, "/spec/externalIPs"))
+            .map(|o| list_at(o, "/spec/externalIPs"))
             .unwrap_or_default();
-        if list(&request.object, "/spec/externalIPs")
+        if list_at(&request.object, "/spec/externalIPs")
             .iter()
             .any(|ip| !before.contains(ip))
         {
-            return Err(forbidden(
+            return Err(forbidden_error(
                 request,
                 "Use of external IPs is denied by admission control",
             ));

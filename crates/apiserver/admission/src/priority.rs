@@ -1,6 +1,6 @@
 //! Sets the priority and the preemption policy of pods from their priority class.
 
-use crate::context::{Context, forbidden, is_for, text};
+use crate::context::{Context, forbidden_error, is_for, string_at};
 use api_meta::{ApiError, Meta};
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
@@ -22,7 +22,7 @@ struct Class {
 
 impl Class {
     fn of(object: &Value) -> Class {
-        let policy = text(object, "/preemptionPolicy");
+        let policy = string_at(object, "/preemptionPolicy");
         Class {
             name: object.name().to_owned(),
             value: object
@@ -51,7 +51,7 @@ impl Admission for Priority {
         match request.operation {
             Operation::Create => self.pod(request).await,
             Operation::Update => {
-                keep(request);
+                keep_priority(request);
                 Ok(())
             }
             _ => Ok(()),
@@ -71,7 +71,7 @@ impl Admission for Priority {
             .into_iter()
             .find(|c| c.name != request.object.name());
         match other {
-            Some(class) => Err(forbidden(
+            Some(class) => Err(forbidden_error(
                 request,
                 format!(
                     "PriorityClass {} is already marked as default. Only one default can exist",
@@ -84,7 +84,7 @@ impl Admission for Priority {
 }
 
 /// Keeps the computed fields if an update omits them.
-fn keep(request: &mut AdmissionRequest<'_>) {
+fn keep_priority(request: &mut AdmissionRequest<'_>) {
     let Some(old) = &request.old else { return };
     for field in ["priority", "preemptionPolicy"] {
         let before = old["spec"].get(field).cloned();
@@ -107,7 +107,7 @@ impl Priority {
     }
 
     async fn pod(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
-        let name = text(&request.object, "/spec/priorityClassName").to_owned();
+        let name = string_at(&request.object, "/spec/priorityClassName").to_owned();
         let class = if name.is_empty() {
             let lowest = self.defaults().into_iter().min_by_key(|c| c.value);
             lowest.unwrap_or(Class {
@@ -117,13 +117,13 @@ impl Priority {
             })
         } else {
             self.class(&name).await?.ok_or_else(|| {
-                forbidden(
+                forbidden_error(
                     request,
                     format!("no PriorityClass with name {name} was found"),
                 )
             })?
         };
-        apply(request, &class)
+        apply_class(request, &class)
     }
 
     async fn class(&self, name: &str) -> Result<Option<Class>, ApiError> {
@@ -139,12 +139,12 @@ impl Priority {
     }
 }
 
-fn apply(request: &mut AdmissionRequest<'_>, class: &Class) -> Result<(), ApiError> {
+fn apply_class(request: &mut AdmissionRequest<'_>, class: &Class) -> Result<(), ApiError> {
     let spec = &request.object["spec"];
     if let Some(said) = spec.get("priority").and_then(Value::as_i64)
         && said != class.value
     {
-        return Err(forbidden(
+        return Err(forbidden_error(
             request,
             format!(
                 "the integer value of priority ({said}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
@@ -155,7 +155,7 @@ fn apply(request: &mut AdmissionRequest<'_>, class: &Class) -> Result<(), ApiErr
     if let Some(said) = spec.get("preemptionPolicy").and_then(Value::as_str)
         && said != class.policy
     {
-        return Err(forbidden(
+        return Err(forbidden_error(
             request,
             format!(
                 "the string value of PreemptionPolicy ({said}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",

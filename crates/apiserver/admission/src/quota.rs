@@ -7,8 +7,8 @@
 mod scope;
 mod usage;
 
-use crate::context::{Context, forbidden};
-use crate::resources::{Amounts, add, amounts};
+use crate::context::{Context, forbidden_error};
+use crate::resources::{Amounts, add_amounts, parse_amounts};
 use api_meta::{ApiError, Meta};
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::{Value, json};
@@ -82,12 +82,12 @@ impl Admission for ResourceQuota {
         if quotas.is_empty() {
             return Ok(());
         }
-        let delta = delta(request);
+        let delta = usage_delta(request);
         if delta.is_empty() {
             return Ok(());
         }
         let mut charged: Vec<String> = Vec::new();
-        for quota in quotas.iter().filter(|q| scope::matches(q, request)) {
+        for quota in quotas.iter().filter(|q| scope::matches_scopes(q, request)) {
             match self.charge(request, quota, &delta).await {
                 Ok(true) => charged.push(quota.name().to_owned()),
                 Ok(false) => {}
@@ -102,10 +102,10 @@ impl Admission for ResourceQuota {
 }
 
 /// Returns the usage that a write adds.
-fn delta(request: &AdmissionRequest<'_>) -> Amounts {
-    let mut usage = usage::of(request.group, request.resource, &request.object);
+fn usage_delta(request: &AdmissionRequest<'_>) -> Amounts {
+    let mut usage = usage::object_usage(request.group, request.resource, &request.object);
     if let (Operation::Update, Some(old)) = (request.operation, &request.old) {
-        let before = usage::of(request.group, request.resource, old);
+        let before = usage::object_usage(request.group, request.resource, old);
         for (name, amount) in &mut usage {
             if let Some(had) = before.get(name) {
                 *amount = amount.minus(*had);
@@ -124,22 +124,23 @@ impl ResourceQuota {
         quota: &Value,
         delta: &Amounts,
     ) -> Result<bool, ApiError> {
-        let hard = amounts(quota.pointer("/status/hard"));
+        let hard = parse_amounts(quota.pointer("/status/hard"));
         if request.resource == "pods" && request.operation == Operation::Create {
-            let missing = usage::unspecified(&request.object, &hard);
+            let missing = usage::unspecified_resources(&request.object, &hard);
             if !missing.is_empty() {
                 let why = format!(
                     "failed quota: {}: must specify {}",
                     quota.name(),
                     missing.join("; ")
                 );
-                return Err(forbidden(request, why));
+                return Err(forbidden_error(request, why));
             }
         }
         if !delta.keys().any(|name| hard.contains_key(name)) {
             return Ok(false);
         }
-        let change = |fresh: &Value| charged(fresh, delta).map_err(|why| forbidden(request, why));
+        let change =
+            |fresh: &Value| charge_quota(fresh, delta).map_err(|why| forbidden_error(request, why));
         if request.dry_run {
             change(quota)?;
         } else {
@@ -152,7 +153,7 @@ impl ResourceQuota {
     }
 
     async fn give_back(&self, request: &AdmissionRequest<'_>, quotas: &[String], delta: &Amounts) {
-        let change = |fresh: &Value| Ok(returned(fresh, delta));
+        let change = |fresh: &Value| Ok(return_quota(fresh, delta));
         for name in quotas.iter().filter(|_| !request.dry_run) {
             // If this fails, the quota controller corrects the usage.
             let _ = self
@@ -164,7 +165,7 @@ impl ResourceQuota {
     }
 }
 
-fn shown(amounts: &Amounts, names: &[&String]) -> String {
+fn format_amounts(amounts: &Amounts, names: &[&String]) -> String {
     let parts: Vec<String> = names
         .iter()
         .map(|n| {
@@ -177,9 +178,9 @@ fn shown(amounts: &Amounts, names: &[&String]) -> String {
     parts.join(",")
 }
 
-fn charged(quota: &Value, delta: &Amounts) -> Result<Value, String> {
-    let hard = amounts(quota.pointer("/status/hard"));
-    let used = amounts(quota.pointer("/status/used"));
+fn charge_quota(quota: &Value, delta: &Amounts) -> Result<Value, String> {
+    let hard = parse_amounts(quota.pointer("/status/hard"));
+    let used = parse_amounts(quota.pointer("/status/used"));
     let relevant: Amounts = delta
         .iter()
         .filter(|(n, _)| hard.contains_key(*n))
@@ -198,7 +199,7 @@ fn charged(quota: &Value, delta: &Amounts) -> Result<Value, String> {
         ));
     }
     let mut total = used.clone();
-    add(&mut total, &relevant);
+    add_amounts(&mut total, &relevant);
     let over: Vec<&String> = relevant
         .keys()
         .filter(|n| total.get(*n) > hard.get(*n))
@@ -207,16 +208,16 @@ fn charged(quota: &Value, delta: &Amounts) -> Result<Value, String> {
         return Err(format!(
             "exceeded quota: {}, requested: {}, used: {}, limited: {}",
             quota.name(),
-            shown(&relevant, &over),
-            shown(&used, &over),
-            shown(&hard, &over)
+            format_amounts(&relevant, &over),
+            format_amounts(&used, &over),
+            format_amounts(&hard, &over)
         ));
     }
     Ok(with_used(quota, &total))
 }
 
-fn returned(quota: &Value, delta: &Amounts) -> Value {
-    let mut used = amounts(quota.pointer("/status/used"));
+fn return_quota(quota: &Value, delta: &Amounts) -> Value {
+    let mut used = parse_amounts(quota.pointer("/status/used"));
     for (name, amount) in delta {
         if let Some(have) = used.get_mut(name) {
             *have = have.minus(*amount);
@@ -243,17 +244,17 @@ mod tests {
     fn the_limit_is_exact() {
         let quota = json!({"metadata": {"name": "q"}, "status": {"hard": {"requests.cpu": "1", "pods": "2"}, "used": {"requests.cpu": "700m", "pods": "1"}}});
         let delta = |cpu: &str| {
-            amounts(Some(
+            parse_amounts(Some(
                 &json!({"requests.cpu": cpu, "pods": "1", "memory": "1"}),
             ))
         };
-        let done = charged(&quota, &delta("300m"));
+        let done = charge_quota(&quota, &delta("300m"));
         assert_eq!(
             done.map(|q| q["status"]["used"].clone()),
             Ok(json!({"requests.cpu": "1", "pods": "2"}))
         );
         assert_eq!(
-            charged(&quota, &delta("400m")),
+            charge_quota(&quota, &delta("400m")),
             Err("exceeded quota: q, requested: requests.cpu=400m, used: requests.cpu=700m, limited: requests.cpu=1"
                 .into())
         );

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub type Amounts = BTreeMap<String, Quantity>;
 
 /// Parses a quantity from a string or number.
-pub fn quantity(value: &Value) -> Option<Quantity> {
+pub fn parse_quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::String(s) => s.parse().ok(),
         Value::Number(n) => n.to_string().parse().ok(),
@@ -18,15 +18,15 @@ pub fn quantity(value: &Value) -> Option<Quantity> {
 }
 
 /// Parses a resource list.
-pub fn amounts(value: Option<&Value>) -> Amounts {
+pub fn parse_amounts(value: Option<&Value>) -> Amounts {
     let entries = value.and_then(Value::as_object).into_iter().flatten();
     entries
-        .filter_map(|(k, v)| Some((k.clone(), quantity(v)?)))
+        .filter_map(|(k, v)| Some((k.clone(), parse_quantity(v)?)))
         .collect()
 }
 
 /// Adds `more` to `sum`.
-pub fn add(sum: &mut Amounts, more: &Amounts) {
+pub fn add_amounts(sum: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         let total = sum.get(name).map_or(*amount, |have| have.plus(*amount));
         sum.insert(name.clone(), total);

@@ -1,6 +1,6 @@
 //! Sets overhead and scheduling fields from a pod's RuntimeClass.
 
-use crate::context::{Context, forbidden, is_for, list, push, text};
+use crate::context::{Context, forbidden_error, is_for, list_at, push_item, string_at};
 use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
@@ -27,14 +27,14 @@ impl Admission for RuntimeClass {
                 .get("overhead")
                 .filter(|o| !o.is_null());
             if said.is_some_and(|s| s != overhead) {
-                return Err(forbidden(
+                return Err(forbidden_error(
                     request,
                     "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead",
                 ));
             }
             request.object["spec"]["overhead"] = overhead.clone();
         }
-        scheduling(request, &class)
+        merge_scheduling(request, &class)
     }
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
@@ -52,7 +52,7 @@ impl Admission for RuntimeClass {
             && !has
         {
             let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
-            return Err(forbidden(request, why));
+            return Err(forbidden_error(request, why));
         }
         Ok(())
     }
@@ -60,7 +60,7 @@ impl Admission for RuntimeClass {
 
 impl RuntimeClass {
     async fn class(&self, request: &AdmissionRequest<'_>) -> Result<Option<Arc<Value>>, ApiError> {
-        let name = text(&request.object, "/spec/runtimeClassName");
+        let name = string_at(&request.object, "/spec/runtimeClassName");
         if name.is_empty() {
             return Ok(None);
         }
@@ -70,7 +70,7 @@ impl RuntimeClass {
             .await?
         {
             Some(class) => Ok(Some(class)),
-            None => Err(forbidden(
+            None => Err(forbidden_error(
                 request,
                 format!("pod rejected: RuntimeClass {name:?} not found"),
             )),
@@ -78,7 +78,7 @@ impl RuntimeClass {
     }
 }
 
-fn scheduling(request: &mut AdmissionRequest<'_>, class: &Value) -> Result<(), ApiError> {
+fn merge_scheduling(request: &mut AdmissionRequest<'_>, class: &Value) -> Result<(), ApiError> {
     for (key, value) in class
         .pointer("/scheduling/nodeSelector")
         .and_then(Value::as_object)
@@ -93,13 +93,13 @@ fn scheduling(request: &mut AdmissionRequest<'_>, class: &Value) -> Result<(), A
                 shown(value),
                 shown(other)
             );
-            return Err(forbidden(request, why));
+            return Err(forbidden_error(request, why));
         }
         request.object["spec"]["nodeSelector"][key.as_str()] = value.clone();
     }
-    for toleration in list(class, "/scheduling/tolerations") {
-        if !list(&request.object, "/spec/tolerations").contains(toleration) {
-            push(
+    for toleration in list_at(class, "/scheduling/tolerations") {
+        if !list_at(&request.object, "/spec/tolerations").contains(toleration) {
+            push_item(
                 &mut request.object["spec"],
                 "tolerations",
                 toleration.clone(),

@@ -1,7 +1,7 @@
 //! Sets a pod's ServiceAccount (the default one if none is given) and mounts its token unless opted
 //! out.
 
-use crate::context::{Context, forbidden, is_for, list, push, text};
+use crate::context::{Context, forbidden_error, is_for, list_at, push_item, string_at};
 use crate::mountable_secrets;
 use api_meta::{ApiError, Meta, names};
 use apiserver_request::{Admission, AdmissionRequest, Operation};
@@ -35,17 +35,17 @@ impl Admission for ServiceAccount {
             .annotation("kubernetes.io/config.mirror")
             .is_some()
         {
-            return mirror(request);
+            return check_mirror_pod(request);
         }
-        if text(&request.object, "/spec/serviceAccountName").is_empty() {
+        if string_at(&request.object, "/spec/serviceAccountName").is_empty() {
             request.object["spec"]["serviceAccountName"] = "default".into();
         }
-        let name = text(&request.object, "/spec/serviceAccountName").to_owned();
+        let name = string_at(&request.object, "/spec/serviceAccountName").to_owned();
         let account = self
             .account(request.namespace, &name)
             .await
             .map_err(|why| {
-                forbidden(
+                forbidden_error(
                     request,
                     format!(
                         "error looking up service account {}/{name}: {why}",
@@ -54,11 +54,11 @@ impl Admission for ServiceAccount {
                 )
             })?;
         request.object["spec"]["serviceAccount"] = name.into();
-        if automount(&account, &request.object) {
-            mount(&mut request.object["spec"]);
+        if is_automounted(&account, &request.object) {
+            mount_token(&mut request.object["spec"]);
         }
-        let secrets = list(&account, "/imagePullSecrets");
-        if list(&request.object, "/spec/imagePullSecrets").is_empty() && !secrets.is_empty() {
+        let secrets = list_at(&account, "/imagePullSecrets");
+        if list_at(&request.object, "/spec/imagePullSecrets").is_empty() && !secrets.is_empty() {
             request.object["spec"]["imagePullSecrets"] = secrets.to_vec().into();
         }
         Ok(())
@@ -69,7 +69,7 @@ impl Admission for ServiceAccount {
             (request.operation, request.subresource),
             (Operation::Create, "") | (Operation::Update, "ephemeralcontainers")
         );
-        let name = text(&request.object, "/spec/serviceAccountName");
+        let name = string_at(&request.object, "/spec/serviceAccountName");
         if !request.group.is_empty() || request.resource != "pods" || !counts || name.is_empty() {
             return Ok(());
         }
@@ -80,7 +80,7 @@ impl Admission for ServiceAccount {
         match account
             .and_then(|account| mountable_secrets::find_forbidden(&request.object, &account))
         {
-            Some(why) => Err(forbidden(request, why)),
+            Some(why) => Err(forbidden_error(request, why)),
             None => Ok(()),
         }
     }
@@ -110,27 +110,30 @@ impl ServiceAccount {
 }
 
 /// Checks mirror pods: like static pods, they may not use API objects.
-fn mirror(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
-    if !text(&request.object, "/spec/serviceAccountName").is_empty() {
-        return Err(forbidden(
+fn check_mirror_pod(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    if !string_at(&request.object, "/spec/serviceAccountName").is_empty() {
+        return Err(forbidden_error(
             request,
             "a mirror pod may not reference service accounts",
         ));
     }
-    let volumes = list(&request.object, "/spec/volumes");
+    let volumes = list_at(&request.object, "/spec/volumes");
     if volumes
         .iter()
         .any(|v| v.get("secret").is_some_and(|s| !s.is_null()))
     {
-        return Err(forbidden(request, "a mirror pod may not reference secrets"));
+        return Err(forbidden_error(
+            request,
+            "a mirror pod may not reference secrets",
+        ));
     }
     let token = |v: &Value| {
-        list(v, "/projected/sources")
+        list_at(v, "/projected/sources")
             .iter()
             .any(|s| s.get("serviceAccountToken").is_some())
     };
     if volumes.iter().any(token) {
-        return Err(forbidden(
+        return Err(forbidden_error(
             request,
             "a mirror pod may not use ServiceAccountToken volume projections",
         ));
@@ -138,21 +141,21 @@ fn mirror(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn automount(account: &Value, pod: &Value) -> bool {
+fn is_automounted(account: &Value, pod: &Value) -> bool {
     let said = |v: Option<&Value>| v.and_then(Value::as_bool);
     said(pod.pointer("/spec/automountServiceAccountToken"))
         .or_else(|| said(account.get("automountServiceAccountToken")))
         .unwrap_or(true)
 }
 
-fn mount(spec: &mut Value) {
-    let existing = list(spec, "/volumes")
+fn mount_token(spec: &mut Value) {
+    let existing = list_at(spec, "/volumes")
         .iter()
-        .map(|v| text(v, "/name"))
+        .map(|v| string_at(v, "/name"))
         .find(|n| n.starts_with(VOLUME_PREFIX));
     let (volume, found) = match existing {
         Some(name) => (name.to_owned(), true),
-        None => (format!("{VOLUME_PREFIX}{}", suffix()), false),
+        None => (format!("{VOLUME_PREFIX}{}", random_suffix()), false),
     };
     let mut needed = false;
     for field in ["initContainers", "containers"] {
@@ -162,19 +165,19 @@ fn mount(spec: &mut Value) {
             .into_iter()
             .flatten()
         {
-            if list(container, "/volumeMounts")
+            if list_at(container, "/volumeMounts")
                 .iter()
-                .any(|m| text(m, "/mountPath") == MOUNT_PATH)
+                .any(|m| string_at(m, "/mountPath") == MOUNT_PATH)
             {
                 continue;
             }
             let one = json!({"name": volume, "readOnly": true, "mountPath": MOUNT_PATH});
-            push(container, "volumeMounts", one);
+            push_item(container, "volumeMounts", one);
             needed = true;
         }
     }
     if needed && !found {
-        push(
+        push_item(
             spec,
             "volumes",
             json!({"name": volume, "projected": token_source()}),
@@ -189,7 +192,7 @@ fn token_source() -> Value {
         {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}}]})
 }
 
-fn suffix() -> String {
+fn random_suffix() -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut rng = rand::rng();
     (0..5)
@@ -206,25 +209,28 @@ mod tests {
     fn tokens_are_mounted_into_every_container_once() {
         let mut spec = json!({"containers": [{"name": "a"}, {"name": "b", "volumeMounts": [{"name": "x", "mountPath": MOUNT_PATH}]}],
             "initContainers": [{"name": "i"}]});
-        mount(&mut spec);
-        let name = text(&spec, "/volumes/0/name").to_owned();
+        mount_token(&mut spec);
+        let name = string_at(&spec, "/volumes/0/name").to_owned();
         assert!(
             name.starts_with(VOLUME_PREFIX) && name.len() == VOLUME_PREFIX.len() + 5,
             "{name}"
         );
-        assert_eq!(text(&spec, "/containers/0/volumeMounts/0/name"), name);
-        assert_eq!(list(&spec, "/containers/1/volumeMounts").len(), 1);
-        assert_eq!(text(&spec, "/initContainers/0/volumeMounts/0/name"), name);
-        mount(&mut spec);
-        assert_eq!(list(&spec, "/volumes").len(), 1);
+        assert_eq!(string_at(&spec, "/containers/0/volumeMounts/0/name"), name);
+        assert_eq!(list_at(&spec, "/containers/1/volumeMounts").len(), 1);
+        assert_eq!(
+            string_at(&spec, "/initContainers/0/volumeMounts/0/name"),
+            name
+        );
+        mount_token(&mut spec);
+        assert_eq!(list_at(&spec, "/volumes").len(), 1);
     }
 
     #[test]
     fn the_pod_decides_before_the_account() {
         let no = json!({"automountServiceAccountToken": false});
         let yes = json!({"spec": {"automountServiceAccountToken": true}});
-        assert!(automount(&no, &yes));
-        assert!(!automount(&no, &json!({"spec": {}})));
-        assert!(automount(&json!({}), &json!({"spec": {}})));
+        assert!(is_automounted(&no, &yes));
+        assert!(!is_automounted(&no, &json!({"spec": {}})));
+        assert!(is_automounted(&json!({}), &json!({"spec": {}})));
     }
 }

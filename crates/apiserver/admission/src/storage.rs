@@ -1,7 +1,7 @@
 //! Finalizers of storage objects in use, and the expansion of claims where their class allows it.
 
-use crate::context::{Context, forbidden, is_for, list, push, text};
-use crate::resources::quantity;
+use crate::context::{Context, forbidden_error, is_for, list_at, push_item, string_at};
+use crate::resources::parse_quantity;
 use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
@@ -25,11 +25,11 @@ impl Admission for InUseProtection {
             ("storage.k8s.io", "volumeattributesclasses") => "kubernetes.io/vac-protection",
             _ => return Ok(()),
         };
-        if !list(&request.object, "/metadata/finalizers")
+        if !list_at(&request.object, "/metadata/finalizers")
             .iter()
             .any(|f| f == finalizer)
         {
-            push(
+            push_item(
                 &mut request.object["metadata"],
                 "finalizers",
                 finalizer.into(),
@@ -58,7 +58,7 @@ impl Admission for ClaimResize {
         };
         let size = |v: &Value| {
             v.pointer("/spec/resources/requests/storage")
-                .and_then(quantity)
+                .and_then(parse_quantity)
         };
         let (Some(before), Some(after)) = (size(old), size(&request.object)) else {
             return Ok(());
@@ -66,13 +66,13 @@ impl Admission for ClaimResize {
         if after <= before {
             return Ok(());
         }
-        if text(old, "/status/phase") != "Bound" {
-            return Err(forbidden(
+        if string_at(old, "/status/phase") != "Bound" {
+            return Err(forbidden_error(
                 request,
                 "Only bound persistent volume claims can be expanded",
             ));
         }
-        let class = text(&request.object, "/spec/storageClassName");
+        let class = string_at(&request.object, "/spec/storageClassName");
         let class = self
             .0
             .find("storage.k8s.io", "storageclasses", "", class)
@@ -80,7 +80,7 @@ impl Admission for ClaimResize {
         if class.is_some_and(|c| c.get("allowVolumeExpansion") == Some(&Value::Bool(true))) {
             return Ok(());
         }
-        Err(forbidden(
+        Err(forbidden_error(
             request,
             "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize",
         ))

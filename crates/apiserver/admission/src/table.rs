@@ -36,66 +36,66 @@ struct Row {
     make: Make,
 }
 
-const fn row(name: &'static str, on: bool, make: Make) -> Row {
+const fn table_row(name: &'static str, on: bool, make: Make) -> Row {
     Row { name, on, make }
 }
 
 const TABLE: [Row; 19] = [
-    row("NamespaceLifecycle", true, |c| {
+    table_row("NamespaceLifecycle", true, |c| {
         Arc::new(namespace_lifecycle::NamespaceLifecycle(c.clone()))
     }),
-    row("LimitRanger", true, |c| {
+    table_row("LimitRanger", true, |c| {
         Arc::new(limit_ranger::LimitRanger(c.clone()))
     }),
-    row("ServiceAccount", true, |c| {
+    table_row("ServiceAccount", true, |c| {
         Arc::new(service_account::ServiceAccount(c.clone()))
     }),
-    row("NodeRestriction", true, |c| {
+    table_row("NodeRestriction", true, |c| {
         Arc::new(node_restriction::NodeRestriction(c.clone()))
     }),
-    row("TaintNodesByCondition", true, |_| {
+    table_row("TaintNodesByCondition", true, |_| {
         Arc::new(pods::TaintNodesByCondition)
     }),
-    row("AlwaysPullImages", false, |_| {
+    table_row("AlwaysPullImages", false, |_| {
         Arc::new(pods::AlwaysPullImages)
     }),
-    row("PodSecurity", true, |c| {
+    table_row("PodSecurity", true, |c| {
         Arc::new(pod_security::PodSecurity(c.clone()))
     }),
-    row("Priority", true, |c| {
+    table_row("Priority", true, |c| {
         Arc::new(priority::Priority(c.clone()))
     }),
-    row("DefaultTolerationSeconds", true, |_| {
+    table_row("DefaultTolerationSeconds", true, |_| {
         Arc::new(pods::DefaultTolerationSeconds)
     }),
-    row("DefaultStorageClass", true, |c| {
+    table_row("DefaultStorageClass", true, |c| {
         Arc::new(default_classes::DefaultStorageClass(c.clone()))
     }),
-    row("StorageObjectInUseProtection", true, |_| {
+    table_row("StorageObjectInUseProtection", true, |_| {
         Arc::new(storage::InUseProtection)
     }),
-    row("PersistentVolumeClaimResize", true, |c| {
+    table_row("PersistentVolumeClaimResize", true, |c| {
         Arc::new(storage::ClaimResize(c.clone()))
     }),
-    row("RuntimeClass", true, |c| {
+    table_row("RuntimeClass", true, |c| {
         Arc::new(runtime_class::RuntimeClass(c.clone()))
     }),
-    row("CertificateApproval", true, |c| {
+    table_row("CertificateApproval", true, |c| {
         Arc::new(certificates::CertificateApproval(c.clone()))
     }),
-    row("CertificateSigning", true, |c| {
+    table_row("CertificateSigning", true, |c| {
         Arc::new(certificates::CertificateSigning(c.clone()))
     }),
-    row("CertificateSubjectRestriction", true, |_| {
+    table_row("CertificateSubjectRestriction", true, |_| {
         Arc::new(certificates::SubjectRestriction)
     }),
-    row("DefaultIngressClass", true, |c| {
+    table_row("DefaultIngressClass", true, |c| {
         Arc::new(default_classes::DefaultIngressClass(c.clone()))
     }),
-    row("DenyServiceExternalIPs", false, |_| {
+    table_row("DenyServiceExternalIPs", false, |_| {
         Arc::new(pods::DenyServiceExternalIps)
     }),
-    row("ResourceQuota", true, |c| {
+    table_row("ResourceQuota", true, |c| {
         Arc::new(quota::ResourceQuota::new(c.clone()))
     }),
 ];
@@ -110,13 +110,13 @@ pub fn known_plugins() -> Vec<(&'static str, bool)> {
 ///
 /// # Errors
 /// An unknown name, or a deliberately enabled plugin that is not implemented.
-pub fn plugins(
+pub fn build_plugins(
     options: &Options,
     context: &Context,
 ) -> Result<Vec<Arc<dyn Admission>>, PluginError> {
     check_names(options)?;
     for name in &options.enable {
-        if let Some(consequence) = absent::consequence(name) {
+        if let Some(consequence) = absent::consequence_of_absence(name) {
             tracing::warn!(plugin = %name, "admission plugin enabled but not implemented: {consequence}");
         }
     }
@@ -142,7 +142,7 @@ fn check_names(options: &Options) -> Result<(), PluginError> {
         return Err(PluginError::Unknown(name.clone(), names.join(", ")));
     }
     let refused = |name: &String| {
-        absent::refusal(name).map(|why| PluginError::NotImplemented(name.clone(), why))
+        absent::rejection_reason(name).map(|why| PluginError::NotImplemented(name.clone(), why))
     };
     match options
         .enable

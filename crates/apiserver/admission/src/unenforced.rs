@@ -1,7 +1,7 @@
 //! Warnings about stored fields without effect, so that users do not rely on an accepted request.
 
-use crate::context::{list, text};
-use crate::pod_security::template;
+use crate::context::{list_at, string_at};
+use crate::pod_security::pod_template_path;
 use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
@@ -39,14 +39,14 @@ impl Admission for UnenforcedWarnings {
         if request.subresource.is_empty()
             && matches!(request.operation, Operation::Create | Operation::Update)
         {
-            let warnings = warnings(request);
+            let warnings = list_warnings(request);
             request.warnings.extend(warnings);
         }
         Ok(())
     }
 }
 
-fn warnings(request: &AdmissionRequest<'_>) -> Vec<String> {
+fn list_warnings(request: &AdmissionRequest<'_>) -> Vec<String> {
     let row = KINDS
         .iter()
         .find(|(group, resource, _)| *group == request.group && *resource == request.resource);
@@ -57,16 +57,16 @@ fn warnings(request: &AdmissionRequest<'_>) -> Vec<String> {
         // A pod's spec hardly changes, so one warning at creation is enough.
         let created = request.operation == Operation::Create;
         return if created {
-            unsupported(request.object.get("spec"), "spec")
+            unsupported_fields(request.object.get("spec"), "spec")
         } else {
             Vec::new()
         };
     }
-    let Some(pointer) = template(request) else {
+    let Some(pointer) = pod_template_path(request) else {
         return Vec::new();
     };
     let place = format!("{}.spec", pointer.trim_start_matches('/').replace('/', "."));
-    unsupported(
+    unsupported_fields(
         request
             .object
             .pointer(pointer)
@@ -76,7 +76,7 @@ fn warnings(request: &AdmissionRequest<'_>) -> Vec<String> {
 }
 
 /// Returns the features of a pod that a kubelet of this release may have to reject.
-fn unsupported(spec: Option<&Value>, place: &str) -> Vec<String> {
+fn unsupported_fields(spec: Option<&Value>, place: &str) -> Vec<String> {
     const REFUSED: &str =
         "the kubelet refuses the pod where the container runtime does not support it";
     let Some(spec) = spec else { return Vec::new() };
@@ -89,14 +89,14 @@ fn unsupported(spec: Option<&Value>, place: &str) -> Vec<String> {
     let containers = ["containers", "initContainers", "ephemeralContainers"];
     let all: Vec<&Value> = containers
         .iter()
-        .flat_map(|field| list(spec, &format!("/{field}")))
+        .flat_map(|field| list_at(spec, &format!("/{field}")))
         .collect();
     let anywhere = |demands: fn(&Value) -> bool| {
         demands(spec) || all.iter().any(|container| demands(container))
     };
     if anywhere(|v| {
         matches!(
-            text(v, "/securityContext/appArmorProfile/type"),
+            string_at(v, "/securityContext/appArmorProfile/type"),
             "Localhost" | "RuntimeDefault"
         )
     }) {
@@ -108,10 +108,10 @@ fn unsupported(spec: Option<&Value>, place: &str) -> Vec<String> {
     }) {
         found.push(format!("{place}: seLinuxOptions: {REFUSED}"));
     }
-    let recursive = |mount: &Value| text(mount, "/recursiveReadOnly") == "Enabled";
+    let recursive = |mount: &Value| string_at(mount, "/recursiveReadOnly") == "Enabled";
     if all
         .iter()
-        .any(|container| list(container, "/volumeMounts").iter().any(recursive))
+        .any(|container| list_at(container, "/volumeMounts").iter().any(recursive))
     {
         found.push(format!("{place}: recursiveReadOnly=Enabled: {REFUSED}"));
     }
@@ -133,7 +133,7 @@ mod tests {
 
     fn check(group: &str, resource: &str, kind: &str, object: Value) -> Vec<String> {
         let user = User::default();
-        warnings(&AdmissionRequest {
+        list_warnings(&AdmissionRequest {
             operation: Operation::Create,
             user: &user,
             group,

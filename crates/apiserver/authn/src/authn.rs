@@ -81,7 +81,7 @@ pub enum OptionsError {
 }
 
 /// Reads the file of an option.
-pub fn read(path: &PathBuf) -> Result<Vec<u8>, OptionsError> {
+pub fn read_file(path: &PathBuf) -> Result<Vec<u8>, OptionsError> {
     std::fs::read(path).map_err(|source| OptionsError::Read {
         path: path.clone(),
         source,
@@ -180,7 +180,7 @@ impl Authn {
 }
 
 /// Adds the group of authenticated users.
-pub fn authenticated(mut user: User) -> User {
+pub fn with_authenticated_group(mut user: User) -> User {
     let known = |g: &String| g == AUTHENTICATED || g == "system:unauthenticated";
     if user.name != User::ANONYMOUS && !user.groups.iter().any(known) {
         user.groups.push(AUTHENTICATED.to_owned());
@@ -194,13 +194,13 @@ impl Authenticator for Authn {
         let mut refused = None;
         for authenticator in &self.certificates {
             match authenticator.authenticate(credentials).await {
-                Ok(Some(user)) => return Ok(Some(authenticated(user))),
+                Ok(Some(user)) => return Ok(Some(with_authenticated_group(user))),
                 Ok(None) => {}
                 Err(e) => refused = Some(e),
             }
         }
         match (self.by_token(credentials).await, refused) {
-            (Ok(Some(user)), _) => Ok(Some(authenticated(user))),
+            (Ok(Some(user)), _) => Ok(Some(with_authenticated_group(user))),
             (Ok(None), Some(e)) | (Err(e), _) => Err(e),
             (Ok(None), None) => Ok(None),
         }

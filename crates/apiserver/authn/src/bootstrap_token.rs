@@ -22,7 +22,7 @@ impl BootstrapTokens {
     }
 }
 
-fn parts(token: &str) -> Option<(&str, &str)> {
+fn split_token(token: &str) -> Option<(&str, &str)> {
     let (id, rest) = token.split_once('.')?;
     let plain = |s: &str| {
         s.bytes()
@@ -31,7 +31,12 @@ fn parts(token: &str) -> Option<(&str, &str)> {
     (id.len() == 6 && rest.len() == 16 && plain(id) && plain(rest)).then_some((id, rest))
 }
 
-fn user(stored: &Value, id: &str, token_secret: &str, now: jiff::Timestamp) -> Option<User> {
+fn user_of_secret(
+    stored: &Value,
+    id: &str,
+    token_secret: &str,
+    now: jiff::Timestamp,
+) -> Option<User> {
     let data = |key: &str| {
         let text = stored["data"][key].as_str()?;
         String::from_utf8(STANDARD.decode(text).ok()?).ok()
@@ -39,7 +44,7 @@ fn user(stored: &Value, id: &str, token_secret: &str, now: jiff::Timestamp) -> O
     let good = stored["type"] == TYPE
         && stored["metadata"].get("deletionTimestamp").is_none()
         && data("token-id")? == id
-        && secret::same(data("token-secret")?.as_bytes(), token_secret.as_bytes())
+        && secret::is_same_digest(data("token-secret")?.as_bytes(), token_secret.as_bytes())
         && data("usage-bootstrap-authentication")? == "true";
     let expired =
         data("expiration").is_some_and(|e| api_meta::time::parse(&e).is_none_or(|at| at < now));
@@ -64,14 +69,14 @@ fn user(stored: &Value, id: &str, token_secret: &str, now: jiff::Timestamp) -> O
 #[async_trait::async_trait]
 impl Authenticator for BootstrapTokens {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
-        let Some((id, token_secret)) = credentials.bearer.as_deref().and_then(parts) else {
+        let Some((id, token_secret)) = credentials.bearer.as_deref().and_then(split_token) else {
             return Ok(None);
         };
         let secrets = GroupResource::new("", "secrets");
         let stored = self
             .objects
             .cached(&secrets, "kube-system", &format!("bootstrap-token-{id}"));
-        Ok(stored.and_then(|s| user(&s, id, token_secret, jiff::Timestamp::now())))
+        Ok(stored.and_then(|s| user_of_secret(&s, id, token_secret, jiff::Timestamp::now())))
     }
 }
 
@@ -89,7 +94,7 @@ mod tests {
                 "auth-extra-groups": b("system:bootstrappers:x,system:masters")}})
         };
         let now = jiff::Timestamp::now();
-        let ask = |stored: &Value, secret: &str| user(stored, "abcdef", secret, now);
+        let ask = |stored: &Value, secret: &str| user_of_secret(stored, "abcdef", secret, now);
         let found = ask(&stored("2999-01-01T00:00:00Z"), "0123456789abcdef");
         assert_eq!(
             found.map(|u| u.groups),
@@ -104,9 +109,9 @@ mod tests {
             None
         );
         assert_eq!(
-            parts("abcdef.0123456789abcdef"),
+            split_token("abcdef.0123456789abcdef"),
             Some(("abcdef", "0123456789abcdef"))
         );
-        assert_eq!(parts("ABCDEF.0123456789abcdef"), None);
+        assert_eq!(split_token("ABCDEF.0123456789abcdef"), None);
     }
 }

@@ -2,7 +2,7 @@
 //! with their own certificate.
 
 use crate::authn::OptionsError;
-use crate::x509::{Verifier, subject};
+use crate::x509::{Verifier, certificate_subject};
 use apiserver_request::{Authenticator, AuthnError, Credentials, User};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -74,7 +74,10 @@ impl HeaderAuthenticator {
                 .iter()
                 .find_map(|p| header.strip_prefix(p.as_str()));
             if let Some(key) = key {
-                extra.entry(unescape(key)).or_default().push(value.clone());
+                extra
+                    .entry(unescape_key(key))
+                    .or_default()
+                    .push(value.clone());
             }
         }
         extra
@@ -82,7 +85,7 @@ impl HeaderAuthenticator {
 }
 
 /// Decodes percent escapes in the rest of a header's name (`example.com%2fteam`).
-fn unescape(key: &str) -> String {
+fn unescape_key(key: &str) -> String {
     let bytes = key.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut i = 0;
@@ -117,7 +120,7 @@ impl Authenticator for HeaderAuthenticator {
         if !self.verifier.verify(&credentials.certificates) {
             return Ok(None);
         }
-        let (proxy, _) = subject(leaf).unwrap_or_default();
+        let (proxy, _) = certificate_subject(leaf).unwrap_or_default();
         if !self.options.allowed_names.is_empty() && !self.options.allowed_names.contains(&proxy) {
             return Err(AuthnError(format!(
                 "the front proxy's name {proxy:?} is not allowed"
@@ -141,7 +144,7 @@ impl Authenticator for HeaderAuthenticator {
 
 #[cfg(test)]
 mod tests {
-    use super::unescape;
+    use super::unescape_key;
 
     #[test]
     fn header_names_are_unescaped() {
@@ -151,7 +154,7 @@ mod tests {
             ("a%", "a%"),
             ("%zz", "%zz"),
         ] {
-            assert_eq!(unescape(from), to);
+            assert_eq!(unescape_key(from), to);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! TokenReview: authenticates a token that a client presented to another server.
 
-use crate::authn::{Authn, authenticated};
+use crate::authn::{Authn, with_authenticated_group};
 use apiserver_request::{Credentials, User};
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ impl Authn {
     pub async fn review(&self, token: &str, audiences: &[String]) -> Value {
         match self.reviewed(token, audiences).await {
             Some((user, audiences)) => {
-                let user = user_info(&authenticated(user));
+                let user = user_info(&with_authenticated_group(user));
                 json!({"authenticated": true, "user": user, "audiences": audiences})
             }
             None => {

@@ -4,11 +4,11 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 /// Returns the digest that replaces a secret as a map key.
-pub fn digest(secret: &[u8]) -> [u8; 32] {
+pub fn digest_secret(secret: &[u8]) -> [u8; 32] {
     Sha256::digest(secret).into()
 }
 
 /// Compares two secrets in a time that does not depend on the position of a difference.
-pub fn same(a: &[u8], b: &[u8]) -> bool {
-    digest(a).ct_eq(&digest(b)).into()
+pub fn is_same_digest(a: &[u8], b: &[u8]) -> bool {
+    digest_secret(a).ct_eq(&digest_secret(b)).into()
 }

@@ -1,6 +1,6 @@
 //! Static tokens: a CSV file of token, user, UID and optionally a quoted list of groups.
 
-use crate::authn::{OptionsError, read};
+use crate::authn::{OptionsError, read_file};
 use crate::secret;
 use apiserver_request::{Authenticator, AuthnError, Credentials, User};
 use std::path::PathBuf;
@@ -17,14 +17,14 @@ impl TokenFile {
             path: path.clone(),
             why,
         };
-        let text = String::from_utf8(read(path)?).map_err(|_| bad("it is not text".into()))?;
+        let text = String::from_utf8(read_file(path)?).map_err(|_| bad("it is not text".into()))?;
         let mut users = Vec::new();
         for (number, line) in text
             .lines()
             .enumerate()
             .filter(|(_, l)| !l.trim().is_empty())
         {
-            let fields = fields(line);
+            let fields = parse_fields(line);
             let [token, name, uid, rest @ ..] = fields.as_slice() else {
                 return Err(bad(format!(
                     "line {} needs a token, a user and a UID",
@@ -47,14 +47,14 @@ impl TokenFile {
                 groups,
                 ..User::default()
             };
-            users.push((secret::digest(token.as_bytes()), user));
+            users.push((secret::digest_secret(token.as_bytes()), user));
         }
         Ok(TokenFile { users })
     }
 }
 
 /// Splits a CSV line into fields; quotes enclose commas, doubled quotes are one.
-fn fields(line: &str) -> Vec<String> {
+fn parse_fields(line: &str) -> Vec<String> {
     let mut out = vec![String::new()];
     let mut quoted = false;
     let mut chars = line.chars().peekable();
@@ -62,18 +62,18 @@ fn fields(line: &str) -> Vec<String> {
         match c {
             '"' if quoted && chars.peek() == Some(&'"') => {
                 chars.next();
-                push(&mut out, '"');
+                push_char(&mut out, '"');
             }
             '"' => quoted = !quoted,
             ',' if !quoted => out.push(String::new()),
-            c => push(&mut out, c),
+            c => push_char(&mut out, c),
         }
     }
     out.iter_mut().for_each(|f| *f = f.trim().to_owned());
     out
 }
 
-fn push(fields: &mut [String], c: char) {
+fn push_char(fields: &mut [String], c: char) {
     if let Some(last) = fields.last_mut() {
         last.push(c);
     }
@@ -85,7 +85,7 @@ impl Authenticator for TokenFile {
         let Some(token) = &credentials.bearer else {
             return Ok(None);
         };
-        let digest = secret::digest(token.as_bytes());
+        let digest = secret::digest_secret(token.as_bytes());
         // Compares all rows, so that the time does not reveal which one matched.
         let mut found = None;
         for (known, user) in &self.users {
@@ -99,12 +99,12 @@ impl Authenticator for TokenFile {
 
 #[cfg(test)]
 mod tests {
-    use super::fields;
+    use super::parse_fields;
 
     #[test]
     fn csv() {
-        assert_eq!(fields("t,u,1"), ["t", "u", "1"]);
-        assert_eq!(fields("t, u ,1,\"a,b\""), ["t", "u", "1", "a,b"]);
-        assert_eq!(fields("\"t\"\"x\",u,1"), ["t\"x", "u", "1"]);
+        assert_eq!(parse_fields("t,u,1"), ["t", "u", "1"]);
+        assert_eq!(parse_fields("t, u ,1,\"a,b\""), ["t", "u", "1", "a,b"]);
+        assert_eq!(parse_fields("\"t\"\"x\",u,1"), ["t\"x", "u", "1"]);
     }
 }

@@ -48,7 +48,7 @@ impl Roots {
     fn left(&self, chain: &[Vec<u8>]) -> Option<i64> {
         let (leaf, rest) = chain.split_first()?;
         let now = jiff::Timestamp::now().as_second();
-        let digest = secret::digest(leaf);
+        let digest = secret::digest_secret(leaf);
         if let Some(end) = self.known.lock().get(&digest).filter(|end| now <= **end) {
             return Some(end - now);
         }
@@ -115,7 +115,7 @@ impl ClientCertificates {
 
 /// Returns the common name (the last one, as Go's `crypto/x509` does) and the organizations of a
 /// certificate's subject.
-pub fn subject(leaf: &[u8]) -> Option<(String, Vec<String>)> {
+pub fn certificate_subject(leaf: &[u8]) -> Option<(String, Vec<String>)> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let subject = certificate.subject();
     let name = subject
@@ -132,7 +132,7 @@ pub fn subject(leaf: &[u8]) -> Option<(String, Vec<String>)> {
     Some((name, groups))
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn hex_digits(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
@@ -147,14 +147,14 @@ impl Authenticator for ClientCertificates {
                 "the client certificate is not signed by the client CA, expired or not for clients";
             return Err(AuthnError(why.into()));
         };
-        let Some((name, groups)) = subject(leaf) else {
+        let Some((name, groups)) = certificate_subject(leaf) else {
             return Ok(None);
         };
         if name.is_empty() {
             return Ok(None);
         }
         self.life.observe(left);
-        let id = format!("X509SHA256={}", hex(&secret::digest(leaf)));
+        let id = format!("X509SHA256={}", hex_digits(&secret::digest_secret(leaf)));
         let extra = [(
             "authentication.kubernetes.io/credential-id".to_owned(),
             vec![id],

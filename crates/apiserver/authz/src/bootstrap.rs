@@ -7,8 +7,8 @@
 mod parse;
 mod reconcile;
 
-pub use parse::wanted;
-pub use reconcile::{Write, reconcile};
+pub use parse::bootstrap_objects;
+pub use reconcile::{Write, reconcile_object};
 
 /// The resources that have bootstrap objects, roles before bindings.
 pub const RESOURCES: [&str; 4] = [

@@ -48,7 +48,7 @@ impl Authz {
     /// Builds the chain of `modes`, after the group `system:masters`, which is always allowed;
     /// subscribes it to `objects`.
     pub fn new(modes: &[Mode], objects: &Arc<dyn Objects>) -> Arc<Authz> {
-        let mut members: Vec<Arc<dyn Authorizer>> = vec![Arc::new(Privileged)];
+        let mut members: Vec<Arc<dyn Authorizer>> = vec![Arc::new(PrivilegedGroup)];
         let mut rbac = None;
         for mode in modes {
             match mode {
@@ -110,7 +110,7 @@ impl Authorizer for Authz {
     }
 }
 
-fn everything() -> (Vec<Value>, Vec<Value>, bool) {
+fn allow_all_rules() -> (Vec<Value>, Vec<Value>, bool) {
     let resources = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
     (
         vec![resources],
@@ -120,9 +120,9 @@ fn everything() -> (Vec<Value>, Vec<Value>, bool) {
 }
 
 /// Allows every request of members of `system:masters`.
-pub struct Privileged;
+pub struct PrivilegedGroup;
 
-impl Authorizer for Privileged {
+impl Authorizer for PrivilegedGroup {
     fn authorize(&self, attributes: &Attributes) -> Decision {
         if attributes.user.in_group(User::MASTERS) {
             Decision::Allow(String::new())
@@ -133,7 +133,7 @@ impl Authorizer for Privileged {
 
     fn rules(&self, user: &User, _namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
         if user.in_group(User::MASTERS) {
-            everything()
+            allow_all_rules()
         } else {
             (Vec::new(), Vec::new(), false)
         }
@@ -149,6 +149,6 @@ impl Authorizer for AlwaysAllow {
     }
 
     fn rules(&self, _user: &User, _namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
-        everything()
+        allow_all_rules()
     }
 }

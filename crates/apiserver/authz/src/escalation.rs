@@ -60,10 +60,10 @@ impl EscalationCheck {
         }
         // The old rule counts as well: without it the role would keep the rules that were
         // aggregated into it.
-        if aggregates(object) || request.old.as_ref().is_some_and(aggregates) {
+        if is_aggregated(object) || request.old.as_ref().is_some_and(is_aggregated) {
             self.holds(request.user, &Rule::full_authority(), "")
                 .map_err(|_| {
-                    refused(
+                    escalation_error(
                         request,
                         "must have cluster-admin privileges to use the aggregationRule",
                     )
@@ -71,7 +71,7 @@ impl EscalationCheck {
         }
         let rules = Rule::list(object.get("rules").unwrap_or(&Value::Null));
         self.holds(request.user, &rules, request.namespace)
-            .map_err(|why| refused(request, &why))
+            .map_err(|why| escalation_error(request, &why))
     }
 
     async fn binding(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
@@ -105,21 +105,21 @@ impl EscalationCheck {
         let role = role.ok_or_else(|| ApiError::not_found(GROUP, resource, text("name")))?;
         let rules = Rule::list(role.get("rules").unwrap_or(&Value::Null));
         self.holds(request.user, &rules, request.namespace)
-            .map_err(|why| refused(request, &why))
+            .map_err(|why| escalation_error(request, &why))
     }
 
     /// Checks that `user` holds all of `rules` in `namespace`; the error is the stock server's
     /// text.
     fn holds(&self, user: &User, rules: &[Rule], namespace: &str) -> Result<(), String> {
         let (own, missing_roles) = self.rbac.rules_for(user, namespace);
-        let missing = uncovered(&own, rules);
+        let missing = uncovered_rules(&own, rules);
         if missing.is_empty() {
             return Ok(());
         }
-        let mut texts: Vec<String> = compacted(missing).iter().map(Rule::compact).collect();
+        let mut texts: Vec<String> = compact_rules(missing).iter().map(Rule::compact).collect();
         texts.sort();
         texts.dedup();
-        let groups = crate::rbac::quoted(&user.groups);
+        let groups = crate::rbac::quote_list(&user.groups);
         let mut message = format!(
             "user {:?} (groups={groups}) is attempting to grant RBAC permissions not currently held:\n{}",
             user.name,
@@ -135,11 +135,11 @@ impl EscalationCheck {
     }
 }
 
-fn refused(request: &AdmissionRequest<'_>, why: &str) -> ApiError {
+fn escalation_error(request: &AdmissionRequest<'_>, why: &str) -> ApiError {
     ApiError::forbidden(request.group, request.resource, request.name, why)
 }
 
-fn aggregates(role: &Value) -> bool {
+fn is_aggregated(role: &Value) -> bool {
     let selectors = role
         .pointer("/aggregationRule/clusterRoleSelectors")
         .and_then(Value::as_array);
@@ -160,7 +160,7 @@ fn changes_collection_fields_only(request: &AdmissionRequest<'_>) -> bool {
 }
 
 /// Returns the single permissions of `wanted` that no rule of `own` covers.
-fn uncovered(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
+fn uncovered_rules(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     let singles = wanted.iter().flat_map(Rule::singles);
     singles
         .filter(|single| !own.iter().any(|rule| rule.covers(single)))
@@ -168,7 +168,7 @@ fn uncovered(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
 }
 
 /// Joins singles that differ only in their verb.
-fn compacted(singles: Vec<Rule>) -> Vec<Rule> {
+fn compact_rules(singles: Vec<Rule>) -> Vec<Rule> {
     let mut out: Vec<Rule> = Vec::new();
     for single in singles {
         let same = |r: &&mut Rule| {
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn coverage() {
         let check = |own: Value, wanted: Value, missing: &[&str]| {
-            let found: Vec<String> = compacted(uncovered(&rules(own), &rules(wanted)))
+            let found: Vec<String> = compact_rules(uncovered_rules(&rules(own), &rules(wanted)))
                 .iter()
                 .map(Rule::compact)
                 .collect();

@@ -12,8 +12,8 @@ mod message;
 mod node;
 mod rbac;
 
-pub use chain::{AlwaysAllow, Authz, Mode, Privileged, UnknownMode};
+pub use chain::{AlwaysAllow, Authz, Mode, PrivilegedGroup, UnknownMode};
 pub use escalation::EscalationCheck;
-pub use message::forbidden;
+pub use message::forbidden_error;
 pub use node::{NodeAuthorizer, node_name};
 pub use rbac::{Rbac, Rule};

@@ -5,8 +5,8 @@ use apiserver_request::Attributes;
 
 /// Builds the 403 for a request that no authorizer allowed. `reason` is the chain's; it may be
 /// empty.
-pub fn forbidden(attributes: &Attributes, reason: &str) -> ApiError {
-    let what = refusal(attributes);
+pub fn forbidden_error(attributes: &Attributes, reason: &str) -> ApiError {
+    let what = forbidden_message(attributes);
     let why = if reason.is_empty() {
         what
     } else {
@@ -24,7 +24,7 @@ pub fn forbidden(attributes: &Attributes, reason: &str) -> ApiError {
     )
 }
 
-fn refusal(a: &Attributes) -> String {
+fn forbidden_message(a: &Attributes) -> String {
     let user = &a.user.name;
     if !a.is_resource {
         return format!("User {user:?} cannot {} path {:?}", a.verb, a.path);
@@ -46,7 +46,7 @@ fn refusal(a: &Attributes) -> String {
 }
 
 /// Formats `roles.rbac.authorization.k8s.io "x" not found`, for reasons.
-pub fn absent(group: &str, kind: &str, name: &str) -> String {
+pub fn not_found_message(group: &str, kind: &str, name: &str) -> String {
     format!("{} {name:?} not found", qualified(kind, group))
 }
 
@@ -70,7 +70,7 @@ mod tests {
             ..Attributes::default()
         };
         assert_eq!(
-            forbidden(&list, "").message,
+            forbidden_error(&list, "").message,
             "configmaps is forbidden: User \"jane\" cannot list resource \"configmaps\" in API group \"\" in the namespace \"n\""
         );
         let path = Attributes {
@@ -80,7 +80,7 @@ mod tests {
             ..Attributes::default()
         };
         assert_eq!(
-            forbidden(&path, "").message,
+            forbidden_error(&path, "").message,
             "forbidden: User \"jane\" cannot get path \"/metrics\""
         );
     }

@@ -33,11 +33,11 @@ pub struct NodeAuthorizer {
     rules: Vec<Rule>,
 }
 
-fn allow() -> Decision {
+fn allow_node() -> Decision {
     Decision::Allow(String::new())
 }
 
-fn no(reason: impl Into<String>) -> Decision {
+fn deny_node(reason: impl Into<String>) -> Decision {
     Decision::NoOpinion(reason.into())
 }
 
@@ -58,7 +58,7 @@ impl NodeAuthorizer {
     }
 
     fn new() -> Self {
-        let policy = crate::bootstrap::wanted();
+        let policy = crate::bootstrap::bootstrap_objects();
         let role = policy
             .iter()
             .find(|(r, o)| *r == "clusterroles" && o["metadata"]["name"] == "system:node");
@@ -86,7 +86,7 @@ impl NodeAuthorizer {
             ("resource.k8s.io", "resourceslices") => self.slice(node, a),
             ("storage.k8s.io", "volumeattachments") => self.get(node, Target::Attachment, a),
             ("", "serviceaccounts") => self.account(node, a),
-            ("coordination.k8s.io", "leases") => lease(node, a),
+            ("coordination.k8s.io", "leases") => authorize_lease(node, a),
             ("storage.k8s.io", "csinodes") => csi_node(node, a),
             ("", "nodes") => own_node(node, a),
             ("", "pods") => self.pod(node, a),
@@ -96,51 +96,51 @@ impl NodeAuthorizer {
 
     fn by_rules(&self, a: &Attributes) -> Decision {
         if self.rules.iter().any(|r| r.allows(a, &a.name)) {
-            allow()
+            allow_node()
         } else {
-            no("")
+            deny_node("")
         }
     }
 
     fn reach(&self, node: &str, target: Target, a: &Attributes) -> Decision {
         let name = effective_name(a);
         if name.is_empty() {
-            return no("No Object name found");
+            return deny_node("No Object name found");
         }
         if self.graph.read().reaches(node, target, &a.namespace, name) {
-            return allow();
+            return allow_node();
         }
-        no(format!(
+        deny_node(format!(
             "no relationship found between node '{node}' and this object"
         ))
     }
 
     fn read(&self, node: &str, target: Target, a: &Attributes) -> Decision {
         if !matches!(a.verb.as_str(), "get" | "list" | "watch") {
-            return no("can only read resources of this type");
+            return deny_node("can only read resources of this type");
         }
         if !a.subresource.is_empty() {
-            return no("cannot read subresource");
+            return deny_node("cannot read subresource");
         }
         if a.namespace.is_empty() {
-            return no("can only read namespaced object of this type");
+            return deny_node("can only read namespaced object of this type");
         }
         self.reach(node, target, a)
     }
 
     fn get(&self, node: &str, target: Target, a: &Attributes) -> Decision {
         if a.verb != "get" {
-            return no("can only get individual resources of this type");
+            return deny_node("can only get individual resources of this type");
         }
         if !a.subresource.is_empty() {
-            return no("cannot get subresource");
+            return deny_node("cannot get subresource");
         }
         self.reach(node, target, a)
     }
 
     fn claim_status(&self, node: &str, a: &Attributes) -> Decision {
         if !matches!(a.verb.as_str(), "update" | "patch") {
-            return no("can only get/update/patch this type");
+            return deny_node("can only get/update/patch this type");
         }
         self.reach(node, Target::Claim, a)
     }
@@ -148,39 +148,39 @@ impl NodeAuthorizer {
     fn account(&self, node: &str, a: &Attributes) -> Decision {
         match (a.verb.as_str(), a.subresource.as_str()) {
             ("get", "") | ("create", "token") => self.reach(node, Target::Account, a),
-            _ => {
-                no("can only get service accounts or create tokens for individual service accounts")
-            }
+            _ => deny_node(
+                "can only get service accounts or create tokens for individual service accounts",
+            ),
         }
     }
 
     fn slice(&self, node: &str, a: &Attributes) -> Decision {
         match (a.subresource.as_str(), a.verb.as_str()) {
             // The admission plugin NodeRestriction checks the new slice's node.
-            ("", "create") => allow(),
+            ("", "create") => allow_node(),
             ("", "get" | "update" | "patch" | "delete") => self.reach(node, Target::Slice, a),
-            ("", "list" | "watch" | "deletecollection") if selects_node(node, a) => allow(),
-            ("", "list" | "watch" | "deletecollection") => no(
+            ("", "list" | "watch" | "deletecollection") if selects_node(node, a) => allow_node(),
+            ("", "list" | "watch" | "deletecollection") => deny_node(
                 "can only list/watch/deletecollection resourceslices with spec.nodeName field selector",
             ),
-            ("", _) => no("unexpected verb for a ResourceSlice"),
-            _ => no("cannot authorize ResourceSlice subresources"),
+            ("", _) => deny_node("unexpected verb for a ResourceSlice"),
+            _ => deny_node("cannot authorize ResourceSlice subresources"),
         }
     }
 
     fn pod(&self, node: &str, a: &Attributes) -> Decision {
         match (a.subresource.as_str(), a.verb.as_str()) {
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
-                allow()
+                allow_node()
             }
             ("", "get") => self.reach(node, Target::Pod, a),
             ("", "list" | "watch") => {
                 if selects_node(node, a) {
-                    return allow();
+                    return allow_node();
                 }
-                no("can only list/watch pods with spec.nodeName field selector")
+                deny_node("can only list/watch pods with spec.nodeName field selector")
             }
-            _ => no(""),
+            _ => deny_node(""),
         }
     }
 }
@@ -193,20 +193,20 @@ fn selects_node(node: &str, a: &Attributes) -> bool {
         .any(|term| term.replacen("==", "=", 1) == wanted)
 }
 
-fn lease(node: &str, a: &Attributes) -> Decision {
+fn authorize_lease(node: &str, a: &Attributes) -> Decision {
     if !matches!(
         a.verb.as_str(),
         "get" | "create" | "update" | "patch" | "delete"
     ) {
-        return no("can only get, create, update, patch, or delete a node lease");
+        return deny_node("can only get, create, update, patch, or delete a node lease");
     }
     if a.namespace != "kube-node-lease" {
-        return no("can only access leases in the \"kube-node-lease\" system namespace");
+        return deny_node("can only access leases in the \"kube-node-lease\" system namespace");
     }
     if a.verb != "create" && a.name != node {
-        return no("can only access node lease with the same name as the requesting node");
+        return deny_node("can only access node lease with the same name as the requesting node");
     }
-    allow()
+    allow_node()
 }
 
 fn csi_node(node: &str, a: &Attributes) -> Decision {
@@ -214,32 +214,32 @@ fn csi_node(node: &str, a: &Attributes) -> Decision {
         a.verb.as_str(),
         "get" | "create" | "update" | "patch" | "delete"
     ) {
-        return no("can only get, create, update, patch, or delete a CSINode");
+        return deny_node("can only get, create, update, patch, or delete a CSINode");
     }
     if !a.subresource.is_empty() {
-        return no("cannot authorize CSINode subresources");
+        return deny_node("cannot authorize CSINode subresources");
     }
     if a.verb != "create" && a.name != node {
-        return no("can only access CSINode with the same name as the requesting node");
+        return deny_node("can only access CSINode with the same name as the requesting node");
     }
-    allow()
+    allow_node()
 }
 
 fn own_node(node: &str, a: &Attributes) -> Decision {
     match (a.subresource.as_str(), a.verb.as_str()) {
         // Writes to other nodes are rejected by the admission plugin NodeRestriction, whose message
         // gives the reason.
-        ("", "create" | "update" | "patch") | ("status", "update" | "patch") => allow(),
+        ("", "create" | "update" | "patch") | ("status", "update" | "patch") => allow_node(),
         ("", "get" | "list" | "watch") => match effective_name(a) {
-            name if name == node => allow(),
-            "" => no(format!(
+            name if name == node => allow_node(),
+            "" => deny_node(format!(
                 "node '{node}' cannot read all nodes, only its own Node object"
             )),
-            other => no(format!(
+            other => deny_node(format!(
                 "node '{node}' cannot read '{other}', only its own Node object"
             )),
         },
-        _ => no(""),
+        _ => deny_node(""),
     }
 }
 
@@ -262,12 +262,12 @@ impl Observer for NodeAuthorizer {
 impl Authorizer for NodeAuthorizer {
     fn authorize(&self, attributes: &Attributes) -> Decision {
         if !attributes.user.in_group(GROUP) {
-            return no("");
+            return deny_node("");
         }
         match node_name(&attributes.user) {
             Some(node) if !node.is_empty() => self.decide(node, attributes),
-            Some(_) => no(format!("unknown node for user {:?}", attributes.user.name)),
-            None => no(""),
+            Some(_) => deny_node(format!("unknown node for user {:?}", attributes.user.name)),
+            None => deny_node(""),
         }
     }
 

@@ -7,7 +7,7 @@
 mod index;
 mod rule;
 
-pub use rule::{Rule, quoted};
+pub use rule::{Rule, quote_list};
 
 use apiserver_request::{
     Attributes, Authorizer, Decision, GroupResource, ObjectEvent, Objects, Observer, User,
@@ -27,7 +27,7 @@ pub struct Rbac {
 }
 
 /// The result of visiting a user's grants.
-struct Found {
+struct RuleMatch {
     rules: Vec<(Arc<[Rule]>, Grant)>,
     missing: Vec<String>,
 }
@@ -69,9 +69,9 @@ impl Rbac {
             .map(|rules| rules.to_vec())
     }
 
-    fn find(&self, user: &User, namespace: &str) -> Found {
+    fn find(&self, user: &User, namespace: &str) -> RuleMatch {
         let index = self.index.read();
-        let mut found = Found {
+        let mut found = RuleMatch {
             rules: Vec::new(),
             missing: Vec::new(),
         };

@@ -72,7 +72,7 @@ impl Caches {
         });
         tasks.spawn_critical(
             "watch-cache",
-            pump::run(caches.clone(), tasks.shutdown().clone()),
+            pump::run_watch(caches.clone(), tasks.shutdown().clone()),
         );
         caches
     }
@@ -133,11 +133,11 @@ impl Caches {
     /// Waits until the caches have reached `wanted`; returns the revision.
     pub async fn wait_for(&self, wanted: i64) -> Result<i64, CacheError> {
         let mut revision = self.revision.subscribe();
-        if reached(&mut revision, wanted, ASK_AFTER).await {
+        if wait_for_revision(&mut revision, wanted, ASK_AFTER).await {
             return Ok(self.revision());
         }
         self.request_progress();
-        match reached(&mut revision, wanted, BEHIND).await {
+        match wait_for_revision(&mut revision, wanted, BEHIND).await {
             true => Ok(self.revision()),
             false => Err(CacheError::TooNew {
                 wanted,
@@ -154,7 +154,11 @@ impl Caches {
     }
 }
 
-async fn reached(revision: &mut watch::Receiver<i64>, wanted: i64, within: Duration) -> bool {
+async fn wait_for_revision(
+    revision: &mut watch::Receiver<i64>,
+    wanted: i64,
+    within: Duration,
+) -> bool {
     matches!(
         tokio::time::timeout(within, revision.wait_for(|r| *r >= wanted)).await,
         Ok(Ok(_))

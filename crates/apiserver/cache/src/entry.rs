@@ -4,7 +4,7 @@ use crate::kind::StoredKind;
 use api_codec::{json, proto};
 use api_kinds::Resource;
 use api_meta::ApiError;
-use apiserver_convert::{convert, decode_stored};
+use apiserver_convert::{convert_object, decode_stored};
 use bytes::Bytes;
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
@@ -144,7 +144,7 @@ impl Entry {
 
     /// Decodes the object in a served version.
     pub fn tree_as(&self, row: &Resource) -> Result<Value, ApiError> {
-        Ok(convert(self.kind.row, row, self.tree()?))
+        Ok(convert_object(self.kind.row, row, self.tree()?))
     }
 
     /// Returns JSON in a served version, without a newline.

@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 const PAGE: i64 = 2000;
 const RETRY: Duration = Duration::from_millis(200);
 
-type Found = HashMap<&'static str, Vec<(String, Bytes, i64)>>;
+type LocatedEntry = HashMap<&'static str, Vec<(String, Bytes, i64)>>;
 
-pub(crate) async fn run(caches: Arc<Caches>, stop: CancellationToken) {
+pub(crate) async fn run_watch(caches: Arc<Caches>, stop: CancellationToken) {
     let work = async {
         loop {
-            let revision = load(&caches).await;
-            follow(&caches, revision, stop.clone()).await;
+            let revision = load_all(&caches).await;
+            follow_watch(&caches, revision, stop.clone()).await;
             tracing::warn!(
                 "the revision of the store's watch was compacted; listing all objects again"
             );
@@ -30,7 +30,7 @@ pub(crate) async fn run(caches: Arc<Caches>, stop: CancellationToken) {
 }
 
 /// Lists everything, retrying until it succeeds; returns the revision.
-async fn load(caches: &Caches) -> i64 {
+async fn load_all(caches: &Caches) -> i64 {
     let mut told = false;
     loop {
         match read_all(caches).await {
@@ -52,9 +52,9 @@ async fn load(caches: &Caches) -> i64 {
     }
 }
 
-async fn read_all(caches: &Caches) -> Result<(Found, i64), StoreError> {
+async fn read_all(caches: &Caches) -> Result<(LocatedEntry, i64), StoreError> {
     let prefix = format!("{}/", caches.root);
-    let (mut found, mut start, mut revision) = (Found::new(), prefix.clone(), 0);
+    let (mut found, mut start, mut revision) = (LocatedEntry::new(), prefix.clone(), 0);
     loop {
         let page = caches.store.list(&prefix, &start, PAGE, revision).await?;
         revision = if revision == 0 {
@@ -67,7 +67,7 @@ async fn read_all(caches: &Caches) -> Result<(Found, i64), StoreError> {
                 continue;
             };
             start = format!("{key}\0");
-            if let Some((cache, name)) = locate(caches, key) {
+            if let Some((cache, name)) = locate_cache(caches, key) {
                 let name = name.to_owned();
                 found.entry(cache.kind().prefix).or_default().push((
                     name,
@@ -83,7 +83,10 @@ async fn read_all(caches: &Caches) -> Result<(Found, i64), StoreError> {
 }
 
 /// Returns the cache of a key, and the key within it.
-fn locate<'a, 'k>(caches: &'a Caches, key: &'k str) -> Option<(&'a Arc<ResourceCache>, &'k str)> {
+fn locate_cache<'a, 'k>(
+    caches: &'a Caches,
+    key: &'k str,
+) -> Option<(&'a Arc<ResourceCache>, &'k str)> {
     let path = key.strip_prefix(&caches.root)?;
     let mut slashes = path.match_indices('/').map(|(at, _)| at).skip(1);
     let (one, two) = (slashes.next()?, slashes.next());
@@ -94,7 +97,7 @@ fn locate<'a, 'k>(caches: &'a Caches, key: &'k str) -> Option<(&'a Arc<ResourceC
 }
 
 /// Applies changes until the watch's revision is compacted.
-async fn follow(caches: &Caches, after: i64, stop: CancellationToken) {
+async fn follow_watch(caches: &Caches, after: i64, stop: CancellationToken) {
     let mut feed = caches
         .store
         .watch(&format!("{}/", caches.root), after, stop);
@@ -103,11 +106,11 @@ async fn follow(caches: &Caches, after: i64, stop: CancellationToken) {
         match item {
             WatchItem::Changes(changes, revision) => {
                 for change in changes {
-                    apply(caches, change);
+                    apply_change(caches, change);
                 }
-                advance(caches, revision);
+                advance_revision(caches, revision);
             }
-            WatchItem::Progress(revision) => advance(caches, revision),
+            WatchItem::Progress(revision) => advance_revision(caches, revision),
             WatchItem::Lost(why) => {
                 caches.connected.store(false, Ordering::Relaxed);
                 tracing::warn!(why, "the store's watch is lost; connecting again");
@@ -118,11 +121,11 @@ async fn follow(caches: &Caches, after: i64, stop: CancellationToken) {
     }
 }
 
-fn apply(caches: &Caches, change: Change) {
+fn apply_change(caches: &Caches, change: Change) {
     let (Change::Put(stored) | Change::Delete(stored)) = &change;
     let Some((cache, key)) = std::str::from_utf8(&stored.key)
         .ok()
-        .and_then(|key| locate(caches, key))
+        .and_then(|key| locate_cache(caches, key))
     else {
         return;
     };
@@ -132,7 +135,7 @@ fn apply(caches: &Caches, change: Change) {
     }
 }
 
-fn advance(caches: &Caches, revision: i64) {
+fn advance_revision(caches: &Caches, revision: i64) {
     caches.revision.send_if_modified(|current| {
         let newer = revision > *current;
         *current = revision.max(*current);

@@ -8,7 +8,7 @@ use serde_json::Value;
 pub use stored::{StoredError, decode_stored, encode_stored};
 
 /// Converts an object from version `from` to version `to` of the same kind.
-pub fn convert(from: &Resource, to: &Resource, mut object: Value) -> Value {
+pub fn convert_object(from: &Resource, to: &Resource, mut object: Value) -> Value {
     if !std::ptr::eq(from, to) {
         api_kinds::convert(to, &mut object, &to.api_version());
         // Versions differ in which zero values are written.

@@ -23,7 +23,7 @@ pub fn decode_stored(row: &'static Resource, bytes: &[u8]) -> Result<Value, Stor
     if !bytes.starts_with(&envelope::MAGIC) {
         let (object, _) =
             json::decode(row.message, bytes, Strictness::Ignore).map_err(|e| error(&e))?;
-        return Ok(typed(row, object));
+        return Ok(with_type_meta(row, object));
     }
     let frame = envelope::unwrap(bytes).map_err(|e| error(&e))?;
     let (group, version) = frame
@@ -43,7 +43,11 @@ pub fn decode_stored(row: &'static Resource, bytes: &[u8]) -> Result<Value, Stor
         )));
     }
     let object = proto::decode(written.message, frame.raw).map_err(|e| error(&e))?;
-    Ok(crate::convert(written, row, typed(written, object)))
+    Ok(crate::convert_object(
+        written,
+        row,
+        with_type_meta(written, object),
+    ))
 }
 
 /// Encodes an object of `row`'s version, which is the storage version.
@@ -55,7 +59,7 @@ pub fn encode_stored(row: &'static Resource, object: &Value) -> Vec<u8> {
     )
 }
 
-fn typed(row: &Resource, mut object: Value) -> Value {
+fn with_type_meta(row: &Resource, mut object: Value) -> Value {
     if let Some(map) = object.as_object_mut() {
         map.insert("apiVersion".into(), Value::String(row.api_version()));
         map.insert("kind".into(), Value::String(row.kind.into()));

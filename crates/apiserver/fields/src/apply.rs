@@ -1,11 +1,11 @@
 //! Server-side apply.
 
-use crate::compare::{by_step, compare, fields_of};
+use crate::compare::{by_step, compare_objects, fields_of};
 use crate::managers::{self, Entry};
 use crate::path::Step;
 use crate::set::FieldSet;
 use crate::shape::Shape;
-use crate::track::{Writer, give, stripped, take_from_others};
+use crate::track::{Writer, give_ownership, take_from_others, without_managed_fields};
 use serde_json::{Map, Value};
 
 /// Fields that other managers own and to which the intent gives another value.
@@ -17,7 +17,7 @@ pub struct ApplyError {
 
 /// The result of an apply.
 #[derive(Clone, Debug)]
-pub struct Applied {
+pub struct ApplyOutcome {
     /// The new object, managedFields included.
     pub object: Value,
 }
@@ -27,19 +27,19 @@ pub struct Applied {
 ///
 /// # Errors
 /// The fields in conflict.
-pub fn apply(
+pub fn apply_intent(
     writer: &Writer<'_>,
     live: Option<&Value>,
     intent: &Value,
     force: bool,
-) -> Result<Applied, ApplyError> {
+) -> Result<ApplyOutcome, ApplyError> {
     let shape = Shape::of_message(writer.message);
-    let mut entries = live.map(managers::read).unwrap_or_default();
+    let mut entries = live.map(managers::read_entries).unwrap_or_default();
     if let (Some(live), true) = (live, entries.is_empty()) {
         entries.push(before_first_apply(writer, shape, live));
     }
     let identity = writer.identity("Apply");
-    let mut intended = stripped(intent);
+    let mut intended = without_managed_fields(intent);
     if let Some(map) = intended.as_object_mut() {
         writer
             .ignored
@@ -56,7 +56,7 @@ pub fn apply(
     let wanted = fields_of(shape, &intended);
     let empty = Value::Object(Map::new());
     let live_value = live.unwrap_or(&empty);
-    let mut merged = merge(shape, live_value, intent);
+    let mut merged = merge_values(shape, live_value, intent);
     let before = entries
         .iter()
         .find(|e| e.identity == identity)
@@ -68,21 +68,25 @@ pub fn apply(
         .fold(FieldSet::default(), |all, e| all.union(&e.fields));
     // Remove fields that the manager applied before, no longer applies, and no other manager owns.
     let abandoned = before.difference(&wanted).difference(&others);
-    prune(
+    prune_fields(
         shape,
         &mut merged,
         &abandoned,
         &wanted.clone().union(&others),
     );
-    let difference = compare(shape, &stripped(live_value), &stripped(&merged));
-    let conflicts = conflicts(&entries, writer, &identity.manager, &difference.set());
+    let difference = compare_objects(
+        shape,
+        &without_managed_fields(live_value),
+        &without_managed_fields(&merged),
+    );
+    let conflicts = find_conflicts(&entries, writer, &identity.manager, &difference.set());
     if !conflicts.is_empty() && !force {
         return Err(ApplyError { conflicts });
     }
     take_from_others(&mut entries, &identity, &difference);
-    give(&mut entries, identity, writer.now, |_| wanted);
-    managers::write(&mut merged, entries);
-    Ok(Applied { object: merged })
+    give_ownership(&mut entries, identity, writer.now, |_| wanted);
+    managers::write_entries(&mut merged, entries);
+    Ok(ApplyOutcome { object: merged })
 }
 
 /// Returns the entry of fields without an owner: they existed before the first apply.
@@ -93,11 +97,11 @@ fn before_first_apply(writer: &Writer<'_>, shape: Shape, live: &Value) -> Entry 
     Entry {
         identity,
         time: writer.now.to_owned(),
-        fields: fields_of(shape, &stripped(live)),
+        fields: fields_of(shape, &without_managed_fields(live)),
     }
 }
 
-fn conflicts(
+fn find_conflicts(
     entries: &[Entry],
     writer: &Writer<'_>,
     own: &str,
@@ -128,13 +132,13 @@ fn conflicts(
 }
 
 /// Returns the live value with the intent's fields merged in.
-fn merge(shape: Shape, live: &Value, intent: &Value) -> Value {
+fn merge_values(shape: Shape, live: &Value, intent: &Value) -> Value {
     match (live, intent) {
         (Value::Object(live), Value::Object(intent)) if shape.is_map() => {
             let mut out = live.clone();
             for (key, wanted) in intent {
                 let merged = match live.get(key) {
-                    Some(present) => merge(shape.member(key), present, wanted),
+                    Some(present) => merge_values(shape.member(key), present, wanted),
                     None => wanted.clone(),
                 };
                 out.insert(key.clone(), merged);
@@ -156,7 +160,7 @@ fn merge_lists(shape: Shape, live: &Value, present: &[Value], wanted: &[Value]) 
     let mut rest = wanted.iter().zip(&asked).peekable();
     let mut out = Vec::with_capacity(present.len() + wanted.len());
     let take = |element: &Value, step: &Step| match known.get(step) {
-        Some(present) => merge(shape.element(), present, element),
+        Some(present) => merge_values(shape.element(), present, element),
         None => element.clone(),
     };
     for element in present {
@@ -177,7 +181,7 @@ fn merge_lists(shape: Shape, live: &Value, present: &[Value], wanted: &[Value]) 
         }
     }
     out.extend(rest.map(|(element, wanted)| take(element, wanted)));
-    dedup(shape, out)
+    dedup_list(shape, out)
 }
 
 fn asked_before(out: &[Value], shape: Shape, step: &Step) -> bool {
@@ -185,7 +189,7 @@ fn asked_before(out: &[Value], shape: Shape, step: &Step) -> bool {
 }
 
 /// Removes duplicates; the first one stays.
-fn dedup(shape: Shape, list: Vec<Value>) -> Value {
+fn dedup_list(shape: Shape, list: Vec<Value>) -> Value {
     let mut seen = Vec::new();
     let mut out = Vec::with_capacity(list.len());
     for element in list {
@@ -199,17 +203,17 @@ fn dedup(shape: Shape, list: Vec<Value>) -> Value {
 }
 
 /// Removes abandoned paths, unless a path below them is kept.
-fn prune(shape: Shape, value: &mut Value, abandoned: &FieldSet, kept: &FieldSet) {
+fn prune_fields(shape: Shape, value: &mut Value, abandoned: &FieldSet, kept: &FieldSet) {
     let none = FieldSet::default();
     match value {
         Value::Object(map) if shape.is_map() => {
             for (step, child) in &abandoned.children {
                 let Step::Field(name) = step else { continue };
                 let keep = kept.children.get(step).unwrap_or(&none);
-                if goes(child, keep) {
+                if is_abandoned(child, keep) {
                     map.remove(name);
                 } else if let Some(member) = map.get_mut(name) {
-                    prune(shape.member(name), member, child, keep);
+                    prune_fields(shape.member(name), member, child, keep);
                     let emptied = member.as_object().is_some_and(Map::is_empty)
                         || member.as_array().is_some_and(Vec::is_empty);
                     if emptied && keep.is_empty() {
@@ -225,10 +229,10 @@ fn prune(shape: Shape, value: &mut Value, abandoned: &FieldSet, kept: &FieldSet)
                     return true;
                 };
                 let keep = kept.children.get(&step).unwrap_or(&none);
-                if goes(child, keep) {
+                if is_abandoned(child, keep) {
                     return false;
                 }
-                prune(shape.element(), element, child, keep);
+                prune_fields(shape.element(), element, child, keep);
                 true
             });
         }
@@ -236,7 +240,7 @@ fn prune(shape: Shape, value: &mut Value, abandoned: &FieldSet, kept: &FieldSet)
     }
 }
 
-fn goes(abandoned: &FieldSet, kept: &FieldSet) -> bool {
+fn is_abandoned(abandoned: &FieldSet, kept: &FieldSet) -> bool {
     abandoned.member && kept.is_empty()
 }
 
@@ -262,7 +266,7 @@ mod tests {
 
     #[test]
     fn what_is_let_go_is_removed_and_what_others_own_conflicts() {
-        let first = apply(
+        let first = apply_intent(
             &writer("a"),
             None,
             &json!({"data": {"x": "1", "y": "1"}}),
@@ -270,7 +274,7 @@ mod tests {
         )
         .unwrap()
         .object;
-        let second = apply(
+        let second = apply_intent(
             &writer("a"),
             Some(&first),
             &json!({"data": {"x": "1"}}),
@@ -279,7 +283,7 @@ mod tests {
         .unwrap()
         .object;
         assert_eq!(second["data"], json!({"x": "1"}));
-        let refused = apply(
+        let refused = apply_intent(
             &writer("b"),
             Some(&second),
             &json!({"data": {"x": "2"}}),
@@ -290,7 +294,7 @@ mod tests {
             refused.conflicts,
             [("\"a\"".to_owned(), ".data.x".to_owned())]
         );
-        let forced = apply(
+        let forced = apply_intent(
             &writer("b"),
             Some(&second),
             &json!({"data": {"x": "2"}}),

@@ -22,9 +22,9 @@ impl Comparison {
 }
 
 /// Compares two values of a shape.
-pub(crate) fn compare(shape: Shape, old: &Value, new: &Value) -> Comparison {
+pub(crate) fn compare_objects(shape: Shape, old: &Value, new: &Value) -> Comparison {
     let mut comparison = Comparison::default();
-    walk(
+    walk_values(
         shape,
         Some(old),
         Some(new),
@@ -34,7 +34,7 @@ pub(crate) fn compare(shape: Shape, old: &Value, new: &Value) -> Comparison {
     comparison
 }
 
-fn walk(
+fn walk_values(
     shape: Shape,
     old: Option<&Value>,
     new: Option<&Value>,
@@ -47,13 +47,13 @@ fn walk(
             .clone()
             .any(|v| v.as_object().is_some_and(|m| !m.is_empty()))
     {
-        members(shape, old, new, path, out);
+        compare_members(shape, old, new, path, out);
     } else if shape.is_list()
         && either
             .clone()
             .any(|v| v.as_array().is_some_and(|l| !l.is_empty()))
     {
-        elements(shape, old, new, path, out);
+        compare_elements(shape, old, new, path, out);
     } else if let (Some(old), Some(new)) = (old, new) {
         if old != new {
             out.modified.insert(path);
@@ -67,7 +67,7 @@ fn walk(
     }
 }
 
-fn members(
+fn compare_members(
     shape: Shape,
     old: Option<&Value>,
     new: Option<&Value>,
@@ -80,12 +80,12 @@ fn members(
     let only_new = new.keys().filter(|key| !old.contains_key(*key));
     for key in old.keys().chain(only_new) {
         path.push(Step::Field(key.clone()));
-        walk(shape.member(key), old.get(key), new.get(key), path, out);
+        walk_values(shape.member(key), old.get(key), new.get(key), path, out);
         path.pop();
     }
 }
 
-fn elements(
+fn compare_elements(
     shape: Shape,
     old: Option<&Value>,
     new: Option<&Value>,
@@ -96,7 +96,7 @@ fn elements(
     let only_new = new.keys().filter(|step| !old.contains_key(*step));
     for step in old.keys().chain(only_new) {
         path.push(step.clone());
-        walk(
+        walk_values(
             shape.element(),
             old.get(step).copied(),
             new.get(step).copied(),
@@ -119,16 +119,16 @@ pub(crate) fn by_step(shape: Shape, list: Option<&Value>) -> BTreeMap<Step, &Val
 /// Returns every path that an intent sets.
 pub(crate) fn fields_of(shape: Shape, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
-    collect(shape, value, &mut set);
+    collect_fields(shape, value, &mut set);
     set
 }
 
-fn collect(shape: Shape, value: &Value, set: &mut FieldSet) {
+fn collect_fields(shape: Shape, value: &Value, set: &mut FieldSet) {
     match value {
         Value::Object(map) if shape.is_map() => {
             for (key, member) in map {
                 let child = set.children.entry(Step::Field(key.clone())).or_default();
-                collect(shape.member(key), member, child);
+                collect_fields(shape.member(key), member, child);
                 let empty = member.is_null() || member.as_object().is_some_and(Map::is_empty);
                 child.member |= empty || matches!(shape, Shape::Map(_));
                 if child.is_empty() {
@@ -139,7 +139,7 @@ fn collect(shape: Shape, value: &Value, set: &mut FieldSet) {
         Value::Array(list) if shape.is_list() => {
             for element in list {
                 let child = set.children.entry(shape.step(element)).or_default();
-                collect(shape.element(), element, child);
+                collect_fields(shape.element(), element, child);
                 child.member = true;
             }
         }

@@ -16,6 +16,6 @@ mod set;
 mod shape;
 mod track;
 
-pub use apply::{Applied, ApplyError, apply};
+pub use apply::{ApplyError, ApplyOutcome, apply_intent};
 pub use set::FieldSet;
 pub use track::{Writer, track_update};

@@ -33,15 +33,15 @@ impl Entry {
 }
 
 /// Reads an object's entries.
-pub(crate) fn read(object: &Value) -> Vec<Entry> {
+pub(crate) fn read_entries(object: &Value) -> Vec<Entry> {
     let list = object
         .metadata()
         .and_then(|m| m.get("managedFields"))
         .and_then(Value::as_array);
-    list.into_iter().flatten().map(entry).collect()
+    list.into_iter().flatten().map(parse_entry).collect()
 }
 
-fn entry(value: &Value) -> Entry {
+fn parse_entry(value: &Value) -> Entry {
     let text = |name: &str| {
         value
             .get(name)
@@ -62,10 +62,10 @@ fn entry(value: &Value) -> Entry {
 }
 
 /// Writes an object's entries: applies first, then by time.
-pub(crate) fn write(object: &mut Value, mut entries: Vec<Entry>) {
+pub(crate) fn write_entries(object: &mut Value, mut entries: Vec<Entry>) {
     entries.retain(|entry| !entry.fields.is_empty());
-    entries.sort_by(|a, b| order(a).cmp(&order(b)));
-    let entries = cap(entries);
+    entries.sort_by(|a, b| entry_order(a).cmp(&entry_order(b)));
+    let entries = cap_entries(entries);
     if entries.is_empty() {
         object.metadata_mut().remove("managedFields");
         return;
@@ -76,7 +76,7 @@ pub(crate) fn write(object: &mut Value, mut entries: Vec<Entry>) {
         .insert("managedFields".into(), list.into());
 }
 
-fn order(entry: &Entry) -> (bool, &str, &str, &str) {
+fn entry_order(entry: &Entry) -> (bool, &str, &str, &str) {
     let Identity {
         manager,
         subresource,
@@ -86,7 +86,7 @@ fn order(entry: &Entry) -> (bool, &str, &str, &str) {
 }
 
 /// Merges the oldest updates into one entry.
-fn cap(entries: Vec<Entry>) -> Vec<Entry> {
+fn cap_entries(entries: Vec<Entry>) -> Vec<Entry> {
     let updates = entries.iter().filter(|e| !e.is_apply()).count();
     let mut excess = updates.saturating_sub(MOST_UPDATES);
     if excess == 0 {

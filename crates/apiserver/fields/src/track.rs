@@ -1,6 +1,6 @@
 //! Ownership after an update: the writer owns the fields that it changed.
 
-use crate::compare::{Comparison, compare};
+use crate::compare::{Comparison, compare_objects};
 use crate::managers::{self, Entry, Identity};
 use crate::set::FieldSet;
 use crate::shape::Shape;
@@ -39,30 +39,30 @@ impl Writer<'_> {
 /// Records in `new` the fields that the writer changed; `old` is `None` for a create. Without a
 /// change nothing is updated.
 pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
-    let mut entries = managers::read(new);
+    let mut entries = managers::read_entries(new);
     // A single empty entry requests a reset.
     let cleared = matches!(entries.as_slice(), [only] if only.fields.is_empty() && only.identity.manager.is_empty());
     if cleared {
-        return managers::write(new, Vec::new());
+        return managers::write_entries(new, Vec::new());
     }
     if let (true, Some(old)) = (entries.is_empty(), old) {
-        entries = managers::read(old);
+        entries = managers::read_entries(old);
     }
     let shape = Shape::of_message(writer.message);
     let zero = || json::explicit(writer.message, &json!({}));
     let before = old.map_or_else(
-        || considered(writer, &zero()),
-        |old| considered(writer, old),
+        || considered_fields(writer, &zero()),
+        |old| considered_fields(writer, old),
     );
-    let difference = compare(shape, &before, &considered(writer, new));
+    let difference = compare_objects(shape, &before, &considered_fields(writer, new));
     let identity = writer.identity("Update");
     take_from_others(&mut entries, &identity, &difference);
-    give(&mut entries, identity, writer.now, |fields| {
+    give_ownership(&mut entries, identity, writer.now, |fields| {
         fields
             .difference(&difference.removed)
             .union(&difference.set())
     });
-    managers::write(new, entries);
+    managers::write_entries(new, entries);
 }
 
 /// Removes changed and removed fields from the other managers' entries.
@@ -81,7 +81,7 @@ pub(crate) fn take_from_others(
 }
 
 /// Changes one manager's set; its time is updated only if the set changes.
-pub(crate) fn give(
+pub(crate) fn give_ownership(
     entries: &mut Vec<Entry>,
     identity: Identity,
     now: &str,
@@ -108,8 +108,8 @@ pub(crate) fn give(
 }
 
 /// Returns the object without the fields that this kind of write does not set.
-fn considered(writer: &Writer<'_>, object: &Value) -> Value {
-    let mut object = stripped(object);
+fn considered_fields(writer: &Writer<'_>, object: &Value) -> Value {
+    let mut object = without_managed_fields(object);
     if let Some(map) = object.as_object_mut() {
         writer
             .ignored
@@ -120,7 +120,7 @@ fn considered(writer: &Writer<'_>, object: &Value) -> Value {
 }
 
 /// Returns the object without the fields that no manager can own.
-pub(crate) fn stripped(object: &Value) -> Value {
+pub(crate) fn without_managed_fields(object: &Value) -> Value {
     const OF_METADATA: [&str; 9] = [
         "name",
         "namespace",

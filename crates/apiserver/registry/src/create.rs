@@ -3,11 +3,11 @@
 use crate::errors::store_error;
 use crate::meta;
 use crate::registry::Registry;
-use crate::services::Claim;
+use crate::services::ServiceAllocation;
 use crate::write::Write;
 use api_meta::{ApiError, Meta, Reason};
 use api_validation::{as_stored, default_object, prepare_create, validate_create};
-use apiserver_convert::{convert, encode_stored};
+use apiserver_convert::{convert_object, encode_stored};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use serde_json::Value;
@@ -42,7 +42,7 @@ impl Registry {
     }
 
     async fn create_once(&self, write: &mut Write, mut object: Value) -> Result<Value, ApiError> {
-        meta::begin(&mut object, &write.namespace)?;
+        meta::set_system_metadata(&mut object, &write.namespace)?;
         default_object(write.kind(), &mut object);
         prepare_create(write.kind(), &mut object);
         if !write.applies {
@@ -52,13 +52,14 @@ impl Registry {
         let mut object = self.admit_create(write, &name, object).await?;
         default_object(write.kind(), &mut object);
         prepare_create(write.kind(), &mut object);
-        let claim = self
+        let allocation = self
             .options
             .services
-            .claim_for(self, write, &mut object, None)
+            .allocate_for(self, write, &mut object, None)
             .await?;
         let done = self.insert(write, &name, object).await;
-        self.settle(claim, done.is_ok() && !write.dry_run).await;
+        self.settle(allocation, done.is_ok() && !write.dry_run)
+            .await;
         done
     }
 
@@ -101,7 +102,10 @@ impl Registry {
                 None => Ok(object),
             };
         }
-        let stored = encode_stored(kind.row, &convert(write.row, kind.row, object.clone()));
+        let stored = encode_stored(
+            kind.row,
+            &convert_object(write.row, kind.row, object.clone()),
+        );
         let key = self.caches.store_key(kind, &write.namespace, name);
         match self
             .store
@@ -127,9 +131,12 @@ impl Registry {
         error
     }
 
-    async fn settle(&self, claim: Claim, keep: bool) {
+    async fn settle(&self, allocation: ServiceAllocation, keep: bool) {
         if !keep {
-            self.options.services.give_back(self, claim).await;
+            self.options
+                .services
+                .release_allocated(self, allocation)
+                .await;
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::registry::Registry;
 use crate::write::Write;
 use crate::{meta, namespaces, propagation};
 use api_meta::{ApiError, Meta};
-use apiserver_convert::{convert, encode_stored};
+use apiserver_convert::{convert_object, encode_stored};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use serde_json::Value;
@@ -19,7 +19,7 @@ const ATTEMPTS: usize = 100;
 
 /// The result of a delete.
 #[derive(Debug)]
-pub struct Deleted {
+pub struct DeleteOutcome {
     /// The last state, or the object with the deletion requested.
     pub object: Value,
     /// The object was removed.
@@ -39,7 +39,7 @@ impl Registry {
         &self,
         write: &mut Write,
         options: &DeleteOptions,
-    ) -> Result<Deleted, ApiError> {
+    ) -> Result<DeleteOutcome, ApiError> {
         write.dry_run |= options.dry_run;
         write.options = options.raw.clone();
         let key = self
@@ -52,7 +52,13 @@ impl Registry {
             check_preconditions(write, options, &object)?;
             self.admit_delete(write, &object).await?;
             match self
-                .carry_out(write, plan(write, options, &object), object, &key, revision)
+                .carry_out(
+                    write,
+                    plan_deletion(write, options, &object),
+                    object,
+                    &key,
+                    revision,
+                )
                 .await
             {
                 Err(StoreError::Conflict(_)) => {}
@@ -85,33 +91,36 @@ impl Registry {
         mut object: Value,
         key: &str,
         revision: i64,
-    ) -> Result<Deleted, StoreError> {
+    ) -> Result<DeleteOutcome, StoreError> {
         match plan {
-            Plan::Nothing => Ok(Deleted {
+            Plan::Nothing => Ok(DeleteOutcome {
                 object,
                 gone: false,
             }),
-            Plan::Mark(object) if write.dry_run => Ok(Deleted {
+            Plan::Mark(object) if write.dry_run => Ok(DeleteOutcome {
                 object,
                 gone: false,
             }),
-            Plan::Remove if write.dry_run => Ok(Deleted { object, gone: true }),
+            Plan::Remove if write.dry_run => Ok(DeleteOutcome { object, gone: true }),
             Plan::Remove => {
                 let removed = self.store.delete(key, revision).await?;
-                self.options.services.forget(self, write.row, &object).await;
+                self.options
+                    .services
+                    .release_deleted(self, write.row, &object)
+                    .await;
                 meta::set_revision(&mut object, removed);
-                Ok(Deleted { object, gone: true })
+                Ok(DeleteOutcome { object, gone: true })
             }
             Plan::Mark(mut object) => {
                 let row = apiserver_convert::storage_row(write.row);
                 object.metadata_mut().remove("resourceVersion");
-                let stored = encode_stored(row, &convert(write.row, row, object.clone()));
+                let stored = encode_stored(row, &convert_object(write.row, row, object.clone()));
                 let written = self
                     .store
                     .update(key, stored.into(), revision, self.ttl(write))
                     .await?;
                 meta::set_revision(&mut object, written);
-                Ok(Deleted {
+                Ok(DeleteOutcome {
                     object,
                     gone: false,
                 })
@@ -120,12 +129,14 @@ impl Registry {
     }
 }
 
-fn plan(write: &Write, options: &DeleteOptions, object: &Value) -> Plan {
+fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Plan {
     let mut marked = object.clone();
-    if let Some(finalizers) = propagation::finalizers(write.row, object, options.propagation) {
-        propagation::set(&mut marked, finalizers);
+    if let Some(finalizers) =
+        propagation::propagation_finalizers(write.row, object, options.propagation)
+    {
+        propagation::set_finalizers(&mut marked, finalizers);
     }
-    let grace = grace::decide(write.row, object, options.grace);
+    let grace = grace::decide_grace(write.row, object, options.grace);
     let held = !marked.finalizers().is_empty() || namespaces::is_held(write.row, &marked);
     match grace {
         Grace::None if !held => return Plan::Remove,
@@ -135,11 +146,11 @@ fn plan(write: &Write, options: &DeleteOptions, object: &Value) -> Plan {
                 .metadata_mut()
                 .insert("deletionGracePeriodSeconds".into(), 0.into());
         }
-        Grace::None => grace::mark(&mut marked, 0),
-        Grace::Mark(seconds) => grace::mark(&mut marked, seconds),
+        Grace::None => grace::mark_deleted(&mut marked, 0),
+        Grace::Mark(seconds) => grace::mark_deleted(&mut marked, seconds),
         Grace::Marked => {}
     }
-    namespaces::terminate(write.row, &mut marked);
+    namespaces::mark_terminating(write.row, &mut marked);
     if marked == *object {
         return Plan::Nothing;
     }

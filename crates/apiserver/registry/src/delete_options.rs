@@ -51,7 +51,7 @@ impl DeleteOptions {
             Some("Background") => Some(Propagation::Background),
             Some("Foreground") => Some(Propagation::Foreground),
             Some(other) => {
-                causes.push(unsupported(
+                causes.push(unsupported_cause(
                     "propagationPolicy",
                     other,
                     &["Background", "Foreground", "Orphan", "nil"],
@@ -61,7 +61,7 @@ impl DeleteOptions {
         };
         if orphan.is_some() && text("propagationPolicy").is_some() {
             let why = "orphanDependents and deletionPropagation cannot be both set";
-            causes.push(invalid(
+            causes.push(invalid_cause(
                 "propagationPolicy",
                 raw.get("propagationPolicy"),
                 why,
@@ -114,12 +114,12 @@ fn read_dry_run(value: Option<&Value>, causes: &mut Vec<Cause>) -> bool {
     causes.extend(
         all.iter()
             .filter(|v| **v != "All")
-            .map(|v| unsupported("dryRun", v, &["All"])),
+            .map(|v| unsupported_cause("dryRun", v, &["All"])),
     );
     all.contains(&"All")
 }
 
-fn unsupported(field: &str, value: &str, known: &[&str]) -> Cause {
+fn unsupported_cause(field: &str, value: &str, known: &[&str]) -> Cause {
     let known: Vec<String> = known.iter().map(|k| format!("{k:?}")).collect();
     Cause {
         reason: "FieldValueNotSupported".into(),
@@ -131,7 +131,7 @@ fn unsupported(field: &str, value: &str, known: &[&str]) -> Cause {
     }
 }
 
-fn invalid(field: &str, value: Option<&Value>, why: &str) -> Cause {
+fn invalid_cause(field: &str, value: Option<&Value>, why: &str) -> Cause {
     let value = value.cloned().unwrap_or_default();
     Cause {
         reason: "FieldValueInvalid".into(),

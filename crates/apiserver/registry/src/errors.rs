@@ -11,7 +11,7 @@ pub fn store_error(error: &StoreError) -> ApiError {
             Reason::RequestEntityTooLarge,
             "etcdserver: request is too large",
         ),
-        StoreError::Compacted => expired(),
+        StoreError::Compacted => expired_error(),
         StoreError::FutureRevision => {
             ApiError::bad_request("the resource version is in the future")
         }
@@ -30,7 +30,7 @@ pub fn store_error(error: &StoreError) -> ApiError {
 }
 
 /// Builds a 410 for a compacted revision.
-pub(crate) fn expired() -> ApiError {
+pub(crate) fn expired_error() -> ApiError {
     ApiError::expired("The resourceVersion for the provided list is too old.")
 }
 

@@ -17,13 +17,13 @@ pub(crate) enum Grace {
 }
 
 /// Decides the effect of deleting `object`; `asked` is the requested grace period in seconds.
-pub(crate) fn decide(row: &Resource, object: &Value, asked: Option<i64>) -> Grace {
+pub(crate) fn decide_grace(row: &Resource, object: &Value, asked: Option<i64>) -> Grace {
     let asked = asked.map(|seconds| if seconds < 0 { 1 } else { seconds });
     if !is_pod(row) {
         return Grace::None;
     }
     if object.is_being_deleted() {
-        return shorten(object, asked);
+        return shorten_grace(object, asked);
     }
     match pod_period(object, asked) {
         0 => Grace::None,
@@ -50,8 +50,8 @@ fn pod_period(pod: &Value, asked: Option<i64>) -> i64 {
 }
 
 /// Shortens a running grace period; it never becomes longer.
-fn shorten(pod: &Value, asked: Option<i64>) -> Grace {
-    let running = current(pod);
+fn shorten_grace(pod: &Value, asked: Option<i64>) -> Grace {
+    let running = current_grace(pod);
     match asked {
         Some(0) => Grace::None,
         _ if running == 0 => Grace::None,
@@ -60,7 +60,7 @@ fn shorten(pod: &Value, asked: Option<i64>) -> Grace {
     }
 }
 
-fn current(object: &Value) -> i64 {
+fn current_grace(object: &Value) -> i64 {
     object
         .metadata()
         .and_then(|m| m.get("deletionGracePeriodSeconds"))
@@ -69,9 +69,9 @@ fn current(object: &Value) -> i64 {
 }
 
 /// Requests deletion in `seconds`. The time counts from the first request.
-pub(crate) fn mark(object: &mut Value, seconds: i64) {
+pub(crate) fn mark_deleted(object: &mut Value, seconds: i64) {
     let begun = time::parse(object.meta_str("deletionTimestamp")).and_then(|end| {
-        end.checked_sub(SignedDuration::from_secs(current(object)))
+        end.checked_sub(SignedDuration::from_secs(current_grace(object)))
             .ok()
     });
     let begun = begun.unwrap_or_else(Timestamp::now);
@@ -97,9 +97,9 @@ mod tests {
         assert_eq!(pod_period(&bound, Some(5)), 5);
         assert_eq!(pod_period(&json!({"spec": {}}), Some(5)), 0);
         let mut marked = bound;
-        mark(&mut marked, 40);
-        assert_eq!(shorten(&marked, Some(20)), Grace::Mark(20));
-        assert_eq!(shorten(&marked, Some(50)), Grace::Marked);
-        assert_eq!(shorten(&marked, Some(0)), Grace::None);
+        mark_deleted(&mut marked, 40);
+        assert_eq!(shorten_grace(&marked, Some(20)), Grace::Mark(20));
+        assert_eq!(shorten_grace(&marked, Some(50)), Grace::Marked);
+        assert_eq!(shorten_grace(&marked, Some(0)), Grace::None);
     }
 }

@@ -23,7 +23,7 @@ mod update;
 mod write;
 
 pub use collection::CollectionDelete;
-pub use delete::Deleted;
+pub use delete::DeleteOutcome;
 pub use delete_options::{DeleteOptions, Propagation};
 pub use errors::store_error;
 pub use read::{ListQuery, ListResult};

@@ -23,7 +23,7 @@ pub(crate) fn generate_name(prefix: &str) -> String {
 }
 
 /// Sets the system metadata of a new object; drops the clients' values of the server's own fields.
-pub(crate) fn begin(object: &mut Value, namespace: &str) -> Result<(), ApiError> {
+pub(crate) fn set_system_metadata(object: &mut Value, namespace: &str) -> Result<(), ApiError> {
     if !object.resource_version().is_empty() {
         let text = "resourceVersion should not be set on objects to be created";
         return Err(ApiError::new(api_meta::Reason::Unknown(500), text));
@@ -54,11 +54,11 @@ pub(crate) fn carry_over(new: &mut Value, old: &Value) {
         "managedFields",
     ] {
         if new.metadata().is_none_or(|m| !m.contains_key(field)) {
-            copy(new, old, field);
+            copy_field(new, old, field);
         }
     }
-    copy(new, old, "deletionTimestamp");
-    copy(new, old, "generation");
+    copy_field(new, old, "deletionTimestamp");
+    copy_field(new, old, "generation");
     new.metadata_mut().remove("selfLink");
     let namespace = old.namespace().to_owned();
     if new.namespace().is_empty() {
@@ -66,7 +66,7 @@ pub(crate) fn carry_over(new: &mut Value, old: &Value) {
     }
 }
 
-fn copy(new: &mut Value, old: &Value, field: &str) {
+fn copy_field(new: &mut Value, old: &Value, field: &str) {
     match old.metadata().and_then(|m| m.get(field)).cloned() {
         Some(value) => new.metadata_mut().insert(field.to_owned(), value),
         None => new.metadata_mut().remove(field),

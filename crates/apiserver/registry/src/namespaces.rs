@@ -18,7 +18,7 @@ pub(crate) fn is_held(row: &Resource, object: &Value) -> bool {
 }
 
 /// Sets the phase Terminating of a namespace whose deletion was requested.
-pub(crate) fn terminate(row: &Resource, object: &mut Value) {
+pub(crate) fn mark_terminating(row: &Resource, object: &mut Value) {
     if is_namespace(row) {
         meta::object_at(object, "status").insert("phase".into(), "Terminating".into());
     }

@@ -10,7 +10,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 
 /// Returns the finalizers that the object must have for this deletion; `None` if it has them
 /// already.
-pub(crate) fn finalizers(
+pub(crate) fn propagation_finalizers(
     row: &Resource,
     object: &Value,
     asked: Option<Propagation>,
@@ -21,7 +21,7 @@ pub(crate) fn finalizers(
     let present = object.finalizers();
     let policy = asked
         .or_else(|| from_present(&present))
-        .unwrap_or_else(|| default(row));
+        .unwrap_or_else(|| default_propagation(row));
     let wanted = match policy {
         Propagation::Orphan => Some(ORPHAN),
         Propagation::Foreground => Some(FOREGROUND),
@@ -48,7 +48,7 @@ fn from_present(present: &[&str]) -> Option<Propagation> {
 
 /// Returns a kind's default. Jobs and replication controllers orphan dependents, for compatibility
 /// with old clients.
-fn default(row: &Resource) -> Propagation {
+fn default_propagation(row: &Resource) -> Propagation {
     match (row.group, row.plural) {
         ("", "replicationcontrollers") | ("batch", "jobs") => Propagation::Orphan,
         _ => Propagation::Background,
@@ -56,7 +56,7 @@ fn default(row: &Resource) -> Propagation {
 }
 
 /// Sets the object's finalizers.
-pub(crate) fn set(object: &mut Value, finalizers: Vec<String>) {
+pub(crate) fn set_finalizers(object: &mut Value, finalizers: Vec<String>) {
     if finalizers.is_empty() {
         object.metadata_mut().remove("finalizers");
     } else {

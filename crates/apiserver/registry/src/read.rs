@@ -1,12 +1,12 @@
 //! Get and list, from the watch caches.
 
-use crate::errors::{cache_error, expired, expired_page, store_error};
+use crate::errors::{cache_error, expired_error, expired_page, store_error};
 use crate::registry::Registry;
 use crate::write::Write;
 use api_kinds::Resource;
 use api_meta::{ApiError, Cause, Reason};
 use apiserver_cache::{Entry, ResourceCache, Selection, Snapshot};
-use apiserver_convert::convert;
+use apiserver_convert::convert_object;
 use apiserver_storage::StoreError;
 use serde_json::Value;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Registry {
             .caches
             .of(row.group, row.plural)
             .ok_or_else(ApiError::no_such_path)?;
-        self.reach(resource_version).await?;
+        self.wait_for_version(resource_version).await?;
         cache
             .get(&cache.kind().key(namespace, name))
             .ok_or_else(|| ApiError::not_found(row.group, row.plural, name))
@@ -63,7 +63,7 @@ impl Registry {
 
     /// Waits until the caches are as fresh as a read with this `resourceVersion` requires; returns
     /// their revision.
-    pub async fn reach(&self, resource_version: &str) -> Result<i64, ApiError> {
+    pub async fn wait_for_version(&self, resource_version: &str) -> Result<i64, ApiError> {
         let reached = match resource_version {
             "" => self.caches.fresh().await,
             "0" if self.caches.is_ready() => return Ok(self.caches.revision()),
@@ -86,7 +86,7 @@ impl Registry {
         } else {
             self.continued(cache, query, &prefix).await?
         };
-        Ok(page(&snapshot, query, &prefix, &start))
+        Ok(list_page(&snapshot, query, &prefix, &start))
     }
 
     async fn snapshot(
@@ -106,7 +106,7 @@ impl Registry {
                 )
                 .await;
         }
-        let revision = self.reach(&query.resource_version).await?;
+        let revision = self.wait_for_version(&query.resource_version).await?;
         Ok(Source::Cached(cache.snapshot(revision)))
     }
 
@@ -125,7 +125,7 @@ impl Registry {
         let start = format!("{prefix}{key}");
         let source = match revision {
             // A token without a revision continues at the current revision.
-            ..=0 => Source::Cached(cache.snapshot(self.reach("").await?)),
+            ..=0 => Source::Cached(cache.snapshot(self.wait_for_version("").await?)),
             revision => self
                 .snapshot_at(cache, revision, query, prefix, &start)
                 .await
@@ -153,7 +153,7 @@ impl Registry {
         // The cache keeps more history of a rarely written resource than the store does. Clients
         // get one limit for all resources and all servers.
         if revision < self.store.compacted_revision() {
-            return Err(expired());
+            return Err(expired_error());
         }
         match cache.snapshot_at(revision) {
             Some(snapshot) => Ok(Source::Cached(snapshot)),
@@ -173,7 +173,7 @@ impl Registry {
         query: &ListQuery,
         prefix: &str,
         start: &str,
-    ) -> Result<Past, ApiError> {
+    ) -> Result<PastRead, ApiError> {
         let root = format!("{}/", self.caches.store_prefix(cache.kind()));
         let range = format!("{root}{prefix}");
         let mut from = if start > prefix {
@@ -188,7 +188,7 @@ impl Registry {
                 .list(&range, &from, PAGE, revision)
                 .await
                 .map_err(|e| match e {
-                    StoreError::Compacted => expired(),
+                    StoreError::Compacted => expired_error(),
                     other => store_error(&other),
                 })?;
             for item in &page.items {
@@ -205,7 +205,7 @@ impl Registry {
                 .count
                 .saturating_sub(i64::try_from(page.items.len()).unwrap_or(i64::MAX));
             if !page.more || (query.limit > 0 && matching > query.limit) {
-                return Ok(Past {
+                return Ok(PastRead {
                     entries,
                     revision,
                     unread: if page.more { unread } else { 0 },
@@ -232,14 +232,17 @@ impl Registry {
             stored.revision,
         );
         match tree {
-            Some(tree) => Ok(Some((convert(kind.row, write.row, tree), stored.revision))),
+            Some(tree) => Ok(Some((
+                convert_object(kind.row, write.row, tree),
+                stored.revision,
+            ))),
             None => entry.tree().map(|tree| Some((tree, stored.revision))),
         }
     }
 }
 
 /// Entries of a past revision, enough for a page.
-struct Past {
+struct PastRead {
     entries: Vec<Arc<Entry>>,
     revision: i64,
     /// Number of entries after these.
@@ -249,7 +252,7 @@ struct Past {
 /// The source of a list's entries.
 enum Source {
     Cached(Snapshot),
-    Read(Past),
+    Read(PastRead),
 }
 
 impl Source {
@@ -283,7 +286,7 @@ impl Source {
     }
 }
 
-fn page(source: &Source, query: &ListQuery, prefix: &str, start: &str) -> ListResult {
+fn list_page(source: &Source, query: &ListQuery, prefix: &str, start: &str) -> ListResult {
     let mut matching = source
         .entries(prefix, start)
         .filter(|e| query.selection.matches(e));

@@ -6,7 +6,7 @@ use api_meta::ApiError;
 use apiserver_authn::TokenIssuer;
 use apiserver_cache::{Caches, ResourceCache};
 use apiserver_request::{Admission, AdmissionRequest};
-use apiserver_storage::{Store, Timings};
+use apiserver_storage::{LatencyMetrics, Store};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ pub struct Registry {
     pub(crate) store: Store,
     pub(crate) caches: Arc<Caches>,
     pub(crate) options: RegistryOptions,
-    admission: Timings,
+    admission: LatencyMetrics,
 }
 
 /// Upstream's buckets of admission durations, in seconds.
@@ -40,7 +40,7 @@ impl Registry {
             store,
             caches,
             options,
-            admission: Timings::new(&ADMISSION),
+            admission: LatencyMetrics::new(&ADMISSION),
         })
     }
 
@@ -50,7 +50,7 @@ impl Registry {
     }
 
     /// Returns the durations of the plugins' mutating half, by name.
-    pub fn admission_timings(&self) -> &Timings {
+    pub fn admission_latencies(&self) -> &LatencyMetrics {
         &self.admission
     }
 

@@ -10,7 +10,7 @@ mod families;
 mod ports;
 mod repair;
 
-pub use addresses::first as first_address;
+pub use addresses::first_address;
 
 use crate::registry::Registry;
 use crate::write::Write;
@@ -38,13 +38,13 @@ pub struct Allocators {
 
 /// Allocations of one write, and allocations that it replaces.
 #[derive(Debug, Default)]
-pub struct Claim {
-    taken: Taken,
-    replaced: Taken,
+pub struct ServiceAllocation {
+    allocated: AllocatedSet,
+    replaced: AllocatedSet,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct AllocatedSet {
     addresses: Vec<IpAddr>,
     ports: Vec<u16>,
 }
@@ -62,67 +62,84 @@ impl Allocators {
 
     /// Allocates the addresses and ports of a new or changed Service and writes them into the
     /// object. Does nothing for other kinds.
-    pub(crate) async fn claim_for(
+    pub(crate) async fn allocate_for(
         &self,
         registry: &Registry,
         write: &mut Write,
         service: &mut Value,
         old: Option<&Value>,
-    ) -> Result<Claim, ApiError> {
+    ) -> Result<ServiceAllocation, ApiError> {
         if !is_service(write.row) || !write.subresource.is_empty() {
-            return Ok(Claim::default());
+            return Ok(ServiceAllocation::default());
         }
         if old.is_none() {
             // Validates the client's values before any field is filled in or dropped.
             write.check(service.name(), validate_create(write.kind(), service))?;
         }
-        families::fill(&self.options, service, old)?;
-        let mut claim = Claim::default();
+        families::fill_families(&self.options, service, old)?;
+        let mut allocation = ServiceAllocation::default();
         let done = match self
-            .addresses(registry, write, service, old, &mut claim)
+            .addresses(registry, write, service, old, &mut allocation)
             .await
         {
-            Ok(()) => self.ports(registry, write, service, old, &mut claim).await,
+            Ok(()) => {
+                self.ports(registry, write, service, old, &mut allocation)
+                    .await
+            }
             Err(e) => Err(e),
         };
         match done {
-            Ok(()) => Ok(claim),
+            Ok(()) => Ok(allocation),
             Err(e) => {
-                self.give_back(registry, claim).await;
+                self.release_allocated(registry, allocation).await;
                 Err(e)
             }
         }
     }
 
     /// Releases the allocations of a failed write.
-    pub(crate) async fn give_back(&self, registry: &Registry, claim: Claim) {
-        self.free(registry, &claim.taken).await;
+    pub(crate) async fn release_allocated(
+        &self,
+        registry: &Registry,
+        allocation: ServiceAllocation,
+    ) {
+        self.free(registry, &allocation.allocated).await;
     }
 
     /// Releases the allocations that a successful write replaced.
-    pub(crate) async fn release_replaced(&self, registry: &Registry, claim: Claim) {
-        self.free(registry, &claim.replaced).await;
+    pub(crate) async fn release_replaced(
+        &self,
+        registry: &Registry,
+        allocation: ServiceAllocation,
+    ) {
+        self.free(registry, &allocation.replaced).await;
     }
 
     /// Releases the allocations of a deleted Service.
-    pub(crate) async fn forget(&self, registry: &Registry, row: &Resource, service: &Value) {
+    pub(crate) async fn release_deleted(
+        &self,
+        registry: &Registry,
+        row: &Resource,
+        service: &Value,
+    ) {
         if is_service(row) {
-            let had = Taken {
-                addresses: addresses::of(service),
-                ports: ports::of(service),
+            let had = AllocatedSet {
+                addresses: addresses::cluster_ips(service),
+                ports: ports::node_ports(service),
             };
             self.free(registry, &had).await;
         }
     }
 
-    async fn free(&self, registry: &Registry, taken: &Taken) {
-        for address in &taken.addresses {
-            addresses::release(registry, *address).await;
+    async fn free(&self, registry: &Registry, allocated: &AllocatedSet) {
+        for address in &allocated.addresses {
+            addresses::release_address(registry, *address).await;
         }
-        if !taken.ports.is_empty()
-            && let Err(e) = ports::release(registry, &self.options.node_ports, &taken.ports).await
+        if !allocated.ports.is_empty()
+            && let Err(e) =
+                ports::release_ports(registry, &self.options.node_ports, &allocated.ports).await
         {
-            tracing::warn!(error = %e, ports = ?taken.ports, "node ports could not be released; the next round of repair does it");
+            tracing::warn!(error = %e, ports = ?allocated.ports, "node ports could not be released; the next round of repair does it");
         }
     }
 }
@@ -146,7 +163,7 @@ fn service_type(service: &Value) -> &str {
 }
 
 /// Builds a 422 about a field of a Service.
-fn refused(service: &Value, field: &str, value: &Value, why: &str) -> ApiError {
+fn invalid_field(service: &Value, field: &str, value: &Value, why: &str) -> ApiError {
     let cause = api_meta::Cause {
         reason: "FieldValueInvalid".into(),
         message: format!("Invalid value: {value}: {why}"),

@@ -11,7 +11,7 @@ use crate::write::Write;
 use api_codec::json;
 use api_meta::{ApiError, Meta, Reason};
 use api_validation::{as_stored, default_object, prepare_update, validate_update};
-use apiserver_convert::{convert, encode_stored};
+use apiserver_convert::{convert_object, encode_stored};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use serde_json::Value;
@@ -79,7 +79,7 @@ impl Registry {
                 continue;
             };
             write.warnings.clear();
-            match self.attempt(write, update, &key, old, revision).await {
+            match self.update_once(write, update, &key, old, revision).await {
                 Ok(Outcome::Done(object)) => return Ok(object),
                 Ok(Outcome::Again) => live = true,
                 Err(_) if !live => live = true,
@@ -111,7 +111,7 @@ impl Registry {
         Ok(Some((entry.tree_as(write.row)?, entry.revision)))
     }
 
-    async fn attempt(
+    async fn update_once(
         &self,
         write: &mut Write,
         update: &Update<'_>,
@@ -124,7 +124,7 @@ impl Registry {
             default_object(write.kind(), &mut old);
         }
         let mut new = (update.change)(&old)?;
-        identify(write, update, &mut new, &old, revision)?;
+        check_identity(write, update, &mut new, &old, revision)?;
         meta::carry_over(&mut new, &old);
         if update.mode.is_checked() {
             default_object(write.kind(), &mut new);
@@ -138,16 +138,24 @@ impl Registry {
             json::canonicalize(write.row.message, &mut new);
             as_stored(write.kind(), &mut new);
         }
-        let claim = self
+        let allocation = self
             .options
             .services
-            .claim_for(self, write, &mut new, Some(&old))
+            .allocate_for(self, write, &mut new, Some(&old))
             .await?;
-        let done = self.swap(write, update, key, new, old, revision).await;
+        let done = self
+            .compare_and_swap(write, update, key, new, old, revision)
+            .await;
         if !matches!(done, Ok(Outcome::Done(_))) || write.dry_run {
-            self.options.services.give_back(self, claim).await;
+            self.options
+                .services
+                .release_allocated(self, allocation)
+                .await;
         } else {
-            self.options.services.release_replaced(self, claim).await;
+            self.options
+                .services
+                .release_replaced(self, allocation)
+                .await;
         }
         done
     }
@@ -166,7 +174,7 @@ impl Registry {
         Ok(object)
     }
 
-    async fn swap(
+    async fn compare_and_swap(
         &self,
         write: &mut Write,
         update: &Update<'_>,
@@ -205,14 +213,17 @@ impl Registry {
         if ends_deletion(write, &new) {
             let removed = self.store.delete(key, revision).await;
             if removed.is_ok() {
-                self.options.services.forget(self, write.row, &new).await;
+                self.options
+                    .services
+                    .release_deleted(self, write.row, &new)
+                    .await;
             }
             return self.outcome(removed, |_| new);
         }
         let kind = self.cache(write)?.kind();
         let mut bare = new.clone();
         bare.metadata_mut().remove("resourceVersion");
-        let stored = encode_stored(kind.row, &convert(write.row, kind.row, bare));
+        let stored = encode_stored(kind.row, &convert_object(write.row, kind.row, bare));
         let written = self
             .store
             .update(key, stored.into(), revision, self.ttl(write))
@@ -237,7 +248,7 @@ impl Registry {
 }
 
 /// Checks name, UID and resourceVersion of the new object against the current one.
-fn identify(
+fn check_identity(
     write: &Write,
     update: &Update<'_>,
     new: &mut Value,
@@ -263,7 +274,7 @@ fn identify(
         );
         return Err(
             ApiError::new(Reason::Conflict, write.conflict(&why).message)
-                .with_details(details(write)),
+                .with_details(status_details(write)),
         );
     }
     match meta::revision_of(new)? {
@@ -277,7 +288,7 @@ fn identify(
     }
 }
 
-fn details(write: &Write) -> api_meta::Details {
+fn status_details(write: &Write) -> api_meta::Details {
     api_meta::Details {
         name: write.name.clone(),
         group: write.row.group.into(),

@@ -21,7 +21,7 @@ pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 pub type Body = UnsyncBoxBody<Bytes, BodyError>;
 
 /// Creates a body from bytes.
-pub fn full(bytes: impl Into<Bytes>) -> Body {
+pub fn full_body(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into())
         .map_err(|never| match never {})
         .boxed_unsync()
@@ -44,7 +44,7 @@ impl Payload {
     /// 413, or 400 if the body does not arrive.
     pub async fn read(&mut self) -> Result<Bytes, ApiError> {
         match self.0.take() {
-            Some(body) => read(body).await,
+            Some(body) => read_body(body).await,
             None => Ok(Bytes::new()),
         }
     }
@@ -75,8 +75,8 @@ async fn throw_away<B: http_body::Body<Data = Bytes> + Unpin>(mut body: B) {
 }
 
 /// Reads a request's body within the size limit and the deadline.
-async fn read(body: Incoming) -> Result<Bytes, ApiError> {
-    match tokio::time::timeout(DEADLINE, collect(body)).await {
+async fn read_body(body: Incoming) -> Result<Bytes, ApiError> {
+    match tokio::time::timeout(DEADLINE, collect_body(body)).await {
         Ok(read) => read,
         Err(_) => Err(ApiError::bad_request(
             "the request's body did not arrive in time",
@@ -84,7 +84,7 @@ async fn read(body: Incoming) -> Result<Bytes, ApiError> {
     }
 }
 
-async fn collect(mut body: Incoming) -> Result<Bytes, ApiError> {
+async fn collect_body(mut body: Incoming) -> Result<Bytes, ApiError> {
     let (mut bytes, mut seen) = (BytesMut::new(), 0);
     while let Some(frame) = body.frame().await {
         let frame =

@@ -11,7 +11,7 @@ use crate::server::Server;
 use api_kinds::Resource;
 use api_meta::{ApiError, Meta, Reason};
 use apiserver_registry::Write;
-use endpoints::Own;
+use endpoints::OwnEndpoint;
 use futures::FutureExt;
 use futures::future::try_join_all;
 use serde_json::Value;
@@ -22,10 +22,10 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Creates the bootstrap objects, and retries until all exist.
-pub async fn run(server: Arc<Server>, options: ServerOptions, port: u16) {
+pub async fn run_bootstrap(server: Arc<Server>, options: ServerOptions, port: u16) {
     server.caches.wait_ready().await;
     loop {
-        match everything(&server, &options, port).await {
+        match bootstrap_all(&server, &options, port).await {
             Ok(()) => break,
             Err(error) => {
                 tracing::warn!(%error, "failed to create bootstrap objects; retrying")
@@ -34,32 +34,36 @@ pub async fn run(server: Arc<Server>, options: ServerOptions, port: u16) {
         tokio::time::sleep(RETRY).await;
     }
     tracing::info!(address = server.external_address, "ready");
-    let own = Own {
+    let own = OwnEndpoint {
         address: options.advertised(),
         port,
     };
-    server
-        .tasks
-        .clone()
-        .spawn("kubernetes-endpoints", endpoints::keep(server.clone(), own));
+    server.tasks.clone().spawn(
+        "kubernetes-endpoints",
+        endpoints::maintain_endpoints(server.clone(), own),
+    );
     server.registry.keep_allocations(&server.stopping).await;
 }
 
-async fn everything(server: &Server, options: &ServerOptions, port: u16) -> Result<(), ApiError> {
+async fn bootstrap_all(
+    server: &Server,
+    options: &ServerOptions,
+    port: u16,
+) -> Result<(), ApiError> {
     let steps = &server.bootstrapped;
-    server.registry.reach("").await?;
+    server.registry.wait_for_version("").await?;
     steps
         .note(Step::Allocations, server.registry.repair_allocations())
         .await?;
     steps
-        .note(Step::Namespaces, objects::namespaces(server))
+        .note(Step::Namespaces, objects::ensure_namespaces(server))
         .await?;
     // Each write waits for the disk, so independent ones run concurrently.
     let parts = [
         steps
-            .note(Step::Objects, objects::ensure(server, options))
+            .note(Step::Objects, objects::ensure_objects(server, options))
             .boxed(),
-        steps.note(Step::Rbac, rbac::ensure(server)).boxed(),
+        steps.note(Step::Rbac, rbac::ensure_rbac(server)).boxed(),
         steps
             .note(Step::Service, own_endpoint(server, options, port))
             .boxed(),
@@ -68,13 +72,13 @@ async fn everything(server: &Server, options: &ServerOptions, port: u16) -> Resu
 }
 
 async fn own_endpoint(server: &Server, options: &ServerOptions, port: u16) -> Result<(), ApiError> {
-    let own = Own {
+    let own = OwnEndpoint {
         address: options.advertised(),
         port,
     };
     let parts = [
-        service::ensure(server, options, port).boxed(),
-        endpoints::renew(server, own).boxed(),
+        service::ensure_service(server, options, port).boxed(),
+        endpoints::renew_lease(server, own).boxed(),
     ];
     try_join_all(parts).await.map(|_| ())
 }
@@ -116,12 +120,17 @@ impl Steps {
 }
 
 /// Returns the resource of a built-in kind.
-fn row(group: &str, plural: &str) -> Result<&'static Resource, ApiError> {
+fn find_resource(group: &str, plural: &str) -> Result<&'static Resource, ApiError> {
     api_kinds::find(group, "v1", plural).ok_or_else(ApiError::no_such_path)
 }
 
 /// Returns the object from the watch cache.
-fn present(server: &Server, row: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
+fn find_object(
+    server: &Server,
+    row: &'static Resource,
+    namespace: &str,
+    name: &str,
+) -> Option<Value> {
     let cache = server.caches.of(row.group, row.plural)?;
     cache
         .get(&cache.kind().key(namespace, name))?
@@ -140,14 +149,14 @@ async fn create_missing(
     } else {
         String::new()
     };
-    if present(server, row, &namespace, object.name()).is_some() {
+    if find_object(server, row, &namespace, object.name()).is_some() {
         return Ok(());
     }
-    create(server, row, &namespace, object).await
+    create_object(server, row, &namespace, object).await
 }
 
 /// Creates the object; it is no error if another server created it first.
-async fn create(
+async fn create_object(
     server: &Server,
     row: &'static Resource,
     namespace: &str,

@@ -1,6 +1,6 @@
 //! gzip for large responses to clients that accept it.
 
-use crate::body::{Body, full};
+use crate::body::{Body, full_body};
 use crate::context::Context;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -12,16 +12,20 @@ use std::io::Write;
 const THRESHOLD: usize = 128 * 1024;
 
 /// Puts `bytes` into a response, compressed if they are large enough and the client accepts it.
-pub fn response(context: &Context, response: Response<Body>, bytes: Vec<u8>) -> Response<Body> {
+pub fn compress_response(
+    context: &Context,
+    response: Response<Body>,
+    bytes: Vec<u8>,
+) -> Response<Body> {
     let (mut parts, _) = response.into_parts();
     let asked = context
         .header("accept-encoding")
         .split(',')
         .any(|e| e.trim().split(';').next() == Some("gzip"));
     if !asked || bytes.len() < THRESHOLD {
-        return Response::from_parts(parts, full(bytes));
+        return Response::from_parts(parts, full_body(bytes));
     }
-    match gzip(&bytes) {
+    match gzip_bytes(&bytes) {
         Some(packed) => {
             parts
                 .headers
@@ -29,13 +33,13 @@ pub fn response(context: &Context, response: Response<Body>, bytes: Vec<u8>) -> 
             parts
                 .headers
                 .append(VARY, HeaderValue::from_static("Accept-Encoding"));
-            Response::from_parts(parts, full(packed))
+            Response::from_parts(parts, full_body(packed))
         }
-        None => Response::from_parts(parts, full(bytes)),
+        None => Response::from_parts(parts, full_body(bytes)),
     }
 }
 
-fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
+fn gzip_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 6), Compression::fast());
     encoder.write_all(bytes).ok()?;
     encoder.finish().ok()

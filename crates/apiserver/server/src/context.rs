@@ -39,7 +39,7 @@ impl Context {
         let query = Query::parse(raw_query);
         Ok(Context {
             method: parts.method.clone(),
-            info: request_info::parse(&parts.method, parts.uri.path(), &query)?,
+            info: request_info::parse_request_info(&parts.method, parts.uri.path(), &query)?,
             raw_path: parts.uri.path().to_owned(),
             raw_query: raw_query.to_owned(),
             query,
@@ -62,7 +62,7 @@ impl Context {
     pub fn wanted(&self) -> Result<Wanted, ApiError> {
         Ok(Wanted {
             pretty: self.pretty(),
-            ..negotiate::wanted(self.header("accept"))?
+            ..negotiate::negotiate_media_type(self.header("accept"))?
         })
     }
 

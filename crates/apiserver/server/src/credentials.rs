@@ -46,7 +46,7 @@ impl IdentityHeaders {
 }
 
 /// Removes the credentials from a request's headers and returns them.
-pub fn take(context: &mut Context, identity: &IdentityHeaders) -> Credentials {
+pub fn take_credentials(context: &mut Context, identity: &IdentityHeaders) -> Credentials {
     let certificates = context
         .peer
         .as_ref()

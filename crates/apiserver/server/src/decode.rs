@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::negotiate::{self, Format};
-use crate::query::unsupported;
+use crate::query::unsupported_value;
 use api_codec::{DecodeError, Problem, Strictness, envelope, json, proto, yaml};
 use api_meta::ApiError;
 use api_schema::Message;
@@ -20,12 +20,12 @@ pub struct Expected<'a> {
 }
 
 /// Parses `fieldValidation`; `kind` names the options in the error.
-pub fn strictness(context: &Context, kind: &str) -> Result<Strictness, ApiError> {
+pub fn parse_strictness(context: &Context, kind: &str) -> Result<Strictness, ApiError> {
     match context.query.text("fieldValidation") {
         "" | "Warn" => Ok(Strictness::Warn),
         "Strict" => Ok(Strictness::Strict),
         "Ignore" => Ok(Strictness::Ignore),
-        other => Err(unsupported(
+        other => Err(unsupported_value(
             kind,
             "fieldValidation",
             other,
@@ -35,7 +35,7 @@ pub fn strictness(context: &Context, kind: &str) -> Result<Strictness, ApiError>
 }
 
 /// Decodes a body of the expected type; adds warnings about unknown and duplicate fields.
-pub fn object(
+pub fn decode_object(
     context: &Context,
     expected: Expected<'_>,
     body: &[u8],
@@ -45,19 +45,19 @@ pub fn object(
     let format = negotiate::body_format(context.header("content-type"))?;
     let (object, problems) = match format {
         Format::Json => json::decode(expected.message, body, strictness)
-            .map_err(|e| unreadable(expected, &e))?,
+            .map_err(|e| decode_error(expected, &e))?,
         Format::Yaml => yaml::decode(expected.message, body, strictness)
-            .map_err(|e| unreadable(expected, &e))?,
-        Format::Protobuf => (protobuf(expected, body)?, Vec::new()),
+            .map_err(|e| decode_error(expected, &e))?,
+        Format::Protobuf => (decode_protobuf(expected, body)?, Vec::new()),
     };
-    let object = typed(expected, object)?;
-    judge(expected, strictness, &problems, warnings)?;
+    let object = with_expected_type(expected, object)?;
+    apply_strictness(expected, strictness, &problems, warnings)?;
     Ok(object)
 }
 
 /// Decodes an options object. Clients send it in the version of the group they act on, so every
 /// version is accepted.
-pub fn options(
+pub fn decode_options(
     context: &Context,
     kind: &str,
     message: &'static Message,
@@ -72,7 +72,7 @@ pub fn options(
         kind,
         message,
     };
-    object(context, expected, body, Strictness::Ignore, &mut Vec::new())
+    decode_object(context, expected, body, Strictness::Ignore, &mut Vec::new())
 }
 
 /// Returns the apiVersion in a body; None if the body can't be decoded.
@@ -85,8 +85,8 @@ fn stated_version(format: Format, body: &[u8]) -> Option<String> {
     Some(tree.get("apiVersion")?.as_str()?.to_owned())
 }
 
-fn protobuf(expected: Expected<'_>, body: &[u8]) -> Result<Value, ApiError> {
-    let frame = envelope::unwrap(body).map_err(|e| unreadable(expected, &e))?;
+fn decode_protobuf(expected: Expected<'_>, body: &[u8]) -> Result<Value, ApiError> {
+    let frame = envelope::unwrap(body).map_err(|e| decode_error(expected, &e))?;
     // The protobuf envelope names the type, which must be checked before the bytes are decoded as
     // that type.
     check_type(expected, frame.api_version, frame.kind)?;
@@ -96,10 +96,10 @@ fn protobuf(expected: Expected<'_>, body: &[u8]) -> Result<Value, ApiError> {
             "the body's content type or encoding is not supported",
         ));
     }
-    proto::decode(expected.message, frame.raw).map_err(|e| unreadable(expected, &e))
+    proto::decode(expected.message, frame.raw).map_err(|e| decode_error(expected, &e))
 }
 
-fn typed(expected: Expected<'_>, mut object: Value) -> Result<Value, ApiError> {
+fn with_expected_type(expected: Expected<'_>, mut object: Value) -> Result<Value, ApiError> {
     let text = |field: &str| {
         object
             .get(field)
@@ -134,7 +134,7 @@ fn check_type(expected: Expected<'_>, api_version: &str, kind: &str) -> Result<(
     Ok(())
 }
 
-fn unreadable(expected: Expected<'_>, error: &DecodeError) -> ApiError {
+fn decode_error(expected: Expected<'_>, error: &DecodeError) -> ApiError {
     let version = expected.api_version.rsplit('/').next().unwrap_or_default();
     let kind = expected.kind;
     ApiError::bad_request(format!(
@@ -143,7 +143,7 @@ fn unreadable(expected: Expected<'_>, error: &DecodeError) -> ApiError {
 }
 
 /// Rejects or warns about unknown and duplicate fields.
-fn judge(
+fn apply_strictness(
     expected: Expected<'_>,
     strictness: Strictness,
     problems: &[Problem],
@@ -190,7 +190,7 @@ mod tests {
         let request = http::Request::delete("/api/v1/namespaces/d/pods/p")
             .header("content-type", content_type);
         let context = Context::new(&request.body(()).unwrap().into_parts().0).unwrap();
-        options(
+        decode_options(
             &context,
             "DeleteOptions",
             api_schema::schema().message(OPTIONS).unwrap(),

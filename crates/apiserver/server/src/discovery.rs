@@ -17,14 +17,14 @@ pub use documents::Discovery;
 pub const GIT_VERSION: &str = concat!("v1.36.2+ironclad.", env!("CARGO_PKG_VERSION"));
 
 /// Returns the document of `/version`.
-pub fn version() -> Value {
+pub fn version_info() -> Value {
     json!({"major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
         "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": GIT_VERSION, "gitCommit": "",
         "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "go1.26", "compiler": "rustc",
-        "platform": format!("linux/{}", architecture())})
+        "platform": format!("linux/{}", go_architecture())})
 }
 
-fn architecture() -> &'static str {
+fn go_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -40,7 +40,7 @@ pub fn is_served(group: &str, version: &str) -> bool {
 }
 
 /// Responds to discovery paths; `None` for other paths.
-pub async fn respond(
+pub async fn respond_discovery(
     server: &Server,
     context: &Context,
     path: &str,
@@ -56,7 +56,7 @@ pub async fn respond(
         }
         ["openid", "v1", "jwks"] => Ok(server.authn.accounts().map(|accounts| {
             let keys = serde_json::to_vec(&accounts.jwks()).unwrap_or_default();
-            respond::response(200, "application/jwk-set+json", keys)
+            respond::raw_response(200, "application/jwk-set+json", keys)
         })),
         ["openapi", ..] => server.discovery.openapi().respond(context, &parts).await,
         [".well-known", "openid-configuration"] => Ok(server.authn.accounts().map(|accounts| {

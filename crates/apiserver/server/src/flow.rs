@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-pub use status::keep;
+pub use status::maintain_status;
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const SCHEMAS: &str = "flowschemas";
@@ -117,7 +117,7 @@ impl FlowControl {
                 .to_owned(),
             _ => return None,
         };
-        Some(respond::text(200, text))
+        Some(respond::text_response(200, text))
     }
 
     fn dump_levels(&self) -> String {
@@ -151,7 +151,7 @@ impl Class {
     }
 }
 
-fn read(object: &Value) -> Schema {
+fn read_schema(object: &Value) -> Schema {
     let text = |pointer: &str| {
         Arc::from(
             object
@@ -188,7 +188,7 @@ impl Observer for FlowControl {
         } else {
             table.schemas.retain(|schema| &*schema.name != name);
             if !gone {
-                let schema = read(object);
+                let schema = read_schema(object);
                 let key = |schema: &Schema| (schema.precedence, schema.name.clone());
                 let at = table
                     .schemas

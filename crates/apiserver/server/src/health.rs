@@ -43,7 +43,7 @@ struct Check {
 }
 
 /// Responds to `/livez`, `/readyz`, `/healthz` and to one check below them.
-pub async fn respond(
+pub async fn respond_health(
     server: &Server,
     context: &Context,
     endpoint: &str,
@@ -52,11 +52,11 @@ pub async fn respond(
     if !matches!(context.method, Method::GET | Method::HEAD) {
         return Err(method_not_allowed());
     }
-    let checks = checks(server, endpoint).await;
+    let checks = run_checks(server, endpoint).await;
     if let Some(name) = one {
         return Ok(match checks.iter().find(|check| check.name == name) {
-            None => respond::text(404, "404 page not found\n"),
-            Some(check) => single(check),
+            None => respond::text_response(404, "404 page not found\n"),
+            Some(check) => single_response(check),
         });
     }
     let excluded: Vec<&str> = context.query.all("exclude").collect();
@@ -65,22 +65,22 @@ pub async fn respond(
         .any(|check| check.failure.is_some() && !excluded.contains(&check.name.as_str()));
     if failed || context.query.first("verbose").is_some() {
         let code = if failed { 500 } else { 200 };
-        return Ok(respond::text(
+        return Ok(respond::text_response(
             code,
-            report(endpoint, &checks, &excluded, failed),
+            format_report(endpoint, &checks, &excluded, failed),
         ));
     }
-    Ok(respond::text(200, "ok"))
+    Ok(respond::text_response(200, "ok"))
 }
 
-fn single(check: &Check) -> Response<Body> {
+fn single_response(check: &Check) -> Response<Body> {
     match &check.failure {
-        None => respond::text(200, "ok"),
-        Some(why) => respond::text(500, format!("internal server error: {why}\n")),
+        None => respond::text_response(200, "ok"),
+        Some(why) => respond::text_response(500, format!("internal server error: {why}\n")),
     }
 }
 
-fn report(endpoint: &str, checks: &[Check], excluded: &[&str], failed: bool) -> String {
+fn format_report(endpoint: &str, checks: &[Check], excluded: &[&str], failed: bool) -> String {
     let line = |check: &Check| match &check.failure {
         _ if excluded.contains(&check.name.as_str()) => format!("[+]{} excluded: ok\n", check.name),
         None => format!("[+]{} ok\n", check.name),
@@ -94,7 +94,7 @@ fn report(endpoint: &str, checks: &[Check], excluded: &[&str], failed: bool) -> 
     text
 }
 
-async fn checks(server: &Server, endpoint: &str) -> Vec<Check> {
+async fn run_checks(server: &Server, endpoint: &str) -> Vec<Check> {
     let passed = |name: &str| Check {
         name: name.to_owned(),
         failure: None,
@@ -104,7 +104,7 @@ async fn checks(server: &Server, endpoint: &str) -> Vec<Check> {
         failure: (!ok).then(|| why.to_owned()),
     };
     let mut all: Vec<Check> = ALWAYS.iter().map(|name| passed(name)).collect();
-    let store = store(server).await;
+    let store = check_store(server).await;
     all.push(Check {
         name: "etcd".into(),
         failure: store.clone(),
@@ -136,7 +136,7 @@ async fn checks(server: &Server, endpoint: &str) -> Vec<Check> {
 }
 
 /// Returns why the store can't be used; None if it can.
-async fn store(server: &Server) -> Option<String> {
+async fn check_store(server: &Server) -> Option<String> {
     match tokio::time::timeout(STORE, server.store.current_revision()).await {
         Ok(Ok(_)) => None,
         Ok(Err(error)) => Some(error.to_string()),

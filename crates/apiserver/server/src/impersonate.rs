@@ -3,7 +3,7 @@
 use crate::credentials;
 use crate::server::Server;
 use api_meta::ApiError;
-use apiserver_authz::forbidden;
+use apiserver_authz::forbidden_error;
 use apiserver_request::{Attributes, Authorizer, Decision, User};
 use http::HeaderMap;
 use percent_encoding::percent_decode_str;
@@ -13,12 +13,12 @@ const EXTRA: &str = "impersonate-extra-";
 
 /// Removes the impersonation headers and returns the requested user, if any.
 pub fn take_target(headers: &mut HeaderMap) -> Result<Option<User>, ApiError> {
-    let target = target(headers);
+    let target = target_user(headers);
     credentials::take_all(headers, |name| name.as_str().starts_with("impersonate-"));
     target
 }
 
-fn target(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
+fn target_user(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
     let all = |name: &str| -> Vec<String> {
         headers
             .get_all(name)
@@ -51,12 +51,12 @@ fn target(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
 }
 
 /// Returns the impersonated user with its implicit groups, if `user` may impersonate it.
-pub fn switch(server: &Server, user: &User, mut other: User) -> Result<User, ApiError> {
-    for attributes in needed(user, &other) {
+pub fn switch_user(server: &Server, user: &User, mut other: User) -> Result<User, ApiError> {
+    for attributes in needed_attributes(user, &other) {
         match server.authz.authorize(&attributes) {
             Decision::Allow(_) => {}
             Decision::Deny(reason) | Decision::NoOpinion(reason) => {
-                return Err(forbidden(&attributes, &reason));
+                return Err(forbidden_error(&attributes, &reason));
             }
         }
     }
@@ -64,7 +64,7 @@ pub fn switch(server: &Server, user: &User, mut other: User) -> Result<User, Api
     Ok(other)
 }
 
-fn needed(user: &User, other: &User) -> Vec<Attributes> {
+fn needed_attributes(user: &User, other: &User) -> Vec<Attributes> {
     let base = Attributes {
         user: user.clone(),
         verb: "impersonate".into(),
@@ -72,7 +72,7 @@ fn needed(user: &User, other: &User) -> Vec<Attributes> {
         ..Attributes::default()
     };
     let mut all = Vec::new();
-    match account(&other.name) {
+    match parse_account(&other.name) {
         Some((namespace, name)) => all.push(Attributes {
             resource: "serviceaccounts".into(),
             namespace: namespace.into(),
@@ -118,7 +118,7 @@ fn needed(user: &User, other: &User) -> Vec<Attributes> {
 
 /// Returns namespace and name of a ServiceAccount's user name. A name that no ServiceAccount can
 /// have belongs to a plain user.
-fn account(user: &str) -> Option<(&str, &str)> {
+fn parse_account(user: &str) -> Option<(&str, &str)> {
     let part = |text: &str| {
         let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
         !text.is_empty() && text.chars().all(known)
@@ -130,7 +130,7 @@ fn account(user: &str) -> Option<(&str, &str)> {
 
 fn add_own_groups(user: &mut User) {
     if user.groups.is_empty()
-        && let Some((namespace, _)) = account(&user.name)
+        && let Some((namespace, _)) = parse_account(&user.name)
     {
         user.groups = vec![
             "system:serviceaccounts".into(),
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn account_has_a_namespace_and_a_name() {
         assert_eq!(
-            account("system:serviceaccount:ns:name"),
+            parse_account("system:serviceaccount:ns:name"),
             Some(("ns", "name"))
         );
         for user in [
@@ -167,7 +167,7 @@ mod tests {
             "system:serviceaccount:ns:",
             "ns:a",
         ] {
-            assert_eq!(account(user), None, "{user}");
+            assert_eq!(parse_account(user), None, "{user}");
         }
     }
 }

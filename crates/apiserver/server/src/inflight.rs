@@ -37,7 +37,7 @@ struct Lane {
 
 /// A permit of one request in flight; dropping it releases the permit.
 #[derive(Debug)]
-pub struct Place {
+pub struct SeatGuard {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -61,7 +61,7 @@ impl InFlight {
     ///
     /// # Errors
     /// 429, with the number of seconds until a retry.
-    pub async fn enter(&self, context: &Context) -> Result<Place, ApiError> {
+    pub async fn enter(&self, context: &Context) -> Result<SeatGuard, ApiError> {
         let reads = matches!(context.info.verb.as_str(), "get" | "list" | "watch");
         let lane = match is_system(&context.user) {
             true => &self.system,
@@ -72,7 +72,7 @@ impl InFlight {
             Some(lane) if !is_exempt(&context.info, &context.user) => {
                 lane.enter(self.patience).await
             }
-            _ => Ok(Place { _permit: None }),
+            _ => Ok(SeatGuard { _permit: None }),
         }
     }
 }
@@ -87,18 +87,18 @@ impl Lane {
         (limit > 0).then(lane)
     }
 
-    async fn enter(&self, patience: Duration) -> Result<Place, ApiError> {
+    async fn enter(&self, patience: Duration) -> Result<SeatGuard, ApiError> {
         if let Ok(permit) = self.places.clone().try_acquire_owned() {
-            return Ok(Place {
+            return Ok(SeatGuard {
                 _permit: Some(permit),
             });
         }
-        let waits = Waits::begin(&self.waiting);
+        let waits = WaitTimes::begin(&self.waiting);
         if waits.before >= self.limit.saturating_mul(WAITING_PER_PLACE) {
             return Err(too_many());
         }
         match tokio::time::timeout(patience, self.places.clone().acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(Place {
+            Ok(Ok(permit)) => Ok(SeatGuard {
                 _permit: Some(permit),
             }),
             _ => Err(too_many()),
@@ -107,21 +107,21 @@ impl Lane {
 }
 
 /// Counts a waiting request until it is dropped.
-struct Waits<'a> {
+struct WaitTimes<'a> {
     count: &'a AtomicUsize,
     before: usize,
 }
 
-impl<'a> Waits<'a> {
+impl<'a> WaitTimes<'a> {
     fn begin(count: &'a AtomicUsize) -> Self {
-        Waits {
+        WaitTimes {
             count,
             before: count.fetch_add(1, Ordering::Relaxed),
         }
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for WaitTimes<'_> {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }

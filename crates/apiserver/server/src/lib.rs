@@ -1,7 +1,7 @@
 //! The API server: the handler chain of a request, and the process around it.
 //!
-//! Follow a request from `pipeline::handle`: the path is parsed (`request_info`), the user is
-//! authenticated, impersonation and authorization are decided, then `route` picks the handler of
+//! Follow a request from `pipeline::handle_request`: the path is parsed (`request_info`), the user
+//! is authenticated, impersonation and authorization are decided, then `route` picks the handler of
 //! the verb (`handlers/`), which decodes the body, calls the registry and encodes the response
 //! (`respond`). `run` starts a server from its options.
 

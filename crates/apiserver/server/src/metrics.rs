@@ -82,7 +82,7 @@ impl ServerMetrics {
         took: Duration,
     ) {
         drop(begun);
-        let key = key(context);
+        let key = request_key(context);
         let durations = || Histogram::new(&DURATIONS);
         self.durations
             .lock()
@@ -225,7 +225,7 @@ impl ServerMetrics {
             &format_labels(&[("verb", "WATCH")]),
             load(&self.watches),
         );
-        page.head("apiserver_storage_objects", "gauge", "Stored objects.");
+        page.head("apiserver_storage_objects", "gauge", "StoredValue objects.");
         for cache in server.caches.all() {
             let row = cache.kind().row;
             page.sample(
@@ -246,14 +246,14 @@ impl ServerMetrics {
                 counter.load(Ordering::Relaxed) as f64,
             );
         }
-        write_timings(
+        write_latencies(
             page,
             "etcd_request_duration_seconds",
             "operation",
-            server.store.timings(),
+            server.store.latencies(),
         );
-        let admission = server.registry.admission_timings();
-        write_timings(
+        let admission = server.registry.admission_latencies();
+        write_latencies(
             page,
             "apiserver_admission_controller_admission_duration_seconds",
             "name",
@@ -323,7 +323,7 @@ fn write_histogram(page: &mut MetricsPage, name: &str, labels: &str, histogram: 
     page.histogram(name, labels, histogram.buckets(), count, sum);
 }
 
-fn key(context: &Context) -> Key {
+fn request_key(context: &Context) -> Key {
     let info = &context.info;
     let known =
         !info.is_resource || api_kinds::find(&info.group, &info.version, &info.resource).is_some();
@@ -348,7 +348,7 @@ fn key(context: &Context) -> Key {
         version: text(&info.version),
         resource: text(&info.resource),
         subresource: if known {
-            subresource(context)
+            subresource_label(context)
         } else {
             String::new()
         },
@@ -358,7 +358,7 @@ fn key(context: &Context) -> Key {
 
 /// Returns the subresource label. As upstream, paths that are no resources count as subresources;
 /// their number is bounded.
-fn subresource(context: &Context) -> String {
+fn subresource_label(context: &Context) -> String {
     let info = &context.info;
     let known =
         |name: &str| ["/livez", "/readyz", "/healthz", "/metrics", "/version"].contains(&name);

@@ -79,18 +79,18 @@ impl MediaRange {
 }
 
 /// Parses the ranges of an Accept header, most preferred first.
-pub fn ranges(accept: &str) -> Vec<MediaRange> {
+pub fn parse_ranges(accept: &str) -> Vec<MediaRange> {
     let mut all: Vec<MediaRange> = accept
         .split(',')
         .map(str::trim)
         .filter(|r| !r.is_empty())
-        .map(range)
+        .map(parse_range)
         .collect();
     all.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     all
 }
 
-fn range(text: &str) -> MediaRange {
+fn parse_range(text: &str) -> MediaRange {
     let mut parts = text.split(';').map(str::trim);
     let mut out = MediaRange {
         media_type: parts.next().unwrap_or_default().to_ascii_lowercase(),
@@ -110,7 +110,7 @@ fn range(text: &str) -> MediaRange {
 }
 
 /// Negotiates the representation of an object, list or watch from an Accept header.
-pub fn wanted(accept: &str) -> Result<Wanted, ApiError> {
+pub fn negotiate_media_type(accept: &str) -> Result<Wanted, ApiError> {
     first_of(accept, |_| true)
 }
 
@@ -123,15 +123,15 @@ fn first_of(accept: &str, possible: impl Fn(&Wanted) -> bool) -> Result<Wanted, 
     if accept.trim().is_empty() {
         return Ok(Wanted::default());
     }
-    let ranges = ranges(accept);
+    let ranges = parse_ranges(accept);
     let mut acceptable = ranges
         .iter()
         .filter(|r| r.quality > 0.0)
-        .filter_map(acceptable);
+        .filter_map(acceptable_type);
     acceptable.find(possible).ok_or_else(not_acceptable)
 }
 
-fn acceptable(range: &MediaRange) -> Option<Wanted> {
+fn acceptable_type(range: &MediaRange) -> Option<Wanted> {
     let format = match range.media_type.as_str() {
         JSON | "application/*" | "*/*" => Format::Json,
         YAML => Format::Yaml,
@@ -210,7 +210,11 @@ mod tests {
     #[test]
     fn accept_headers() {
         let check = |accept: &str, format: Format| {
-            assert_eq!(wanted(accept).unwrap().format, format, "{accept}")
+            assert_eq!(
+                negotiate_media_type(accept).unwrap().format,
+                format,
+                "{accept}"
+            )
         };
         check("", Format::Json);
         check("*/*", Format::Json);
@@ -224,7 +228,8 @@ mod tests {
             Format::Protobuf,
         );
         let table =
-            wanted("application/json;as=Table;v=v1;g=meta.k8s.io,application/json").unwrap();
+            negotiate_media_type("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+                .unwrap();
         assert_eq!(table.transform, Transform::Table);
         let plain =
             wanted_without_table("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
@@ -232,10 +237,12 @@ mod tests {
         assert_eq!(plain.transform, Transform::None);
         let only_table = wanted_without_table("application/json;as=Table;v=v1;g=meta.k8s.io");
         assert_eq!(only_table.unwrap_err().reason, Reason::NotAcceptable);
-        let list =
-            wanted("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").unwrap();
+        let list = negotiate_media_type(
+            "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+        )
+        .unwrap();
         assert_eq!(list.transform, Transform::PartialList);
-        assert!(wanted("text/csv").is_err());
-        assert!(wanted("application/json;as=Chart;v=v1;g=meta.k8s.io").is_err());
+        assert!(negotiate_media_type("text/csv").is_err());
+        assert!(negotiate_media_type("application/json;as=Chart;v=v1;g=meta.k8s.io").is_err());
     }
 }

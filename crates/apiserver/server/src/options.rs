@@ -292,7 +292,7 @@ impl ServerOptions {
     /// Returns the seconds of `--service-account-max-token-expiration`, within upstream's bounds.
     fn longest_token(&self) -> anyhow::Result<Option<i64>> {
         const FLAG: &str = "service-account-max-token-expiration";
-        let seconds = duration(FLAG, &self.service_account_max_token_expiration)?.as_secs();
+        let seconds = parse_duration(FLAG, &self.service_account_max_token_expiration)?.as_secs();
         match seconds {
             0 => Ok(None),
             3600..=4_294_967_296 => Ok(i64::try_from(seconds).ok()),

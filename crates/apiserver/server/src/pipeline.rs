@@ -5,12 +5,12 @@
 use crate::body::{Body, Payload};
 use crate::context::Context;
 use crate::inflight::is_long_running;
-use crate::options::duration;
+use crate::options::parse_duration;
 use crate::request_info::BadPath;
 use crate::server::Server;
 use crate::{credentials, impersonate, respond, route};
 use api_meta::{ApiError, Reason};
-use apiserver_authz::forbidden;
+use apiserver_authz::forbidden_error;
 use apiserver_request::{Attributes, Authorizer, Decision, RequestInfo, User};
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const KUBELET_STREAMS: [&str; 6] = ["exec", "attach", "portForward", "run", "cri", "checkpoint"];
 
 /// Handles a request.
-pub async fn handle(server: Arc<Server>, mut request: Request<Incoming>) -> Response<Body> {
+pub async fn handle_request(server: Arc<Server>, mut request: Request<Incoming>) -> Response<Body> {
     let begun = Instant::now();
     let upgrade = request
         .headers()
@@ -37,7 +37,7 @@ pub async fn handle(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
     let mut payload = Payload::new(body);
     let mut response = match in_time(&server, &mut context, &mut payload, upgrade).await {
         Ok(response) => response,
-        Err(error) => respond::error(context.wanted_for_errors(), &error),
+        Err(error) => respond::error_response(context.wanted_for_errors(), &error),
     };
     if let Some(flow) = &context.flow {
         flow.mark(&mut response);
@@ -62,12 +62,12 @@ fn audit_id(context: &Context) -> http::HeaderValue {
     let given = context.headers.get("audit-id").filter(|id| id.len() <= 64);
     given
         .cloned()
-        .or_else(|| uuid().try_into().ok())
+        .or_else(|| random_uuid().try_into().ok())
         .unwrap_or(http::HeaderValue::from_static(""))
 }
 
 /// Returns a random UUID (version 4).
-fn uuid() -> String {
+fn random_uuid() -> String {
     let bits: u128 = rand::random();
     let bits = bits & !(0xf000_u128 << 64) & !(0xc000_u128 << 48)
         | (0x4000_u128 << 64)
@@ -92,12 +92,12 @@ async fn in_time(
     upgrade: Option<hyper::upgrade::OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
     if is_long_running(&context.info) {
-        return steps(server, context, body, upgrade).await;
+        return run_chain(server, context, body, upgrade).await;
     }
-    let limit = timeout(context)?.map_or(server.request_timeout, |asked| {
+    let limit = request_timeout(context)?.map_or(server.request_timeout, |asked| {
         asked.min(server.request_timeout)
     });
-    match tokio::time::timeout(limit, steps(server, context, body, upgrade)).await {
+    match tokio::time::timeout(limit, run_chain(server, context, body, upgrade)).await {
         Ok(answered) => answered,
         Err(_) => Err(ApiError::new(
             Reason::Timeout,
@@ -107,7 +107,7 @@ async fn in_time(
 }
 
 /// Returns the timeout in the client's request.
-fn timeout(context: &Context) -> Result<Option<Duration>, ApiError> {
+fn request_timeout(context: &Context) -> Result<Option<Duration>, ApiError> {
     let asked = context.query.text("timeout");
     if asked.is_empty() {
         return Ok(None);
@@ -117,33 +117,33 @@ fn timeout(context: &Context) -> Result<Option<Duration>, ApiError> {
             "invalid timeout specified in the request URL: {asked:?}"
         ))
     };
-    duration("timeout", asked)
+    parse_duration("timeout", asked)
         .map(|asked| Some(asked).filter(|asked| !asked.is_zero()))
         .map_err(invalid)
 }
 
-async fn steps(
+async fn run_chain(
     server: &Arc<Server>,
     context: &mut Context,
     body: &mut Payload,
     upgrade: Option<hyper::upgrade::OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
-    context.user = authenticate(server, context).await?;
+    context.user = authenticate_request(server, context).await?;
     if let Some(other) = impersonate::take_target(&mut context.headers)? {
-        context.user = impersonate::switch(server, &context.user, other)?;
+        context.user = impersonate::switch_user(server, &context.user, other)?;
     }
     let _place = server.inflight.enter(context).await?;
-    let attributes = attributes(context);
+    let attributes = request_attributes(context);
     context.flow = server.flow.classify(&attributes);
-    authorize(server, &attributes)?;
+    authorize_request(server, &attributes)?;
     if opens_stream(&context.info) && context.info.verb != "create" {
         authorize_verb(server, context, "create")?;
     }
-    route::dispatch(server, context, body, upgrade).await
+    route::dispatch_request(server, context, body, upgrade).await
 }
 
-async fn authenticate(server: &Server, context: &mut Context) -> Result<User, ApiError> {
-    let credentials = credentials::take(context, &server.identity_headers);
+async fn authenticate_request(server: &Server, context: &mut Context) -> Result<User, ApiError> {
+    let credentials = credentials::take_credentials(context, &server.identity_headers);
     let identified = server
         .authn
         .identify(&context.info.path, &credentials)
@@ -155,20 +155,22 @@ async fn authenticate(server: &Server, context: &mut Context) -> Result<User, Ap
     })
 }
 
-fn authorize(server: &Server, attributes: &Attributes) -> Result<(), ApiError> {
+fn authorize_request(server: &Server, attributes: &Attributes) -> Result<(), ApiError> {
     match server.authz.authorize(attributes) {
         Decision::Allow(_) => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+            Err(forbidden_error(attributes, &reason))
+        }
     }
 }
 
 /// Authorizes the request under another verb as well.
 pub fn authorize_verb(server: &Server, context: &Context, verb: &str) -> Result<(), ApiError> {
-    authorize(
+    authorize_request(
         server,
         &Attributes {
             verb: verb.to_owned(),
-            ..attributes(context)
+            ..request_attributes(context)
         },
     )
 }
@@ -196,7 +198,7 @@ fn opens_stream(info: &RequestInfo) -> bool {
     }
 }
 
-fn attributes(context: &Context) -> Attributes {
+fn request_attributes(context: &Context) -> Attributes {
     let info = &context.info;
     let selects = matches!(info.verb.as_str(), "list" | "watch" | "deletecollection");
     let selector = |name| {
@@ -224,9 +226,9 @@ fn attributes(context: &Context) -> Attributes {
 
 fn refuse_path(bad: &BadPath) -> Response<Body> {
     match bad {
-        BadPath::Malformed => respond::text(400, "400 Bad Request"),
+        BadPath::Malformed => respond::text_response(400, "400 Bad Request"),
         BadPath::Unclean(clean) => {
-            let mut response = respond::text(301, "");
+            let mut response = respond::text_response(301, "");
             if let Ok(value) = http::HeaderValue::from_str(clean) {
                 response.headers_mut().insert("location", value);
             }

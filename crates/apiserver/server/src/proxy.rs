@@ -29,11 +29,11 @@ use http::{Method, Response};
 use hyper::upgrade::OnUpgrade;
 use serde_json::{Value, json};
 
-pub use connect::{KubeletTls, Kubelets, joined};
-pub use reach::Reach;
+pub use connect::{KubeletTls, Kubelets, join_host_port};
+pub use reach::ReachPolicy;
 
 /// Returns whether a subresource is forwarded to a backend.
-pub fn serves(row: &Resource, subresource: &str) -> bool {
+pub fn is_proxied(row: &Resource, subresource: &str) -> bool {
     row.group.is_empty()
         && matches!(
             (row.plural, subresource),
@@ -43,7 +43,7 @@ pub fn serves(row: &Resource, subresource: &str) -> bool {
 }
 
 /// Responds to such a request.
-pub async fn answer(
+pub async fn respond_proxy(
     server: &Server,
     context: &Context,
     row: &'static Resource,
@@ -58,13 +58,13 @@ pub async fn answer(
         return Err(method_not_allowed());
     }
     if subresource != "log" {
-        admit(server, context, row).await?;
+        admit_connect(server, context, row).await?;
     }
     let target = match (row.plural, subresource) {
-        ("nodes", _) => streams::node(server, context)?,
-        ("services", _) => services::target(server, context)?,
-        ("pods", "proxy") => services::pod(server, context)?,
-        _ => streams::pod(server, context).await?,
+        ("nodes", _) => streams::node_target(server, context)?,
+        ("services", _) => services::service_target(server, context)?,
+        ("pods", "proxy") => services::pod_target(server, context)?,
+        _ => streams::pod_stream_target(server, context).await?,
     };
     if subresource == "proxy" && upgrade.is_none() && lacks_slash(context) {
         return Ok(to_slash(context));
@@ -76,15 +76,18 @@ pub async fn answer(
     {
         return websocket::send_log(&server.tasks, context, target, reader, client).await;
     }
-    if let (true, Some(protocol)) = (streams, apiserver_streams::choose(&context.headers))
-        && let Some(client) = upgrade
+    if let (true, Some(protocol)) = (
+        streams,
+        apiserver_streams::choose_protocol(&context.headers),
+    ) && let Some(client) = upgrade
     {
-        return websocket::translate(&server.tasks, context, target, protocol, client).await;
+        return websocket::translate_upgrade(&server.tasks, context, target, protocol, client)
+            .await;
     }
     let body = body
         .take()
         .ok_or_else(|| ApiError::internal("the request has no body"))?;
-    backend::forward(&server.tasks, context, target, body, upgrade).await
+    backend::forward_request(&server.tasks, context, target, body, upgrade).await
 }
 
 /// Returns whether a read of the backend's root lacks the trailing slash that relative links need.
@@ -98,7 +101,7 @@ fn to_slash(context: &Context) -> Response<Body> {
     } else {
         format!("?{}", context.raw_query)
     };
-    let mut response = respond::text(301, "");
+    let mut response = respond::text_response(301, "");
     if let Ok(location) = HeaderValue::from_str(&format!("{}/{query}", context.raw_path)) {
         response.headers_mut().insert(LOCATION, location);
     }
@@ -106,7 +109,11 @@ fn to_slash(context: &Context) -> Response<Body> {
 }
 
 /// Runs admission of a connection, which has options but no object.
-async fn admit(server: &Server, context: &Context, row: &'static Resource) -> Result<(), ApiError> {
+async fn admit_connect(
+    server: &Server,
+    context: &Context,
+    row: &'static Resource,
+) -> Result<(), ApiError> {
     let mut write = Write::internal(row, &context.info.namespace, &context.info.name);
     write.user = context.user.clone();
     write.subresource.clone_from(&context.info.subresource);

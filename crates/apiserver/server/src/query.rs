@@ -14,7 +14,7 @@ impl Query {
         Query(
             pairs
                 .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-                .map(|(k, v)| (decode(k), decode(v)))
+                .map(|(k, v)| (decode_component(k), decode_component(v)))
                 .collect(),
         )
     }
@@ -67,13 +67,13 @@ impl Query {
     pub fn dry_run(&self, kind: &str) -> Result<bool, ApiError> {
         match self.all("dryRun").find(|value| *value != "All") {
             None => Ok(self.first("dryRun").is_some()),
-            Some(other) => Err(unsupported(kind, "dryRun", other, &["All"])),
+            Some(other) => Err(unsupported_value(kind, "dryRun", other, &["All"])),
         }
     }
 }
 
 /// Builds a 422 for an option with an unknown value.
-pub fn unsupported(kind: &str, field: &str, value: &str, known: &[&str]) -> ApiError {
+pub fn unsupported_value(kind: &str, field: &str, value: &str, known: &[&str]) -> ApiError {
     let known: Vec<String> = known.iter().map(|k| format!("{k:?}")).collect();
     let message = format!(
         "Unsupported value: {value:?}: supported values: {}",
@@ -87,7 +87,7 @@ pub fn unsupported(kind: &str, field: &str, value: &str, known: &[&str]) -> ApiE
     ApiError::invalid("meta.k8s.io", kind, "", vec![cause])
 }
 
-fn decode(text: &str) -> String {
+fn decode_component(text: &str) -> String {
     let text = text.replace('+', " ");
     percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }

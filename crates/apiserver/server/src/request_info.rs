@@ -24,7 +24,11 @@ const OF_NAMESPACE: [&str; 2] = ["status", "finalize"];
 const PROXY: &str = "proxy";
 
 /// Parses a request's path; `raw` is the path as sent.
-pub fn parse(method: &Method, raw: &str, query: &Query) -> Result<RequestInfo, BadPath> {
+pub fn parse_request_info(
+    method: &Method,
+    raw: &str,
+    query: &Query,
+) -> Result<RequestInfo, BadPath> {
     let segments = Segments::read(raw)?;
     let words = segments.words();
     let mut info = RequestInfo {
@@ -45,7 +49,7 @@ pub fn parse(method: &Method, raw: &str, query: &Query) -> Result<RequestInfo, B
     };
     info.is_resource = true;
     info.verb = verb_of(method).to_owned();
-    let watched = watched(method, words.get(begin..).unwrap_or_default());
+    let watched = is_watch_path(method, words.get(begin..).unwrap_or_default());
     let begin = begin + usize::from(watched);
     let subresource = begin + fill_resource(&mut info, words.get(begin..).unwrap_or_default()) + 2;
     info.rest = segments.after(subresource);
@@ -65,7 +69,7 @@ pub fn parse(method: &Method, raw: &str, query: &Query) -> Result<RequestInfo, B
 /// Returns whether the path is the deprecated `/watch/RESOURCE...`. It is accepted for reads of
 /// plain resources only: before a subresource it would turn any proxied request into the verb
 /// `watch`.
-fn watched(method: &Method, words: &[&str]) -> bool {
+fn is_watch_path(method: &Method, words: &[&str]) -> bool {
     let ["watch", resource @ ..] = words else {
         return false;
     };
@@ -137,7 +141,7 @@ mod tests {
     use super::*;
 
     fn check(method: Method, path: &str, query: &str, expect: &str) {
-        let i = parse(&method, path, &Query::parse(query)).unwrap();
+        let i = parse_request_info(&method, path, &Query::parse(query)).unwrap();
         let got = [
             &i.verb,
             &i.group,
@@ -186,11 +190,11 @@ mod tests {
         );
         check(Method::GET, "/version/", "", "get       ");
         assert_eq!(
-            parse(&Method::GET, "/a/../b", &Query::default()),
+            parse_request_info(&Method::GET, "/a/../b", &Query::default()),
             Err(BadPath::Unclean("/b".into()))
         );
         assert_eq!(
-            parse(&Method::GET, "/a/%zz", &Query::default()),
+            parse_request_info(&Method::GET, "/a/%zz", &Query::default()),
             Err(BadPath::Malformed)
         );
     }
@@ -198,7 +202,7 @@ mod tests {
     #[test]
     fn path_below_a_namespace_is_marked() {
         let below = |path: &str| {
-            parse(&Method::GET, path, &Query::default())
+            parse_request_info(&Method::GET, path, &Query::default())
                 .unwrap()
                 .below_namespace
         };
@@ -240,7 +244,7 @@ mod tests {
         ] {
             check(Method::GET, path, "", expect);
         }
-        let unclean = |path| parse(&Method::GET, path, &Query::default()).is_err();
+        let unclean = |path| parse_request_info(&Method::GET, path, &Query::default()).is_err();
         assert!(unclean("/api/v1/nodes/../proxy/x") && unclean("/api/v1//nodes/n/proxy/x"));
         assert!(
             unclean("/api/v1/nodes/n/proxy/healthz/%2e./run"),

@@ -1,6 +1,6 @@
 //! Responses: objects, lists and Status in the negotiated representation.
 
-use crate::body::{Body, full};
+use crate::body::{Body, full_body};
 use crate::compress;
 use crate::context::Context;
 use crate::negotiate::{Format, Transform, Wanted};
@@ -20,9 +20,9 @@ use std::sync::Arc;
 const STATUS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.Status";
 
 /// Builds a response from an error.
-pub fn error(wanted: Wanted, error: &ApiError) -> Response<Body> {
+pub fn error_response(wanted: Wanted, error: &ApiError) -> Response<Body> {
     let retry = error.details.as_ref().map_or(0, |d| d.retry_after_seconds);
-    let mut response = status(wanted, &error.status());
+    let mut response = status_response(wanted, &error.status());
     if retry > 0 {
         response
             .headers_mut()
@@ -32,7 +32,7 @@ pub fn error(wanted: Wanted, error: &ApiError) -> Response<Body> {
 }
 
 /// Builds a response from a Status; uses its code.
-pub fn status(wanted: Wanted, status: &Status) -> Response<Body> {
+pub fn status_response(wanted: Wanted, status: &Status) -> Response<Body> {
     let code = u16::try_from(status.code)
         .ok()
         .filter(|c| *c >= 100)
@@ -43,15 +43,15 @@ pub fn status(wanted: Wanted, status: &Status) -> Response<Body> {
         ..wanted
     };
     let bytes = match schema().message(STATUS) {
-        Some(message) => encode(wanted, message, &tree),
+        Some(message) => encode_tree(wanted, message, &tree),
         None => tree.to_string().into_bytes(),
     };
-    response(code, wanted.format.media_type(), bytes)
+    raw_response(code, wanted.format.media_type(), bytes)
 }
 
 /// Builds a response from an object. `row` provides table columns; without it only the object
 /// itself can be sent.
-pub fn object(
+pub fn object_response(
     context: &Context,
     code: u16,
     row: Option<&'static Resource>,
@@ -63,24 +63,24 @@ pub fn object(
         None => context.wanted_without_table()?,
     };
     let bytes = match (wanted.transform, row) {
-        (Transform::None, _) | (Transform::Table, None) => encode(wanted, message, tree),
+        (Transform::None, _) | (Transform::Table, None) => encode_tree(wanted, message, tree),
         (Transform::Table, Some(row)) => {
-            let table = transform::table(
+            let table = transform::table_object(
                 context.query.text("includeObject"),
                 row,
                 std::iter::once(tree),
                 &one_meta(tree),
                 true,
             )?;
-            untyped(wanted, &table)
+            encode_untyped(wanted, &table)
         }
         (Transform::Partial | Transform::PartialList, _) => {
-            transform::encode_partial(wanted, &transform::partial(tree))
+            transform::encode_partial(wanted, &transform::partial_metadata(tree))
         }
     };
-    Ok(compress::response(
+    Ok(compress::compress_response(
         context,
-        response(code, wanted.format.media_type(), Bytes::new()),
+        raw_response(code, wanted.format.media_type(), Bytes::new()),
         bytes,
     ))
 }
@@ -93,28 +93,28 @@ fn one_meta(tree: &Value) -> ListMeta {
 }
 
 /// Builds a response from a cached object.
-pub fn entry(
+pub fn entry_response(
     context: &Context,
     row: &'static Resource,
     entry: &Entry,
 ) -> Result<Response<Body>, ApiError> {
     let wanted = context.wanted()?;
     if wanted.transform != Transform::None || wanted.pretty || wanted.format == Format::Yaml {
-        return object(context, 200, Some(row), row.message, &entry.tree_as(row)?);
+        return object_response(context, 200, Some(row), row.message, &entry.tree_as(row)?);
     }
     let bytes = match wanted.format {
         Format::Protobuf => envelope::wrap(&row.api_version(), row.kind, &entry.proto(row)?),
         _ => with_newline(&entry.json(row)?),
     };
-    Ok(compress::response(
+    Ok(compress::compress_response(
         context,
-        response(200, wanted.format.media_type(), Bytes::new()),
+        raw_response(200, wanted.format.media_type(), Bytes::new()),
         bytes,
     ))
 }
 
 /// Builds a response from a list of cached objects.
-pub fn list(
+pub fn list_response(
     context: &Context,
     row: &'static Resource,
     entries: &[Arc<Entry>],
@@ -146,25 +146,25 @@ pub fn list(
                 items.iter().map(|i| &**i),
                 true,
             );
-            restyle(wanted, joined)
+            restyle_json(wanted, joined)
         }
         (shape, _) => {
             let trees = entries
                 .iter()
                 .map(|e| e.tree_as(row))
                 .collect::<Result<Vec<_>, _>>()?;
-            shaped(context, wanted, shape, row, &trees, meta)?
+            shape_object(context, wanted, shape, row, &trees, meta)?
         }
     };
-    Ok(compress::response(
+    Ok(compress::compress_response(
         context,
-        response(200, wanted.format.media_type(), Bytes::new()),
+        raw_response(200, wanted.format.media_type(), Bytes::new()),
         bytes,
     ))
 }
 
 /// Builds a response from a list of unstructured objects.
-pub fn trees(
+pub fn trees_response(
     context: &Context,
     row: &'static Resource,
     trees: &[Value],
@@ -189,7 +189,7 @@ pub fn trees(
                 .iter()
                 .map(|tree| json::encode(row.message, tree))
                 .collect();
-            restyle(
+            restyle_json(
                 wanted,
                 list::json(
                     &row.api_version(),
@@ -200,16 +200,16 @@ pub fn trees(
                 ),
             )
         }
-        (shape, _) => shaped(context, wanted, shape, row, trees, meta)?,
+        (shape, _) => shape_object(context, wanted, shape, row, trees, meta)?,
     };
-    Ok(compress::response(
+    Ok(compress::compress_response(
         context,
-        response(200, wanted.format.media_type(), Bytes::new()),
+        raw_response(200, wanted.format.media_type(), Bytes::new()),
         bytes,
     ))
 }
 
-fn shaped(
+fn shape_object(
     context: &Context,
     wanted: Wanted,
     shape: Transform,
@@ -218,9 +218,9 @@ fn shaped(
     meta: &ListMeta,
 ) -> Result<Vec<u8>, ApiError> {
     if shape == Transform::Table {
-        return Ok(untyped(
+        return Ok(encode_untyped(
             wanted,
-            &transform::table(
+            &transform::table_object(
                 context.query.text("includeObject"),
                 row,
                 trees.iter(),
@@ -229,38 +229,38 @@ fn shaped(
             )?,
         ));
     }
-    let items: Vec<Value> = trees.iter().map(transform::partial).collect();
+    let items: Vec<Value> = trees.iter().map(transform::partial_metadata).collect();
     Ok(transform::encode_partial_list(wanted, &items, meta))
 }
 
 /// Encodes an object.
-pub fn encode(wanted: Wanted, message: &'static Message, tree: &Value) -> Vec<u8> {
+pub fn encode_tree(wanted: Wanted, message: &'static Message, tree: &Value) -> Vec<u8> {
     match wanted.format {
         Format::Protobuf => proto::encode_object(message, tree),
-        _ => restyle(wanted, json::encode(message, tree)),
+        _ => restyle_json(wanted, json::encode(message, tree)),
     }
 }
 
 /// Encodes JSON without a schema; protobuf falls back to JSON.
-pub fn untyped(wanted: Wanted, tree: &Value) -> Vec<u8> {
-    restyle(wanted, serde_json::to_vec(tree).unwrap_or_default())
+pub fn encode_untyped(wanted: Wanted, tree: &Value) -> Vec<u8> {
+    restyle_json(wanted, serde_json::to_vec(tree).unwrap_or_default())
 }
 
 /// Indents compact JSON if negotiated.
-fn restyle(wanted: Wanted, mut bytes: Vec<u8>) -> Vec<u8> {
+fn restyle_json(wanted: Wanted, mut bytes: Vec<u8>) -> Vec<u8> {
     if wanted.format == Format::Yaml {
         let tree: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         return yaml::encode(&tree).into_bytes();
     }
     if wanted.pretty {
-        return indent(&bytes);
+        return indent_json(&bytes);
     }
     bytes.push(b'\n');
     bytes
 }
 
 /// Indents JSON by two blanks; keeps the order of fields.
-fn indent(compact: &[u8]) -> Vec<u8> {
+fn indent_json(compact: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(compact.len() * 2);
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     let mut bytes = compact.iter().copied().peekable();
@@ -309,8 +309,8 @@ fn with_newline(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Builds a response with a body of that type.
-pub fn response(code: u16, content_type: &str, bytes: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(full(bytes));
+pub fn raw_response(code: u16, content_type: &str, bytes: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(full_body(bytes));
     *response.status_mut() =
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if let Ok(value) = HeaderValue::from_str(content_type) {
@@ -324,13 +324,13 @@ pub fn response(code: u16, content_type: &str, bytes: impl Into<Bytes>) -> Respo
 }
 
 /// Builds a plain-text response.
-pub fn text(code: u16, text: impl Into<String>) -> Response<Body> {
-    response(code, "text/plain; charset=utf-8", text.into())
+pub fn text_response(code: u16, text: impl Into<String>) -> Response<Body> {
+    raw_response(code, "text/plain; charset=utf-8", text.into())
 }
 
 /// Builds a response with JSON that is no API object.
 pub fn plain_json(code: u16, tree: &Value) -> Response<Body> {
-    response(
+    raw_response(
         code,
         "application/json",
         serde_json::to_vec(tree).unwrap_or_default(),
@@ -338,7 +338,7 @@ pub fn plain_json(code: u16, tree: &Value) -> Response<Body> {
 }
 
 /// Adds the warnings that a write collected.
-pub fn warn(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
+pub fn with_warnings(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
     for warning in warnings {
         let quoted = warning
             .replace('\\', "\\\\")
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn indentation() {
-        let out = indent(br#"{"a":[1,{"b":"x,\"{"}],"c":{}}"#);
+        let out = indent_json(br#"{"a":[1,{"b":"x,\"{"}],"c":{}}"#);
         let expect =
             "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"x,\\\"{\"\n    }\n  ],\n  \"c\": {}\n}\n";
         assert_eq!(String::from_utf8_lossy(&out), expect);

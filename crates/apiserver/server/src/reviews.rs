@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Responds to a request for such a kind.
-pub async fn respond(
+pub async fn respond_review(
     server: &Server,
     context: &Context,
     row: &'static Resource,
@@ -30,14 +30,14 @@ pub async fn respond(
         return Err(method_not_allowed());
     }
     context.wanted_without_table()?;
-    let mut write = options::write(context, row, "CreateOptions")?;
-    let strictness = decode::strictness(context, "CreateOptions")?;
+    let mut write = options::parse_write(context, row, "CreateOptions")?;
+    let strictness = decode::parse_strictness(context, "CreateOptions")?;
     let expected = Expected {
         api_version: &row.api_version(),
         kind: row.kind,
         message: row.message,
     };
-    let mut object = decode::object(
+    let mut object = decode::decode_object(
         context,
         expected,
         &body.read().await?,
@@ -45,44 +45,45 @@ pub async fn respond(
         &mut write.warnings,
     )?;
     match row.kind {
-        "Binding" => return bind(server, context, object).await,
+        "Binding" => return bind_token_request(server, context, object).await,
         "TokenReview" => object["status"] = token_review(server, &object).await?,
         "SelfSubjectReview" => object["status"] = json!({"userInfo": user_info(&context.user)}),
         "SubjectAccessReview" => {
-            object["status"] = access(server, row, &object, subject(&object["spec"]), "")?
+            object["status"] =
+                review_access(server, row, &object, review_subject(&object["spec"]), "")?
         }
         "LocalSubjectAccessReview" => {
-            object["status"] = access(
+            object["status"] = review_access(
                 server,
                 row,
                 &object,
-                subject(&object["spec"]),
+                review_subject(&object["spec"]),
                 &context.info.namespace,
             )?;
         }
         "SelfSubjectAccessReview" => {
-            object["status"] = access(server, row, &object, context.user.clone(), "")?
+            object["status"] = review_access(server, row, &object, context.user.clone(), "")?
         }
-        "SelfSubjectRulesReview" => object["status"] = rules(server, context, &object)?,
+        "SelfSubjectRulesReview" => object["status"] = review_rules(server, context, &object)?,
         _ => return Err(ApiError::no_such_path()),
     }
-    Ok(respond::warn(
-        respond::object(context, 201, None, row.message, &object)?,
+    Ok(respond::with_warnings(
+        respond::object_response(context, 201, None, row.message, &object)?,
         &write.warnings,
     ))
 }
 
-async fn bind(
+async fn bind_token_request(
     server: &Server,
     context: &Context,
     binding: Value,
 ) -> Result<Response<Body>, ApiError> {
     let pods = api_kinds::find("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
-    let mut write = options::write(context, pods, "CreateOptions")?;
+    let mut write = options::parse_write(context, pods, "CreateOptions")?;
     write.name = binding.name().to_owned();
     write.subresource = "binding".into();
     server.registry.bind(&mut write, binding).await?;
-    Ok(respond::status(
+    Ok(respond::status_response(
         context.wanted()?,
         &Status {
             code: 201,
@@ -103,11 +104,11 @@ async fn token_review(server: &Server, review: &Value) -> Result<Value, ApiError
     }
     Ok(server
         .authn
-        .review(token, &strings(&review["spec"]["audiences"]))
+        .review(token, &string_list(&review["spec"]["audiences"]))
         .await)
 }
 
-fn strings(value: &Value) -> Vec<String> {
+fn string_list(value: &Value) -> Vec<String> {
     value
         .as_array()
         .into_iter()
@@ -117,24 +118,24 @@ fn strings(value: &Value) -> Vec<String> {
         .collect()
 }
 
-fn subject(spec: &Value) -> User {
+fn review_subject(spec: &Value) -> User {
     let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
     let extra: BTreeMap<String, Vec<String>> = spec["extra"]
         .as_object()
         .into_iter()
         .flatten()
-        .map(|(k, v)| (k.to_lowercase(), strings(v)))
+        .map(|(k, v)| (k.to_lowercase(), string_list(v)))
         .collect();
     User {
         name: text("user"),
         uid: text("uid"),
-        groups: strings(&spec["groups"]),
+        groups: string_list(&spec["groups"]),
         extra,
     }
 }
 
 /// Computes the status of an access review.
-fn access(
+fn review_access(
     server: &Server,
     row: &Resource,
     review: &Value,
@@ -142,8 +143,8 @@ fn access(
     namespace: &str,
 ) -> Result<Value, ApiError> {
     let spec = &review["spec"];
-    check(row, spec, &user, namespace)?;
-    let decision = server.authz.authorize(&asked(spec, user));
+    check_review(row, spec, &user, namespace)?;
+    let decision = server.authz.authorize(&review_attributes(spec, user));
     let (allowed, denied, reason) = match decision {
         Decision::Allow(reason) => (true, false, reason),
         Decision::Deny(reason) => (false, true, reason),
@@ -159,7 +160,12 @@ fn access(
     Ok(status)
 }
 
-fn check(row: &Resource, spec: &Value, user: &User, namespace: &str) -> Result<(), ApiError> {
+fn check_review(
+    row: &Resource,
+    spec: &Value,
+    user: &User,
+    namespace: &str,
+) -> Result<(), ApiError> {
     let (resource, path) = (
         spec["resourceAttributes"].is_object(),
         spec["nonResourceAttributes"].is_object(),
@@ -211,7 +217,7 @@ fn check(row: &Resource, spec: &Value, user: &User, namespace: &str) -> Result<(
     Ok(())
 }
 
-fn asked(spec: &Value, user: User) -> Attributes {
+fn review_attributes(spec: &Value, user: User) -> Attributes {
     if let Some(path) = spec["nonResourceAttributes"].as_object() {
         let text = |field: &str| {
             path.get(field)
@@ -238,15 +244,15 @@ fn asked(spec: &Value, user: User) -> Attributes {
         subresource: text("subresource"),
         name: text("name"),
         is_resource: true,
-        field_selector: selector(&resource["fieldSelector"], field_term),
-        label_selector: selector(&resource["labelSelector"], label_term),
+        field_selector: format_selector(&resource["fieldSelector"], field_term),
+        label_selector: format_selector(&resource["labelSelector"], label_term),
         path: String::new(),
     }
 }
 
 /// Converts a review's selector to query form: as sent, or from its requirements. A requirement
 /// that has no query form is omitted, which selects more objects and so can only deny more.
-fn selector(selector: &Value, term: fn(&str, &str, &[String]) -> Option<String>) -> String {
+fn format_selector(selector: &Value, term: fn(&str, &str, &[String]) -> Option<String>) -> String {
     if let Some(raw) = selector["rawSelector"]
         .as_str()
         .filter(|raw| !raw.is_empty())
@@ -261,7 +267,7 @@ fn selector(selector: &Value, term: fn(&str, &str, &[String]) -> Option<String>)
         term(
             &text(r, "key"),
             &text(r, "operator"),
-            &strings(&r["values"]),
+            &string_list(&r["values"]),
         )
     });
     terms.collect::<Vec<_>>().join(",")
@@ -307,7 +313,7 @@ fn is_name(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/'))
 }
 
-fn rules(server: &Server, context: &Context, review: &Value) -> Result<Value, ApiError> {
+fn review_rules(server: &Server, context: &Context, review: &Value) -> Result<Value, ApiError> {
     let namespace = review
         .pointer("/spec/namespace")
         .and_then(Value::as_str)
@@ -326,8 +332,8 @@ fn component_statuses(
 ) -> Result<Response<Body>, ApiError> {
     let warning = ["v1 ComponentStatus is deprecated in v1.19+".to_owned()];
     match context.info.verb.as_str() {
-        "list" => Ok(respond::warn(
-            respond::trees(context, row, &[], &ListMeta::default())?,
+        "list" => Ok(respond::with_warnings(
+            respond::trees_response(context, row, &[], &ListMeta::default())?,
             &warning,
         )),
         "get" => Err(ApiError::not_found(
@@ -347,13 +353,13 @@ mod tests {
     fn selectors_of_a_review_are_those_of_a_request() {
         let requirement = |operator: &str, values: Value| json!({"key": "k", "operator": operator, "values": values});
         let all = json!({"requirements": [requirement("In", json!(["a,b"])), requirement("Exists", json!([]))]});
-        assert_eq!(selector(&all, field_term), "k=a\\,b");
+        assert_eq!(format_selector(&all, field_term), "k=a\\,b");
         let all = json!({"requirements": [requirement("NotIn", json!(["a", "b"])), requirement("DoesNotExist", json!([]))]});
-        assert_eq!(selector(&all, label_term), "k notin (a,b),!k");
+        assert_eq!(format_selector(&all, label_term), "k notin (a,b),!k");
         assert_eq!(
-            selector(&json!({"rawSelector": "spec.nodeName=n"}), field_term),
+            format_selector(&json!({"rawSelector": "spec.nodeName=n"}), field_term),
             "spec.nodeName=n"
         );
-        assert_eq!(selector(&Value::Null, field_term), "");
+        assert_eq!(format_selector(&Value::Null, field_term), "");
     }
 }

@@ -12,24 +12,24 @@ use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
 
 /// Passes an authorized request to its handler.
-pub async fn dispatch(
+pub async fn dispatch_request(
     server: &Arc<Server>,
     context: &Context,
     body: &mut Payload,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
     if context.info.is_resource {
-        return resource(server, context, body, upgrade).await;
+        return dispatch_resource(server, context, body, upgrade).await;
     }
     let path = context.info.path.trim_end_matches('/');
-    if let Some(response) = plain(server, context, path).await? {
+    if let Some(response) = dispatch_plain(server, context, path).await? {
         return Ok(response);
     }
-    Ok(respond::text(404, "404 page not found\n"))
+    Ok(respond::text_response(404, "404 page not found\n"))
 }
 
 /// Responds to paths that are no resources.
-async fn plain(
+async fn dispatch_plain(
     server: &Arc<Server>,
     context: &Context,
     path: &str,
@@ -42,7 +42,7 @@ async fn plain(
     let known = match (first, rest) {
         _ if dump.is_some() => true,
         ("livez" | "readyz" | "healthz", rest) => {
-            return health::respond(server, context, first, rest)
+            return health::respond_health(server, context, first, rest)
                 .await
                 .map(Some);
         }
@@ -55,9 +55,9 @@ async fn plain(
     }
     let response = match (first, rest) {
         _ if dump.is_some() => dump,
-        ("version", None) => Some(respond::plain_json(200, &discovery::version())),
+        ("version", None) => Some(respond::plain_json(200, &discovery::version_info())),
         ("metrics", None) => Some(server.metrics.respond(server)),
-        _ => discovery::respond(server, context, path).await?,
+        _ => discovery::respond_discovery(server, context, path).await?,
     };
     match response {
         Some(_) if !matches!(context.method, Method::GET | Method::HEAD) => {
@@ -67,7 +67,7 @@ async fn plain(
     }
 }
 
-async fn resource(
+async fn dispatch_resource(
     server: &Arc<Server>,
     context: &Context,
     body: &mut Payload,
@@ -79,16 +79,16 @@ async fn resource(
         return if group_known {
             Err(ApiError::no_such_path())
         } else {
-            Ok(respond::text(404, "404 page not found\n"))
+            Ok(respond::text_response(404, "404 page not found\n"))
         };
     }
-    let row = find(context).ok_or_else(ApiError::no_such_path)?;
+    let row = find_resource(context).ok_or_else(ApiError::no_such_path)?;
     check_scope(info, row)?;
     if row.storage.is_none() && info.subresource.is_empty() {
-        return reviews::respond(server, context, row, body).await;
+        return reviews::respond_review(server, context, row, body).await;
     }
     if !info.subresource.is_empty() {
-        return subresource(server, context, row, body, upgrade).await;
+        return dispatch_subresource(server, context, row, body, upgrade).await;
     }
     let verb = info.verb.as_str();
     // Creates go to collections; updates and patches go to objects.
@@ -101,13 +101,13 @@ async fn resource(
         return Err(method_not_allowed());
     }
     match verb {
-        "get" => handlers::read::get(server, context, row).await,
-        "list" => handlers::read::list(server, context, row).await,
-        "watch" => handlers::watch::watch(server, context, row).await,
-        "create" => handlers::write::create(server, context, row, body.read().await?).await,
-        "update" => handlers::write::update(server, context, row, body.read().await?).await,
-        "patch" => handlers::patch::patch(server, context, row, body.read().await?).await,
-        "delete" => handlers::delete::delete(server, context, row, body.read().await?).await,
+        "get" => handlers::read::handle_get(server, context, row).await,
+        "list" => handlers::read::handle_list(server, context, row).await,
+        "watch" => handlers::watch::handle_watch(server, context, row).await,
+        "create" => handlers::write::handle_create(server, context, row, body.read().await?).await,
+        "update" => handlers::write::handle_update(server, context, row, body.read().await?).await,
+        "patch" => handlers::patch::handle_patch(server, context, row, body.read().await?).await,
+        "delete" => handlers::delete::handle_delete(server, context, row, body.read().await?).await,
         "deletecollection" => {
             handlers::delete::delete_collection(server, context, row, body.read().await?).await
         }
@@ -115,7 +115,7 @@ async fn resource(
     }
 }
 
-async fn subresource(
+async fn dispatch_subresource(
     server: &Arc<Server>,
     context: &Context,
     row: &'static Resource,
@@ -126,14 +126,14 @@ async fn subresource(
     if row.subresource(name).is_none() {
         return Err(ApiError::no_such_path());
     }
-    if proxy::serves(row, name) {
-        return proxy::answer(server, context, row, body, upgrade).await;
+    if proxy::is_proxied(row, name) {
+        return proxy::respond_proxy(server, context, row, body, upgrade).await;
     }
-    handlers::subresource::respond(server, context, row, body.read().await?).await
+    handlers::subresource::handle_subresource(server, context, row, body.read().await?).await
 }
 
 /// Finds the resource of the path.
-fn find(context: &Context) -> Option<&'static Resource> {
+fn find_resource(context: &Context) -> Option<&'static Resource> {
     let info = &context.info;
     api_kinds::find(&info.group, &info.version, &info.resource).filter(|row| row.served)
 }
@@ -180,7 +180,7 @@ mod tests {
 
     fn scope_of(method: Method, path: &str, row: &Resource) -> Result<(), ApiError> {
         check_scope(
-            &request_info::parse(&method, path, &Query::default()).unwrap(),
+            &request_info::parse_request_info(&method, path, &Query::default()).unwrap(),
             row,
         )
     }

@@ -5,8 +5,8 @@ use crate::discovery::Discovery;
 use crate::flow::{self, FlowControl};
 use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
-use crate::options::{ServerOptions, duration};
-use crate::proxy::{KubeletTls, Kubelets, Reach};
+use crate::options::{ServerOptions, parse_duration};
+use crate::proxy::{KubeletTls, Kubelets, ReachPolicy};
 use crate::server::Server;
 use crate::{pipeline, quotas};
 use anyhow::Context as _;
@@ -40,11 +40,11 @@ pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow:
         .context("the listener has no address")?
         .port();
     let tasks = Tasks::new(CancellationToken::new());
-    let delay = duration("shutdown-delay-duration", &options.shutdown_delay_duration)?;
-    let server = build(&options, port, &tasks, shutdown.clone())?;
+    let delay = parse_duration("shutdown-delay-duration", &options.shutdown_delay_duration)?;
+    let server = build_server(&options, port, &tasks, shutdown.clone())?;
     tasks.spawn(
         "shutdown",
-        close(
+        close_server(
             shutdown,
             tasks.shutdown().clone(),
             delay,
@@ -53,11 +53,11 @@ pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow:
     );
     tasks.spawn(
         "bootstrap",
-        bootstrap::run(server.clone(), options.clone(), port),
+        bootstrap::run_bootstrap(server.clone(), options.clone(), port),
     );
     tasks.spawn_critical(
         "flow-schemas",
-        flow::keep(server.clone(), tasks.shutdown().clone()),
+        flow::maintain_status(server.clone(), tasks.shutdown().clone()),
     );
     if let Some(path) = &options.port_file {
         write_port_file(path, port).with_context(|| format!("can't write {}", path.display()))?;
@@ -68,7 +68,7 @@ pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow:
 
 /// Stops serving some time after the stop signal, so that load balancers see `/readyz` fail; stops
 /// at once if a critical task has failed, because the rest of the server would serve stale data.
-async fn close(
+async fn close_server(
     signal: CancellationToken,
     failed: CancellationToken,
     delay: Duration,
@@ -83,7 +83,7 @@ async fn close(
     closing.cancel();
 }
 
-fn build(
+fn build_server(
     options: &ServerOptions,
     port: u16,
     tasks: &Tasks,
@@ -101,13 +101,13 @@ fn build(
     // Two-phase wiring: admission needs the registry to write quota usage, and the registry needs
     // admission.
     let slot = Arc::new(admission::QuotaSlot::default());
-    let plugins = plugins(options, &objects, &authz, &slot)?;
+    let plugins = build_admission(options, &objects, &authz, &slot)?;
     let services = ServiceOptions {
         cidrs: options.service_cluster_ip_range.clone(),
         node_ports: options.service_node_port_range.clone(),
     };
     let registry_options = RegistryOptions {
-        event_ttl: i64::try_from(duration("event-ttl", &options.event_ttl)?.as_secs())
+        event_ttl: i64::try_from(parse_duration("event-ttl", &options.event_ttl)?.as_secs())
             .unwrap_or(3600),
         admission: plugins,
         tokens: authn.issuer(),
@@ -115,7 +115,7 @@ fn build(
     };
     let registry = Registry::new(store.clone(), caches.clone(), registry_options);
     slot.set(Arc::new(quotas::Quotas(registry.clone())));
-    let interval = duration(
+    let interval = parse_duration(
         "etcd-compaction-interval",
         &options.etcd_compaction_interval,
     )?;
@@ -126,7 +126,7 @@ fn build(
         );
     }
     let address = external_address(options, port);
-    let request_timeout = duration("request-timeout", &options.request_timeout)?;
+    let request_timeout = parse_duration("request-timeout", &options.request_timeout)?;
     Ok(Arc::new(Server {
         registry,
         caches,
@@ -139,7 +139,7 @@ fn build(
         metrics: ServerMetrics::default(),
         kubelets: Kubelets::new(
             &kubelet_tls(options),
-            Reach::new(port, &options.etcd_servers),
+            ReachPolicy::new(port, &options.etcd_servers),
         )?,
         external_address: address,
         bootstrapped: Steps::default(),
@@ -155,7 +155,7 @@ fn build(
     }))
 }
 
-fn plugins(
+fn build_admission(
     options: &ServerOptions,
     objects: &Arc<dyn Objects>,
     authz: &Arc<Authz>,
@@ -170,7 +170,7 @@ fn plugins(
         enable: options.enable_admission_plugins.clone(),
         disable: options.disable_admission_plugins.clone(),
     };
-    let mut plugins = admission::plugins(&names, &context)?;
+    let mut plugins = admission::build_plugins(&names, &context)?;
     if let Some(check) = authz.escalation_check(objects) {
         plugins.push(check);
     }
@@ -183,7 +183,7 @@ fn external_address(options: &ServerOptions, port: u16) -> String {
     } else {
         options.external_hostname.clone()
     };
-    crate::proxy::joined(&host, u64::from(port))
+    crate::proxy::join_host_port(&host, u64::from(port))
 }
 
 fn kubelet_tls(options: &ServerOptions) -> KubeletTls {
@@ -200,7 +200,7 @@ async fn serve_until(
     options: &ServerOptions,
     server: Arc<Server>,
 ) -> anyhow::Result<()> {
-    let serving = serving(options)?;
+    let serving = serve_options(options)?;
     let address = listener
         .local_addr()
         .context("the listener has no address")?;
@@ -208,7 +208,7 @@ async fn serve_until(
     let closing = server.closing.clone();
     let service = hyper::service::service_fn(move |request| {
         // Boxed: the future has about 12 KiB, which would otherwise be copied at every move.
-        let answer = Box::pin(pipeline::handle(server.clone(), request));
+        let answer = Box::pin(pipeline::handle_request(server.clone(), request));
         async move { Ok::<_, Infallible>(answer.await) }
     });
     serve(listener, serving, service, closing).await;
@@ -216,7 +216,7 @@ async fn serve_until(
     Ok(())
 }
 
-fn serving(options: &ServerOptions) -> anyhow::Result<base_serve::Options> {
+fn serve_options(options: &ServerOptions) -> anyhow::Result<base_serve::Options> {
     let offer = Offer::from_names(&options.tls_min_version, &options.tls_cipher_suites)?;
     let h2 = (!options.disable_http2_serving).then(|| b"h2".to_vec());
     let tls = ServerTls {
@@ -250,7 +250,7 @@ mod tests {
                 token.cancel();
             }
         }
-        let closed = close(
+        let closed = close_server(
             signalled,
             failure,
             Duration::from_millis(delay),

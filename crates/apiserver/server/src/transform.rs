@@ -15,7 +15,7 @@ const PARTIAL: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.PartialObjectMetadat
 const PARTIAL_LIST: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.PartialObjectMetadataList";
 
 /// Builds a Table of objects. Watches send the columns with their first event only.
-pub fn table<'a>(
+pub fn table_object<'a>(
     include: &str,
     resource: &'static Resource,
     trees: impl Iterator<Item = &'a Value>,
@@ -33,7 +33,7 @@ pub fn table<'a>(
         .collect();
     let mut table =
         json!({"kind": "Table", "apiVersion": META, "metadata": list_meta(meta), "rows": rows});
-    let definitions: Vec<Value> = columns(resource).iter().map(definition).collect();
+    let definitions: Vec<Value> = columns(resource).iter().map(column_definition).collect();
     table["columnDefinitions"] = if with_columns {
         definitions.into()
     } else {
@@ -42,7 +42,7 @@ pub fn table<'a>(
     Ok(table)
 }
 
-fn definition(column: &apiserver_printers::Column) -> Value {
+fn column_definition(column: &apiserver_printers::Column) -> Value {
     json!({"name": column.name, "type": column.ty, "format": column.format,
         "description": column.description, "priority": column.priority})
 }
@@ -57,7 +57,7 @@ fn table_row(
     out["object"] = match include {
         "None" => Value::Null,
         "Object" => tree.clone(),
-        _ => partial(tree),
+        _ => partial_metadata(tree),
     };
     out
 }
@@ -80,24 +80,24 @@ fn list_meta(meta: &ListMeta) -> Value {
 }
 
 /// Builds a PartialObjectMetadata from an object.
-pub fn partial(tree: &Value) -> Value {
+pub fn partial_metadata(tree: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": tree.get("metadata")})
 }
 
 /// Encodes a PartialObjectMetadata.
 pub fn encode_partial(wanted: Wanted, tree: &Value) -> Vec<u8> {
-    encode(wanted, PARTIAL, tree)
+    encode_transformed(wanted, PARTIAL, tree)
 }
 
 /// Encodes a PartialObjectMetadataList.
 pub fn encode_partial_list(wanted: Wanted, items: &[Value], meta: &ListMeta) -> Vec<u8> {
     let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": list_meta(meta), "items": items});
-    encode(wanted, PARTIAL_LIST, &list)
+    encode_transformed(wanted, PARTIAL_LIST, &list)
 }
 
-fn encode(wanted: Wanted, message: &str, tree: &Value) -> Vec<u8> {
+fn encode_transformed(wanted: Wanted, message: &str, tree: &Value) -> Vec<u8> {
     match schema().message(message) {
         Some(message) if wanted.format == Format::Protobuf => proto::encode_object(message, tree),
-        _ => respond::untyped(wanted, tree),
+        _ => respond::encode_untyped(wanted, tree),
     }
 }

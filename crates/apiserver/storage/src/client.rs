@@ -2,7 +2,7 @@
 
 use crate::lease::Leases;
 use crate::read_index::ReadIndex;
-use crate::{ConfigError, StoreConfig, StoreError, Timings};
+use crate::{ConfigError, LatencyMetrics, StoreConfig, StoreError};
 use bytes::Bytes;
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::mvccpb::KeyValue;
@@ -17,7 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A key's value with its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredValue {
     /// Full key, prefix included.
     pub key: Bytes,
     /// Stored bytes.
@@ -28,9 +28,9 @@ pub struct Stored {
     pub lease: i64,
 }
 
-impl From<KeyValue> for Stored {
+impl From<KeyValue> for StoredValue {
     fn from(kv: KeyValue) -> Self {
-        Stored {
+        StoredValue {
             key: kv.key,
             value: kv.value,
             revision: kv.mod_revision,
@@ -43,7 +43,7 @@ impl From<KeyValue> for Stored {
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     /// In key order.
-    pub items: Vec<Stored>,
+    pub items: Vec<StoredValue>,
     /// The revision at which the range was read.
     pub revision: i64,
     /// Keys follow after the last item.
@@ -57,7 +57,7 @@ pub struct Page {
 pub struct Store {
     pub(crate) channel: Channel,
     read_index: ReadIndex,
-    timings: Timings,
+    latencies: LatencyMetrics,
     leases: Arc<Leases>,
     compacted: Arc<AtomicI64>,
 }
@@ -72,14 +72,14 @@ impl Store {
             leases,
             channel,
             read_index,
-            timings: Timings::default(),
+            latencies: LatencyMetrics::default(),
             compacted: Arc::default(),
         })
     }
 
     /// Returns the durations of the store's responses, by operation.
-    pub fn timings(&self) -> &Timings {
-        &self.timings
+    pub fn latencies(&self) -> &LatencyMetrics {
+        &self.latencies
     }
 
     /// Returns the compacted revision, as far as this server's compaction rounds have learned it; 0
@@ -100,7 +100,7 @@ impl Store {
     ) -> Result<T, StoreError> {
         let begun = Instant::now();
         let done = call.await;
-        self.timings.add(name, begun);
+        self.latencies.add(name, begun);
         done
     }
 
@@ -116,15 +116,15 @@ impl Store {
     }
 
     /// Reads one key.
-    pub async fn read(&self, key: &str) -> Result<Option<Stored>, StoreError> {
+    pub async fn read(&self, key: &str) -> Result<Option<StoredValue>, StoreError> {
         let request = pb::RangeRequest {
             key: bytes_of(key),
             ..Default::default()
         };
         let response = self
-            .timed("get", deadline(self.kv().range(request)))
+            .timed("get", with_deadline(self.kv().range(request)))
             .await?;
-        Ok(response.kvs.into_iter().next().map(Stored::from))
+        Ok(response.kvs.into_iter().next().map(StoredValue::from))
     }
 
     /// Reads keys that start with `prefix`, from `start` (a full key, or the prefix) on, at
@@ -144,13 +144,13 @@ impl Store {
             ..Default::default()
         };
         let response = self
-            .timed("list", deadline(self.kv().range(request)))
+            .timed("list", with_deadline(self.kv().range(request)))
             .await?;
         Ok(Page {
             revision: response.header.map_or(0, |h| h.revision),
             more: response.more,
             count: response.count,
-            items: response.kvs.into_iter().map(Stored::from).collect(),
+            items: response.kvs.into_iter().map(StoredValue::from).collect(),
         })
     }
 
@@ -162,7 +162,7 @@ impl Store {
         value: Bytes,
         ttl: Option<i64>,
     ) -> Result<i64, StoreError> {
-        let put = put(key, value, self.lease(ttl).await?);
+        let put = put_operation(key, value, self.lease(ttl).await?);
         match self.timed("create", self.swap(key, 0, put)).await {
             Err(StoreError::Conflict(_)) => Err(StoreError::Exists),
             other => other,
@@ -177,7 +177,7 @@ impl Store {
         expected: i64,
         ttl: Option<i64>,
     ) -> Result<i64, StoreError> {
-        let put = put(key, value, self.lease(ttl).await?);
+        let put = put_operation(key, value, self.lease(ttl).await?);
         self.timed("update", self.swap(key, expected, put)).await
     }
 
@@ -224,12 +224,12 @@ impl Store {
                 request: Some(pb::request_op::Request::RequestRange(read)),
             }],
         };
-        let response = deadline(self.kv().txn(request)).await?;
+        let response = with_deadline(self.kv().txn(request)).await?;
         if response.succeeded {
             return Ok(response.header.map_or(0, |h| h.revision));
         }
         Err(StoreError::Conflict(
-            response.responses.into_iter().find_map(found),
+            response.responses.into_iter().find_map(stored_value),
         ))
     }
 
@@ -238,7 +238,7 @@ impl Store {
         &self,
         request: pb::TxnRequest,
     ) -> Result<pb::TxnResponse, StoreError> {
-        deadline(self.kv().txn(request)).await
+        with_deadline(self.kv().txn(request)).await
     }
 
     /// Compacts history up to `revision`.
@@ -247,11 +247,11 @@ impl Store {
             revision,
             physical: false,
         };
-        deadline(self.kv().compact(request)).await.map(|_| ())
+        with_deadline(self.kv().compact(request)).await.map(|_| ())
     }
 }
 
-fn put(key: &str, value: Bytes, lease: i64) -> pb::request_op::Request {
+fn put_operation(key: &str, value: Bytes, lease: i64) -> pb::request_op::Request {
     pb::request_op::Request::RequestPut(pb::PutRequest {
         key: bytes_of(key),
         value,
@@ -260,17 +260,17 @@ fn put(key: &str, value: Bytes, lease: i64) -> pb::request_op::Request {
     })
 }
 
-fn found(op: pb::ResponseOp) -> Option<Stored> {
+fn stored_value(op: pb::ResponseOp) -> Option<StoredValue> {
     match op.response? {
         pb::response_op::Response::ResponseRange(range) => {
-            range.kvs.into_iter().next().map(Stored::from)
+            range.kvs.into_iter().next().map(StoredValue::from)
         }
         _ => None,
     }
 }
 
 /// Applies the deadline to a call.
-pub(crate) async fn deadline<T>(
+pub(crate) async fn with_deadline<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, StoreError> {
     match tokio::time::timeout(DEADLINE, call).await {

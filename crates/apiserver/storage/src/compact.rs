@@ -21,7 +21,7 @@ pub async fn compact_regularly(store: Store, interval: Duration, stop: Cancellat
         .await
         .is_some()
     {
-        match advance(&store, &round).await {
+        match run_round(&store, &round).await {
             Ok(next) => round = next,
             Err(e) => tracing::info!(error = %e, "compaction is tried again in the next round"),
         }
@@ -34,7 +34,7 @@ struct Round {
     revision: i64,
 }
 
-async fn advance(store: &Store, round: &Round) -> Result<Round, StoreError> {
+async fn run_round(store: &Store, round: &Round) -> Result<Round, StoreError> {
     let response = store.transact(take_turn(round)).await?;
     let now = response.header.map_or(0, |h| h.revision);
     if !response.succeeded {

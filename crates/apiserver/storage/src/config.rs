@@ -57,7 +57,7 @@ impl StoreConfig {
         let endpoints = self
             .servers
             .iter()
-            .map(|url| endpoint(url, tls.clone()))
+            .map(|url| build_endpoint(url, tls.clone()))
             .collect::<Result<Vec<_>, _>>()?;
         match endpoints.as_slice() {
             [] => Err(ConfigError::NoServers),
@@ -69,13 +69,13 @@ impl StoreConfig {
     fn tls(&self) -> Result<ClientTlsConfig, ConfigError> {
         let mut tls = ClientTlsConfig::new();
         if let Some(ca) = &self.ca_file {
-            let pem = read(ca)?;
+            let pem = read_file(ca)?;
             base_tls::certificates(&pem, ca)?;
             tls = tls.ca_certificate(Certificate::from_pem(pem));
         }
         match (&self.cert_file, &self.key_file) {
             (Some(cert_file), Some(key_file)) => {
-                let (cert, key) = (read(cert_file)?, read(key_file)?);
+                let (cert, key) = (read_file(cert_file)?, read_file(key_file)?);
                 base_tls::certificates(&cert, cert_file)?;
                 base_tls::private_key(&key, key_file)?;
                 tls = tls.identity(Identity::from_pem(cert, key));
@@ -87,7 +87,7 @@ impl StoreConfig {
     }
 }
 
-fn endpoint(url: &str, tls: ClientTlsConfig) -> Result<Endpoint, ConfigError> {
+fn build_endpoint(url: &str, tls: ClientTlsConfig) -> Result<Endpoint, ConfigError> {
     let bad = || ConfigError::BadUrl {
         url: url.to_owned(),
     };
@@ -104,7 +104,7 @@ fn endpoint(url: &str, tls: ClientTlsConfig) -> Result<Endpoint, ConfigError> {
         .tcp_nodelay(true))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
+fn read_file(path: &Path) -> Result<Vec<u8>, ConfigError> {
     std::fs::read(path).map_err(|source| ConfigError::File {
         path: path.to_owned(),
         source,

@@ -1,6 +1,6 @@
 //! Errors of the store.
 
-use crate::Stored;
+use crate::StoredValue;
 
 /// A failed operation on the store.
 #[derive(Debug, thiserror::Error)]
@@ -10,7 +10,7 @@ pub enum StoreError {
     Exists,
     /// A compare failed; holds the current value.
     #[error("the key has another revision")]
-    Conflict(Option<Stored>),
+    Conflict(Option<StoredValue>),
     /// The revision is compacted.
     #[error("revision is compacted")]
     Compacted,

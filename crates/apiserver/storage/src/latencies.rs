@@ -64,21 +64,21 @@ impl Histogram {
 
 /// Durations of operations, in seconds; clones share them.
 #[derive(Clone, Debug)]
-pub struct Timings {
+pub struct LatencyMetrics {
     bounds: &'static [f64],
     all: Arc<Mutex<BTreeMap<&'static str, Histogram>>>,
 }
 
-impl Default for Timings {
+impl Default for LatencyMetrics {
     fn default() -> Self {
-        Timings::new(STORE)
+        LatencyMetrics::new(STORE)
     }
 }
 
-impl Timings {
-    /// Returns empty timings with these bounds, in seconds.
+impl LatencyMetrics {
+    /// Returns an empty set of histograms with these bounds, in seconds.
     pub fn new(bounds: &'static [f64]) -> Self {
-        Timings {
+        LatencyMetrics {
             bounds,
             all: Arc::default(),
         }

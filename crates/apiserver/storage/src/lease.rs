@@ -4,7 +4,7 @@
 //! cost more than the keys.
 
 use crate::StoreError;
-use crate::client::deadline;
+use crate::client::with_deadline;
 use proto_etcd::etcdserverpb as pb;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -50,9 +50,10 @@ impl Leases {
             ttl: ttl + reuse,
             ..Default::default()
         };
-        let granted =
-            deadline(pb::lease_client::LeaseClient::new(self.channel.clone()).lease_grant(request))
-                .await?;
+        let granted = with_deadline(
+            pb::lease_client::LeaseClient::new(self.channel.clone()).lease_grant(request),
+        )
+        .await?;
         let until = now + Duration::from_secs(u64::try_from(reuse).unwrap_or(1));
         by_ttl.insert(
             ttl,

@@ -10,14 +10,14 @@ mod client;
 mod compact;
 mod config;
 mod error;
+mod latencies;
 mod lease;
 mod read_index;
-mod timings;
 mod watch;
 
-pub use client::{Page, Store, Stored};
+pub use client::{Page, Store, StoredValue};
 pub use compact::compact_regularly;
 pub use config::{ConfigError, StoreConfig};
 pub use error::StoreError;
-pub use timings::{Histogram, Timings};
+pub use latencies::{Histogram, LatencyMetrics};
 pub use watch::{Change, Feed, WatchItem};

@@ -4,7 +4,7 @@
 //! already running started too early, so callers wait for the next one and share it.
 
 use crate::StoreError;
-use crate::client::deadline;
+use crate::client::with_deadline;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -13,16 +13,16 @@ use proto_etcd::etcdserverpb as pb;
 use std::sync::Arc;
 use tonic::transport::Channel;
 
-type Reading = Shared<BoxFuture<'static, Result<i64, String>>>;
+type ReadBatch = Shared<BoxFuture<'static, Result<i64, String>>>;
 
 /// A reading, and whether it has started.
-type Queued = (Reading, Arc<Mutex<bool>>);
+type QueuedRead = (ReadBatch, Arc<Mutex<bool>>);
 
 #[derive(Clone)]
 pub(crate) struct ReadIndex {
     channel: Channel,
     /// The newest reading; it may have ended.
-    last: Arc<Mutex<Option<Queued>>>,
+    last: Arc<Mutex<Option<QueuedRead>>>,
 }
 
 impl ReadIndex {
@@ -39,7 +39,7 @@ impl ReadIndex {
     }
 
     /// Joins the queued reading, or queues a new one behind the running one.
-    fn join(&self) -> Reading {
+    fn join(&self) -> ReadBatch {
         let mut last = self.last.lock();
         if let Some((reading, started)) = &*last
             && !*started.lock()
@@ -51,7 +51,7 @@ impl ReadIndex {
             .map(|(reading, _)| reading)
             .filter(|r| r.peek().is_none());
         let started = Arc::new(Mutex::new(false));
-        let reading = read(self.channel.clone(), before, started.clone())
+        let reading = read_revision(self.channel.clone(), before, started.clone())
             .boxed()
             .shared();
         *last = Some((reading.clone(), started));
@@ -59,9 +59,9 @@ impl ReadIndex {
     }
 }
 
-async fn read(
+async fn read_revision(
     channel: Channel,
-    before: Option<Reading>,
+    before: Option<ReadBatch>,
     started: Arc<Mutex<bool>>,
 ) -> Result<i64, String> {
     if let Some(before) = before {
@@ -75,7 +75,7 @@ async fn read(
         ..Default::default()
     };
     let mut kv = pb::kv_client::KvClient::new(channel);
-    let response = deadline(kv.range(request))
+    let response = with_deadline(kv.range(request))
         .await
         .map_err(|e| e.to_string())?;
     Ok(response.header.map_or(0, |h| h.revision))

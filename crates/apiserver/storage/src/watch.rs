@@ -6,7 +6,7 @@
 //! same revision; see docs/adr.
 
 use crate::client::{bytes_of, prefix_end};
-use crate::{Store, StoreError, Stored};
+use crate::{Store, StoreError, StoredValue};
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::mvccpb::{Event, event::EventType};
 use std::time::Duration;
@@ -22,9 +22,9 @@ const LAST_BACKOFF: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Written.
-    Put(Stored),
+    Put(StoredValue),
     /// Deleted at that revision; the value is empty.
-    Delete(Stored),
+    Delete(StoredValue),
 }
 
 /// An item of the feed.
@@ -155,9 +155,9 @@ impl Watch {
             ..Default::default()
         };
         // Can't fail: the channel is new and has room.
-        let _ = requests.try_send(request(pb::watch_request::RequestUnion::CreateRequest(
-            create,
-        )));
+        let _ = requests.try_send(watch_request(
+            pb::watch_request::RequestUnion::CreateRequest(create),
+        ));
         let mut client = pb::watch_client::WatchClient::new(self.store.channel.clone())
             .max_decoding_message_size(usize::MAX);
         let responses = client
@@ -178,7 +178,7 @@ impl Watch {
                         return End::Gone;
                     }
                     let progress = pb::watch_request::RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
-                    if requests.send(request(progress)).await.is_err() {
+                    if requests.send(watch_request(progress)).await.is_err() {
                         return End::Lost("the watch stream is closed".into());
                     }
                 }
@@ -212,7 +212,7 @@ impl Watch {
             return self.deliver(WatchItem::Progress(revision)).await;
         }
         self.pending
-            .extend(response.events.into_iter().filter_map(change));
+            .extend(response.events.into_iter().filter_map(to_change));
         if response.fragment {
             return None;
         }
@@ -229,15 +229,15 @@ impl Watch {
     }
 }
 
-fn request(union: pb::watch_request::RequestUnion) -> pb::WatchRequest {
+fn watch_request(union: pb::watch_request::RequestUnion) -> pb::WatchRequest {
     pb::WatchRequest {
         request_union: Some(union),
     }
 }
 
-fn change(event: Event) -> Option<Change> {
+fn to_change(event: Event) -> Option<Change> {
     let deleted = event.r#type == i32::from(EventType::Delete);
-    let stored = Stored::from(event.kv?);
+    let stored = StoredValue::from(event.kv?);
     Some(if deleted {
         Change::Delete(stored)
     } else {

@@ -14,5 +14,5 @@ mod protocol;
 mod relay;
 mod spdy;
 
-pub use protocol::{Protocol, Reader, accept, choose, choose_reader};
-pub use relay::{Streams, relay, send};
+pub use protocol::{Protocol, Reader, accept_upgrade, choose_protocol, choose_reader};
+pub use relay::{Streams, relay_streams, send_stream};

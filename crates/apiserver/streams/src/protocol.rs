@@ -62,7 +62,7 @@ impl Reader {
 /// WebSocket, or one that offers only other subprotocols.
 #[must_use]
 pub fn choose_reader(headers: &HeaderMap) -> Option<Reader> {
-    let offered = offered(headers)?;
+    let offered = offered_protocols(headers)?;
     if offered.is_empty() {
         return Some(Reader::Plain);
     }
@@ -76,7 +76,7 @@ pub fn choose_reader(headers: &HeaderMap) -> Option<Reader> {
 
 /// Returns the subprotocols that a WebSocket's client offers, in its order; None if this is no
 /// WebSocket.
-fn offered(headers: &HeaderMap) -> Option<Vec<&str>> {
+fn offered_protocols(headers: &HeaderMap) -> Option<Vec<&str>> {
     let upgrade = headers.get(UPGRADE)?.to_str().ok()?;
     if !upgrade.eq_ignore_ascii_case("websocket") {
         return None;
@@ -97,8 +97,8 @@ fn offered(headers: &HeaderMap) -> Option<Vec<&str>> {
 /// Returns the protocol of a WebSocket request that must be translated; None for those that
 /// kubelets support.
 #[must_use]
-pub fn choose(headers: &HeaderMap) -> Option<Protocol> {
-    let offered = offered(headers)?;
+pub fn choose_protocol(headers: &HeaderMap) -> Option<Protocol> {
+    let offered = offered_protocols(headers)?;
     [Protocol::Channels, Protocol::Tunnel]
         .into_iter()
         .find(|protocol| offered.contains(&protocol.name()))
@@ -107,7 +107,7 @@ pub fn choose(headers: &HeaderMap) -> Option<Protocol> {
 /// Returns status and headers of the response that accepts the WebSocket; None if the request lacks
 /// its key.
 #[must_use]
-pub fn accept(
+pub fn accept_upgrade(
     headers: &HeaderMap,
     protocol: Option<&'static str>,
 ) -> Option<(StatusCode, HeaderMap)> {
@@ -168,7 +168,7 @@ mod tests {
             ("SPDY/3.1", &["v5.channel.k8s.io"], None),
         ] {
             assert_eq!(
-                choose(&request(upgrade, protocols)),
+                choose_protocol(&request(upgrade, protocols)),
                 want,
                 "{upgrade} {protocols:?}"
             );
@@ -179,14 +179,14 @@ mod tests {
     fn the_accepting_answer_is_that_of_the_rfc() {
         let mut headers = request("websocket", &["v5.channel.k8s.io"]);
         assert!(
-            accept(&headers, Some(Protocol::Channels.name())).is_none(),
+            accept_upgrade(&headers, Some(Protocol::Channels.name())).is_none(),
             "no key"
         );
         headers.insert(
             SEC_WEBSOCKET_KEY,
             HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="),
         );
-        let (status, answer) = accept(&headers, Some(Protocol::Channels.name())).unwrap();
+        let (status, answer) = accept_upgrade(&headers, Some(Protocol::Channels.name())).unwrap();
         assert_eq!(status, StatusCode::SWITCHING_PROTOCOLS);
         assert_eq!(
             answer.get(SEC_WEBSOCKET_ACCEPT).unwrap(),
@@ -221,7 +221,7 @@ mod tests {
             SEC_WEBSOCKET_KEY,
             HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="),
         );
-        let (_, answer) = accept(&headers, Reader::Plain.name()).unwrap();
+        let (_, answer) = accept_upgrade(&headers, Reader::Plain.name()).unwrap();
         assert!(!answer.contains_key(SEC_WEBSOCKET_PROTOCOL));
     }
 }

@@ -4,7 +4,7 @@ mod channels;
 mod reader;
 mod tunnel;
 
-pub use reader::send;
+pub use reader::send_stream;
 
 use crate::protocol::Protocol;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -30,7 +30,7 @@ pub struct Streams {
 
 /// Relays between a client's connection, upgraded to a WebSocket, and a kubelet's, upgraded to
 /// SPDY/3.1, until one ends.
-pub async fn relay<C, U>(protocol: Protocol, streams: Streams, client: C, upstream: U)
+pub async fn relay_streams<C, U>(protocol: Protocol, streams: Streams, client: C, upstream: U)
 where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     U: AsyncRead + AsyncWrite + Unpin + Send,
@@ -40,8 +40,8 @@ where
         .max_frame_size(Some(MESSAGE));
     let client = WebSocketStream::from_raw_socket(client, Role::Server, Some(config)).await;
     let ended = match protocol {
-        Protocol::Channels => channels::relay(client, upstream, streams).await,
-        Protocol::Tunnel => tunnel::relay(client, upstream).await,
+        Protocol::Channels => channels::relay_channels(client, upstream, streams).await,
+        Protocol::Tunnel => tunnel::relay_tunnel(client, upstream).await,
     };
     if let Err(error) = ended {
         // Either side may close at any time; there is no receiver for the error.

@@ -17,25 +17,25 @@ const OWN: [&str; 11] = [
     "beta.kubernetes.io/arch",
 ];
 
-fn below(namespace: &str, parent: &str) -> bool {
+fn is_below(namespace: &str, parent: &str) -> bool {
     namespace == parent
         || namespace
             .strip_suffix(parent)
             .is_some_and(|rest| rest.ends_with('.'))
 }
 
-fn allowed(label: &str) -> bool {
+fn is_allowed_label(label: &str) -> bool {
     let Some((namespace, _)) = label.split_once('/') else {
         return true;
     };
-    if below(namespace, "node-restriction.kubernetes.io") {
+    if is_below(namespace, "node-restriction.kubernetes.io") {
         return false;
     }
-    let kubernetes = below(namespace, "kubernetes.io") || below(namespace, "k8s.io");
+    let kubernetes = is_below(namespace, "kubernetes.io") || is_below(namespace, "k8s.io");
     !kubernetes
         || OWN.contains(&label)
-        || below(namespace, "kubelet.kubernetes.io")
-        || below(namespace, "node.kubernetes.io")
+        || is_below(namespace, "kubelet.kubernetes.io")
+        || is_below(namespace, "node.kubernetes.io")
 }
 
 /// Returns the changed labels that a kubelet may not change, sorted.
@@ -49,13 +49,13 @@ pub fn forbidden_changes(new: &Value, old: &Value) -> Vec<String> {
     let mut changed: Vec<String> = keys(new).into_iter().chain(keys(old)).collect();
     changed.sort();
     changed.dedup();
-    changed.retain(|key| new.label(key) != old.label(key) && !allowed(key));
+    changed.retain(|key| new.label(key) != old.label(key) && !is_allowed_label(key));
     changed
 }
 
 #[cfg(test)]
 mod tests {
-    use super::allowed;
+    use super::is_allowed_label;
 
     #[test]
     fn labels() {
@@ -72,7 +72,7 @@ mod tests {
             ("foo.k8s.io/x", false),
             ("notkubernetes.io/x", true),
         ] {
-            assert_eq!(allowed(label), expect, "{label}");
+            assert_eq!(is_allowed_label(label), expect, "{label}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Restrictions of a kubelet's requests about pods.
 
 use super::NodeRestriction;
-use crate::context::{forbidden, list, text};
+use crate::context::{forbidden_error, list_at, string_at};
 use api_meta::{ApiError, Meta, semantic};
 use apiserver_request::{AdmissionRequest, Operation};
 use serde_json::Value;
@@ -16,7 +16,7 @@ impl NodeRestriction {
     ) -> Result<(), ApiError> {
         match (request.subresource, request.operation) {
             ("", Operation::Create) => {
-                create(request, node).map_err(|why| forbidden(request, why))?;
+                check_create(request, node).map_err(|why| forbidden_error(request, why))?;
                 self.owner_is_current(request, node).await
             }
             ("", Operation::Delete) => self.delete(request, node).await,
@@ -24,15 +24,17 @@ impl NodeRestriction {
                 let why = format!(
                     "unexpected operation \"UPDATE\", node {node:?} can only create and delete mirror pods"
                 );
-                Err(forbidden(request, why))
+                Err(forbidden_error(request, why))
             }
-            ("status", _) => status(request, node).map_err(|why| forbidden(request, why)),
+            ("status", _) => {
+                check_status(request, node).map_err(|why| forbidden_error(request, why))
+            }
             ("eviction", _) => self.eviction(request, node).await,
             (other, _) => {
                 let why = format!(
                     "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
                 );
-                Err(forbidden(request, why))
+                Err(forbidden_error(request, why))
             }
         }
     }
@@ -49,11 +51,11 @@ impl NodeRestriction {
             .find("", "nodes", "", node)
             .await?
             .ok_or_else(|| ApiError::not_found("", "nodes", node))?;
-        let uid = text(&request.object, "/metadata/ownerReferences/0/uid");
+        let uid = string_at(&request.object, "/metadata/ownerReferences/0/uid");
         if uid == stored.uid() {
             return Ok(());
         }
-        Err(forbidden(
+        Err(forbidden_error(
             request,
             format!(
                 "node {node} UID mismatch: expected {uid} got {}",
@@ -72,10 +74,10 @@ impl NodeRestriction {
                 .map(|p| (*p).clone()),
         };
         let stored = stored.ok_or_else(|| ApiError::not_found("", "pods", request.name))?;
-        if text(&stored, "/spec/nodeName") == node {
+        if string_at(&stored, "/spec/nodeName") == node {
             return Ok(());
         }
-        Err(forbidden(
+        Err(forbidden_error(
             request,
             format!("node {node:?} can only delete pods with spec.nodeName set to itself"),
         ))
@@ -87,19 +89,19 @@ impl NodeRestriction {
             .find("", "pods", request.namespace, request.name)
             .await?;
         let pod = pod.ok_or_else(|| ApiError::not_found("", "pods", request.name))?;
-        if text(&pod, "/spec/nodeName") == node {
+        if string_at(&pod, "/spec/nodeName") == node {
             return Ok(());
         }
-        Err(forbidden(
+        Err(forbidden_error(
             request,
             format!("node {node} can only evict pods with spec.nodeName set to itself"),
         ))
     }
 }
 
-fn status(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
+fn check_status(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
     let old = request.old.as_ref().unwrap_or(&request.object);
-    if text(old, "/spec/nodeName") != node {
+    if string_at(old, "/spec/nodeName") != node {
         return Err(format!(
             "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
         ));
@@ -132,20 +134,20 @@ fn status(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn create(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
+fn check_create(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
     let pod = &request.object;
     if pod.annotation(MIRROR).is_none() {
         return Err(format!(
             "pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"
         ));
     }
-    if text(pod, "/spec/nodeName") != node {
+    if string_at(pod, "/spec/nodeName") != node {
         return Err(format!(
             "node {node:?} can only create pods with spec.nodeName set to itself"
         ));
     }
-    owner(pod, node)?;
-    match reference(pod) {
+    check_owner(pod, node)?;
+    match forbidden_reference(pod) {
         Some(what) => Err(format!(
             "node {node:?} can not create pods that reference {what}"
         )),
@@ -154,14 +156,14 @@ fn create(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
 }
 
 /// Returns the API objects that a pod refers to.
-fn reference(pod: &Value) -> Option<&'static str> {
-    let volumes = list(pod, "/spec/volumes");
+fn forbidden_reference(pod: &Value) -> Option<&'static str> {
+    let volumes = list_at(pod, "/spec/volumes");
     let has = |field: &str| {
         volumes
             .iter()
             .any(|v| v.get(field).is_some_and(|s| !s.is_null()))
     };
-    let env = |field: &str| containers(pod).any(|c| uses(c, field));
+    let env = |field: &str| all_containers(pod).any(|c| uses_source(c, field));
     let source_secret = || {
         volumes
             .iter()
@@ -169,7 +171,9 @@ fn reference(pod: &Value) -> Option<&'static str> {
             .flat_map(|v| v.values())
             .any(names_secret)
     };
-    let sources = volumes.iter().flat_map(|v| list(v, "/projected/sources"));
+    let sources = volumes
+        .iter()
+        .flat_map(|v| list_at(v, "/projected/sources"));
     let given = |source: &Value| {
         source
             .as_object()
@@ -177,14 +181,17 @@ fn reference(pod: &Value) -> Option<&'static str> {
     };
     let found = [
         (
-            !text(pod, "/spec/serviceAccountName").is_empty(),
+            !string_at(pod, "/spec/serviceAccountName").is_empty(),
             "a service account",
         ),
         (
             has("secret") || env("secret") || has("azureFile") || source_secret(),
             "secrets",
         ),
-        (!list(pod, "/spec/imagePullSecrets").is_empty(), "secrets"),
+        (
+            !list_at(pod, "/spec/imagePullSecrets").is_empty(),
+            "secrets",
+        ),
         (has("configMap") || env("configMap"), "configmaps"),
         (
             has("persistentVolumeClaim") || has("ephemeral"),
@@ -194,7 +201,7 @@ fn reference(pod: &Value) -> Option<&'static str> {
         (has("csi"), "csidrivers"),
         (has("glusterfs"), "endpoints"),
         (
-            !list(pod, "/spec/resourceClaims").is_empty(),
+            !list_at(pod, "/spec/resourceClaims").is_empty(),
             "resourceclaims",
         ),
     ];
@@ -209,29 +216,29 @@ fn names_secret(source: &Value) -> bool {
         .any(|field| source.get(field).is_some_and(|s| !s.is_null()))
 }
 
-fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+fn all_containers(pod: &Value) -> impl Iterator<Item = &Value> {
     [
         "/spec/containers",
         "/spec/initContainers",
         "/spec/ephemeralContainers",
     ]
     .into_iter()
-    .flat_map(|l| list(pod, l))
+    .flat_map(|l| list_at(pod, l))
 }
 
-fn uses(container: &Value, what: &str) -> bool {
+fn uses_source(container: &Value, what: &str) -> bool {
     let key = format!("/valueFrom/{what}KeyRef");
     let from = format!("/{what}Ref");
-    list(container, "/env")
+    list_at(container, "/env")
         .iter()
         .any(|e| e.pointer(&key).is_some())
-        || list(container, "/envFrom")
+        || list_at(container, "/envFrom")
             .iter()
             .any(|e| e.pointer(&from).is_some())
 }
 
-fn owner(pod: &Value, node: &str) -> Result<(), String> {
-    let owners = list(pod, "/metadata/ownerReferences");
+fn check_owner(pod: &Value, node: &str) -> Result<(), String> {
+    let owners = list_at(pod, "/metadata/ownerReferences");
     let [owner] = owners else {
         let how = if owners.is_empty() { "an" } else { "a single" };
         return Err(format!(
@@ -239,9 +246,9 @@ fn owner(pod: &Value, node: &str) -> Result<(), String> {
         ));
     };
     if (
-        text(owner, "/apiVersion"),
-        text(owner, "/kind"),
-        text(owner, "/name"),
+        string_at(owner, "/apiVersion"),
+        string_at(owner, "/kind"),
+        string_at(owner, "/name"),
     ) != ("v1", "Node", node)
     {
         return Err(format!(

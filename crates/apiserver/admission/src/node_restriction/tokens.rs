@@ -1,7 +1,7 @@
 //! Tokens that a kubelet requests for its pods.
 
 use super::NodeRestriction;
-use crate::context::{forbidden, list, text};
+use crate::context::{forbidden_error, list_at, string_at};
 use api_meta::{ApiError, Meta};
 use apiserver_request::{AdmissionRequest, Attributes, Decision, Operation};
 use serde_json::Value;
@@ -19,18 +19,18 @@ impl NodeRestriction {
             .object
             .pointer("/spec/boundObjectRef")
             .unwrap_or(&Value::Null);
-        let (name, uid) = (text(reference, "/name"), text(reference, "/uid"));
-        if text(reference, "/kind") != "Pod"
-            || text(reference, "/apiVersion") != "v1"
+        let (name, uid) = (string_at(reference, "/name"), string_at(reference, "/uid"));
+        if string_at(reference, "/kind") != "Pod"
+            || string_at(reference, "/apiVersion") != "v1"
             || name.is_empty()
         {
-            return Err(forbidden(
+            return Err(forbidden_error(
                 request,
                 "node requested token not bound to a pod",
             ));
         }
         if uid.is_empty() {
-            return Err(forbidden(
+            return Err(forbidden_error(
                 request,
                 "node requested token with a pod binding without a uid",
             ));
@@ -41,10 +41,10 @@ impl NodeRestriction {
             let why = format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
             );
-            return Err(forbidden(request, why));
+            return Err(forbidden_error(request, why));
         }
-        if text(&pod, "/spec/nodeName") != node {
-            return Err(forbidden(
+        if string_at(&pod, "/spec/nodeName") != node {
+            return Err(forbidden_error(
                 request,
                 "node requested token bound to a pod scheduled on a different node",
             ));
@@ -55,10 +55,15 @@ impl NodeRestriction {
     /// Checks the audiences of a token: a node gets those that its pod's volumes request. The empty
     /// one is the API server's.
     async fn audience(&self, request: &AdmissionRequest<'_>, pod: &Value) -> Result<(), ApiError> {
-        let audience = match list(&request.object, "/spec/audiences") {
+        let audience = match list_at(&request.object, "/spec/audiences") {
             [] => "",
             [audience] => audience.as_str().unwrap_or_default(),
-            _ => return Err(forbidden(request, "node may only request 0 or 1 audiences")),
+            _ => {
+                return Err(forbidden_error(
+                    request,
+                    "node may only request 0 or 1 audiences",
+                ));
+            }
         };
         if self.volumes_ask_for(pod, audience).await? || self.may_request(request, audience) {
             return Ok(());
@@ -67,15 +72,15 @@ impl NodeRestriction {
         let why = format!(
             "audience {audience:?} not found in pod spec volume, {user} is not authorized to request tokens for this audience"
         );
-        Err(forbidden(request, why))
+        Err(forbidden_error(request, why))
     }
 
     async fn volumes_ask_for(&self, pod: &Value, audience: &str) -> Result<bool, ApiError> {
-        for volume in list(pod, "/spec/volumes") {
-            let mut tokens = list(volume, "/projected/sources")
+        for volume in list_at(pod, "/spec/volumes") {
+            let mut tokens = list_at(volume, "/projected/sources")
                 .iter()
                 .filter_map(|source| source.get("serviceAccountToken"));
-            if tokens.any(|token| !token.is_null() && text(token, "/audience") == audience) {
+            if tokens.any(|token| !token.is_null() && string_at(token, "/audience") == audience) {
                 return Ok(true);
             }
             let driver = self.driver(pod, volume).await?;
@@ -87,9 +92,9 @@ impl NodeRestriction {
                 .find("storage.k8s.io", "csidrivers", "", &driver)
                 .await?
                 .unwrap_or_default();
-            if list(&driver, "/spec/tokenRequests")
+            if list_at(&driver, "/spec/tokenRequests")
                 .iter()
-                .any(|wanted| text(wanted, "/audience") == audience)
+                .any(|wanted| string_at(wanted, "/audience") == audience)
             {
                 return Ok(true);
             }
@@ -102,19 +107,19 @@ impl NodeRestriction {
         let generic = volume
             .get("ephemeral")
             .is_some_and(|source| !source.is_null());
-        let claim = match text(volume, "/persistentVolumeClaim/claimName") {
-            "" if generic => format!("{}-{}", pod.name(), text(volume, "/name")),
+        let claim = match string_at(volume, "/persistentVolumeClaim/claimName") {
+            "" if generic => format!("{}-{}", pod.name(), string_at(volume, "/name")),
             named => named.to_owned(),
         };
         if claim.is_empty() {
-            return Ok(text(volume, "/csi/driver").to_owned());
+            return Ok(string_at(volume, "/csi/driver").to_owned());
         }
         let claim = self
             .0
             .find("", "persistentvolumeclaims", pod.namespace(), &claim)
             .await?
             .unwrap_or_default();
-        let name = text(&claim, "/spec/volumeName");
+        let name = string_at(&claim, "/spec/volumeName");
         if name.is_empty() {
             return Ok(String::new());
         }
@@ -123,7 +128,7 @@ impl NodeRestriction {
             .find("", "persistentvolumes", "", name)
             .await?
             .unwrap_or_default();
-        Ok(text(&volume, "/spec/csi/driver").to_owned())
+        Ok(string_at(&volume, "/spec/csi/driver").to_owned())
     }
 
     /// Returns whether a role grants the audience. The check uses the audience as resource and the

@@ -1,8 +1,8 @@
 //! The baseline level: no known privilege escalation.
 
 use super::Finding;
-use super::view::{View, containers, distinct, is, plural, quoted};
-use crate::context::{list, text};
+use super::view::{View, choose_plural, containers_text, distinct_values, is_bool, quote_names};
+use crate::context::{list_at, string_at};
 use serde_json::Value;
 
 const CAPABILITIES: [&str; 13] = [
@@ -36,7 +36,7 @@ const SYSCTLS: [(&str, u32); 12] = [
     ("net.ipv4.tcp_wmem", 32),
 ];
 
-fn finding(reason: impl Into<String>, detail: impl Into<String>) -> Option<Finding> {
+fn some_finding(reason: impl Into<String>, detail: impl Into<String>) -> Option<Finding> {
     Some(Finding {
         reason: reason.into(),
         detail: detail.into(),
@@ -44,27 +44,27 @@ fn finding(reason: impl Into<String>, detail: impl Into<String>) -> Option<Findi
 }
 
 /// Returns all violations. With `restricted`, its stricter checks replace some.
-pub fn check(view: &View<'_>, restricted: bool) -> Vec<Finding> {
+pub fn check_baseline(view: &View<'_>, restricted: bool) -> Vec<Finding> {
     let own = [
         app_armor(view),
         if restricted && view.version.since(22) {
             None
         } else {
-            capabilities(view)
+            check_capabilities(view)
         },
         host_namespaces(view),
         if restricted { None } else { host_paths(view) },
         host_ports(view),
         probe_hosts(view),
-        privileged(view),
+        check_privileged(view),
         proc_mount(view),
         se_linux(view),
         if restricted && view.version.since(19) {
             None
         } else {
-            seccomp(view)
+            check_seccomp(view)
         },
-        sysctls(view),
+        check_sysctls(view),
         host_process(view),
     ];
     own.into_iter().flatten().collect()
@@ -72,30 +72,30 @@ pub fn check(view: &View<'_>, restricted: bool) -> Vec<Finding> {
 
 fn app_armor(view: &View<'_>) -> Option<Finding> {
     const TYPE: &str = "/securityContext/appArmorProfile/type";
-    let forbidden = |v: &Value| !matches!(text(v, TYPE), "" | "RuntimeDefault" | "Localhost");
+    let forbidden = |v: &Value| !matches!(string_at(v, TYPE), "" | "RuntimeDefault" | "Localhost");
     let mut setters: Vec<String> = Vec::new();
     let mut values: Vec<String> = Vec::new();
     if forbidden(view.spec) {
         setters.push("pod".into());
-        values.push(text(view.spec, TYPE).into());
+        values.push(string_at(view.spec, TYPE).into());
     }
     let names = view.named(forbidden);
     if !names.is_empty() {
-        setters.push(containers(&names));
+        setters.push(containers_text(&names));
         values.extend(
             view.containers()
                 .filter(|c| forbidden(c))
-                .map(|c| text(c, TYPE).to_owned()),
+                .map(|c| string_at(c, TYPE).to_owned()),
         );
     }
     let mut details = Vec::new();
     if !setters.is_empty() {
-        let values = distinct(values);
-        let what = plural("type", "types", values.len());
+        let values = distinct_values(values);
+        let what = choose_plural("type", "types", values.len());
         details.push(format!(
             "{} must not set AppArmor profile {what} to {}",
             setters.join(" and "),
-            quoted(&values)
+            quote_names(&values)
         ));
     }
     let prefix = "container.apparmor.security.beta.kubernetes.io/";
@@ -116,8 +116,8 @@ fn app_armor(view: &View<'_>) -> Option<Finding> {
     if details.is_empty() {
         return None;
     }
-    finding(
-        plural(
+    some_finding(
+        choose_plural(
             "forbidden AppArmor profile",
             "forbidden AppArmor profiles",
             details.len(),
@@ -127,9 +127,9 @@ fn app_armor(view: &View<'_>) -> Option<Finding> {
 }
 
 /// Returns capabilities added in addition to `allowed`, with the containers that add them.
-pub fn added<'a>(view: &View<'a>, allowed: &[&str]) -> (Vec<&'a str>, Vec<String>) {
+pub fn added_capabilities<'a>(view: &View<'a>, allowed: &[&str]) -> (Vec<&'a str>, Vec<String>) {
     let extra = |c: &Value| -> Vec<String> {
-        let all = list(c, "/securityContext/capabilities/add")
+        let all = list_at(c, "/securityContext/capabilities/add")
             .iter()
             .filter_map(Value::as_str);
         all.filter(|a| !allowed.contains(a))
@@ -138,58 +138,58 @@ pub fn added<'a>(view: &View<'a>, allowed: &[&str]) -> (Vec<&'a str>, Vec<String
     };
     (
         view.named(|c| !extra(c).is_empty()),
-        distinct(view.containers().flat_map(extra)),
+        distinct_values(view.containers().flat_map(extra)),
     )
 }
 
-fn capabilities(view: &View<'_>) -> Option<Finding> {
-    let (names, extra) = added(view, &CAPABILITIES);
+fn check_capabilities(view: &View<'_>) -> Option<Finding> {
+    let (names, extra) = added_capabilities(view, &CAPABILITIES);
     if names.is_empty() {
         return None;
     }
     let detail = format!(
         "{} must not include {} in securityContext.capabilities.add",
-        containers(&names),
-        quoted(&extra)
+        containers_text(&names),
+        quote_names(&extra)
     );
-    finding("non-default capabilities", detail)
+    some_finding("non-default capabilities", detail)
 }
 
 fn host_namespaces(view: &View<'_>) -> Option<Finding> {
     let fields = ["hostNetwork", "hostPID", "hostIPC"];
     let set: Vec<String> = fields
         .iter()
-        .filter(|f| is(view.spec, &format!("/{f}"), true))
+        .filter(|f| is_bool(view.spec, &format!("/{f}"), true))
         .map(|f| format!("{f}=true"))
         .collect();
     if set.is_empty() {
         None
     } else {
-        finding("host namespaces", set.join(", "))
+        some_finding("host namespaces", set.join(", "))
     }
 }
 
 fn host_paths(view: &View<'_>) -> Option<Finding> {
-    let volumes = list(view.spec, "/volumes")
+    let volumes = list_at(view.spec, "/volumes")
         .iter()
         .filter(|v| v.get("hostPath").is_some_and(|h| !h.is_null()));
-    let names: Vec<&str> = volumes.map(|v| text(v, "/name")).collect();
+    let names: Vec<&str> = volumes.map(|v| string_at(v, "/name")).collect();
     if names.is_empty() {
         return None;
     }
-    finding(
+    some_finding(
         "hostPath volumes",
         format!(
             "{} {}",
-            plural("volume", "volumes", names.len()),
-            quoted(&names)
+            choose_plural("volume", "volumes", names.len()),
+            quote_names(&names)
         ),
     )
 }
 
 fn host_ports(view: &View<'_>) -> Option<Finding> {
     let ports = |c: &Value| -> Vec<String> {
-        let all = list(c, "/ports")
+        let all = list_at(c, "/ports")
             .iter()
             .filter_map(|p| p.get("hostPort").and_then(Value::as_i64));
         all.filter(|n| *n != 0).map(|n| n.to_string()).collect()
@@ -198,16 +198,16 @@ fn host_ports(view: &View<'_>) -> Option<Finding> {
     if names.is_empty() {
         return None;
     }
-    let numbers = distinct(view.containers().flat_map(ports));
+    let numbers = distinct_values(view.containers().flat_map(ports));
     let (uses, what) = (
-        plural("uses", "use", names.len()),
-        plural("hostPort", "hostPorts", numbers.len()),
+        choose_plural("uses", "use", names.len()),
+        choose_plural("hostPort", "hostPorts", numbers.len()),
     );
-    finding(
+    some_finding(
         what,
         format!(
             "{} {uses} {what} {}",
-            containers(&names),
+            containers_text(&names),
             numbers.join(", ")
         ),
     )
@@ -226,7 +226,7 @@ fn probe_hosts(view: &View<'_>) -> Option<Finding> {
     ];
     let hosts = |c: &Value| -> Vec<String> {
         let at = |place: &&str| {
-            ["httpGet", "tcpSocket"].map(|h| text(c, &format!("/{place}/{h}/host")).to_owned())
+            ["httpGet", "tcpSocket"].map(|h| string_at(c, &format!("/{place}/{h}/host")).to_owned())
         };
         PLACES
             .iter()
@@ -238,31 +238,35 @@ fn probe_hosts(view: &View<'_>) -> Option<Finding> {
     if names.is_empty() {
         return None;
     }
-    let all = distinct(view.containers().flat_map(hosts));
+    let all = distinct_values(view.containers().flat_map(hosts));
     let (uses, what) = (
-        plural("uses", "use", names.len()),
-        plural(
+        choose_plural("uses", "use", names.len()),
+        choose_plural(
             "probe or lifecycle host",
             "probe or lifecycle hosts",
             all.len(),
         ),
     );
-    finding(
+    some_finding(
         what,
-        format!("{} {uses} {what} {}", containers(&names), quoted(&all)),
+        format!(
+            "{} {uses} {what} {}",
+            containers_text(&names),
+            quote_names(&all)
+        ),
     )
 }
 
-fn privileged(view: &View<'_>) -> Option<Finding> {
-    let names = view.named(|c| is(c, "/securityContext/privileged", true));
+fn check_privileged(view: &View<'_>) -> Option<Finding> {
+    let names = view.named(|c| is_bool(c, "/securityContext/privileged", true));
     if names.is_empty() {
         return None;
     }
-    finding(
+    some_finding(
         "privileged",
         format!(
             "{} must not set securityContext.privileged=true",
-            containers(&names)
+            containers_text(&names)
         ),
     )
 }
@@ -271,7 +275,7 @@ fn privileged(view: &View<'_>) -> Option<Finding> {
 /// 1.35. This release's kubelet does not support user namespaces, and root with an unmasked /proc
 /// would be root on the node: no exception.
 fn proc_mount(view: &View<'_>) -> Option<Finding> {
-    let other = |c: &Value| !matches!(text(c, "/securityContext/procMount"), "" | "Default");
+    let other = |c: &Value| !matches!(string_at(c, "/securityContext/procMount"), "" | "Default");
     let names = view.named(other);
     if names.is_empty() {
         return None;
@@ -279,13 +283,13 @@ fn proc_mount(view: &View<'_>) -> Option<Finding> {
     let values = view
         .containers()
         .filter(|c| other(c))
-        .map(|c| text(c, "/securityContext/procMount").to_owned());
+        .map(|c| string_at(c, "/securityContext/procMount").to_owned());
     let detail = format!(
         "{} must not set securityContext.procMount to {}",
-        containers(&names),
-        quoted(&distinct(values))
+        containers_text(&names),
+        quote_names(&distinct_values(values))
     );
-    finding("procMount", detail)
+    some_finding("procMount", detail)
 }
 
 fn se_linux(view: &View<'_>) -> Option<Finding> {
@@ -294,7 +298,7 @@ fn se_linux(view: &View<'_>) -> Option<Finding> {
         types.push("container_engine_t");
     }
     let options = |v: &Value, field: &str| {
-        text(v, &format!("/securityContext/seLinuxOptions/{field}")).to_owned()
+        string_at(v, &format!("/securityContext/seLinuxOptions/{field}")).to_owned()
     };
     let bad = |v: &Value| {
         !types.contains(&options(v, "type").as_str())
@@ -307,7 +311,7 @@ fn se_linux(view: &View<'_>) -> Option<Finding> {
     }
     let names = view.named(bad);
     if !names.is_empty() {
-        setters.push(containers(&names));
+        setters.push(containers_text(&names));
     }
     if setters.is_empty() {
         return None;
@@ -315,7 +319,7 @@ fn se_linux(view: &View<'_>) -> Option<Finding> {
     let everywhere: Vec<&Value> = std::iter::once(view.spec)
         .chain(view.containers())
         .collect();
-    let found = distinct(
+    let found = distinct_values(
         everywhere
             .iter()
             .map(|v| options(v, "type"))
@@ -325,8 +329,8 @@ fn se_linux(view: &View<'_>) -> Option<Finding> {
     if !found.is_empty() {
         what.push(format!(
             "{} {}",
-            plural("type", "types", found.len()),
-            quoted(&found)
+            choose_plural("type", "types", found.len()),
+            quote_names(&found)
         ));
     }
     for field in ["user", "role"] {
@@ -339,74 +343,74 @@ fn se_linux(view: &View<'_>) -> Option<Finding> {
         setters.join(" and "),
         what.join("; ")
     );
-    finding("seLinuxOptions", detail)
+    some_finding("seLinuxOptions", detail)
 }
 
-fn seccomp(view: &View<'_>) -> Option<Finding> {
-    explicit_seccomp(view).and_then(|detail| finding("seccompProfile", detail))
+fn check_seccomp(view: &View<'_>) -> Option<Finding> {
+    explicit_seccomp(view).and_then(|detail| some_finding("seccompProfile", detail))
 }
 
 /// Describes the pod or containers that set a seccomp profile which is not allowed.
 pub fn explicit_seccomp(view: &View<'_>) -> Option<String> {
     const TYPE: &str = "/securityContext/seccompProfile/type";
-    let bad = |v: &Value| !matches!(text(v, TYPE), "" | "RuntimeDefault" | "Localhost");
+    let bad = |v: &Value| !matches!(string_at(v, TYPE), "" | "RuntimeDefault" | "Localhost");
     let mut setters = Vec::new();
     let mut values: Vec<String> = Vec::new();
     if bad(view.spec) {
         setters.push("pod".to_owned());
-        values.push(text(view.spec, TYPE).to_owned());
+        values.push(string_at(view.spec, TYPE).to_owned());
     }
     let names = view.named(bad);
     if !names.is_empty() {
-        setters.push(containers(&names));
+        setters.push(containers_text(&names));
         values.extend(
             view.containers()
                 .filter(|c| bad(c))
-                .map(|c| text(c, TYPE).to_owned()),
+                .map(|c| string_at(c, TYPE).to_owned()),
         );
     }
     if setters.is_empty() {
         return None;
     }
-    let values = distinct(values);
+    let values = distinct_values(values);
     Some(format!(
         "{} must not set securityContext.seccompProfile.type to {}",
         setters.join(" and "),
-        quoted(&values)
+        quote_names(&values)
     ))
 }
 
-fn sysctls(view: &View<'_>) -> Option<Finding> {
+fn check_sysctls(view: &View<'_>) -> Option<Finding> {
     let safe = |name: &str| {
         SYSCTLS
             .iter()
             .any(|(n, since)| *n == name && view.version.since(*since))
     };
-    let all = list(view.spec, "/securityContext/sysctls")
+    let all = list_at(view.spec, "/securityContext/sysctls")
         .iter()
-        .map(|s| text(s, "/name"));
+        .map(|s| string_at(s, "/name"));
     let bad: Vec<&str> = all.filter(|n| !safe(n)).collect();
     if bad.is_empty() {
         None
     } else {
-        finding("forbidden sysctls", bad.join(", "))
+        some_finding("forbidden sysctls", bad.join(", "))
     }
 }
 
 fn host_process(view: &View<'_>) -> Option<Finding> {
     const FIELD: &str = "/securityContext/windowsOptions/hostProcess";
     let mut setters = Vec::new();
-    if is(view.spec, FIELD, true) {
+    if is_bool(view.spec, FIELD, true) {
         setters.push("pod".to_owned());
     }
-    let names = view.named(|c| is(c, FIELD, true));
+    let names = view.named(|c| is_bool(c, FIELD, true));
     if !names.is_empty() {
-        setters.push(containers(&names));
+        setters.push(containers_text(&names));
     }
     if setters.is_empty() {
         return None;
     }
-    finding(
+    some_finding(
         "hostProcess",
         format!(
             "{} must not set securityContext.windowsOptions.hostProcess=true",

@@ -2,8 +2,8 @@
 
 use super::Finding;
 use super::baseline;
-use super::view::{View, containers, distinct, is, plural, quoted};
-use crate::context::{list, text};
+use super::view::{View, choose_plural, containers_text, distinct_values, is_bool, quote_names};
+use crate::context::{list_at, string_at};
 use serde_json::Value;
 
 const VOLUMES: [&str; 9] = [
@@ -18,7 +18,7 @@ const VOLUMES: [&str; 9] = [
     "secret",
 ];
 
-fn finding(reason: &str, detail: String) -> Option<Finding> {
+fn some_finding(reason: &str, detail: String) -> Option<Finding> {
     Some(Finding {
         reason: reason.into(),
         detail,
@@ -26,15 +26,15 @@ fn finding(reason: &str, detail: String) -> Option<Finding> {
 }
 
 /// Returns all violations.
-pub fn check(view: &View<'_>) -> Vec<Finding> {
-    let mut all = baseline::check(view, true);
+pub fn check_restricted(view: &View<'_>) -> Vec<Finding> {
+    let mut all = baseline::check_baseline(view, true);
     let own = [
-        escalation(view),
-        capabilities(view),
-        volumes(view),
+        check_escalation(view),
+        check_capabilities(view),
+        check_volumes(view),
         non_root(view),
         root_user(view),
-        seccomp(view),
+        check_seccomp(view),
     ];
     all.extend(own.into_iter().flatten());
     all
@@ -44,28 +44,28 @@ fn linux_only(view: &View<'_>) -> bool {
     view.version.since(25) && view.windows()
 }
 
-fn escalation(view: &View<'_>) -> Option<Finding> {
+fn check_escalation(view: &View<'_>) -> Option<Finding> {
     if linux_only(view) || !view.version.since(8) {
         return None;
     }
-    let names = view.named(|c| !is(c, "/securityContext/allowPrivilegeEscalation", false));
+    let names = view.named(|c| !is_bool(c, "/securityContext/allowPrivilegeEscalation", false));
     if names.is_empty() {
         return None;
     }
     let detail = format!(
         "{} must set securityContext.allowPrivilegeEscalation=false",
-        containers(&names)
+        containers_text(&names)
     );
-    finding("allowPrivilegeEscalation != false", detail)
+    some_finding("allowPrivilegeEscalation != false", detail)
 }
 
-fn capabilities(view: &View<'_>) -> Option<Finding> {
+fn check_capabilities(view: &View<'_>) -> Option<Finding> {
     if linux_only(view) || !view.version.since(22) {
         return None;
     }
     let mut details = Vec::new();
     let keeps = |c: &Value| {
-        !list(c, "/securityContext/capabilities/drop")
+        !list_at(c, "/securityContext/capabilities/drop")
             .iter()
             .any(|d| d == "ALL")
     };
@@ -73,25 +73,25 @@ fn capabilities(view: &View<'_>) -> Option<Finding> {
     if !names.is_empty() {
         details.push(format!(
             "{} must set securityContext.capabilities.drop=[\"ALL\"]",
-            containers(&names)
+            containers_text(&names)
         ));
     }
-    let (names, extra) = baseline::added(view, &["NET_BIND_SERVICE"]);
+    let (names, extra) = baseline::added_capabilities(view, &["NET_BIND_SERVICE"]);
     if !names.is_empty() {
         details.push(format!(
             "{} must not include {} in securityContext.capabilities.add",
-            containers(&names),
-            quoted(&extra)
+            containers_text(&names),
+            quote_names(&extra)
         ));
     }
     if details.is_empty() {
         None
     } else {
-        finding("unrestricted capabilities", details.join("; "))
+        some_finding("unrestricted capabilities", details.join("; "))
     }
 }
 
-fn volumes(view: &View<'_>) -> Option<Finding> {
+fn check_volumes(view: &View<'_>) -> Option<Finding> {
     let kind = |v: &Value| -> Option<String> {
         let mut sources = v
             .as_object()?
@@ -101,45 +101,45 @@ fn volumes(view: &View<'_>) -> Option<Finding> {
             .find(|(k, _)| !VOLUMES.contains(&k.as_str()))
             .map(|(k, _)| k.clone())
     };
-    let all = list(view.spec, "/volumes");
+    let all = list_at(view.spec, "/volumes");
     let names: Vec<&str> = all
         .iter()
         .filter(|v| kind(v).is_some())
-        .map(|v| text(v, "/name"))
+        .map(|v| string_at(v, "/name"))
         .collect();
     if names.is_empty() {
         return None;
     }
-    let kinds = distinct(all.iter().filter_map(kind));
+    let kinds = distinct_values(all.iter().filter_map(kind));
     let detail = format!(
         "{} {} {} restricted volume {} {}",
-        plural("volume", "volumes", names.len()),
-        quoted(&names),
-        plural("uses", "use", names.len()),
-        plural("type", "types", kinds.len()),
-        quoted(&kinds)
+        choose_plural("volume", "volumes", names.len()),
+        quote_names(&names),
+        choose_plural("uses", "use", names.len()),
+        choose_plural("type", "types", kinds.len()),
+        quote_names(&kinds)
     );
-    finding("restricted volume types", detail)
+    some_finding("restricted volume types", detail)
 }
 
 fn non_root(view: &View<'_>) -> Option<Finding> {
     const FIELD: &str = "/securityContext/runAsNonRoot";
     let mut setters = Vec::new();
-    if is(view.spec, FIELD, false) {
+    if is_bool(view.spec, FIELD, false) {
         setters.push("pod".to_owned());
     }
-    let explicit = view.named(|c| is(c, FIELD, false));
+    let explicit = view.named(|c| is_bool(c, FIELD, false));
     if !explicit.is_empty() {
-        setters.push(containers(&explicit));
+        setters.push(containers_text(&explicit));
     }
     if !setters.is_empty() {
         let detail = format!(
             "{} must not set securityContext.runAsNonRoot=false",
             setters.join(" and ")
         );
-        return finding("runAsNonRoot != true", detail);
+        return some_finding("runAsNonRoot != true", detail);
     }
-    if is(view.spec, FIELD, true) {
+    if is_bool(view.spec, FIELD, true) {
         return None;
     }
     let unset = view.named(|c| c.pointer(FIELD).is_none_or(Value::is_null));
@@ -148,9 +148,9 @@ fn non_root(view: &View<'_>) -> Option<Finding> {
     }
     let detail = format!(
         "pod or {} must set securityContext.runAsNonRoot=true",
-        containers(&unset)
+        containers_text(&unset)
     );
-    finding("runAsNonRoot != true", detail)
+    some_finding("runAsNonRoot != true", detail)
 }
 
 fn root_user(view: &View<'_>) -> Option<Finding> {
@@ -168,36 +168,36 @@ fn root_user(view: &View<'_>) -> Option<Finding> {
     }
     let names = view.named(root);
     if !names.is_empty() {
-        setters.push(containers(&names));
+        setters.push(containers_text(&names));
     }
     if setters.is_empty() {
         None
     } else {
-        finding(
+        some_finding(
             "runAsUser=0",
             format!("{} must not set runAsUser=0", setters.join(" and ")),
         )
     }
 }
 
-fn seccomp(view: &View<'_>) -> Option<Finding> {
+fn check_seccomp(view: &View<'_>) -> Option<Finding> {
     if linux_only(view) || !view.version.since(19) {
         return None;
     }
     if let Some(detail) = baseline::explicit_seccomp(view) {
-        return finding("seccompProfile", detail);
+        return some_finding("seccompProfile", detail);
     }
     const TYPE: &str = "/securityContext/seccompProfile/type";
-    if !text(view.spec, TYPE).is_empty() {
+    if !string_at(view.spec, TYPE).is_empty() {
         return None;
     }
-    let unset = view.named(|c| text(c, TYPE).is_empty());
+    let unset = view.named(|c| string_at(c, TYPE).is_empty());
     if unset.is_empty() {
         return None;
     }
     let detail = format!(
         "pod or {} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\"",
-        containers(&unset)
+        containers_text(&unset)
     );
-    finding("seccompProfile", detail)
+    some_finding("seccompProfile", detail)
 }

@@ -1,7 +1,7 @@
 //! A pod as input of the checks.
 
 use super::level::Version;
-use crate::context::{list, text};
+use crate::context::{list_at, string_at};
 use serde_json::Value;
 
 /// The pod and the standards' version.
@@ -20,45 +20,45 @@ impl<'a> View<'a> {
         let spec = self.spec;
         ["/initContainers", "/containers", "/ephemeralContainers"]
             .into_iter()
-            .flat_map(move |l| list(spec, l))
+            .flat_map(move |l| list_at(spec, l))
     }
 
     /// Returns the names of the containers for which `bad` holds.
     pub fn named(&self, bad: impl Fn(&Value) -> bool) -> Vec<&'a str> {
         self.containers()
             .filter(|c| bad(c))
-            .map(|c| text(c, "/name"))
+            .map(|c| string_at(c, "/name"))
             .collect()
     }
 
     /// Returns whether the pod is for Windows, to which some checks do not apply.
     pub fn windows(&self) -> bool {
-        text(self.spec, "/os/name") == "windows"
+        string_at(self.spec, "/os/name") == "windows"
     }
 }
 
 /// Formats `"a", "b"`.
-pub fn quoted<S: AsRef<str>>(names: &[S]) -> String {
+pub fn quote_names<S: AsRef<str>>(names: &[S]) -> String {
     let quoted: Vec<String> = names.iter().map(|n| format!("{:?}", n.as_ref())).collect();
     quoted.join(", ")
 }
 
 /// Formats `container "a"` or `containers "a", "b"`.
-pub fn containers(names: &[&str]) -> String {
+pub fn containers_text(names: &[&str]) -> String {
     format!(
         "{} {}",
-        plural("container", "containers", names.len()),
-        quoted(names)
+        choose_plural("container", "containers", names.len()),
+        quote_names(names)
     )
 }
 
 /// Returns the singular or the plural word.
-pub fn plural<'a>(one: &'a str, many: &'a str, count: usize) -> &'a str {
+pub fn choose_plural<'a>(one: &'a str, many: &'a str, count: usize) -> &'a str {
     if count == 1 { one } else { many }
 }
 
 /// Returns the distinct values in their order.
-pub fn distinct(values: impl IntoIterator<Item = String>) -> Vec<String> {
+pub fn distinct_values(values: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut all: Vec<String> = values.into_iter().collect();
     all.sort();
     all.dedup();
@@ -66,6 +66,6 @@ pub fn distinct(values: impl IntoIterator<Item = String>) -> Vec<String> {
 }
 
 /// Returns whether a boolean at a pointer has this value.
-pub fn is(value: &Value, pointer: &str, wanted: bool) -> bool {
+pub fn is_bool(value: &Value, pointer: &str, wanted: bool) -> bool {
     value.pointer(pointer) == Some(&Value::Bool(wanted))
 }

@@ -7,9 +7,11 @@ use apiserver_request::AdmissionRequest;
 use serde_json::Value;
 
 /// Returns whether the object is in the quota's scopes.
-pub fn matches(quota: &Value, request: &AdmissionRequest<'_>) -> bool {
-    let plain = list(quota, "/spec/scopes").iter().filter_map(Value::as_str);
-    let expressions = list(quota, "/spec/scopeSelector/matchExpressions");
+pub fn matches_scopes(quota: &Value, request: &AdmissionRequest<'_>) -> bool {
+    let plain = list_at(quota, "/spec/scopes")
+        .iter()
+        .filter_map(Value::as_str);
+    let expressions = list_at(quota, "/spec/scopeSelector/matchExpressions");
     let mut scoped = plain.clone().peekable();
     if scoped.peek().is_none() && expressions.is_empty() {
         return true;
@@ -20,15 +22,15 @@ pub fn matches(quota: &Value, request: &AdmissionRequest<'_>) -> bool {
     let pod = &request.object;
     let mut plain = plain;
     plain.all(|scope| in_scope(pod, scope, "Exists", &[]))
-        && expressions.iter().all(|e| expression(pod, e))
+        && expressions.iter().all(|e| matches_expression(pod, e))
 }
 
-fn expression(pod: &Value, expression: &Value) -> bool {
+fn matches_expression(pod: &Value, expression: &Value) -> bool {
     in_scope(
         pod,
-        text(expression, "/scopeName"),
-        text(expression, "/operator"),
-        list(expression, "/values"),
+        string_at(expression, "/scopeName"),
+        string_at(expression, "/operator"),
+        list_at(expression, "/values"),
     )
 }
 
@@ -57,7 +59,7 @@ fn best_effort(pod: &Value) -> bool {
 }
 
 fn priority_class(pod: &Value, operator: &str, values: &[Value]) -> bool {
-    let class = text(pod, "/spec/priorityClassName");
+    let class = string_at(pod, "/spec/priorityClassName");
     let held = values.iter().any(|v| v == class);
     match operator {
         "In" => !class.is_empty() && held,
@@ -70,11 +72,11 @@ fn priority_class(pod: &Value, operator: &str, values: &[Value]) -> bool {
 fn crosses_namespaces(pod: &Value) -> bool {
     const KINDS: [&str; 2] = ["podAffinity", "podAntiAffinity"];
     let crosses = |term: &Value| {
-        !list(term, "/namespaces").is_empty()
+        !list_at(term, "/namespaces").is_empty()
             || term.get("namespaceSelector").is_some_and(|s| !s.is_null())
     };
     KINDS.iter().any(|kind| {
-        let at = |field: &str| list(pod, &format!("/spec/affinity/{kind}/{field}")).to_vec();
+        let at = |field: &str| list_at(pod, &format!("/spec/affinity/{kind}/{field}")).to_vec();
         at("requiredDuringSchedulingIgnoredDuringExecution")
             .iter()
             .any(crosses)

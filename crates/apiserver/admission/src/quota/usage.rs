@@ -17,36 +17,36 @@ const LEGACY_COUNTS: [&str; 6] = [
     "persistentvolumeclaims",
 ];
 
-fn one() -> Quantity {
+fn quantity_one() -> Quantity {
     Quantity::from_millis(1000)
 }
 
 /// Returns usage by quota resource name.
-pub fn of(group: &str, resource: &str, object: &Value) -> Amounts {
+pub fn object_usage(group: &str, resource: &str, object: &Value) -> Amounts {
     let mut usage = Amounts::new();
     let count = if group.is_empty() {
         format!("count/{resource}")
     } else {
         format!("count/{resource}.{group}")
     };
-    usage.insert(count, one());
+    usage.insert(count, quantity_one());
     if !group.is_empty() {
         return usage;
     }
     if LEGACY_COUNTS.contains(&resource) {
-        usage.insert(resource.to_owned(), one());
+        usage.insert(resource.to_owned(), quantity_one());
     }
     match resource {
-        "pods" => pod(object, &mut usage),
-        "services" => service(object, &mut usage),
-        "persistentvolumeclaims" => claim(object, &mut usage),
+        "pods" => add_pod_usage(object, &mut usage),
+        "services" => add_service_usage(object, &mut usage),
+        "persistentvolumeclaims" => add_claim_usage(object, &mut usage),
         _ => {}
     }
     usage
 }
 
-fn pod(pod: &Value, usage: &mut Amounts) {
-    if matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
+fn add_pod_usage(pod: &Value, usage: &mut Amounts) {
+    if matches!(string_at(pod, "/status/phase"), "Succeeded" | "Failed") {
         return;
     }
     usage.insert("pods".into(), one());
@@ -69,17 +69,17 @@ fn pod(pod: &Value, usage: &mut Amounts) {
     }
 }
 
-fn service(service: &Value, usage: &mut Amounts) {
-    let ports = i64::try_from(list(service, "/spec/ports").len()).unwrap_or(0);
+fn add_service_usage(service: &Value, usage: &mut Amounts) {
+    let ports = i64::try_from(list_at(service, "/spec/ports").len()).unwrap_or(0);
     let all = Quantity::from_millis(ports.saturating_mul(1000));
     let allocated =
         service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
-    match text(service, "/spec/type") {
+    match string_at(service, "/spec/type") {
         "NodePort" => {
             usage.insert("services.nodeports".into(), all);
         }
         "LoadBalancer" => {
-            usage.insert("services.loadbalancers".into(), one());
+            usage.insert("services.loadbalancers".into(), quantity_one());
             if allocated {
                 usage.insert("services.nodeports".into(), all);
             }
@@ -88,13 +88,13 @@ fn service(service: &Value, usage: &mut Amounts) {
     }
 }
 
-fn claim(claim: &Value, usage: &mut Amounts) {
-    let class = text(claim, "/spec/storageClassName");
+fn add_claim_usage(claim: &Value, usage: &mut Amounts) {
+    let class = string_at(claim, "/spec/storageClassName");
     let by_class = |what: &str| format!("{class}.storageclass.storage.k8s.io/{what}");
     if !class.is_empty() {
-        usage.insert(by_class("persistentvolumeclaims"), one());
+        usage.insert(by_class("persistentvolumeclaims"), quantity_one());
     }
-    if let Some(size) = amounts(claim.pointer("/spec/resources/requests")).get("storage") {
+    if let Some(size) = parse_amounts(claim.pointer("/spec/resources/requests")).get("storage") {
         usage.insert("requests.storage".into(), *size);
         if !class.is_empty() {
             usage.insert(by_class("requests.storage"), *size);
@@ -104,7 +104,7 @@ fn claim(claim: &Value, usage: &mut Amounts) {
 
 /// Returns the requests and limits that a pod lacks although a quota bounds them:
 /// `requests.cpu for: a,b`.
-pub fn unspecified(pod: &Value, hard: &Amounts) -> Vec<String> {
+pub fn unspecified_resources(pod: &Value, hard: &Amounts) -> Vec<String> {
     let mut missing = Vec::new();
     for name in hard.keys() {
         let (part, resource) = match name.split_once('.') {
@@ -124,8 +124,11 @@ pub fn unspecified(pod: &Value, hard: &Amounts) -> Vec<String> {
         };
         let containers = ["/spec/containers", "/spec/initContainers"]
             .into_iter()
-            .flat_map(|l| list(pod, l));
-        let mut names: Vec<&str> = containers.filter(lacks).map(|c| text(c, "/name")).collect();
+            .flat_map(|l| list_at(pod, l));
+        let mut names: Vec<&str> = containers
+            .filter(lacks)
+            .map(|c| string_at(c, "/name"))
+            .collect();
         names.sort_unstable();
         if !names.is_empty() {
             missing.push(format!("{name} for: {}", names.join(",")));

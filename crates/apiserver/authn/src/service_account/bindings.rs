@@ -13,27 +13,36 @@ use std::sync::Arc;
 const DELETION_LEEWAY: i64 = 60;
 
 /// Checks the account, pod, Secret and node of `claims`. The error is only for the log.
-pub async fn check(claims: &Claims, token: &str, objects: &Arc<dyn Objects>) -> Result<(), String> {
+pub async fn check_bindings(
+    claims: &Claims,
+    token: &str,
+    objects: &Arc<dyn Objects>,
+) -> Result<(), String> {
     let now = jiff::Timestamp::now().as_second();
     let namespace = claims.namespace.as_str();
-    let account = current(objects, "serviceaccounts", namespace, &claims.account).await;
-    alive(account, &claims.account, "service account", now)?;
+    let account = read_current(objects, "serviceaccounts", namespace, &claims.account).await;
+    check_alive(account, &claims.account, "service account", now)?;
     if let Some(reference) = &claims.secret {
-        let stored = current(objects, "secrets", namespace, reference).await;
-        let stored = alive(stored, reference, "secret", now)?;
+        let stored = read_current(objects, "secrets", namespace, reference).await;
+        let stored = check_alive(stored, reference, "secret", now)?;
         if claims.is_legacy() {
             check_secret(&stored, token)?;
         }
     }
     if let Some(pod) = &claims.pod {
-        alive(
-            current(objects, "pods", namespace, pod).await,
+        check_alive(
+            read_current(objects, "pods", namespace, pod).await,
             pod,
             "pod",
             now,
         )?;
     } else if let Some(node) = &claims.node {
-        alive(current(objects, "nodes", "", node).await, node, "node", now)?;
+        check_alive(
+            read_current(objects, "nodes", "", node).await,
+            node,
+            "node",
+            now,
+        )?;
     }
     Ok(())
 }
@@ -47,7 +56,7 @@ fn check_secret(stored: &Value, token: &str) -> Result<(), String> {
         .and_then(|t| STANDARD.decode(t).ok())
         .unwrap_or_default();
     if stored["type"] != "kubernetes.io/service-account-token"
-        || !secret::same(&data, token.as_bytes())
+        || !secret::is_same_digest(&data, token.as_bytes())
     {
         return Err("the token is not the one in its secret".into());
     }
@@ -68,7 +77,7 @@ fn check_secret(stored: &Value, token: &str) -> Result<(), String> {
 
 /// Returns the object from the watch cache, or from the store if the cache has none or one with
 /// another uid.
-async fn current(
+async fn read_current(
     objects: &Arc<dyn Objects>,
     resource: &str,
     namespace: &str,
@@ -90,7 +99,7 @@ async fn current(
         .map(Arc::new)
 }
 
-fn alive(
+fn check_alive(
     object: Option<Arc<Value>>,
     wanted: &Reference,
     what: &str,

@@ -87,7 +87,7 @@ impl Claims {
         };
         let mut claims = Claims {
             issuer: text("iss"),
-            audiences: audiences(payload.get("aud")),
+            audiences: parse_audiences(payload.get("aud")),
             expires: number("exp"),
             not_before: number("nbf"),
             issued: number("iat").unwrap_or_default(),
@@ -198,7 +198,7 @@ impl Claims {
     }
 }
 
-fn audiences(value: Option<&Value>) -> Vec<String> {
+fn parse_audiences(value: Option<&Value>) -> Vec<String> {
     match value {
         Some(Value::String(one)) => vec![one.clone()],
         Some(Value::Array(many)) => many

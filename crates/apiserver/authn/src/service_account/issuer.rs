@@ -3,7 +3,7 @@
 use super::ServiceAccounts;
 use super::claims::{Claims, Reference};
 use super::keys::{SigningKey, signing_key};
-use super::verify::follow;
+use super::verify::follow_objects;
 use crate::authn::OptionsError;
 use api_meta::status::Cause;
 use api_meta::{ApiError, Meta, time};
@@ -44,7 +44,7 @@ impl TokenIssuer {
         Ok(Some(TokenIssuer {
             issuer: options.issuers.first().cloned().unwrap_or_default(),
             audiences: options.api_audiences(),
-            key: follow(vec![path.clone()], read_key)?,
+            key: follow_objects(vec![path.clone()], read_key)?,
             extend: options.extend_expiration,
             longest: options.max_expiration_seconds,
             objects,

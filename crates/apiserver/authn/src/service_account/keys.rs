@@ -1,7 +1,7 @@
 //! Signing and verifying keys from PEM files: RSA and ECDSA on P-256, private (PKCS#8, PKCS#1, SEC
 //! 1) or public.
 
-use crate::authn::{OptionsError, read};
+use crate::authn::{OptionsError, read_file};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::{AlgorithmParameters, Jwk};
@@ -47,7 +47,7 @@ pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError>
         path: path.clone(),
         why: why.into(),
     };
-    let pem = read(path)?;
+    let pem = read_file(path)?;
     let mut keys = Vec::new();
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem) {
         let (kind, der) = section.map_err(|_| bad("it is not PEM"))?;
@@ -57,11 +57,13 @@ pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError>
                 let parsed = x509_parser::certificate::X509Certificate::from_der(&der);
                 parsed.ok().and_then(|(_, c)| from_spki(c.public_key().raw))
             }
-            _ => private(kind, &der).and_then(|(key, algorithm)| from_private(&key, algorithm)),
+            _ => {
+                signing_parts(kind, &der).and_then(|(key, algorithm)| from_private(&key, algorithm))
+            }
         };
         keys.push(
             numbers
-                .and_then(verifying)
+                .and_then(verifying_key)
                 .ok_or_else(|| bad("it holds a key that is neither RSA nor P-256"))?,
         );
     }
@@ -77,10 +79,10 @@ pub fn signing_key(path: &PathBuf) -> Result<SigningKey, OptionsError> {
         path: path.clone(),
         why: why.into(),
     };
-    let pem = read(path)?;
+    let pem = read_file(path)?;
     for (kind, der) in <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem).flatten() {
-        if let Some((key, algorithm)) = private(kind, &der) {
-            let public = from_private(&key, algorithm).and_then(verifying);
+        if let Some((key, algorithm)) = signing_parts(kind, &der) {
+            let public = from_private(&key, algorithm).and_then(verifying_key);
             let public = public.ok_or_else(|| bad("its key is neither RSA nor P-256"))?;
             return Ok(SigningKey { key, public });
         }
@@ -88,7 +90,7 @@ pub fn signing_key(path: &PathBuf) -> Result<SigningKey, OptionsError> {
     Err(bad("it holds no private key"))
 }
 
-fn private(kind: SectionKind, der: &[u8]) -> Option<(EncodingKey, Algorithm)> {
+fn signing_parts(kind: SectionKind, der: &[u8]) -> Option<(EncodingKey, Algorithm)> {
     match kind {
         SectionKind::RsaPrivateKey => Some((EncodingKey::from_rsa_der(der), Algorithm::RS256)),
         SectionKind::EcPrivateKey => Some((
@@ -124,8 +126,8 @@ fn pem_of(der: &[u8]) -> String {
 /// Wraps a SEC 1 key in PKCS#8 for P-256.
 fn sec1_as_pkcs8(sec1: &[u8]) -> Vec<u8> {
     const VERSION: [u8; 3] = [2, 1, 0];
-    let body = [VERSION.to_vec(), P256_ALGORITHM.to_vec(), tlv(4, sec1)].concat();
-    tlv(0x30, &body)
+    let body = [VERSION.to_vec(), P256_ALGORITHM.to_vec(), der_tlv(4, sec1)].concat();
+    der_tlv(0x30, &body)
 }
 
 /// `SEQUENCE { id-ecPublicKey, prime256v1 }`
@@ -138,7 +140,7 @@ const RSA_ALGORITHM: [u8; 15] = [
     0x30, 0x0d, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0,
 ];
 
-fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
+fn der_tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     let length = content.len();
     if length < 128 {
@@ -156,14 +158,14 @@ fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-fn integer(bytes: &[u8]) -> Vec<u8> {
+fn der_integer(bytes: &[u8]) -> Vec<u8> {
     let start = bytes
         .iter()
         .position(|b| *b != 0)
         .unwrap_or(bytes.len().saturating_sub(1));
     let digits = bytes.get(start..).unwrap_or_default();
     let sign = digits.first().is_some_and(|b| b & 0x80 != 0);
-    tlv(
+    der_tlv(
         2,
         &[if sign { vec![0] } else { Vec::new() }, digits.to_vec()].concat(),
     )
@@ -208,13 +210,13 @@ fn from_private(key: &EncodingKey, algorithm: Algorithm) -> Option<Numbers> {
     }
 }
 
-fn verifying(numbers: Numbers) -> Option<VerifyingKey> {
+fn verifying_key(numbers: Numbers) -> Option<VerifyingKey> {
     let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
     let kid = |spki: &[u8]| text(&Sha256::digest(spki));
     match numbers {
         Numbers::Rsa { n, e } => {
-            let public = tlv(0x30, &[integer(&n), integer(&e)].concat());
-            let kid = kid(&tlv(
+            let public = der_tlv(0x30, &[der_integer(&n), der_integer(&e)].concat());
+            let kid = kid(&der_tlv(
                 0x30,
                 &[RSA_ALGORITHM.to_vec(), bit_string(&public)].concat(),
             ));
@@ -229,7 +231,7 @@ fn verifying(numbers: Numbers) -> Option<VerifyingKey> {
         }
         Numbers::P256 { x, y } => {
             let point = [vec![4], x.clone(), y.clone()].concat();
-            let kid = kid(&tlv(
+            let kid = kid(&der_tlv(
                 0x30,
                 &[P256_ALGORITHM.to_vec(), bit_string(&point)].concat(),
             ));
@@ -246,5 +248,5 @@ fn verifying(numbers: Numbers) -> Option<VerifyingKey> {
 }
 
 fn bit_string(content: &[u8]) -> Vec<u8> {
-    tlv(3, &[vec![0], content.to_vec()].concat())
+    der_tlv(3, &[vec![0], content.to_vec()].concat())
 }

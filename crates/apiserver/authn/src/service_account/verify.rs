@@ -86,8 +86,8 @@ impl AccountTokens {
     /// Loads the keys.
     pub fn new(options: &ServiceAccounts, objects: Arc<dyn Objects>) -> Result<Self, OptionsError> {
         let keys = match (options.key_files.as_slice(), &options.signing_key_file) {
-            ([], Some(path)) => follow(vec![path.clone()], Keys::signing)?,
-            (paths, _) => follow(paths.to_vec(), Keys::verifying)?,
+            ([], Some(path)) => follow_objects(vec![path.clone()], Keys::signing)?,
+            (paths, _) => follow_objects(paths.to_vec(), Keys::verifying)?,
         };
         if options.issuers.iter().all(String::is_empty) {
             return Err(OptionsError::Conflict(
@@ -134,7 +134,7 @@ impl AccountTokens {
                 "token audiences {held:?} is invalid for the target audiences {wanted:?}"
             ));
         }
-        bindings::check(&claims, token, &self.objects).await?;
+        bindings::check_bindings(&claims, token, &self.objects).await?;
         Ok(Some((claims.user(), fitting)))
     }
 
@@ -142,7 +142,7 @@ impl AccountTokens {
         if token.len() > LONGEST || token.split('.').count() != 3 {
             return Ok(None);
         }
-        let digest = secret::digest(token.as_bytes());
+        let digest = secret::digest_secret(token.as_bytes());
         let keys = self.keys.current();
         if let Some(claims) = keys.signed.lock().get(&digest) {
             return Ok(Some(claims.clone()));
@@ -165,7 +165,7 @@ impl AccountTokens {
     }
 
     fn issuer_known(&self, token: &str) -> bool {
-        let payload: Option<Value> = unverified(token);
+        let payload: Option<Value> = unverified_claims(token);
         let issuer = payload
             .as_ref()
             .and_then(|p| p.get("iss"))
@@ -184,7 +184,7 @@ impl AccountTokens {
 }
 
 /// Loads keys now and after each change of their files.
-pub(super) fn follow<T: 'static>(
+pub(super) fn follow_objects<T: 'static>(
     paths: Vec<PathBuf>,
     read: fn(&[PathBuf]) -> Result<T, OptionsError>,
 ) -> Result<Followed<T>, OptionsError> {
@@ -193,7 +193,7 @@ pub(super) fn follow<T: 'static>(
     })?)
 }
 
-fn unverified(token: &str) -> Option<Value> {
+fn unverified_claims(token: &str) -> Option<Value> {
     use base64::Engine;
     let payload = token.split('.').nth(1)?;
     serde_json::from_slice(

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 const CONTROLLER: &str = "system:controller:";
 
 /// Returns all bootstrap objects as (resource, object), roles before bindings.
-pub fn wanted() -> Vec<(&'static str, Value)> {
+pub fn bootstrap_objects() -> Vec<(&'static str, Value)> {
     let mut roles: Vec<(&'static str, Value)> = Vec::new();
     let mut bindings = Vec::new();
     for line in POLICY
@@ -26,23 +26,23 @@ pub fn wanted() -> Vec<(&'static str, Value)> {
                 let account = format!("sa:kube-system/{name}");
                 bindings.push((
                     "clusterrolebindings",
-                    binding("", &role, "ClusterRole", &role, &[&account]),
+                    role_binding("", &role, "ClusterRole", &role, &[&account]),
                 ));
             }
             (false, ["role", namespace, name]) => {
-                roles.push(("roles", object("Role", namespace, name)))
+                roles.push(("roles", rbac_object("Role", namespace, name)))
             }
             (false, ["bindcluster", name, role, subjects @ ..]) => {
                 bindings.push((
                     "clusterrolebindings",
-                    binding("", name, "ClusterRole", role, subjects),
+                    role_binding("", name, "ClusterRole", role, subjects),
                 ));
             }
             (false, ["bind", namespace, name, role, subjects @ ..]) => {
                 let (kind, role) = role.split_once('/').unwrap_or(("Role", role));
                 bindings.push((
                     "rolebindings",
-                    binding(namespace, name, kind, role, subjects),
+                    role_binding(namespace, name, kind, role, subjects),
                 ));
             }
             _ => unreachable!("the policy text is part of this program: {line}"),
@@ -52,7 +52,7 @@ pub fn wanted() -> Vec<(&'static str, Value)> {
     roles
 }
 
-fn object(kind: &str, namespace: &str, name: &str) -> Value {
+fn rbac_object(kind: &str, namespace: &str, name: &str) -> Value {
     let mut metadata = Map::new();
     metadata.insert("name".into(), name.into());
     if !namespace.is_empty() {
@@ -71,7 +71,7 @@ fn aggregation_label(part: &str) -> String {
 }
 
 fn cluster_role(name: &str, options: &[&str]) -> Value {
-    let mut role = object("ClusterRole", "", name);
+    let mut role = rbac_object("ClusterRole", "", name);
     role["rules"] = Value::Array(Vec::new());
     for option in options {
         if let Some(part) = option.strip_prefix("collects=") {
@@ -113,8 +113,8 @@ fn add_rule(role: Option<&mut (&'static str, Value)>, words: &[&str]) {
     }
 }
 
-fn binding(namespace: &str, name: &str, kind: &str, role: &str, subjects: &[&str]) -> Value {
-    let mut binding = object(
+fn role_binding(namespace: &str, name: &str, kind: &str, role: &str, subjects: &[&str]) -> Value {
+    let mut binding = rbac_object(
         if namespace.is_empty() {
             "ClusterRoleBinding"
         } else {
@@ -124,14 +124,14 @@ fn binding(namespace: &str, name: &str, kind: &str, role: &str, subjects: &[&str
         name,
     );
     binding["roleRef"] = json!({"apiGroup": GROUP, "kind": kind, "name": role});
-    let subjects: Vec<Value> = subjects.iter().filter_map(|s| subject(s)).collect();
+    let subjects: Vec<Value> = subjects.iter().filter_map(|s| parse_subject(s)).collect();
     if !subjects.is_empty() {
         binding["subjects"] = Value::Array(subjects);
     }
     binding
 }
 
-fn subject(text: &str) -> Option<Value> {
+fn parse_subject(text: &str) -> Option<Value> {
     let (kind, name) = text.split_once(':')?;
     Some(match kind {
         "user" => json!({"apiGroup": GROUP, "kind": "User", "name": name}),
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_policy_is_whole() {
-        let all = wanted();
+        let all = bootstrap_objects();
         let count = |resource: &str| all.iter().filter(|(r, _)| *r == resource).count();
         assert_eq!(
             (

@@ -17,7 +17,7 @@ pub enum Write {
 
 /// Returns the write after which `stored` (None: absent) holds the content of `wanted`; None if it
 /// already does, or has opted out.
-pub fn reconcile(stored: Option<&Value>, wanted: &Value) -> Option<Write> {
+pub fn reconcile_object(stored: Option<&Value>, wanted: &Value) -> Option<Write> {
     let Some(stored) = stored else {
         return Some(Write::Create(wanted.clone()));
     };
@@ -99,19 +99,19 @@ mod tests {
         let nodes = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]});
         let wanted = role(json!([pods]));
         assert_eq!(
-            reconcile(None, &wanted),
+            reconcile_object(None, &wanted),
             Some(Write::Create(wanted.clone()))
         );
-        assert_eq!(reconcile(Some(&wanted), &wanted), None);
+        assert_eq!(reconcile_object(Some(&wanted), &wanted), None);
         let more = role(json!([pods, nodes]));
-        assert_eq!(reconcile(Some(&more), &wanted), None);
+        assert_eq!(reconcile_object(Some(&more), &wanted), None);
         assert_eq!(
-            reconcile(Some(&role(json!([nodes]))), &wanted),
+            reconcile_object(Some(&role(json!([nodes]))), &wanted),
             Some(Write::Update(role(json!([nodes, pods]))))
         );
         let mut out = role(json!([]));
         out["metadata"]["annotations"][AUTOUPDATE] = "false".into();
-        assert_eq!(reconcile(Some(&out), &wanted), None);
+        assert_eq!(reconcile_object(Some(&out), &wanted), None);
     }
 
     #[test]
@@ -123,9 +123,12 @@ mod tests {
             "r",
             json!([{"kind": "User", "name": "b"}, {"kind": "User", "name": "a"}]),
         );
-        assert_eq!(reconcile(Some(&stored), &wanted), Some(Write::Update(both)));
         assert_eq!(
-            reconcile(Some(&make("other", json!([]))), &wanted),
+            reconcile_object(Some(&stored), &wanted),
+            Some(Write::Update(both))
+        );
+        assert_eq!(
+            reconcile_object(Some(&make("other", json!([]))), &wanted),
             Some(Write::Recreate(wanted.clone()))
         );
     }

@@ -3,7 +3,7 @@
 use super::graph::Target;
 use serde_json::Value;
 
-fn each<'a>(v: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+fn each_item<'a>(v: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     v.get(field).and_then(Value::as_array).into_iter().flatten()
 }
 
@@ -35,33 +35,35 @@ pub fn of_pod(pod: &Value) -> Vec<(Target, String)> {
     let mut out = Vec::new();
     out.extend(name_at(spec, "/serviceAccountName").map(|n| (Target::Account, n)));
     out.extend(
-        each(spec, "imagePullSecrets")
+        each_item(spec, "imagePullSecrets")
             .filter_map(|s| name_at(s, "/name"))
             .map(|n| (Target::Secret, n)),
     );
     for list in ["containers", "initContainers", "ephemeralContainers"] {
-        each(spec, list).for_each(|c| container(c, &mut out));
+        each_item(spec, list).for_each(|c| container_references(c, &mut out));
     }
     let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    each(spec, "volumes").for_each(|v| volume(v, pod_name, &mut out));
-    for claim in each(spec, "resourceClaims").chain(each(&pod["status"], "resourceClaimStatuses")) {
+    each_item(spec, "volumes").for_each(|v| volume_references(v, pod_name, &mut out));
+    for claim in
+        each_item(spec, "resourceClaims").chain(each_item(&pod["status"], "resourceClaimStatuses"))
+    {
         out.extend(name_at(claim, "/resourceClaimName").map(|n| (Target::ResourceClaim, n)));
     }
     out
 }
 
-fn container(container: &Value, out: &mut Vec<(Target, String)>) {
-    for env in each(container, "env") {
+fn container_references(container: &Value, out: &mut Vec<(Target, String)>) {
+    for env in each_item(container, "env") {
         out.extend(name_at(env, "/valueFrom/secretKeyRef/name").map(|n| (Target::Secret, n)));
         out.extend(name_at(env, "/valueFrom/configMapKeyRef/name").map(|n| (Target::ConfigMap, n)));
     }
-    for from in each(container, "envFrom") {
+    for from in each_item(container, "envFrom") {
         out.extend(name_at(from, "/secretRef/name").map(|n| (Target::Secret, n)));
         out.extend(name_at(from, "/configMapRef/name").map(|n| (Target::ConfigMap, n)));
     }
 }
 
-fn volume(volume: &Value, pod_name: &str, out: &mut Vec<(Target, String)>) {
+fn volume_references(volume: &Value, pod_name: &str, out: &mut Vec<(Target, String)>) {
     out.extend(
         VOLUME_SECRETS
             .iter()
@@ -74,7 +76,7 @@ fn volume(volume: &Value, pod_name: &str, out: &mut Vec<(Target, String)>) {
         let own = volume["name"].as_str().unwrap_or_default();
         out.push((Target::Claim, format!("{pod_name}-{own}")));
     }
-    for source in each(&volume["projected"], "sources") {
+    for source in each_item(&volume["projected"], "sources") {
         out.extend(name_at(source, "/secret/name").map(|n| (Target::Secret, n)));
         out.extend(name_at(source, "/configMap/name").map(|n| (Target::ConfigMap, n)));
     }

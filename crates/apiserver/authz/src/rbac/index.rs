@@ -53,7 +53,7 @@ impl Grant {
         } else {
             "role"
         };
-        crate::message::absent(super::GROUP, kind, &self.role)
+        crate::message::not_found_message(super::GROUP, kind, &self.role)
     }
 }
 
@@ -132,7 +132,7 @@ impl Index {
         {
             let (kind, name) = (str_of(s, "kind"), str_of(s, "name"));
             let Some((subject, description)) =
-                subject(&kind, &name, &str_of(s, "namespace"), &key.0)
+                parse_subject(&kind, &name, &str_of(s, "namespace"), &key.0)
             else {
                 continue;
             };
@@ -173,7 +173,7 @@ impl Index {
     }
 }
 
-fn subject(
+fn parse_subject(
     kind: &str,
     name: &str,
     namespace: &str,

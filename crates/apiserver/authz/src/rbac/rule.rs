@@ -18,7 +18,7 @@ pub struct Rule {
     pub paths: Vec<String>,
 }
 
-fn strings(rule: &Value, field: &str) -> Vec<String> {
+fn string_list(rule: &Value, field: &str) -> Vec<String> {
     let list = rule
         .get(field)
         .and_then(Value::as_array)
@@ -27,7 +27,7 @@ fn strings(rule: &Value, field: &str) -> Vec<String> {
     list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn holds(list: &[String], item: &str) -> bool {
+fn matches_item(list: &[String], item: &str) -> bool {
     list.iter().any(|x| x == "*" || x == item)
 }
 
@@ -35,11 +35,11 @@ impl Rule {
     /// Parses a rule of a role.
     pub fn from_value(rule: &Value) -> Rule {
         Rule {
-            verbs: strings(rule, "verbs"),
-            groups: strings(rule, "apiGroups"),
-            resources: strings(rule, "resources"),
-            names: strings(rule, "resourceNames"),
-            paths: strings(rule, "nonResourceURLs"),
+            verbs: string_list(rule, "verbs"),
+            groups: string_list(rule, "apiGroups"),
+            resources: string_list(rule, "resources"),
+            names: string_list(rule, "resourceNames"),
+            paths: string_list(rule, "nonResourceURLs"),
         }
     }
 
@@ -73,11 +73,11 @@ impl Rule {
 
     /// Returns whether the rule allows a request for an object called `name`.
     pub fn allows(&self, a: &Attributes, name: &str) -> bool {
-        if !holds(&self.verbs, &a.verb) {
+        if !matches_item(&self.verbs, &a.verb) {
             return false;
         }
         if a.is_resource {
-            return holds(&self.groups, &a.group)
+            return matches_item(&self.groups, &a.group)
                 && self.has_resource(&a.resource, &a.subresource)
                 && (self.names.is_empty() || self.names.iter().any(|n| n == name));
         }
@@ -104,7 +104,7 @@ impl Rule {
     /// Returns whether this rule allows everything that `single` (a rule of one verb, group,
     /// resource, name or path) allows.
     pub fn covers(&self, single: &Rule) -> bool {
-        let all = |have: &[String], want: &[String]| want.iter().all(|w| holds(have, w));
+        let all = |have: &[String], want: &[String]| want.iter().all(|w| matches_item(have, w));
         if !all(&self.verbs, &single.verbs) {
             return false;
         }
@@ -115,7 +115,7 @@ impl Rule {
             Some((own, sub)) => {
                 self.resources.iter().any(|h| h == r) || self.has_resource(own, sub)
             }
-            None => holds(&self.resources, r),
+            None => matches_item(&self.resources, r),
         });
         let names = if single.names.is_empty() {
             self.names.is_empty()
@@ -176,7 +176,7 @@ impl Rule {
         ];
         let shown = parts.iter().filter(|(_, list)| !list.is_empty());
         let shown: Vec<String> = shown
-            .map(|(name, list)| format!("{name}:{}", quoted(list)))
+            .map(|(name, list)| format!("{name}:{}", quote_list(list)))
             .collect();
         format!("{{{}}}", shown.join(", "))
     }
@@ -204,7 +204,7 @@ impl Rule {
 }
 
 /// Formats a list as Go's `%q` does.
-pub fn quoted(list: &[String]) -> String {
+pub fn quote_list(list: &[String]) -> String {
     let quoted: Vec<String> = list.iter().map(|s| format!("{s:?}")).collect();
     format!("[{}]", quoted.join(" "))
 }

@@ -1,6 +1,6 @@
 //! Cluster IPs: one IPAddress object each.
 
-use super::{Allocators, Claim, refused, service_type, spec_str};
+use super::{Allocators, ServiceAllocation, invalid_field, service_type, spec_str};
 use crate::errors::store_error;
 use crate::registry::Registry;
 use crate::write::Write;
@@ -16,7 +16,7 @@ const TRIES: usize = 64;
 const GROUP: &str = "networking.k8s.io";
 
 /// Returns the cluster IPs of a Service.
-pub(super) fn of(service: &Value) -> Vec<IpAddr> {
+pub(super) fn cluster_ips(service: &Value) -> Vec<IpAddr> {
     let list = service
         .pointer("/spec/clusterIPs")
         .and_then(Value::as_array);
@@ -42,20 +42,20 @@ impl Allocators {
         write: &Write,
         service: &mut Value,
         old: Option<&Value>,
-        claim: &mut Claim,
+        allocation: &mut ServiceAllocation,
     ) -> Result<(), ApiError> {
-        let had = old.map(of).unwrap_or_default();
+        let had = old.map(cluster_ips).unwrap_or_default();
         if service_type(service) == "ExternalName" {
-            claim.replaced.addresses = had;
+            allocation.replaced.addresses = had;
             return Ok(());
         }
         if spec_str(service, "clusterIP") == "None" {
             return Ok(());
         }
-        let mut all = of(service);
+        let mut all = cluster_ips(service);
         for address in all.iter().filter(|a| !had.contains(a)) {
             self.take(registry, write, service, *address, &all).await?;
-            claim.taken.addresses.push(*address);
+            allocation.allocated.addresses.push(*address);
         }
         let families = service
             .pointer("/spec/ipFamilies")
@@ -66,10 +66,10 @@ impl Allocators {
             let address = self
                 .next(registry, write, service, family == "IPv4")
                 .await?;
-            claim.taken.addresses.push(address);
+            allocation.allocated.addresses.push(address);
             all.push(address);
         }
-        claim.replaced.addresses = had
+        allocation.replaced.addresses = had
             .into_iter()
             .filter(|address| !all.contains(address))
             .collect();
@@ -89,18 +89,18 @@ impl Allocators {
         let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
         let fail = |why: &str| {
             let why = format!("failed to allocate IP {address}: {why}");
-            refused(service, "spec.clusterIPs", &json!(texts), &why)
+            invalid_field(service, "spec.clusterIPs", &json!(texts), &why)
         };
         if !self
             .cidrs(registry)
             .iter()
-            .any(|cidr| usable(cidr, address))
+            .any(|cidr| is_usable(cidr, address))
         {
             return Err(fail(
                 "the provided network does not match the current range",
             ));
         }
-        match record(registry, write, service, address).await {
+        match record_address(registry, write, service, address).await {
             Err(StoreError::Exists) => Err(fail("provided IP is already allocated")),
             Err(e) => Err(store_error(&e)),
             Ok(()) => Ok(()),
@@ -120,11 +120,11 @@ impl Allocators {
             .iter()
             .filter(|cidr| cidr.addr().is_ipv4() == v4)
         {
-            for address in candidates(cidr) {
-                if known(registry, address) {
+            for address in candidate_addresses(cidr) {
+                if is_known(registry, address) {
                     continue;
                 }
-                match record(registry, write, service, address).await {
+                match record_address(registry, write, service, address).await {
                     Ok(()) => return Ok(address),
                     Err(StoreError::Exists) => {}
                     Err(e) => return Err(store_error(&e)),
@@ -168,13 +168,13 @@ fn write_addresses(service: &mut Value, all: &[IpAddr]) {
 
 /// Returns whether a Service may have the address; excludes the network and the (IPv4) broadcast
 /// address.
-fn usable(cidr: &IpNet, address: IpAddr) -> bool {
+fn is_usable(cidr: &IpNet, address: IpAddr) -> bool {
     cidr.contains(&address)
         && address != cidr.network()
         && (address != cidr.broadcast() || address.is_ipv6())
 }
 
-fn known(registry: &Registry, address: IpAddr) -> bool {
+fn is_known(registry: &Registry, address: IpAddr) -> bool {
     registry
         .caches
         .of(GROUP, "ipaddresses")
@@ -183,23 +183,23 @@ fn known(registry: &Registry, address: IpAddr) -> bool {
 
 /// Yields random addresses of the upper part of the range, then every address of a small range in
 /// turn. The lower part is left for Services that request a certain address.
-fn candidates(cidr: &IpNet) -> impl Iterator<Item = IpAddr> {
-    let size = size(cidr);
+fn candidate_addresses(cidr: &IpNet) -> impl Iterator<Item = IpAddr> {
+    let size = range_size(cidr);
     let reserved = (size / 16).clamp(16, 256).min(size / 2);
     let (network, cidr) = (cidr.network(), *cidr);
     let random =
         (0..TRIES).map(move |_| rand::rng().random_range(reserved..size.max(reserved + 1)));
     random
         .chain(1..size.min(65_536))
-        .map(move |offset| plus(network, offset))
-        .filter(move |a| usable(&cidr, *a))
+        .map(move |offset| address_at(network, offset))
+        .filter(move |a| is_usable(&cidr, *a))
 }
 
-fn size(cidr: &IpNet) -> u64 {
+fn range_size(cidr: &IpNet) -> u64 {
     1u64 << u32::from(cidr.max_prefix_len() - cidr.prefix_len()).min(40)
 }
 
-fn plus(network: IpAddr, offset: u64) -> IpAddr {
+fn address_at(network: IpAddr, offset: u64) -> IpAddr {
     match network {
         IpAddr::V4(a) => {
             Ipv4Addr::from(u32::from(a).wrapping_add(u32::try_from(offset).unwrap_or(0))).into()
@@ -209,12 +209,12 @@ fn plus(network: IpAddr, offset: u64) -> IpAddr {
 }
 
 /// Returns the first usable address of a range: that of the Service `kubernetes`.
-pub fn first(cidr: &IpNet) -> IpAddr {
-    plus(cidr.network(), 1)
+pub fn first_address(cidr: &IpNet) -> IpAddr {
+    address_at(cidr.network(), 1)
 }
 
 /// Creates the IPAddress object, which acts as the lock.
-async fn record(
+async fn record_address(
     registry: &Registry,
     write: &Write,
     service: &Value,
@@ -227,8 +227,8 @@ async fn record(
         .caches
         .store_key(cache.kind(), "", &address.to_string());
     if write.dry_run {
-        let taken = registry.store.read(&key).await?.is_some();
-        return if taken {
+        let allocated = registry.store.read(&key).await?.is_some();
+        return if allocated {
             Err(StoreError::Exists)
         } else {
             Ok(())
@@ -259,7 +259,7 @@ pub(super) fn ip_address(service: &Value, namespace: &str, address: IpAddr) -> V
 }
 
 /// Deletes the IPAddress object.
-pub(super) async fn release(registry: &Registry, address: IpAddr) {
+pub(super) async fn release_address(registry: &Registry, address: IpAddr) {
     let Some(cache) = registry.caches.of(GROUP, "ipaddresses") else {
         return;
     };
@@ -288,8 +288,8 @@ mod tests {
     #[test]
     fn candidates_are_usable_and_cover_a_small_range() {
         let cidr: IpNet = "10.0.0.0/29".parse().unwrap();
-        let all: std::collections::BTreeSet<IpAddr> = candidates(&cidr).collect();
+        let all: std::collections::BTreeSet<IpAddr> = candidate_addresses(&cidr).collect();
         assert_eq!(all.len(), 6);
-        assert_eq!(first(&cidr).to_string(), "10.0.0.1");
+        assert_eq!(first_address(&cidr).to_string(), "10.0.0.1");
     }
 }

@@ -1,11 +1,11 @@
 //! `ipFamilies`, `ipFamilyPolicy` and the shape of `clusterIPs`.
 
-use super::{ServiceOptions, refused, service_type, spec_str};
+use super::{ServiceOptions, invalid_field, service_type, spec_str};
 use api_meta::{ApiError, meta::object_at};
 use serde_json::{Value, json};
 
 /// Fills in or clears the fields that depend on the type and on the cluster's families.
-pub(super) fn fill(
+pub(super) fn fill_families(
     options: &ServiceOptions,
     service: &mut Value,
     old: Option<&Value>,
@@ -27,9 +27,14 @@ pub(super) fn fill(
     .to_owned();
     if policy == "RequireDualStack" && cluster.len() < 2 && !headless_without_selector {
         let why = "this cluster is not configured for dual-stack services";
-        return Err(refused(service, "spec.ipFamilyPolicy", &json!(policy), why));
+        return Err(invalid_field(
+            service,
+            "spec.ipFamilyPolicy",
+            &json!(policy),
+            why,
+        ));
     }
-    let families = families(service, &cluster, &policy, headless_without_selector)?;
+    let families = requested_families(service, &cluster, &policy, headless_without_selector)?;
     let spec = object_at(service, "spec");
     spec.insert("ipFamilyPolicy".into(), policy.into());
     spec.insert("ipFamilies".into(), families.into());
@@ -110,7 +115,7 @@ pub(super) fn cluster_families(options: &ServiceOptions) -> Vec<&'static str> {
     all
 }
 
-fn families(
+fn requested_families(
     service: &Value,
     cluster: &[&'static str],
     policy: &str,
@@ -133,7 +138,7 @@ fn families(
         .position(|f| !any && !cluster.contains(&f.as_str()))
     {
         let field = format!("spec.ipFamilies[{at}]");
-        return Err(refused(
+        return Err(invalid_field(
             service,
             &field,
             &json!(families[at]),
@@ -175,11 +180,11 @@ mod tests {
             "clusterIPs": ["10.0.0.5", "fd00::5"], "ipFamilies": ["IPv4", "IPv6"]}});
         let mut new = old.clone();
         new["spec"]["ipFamilyPolicy"] = json!("SingleStack");
-        fill(&options, &mut new, Some(&old)).unwrap();
+        fill_families(&options, &mut new, Some(&old)).unwrap();
         assert_eq!(new["spec"]["clusterIPs"], json!(["10.0.0.5"]));
         assert_eq!(new["spec"]["ipFamilies"], json!(["IPv4"]));
         let mut kept = old.clone();
-        fill(&options, &mut kept, Some(&old)).unwrap();
+        fill_families(&options, &mut kept, Some(&old)).unwrap();
         assert_eq!(kept["spec"]["clusterIPs"], old["spec"]["clusterIPs"]);
     }
 }

@@ -1,6 +1,6 @@
 //! Node ports: one bitmap for the range, as upstream stores it.
 
-use super::{Allocators, Claim, refused, service_type};
+use super::{Allocators, ServiceAllocation, invalid_field, service_type};
 use crate::errors::store_error;
 use crate::registry::Registry;
 use crate::write::Write;
@@ -18,8 +18,11 @@ const KEY: &str = "/ranges/servicenodeports";
 const MESSAGE: &str = "k8s.io.api.core.v1.RangeAllocation";
 
 /// Returns the node ports of a Service, the health check's included.
-pub(super) fn of(service: &Value) -> Vec<u16> {
-    let mut all: Vec<u16> = list(service).iter().filter_map(number).collect();
+pub(super) fn node_ports(service: &Value) -> Vec<u16> {
+    let mut all: Vec<u16> = service_ports(service)
+        .iter()
+        .filter_map(port_number)
+        .collect();
     let health = service
         .pointer("/spec/healthCheckNodePort")
         .and_then(Value::as_u64);
@@ -33,7 +36,7 @@ pub(super) fn of(service: &Value) -> Vec<u16> {
     all
 }
 
-fn list(service: &Value) -> Vec<Value> {
+fn service_ports(service: &Value) -> Vec<Value> {
     service
         .pointer("/spec/ports")
         .and_then(Value::as_array)
@@ -41,7 +44,7 @@ fn list(service: &Value) -> Vec<Value> {
         .unwrap_or_default()
 }
 
-fn number(port: &Value) -> Option<u16> {
+fn port_number(port: &Value) -> Option<u16> {
     u16::try_from(port.get("nodePort")?.as_u64()?)
         .ok()
         .filter(|n| *n > 0)
@@ -73,17 +76,17 @@ impl Allocators {
         write: &Write,
         service: &mut Value,
         old: Option<&Value>,
-        claim: &mut Claim,
+        allocation: &mut ServiceAllocation,
     ) -> Result<(), ApiError> {
-        let had = old.map(of).unwrap_or_default();
+        let had = old.map(node_ports).unwrap_or_default();
         drop_unneeded(service);
         keep_old(service, old);
-        if needs_ports(service) || needs_health_check(service) || !of(service).is_empty() {
+        if needs_ports(service) || needs_health_check(service) || !node_ports(service).is_empty() {
             let taken = self.allocate(registry, write, service, &had).await?;
-            claim.taken.ports = taken;
+            allocation.allocated.ports = taken;
         }
-        let now = of(service);
-        claim.replaced.ports = had.into_iter().filter(|port| !now.contains(port)).collect();
+        let now = node_ports(service);
+        allocation.replaced.ports = had.into_iter().filter(|port| !now.contains(port)).collect();
         Ok(())
     }
 
@@ -96,11 +99,11 @@ impl Allocators {
         had: &[u16],
     ) -> Result<Vec<u16>, ApiError> {
         loop {
-            let (mut bitmap, revision) = read(registry, &self.options.node_ports)
+            let (mut bitmap, revision) = read_bitmap(registry, &self.options.node_ports)
                 .await
                 .map_err(|e| store_error(&e))?;
             let mut candidate = service.clone();
-            let taken = choose(&mut candidate, &self.options.node_ports, &mut bitmap, had)?;
+            let taken = choose_ports(&mut candidate, &self.options.node_ports, &mut bitmap, had)?;
             let done = match taken.is_empty() || write.dry_run {
                 true => Ok(()),
                 false => write_back(registry, &self.options.node_ports, &bitmap, revision).await,
@@ -161,21 +164,24 @@ fn keep_old(service: &mut Value, old: Option<&Value>) {
     {
         object_at(service, "spec").insert("healthCheckNodePort".into(), port);
     }
-    let known = list(old);
+    let known = service_ports(old);
     let same = |a: &Value, b: &Value| {
         a.get("port") == b.get("port") && a.get("protocol") == b.get("protocol")
     };
-    let mut given: BTreeSet<u16> = list(service).iter().filter_map(number).collect();
+    let mut given: BTreeSet<u16> = service_ports(service)
+        .iter()
+        .filter_map(port_number)
+        .collect();
     for port in object_at(service, "spec")
         .get_mut("ports")
         .and_then(Value::as_array_mut)
         .into_iter()
         .flatten()
     {
-        if number(port).is_some() {
+        if port_number(port).is_some() {
             continue;
         }
-        let Some(kept) = known.iter().find(|k| same(k, port)).and_then(number) else {
+        let Some(kept) = known.iter().find(|k| same(k, port)).and_then(port_number) else {
             continue;
         };
         if given.insert(kept)
@@ -187,7 +193,7 @@ fn keep_old(service: &mut Value, old: Option<&Value>) {
 }
 
 /// Chooses a number for every port that needs one; returns the new numbers.
-fn choose(
+fn choose_ports(
     service: &mut Value,
     range: &RangeInclusive<u16>,
     bitmap: &mut BTreeSet<u16>,
@@ -196,7 +202,7 @@ fn choose(
     let mut taken = Vec::new();
     // Ports of different protocols of the same Service may share a number.
     let mut own: BTreeSet<u16> = had.iter().copied().collect();
-    let wanted: Vec<Option<u16>> = list(service).iter().map(number).collect();
+    let wanted: Vec<Option<u16>> = service_ports(service).iter().map(port_number).collect();
     // Requested ports come first, so that no automatic choice takes them.
     for (at, port) in wanted
         .iter()
@@ -207,7 +213,7 @@ fn choose(
             continue;
         }
         let field = format!("spec.ports[{at}].nodePort");
-        take(service, range, bitmap, port, &field)?;
+        take_port(service, range, bitmap, port, &field)?;
         own.insert(port);
         taken.push(port);
     }
@@ -218,7 +224,7 @@ fn choose(
         && !own.contains(&port)
         && port > 0
     {
-        take(service, range, bitmap, port, "spec.healthCheckNodePort")?;
+        take_port(service, range, bitmap, port, "spec.healthCheckNodePort")?;
         taken.push(port);
     }
     if needs_ports(service) {
@@ -228,7 +234,7 @@ fn choose(
             .filter(|(_, port)| port.is_none())
             .map(|(at, _)| at)
         {
-            let port = next(range, bitmap)?;
+            let port = next_free_port(range, bitmap)?;
             taken.push(port);
             if let Some(Value::Object(entry)) = service.pointer_mut(&format!("/spec/ports/{at}")) {
                 entry.insert("nodePort".into(), port.into());
@@ -236,14 +242,14 @@ fn choose(
         }
     }
     if needs_health_check(service) && service.pointer("/spec/healthCheckNodePort").is_none() {
-        let port = next(range, bitmap)?;
+        let port = next_free_port(range, bitmap)?;
         taken.push(port);
         object_at(service, "spec").insert("healthCheckNodePort".into(), port.into());
     }
     Ok(taken)
 }
 
-fn take(
+fn take_port(
     service: &Value,
     range: &RangeInclusive<u16>,
     bitmap: &mut BTreeSet<u16>,
@@ -256,10 +262,10 @@ fn take(
             range.start(),
             range.end()
         );
-        return Err(refused(service, field, &json!(port), &why));
+        return Err(invalid_field(service, field, &json!(port), &why));
     }
     if !bitmap.insert(port) {
-        return Err(refused(
+        return Err(invalid_field(
             service,
             field,
             &json!(port),
@@ -269,7 +275,10 @@ fn take(
     Ok(())
 }
 
-fn next(range: &RangeInclusive<u16>, bitmap: &mut BTreeSet<u16>) -> Result<u16, ApiError> {
+fn next_free_port(
+    range: &RangeInclusive<u16>,
+    bitmap: &mut BTreeSet<u16>,
+) -> Result<u16, ApiError> {
     let free = range
         .clone()
         .filter(|port| !bitmap.contains(port))
@@ -281,44 +290,44 @@ fn next(range: &RangeInclusive<u16>, bitmap: &mut BTreeSet<u16>) -> Result<u16, 
 }
 
 /// Releases ports.
-pub(super) async fn release(
+pub(super) async fn release_ports(
     registry: &Registry,
     range: &RangeInclusive<u16>,
     ports: &[u16],
 ) -> Result<(), StoreError> {
-    change(registry, range, |bitmap| {
+    update_bitmap(registry, range, |bitmap| {
         bitmap.retain(|port| !ports.contains(port))
     })
     .await
 }
 
 /// Marks ports as allocated.
-pub(super) async fn add(
+pub(super) async fn add_ports(
     registry: &Registry,
     range: &RangeInclusive<u16>,
     ports: &BTreeSet<u16>,
 ) -> Result<(), StoreError> {
-    change(registry, range, |bitmap| {
+    update_bitmap(registry, range, |bitmap| {
         bitmap.extend(ports.iter().filter(|port| range.contains(port)))
     })
     .await
 }
 
 /// Returns the allocated ports.
-pub(super) async fn taken(
+pub(super) async fn allocated_ports(
     registry: &Registry,
     range: &RangeInclusive<u16>,
 ) -> Result<BTreeSet<u16>, StoreError> {
-    read(registry, range).await.map(|(bitmap, _)| bitmap)
+    read_bitmap(registry, range).await.map(|(bitmap, _)| bitmap)
 }
 
-async fn change(
+async fn update_bitmap(
     registry: &Registry,
     range: &RangeInclusive<u16>,
     change: impl Fn(&mut BTreeSet<u16>),
 ) -> Result<(), StoreError> {
     loop {
-        let (mut bitmap, revision) = read(registry, range).await?;
+        let (mut bitmap, revision) = read_bitmap(registry, range).await?;
         let before = bitmap.clone();
         change(&mut bitmap);
         if bitmap == before {
@@ -331,15 +340,15 @@ async fn change(
     }
 }
 
-fn key(registry: &Registry) -> String {
+fn bitmap_key(registry: &Registry) -> String {
     format!("{}{KEY}", registry.caches.root())
 }
 
-async fn read(
+async fn read_bitmap(
     registry: &Registry,
     range: &RangeInclusive<u16>,
 ) -> Result<(BTreeSet<u16>, i64), StoreError> {
-    let Some(stored) = registry.store.read(&key(registry)).await? else {
+    let Some(stored) = registry.store.read(&bitmap_key(registry)).await? else {
         return Ok((BTreeSet::new(), 0));
     };
     let message = api_message()?;
@@ -373,7 +382,7 @@ async fn write_back(
         &proto::encode(api_message()?, &object),
     )
     .into();
-    let key = key(registry);
+    let key = bitmap_key(registry);
     let done = match revision {
         0 => registry.store.create(&key, bytes, None).await,
         revision => registry.store.update(&key, bytes, revision, None).await,

@@ -22,11 +22,11 @@ const ROUNDS: u32 = 3;
 
 /// Allocations without a Service, with the number of rounds since.
 #[derive(Debug)]
-struct Leaks<T>(BTreeMap<T, u32>);
+struct LeakCounter<T>(BTreeMap<T, u32>);
 
-impl<T: Ord + Copy> Leaks<T> {
+impl<T: Ord + Copy> LeakCounter<T> {
     fn new() -> Self {
-        Leaks(BTreeMap::new())
+        LeakCounter(BTreeMap::new())
     }
 
     /// Counts a round; returns the allocations that had no Service for `ROUNDS`.
@@ -55,7 +55,7 @@ impl Registry {
     pub async fn repair_allocations(&self) -> Result<(), ApiError> {
         let services = self.services();
         let range = &self.options.services.options.node_ports;
-        ports::add(self, range, &used_ports(&services))
+        ports::add_ports(self, range, &used_ports(&services))
             .await
             .map_err(|e| store_error(&e))?;
         self.record_addresses(&services).await
@@ -63,14 +63,14 @@ impl Registry {
 
     /// Repairs allocations every minute and releases leaked ones, until `stop`.
     pub async fn keep_allocations(&self, stop: &CancellationToken) {
-        let (mut lost_ports, mut lost_addresses) = (Leaks::new(), Leaks::new());
+        let (mut lost_ports, mut lost_addresses) = (LeakCounter::new(), LeakCounter::new());
         while stop
             .run_until_cancelled(tokio::time::sleep(INTERVAL))
             .await
             .is_some()
         {
             // A stale cache would show allocations without their Services.
-            let fresh = self.reach("").await;
+            let fresh = self.wait_for_version("").await;
             let done = match fresh {
                 Ok(_) => {
                     self.release_leaks(&mut lost_ports, &mut lost_addresses)
@@ -86,23 +86,23 @@ impl Registry {
 
     async fn release_leaks(
         &self,
-        lost_ports: &mut Leaks<u16>,
-        lost_addresses: &mut Leaks<IpAddr>,
+        lost_ports: &mut LeakCounter<u16>,
+        lost_addresses: &mut LeakCounter<IpAddr>,
     ) -> Result<(), ApiError> {
         self.repair_allocations().await?;
         let range = &self.options.services.options.node_ports;
-        let taken = ports::taken(self, range)
+        let taken = ports::allocated_ports(self, range)
             .await
             .map_err(|e| store_error(&e))?;
         let recorded = self.recorded_addresses();
         // Read the Services after the allocations, so that a Service written in between is seen.
-        self.reach("").await?;
+        self.wait_for_version("").await?;
         let services = self.services();
         let used = used_ports(&services);
         let ports = lost_ports.count(taken.difference(&used).copied());
         if !ports.is_empty() {
             tracing::info!(?ports, "node ports without a Service are released");
-            ports::release(self, range, &ports)
+            ports::release_ports(self, range, &ports)
                 .await
                 .map_err(|e| store_error(&e))?;
         }
@@ -113,7 +113,7 @@ impl Registry {
                 .filter(|address| !used.contains_key(address)),
         ) {
             tracing::info!(%address, "an address without a Service is released");
-            addresses::release(self, address).await;
+            addresses::release_address(self, address).await;
         }
         Ok(())
     }
@@ -166,14 +166,14 @@ impl Registry {
 fn used_ports(services: &[Arc<Value>]) -> BTreeSet<u16> {
     services
         .iter()
-        .flat_map(|service| ports::of(service))
+        .flat_map(|service| ports::node_ports(service))
         .collect()
 }
 
 fn used_addresses(services: &[Arc<Value>]) -> BTreeMap<IpAddr, &Value> {
     let each = services.iter().map(|service| &**service);
     each.flat_map(|service| {
-        addresses::of(service)
+        addresses::cluster_ips(service)
             .into_iter()
             .map(move |address| (address, service))
     })
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn allocation_is_released_after_three_rounds_without_its_service() {
-        let mut leaks = Leaks::new();
+        let mut leaks = LeakCounter::new();
         assert!(leaks.count([30000, 30001]).is_empty());
         assert!(leaks.count([30000]).is_empty());
         // The Service of 30001 was written after the first round; the count starts again when it is

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 impl Registry {
     /// Handles POST of a Binding.
     pub async fn bind(&self, write: &mut Write, binding: Value) -> Result<(), ApiError> {
-        check(&binding)?;
+        check_binding(&binding)?;
         let name = write.name.clone();
         let mut request = write.admission(Operation::Create, &name, binding, None);
         self.admit(&mut request).await?;
         self.validate(&request).await?;
         let binding = request.object;
         let pod_name = name.clone();
-        let change = move |pod: &Value| assign(&pod_name, pod, &binding);
+        let change = move |pod: &Value| assign_node(&pod_name, pod, &binding);
         self.update(
             write,
             &Update {
@@ -31,7 +31,7 @@ impl Registry {
     }
 }
 
-fn check(binding: &Value) -> Result<(), ApiError> {
+fn check_binding(binding: &Value) -> Result<(), ApiError> {
     let wrong = |text: String| Err(ApiError::new(Reason::Unknown(500), text));
     let kind = meta::str_at(binding, &["target", "kind"]);
     if !matches!(kind, "" | "Node") {
@@ -45,7 +45,7 @@ fn check(binding: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn assign(name: &str, pod: &Value, binding: &Value) -> Result<Value, ApiError> {
+fn assign_node(name: &str, pod: &Value, binding: &Value) -> Result<Value, ApiError> {
     let refuse = |why: String| Err(ApiError::conflict("", "pods/binding", name, &why));
     if !binding.uid().is_empty() && binding.uid() != pod.uid() {
         let (wanted, found) = (binding.uid(), pod.uid());
@@ -113,10 +113,10 @@ mod tests {
         let pod = json!({"metadata": {"name": "p"}, "spec": {}});
         let binding =
             json!({"metadata": {"name": "p", "annotations": {"a": "b"}}, "target": {"name": "n"}});
-        let bound = assign("p", &pod, &binding).unwrap();
+        let bound = assign_node("p", &pod, &binding).unwrap();
         assert_eq!(bound["spec"]["nodeName"], "n");
         assert_eq!(bound["metadata"]["annotations"]["a"], "b");
-        let again = assign("p", &bound, &binding).unwrap_err();
+        let again = assign_node("p", &bound, &binding).unwrap_err();
         assert!(
             again.message.contains("is already assigned to node \"n\""),
             "{again}"

@@ -72,7 +72,7 @@ impl Registry {
         let mut mark = Write::internal(write.row, pod.namespace(), pod.name());
         let change = |pod: &Value| {
             check_preconditions(write, options, pod)?;
-            Ok(disrupted(pod))
+            Ok(with_disruption_condition(pod))
         };
         self.update(
             &mut mark,
@@ -100,7 +100,7 @@ impl Registry {
         };
         let mut write = Write::internal(row, pod.namespace(), budget.name());
         write.dry_run = dry_run;
-        let change = |budget: &Value| spend(budget, pod);
+        let change = |budget: &Value| spend_disruption(budget, pod);
         self.update(
             &mut write,
             &Update {
@@ -122,11 +122,13 @@ impl Registry {
         let budgets = snapshot
             .range(&prefix, "")
             .filter_map(|entry| entry.tree().ok());
-        budgets.filter(|budget| selects(budget, pod)).collect()
+        budgets
+            .filter(|budget| budget_selects(budget, pod))
+            .collect()
     }
 }
 
-fn disrupted(pod: &Value) -> Value {
+fn with_disruption_condition(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
@@ -142,7 +144,7 @@ fn disrupted(pod: &Value) -> Value {
     pod
 }
 
-fn selects(budget: &Value, pod: &Value) -> bool {
+fn budget_selects(budget: &Value, pod: &Value) -> bool {
     let selector = budget.pointer("/spec/selector").unwrap_or(&Value::Null);
     let selector = Selector::from_label_selector(selector).ok().flatten();
     selector.is_some_and(|selector| selector.matches_map(pod.labels()))
@@ -165,7 +167,7 @@ fn is_ready(pod: &Value) -> bool {
 }
 
 /// Returns the budget after the eviction, or an error if none is left.
-fn spend(budget: &Value, pod: &Value) -> Result<Value, ApiError> {
+fn spend_disruption(budget: &Value, pod: &Value) -> Result<Value, ApiError> {
     let number = |path: &str| budget.pointer(path).and_then(Value::as_i64).unwrap_or(0);
     let (healthy, desired) = (
         number("/status/currentHealthy"),
@@ -180,7 +182,7 @@ fn spend(budget: &Value, pod: &Value) -> Result<Value, ApiError> {
             "The disruption budget {} is still being processed by the server.",
             budget.name()
         );
-        return Err(refused(&why, 10));
+        return Err(too_many_requests(&why, 10));
     }
     let allowed = number("/status/disruptionsAllowed");
     if allowed <= 0 {
@@ -188,7 +190,7 @@ fn spend(budget: &Value, pod: &Value) -> Result<Value, ApiError> {
         let why = format!(
             "The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
         );
-        return Err(refused(&why, 0));
+        return Err(too_many_requests(&why, 0));
     }
     let mut budget = budget.clone();
     let status = meta::object_at(&mut budget, "status");
@@ -200,7 +202,7 @@ fn spend(budget: &Value, pod: &Value) -> Result<Value, ApiError> {
     Ok(budget)
 }
 
-fn refused(why: &str, retry_after_seconds: i32) -> ApiError {
+fn too_many_requests(why: &str, retry_after_seconds: i32) -> ApiError {
     let cause = Cause {
         reason: "DisruptionBudget".into(),
         message: why.into(),
@@ -224,8 +226,8 @@ mod tests {
         let pod = json!({"metadata": {"name": "p"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
         let budget = json!({"metadata": {"name": "b", "generation": 1},
             "status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}});
-        let spent = spend(&budget, &pod).unwrap();
+        let spent = spend_disruption(&budget, &pod).unwrap();
         assert_eq!(spent["status"]["disruptionsAllowed"], 0);
-        assert_eq!(spend(&spent, &pod).unwrap_err().code(), 429);
+        assert_eq!(spend_disruption(&spent, &pod).unwrap_err().code(), 429);
     }
 }

@@ -68,7 +68,7 @@ impl Registry {
         let name = write.name.clone();
         let through = move |object: &Value| {
             let scale = change(&scale_of(object))?;
-            check(&name, &scale)?;
+            check_scale(&name, &scale)?;
             let mut object = object.clone();
             let replicas = scale
                 .pointer("/spec/replicas")
@@ -91,7 +91,7 @@ impl Registry {
     }
 }
 
-fn check(name: &str, scale: &Value) -> Result<(), ApiError> {
+fn check_scale(name: &str, scale: &Value) -> Result<(), ApiError> {
     if !scale.name().is_empty() && scale.name() != name {
         return Err(crate::create::name_mismatch(scale.name(), name));
     }

@@ -6,7 +6,7 @@
 //! servers keep the same keys, so both kinds can run side by side. As with stock servers, all
 //! listen on the same port.
 
-use super::{create_missing, present, row};
+use super::{create_missing, find_object, find_resource};
 use crate::server::Server;
 use api_kinds::Resource;
 use api_meta::ApiError;
@@ -28,7 +28,7 @@ const PAGE: i64 = 1000;
 
 /// Address and port of this server.
 #[derive(Clone, Copy, Debug)]
-pub struct Own {
+pub struct OwnEndpoint {
     /// The advertised address.
     pub address: IpAddr,
     /// The port.
@@ -37,26 +37,26 @@ pub struct Own {
 
 /// Renews this server's key and reads the other servers' keys until the server stops, then removes
 /// its key.
-pub async fn keep(server: Arc<Server>, own: Own) {
+pub async fn maintain_endpoints(server: Arc<Server>, own: OwnEndpoint) {
     let wait = || {
         server
             .closing
             .run_until_cancelled(tokio::time::sleep(EVERY))
     };
     while wait().await.is_some() {
-        if let Err(error) = renew(&server, own).await {
+        if let Err(error) = renew_lease(&server, own).await {
             tracing::warn!(%error, "failed to update the endpoints of the Service kubernetes");
         }
     }
-    if let Err(error) = leave(&server, own).await {
+    if let Err(error) = remove_lease(&server, own).await {
         tracing::warn!(%error, "failed to remove this server from the endpoints of the Service kubernetes");
     }
 }
 
 /// Renews this server's key and writes the endpoints if they differ from the keys.
-pub async fn renew(server: &Server, own: Own) -> Result<(), ApiError> {
-    let key = key(server, own.address);
-    let endpoints = row("", "endpoints")?;
+pub async fn renew_lease(server: &Server, own: OwnEndpoint) -> Result<(), ApiError> {
+    let key = lease_key(server, own.address);
+    let endpoints = find_resource("", "endpoints")?;
     let object = json!({"subsets": [{"addresses": [{"ip": own.address.to_string()}]}]});
     let value = apiserver_convert::encode_stored(endpoints, &object).into();
     let written = match server.store.read(&key).await.map_err(ApiError::internal)? {
@@ -73,11 +73,11 @@ pub async fn renew(server: &Server, own: Own) -> Result<(), ApiError> {
         Ok(_) | Err(StoreError::Conflict(_) | StoreError::Exists) => {}
         Err(error) => return Err(ApiError::internal(error)),
     }
-    publish(server, own, &running(server).await?).await
+    publish_endpoints(server, own, &running_addresses(server).await?).await
 }
 
-async fn leave(server: &Server, own: Own) -> Result<(), ApiError> {
-    let key = key(server, own.address);
+async fn remove_lease(server: &Server, own: OwnEndpoint) -> Result<(), ApiError> {
+    let key = lease_key(server, own.address);
     if let Some(stored) = server.store.read(&key).await.map_err(ApiError::internal)? {
         server
             .store
@@ -85,21 +85,21 @@ async fn leave(server: &Server, own: Own) -> Result<(), ApiError> {
             .await
             .map_err(ApiError::internal)?;
     }
-    let others = running(server).await?;
+    let others = running_addresses(server).await?;
     // The last server leaves its address in the endpoints: empty endpoints would help no client.
     if others.is_empty() {
         Ok(())
     } else {
-        publish(server, own, &others).await
+        publish_endpoints(server, own, &others).await
     }
 }
 
-fn key(server: &Server, address: IpAddr) -> String {
+fn lease_key(server: &Server, address: IpAddr) -> String {
     format!("{}/masterleases/{address}", server.caches.root())
 }
 
 /// Returns the addresses of all running servers, sorted.
-async fn running(server: &Server) -> Result<Vec<IpAddr>, ApiError> {
+async fn running_addresses(server: &Server) -> Result<Vec<IpAddr>, ApiError> {
     let prefix = format!("{}/masterleases/", server.caches.root());
     let page = server
         .store
@@ -122,13 +122,23 @@ async fn running(server: &Server) -> Result<Vec<IpAddr>, ApiError> {
     Ok(all)
 }
 
-async fn publish(server: &Server, own: Own, addresses: &[IpAddr]) -> Result<(), ApiError> {
-    let (endpoints, slice) = objects(own, addresses);
+async fn publish_endpoints(
+    server: &Server,
+    own: OwnEndpoint,
+    addresses: &[IpAddr],
+) -> Result<(), ApiError> {
+    let (endpoints, slice) = endpoint_objects(own, addresses);
     let parts = [
-        replace(server, row("", "endpoints")?, endpoints, &["subsets"]).boxed(),
-        replace(
+        replace_object(
             server,
-            row("discovery.k8s.io", "endpointslices")?,
+            find_resource("", "endpoints")?,
+            endpoints,
+            &["subsets"],
+        )
+        .boxed(),
+        replace_object(
+            server,
+            find_resource("discovery.k8s.io", "endpointslices")?,
             slice,
             &["endpoints", "ports"],
         )
@@ -138,13 +148,13 @@ async fn publish(server: &Server, own: Own, addresses: &[IpAddr]) -> Result<(), 
 }
 
 /// Builds the Endpoints and the EndpointSlice, which holds addresses of this server's family only.
-fn objects(own: Own, addresses: &[IpAddr]) -> (Value, Value) {
+fn endpoint_objects(own: OwnEndpoint, addresses: &[IpAddr]) -> (Value, Value) {
     let ports = json!([{"name": "https", "port": own.port, "protocol": "TCP"}]);
     let listed: Vec<Value> = addresses
         .iter()
         .map(|ip| json!({"ip": ip.to_string()}))
         .collect();
-    let endpoints = json!({"metadata": metadata(false), "subsets": [{"addresses": listed, "ports": ports.clone()}]});
+    let endpoints = json!({"metadata": endpoint_metadata(false), "subsets": [{"addresses": listed, "ports": ports.clone()}]});
     let family = if own.address.is_ipv4() {
         "IPv4"
     } else {
@@ -156,13 +166,13 @@ fn objects(own: Own, addresses: &[IpAddr]) -> (Value, Value) {
     let each: Vec<Value> = same
         .map(|ip| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}}))
         .collect();
-    let slice = json!({"metadata": metadata(true), "addressType": family, "endpoints": each, "ports": ports});
+    let slice = json!({"metadata": endpoint_metadata(true), "addressType": family, "endpoints": each, "ports": ports});
     (endpoints, slice)
 }
 
 /// Builds the metadata. The slice belongs to the Service by label; labels exclude both objects from
 /// the controllers that mirror Endpoints.
-fn metadata(of_slice: bool) -> Value {
+fn endpoint_metadata(of_slice: bool) -> Value {
     let mut labels = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
     if of_slice {
         labels = json!({"kubernetes.io/service-name": NAME});
@@ -170,13 +180,13 @@ fn metadata(of_slice: bool) -> Value {
     json!({"name": NAME, "namespace": NAMESPACE, "labels": labels})
 }
 
-async fn replace(
+async fn replace_object(
     server: &Server,
     row: &'static Resource,
     wanted: Value,
     fields: &'static [&'static str],
 ) -> Result<(), ApiError> {
-    match present(server, row, NAMESPACE, NAME) {
+    match find_object(server, row, NAMESPACE, NAME) {
         None => return create_missing(server, row, wanted).await,
         Some(old)
             if fields
@@ -216,12 +226,12 @@ mod tests {
 
     #[test]
     fn all_running_servers_are_endpoints() {
-        let own = Own {
+        let own = OwnEndpoint {
             address: "192.0.2.2".parse().unwrap(),
             port: 6443,
         };
         let all = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|ip| ip.parse().unwrap());
-        let (endpoints, slice) = objects(own, &all);
+        let (endpoints, slice) = endpoint_objects(own, &all);
         let ports = json!([{"name": "https", "port": 6443, "protocol": "TCP"}]);
         let listed = json!([{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}, {"ip": "2001:db8::1"}]);
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Namespaces, priority classes, flow control, the default ServiceCIDR, and the authentication
 //! settings for extension servers.
 
-use super::{create_missing, present, row};
+use super::{create_missing, find_object, find_resource};
 use crate::options::ServerOptions;
 use crate::server::Server;
 use api_kinds::Resource;
@@ -14,20 +14,20 @@ use serde_json::{Value, json};
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
 /// Creates the system namespaces.
-pub async fn namespaces(server: &Server) -> Result<(), ApiError> {
+pub async fn ensure_namespaces(server: &Server) -> Result<(), ApiError> {
     let spaces = NAMESPACES
         .iter()
         .map(|name| json!({"metadata": {"name": name}}))
         .collect();
-    all_missing(server, row("", "namespaces")?, spaces).await
+    all_missing(server, find_resource("", "namespaces")?, spaces).await
 }
 
 /// Creates all other objects; needs the namespaces.
-pub async fn ensure(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
+pub async fn ensure_objects(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
     let (classes, schemas, levels) = (
-        row("scheduling.k8s.io", "priorityclasses")?,
-        row("flowcontrol.apiserver.k8s.io", "flowschemas")?,
-        row(
+        find_resource("scheduling.k8s.io", "priorityclasses")?,
+        find_resource("flowcontrol.apiserver.k8s.io", "flowschemas")?,
+        find_resource(
             "flowcontrol.apiserver.k8s.io",
             "prioritylevelconfigurations",
         )?,
@@ -78,10 +78,10 @@ fn priority_levels() -> Vec<Value> {
     let hands = |queues: i64, hand: i64| json!({"type": "Queue", "queuing": {"queues": queues, "handSize": hand, "queueLengthLimit": 50}});
     let queues = |queues: i64| hands(queues, 6);
     let limited = |name: &str, shares: i64, lendable: i64, response: Value| {
-        json!({"metadata": {"name": name, "annotations": auto()}, "spec": {"type": "Limited",
+        json!({"metadata": {"name": name, "annotations": auto_limit_response()}, "spec": {"type": "Limited",
             "limited": {"nominalConcurrencyShares": shares, "lendablePercent": lendable, "limitResponse": response}}})
     };
-    let exempt = json!({"metadata": {"name": "exempt", "annotations": auto()},
+    let exempt = json!({"metadata": {"name": "exempt", "annotations": auto_limit_response()},
         "spec": {"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}}});
     vec![
         exempt,
@@ -95,7 +95,7 @@ fn priority_levels() -> Vec<Value> {
     ]
 }
 
-fn auto() -> Value {
+fn auto_limit_response() -> Value {
     json!({"apf.kubernetes.io/autoupdate-spec": "true"})
 }
 
@@ -119,7 +119,7 @@ fn flow_schemas() -> Vec<Value> {
         if let Some(method) = distinguisher {
             spec["distinguisherMethod"] = json!({"type": method});
         }
-        json!({"metadata": {"name": name, "annotations": auto()}, "spec": spec})
+        json!({"metadata": {"name": name, "annotations": auto_limit_response()}, "spec": spec})
     };
     let all = ["system:unauthenticated", "system:authenticated"];
     let mut probes = schema("probes", "exempt", 2, None, groups(&all));
@@ -209,7 +209,7 @@ fn flow_schemas() -> Vec<Value> {
 
 /// Creates the ServiceCIDR `kubernetes` with the condition Ready.
 async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
-    let row = row("networking.k8s.io", "servicecidrs")?;
+    let row = find_resource("networking.k8s.io", "servicecidrs")?;
     let cidrs: Vec<String> = options
         .service_cluster_ip_range
         .iter()
@@ -249,7 +249,7 @@ async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), Ap
 
 /// Creates the ConfigMap with which extension servers learn how this server authenticates requests.
 async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
-    let row = row("", "configmaps")?;
+    let row = find_resource("", "configmaps")?;
     let mut data = json!({});
     let read = |path: &std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     if let Some(ca) = &options.client_ca_file {
@@ -268,7 +268,7 @@ async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(
             list(&options.requestheader_extra_headers_prefix);
     }
     let (namespace, name) = ("kube-system", "extension-apiserver-authentication");
-    if present(server, row, namespace, name).is_none() {
+    if find_object(server, row, namespace, name).is_none() {
         return create_missing(
             server,
             row,

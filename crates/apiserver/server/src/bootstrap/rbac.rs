@@ -1,9 +1,9 @@
 //! The default RBAC roles and bindings.
 
-use super::{create, present, row};
+use super::{create_object, find_object, find_resource};
 use crate::server::Server;
 use api_meta::{ApiError, Meta};
-use apiserver_authz::bootstrap::{Write as Wanted, reconcile, wanted};
+use apiserver_authz::bootstrap::{Write as Wanted, bootstrap_objects, reconcile_object};
 use apiserver_registry::{DeleteOptions, Mode, Update, Write};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -14,14 +14,14 @@ const AT_ONCE: usize = 32;
 
 /// Creates missing objects and adds missing rules and subjects. Roles come before bindings; each
 /// group is written concurrently.
-pub async fn ensure(server: &Server) -> Result<(), ApiError> {
-    let (roles, bindings): (Vec<_>, Vec<_>) = wanted()
+pub async fn ensure_rbac(server: &Server) -> Result<(), ApiError> {
+    let (roles, bindings): (Vec<_>, Vec<_>) = bootstrap_objects()
         .into_iter()
         .partition(|(plural, _)| plural.ends_with("roles"));
     for part in [roles, bindings] {
         let each: Vec<_> = part
             .into_iter()
-            .map(|(plural, object)| one(server, plural, object).boxed())
+            .map(|(plural, object)| ensure_role(server, plural, object).boxed())
             .collect();
         stream::iter(each)
             .buffer_unordered(AT_ONCE)
@@ -31,12 +31,15 @@ pub async fn ensure(server: &Server) -> Result<(), ApiError> {
     Ok(())
 }
 
-async fn one(server: &Server, plural: &'static str, wanted: Value) -> Result<(), ApiError> {
-    let row = row(GROUP, plural)?;
+async fn ensure_role(server: &Server, plural: &'static str, wanted: Value) -> Result<(), ApiError> {
+    let row = find_resource(GROUP, plural)?;
     let (namespace, name) = (wanted.namespace().to_owned(), wanted.name().to_owned());
-    match reconcile(present(server, row, &namespace, &name).as_ref(), &wanted) {
+    match reconcile_object(
+        find_object(server, row, &namespace, &name).as_ref(),
+        &wanted,
+    ) {
         None => Ok(()),
-        Some(Wanted::Create(object)) => create(server, row, &namespace, object).await,
+        Some(Wanted::Create(object)) => create_object(server, row, &namespace, object).await,
         Some(Wanted::Update(object)) => {
             let mut write = Write::internal(row, &namespace, &name);
             let change = move |_: &Value| Ok(object.clone());
@@ -59,7 +62,7 @@ async fn one(server: &Server, plural: &'static str, wanted: Value) -> Result<(),
                 .registry
                 .delete(&mut write, &DeleteOptions::default())
                 .await?;
-            create(server, row, &namespace, object).await
+            create_object(server, row, &namespace, object).await
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The Service `kubernetes` in `default`, which has the first address of the range.
 
-use super::{create_missing, row};
+use super::{create_missing, find_resource};
 use crate::options::ServerOptions;
 use crate::server::Server;
 use api_meta::ApiError;
@@ -8,19 +8,23 @@ use apiserver_registry::first_address;
 use serde_json::{Value, json};
 
 /// Creates the Service.
-pub async fn ensure(server: &Server, options: &ServerOptions, port: u16) -> Result<(), ApiError> {
+pub async fn ensure_service(
+    server: &Server,
+    options: &ServerOptions,
+    port: u16,
+) -> Result<(), ApiError> {
     let Some(cidr) = options.service_cluster_ip_range.first() else {
         return Ok(());
     };
     create_missing(
         server,
-        row("", "services")?,
-        service(&first_address(cidr).to_string(), port),
+        find_resource("", "services")?,
+        kubernetes_service(&first_address(cidr).to_string(), port),
     )
     .await
 }
 
-fn service(address: &str, port: u16) -> Value {
+fn kubernetes_service(address: &str, port: u16) -> Value {
     json!({"metadata": {"name": "kubernetes", "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {"type": "ClusterIP", "clusterIP": address, "sessionAffinity": "None",
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]}})

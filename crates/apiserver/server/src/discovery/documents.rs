@@ -1,7 +1,7 @@
 //! Discovery documents over HTTP: negotiates form and encoding.
 
 use super::openapi::OpenApi;
-use crate::body::{Body, full};
+use crate::body::{Body, full_body};
 use crate::context::Context;
 use crate::negotiate::{self, Format, JSON, PROTOBUF, Wanted};
 use crate::respond;
@@ -111,27 +111,27 @@ impl Discovery {
     }
 
     fn root(&self, context: &Context, root: &str) -> Result<Response<Body>, ApiError> {
-        match form(context.header("accept"))? {
-            Form::Aggregated(version, format) => Ok(aggregated(
+        match parse_form(context.header("accept"))? {
+            Form::Aggregated(version, format) => Ok(aggregated_response(
                 context,
                 version,
                 format,
                 &discovery::aggregated(root == "api", version),
             )),
-            Form::Plain(wanted) if root == "api" => Ok(vary(meta_object(
+            Form::Plain(wanted) if root == "api" => Ok(with_vary(meta_object(
                 wanted,
                 &discovery::api_versions(&self.address),
             ))),
-            Form::Plain(wanted) => Ok(vary(meta_object(wanted, &discovery::api_groups()))),
+            Form::Plain(wanted) => Ok(with_vary(meta_object(wanted, &discovery::api_groups()))),
         }
     }
 }
 
-fn form(accept: &str) -> Result<Form, ApiError> {
+fn parse_form(accept: &str) -> Result<Form, ApiError> {
     if accept.trim().is_empty() {
         return Ok(Form::Plain(Wanted::default()));
     }
-    for range in negotiate::ranges(accept) {
+    for range in negotiate::parse_ranges(accept) {
         let format = match range.media_type.as_str() {
             PROTOBUF => Format::Protobuf,
             JSON | "*/*" | "application/*" => Format::Json,
@@ -157,12 +157,17 @@ fn form(accept: &str) -> Result<Form, ApiError> {
     Err(negotiate::not_acceptable())
 }
 
-fn aggregated(context: &Context, version: &str, format: Format, list: &Value) -> Response<Body> {
+fn aggregated_response(
+    context: &Context,
+    version: &str,
+    format: Format,
+    list: &Value,
+) -> Response<Body> {
     let message = schema().message(&format!(
         "k8s.io.api.apidiscovery.{version}.APIGroupDiscoveryList"
     ));
     let bytes = match message {
-        Some(message) => respond::encode(
+        Some(message) => respond::encode_tree(
             Wanted {
                 format,
                 ..Wanted::default()
@@ -170,26 +175,26 @@ fn aggregated(context: &Context, version: &str, format: Format, list: &Value) ->
             message,
             list,
         ),
-        None => respond::untyped(Wanted::default(), list),
+        None => respond::encode_untyped(Wanted::default(), list),
     };
     let tag = discovery::entity_tag(&bytes);
     let media_type = format!(
         "{};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList",
         format.media_type()
     );
-    let mut response = respond::response(200, &media_type, bytes);
+    let mut response = respond::raw_response(200, &media_type, bytes);
     if context.header("if-none-match") == tag {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
-        *response.body_mut() = full("");
+        *response.body_mut() = full_body("");
         response.headers_mut().remove(CONTENT_TYPE);
     }
     if let Ok(value) = HeaderValue::from_str(&tag) {
         response.headers_mut().insert(ETAG, value);
     }
-    vary(response)
+    with_vary(response)
 }
 
-fn vary(mut response: Response<Body>) -> Response<Body> {
+fn with_vary(mut response: Response<Body>) -> Response<Body> {
     response
         .headers_mut()
         .insert(VARY, HeaderValue::from_static("Accept"));
@@ -204,15 +209,15 @@ fn meta_object(wanted: Wanted, tree: &Value) -> Response<Body> {
         tree["apiVersion"] = "v1".into();
     }
     match message {
-        Some(message) => respond::response(
+        Some(message) => respond::raw_response(
             200,
             wanted.format.media_type(),
-            respond::encode(wanted, message, &tree),
+            respond::encode_tree(wanted, message, &tree),
         ),
-        None => respond::response(
+        None => respond::raw_response(
             200,
             JSON,
-            respond::untyped(
+            respond::encode_untyped(
                 Wanted {
                     format: Format::Json,
                     ..wanted

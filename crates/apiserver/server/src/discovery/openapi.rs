@@ -1,7 +1,7 @@
 //! `/openapi/v2` and `/openapi/v3`: documents are built on the first request and cached in
 //! compressed form.
 
-use crate::body::{Body, full};
+use crate::body::{Body, full_body};
 use crate::context::Context;
 use crate::negotiate;
 use crate::respond;
@@ -52,7 +52,7 @@ impl OpenApi {
     async fn version2(&self, context: &Context) -> Result<Response<Body>, ApiError> {
         let protobuf = wants_protobuf(context, "spec.v2")?;
         let document = self.document(V2, protobuf).await?;
-        Ok(send(
+        Ok(send_document(
             context,
             &document,
             if protobuf {
@@ -73,11 +73,11 @@ impl OpenApi {
         }
         let (asked, right) = (context.query.first("hash"), v3::hash(path));
         if asked.is_some_and(|asked| asked != right) {
-            return Ok(Some(redirect(path, &right)));
+            return Ok(Some(redirect_to_hash(path, &right)));
         }
         let protobuf = wants_protobuf(context, "spec.v3")?;
         let document = self.document(path, protobuf).await?;
-        let mut response = send(
+        let mut response = send_document(
             context,
             &document,
             if protobuf {
@@ -107,7 +107,7 @@ impl OpenApi {
             return Ok(document.clone());
         }
         let path = path.to_owned();
-        let built = tokio::task::spawn_blocking(move || build(&path, protobuf))
+        let built = tokio::task::spawn_blocking(move || build_document(&path, protobuf))
             .await
             .ok()
             .flatten();
@@ -117,7 +117,7 @@ impl OpenApi {
     }
 }
 
-fn build(path: &str, protobuf: bool) -> Option<Document> {
+fn build_document(path: &str, protobuf: bool) -> Option<Document> {
     let tree = if path == V2 {
         v2::document()
     } else {
@@ -156,7 +156,7 @@ fn wants_protobuf(context: &Context, name: &str) -> Result<bool, ApiError> {
         }
         _ => None,
     };
-    let found = negotiate::ranges(accept)
+    let found = negotiate::parse_ranges(accept)
         .iter()
         .find_map(|range| form(&range.media_type));
     found.ok_or_else(|| {
@@ -167,8 +167,8 @@ fn wants_protobuf(context: &Context, name: &str) -> Result<bool, ApiError> {
     })
 }
 
-fn send(context: &Context, document: &Document, media_type: &str) -> Response<Body> {
-    let mut response = respond::response(200, media_type, "");
+fn send_document(context: &Context, document: &Document, media_type: &str) -> Response<Body> {
+    let mut response = respond::raw_response(200, media_type, "");
     let headers = response.headers_mut();
     if let Ok(tag) = HeaderValue::from_str(&document.tag) {
         headers.insert(ETAG, tag);
@@ -179,18 +179,18 @@ fn send(context: &Context, document: &Document, media_type: &str) -> Response<Bo
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     } else if context.header("accept-encoding").contains("gzip") {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        *response.body_mut() = full(document.compressed.clone());
+        *response.body_mut() = full_body(document.compressed.clone());
     } else {
         let mut bytes = Vec::new();
         // Can't fail: this process compressed the data.
         let _ = GzDecoder::new(&*document.compressed).read_to_end(&mut bytes);
-        *response.body_mut() = full(bytes);
+        *response.body_mut() = full_body(bytes);
     }
     response
 }
 
-fn redirect(path: &str, hash: &str) -> Response<Body> {
-    let mut response = respond::text(301, "");
+fn redirect_to_hash(path: &str, hash: &str) -> Response<Body> {
+    let mut response = respond::text_response(301, "");
     if let Ok(value) = HeaderValue::from_str(&format!("/openapi/v3/{path}?hash={hash}")) {
         response.headers_mut().insert(LOCATION, value);
     }

@@ -30,7 +30,7 @@ pub(super) struct Rule {
     paths: Vec<Paths>,
 }
 
-fn strings(value: &Value, field: &str) -> Vec<String> {
+fn string_list(value: &Value, field: &str) -> Vec<String> {
     let list = value
         .get(field)
         .and_then(Value::as_array)
@@ -39,11 +39,11 @@ fn strings(value: &Value, field: &str) -> Vec<String> {
     list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn holds(list: &[String], item: &str) -> bool {
+fn matches_item(list: &[String], item: &str) -> bool {
     list.iter().any(|x| x == "*" || x == item)
 }
 
-fn each<T>(value: &Value, field: &str, read: impl Fn(&Value) -> T) -> Vec<T> {
+fn map_items<T>(value: &Value, field: &str, read: impl Fn(&Value) -> T) -> Vec<T> {
     value
         .get(field)
         .and_then(Value::as_array)
@@ -66,23 +66,23 @@ impl Rule {
 
     fn read(rule: &Value) -> Rule {
         Rule {
-            subjects: each(rule, "subjects", Subject::read)
+            subjects: map_items(rule, "subjects", Subject::read)
                 .into_iter()
                 .flatten()
                 .collect(),
-            resources: each(rule, "resourceRules", |one| Resources {
-                verbs: strings(one, "verbs"),
-                groups: strings(one, "apiGroups"),
-                resources: strings(one, "resources"),
-                namespaces: strings(one, "namespaces"),
+            resources: map_items(rule, "resourceRules", |one| Resources {
+                verbs: string_list(one, "verbs"),
+                groups: string_list(one, "apiGroups"),
+                resources: string_list(one, "resources"),
+                namespaces: string_list(one, "namespaces"),
                 cluster_scope: one
                     .get("clusterScope")
                     .and_then(Value::as_bool)
                     .unwrap_or_default(),
             }),
-            paths: each(rule, "nonResourceRules", |one| Paths {
-                verbs: strings(one, "verbs"),
-                urls: strings(one, "nonResourceURLs"),
+            paths: map_items(rule, "nonResourceRules", |one| Paths {
+                verbs: string_list(one, "verbs"),
+                urls: string_list(one, "nonResourceURLs"),
             }),
         }
     }
@@ -131,15 +131,15 @@ impl Resources {
     fn fits(&self, a: &Attributes) -> bool {
         let scope = match a.namespace.is_empty() {
             true => self.cluster_scope,
-            false => holds(&self.namespaces, &a.namespace),
+            false => matches_item(&self.namespaces, &a.namespace),
         };
         let resource = |name: &String| match name.split_once('/') {
             None => name == "*" || (a.subresource.is_empty() && *name == a.resource),
             Some((own, sub)) => own == a.resource && sub == a.subresource,
         };
         scope
-            && holds(&self.verbs, &a.verb)
-            && holds(&self.groups, &a.group)
+            && matches_item(&self.verbs, &a.verb)
+            && matches_item(&self.groups, &a.group)
             && self.resources.iter().any(resource)
     }
 }
@@ -150,6 +150,6 @@ impl Paths {
             Some(prefix) => a.path.starts_with(prefix),
             None => *url == a.path,
         };
-        holds(&self.verbs, &a.verb) && self.urls.iter().any(url)
+        matches_item(&self.verbs, &a.verb) && self.urls.iter().any(url)
     }
 }

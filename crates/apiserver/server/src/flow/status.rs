@@ -14,7 +14,7 @@ use std::time::Duration;
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Checks all schemas after each change of schemas and levels, until `stop`.
-pub async fn keep(server: Arc<Server>, stop: CancellationToken) {
+pub async fn maintain_status(server: Arc<Server>, stop: CancellationToken) {
     server.caches.wait_ready().await;
     while stop
         .run_until_cancelled(server.flow.changed.notified())
@@ -34,12 +34,12 @@ pub async fn keep(server: Arc<Server>, stop: CancellationToken) {
                 .caches
                 .cached(&GroupResource::new(GROUP, LEVELS), "", level)
                 .is_some();
-            if said(&schema) != Some(!found) {
-                write(
+            if dangling_condition(&schema) != Some(!found) {
+                write_condition(
                     &server,
                     &server.flow,
                     schema.name(),
-                    &condition(level, found),
+                    &dangling_status(level, found),
                 )
                 .await;
             }
@@ -48,7 +48,7 @@ pub async fn keep(server: Arc<Server>, stop: CancellationToken) {
 }
 
 /// Returns the status of the condition `Dangling`.
-fn said(schema: &Value) -> Option<bool> {
+fn dangling_condition(schema: &Value) -> Option<bool> {
     let conditions = schema.pointer("/status/conditions")?.as_array()?;
     let dangling = conditions
         .iter()
@@ -56,7 +56,7 @@ fn said(schema: &Value) -> Option<bool> {
     Some(dangling.get("status").and_then(Value::as_str) == Some("True"))
 }
 
-fn condition(level: &str, found: bool) -> Value {
+fn dangling_status(level: &str, found: bool) -> Value {
     let (status, reason, what) = match found {
         true => ("False", "Found", "it exists"),
         false => ("True", "NotFound", "there is no such object"),
@@ -67,7 +67,7 @@ fn condition(level: &str, found: bool) -> Value {
     json!({"type": "Dangling", "status": status, "reason": reason, "lastTransitionTime": time::now(), "message": message})
 }
 
-async fn write(server: &Server, flow: &FlowControl, name: &str, condition: &Value) {
+async fn write_condition(server: &Server, flow: &FlowControl, name: &str, condition: &Value) {
     let Some(row) = api_kinds::find(GROUP, "v1", SCHEMAS) else {
         return;
     };

@@ -27,13 +27,13 @@ pub fn is_apply(context: &Context) -> bool {
 
 /// Applies an object. If it does not exist, creates it; the user then needs the permission to
 /// create in addition to patch.
-pub async fn apply(
+pub async fn handle_apply(
     server: &Server,
     context: &Context,
     row: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let mut write = options::write(context, row, "PatchOptions")?;
+    let mut write = options::parse_write(context, row, "PatchOptions")?;
     if context.query.text("fieldManager").is_empty() {
         let message = "Required value: is required for apply patch".to_owned();
         let cause = Cause {
@@ -50,27 +50,30 @@ pub async fn apply(
     }
     write.applies = true;
     let force = context.query.flag("force");
-    let intent = read(context, row, &write, &body)?;
-    let (code, object) = match change(server, &mut write, row, &intent, force).await {
+    let intent = read_intent(context, row, &write, &body)?;
+    let (code, object) = match apply_to_existing(server, &mut write, row, &intent, force).await {
         Err(error) if error.reason == Reason::NotFound && write.subresource.is_empty() => {
             pipeline::authorize_verb(server, context, "create")?;
-            (201, create(server, &mut write, &intent, force).await?)
+            (
+                201,
+                apply_as_create(server, &mut write, &intent, force).await?,
+            )
         }
         changed => (200, changed?),
     };
-    Ok(respond::warn(
-        respond::object(context, code, Some(row), row.message, &object)?,
+    Ok(respond::with_warnings(
+        respond::object_response(context, code, Some(row), row.message, &object)?,
         &write.warnings,
     ))
 }
 
-fn read(
+fn read_intent(
     context: &Context,
     row: &'static Resource,
     write: &Write,
     body: &[u8],
 ) -> Result<Value, ApiError> {
-    let strictness = decode::strictness(context, "PatchOptions")?;
+    let strictness = decode::parse_strictness(context, "PatchOptions")?;
     let malformed =
         |e: api_codec::DecodeError| ApiError::bad_request(format!("error decoding YAML: {e}"));
     let (tree, duplicates) = yaml::parse(body).map_err(malformed)?;
@@ -104,11 +107,11 @@ fn read(
         json::check(row.message, tree.clone()).map_err(|e| ApiError::bad_request(e.to_string()))?;
     match problems.first() {
         None => Ok(without_nulls(tree)),
-        Some(problem) => Err(undeclared(row, &tree, &problem.to_string())),
+        Some(problem) => Err(undeclared_field(row, &tree, &problem.to_string())),
     }
 }
 
-fn undeclared(row: &Resource, intent: &Value, problem: &str) -> ApiError {
+fn undeclared_field(row: &Resource, intent: &Value, problem: &str) -> ApiError {
     let field = problem.split('"').nth(1).unwrap_or_default();
     let name = format!("{}/{}", intent.namespace(), intent.name());
     let (version, kind) = (row.api_version(), row.kind);
@@ -131,7 +134,7 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-async fn change(
+async fn apply_to_existing(
     server: &Server,
     write: &mut Write,
     row: &'static Resource,
@@ -141,8 +144,8 @@ async fn change(
     let writer = write.clone();
     let change = move |old: &Value| {
         let applied = writer
-            .as_writer(|writer| apiserver_fields::apply(writer, Some(old), intent, force))
-            .map_err(conflict)?;
+            .as_writer(|writer| apiserver_fields::apply_intent(writer, Some(old), intent, force))
+            .map_err(conflict_error)?;
         let (object, _) = json::check(row.message, applied.object)
             .map_err(|e| ApiError::bad_request(e.to_string()))?;
         Ok(object)
@@ -160,7 +163,7 @@ async fn change(
         .await
 }
 
-async fn create(
+async fn apply_as_create(
     server: &Server,
     write: &mut Write,
     intent: &Value,
@@ -175,8 +178,8 @@ async fn create(
     let name = write.name.clone();
     intent.set_meta_str("name", &name);
     let applied = write
-        .as_writer(|writer| apiserver_fields::apply(writer, None, &intent, force))
-        .map_err(conflict)?;
+        .as_writer(|writer| apiserver_fields::apply_intent(writer, None, &intent, force))
+        .map_err(conflict_error)?;
     let (object, _) = json::check(write.row.message, applied.object)
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     write.name.clear();
@@ -184,7 +187,7 @@ async fn create(
 }
 
 /// Builds the 409 with a cause for each conflicting field.
-fn conflict(error: ApplyError) -> ApiError {
+fn conflict_error(error: ApplyError) -> ApiError {
     let conflicts = &error.conflicts;
     let mut text = match conflicts.as_slice() {
         [(who, field)] => format!("Apply failed with 1 conflict: conflict with {who}: {field}"),

@@ -10,7 +10,7 @@ use api_codec::list::ListMeta;
 use api_kinds::Resource;
 use api_meta::{ApiError, Details, Meta, Status};
 use api_schema::schema;
-use apiserver_registry::{DeleteOptions, Deleted};
+use apiserver_registry::{DeleteOptions, DeleteOutcome};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -36,21 +36,21 @@ const RETURNED: [(&str, &str); 14] = [
 ];
 
 /// Handles DELETE of an object.
-pub async fn delete(
+pub async fn handle_delete(
     server: &Server,
     context: &Context,
     row: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     context.wanted_of_one(row.kind)?;
-    let mut write = options::write(context, row, "DeleteOptions")?;
+    let mut write = options::parse_write(context, row, "DeleteOptions")?;
     let options = read_options(context, &body)?;
     let deleted = server.registry.delete(&mut write, &options).await?;
     let response = match deleted.gone && !RETURNED.contains(&(row.group, row.plural)) {
-        true => respond::status(context.wanted()?, &success(row, &deleted)),
+        true => respond::status_response(context.wanted()?, &success_status(row, &deleted)),
         false => {
             let accepted = !deleted.gone && options.cascades_explicitly;
-            respond::object(
+            respond::object_response(
                 context,
                 if accepted { 202 } else { 200 },
                 Some(row),
@@ -59,10 +59,10 @@ pub async fn delete(
             )?
         }
     };
-    Ok(respond::warn(response, &write.warnings))
+    Ok(respond::with_warnings(response, &write.warnings))
 }
 
-fn success(row: &Resource, deleted: &Deleted) -> Status {
+fn success_status(row: &Resource, deleted: &DeleteOutcome) -> Status {
     Status::success(Some(Details {
         name: deleted.object.name().to_owned(),
         group: row.group.into(),
@@ -80,7 +80,7 @@ pub async fn delete_collection(
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     context.wanted_of_list(row.list_kind)?;
-    let write = options::write(context, row, "DeleteOptions")?;
+    let write = options::parse_write(context, row, "DeleteOptions")?;
     let options = read_options(context, &body)?;
     let query = options::list_query(context, row)?;
     let done = server
@@ -91,7 +91,7 @@ pub async fn delete_collection(
         resource_version: done.revision.to_string(),
         ..ListMeta::default()
     };
-    respond::trees(context, row, &done.objects, &meta)
+    respond::trees_response(context, row, &done.objects, &meta)
 }
 
 /// Reads the options from the body, or from the query if there is no body.
@@ -111,7 +111,7 @@ fn from_body(context: &Context, body: &[u8]) -> Result<Value, ApiError> {
     let message = schema()
         .message(OPTIONS)
         .ok_or_else(|| ApiError::internal("the schema has no DeleteOptions"))?;
-    decode::options(context, "DeleteOptions", message, body)
+    decode::decode_options(context, "DeleteOptions", message, body)
 }
 
 fn from_query(context: &Context) -> Result<Value, ApiError> {

@@ -10,7 +10,7 @@ use apiserver_registry::{ListQuery, ListResult, Write};
 use serde_json::{Value, json};
 
 /// Parses scope and selectors of a list, watch or deletecollection.
-pub fn selection(context: &Context, row: &Resource) -> Result<Selection, ApiError> {
+pub fn parse_selection(context: &Context, row: &Resource) -> Result<Selection, ApiError> {
     let labels = Selector::parse(context.query.text("labelSelector"))
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     let text = context.query.text("fieldSelector");
@@ -59,7 +59,7 @@ fn event_field(field: &str) -> &str {
 pub fn list_query(context: &Context, row: &Resource) -> Result<ListQuery, ApiError> {
     let limit = context.query.number("limit")?.unwrap_or(0);
     Ok(ListQuery {
-        selection: selection(context, row)?,
+        selection: parse_selection(context, row)?,
         limit: usize::try_from(limit).unwrap_or(0),
         continue_token: context.query.text("continue").to_owned(),
         resource_version: context.query.text("resourceVersion").to_owned(),
@@ -77,7 +77,11 @@ pub fn list_meta(result: &ListResult) -> ListMeta {
 }
 
 /// Parses the options of a write; `options` names the options' kind (`CreateOptions`).
-pub fn write(context: &Context, row: &'static Resource, options: &str) -> Result<Write, ApiError> {
+pub fn parse_write(
+    context: &Context,
+    row: &'static Resource,
+    options: &str,
+) -> Result<Write, ApiError> {
     let info = &context.info;
     let dry_run = context.query.dry_run(options)?;
     let manager = context.query.text("fieldManager");

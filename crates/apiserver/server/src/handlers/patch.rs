@@ -42,8 +42,8 @@ impl Patch {
     pub fn read(context: &Context, body: Bytes) -> Result<Self, ApiError> {
         let kind = match media_type(context.header("content-type")).as_str() {
             JSON_PATCH => Kind::Json(body),
-            MERGE_PATCH => Kind::Merge(tree(&body)?),
-            STRATEGIC_PATCH => Kind::Strategic(tree(&body)?),
+            MERGE_PATCH => Kind::Merge(parse_tree(&body)?),
+            STRATEGIC_PATCH => Kind::Strategic(parse_tree(&body)?),
             APPLY => {
                 return Err(unsupported_media_type(&[
                     JSON_PATCH,
@@ -60,7 +60,7 @@ impl Patch {
                 ]));
             }
         };
-        let strictness = decode::strictness(context, "PatchOptions")?;
+        let strictness = decode::parse_strictness(context, "PatchOptions")?;
         Ok(Patch {
             kind,
             strictness,
@@ -70,19 +70,18 @@ impl Patch {
 
     /// Returns the patched object.
     pub fn apply(&self, message: &'static Message, old: &Value) -> Result<Value, ApiError> {
-        let patched = match &self.kind {
-            Kind::Json(bytes) => {
-                json_patch(json::explicit(message, old), bytes).map_err(|e| refused(old, &e))?
-            }
-            Kind::Merge(patch) => merge_patch(old.clone(), patch),
-            Kind::Strategic(patch) => {
-                strategic_merge(message, old.clone(), patch).map_err(|e| strategic_refused(&e))?
-            }
-        };
+        let patched =
+            match &self.kind {
+                Kind::Json(bytes) => json_patch(json::explicit(message, old), bytes)
+                    .map_err(|e| patch_error(old, &e))?,
+                Kind::Merge(patch) => merge_patch(old.clone(), patch),
+                Kind::Strategic(patch) => strategic_merge(message, old.clone(), patch)
+                    .map_err(|e| strategic_refused(&e))?,
+            };
         let (mut patched, problems) =
             json::check(message, patched).map_err(|e| does_not_fit(old, &e))?;
         if self.strictness == Strictness::Strict && !problems.is_empty() {
-            return Err(invalid(old, strict_text(&problems)));
+            return Err(invalid_patch(old, strict_text(&problems)));
         }
         for field in ["apiVersion", "kind"] {
             if let (Some(map), Some(value)) = (patched.as_object_mut(), old.get(field)) {
@@ -108,7 +107,7 @@ impl Patch {
 }
 
 /// Handles PATCH of an object, or of a subresource whose body is the object.
-pub async fn patch(
+pub async fn handle_patch(
     server: &Server,
     context: &Context,
     row: &'static Resource,
@@ -116,7 +115,7 @@ pub async fn patch(
 ) -> Result<Response<Body>, ApiError> {
     context.wanted_of_one(row.kind)?;
     if super::apply::is_apply(context) {
-        return super::apply::apply(server, context, row, body).await;
+        return super::apply::handle_apply(server, context, row, body).await;
     }
     if context.query.first("force").is_some() {
         let message = "Forbidden: may not be specified for non-apply patch".to_owned();
@@ -132,7 +131,7 @@ pub async fn patch(
             vec![cause],
         ));
     }
-    let mut write = options::write(context, row, "PatchOptions")?;
+    let mut write = options::parse_write(context, row, "PatchOptions")?;
     let patch = Patch::read(context, body)?;
     let change = |old: &Value| patch.apply(row.message, old);
     let patched = server
@@ -148,13 +147,13 @@ pub async fn patch(
         .await?;
     let mut warnings = patch.warnings();
     warnings.append(&mut write.warnings);
-    Ok(respond::warn(
-        respond::object(context, 200, Some(row), row.message, &patched)?,
+    Ok(respond::with_warnings(
+        respond::object_response(context, 200, Some(row), row.message, &patched)?,
         &warnings,
     ))
 }
 
-fn tree(body: &[u8]) -> Result<Value, ApiError> {
+fn parse_tree(body: &[u8]) -> Result<Value, ApiError> {
     let tree = json::parse(body)
         .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
     if tree.is_object() {
@@ -164,7 +163,7 @@ fn tree(body: &[u8]) -> Result<Value, ApiError> {
     }
 }
 
-fn refused(old: &Value, error: &PatchError) -> ApiError {
+fn patch_error(old: &Value, error: &PatchError) -> ApiError {
     match error {
         PatchError::Malformed(why) => ApiError::bad_request(why.clone()),
         PatchError::TooLarge(why) => ApiError::new(Reason::RequestEntityTooLarge, why.clone()),
@@ -191,12 +190,12 @@ fn strategic_refused(error: &PatchError) -> ApiError {
 
 fn does_not_fit(old: &Value, error: &DecodeError) -> ApiError {
     match error {
-        DecodeError::Type(why) => invalid(old, why.clone()),
+        DecodeError::Type(why) => invalid_patch(old, why.clone()),
         other => ApiError::bad_request(other.to_string()),
     }
 }
 
-fn invalid(old: &Value, why: String) -> ApiError {
+fn invalid_patch(old: &Value, why: String) -> ApiError {
     let cause = Cause {
         reason: "FieldValueInvalid".into(),
         message: format!("Invalid value: {why}"),

@@ -11,7 +11,7 @@ use api_meta::ApiError;
 use http::Response;
 
 /// Handles GET of an object.
-pub async fn get(
+pub async fn handle_get(
     server: &Server,
     context: &Context,
     row: &'static Resource,
@@ -27,11 +27,11 @@ pub async fn get(
         .registry
         .get(row, namespace, &context.info.name, version)
         .await?;
-    respond::entry(context, row, &entry)
+    respond::entry_response(context, row, &entry)
 }
 
 /// Handles GET of a collection.
-pub async fn list(
+pub async fn handle_list(
     server: &Server,
     context: &Context,
     row: &'static Resource,
@@ -42,5 +42,5 @@ pub async fn list(
         .registry
         .list(row, &list_query(context, row)?)
         .await?;
-    respond::list(context, row, &result.entries, &list_meta(&result))
+    respond::list_response(context, row, &result.entries, &list_meta(&result))
 }

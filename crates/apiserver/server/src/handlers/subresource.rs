@@ -16,7 +16,7 @@ use http::Response;
 use serde_json::Value;
 
 /// Responds to a request for a subresource.
-pub async fn respond(
+pub async fn handle_subresource(
     server: &Server,
     context: &Context,
     row: &'static Resource,
@@ -33,14 +33,14 @@ pub async fn respond(
         return Err(method_not_allowed());
     }
     match (subresource.name, context.info.verb.as_str()) {
-        ("scale", _) => scale(server, context, row, subresource, body).await,
-        ("binding", "create") => bind(server, context, row, subresource, body).await,
-        ("eviction", "create") => evict(server, context, row, subresource, body).await,
-        ("token", "create") => token(server, context, row, subresource, body).await,
-        ("finalize", "update") => finalize(server, context, row, body).await,
-        (_, "get") => read::get(server, context, row).await,
-        (_, "update") => write::update(server, context, row, body).await,
-        (_, "patch") => super::patch::patch(server, context, row, body).await,
+        ("scale", _) => handle_scale(server, context, row, subresource, body).await,
+        ("binding", "create") => handle_bind(server, context, row, subresource, body).await,
+        ("eviction", "create") => handle_evict(server, context, row, subresource, body).await,
+        ("token", "create") => handle_token(server, context, row, subresource, body).await,
+        ("finalize", "update") => handle_finalize(server, context, row, body).await,
+        (_, "get") => read::handle_get(server, context, row).await,
+        (_, "update") => write::handle_update(server, context, row, body).await,
+        (_, "patch") => super::patch::handle_patch(server, context, row, body).await,
         _ => Err(method_not_allowed()),
     }
 }
@@ -52,17 +52,17 @@ fn read_body(
     body: &[u8],
     write: &mut Write,
 ) -> Result<Value, ApiError> {
-    let strictness = decode::strictness(context, "CreateOptions")?;
+    let strictness = decode::parse_strictness(context, "CreateOptions")?;
     let api_version = group_version(subresource);
     let expected = Expected {
         api_version: &api_version,
         kind: subresource.kind,
-        message: message(subresource)?,
+        message: options_message(subresource)?,
     };
-    decode::object(context, expected, body, strictness, &mut write.warnings)
+    decode::decode_object(context, expected, body, strictness, &mut write.warnings)
 }
 
-fn message(subresource: &Subresource) -> Result<&'static Message, ApiError> {
+fn options_message(subresource: &Subresource) -> Result<&'static Message, ApiError> {
     subresource.message.ok_or_else(ApiError::no_such_path)
 }
 
@@ -75,23 +75,29 @@ fn group_version(subresource: &Subresource) -> String {
     }
 }
 
-async fn scale(
+async fn handle_scale(
     server: &Server,
     context: &Context,
     row: &'static Resource,
     subresource: &Subresource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let message = message(subresource)?;
+    let message = options_message(subresource)?;
     if context.info.verb == "get" {
         let version = context.query.text("resourceVersion");
         let entry = server
             .registry
             .get(row, &context.info.namespace, &context.info.name, version)
             .await?;
-        return respond::object(context, 200, None, message, &scale_of(&entry.tree_as(row)?));
+        return respond::object_response(
+            context,
+            200,
+            None,
+            message,
+            &scale_of(&entry.tree_as(row)?),
+        );
     }
-    let mut write = options::write(context, row, "UpdateOptions")?;
+    let mut write = options::parse_write(context, row, "UpdateOptions")?;
     let scale = if context.info.verb == "patch" {
         let patch = Patch::read(context, body)?;
         let change = |old: &Value| patch.apply(message, old);
@@ -107,76 +113,77 @@ async fn scale(
             .update_scale(&mut write, &change, true)
             .await?
     };
-    Ok(respond::warn(
-        respond::object(context, 200, None, message, &scale)?,
+    Ok(respond::with_warnings(
+        respond::object_response(context, 200, None, message, &scale)?,
         &write.warnings,
     ))
 }
 
-async fn bind(
+async fn handle_bind(
     server: &Server,
     context: &Context,
     row: &'static Resource,
     subresource: &Subresource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let mut write = options::write(context, row, "CreateOptions")?;
+    let mut write = options::parse_write(context, row, "CreateOptions")?;
     let binding = read_body(context, subresource, &body, &mut write)?;
     server.registry.bind(&mut write, binding).await?;
-    created(context)
+    created_response(context)
 }
 
-async fn evict(
+async fn handle_evict(
     server: &Server,
     context: &Context,
     row: &'static Resource,
     subresource: &Subresource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let mut write = options::write(context, row, "CreateOptions")?;
+    let mut write = options::parse_write(context, row, "CreateOptions")?;
     let body = read_body(context, subresource, &body, &mut write)?;
     server.registry.evict(&mut write, Eviction { body }).await?;
-    created(context)
+    created_response(context)
 }
 
-fn created(context: &Context) -> Result<Response<Body>, ApiError> {
+fn created_response(context: &Context) -> Result<Response<Body>, ApiError> {
     let status = Status {
         code: 201,
         ..Status::success(None)
     };
-    Ok(respond::status(context.wanted()?, &status))
+    Ok(respond::status_response(context.wanted()?, &status))
 }
 
-async fn token(
+async fn handle_token(
     server: &Server,
     context: &Context,
     row: &'static Resource,
     subresource: &Subresource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let mut write = options::write(context, row, "CreateOptions")?;
+    let mut write = options::parse_write(context, row, "CreateOptions")?;
     let request = read_body(context, subresource, &body, &mut write)?;
     let issued = server.registry.request_token(&mut write, request).await?;
-    respond::object(context, 201, None, message(subresource)?, &issued)
+    respond::object_response(context, 201, None, options_message(subresource)?, &issued)
 }
 
-async fn finalize(
+async fn handle_finalize(
     server: &Server,
     context: &Context,
     row: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let mut write = options::write(context, row, "UpdateOptions")?;
+    let mut write = options::parse_write(context, row, "UpdateOptions")?;
     let expected = Expected {
         api_version: &row.api_version(),
         kind: row.kind,
         message: row.message,
     };
-    let strictness = decode::strictness(context, "UpdateOptions")?;
-    let namespace = decode::object(context, expected, &body, strictness, &mut write.warnings)?;
+    let strictness = decode::parse_strictness(context, "UpdateOptions")?;
+    let namespace =
+        decode::decode_object(context, expected, &body, strictness, &mut write.warnings)?;
     let updated = server
         .registry
         .finalize_namespace(&mut write, &namespace)
         .await?;
-    respond::object(context, 200, Some(row), row.message, &updated)
+    respond::object_response(context, 200, Some(row), row.message, &updated)
 }

@@ -1,4 +1,4 @@
-//! GET with `watch`: finds the start revision, then streams.
+//! GET with `handle_watch`: finds the start revision, then streams.
 
 use super::options;
 use super::watch_rules::{self, WatchOptions};
@@ -22,8 +22,8 @@ enum Start {
     TooOld { asked: i64, oldest: i64 },
 }
 
-/// Handles GET with `watch`.
-pub async fn watch(
+/// Handles GET with `handle_watch`.
+pub async fn handle_watch(
     server: &Arc<Server>,
     context: &Context,
     row: &'static Resource,
@@ -32,23 +32,23 @@ pub async fn watch(
     if wanted.format == Format::Yaml {
         return Err(not_acceptable());
     }
-    let options = watch_rules::read(context)?;
-    let selection = options::selection(context, row)?;
+    let options = watch_rules::read_options(context)?;
+    let selection = options::parse_selection(context, row)?;
     let cache = server
         .caches
         .of(row.group, row.plural)
         .ok_or_else(ApiError::no_such_path)?;
     let frames = Frames::new(context, row, wanted);
-    let body = match start(server, cache, selection, &options).await? {
+    let body = match start_watch(server, cache, selection, &options).await? {
         Start::Subscribed(subscription) => {
             Stream::spawn(server.clone(), subscription, frames, options)
         }
         Start::TooOld { asked, oldest } => {
             let error = ApiError::expired(format!("too old resource version: {asked} ({oldest})"));
-            crate::body::full(frames.error(&error))
+            crate::body::full_body(frames.error(&error))
         }
     };
-    let mut response = respond::response(200, wanted.format.media_type(), "");
+    let mut response = respond::raw_response(200, wanted.format.media_type(), "");
     if wanted.format == Format::Protobuf {
         let value = HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch");
         response.headers_mut().insert(CONTENT_TYPE, value);
@@ -57,7 +57,7 @@ pub async fn watch(
     Ok(response)
 }
 
-async fn start(
+async fn start_watch(
     server: &Server,
     cache: &ResourceCache,
     selection: Selection,
@@ -67,15 +67,15 @@ async fn start(
     let from_present = options.initial_events == Some(true)
         || (matches!(version, "" | "0") && options.initial_events.is_none());
     if from_present {
-        let revision = server.registry.reach(version).await?;
+        let revision = server.registry.wait_for_version(version).await?;
         return Ok(Start::Subscribed(
             cache.subscribe_from_now(selection, revision),
         ));
     }
     let after = match version {
-        "" | "0" => server.registry.reach("").await?,
+        "" | "0" => server.registry.wait_for_version("").await?,
         text => {
-            server.registry.reach(text).await?;
+            server.registry.wait_for_version(text).await?;
             text.parse().unwrap_or(0)
         }
     };

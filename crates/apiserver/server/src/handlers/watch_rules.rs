@@ -20,14 +20,14 @@ pub struct WatchOptions {
 }
 
 /// Parses and validates a watch's options.
-pub fn read(context: &Context) -> Result<WatchOptions, ApiError> {
+pub fn read_options(context: &Context) -> Result<WatchOptions, ApiError> {
     let timeout = context
         .query
         .number("timeoutSeconds")?
         .and_then(|n| u64::try_from(n).ok())
         .filter(|n| *n > 0);
     let initial_events = context.query.switch("sendInitialEvents");
-    check(context.query.text("resourceVersionMatch"), initial_events)?;
+    check_options(context.query.text("resourceVersionMatch"), initial_events)?;
     let resource_version = context.query.text("resourceVersion").to_owned();
     if !resource_version.is_empty() && resource_version.parse::<u64>().is_err() {
         let text = format!(
@@ -51,7 +51,7 @@ pub fn check_list(context: &Context) -> Result<(), ApiError> {
     if context.query.switch("sendInitialEvents").is_none() {
         return Ok(());
     }
-    let cause = cause(
+    let cause = field_cause(
         "sendInitialEvents",
         "FieldValueForbidden",
         "Forbidden: sendInitialEvents is forbidden for list",
@@ -59,29 +59,29 @@ pub fn check_list(context: &Context) -> Result<(), ApiError> {
     Err(ApiError::invalid("meta.k8s.io", OPTIONS, "", vec![cause]))
 }
 
-fn check(version_match: &str, initial_events: Option<bool>) -> Result<(), ApiError> {
+fn check_options(version_match: &str, initial_events: Option<bool>) -> Result<(), ApiError> {
     let field = "resourceVersionMatch";
     let mut causes = Vec::new();
     match (initial_events, version_match) {
         (None, "") | (Some(_), "NotOlderThan") => return Ok(()),
         (None, _) => {
             let why = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-            causes.push(cause(field, "FieldValueForbidden", why));
+            causes.push(field_cause(field, "FieldValueForbidden", why));
         }
         (Some(_), other) => {
             let why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            causes.push(cause(field, "FieldValueForbidden", why));
+            causes.push(field_cause(field, "FieldValueForbidden", why));
             if !other.is_empty() {
                 let why =
                     format!("Unsupported value: {other:?}: supported values: \"NotOlderThan\"");
-                causes.push(cause(field, "FieldValueNotSupported", &why));
+                causes.push(field_cause(field, "FieldValueNotSupported", &why));
             }
         }
     }
     Err(ApiError::invalid("meta.k8s.io", OPTIONS, "", causes))
 }
 
-fn cause(field: &str, reason: &str, message: &str) -> Cause {
+fn field_cause(field: &str, reason: &str, message: &str) -> Cause {
     Cause {
         reason: reason.into(),
         message: message.into(),
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn combinations() {
         let reasons = |version_match: &str, initial: Option<bool>| -> Vec<String> {
-            let Err(error) = check(version_match, initial) else {
+            let Err(error) = check_options(version_match, initial) else {
                 return Vec::new();
             };
             error

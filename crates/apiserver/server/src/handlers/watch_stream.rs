@@ -82,13 +82,21 @@ impl Frames {
                 resource_version: api_meta::Meta::resource_version(tree).into(),
                 ..ListMeta::default()
             };
-            let table =
-                transform::table(&self.include, self.row, std::iter::once(tree), &meta, first);
+            let table = transform::table_object(
+                &self.include,
+                self.row,
+                std::iter::once(tree),
+                &meta,
+                first,
+            );
             return json_frame(name, &table.unwrap_or_default());
         }
         self.tree(
             name,
-            &transform::encode_partial(compact(self.wanted), &transform::partial(tree)),
+            &transform::encode_partial(
+                without_indentation(self.wanted),
+                &transform::partial_metadata(tree),
+            ),
         )
     }
 
@@ -128,7 +136,7 @@ impl Frames {
     }
 }
 
-fn compact(wanted: Wanted) -> Wanted {
+fn without_indentation(wanted: Wanted) -> Wanted {
     Wanted {
         pretty: false,
         ..wanted
@@ -150,7 +158,7 @@ pub struct Stream {
 }
 
 /// The client has disconnected, or must reconnect.
-struct Ended;
+struct StreamEnd;
 
 impl Stream {
     /// Starts a watch; returns the response body with its events.
@@ -182,7 +190,7 @@ impl Stream {
         drop(gauge);
     }
 
-    async fn follow(&mut self, subscription: Subscription) -> Result<(), Ended> {
+    async fn follow(&mut self, subscription: Subscription) -> Result<(), StreamEnd> {
         let ends = Instant::now() + self.options.timeout;
         for delivery in &subscription.backlog {
             self.send(delivery).await?;
@@ -196,13 +204,13 @@ impl Stream {
         let closing = self.server.closing.clone();
         loop {
             tokio::select! {
-                change = changes.recv() => self.send(&change.ok_or(Ended)?).await?,
+                change = changes.recv() => self.send(&change.ok_or(StreamEnd)?).await?,
                 () = tokio::time::sleep_until(next_bookmark), if self.options.bookmarks => {
                     self.catch_up(&mut changes).await?;
                     next_bookmark = self.following_bookmark(ends);
                 }
                 () = tokio::time::sleep_until(ends) => return Ok(()),
-                () = self.out.closed() => return Err(Ended),
+                () = self.out.closed() => return Err(StreamEnd),
                 () = closing.cancelled() => return Ok(()),
             }
         }
@@ -224,7 +232,7 @@ impl Stream {
     }
 
     /// Sends queued changes, then a bookmark.
-    async fn catch_up(&mut self, changes: &mut mpsc::Receiver<Delivery>) -> Result<(), Ended> {
+    async fn catch_up(&mut self, changes: &mut mpsc::Receiver<Delivery>) -> Result<(), StreamEnd> {
         let revision = self.server.caches.revision();
         while let Ok(change) = changes.try_recv() {
             self.send(&change).await?;
@@ -233,22 +241,22 @@ impl Stream {
         self.bookmark(false).await
     }
 
-    async fn bookmark(&self, initial_end: bool) -> Result<(), Ended> {
+    async fn bookmark(&self, initial_end: bool) -> Result<(), StreamEnd> {
         self.out
             .send(self.frames.bookmark(self.sent, initial_end))
             .await
-            .map_err(|_| Ended)
+            .map_err(|_| StreamEnd)
     }
 
-    async fn send(&mut self, delivery: &Delivery) -> Result<(), Ended> {
+    async fn send(&mut self, delivery: &Delivery) -> Result<(), StreamEnd> {
         self.sent = self.sent.max(delivery.entry.revision);
         self.server.metrics.watch_event(self.frames.row);
         match self.frames.event(delivery) {
-            Ok(frame) => self.out.send(frame).await.map_err(|_| Ended),
+            Ok(frame) => self.out.send(frame).await.map_err(|_| StreamEnd),
             Err(error) => {
                 // Report the error: skipping the event would leave the client with a stale object.
                 let _ = self.out.send(self.frames.error(&error)).await;
-                Err(Ended)
+                Err(StreamEnd)
             }
         }
     }

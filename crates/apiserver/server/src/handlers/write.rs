@@ -14,33 +14,33 @@ use http::Response;
 use serde_json::Value;
 
 /// Handles POST of an object to a collection.
-pub async fn create(
+pub async fn handle_create(
     server: &Server,
     context: &Context,
     row: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     context.wanted_of_one(row.kind)?;
-    let mut write = options::write(context, row, "CreateOptions")?;
-    let object = read(context, row, &body, "CreateOptions", &mut write.warnings)?;
+    let mut write = options::parse_write(context, row, "CreateOptions")?;
+    let object = read_object(context, row, &body, "CreateOptions", &mut write.warnings)?;
     let created = server.registry.create(&mut write, object).await?;
-    Ok(respond::warn(
-        respond::object(context, 201, Some(row), row.message, &created)?,
+    Ok(respond::with_warnings(
+        respond::object_response(context, 201, Some(row), row.message, &created)?,
         &write.warnings,
     ))
 }
 
 /// Handles PUT of an object, or of a subresource whose body is the object.
-pub async fn update(
+pub async fn handle_update(
     server: &Server,
     context: &Context,
     row: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     context.wanted_of_one(row.kind)?;
-    let mut write = options::write(context, row, "UpdateOptions")?;
+    let mut write = options::parse_write(context, row, "UpdateOptions")?;
     let mut warnings = Vec::new();
-    let object = read(context, row, &body, "UpdateOptions", &mut warnings)?;
+    let object = read_object(context, row, &body, "UpdateOptions", &mut warnings)?;
     let change = move |_: &Value| Ok(object.clone());
     let updated = server
         .registry
@@ -54,24 +54,24 @@ pub async fn update(
         )
         .await?;
     warnings.append(&mut write.warnings);
-    Ok(respond::warn(
-        respond::object(context, 200, Some(row), row.message, &updated)?,
+    Ok(respond::with_warnings(
+        respond::object_response(context, 200, Some(row), row.message, &updated)?,
         &warnings,
     ))
 }
 
-fn read(
+fn read_object(
     context: &Context,
     row: &'static Resource,
     body: &[u8],
     options: &str,
     warnings: &mut Vec<String>,
 ) -> Result<Value, ApiError> {
-    let strictness = decode::strictness(context, options)?;
+    let strictness = decode::parse_strictness(context, options)?;
     let expected = Expected {
         api_version: &row.api_version(),
         kind: row.kind,
         message: row.message,
     };
-    decode::object(context, expected, body, strictness, warnings)
+    decode::decode_object(context, expected, body, strictness, warnings)
 }

@@ -1,7 +1,7 @@
 //! Sends one request to a backend; returns its response or its upgraded connection.
 
 use super::connect::{self, ConnectError, Target};
-use super::rewrite::{Links, quotable};
+use super::rewrite::{Links, quote_path};
 use crate::body::{Body, BodyError};
 use crate::context::Context;
 use api_meta::{ApiError, Reason};
@@ -35,36 +35,36 @@ const DROPPED: [&str; 10] = [
 ];
 
 /// Forwards the request and returns the response.
-pub async fn forward(
+pub async fn forward_request(
     tasks: &Tasks,
     context: &Context,
     target: Target,
     body: Incoming,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
-    let mut sender = dial(tasks, &target).await?;
-    let request = request(context, &target, body, upgrade.is_some())?;
+    let mut sender = dial_target(tasks, &target).await?;
+    let request = backend_request(context, &target, body, upgrade.is_some())?;
     let mut response = sender
         .send_request(request)
         .await
-        .map_err(|e| broken(&target, &e))?;
+        .map_err(|e| broken_error(&target, &e))?;
     if let (Some(client), StatusCode::SWITCHING_PROTOCOLS) = (upgrade, response.status()) {
         tasks.spawn_isolated(
             "proxied stream",
-            splice(client, hyper::upgrade::on(&mut response)),
+            splice_streams(client, hyper::upgrade::on(&mut response)),
         );
         let (parts, _) = response.into_parts();
-        return Ok(Response::from_parts(parts, crate::body::full("")));
+        return Ok(Response::from_parts(parts, crate::body::full_body("")));
     }
     if context.info.subresource == "log" && !response.status().is_success() {
-        return Err(refused(response).await);
+        return Err(upgrade_error(response).await);
     }
     let (mut parts, body) = response.into_parts();
     for name in ["connection", "keep-alive", "transfer-encoding"] {
         parts.headers.remove(name);
     }
     let response = Response::from_parts(parts, body);
-    let response = match links(context, &target) {
+    let response = match page_links(context, &target) {
         Some(links) => links.apply(response),
         None => response.map(|body| body.map_err(|e| Box::new(e) as BodyError).boxed_unsync()),
     };
@@ -80,7 +80,7 @@ pub async fn forward(
 }
 
 /// Returns how to rewrite links: for proxies only, and not for HEAD, whose response has no body.
-fn links(context: &Context, target: &Target) -> Option<Links> {
+fn page_links(context: &Context, target: &Target) -> Option<Links> {
     let info = &context.info;
     let rewrites = info.subresource == "proxy" && context.method != Method::HEAD;
     let prefix = context
@@ -89,25 +89,28 @@ fn links(context: &Context, target: &Target) -> Option<Links> {
         .unwrap_or(&context.raw_path);
     let client = context.header("host").to_owned();
     rewrites.then(|| Links {
-        prefix: quotable(prefix),
+        prefix: quote_path(prefix),
         backend: target.address(),
         client,
     })
 }
 
 /// Opens a connection to the backend for one request.
-pub async fn dial<B>(tasks: &Tasks, target: &Target) -> Result<http1::SendRequest<B>, ApiError>
+pub async fn dial_target<B>(
+    tasks: &Tasks,
+    target: &Target,
+) -> Result<http1::SendRequest<B>, ApiError>
 where
     B: http_body::Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<BodyError>,
 {
-    let io = connect::open(target)
+    let io = connect::open_connection(target)
         .await
-        .map_err(|e| unreachable(target, &e))?;
+        .map_err(|e| unreachable_error(target, &e))?;
     let (sender, connection) = http1::handshake(TokioIo::new(io))
         .await
-        .map_err(|e| broken(target, &e))?;
+        .map_err(|e| broken_error(target, &e))?;
     tasks.spawn_isolated("connection to a backend", async move {
         // An error also ends the response body, where the client sees it.
         let _ = connection.with_upgrades().await;
@@ -115,7 +118,7 @@ where
     Ok(sender)
 }
 
-fn request(
+fn backend_request(
     context: &Context,
     target: &Target,
     body: Incoming,
@@ -126,12 +129,12 @@ fn request(
         .uri(&target.path)
         .body(body);
     if let Ok(request) = &mut request {
-        *request.headers_mut() = headers(context, target, upgrades);
+        *request.headers_mut() = backend_headers(context, target, upgrades);
     }
     request.map_err(|_| ApiError::bad_request("the path can't be passed on"))
 }
 
-fn headers(context: &Context, target: &Target, upgrades: bool) -> HeaderMap {
+fn backend_headers(context: &Context, target: &Target, upgrades: bool) -> HeaderMap {
     // Contains no credentials: they were removed when the request was read.
     let mut headers = HeaderMap::new();
     for (name, value) in context
@@ -157,7 +160,7 @@ fn headers(context: &Context, target: &Target, upgrades: bool) -> HeaderMap {
 }
 
 /// Converts a kubelet's error, which is plain text, into a Status.
-pub async fn refused(response: Response<Incoming>) -> ApiError {
+pub async fn upgrade_error(response: Response<Incoming>) -> ApiError {
     let status = response.status();
     let body = Limited::new(response.into_body(), REFUSAL)
         .collect()
@@ -175,7 +178,7 @@ pub async fn refused(response: Response<Incoming>) -> ApiError {
 }
 
 /// Copies bytes in both directions until both sides are done.
-async fn splice(client: OnUpgrade, backend: OnUpgrade) {
+async fn splice_streams(client: OnUpgrade, backend: OnUpgrade) {
     let (Ok(client), Ok(backend)) = tokio::join!(client, backend) else {
         return;
     };
@@ -185,17 +188,17 @@ async fn splice(client: OnUpgrade, backend: OnUpgrade) {
 }
 
 /// Builds a 503, or a 400 for an address that is not allowed.
-pub fn unreachable(target: &Target, error: &ConnectError) -> ApiError {
+pub fn unreachable_error(target: &Target, error: &ConnectError) -> ApiError {
     let address = target.address();
     tracing::debug!(address, %error, "a backend could not be reached");
     match error {
         ConnectError::NotAllowed => ApiError::bad_request(error.to_string()),
-        ConnectError::Io(error) => broken(target, error),
+        ConnectError::Io(error) => broken_error(target, error),
     }
 }
 
 /// Builds a 503 for a broken connection.
-pub fn broken(target: &Target, error: &dyn std::error::Error) -> ApiError {
+pub fn broken_error(target: &Target, error: &dyn std::error::Error) -> ApiError {
     let text = format!(
         "error trying to reach service: dial tcp {}: {error}",
         target.address()

@@ -1,6 +1,6 @@
 //! Connections to kubelets and pods.
 
-use super::reach::{Loopback, Reach};
+use super::reach::{Loopback, ReachPolicy};
 use api_meta::{ApiError, meta};
 use base_tls::{ClientTls, Followed, TlsError, client_config};
 use rustls::ClientConfig;
@@ -34,7 +34,7 @@ pub struct Kubelets {
     kubelet: Followed<Arc<ClientConfig>>,
     any: Arc<ClientConfig>,
     address_types: Vec<String>,
-    reach: Reach,
+    reach: ReachPolicy,
 }
 
 /// The destination of a request.
@@ -48,7 +48,7 @@ pub struct Target {
     /// Path and query.
     pub path: String,
     /// Addresses that are not allowed.
-    pub reach: Reach,
+    pub reach: ReachPolicy,
     /// Permission for `host` to be on loopback.
     pub loopback: Loopback,
 }
@@ -71,7 +71,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 impl Target {
     /// Returns `host:port`.
     pub fn address(&self) -> String {
-        joined(&self.host, u64::from(self.port))
+        join_host_port(&self.host, u64::from(self.port))
     }
 }
 
@@ -80,7 +80,7 @@ impl Kubelets {
     ///
     /// # Errors
     /// A file that can't be read or used.
-    pub fn new(tls: &KubeletTls, reach: Reach) -> anyhow::Result<Self> {
+    pub fn new(tls: &KubeletTls, reach: ReachPolicy) -> anyhow::Result<Self> {
         let pair = tls.certificate.iter().chain(&tls.key);
         let paths = tls.ca.iter().chain(pair).cloned().collect();
         let tls = tls.clone();
@@ -171,7 +171,7 @@ fn kubelet_config(tls: &KubeletTls) -> Result<Arc<ClientConfig>, TlsError> {
 }
 
 /// Returns `host:port`, with IPv6 in brackets.
-pub fn joined(host: &str, port: u64) -> String {
+pub fn join_host_port(host: &str, port: u64) -> String {
     if host.contains(':') {
         format!("[{host}]:{port}")
     } else {
@@ -180,9 +180,9 @@ pub fn joined(host: &str, port: u64) -> String {
 }
 
 /// Opens a connection, if the address is allowed.
-pub async fn open(target: &Target) -> Result<Box<dyn Io>, ConnectError> {
+pub async fn open_connection(target: &Target) -> Result<Box<dyn Io>, ConnectError> {
     let connecting = async {
-        let stream = connect(&resolve(target).await?).await?;
+        let stream = connect_any(&resolve_target(target).await?).await?;
         stream.set_nodelay(true)?;
         let Some(tls) = &target.tls else {
             return Ok(Box::new(stream) as Box<dyn Io>);
@@ -200,7 +200,7 @@ pub async fn open(target: &Target) -> Result<Box<dyn Io>, ConnectError> {
 }
 
 /// Resolves the target; one address that is not allowed rejects all.
-async fn resolve(target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
+async fn resolve_target(target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
     let found: Vec<SocketAddr> = tokio::net::lookup_host((target.host.as_str(), target.port))
         .await?
         .collect();
@@ -215,7 +215,7 @@ async fn resolve(target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
 }
 
 /// Connects to the first address that accepts.
-async fn connect(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
+async fn connect_any(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
     let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
     for address in addresses {
         match TcpStream::connect(address).await {

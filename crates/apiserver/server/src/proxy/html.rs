@@ -87,7 +87,7 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
         let page = std::mem::take(&mut self.pending);
         let (mut out, mut rest) = (Vec::with_capacity(page.len()), page.as_slice());
         while !rest.is_empty() {
-            let (taken, left) = match next(rest, self.inside) {
+            let (taken, left) = match next_piece(rest, self.inside) {
                 Piece::Unfinished if rest.len() < LONGEST => break,
                 Piece::Unfinished => rest.split_at(rest.len()),
                 Piece::Text(length) => rest.split_at(length.min(rest.len())),
@@ -97,7 +97,7 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
                 }
                 Piece::Tag(length) => {
                     let (tag, left) = rest.split_at(length.min(rest.len()));
-                    let name = name(tag);
+                    let name = tag_name(tag);
                     self.inside = TEXT_ONLY.into_iter().find(|text| name.as_bytes() == *text);
                     self.write_tag(&mut out, &name, tag);
                     rest = left;
@@ -121,7 +121,7 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
             return out.extend_from_slice(tag);
         };
         let mut copied = 0;
-        for (attribute, value) in attributes(tag, 1 + name.len()) {
+        for (attribute, value) in tag_attributes(tag, 1 + name.len()) {
             let text = tag
                 .get(value.clone())
                 .and_then(|bytes| std::str::from_utf8(bytes).ok());
@@ -139,13 +139,13 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
 }
 
 /// Splits off the next part.
-fn next(page: &[u8], inside: Option<&[u8]>) -> Piece {
+fn next_piece(page: &[u8], inside: Option<&[u8]>) -> Piece {
     if let Some(element) = inside {
         return text_only(page, element);
     }
     match page.iter().position(|b| *b == b'<') {
         None => Piece::Same(page.len()),
-        Some(0) => markup(page),
+        Some(0) => parse_markup(page),
         Some(at) => Piece::Same(at),
     }
 }
@@ -175,7 +175,7 @@ fn text_only(page: &[u8], element: &[u8]) -> Piece {
 }
 
 /// Parses markup, which begins with `<`.
-fn markup(page: &[u8]) -> Piece {
+fn parse_markup(page: &[u8]) -> Piece {
     let end_of = |end: Option<usize>| end.map_or(Piece::Unfinished, Piece::Same);
     match page {
         [b'<'] => Piece::Unfinished,
@@ -211,7 +211,7 @@ fn end_of_tag(page: &[u8]) -> Option<usize> {
 }
 
 /// Returns the name of a start tag, in lower case.
-fn name(tag: &[u8]) -> String {
+fn tag_name(tag: &[u8]) -> String {
     let name = tag
         .iter()
         .skip(1)
@@ -220,7 +220,7 @@ fn name(tag: &[u8]) -> String {
 }
 
 /// Returns the attributes of a start tag from `at` on: name, and byte range of the value.
-fn attributes(tag: &[u8], mut at: usize) -> Vec<(&[u8], std::ops::Range<usize>)> {
+fn tag_attributes(tag: &[u8], mut at: usize) -> Vec<(&[u8], std::ops::Range<usize>)> {
     let skip = |from: usize, while_true: &dyn Fn(u8) -> bool| {
         from + tag
             .iter()

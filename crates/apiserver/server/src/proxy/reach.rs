@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 /// Ports of the control plane on this machine, and its addresses elsewhere.
 #[derive(Clone, Debug, Default)]
-pub struct Reach {
+pub struct ReachPolicy {
     own_ports: Vec<u16>,
     barred: Vec<SocketAddr>,
 }
@@ -25,7 +25,7 @@ pub enum Loopback {
     Refused,
 }
 
-impl Reach {
+impl ReachPolicy {
     /// Rejects this server's port and the stores at these URLs.
     pub fn new(own_port: u16, stores: &[String]) -> Self {
         let stores: Vec<(Option<IpAddr>, u16)> =
@@ -37,7 +37,7 @@ impl Reach {
             .iter()
             .filter_map(|(ip, port)| Some(SocketAddr::new((*ip)?, *port)))
             .collect();
-        Reach { own_ports, barred }
+        ReachPolicy { own_ports, barred }
     }
 
     /// Adds the other API servers, which are the endpoints of the Service `kubernetes`, to the
@@ -50,8 +50,11 @@ impl Reach {
             "kubernetes",
         );
         let mut all = self.clone();
-        all.barred
-            .extend(endpoints.iter().flat_map(|endpoints| addresses(endpoints)));
+        all.barred.extend(
+            endpoints
+                .iter()
+                .flat_map(|endpoints| endpoint_addresses(endpoints)),
+        );
         all
     }
 
@@ -76,7 +79,7 @@ fn store_address(url: &str) -> Option<(Option<IpAddr>, u16)> {
     ))
 }
 
-fn addresses(endpoints: &Value) -> Vec<SocketAddr> {
+fn endpoint_addresses(endpoints: &Value) -> Vec<SocketAddr> {
     let list = |value: &Value, field: &str| {
         value
             .get(field)
@@ -135,7 +138,7 @@ mod tests {
             "https://127.0.0.1:2379".to_owned(),
             "https://198.51.100.7:2379".to_owned(),
         ];
-        Reach::new(6443, &stores).allows(address.parse().unwrap(), loopback)
+        ReachPolicy::new(6443, &stores).allows(address.parse().unwrap(), loopback)
     }
 
     #[test]
@@ -180,8 +183,11 @@ mod tests {
     #[test]
     fn endpoints_of_the_api_service_are_read() {
         let endpoints = json!({"subsets": [{"addresses": [{"ip": "192.0.2.9"}, {"ip": "x"}], "ports": [{"port": 6443}]}]});
-        assert_eq!(addresses(&endpoints), ["192.0.2.9:6443".parse().unwrap()]);
-        assert!(addresses(&json!({"subsets": [{}, {"addresses": []}]})).is_empty());
+        assert_eq!(
+            endpoint_addresses(&endpoints),
+            ["192.0.2.9:6443".parse().unwrap()]
+        );
+        assert!(endpoint_addresses(&json!({"subsets": [{}, {"addresses": []}]})).is_empty());
     }
 
     #[test]

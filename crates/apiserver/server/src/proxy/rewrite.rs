@@ -28,7 +28,7 @@ impl Links {
     ///
     /// Relative links work unchanged, and links to other hosts bypass the proxy.
     pub fn rewrite(&self, url: &str) -> Option<String> {
-        let (host, path) = split(url);
+        let (host, path) = split_url(url);
         let here = host.is_none_or(|host| host == self.backend || host == self.client);
         if !here || !path.starts_with('/') {
             return None;
@@ -57,10 +57,10 @@ impl Links {
             {
                 parts.headers.insert(LOCATION, value);
             }
-            return Response::from_parts(parts, plain(body));
+            return Response::from_parts(parts, plain_body(body));
         }
-        let Some(decoder) = decoder(&parts.headers) else {
-            return Response::from_parts(parts, plain(body));
+        let Some(decoder) = find_decoder(&parts.headers) else {
+            return Response::from_parts(parts, plain_body(body));
         };
         parts.headers.remove(CONTENT_LENGTH);
         parts.headers.remove(CONTENT_ENCODING);
@@ -75,12 +75,12 @@ impl Links {
     }
 }
 
-fn plain(body: Incoming) -> Body {
+fn plain_body(body: Incoming) -> Body {
     body.map_err(|e| Box::new(e) as BodyError).boxed_unsync()
 }
 
 /// Splits a URL into host and path; the path has everything after the host.
-fn split(url: &str) -> (Option<&str>, &str) {
+fn split_url(url: &str) -> (Option<&str>, &str) {
     let scheme =
         |scheme: &str| !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric());
     let after = match url.split_once("//") {
@@ -102,7 +102,7 @@ enum Decoder {
 }
 
 /// Returns a decoder for pages whose links can be rewritten; None for other responses.
-fn decoder(headers: &HeaderMap) -> Option<Decoder> {
+fn find_decoder(headers: &HeaderMap) -> Option<Decoder> {
     let text = |name| {
         headers
             .get(name)
@@ -196,7 +196,7 @@ impl hyper::body::Body for Page {
 }
 
 /// Escapes a path for an attribute of a page.
-pub fn quotable(path: &str) -> String {
+pub fn quote_path(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for c in path.chars() {
         match c {
@@ -256,7 +256,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
-            decoder(&headers).is_some()
+            find_decoder(&headers).is_some()
         };
         assert!(check("text/html; charset=utf-8", "") && check("Text/HTML", "gzip"));
         assert!(!check("text/plain", "") && !check("text/html", "br"));
@@ -264,6 +264,6 @@ mod tests {
 
     #[test]
     fn prefix_ends_no_attribute() {
-        assert_eq!(quotable("/a\"b'<&"), "/a%22b%27%3C%26");
+        assert_eq!(quote_path("/a\"b'<&"), "/a%22b%27%3C%26");
     }
 }

@@ -1,7 +1,7 @@
 //! `services/NAME/proxy` and `pods/NAME/proxy`: HTTP to an endpoint or a pod.
 
 use super::connect::Target;
-use super::streams::{cached, raw_rest};
+use super::streams::{cached_object, raw_rest};
 use crate::context::Context;
 use crate::server::Server;
 use api_meta::{ApiError, meta};
@@ -18,7 +18,7 @@ pub struct Name<'a> {
 }
 
 /// Parses the name segment of the path.
-pub fn parse(text: &str) -> Result<Name<'_>, ApiError> {
+pub fn parse_name(text: &str) -> Result<Name<'_>, ApiError> {
     let parts: Vec<&str> = text.split(':').collect();
     match parts.as_slice() {
         [name] => Ok(Name {
@@ -42,7 +42,7 @@ pub fn parse(text: &str) -> Result<Name<'_>, ApiError> {
     }
 }
 
-fn to(
+fn target_to(
     server: &Server,
     context: &Context,
     https: bool,
@@ -60,9 +60,9 @@ fn to(
 }
 
 /// Returns the address of a pod.
-pub fn pod(server: &Server, context: &Context) -> Result<Target, ApiError> {
-    let asked = parse(&context.info.name)?;
-    let pod = cached(server, "pods", &context.info.namespace, asked.name)?;
+pub fn pod_target(server: &Server, context: &Context) -> Result<Target, ApiError> {
+    let asked = parse_name(&context.info.name)?;
+    let pod = cached_object(server, "pods", &context.info.namespace, asked.name)?;
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
     let ports = containers
         .into_iter()
@@ -73,7 +73,7 @@ pub fn pod(server: &Server, context: &Context) -> Result<Target, ApiError> {
         .filter_map(|p| p.get("containerPort")?.as_u64())
         .next();
     let port = asked.port.parse().ok().or(first).unwrap_or(80);
-    to(
+    target_to(
         server,
         context,
         asked.https,
@@ -83,7 +83,10 @@ pub fn pod(server: &Server, context: &Context) -> Result<Target, ApiError> {
 }
 
 /// Returns ready endpoints with the port of that name.
-fn endpoints<'a>(slices: impl Iterator<Item = &'a Value>, port_name: &str) -> Vec<(String, u64)> {
+fn ready_endpoints<'a>(
+    slices: impl Iterator<Item = &'a Value>,
+    port_name: &str,
+) -> Vec<(String, u64)> {
     let mut all = Vec::new();
     for slice in slices {
         let ports = slice.get("ports").and_then(Value::as_array);
@@ -116,11 +119,11 @@ fn endpoints<'a>(slices: impl Iterator<Item = &'a Value>, port_name: &str) -> Ve
 }
 
 /// Returns the target of `services/NAME/proxy`.
-pub fn target(server: &Server, context: &Context) -> Result<Target, ApiError> {
-    let asked = parse(&context.info.name)?;
+pub fn service_target(server: &Server, context: &Context) -> Result<Target, ApiError> {
+    let asked = parse_name(&context.info.name)?;
     let namespace = context.info.namespace.as_str();
-    let service = cached(server, "services", namespace, asked.name)?;
-    let port_name = port_name(&service, asked.port).ok_or_else(|| none(asked.name))?;
+    let service = cached_object(server, "services", namespace, asked.name)?;
+    let port_name = port_name(&service, asked.port).ok_or_else(|| no_endpoints(asked.name))?;
     let slices = server.caches.cached_list(
         &GroupResource::new("discovery.k8s.io", "endpointslices"),
         Some(namespace),
@@ -129,11 +132,11 @@ pub fn target(server: &Server, context: &Context) -> Result<Target, ApiError> {
         .iter()
         .map(|s| &**s)
         .filter(|s| api_meta::Meta::label(*s, "kubernetes.io/service-name") == Some(asked.name));
-    let endpoints = endpoints(own, &port_name);
+    let endpoints = ready_endpoints(own, &port_name);
     let Some((host, port)) = endpoints.choose(&mut rand::rng()) else {
-        return Err(none(asked.name));
+        return Err(no_endpoints(asked.name));
     };
-    to(server, context, asked.https, host, *port)
+    target_to(server, context, asked.https, host, *port)
 }
 
 /// Returns the name of the port selected by a name, a number or nothing.
@@ -154,6 +157,6 @@ fn port_name(service: &Value, asked: &str) -> Option<String> {
     }
 }
 
-fn none(name: &str) -> ApiError {
+fn no_endpoints(name: &str) -> ApiError {
     ApiError::unavailable(format!("no endpoints available for service {name:?}"))
 }

@@ -32,9 +32,9 @@ const LOG: [&str; 9] = [
 
 /// Returns the target of `nodes/NAME/proxy`: the kubelet, or another port of the node
 /// (`[SCHEME:]NAME:PORT`), to which the server does not present its client certificate.
-pub fn node(server: &Server, context: &Context) -> Result<Target, ApiError> {
-    let asked = services::parse(&context.info.name)?;
-    let node = cached(server, "nodes", "", asked.name)?;
+pub fn node_target(server: &Server, context: &Context) -> Result<Target, ApiError> {
+    let asked = services::parse_name(&context.info.name)?;
+    let node = cached_object(server, "nodes", "", asked.name)?;
     let mut target = server.kubelets.of(&node, raw_rest(context))?;
     target.loopback = Loopback::Refused;
     if !asked.port.is_empty() && asked.port != target.port.to_string() {
@@ -65,7 +65,7 @@ pub fn raw_rest(context: &Context) -> String {
 }
 
 /// Returns the kubelet of a pod, and the path of the subresource.
-pub async fn pod(server: &Server, context: &Context) -> Result<Target, ApiError> {
+pub async fn pod_stream_target(server: &Server, context: &Context) -> Result<Target, ApiError> {
     let (namespace, name) = (context.info.namespace.as_str(), context.info.name.as_str());
     let row = api_kinds::find("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
     let pod = server
@@ -75,16 +75,19 @@ pub async fn pod(server: &Server, context: &Context) -> Result<Target, ApiError>
         .tree_as(row)?;
     let subresource = context.info.subresource.as_str();
     let path = match subresource {
-        "portforward" => with_query(&format!("/portForward/{namespace}/{name}"), ports(context)),
+        "portforward" => with_query(
+            &format!("/portForward/{namespace}/{name}"),
+            port_parameters(context),
+        ),
         "log" => {
-            let container = container(context, &pod)?;
+            let container = choose_container(context, &pod)?;
             with_query(
                 &format!("/containerLogs/{namespace}/{name}/{container}"),
                 log_options(context),
             )
         }
         stream => {
-            let container = container(context, &pod)?;
+            let container = choose_container(context, &pod)?;
             with_query(
                 &format!("/{stream}/{namespace}/{name}/{container}"),
                 stream_options(context),
@@ -99,11 +102,11 @@ pub async fn pod(server: &Server, context: &Context) -> Result<Target, ApiError>
     }
     server
         .kubelets
-        .of(&*cached(server, "nodes", "", node_name)?, path)
+        .of(&*cached_object(server, "nodes", "", node_name)?, path)
 }
 
 /// Returns an object from the watch cache, or 404.
-pub fn cached(
+pub fn cached_object(
     server: &Server,
     resource: &str,
     namespace: &str,
@@ -160,7 +163,7 @@ fn stream_options(context: &Context) -> Vec<(String, String)> {
     pairs
 }
 
-fn ports(context: &Context) -> Vec<(String, String)> {
+fn port_parameters(context: &Context) -> Vec<(String, String)> {
     let listed = context
         .query
         .all("ports")
@@ -171,7 +174,7 @@ fn ports(context: &Context) -> Vec<(String, String)> {
 }
 
 /// Returns the requested container, or the default one.
-fn container(context: &Context, pod: &Value) -> Result<String, ApiError> {
+fn choose_container(context: &Context, pod: &Value) -> Result<String, ApiError> {
     let names = |field: &str| -> Vec<&str> {
         let list = pod
             .pointer("/spec")

@@ -1,12 +1,12 @@
 //! WebSocket protocols that kubelets don't support: the server speaks SPDY to the kubelet and
 //! translates.
 
-use super::backend::{FORWARDED_FOR, broken, dial, refused};
+use super::backend::{FORWARDED_FOR, broken_error, dial_target, upgrade_error};
 use super::connect::Target;
 use crate::body::Body;
 use crate::context::Context;
 use api_meta::ApiError;
-use apiserver_streams::{Protocol, Reader, Streams, accept, relay, send};
+use apiserver_streams::{Protocol, Reader, Streams, accept_upgrade, relay_streams, send_stream};
 use base_task::Tasks;
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, UPGRADE};
@@ -17,26 +17,26 @@ use hyper_util::rt::TokioIo;
 
 /// Opens the kubelet's side first, so that its errors become plain HTTP responses; then accepts the
 /// client's upgrade.
-pub async fn translate(
+pub async fn translate_upgrade(
     tasks: &Tasks,
     context: &Context,
     target: Target,
     protocol: Protocol,
     client: OnUpgrade,
 ) -> Result<Response<Body>, ApiError> {
-    let Some((status, headers)) = accept(&context.headers, Some(protocol.name())) else {
+    let Some((status, headers)) = accept_upgrade(&context.headers, Some(protocol.name())) else {
         return Err(ApiError::bad_request(
             "the header Sec-WebSocket-Key is missing",
         ));
     };
-    let mut sender = dial(tasks, &target).await?;
-    let request = request(context, &target, protocol)?;
+    let mut sender = dial_target(tasks, &target).await?;
+    let request = upgrade_request(context, &target, protocol)?;
     let mut answer = sender
         .send_request(request)
         .await
-        .map_err(|e| broken(&target, &e))?;
+        .map_err(|e| broken_error(&target, &e))?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(refused(answer).await);
+        return Err(upgrade_error(answer).await);
     }
     let upstream = hyper::upgrade::on(&mut answer);
     let flag = |name| context.query.flag(name);
@@ -50,7 +50,7 @@ pub async fn translate(
         let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else {
             return;
         };
-        relay(
+        relay_streams(
             protocol,
             streams,
             TokioIo::new(client),
@@ -58,7 +58,7 @@ pub async fn translate(
         )
         .await;
     });
-    let mut response = Response::new(crate::body::full(""));
+    let mut response = Response::new(crate::body::full_body(""));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     Ok(response)
@@ -73,22 +73,22 @@ pub async fn send_log(
     client: OnUpgrade,
 ) -> Result<Response<Body>, ApiError> {
     let missing = || ApiError::bad_request("the header Sec-WebSocket-Key is missing");
-    let (status, headers) = accept(&context.headers, reader.name()).ok_or_else(missing)?;
-    let mut sender = dial(tasks, &target).await?;
+    let (status, headers) = accept_upgrade(&context.headers, reader.name()).ok_or_else(missing)?;
+    let mut sender = dial_target(tasks, &target).await?;
     let request = to_kubelet(context, &target, Method::GET).body(Empty::<Bytes>::new());
     let request = request.map_err(|_| ApiError::bad_request("the path can't be passed on"))?;
     let answer = sender
         .send_request(request)
         .await
-        .map_err(|e| broken(&target, &e))?;
+        .map_err(|e| broken_error(&target, &e))?;
     if !answer.status().is_success() {
-        return Err(refused(answer).await);
+        return Err(upgrade_error(answer).await);
     }
     tasks.spawn_isolated("log over a WebSocket", async move {
         // hyper closes the kubelet's connection when its sender is dropped.
         let _sender = sender;
         if let Ok(client) = client.await {
-            send(
+            send_stream(
                 reader,
                 TokioIo::new(client),
                 answer.into_body().into_data_stream(),
@@ -96,7 +96,7 @@ pub async fn send_log(
             .await;
         }
     });
-    let mut response = Response::new(crate::body::full(""));
+    let mut response = Response::new(crate::body::full_body(""));
     (*response.status_mut(), *response.headers_mut()) = (status, headers);
     Ok(response)
 }
@@ -112,7 +112,7 @@ fn to_kubelet(context: &Context, target: &Target, method: Method) -> http::reque
     }
 }
 
-fn request(
+fn upgrade_request(
     context: &Context,
     target: &Target,
     protocol: Protocol,

@@ -32,10 +32,10 @@ impl<'a> Segments<'a> {
     /// # Errors
     /// A broken escape, bytes that are not UTF-8, or a NUL.
     pub fn read(raw: &'a str) -> Result<Self, BadPath> {
-        let path = decode(raw)?;
+        let path = decode_segment(raw)?;
         let (mut words, mut ends) = (Vec::new(), Vec::new());
-        for (start, end) in cut(raw) {
-            words.push(decode(raw.get(start..end).unwrap_or_default())?);
+        for (start, end) in cut_segments(raw) {
+            words.push(decode_segment(raw.get(start..end).unwrap_or_default())?);
             ends.push(end);
         }
         if words.first().is_some_and(String::is_empty) {
@@ -66,7 +66,7 @@ impl<'a> Segments<'a> {
             .get(at)
             .and_then(|end| self.raw.get(*end..))
             .unwrap_or_default();
-        match separator(rest) {
+        match separator_length(rest) {
             3 => format!("/{}", rest.get(3..).unwrap_or_default()),
             _ => rest.to_owned(),
         }
@@ -81,7 +81,7 @@ impl<'a> Segments<'a> {
             .any(|word| matches!(word.as_str(), "." | ".."));
         let empty = self.words.iter().take(count).any(String::is_empty);
         if dots || empty {
-            Err(BadPath::Unclean(clean(&self.words)))
+            Err(BadPath::Unclean(clean_path(&self.words)))
         } else {
             Ok(())
         }
@@ -89,10 +89,10 @@ impl<'a> Segments<'a> {
 }
 
 /// Returns start and end of each segment.
-fn cut(raw: &str) -> Vec<(usize, usize)> {
+fn cut_segments(raw: &str) -> Vec<(usize, usize)> {
     let (mut all, mut start, mut at) = (Vec::new(), 0, 0);
     while at < raw.len() {
-        match raw.get(at..).map_or(0, separator) {
+        match raw.get(at..).map_or(0, separator_length) {
             0 => at += 1,
             length => {
                 all.push((start, at));
@@ -106,7 +106,7 @@ fn cut(raw: &str) -> Vec<(usize, usize)> {
 }
 
 /// Returns the length of the slash at the start of `text`, plain or escaped; 0 if there is none.
-fn separator(text: &str) -> usize {
+fn separator_length(text: &str) -> usize {
     let escaped = text
         .get(..3)
         .is_some_and(|escape| escape.eq_ignore_ascii_case("%2f"));
@@ -117,7 +117,7 @@ fn separator(text: &str) -> usize {
     }
 }
 
-fn decode(raw: &str) -> Result<String, BadPath> {
+fn decode_segment(raw: &str) -> Result<String, BadPath> {
     let bytes = raw.as_bytes();
     let broken = bytes.iter().enumerate().any(|(at, b)| {
         *b == b'%'
@@ -140,7 +140,7 @@ fn decode(raw: &str) -> Result<String, BadPath> {
 }
 
 /// Returns the path without `.` and empty segments, with `..` resolved, for a `Location` header.
-fn clean(words: &[String]) -> String {
+fn clean_path(words: &[String]) -> String {
     let mut out: Vec<&str> = Vec::new();
     for word in words {
         match word.as_str() {

@@ -23,13 +23,13 @@ const END: u8 = 255;
 
 /// A stream with its channel number and its SPDY id.
 #[derive(Clone, Copy)]
-struct Pair {
+struct StreamPair {
     channel: u8,
     id: u32,
 }
 
 /// Returns the streams to open, in the order that kubelets expect.
-fn pairs(wanted: Streams) -> Vec<(Pair, &'static str)> {
+fn stream_pairs(wanted: Streams) -> Vec<(StreamPair, &'static str)> {
     let all = [
         (ERROR, "error", true),
         (STDIN, "stdin", wanted.stdin),
@@ -40,11 +40,11 @@ fn pairs(wanted: Streams) -> Vec<(Pair, &'static str)> {
     let wanted = all.into_iter().filter(|(_, _, wanted)| *wanted);
     wanted
         .zip((1..).step_by(2))
-        .map(|((channel, kind, _), id)| (Pair { channel, id }, kind))
+        .map(|((channel, kind, _), id)| (StreamPair { channel, id }, kind))
         .collect()
 }
 
-pub(super) async fn relay<C, U>(
+pub(super) async fn relay_channels<C, U>(
     client: WebSocketStream<C>,
     upstream: U,
     wanted: Streams,
@@ -55,7 +55,7 @@ where
 {
     let (sink, stream) = client.split();
     let (reader, mut writer) = tokio::io::split(upstream);
-    let opened = pairs(wanted);
+    let opened = stream_pairs(wanted);
     let mut out = BytesMut::new();
     let mut encoder = Encoder::default();
     for (pair, kind) in &opened {
@@ -64,20 +64,20 @@ where
             .map_err(|e| e.to_string())?;
     }
     writer.write_all(&out).await.map_err(|e| e.to_string())?;
-    let pairs: Vec<Pair> = opened.into_iter().map(|(pair, _)| pair).collect();
+    let pairs: Vec<StreamPair> = opened.into_iter().map(|(pair, _)| pair).collect();
     // Replies to pings: few, and sent by the task that owns the writer.
     let (pings, pinged) = mpsc::channel(8);
     tokio::select! {
-        ended = down(FramedRead::new(reader, Decoder::default()), sink, pairs.clone(), pings) => ended,
-        ended = up(stream, writer, pairs, pinged) => ended,
+        ended = relay_to_client(FramedRead::new(reader, Decoder::default()), sink, pairs.clone(), pings) => ended,
+        ended = relay_to_upstream(stream, writer, pairs, pinged) => ended,
     }
 }
 
 /// Relays from the client to the kubelet, until the client closes.
-async fn up<C, U>(
+async fn relay_to_upstream<C, U>(
     mut client: SplitStream<WebSocketStream<C>>,
     mut upstream: WriteHalf<U>,
-    pairs: Vec<Pair>,
+    pairs: Vec<StreamPair>,
     mut pinged: mpsc::Receiver<u32>,
 ) -> Result<(), String>
 where
@@ -103,7 +103,7 @@ where
 }
 
 /// Translates a client's message. Messages for channels that the client may not write are ignored.
-fn passed_on(out: &mut BytesMut, pairs: &[Pair], message: &[u8]) {
+fn passed_on(out: &mut BytesMut, pairs: &[StreamPair], message: &[u8]) {
     let (channel, bytes, last) = match message {
         [END, channel, ..] => (*channel, &[][..], true),
         [channel, bytes @ ..] => (*channel, bytes, false),
@@ -118,23 +118,23 @@ fn passed_on(out: &mut BytesMut, pairs: &[Pair], message: &[u8]) {
 }
 
 /// Relays from the kubelet to the client, until all data is delivered.
-async fn down<C, U>(
+async fn relay_to_client<C, U>(
     mut upstream: FramedRead<ReadHalf<U>, Decoder>,
     mut client: SplitSink<WebSocketStream<C>, Message>,
-    pairs: Vec<Pair>,
+    pairs: Vec<StreamPair>,
     pings: mpsc::Sender<u32>,
 ) -> Result<(), String>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead,
 {
-    let mut open: Vec<Pair> = pairs
+    let mut open: Vec<StreamPair> = pairs
         .into_iter()
         .filter(|p| matches!(p.channel, STDOUT | STDERR | ERROR))
         .collect();
     // An empty message notifies the client that the connection is established.
     let first = open.iter().map(|pair| pair.channel).min().unwrap_or(ERROR);
-    send(&mut client, first, &[]).await?;
+    send_frame(&mut client, first, &[]).await?;
     while !open.is_empty() {
         match upstream.next().await {
             Some(Ok(Frame::Data {
@@ -146,7 +146,7 @@ where
                     continue;
                 };
                 if let Some(pair) = open.get(at).filter(|_| !bytes.is_empty()) {
-                    send(&mut client, pair.channel, &bytes).await?;
+                    send_frame(&mut client, pair.channel, &bytes).await?;
                 }
                 if last {
                     open.remove(at);
@@ -171,7 +171,7 @@ where
         .map_err(|e| e.to_string())
 }
 
-async fn send<C>(
+async fn send_frame<C>(
     client: &mut SplitSink<WebSocketStream<C>, Message>,
     channel: u8,
     bytes: &[u8],
@@ -205,7 +205,7 @@ mod tests {
     ) {
         let (ours, client) = tokio::io::duplex(64 * 1024);
         let (upstream, kubelet) = tokio::io::duplex(64 * 1024);
-        tokio::spawn(crate::relay(
+        tokio::spawn(crate::relay_streams(
             crate::Protocol::Channels,
             wanted,
             ours,
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn streams_are_opened_in_the_usual_order() {
         let names = |wanted| {
-            pairs(wanted)
+            stream_pairs(wanted)
                 .into_iter()
                 .map(|(pair, kind)| (pair.id, kind))
                 .collect::<Vec<_>>()

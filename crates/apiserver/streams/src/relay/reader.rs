@@ -15,7 +15,7 @@ const MESSAGE: usize = 4 * 1024;
 
 /// Sends a stream over a client's connection, upgraded to a WebSocket, until the stream ends or the
 /// client closes.
-pub async fn send<C, S, E>(reader: Reader, client: C, mut stream: S)
+pub async fn send_stream<C, S, E>(reader: Reader, client: C, mut stream: S)
 where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     S: Stream<Item = Result<Bytes, E>> + Unpin + Send,
@@ -72,7 +72,7 @@ mod tests {
         ];
         let stream = futures::stream::iter(pieces.map(Ok::<_, Infallible>));
         let client = WebSocketStream::from_raw_socket(client, Role::Client, None);
-        let (_, client) = tokio::join!(send(reader, ours, stream), client);
+        let (_, client) = tokio::join!(send_stream(reader, ours, stream), client);
         client
             .filter_map(|message| async { message.ok() })
             .collect()

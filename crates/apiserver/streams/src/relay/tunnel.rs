@@ -9,7 +9,10 @@ use tokio_tungstenite::tungstenite::Message;
 
 const BUFFER: usize = 32 * 1024;
 
-pub(super) async fn relay<C, U>(client: WebSocketStream<C>, upstream: U) -> Result<(), String>
+pub(super) async fn relay_tunnel<C, U>(
+    client: WebSocketStream<C>,
+    upstream: U,
+) -> Result<(), String>
 where
     C: AsyncRead + AsyncWrite + Unpin + Send,
     U: AsyncRead + AsyncWrite + Unpin + Send,
@@ -17,12 +20,12 @@ where
     let (sink, stream) = client.split();
     let (reader, writer) = tokio::io::split(upstream);
     tokio::select! {
-        ended = up(stream, writer) => ended,
-        ended = down(reader, sink) => ended,
+        ended = relay_to_upstream(stream, writer) => ended,
+        ended = relay_to_client(reader, sink) => ended,
     }
 }
 
-async fn up<C, U>(
+async fn relay_to_upstream<C, U>(
     mut client: SplitStream<WebSocketStream<C>>,
     mut upstream: WriteHalf<U>,
 ) -> Result<(), String>
@@ -43,7 +46,7 @@ where
     upstream.shutdown().await.map_err(|e| e.to_string())
 }
 
-async fn down<C, U>(
+async fn relay_to_client<C, U>(
     mut upstream: ReadHalf<U>,
     mut client: SplitSink<WebSocketStream<C>, Message>,
 ) -> Result<(), String>

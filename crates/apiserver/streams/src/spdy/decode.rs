@@ -85,7 +85,11 @@ impl tokio_util::codec::Decoder for Decoder {
             return Ok(None);
         }
         buffer.advance(HEAD);
-        Ok(Some(control(first as u16, last, &buffer.split_to(length))))
+        Ok(Some(decode_control(
+            first as u16,
+            last,
+            &buffer.split_to(length),
+        )))
     }
 }
 
@@ -109,7 +113,7 @@ impl Decoder {
     }
 }
 
-fn control(kind: u16, last: bool, body: &[u8]) -> Frame {
+fn decode_control(kind: u16, last: bool, body: &[u8]) -> Frame {
     let Some(number) = body
         .first_chunk::<4>()
         .map(|bytes| u32::from_be_bytes(*bytes))

@@ -38,7 +38,7 @@ impl Encoder {
         self.headers
             .compress_vec(&block, &mut packed, FlushCompress::Sync)
             .map_err(std::io::Error::other)?;
-        control(out, SYN_STREAM, 10 + packed.len());
+        put_control_head(out, SYN_STREAM, 10 + packed.len());
         out.put_u32(id);
         out.put_u32(0);
         out.put_u16(0);
@@ -50,21 +50,21 @@ impl Encoder {
     pub(crate) fn data(out: &mut BytesMut, id: u32, bytes: &[u8], last: bool) {
         let mut chunks = bytes.chunks(CHUNK).peekable();
         if chunks.peek().is_none() {
-            frame(out, id, bytes, last);
+            put_data_frame(out, id, bytes, last);
         }
         while let Some(chunk) = chunks.next() {
-            frame(out, id, chunk, last && chunks.peek().is_none());
+            put_data_frame(out, id, chunk, last && chunks.peek().is_none());
         }
     }
 
     /// Replies to a ping.
     pub(crate) fn pong(out: &mut BytesMut, id: u32) {
-        control(out, PING, 4);
+        put_control_head(out, PING, 4);
         out.put_u32(id);
     }
 }
 
-fn frame(out: &mut BytesMut, id: u32, bytes: &[u8], last: bool) {
+fn put_data_frame(out: &mut BytesMut, id: u32, bytes: &[u8], last: bool) {
     out.reserve(HEAD + bytes.len());
     out.put_u32(id);
     let flags = if last { FIN } else { 0 };
@@ -72,7 +72,7 @@ fn frame(out: &mut BytesMut, id: u32, bytes: &[u8], last: bool) {
     out.put_slice(bytes);
 }
 
-fn control(out: &mut BytesMut, kind: u16, length: usize) {
+fn put_control_head(out: &mut BytesMut, kind: u16, length: usize) {
     out.put_u32(CONTROL | u32::from(VERSION) << 16 | u32::from(kind));
     out.put_u32(u32::try_from(length).unwrap_or_default());
 }
