@@ -298,7 +298,7 @@ impl PodWorker {
                     reason: status.and_then(|status| status.reason.clone()),
                     message: status.and_then(|status| status.message.clone()),
                 };
-                self.terminate(cause, spec::termination_grace(&pod));
+                self.terminate(cause, spec::grace_seconds(&pod));
             }
             _ if !self.state.is_static => self.status.compare(pod.clone()),
             _ => {}
