@@ -5,6 +5,7 @@
 //! - [`ServingFlags`], [`AccessFlags`] and [`LeaderElectionFlags`] are flattened into a component's
 //!   command line, and start or build what they describe.
 //! - [`DelegatedAccess`] checks the callers of a component's own server.
+//! - [`self_signed_pair`] makes a serving certificate that is kept for the next start.
 //! - [`host_name`] names the machine.
 //!
 //! Invariant: the crate knows no component. What differs between components is an argument.
@@ -14,6 +15,7 @@ mod delegated;
 mod election_flags;
 mod endpoints;
 mod host_name;
+mod self_signed;
 mod serving_flags;
 
 pub use access_flags::AccessFlags;
@@ -21,4 +23,5 @@ pub use delegated::{AnswerLifetimes, DelegatedAccess, ReviewError};
 pub use election_flags::{InvalidLease, LeaderElectionFlags};
 pub use endpoints::{Check, Endpoints, Page, json, text};
 pub use host_name::host_name;
+pub use self_signed::{SelfSignedError, self_signed_pair};
 pub use serving_flags::{HttpVersions, ServeError, ServingFlags};

@@ -12,14 +12,14 @@ use anyhow::Context;
 use base_task::{CancellationToken, Tasks};
 use base_tls::{ClientAuth, ServerTls};
 use client::{Client, Config, Informer, ListParams, events::Recorder};
-use component::Endpoints;
+use component::{Endpoints, SelfSignedError};
 use k8s_openapi::api::core::v1::Service;
 use node_runtime::Runtime;
 use node_server::{Access, AccessOptions, Server};
 use parking_lot::RwLock;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
@@ -269,37 +269,11 @@ fn server_tls(settings: &Settings) -> anyhow::Result<ServerTls> {
     })
 }
 
-fn own_certificate(settings: &Settings) -> anyhow::Result<(PathBuf, PathBuf)> {
-    let folder = settings.root_dir.join("pki");
-    let (certificate, key) = (folder.join("kubelet.crt"), folder.join("kubelet.key"));
-    if certificate.exists() && key.exists() {
-        return Ok((certificate, key));
-    }
-    std::fs::create_dir_all(&folder)
-        .with_context(|| format!("can't create {}", folder.display()))?;
+fn own_certificate(settings: &Settings) -> Result<(PathBuf, PathBuf), SelfSignedError> {
     let names = settings
         .node_ips
         .iter()
         .map(IpAddr::to_string)
         .chain([settings.node_name.clone(), "localhost".into()]);
-    let made = rcgen::generate_simple_self_signed(names.collect::<Vec<_>>())
-        .context("can't make a certificate")?;
-    write_private(&key, made.signing_key.serialize_pem().as_bytes())?;
-    std::fs::write(&certificate, made.cert.pem())
-        .with_context(|| format!("can't write {}", certificate.display()))?;
-    Ok((certificate, key))
-}
-
-fn write_private(path: &Path, data: &[u8]) -> anyhow::Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut options = std::fs::OpenOptions::new();
-    let file = options
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path);
-    file.and_then(|mut f| f.write_all(data))
-        .with_context(|| format!("can't write {}", path.display()))
+    component::self_signed_pair(&settings.root_dir.join("pki"), "kubelet", names)
 }
