@@ -54,6 +54,10 @@ impl Stops {
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a thread of its own, which measures sleeps"
+)]
 fn look(processor: usize, looking: &AtomicBool) -> Option<Vec<Span>> {
     let mut only = CpuSet::new();
     only.set(processor);

@@ -149,3 +149,26 @@ fn every_crate_inherits_the_lints() {
         );
     }
 }
+
+/// A crate's own `clippy.toml` replaces that of the workspace, so it must repeat its rows.
+#[test]
+fn clippy_files_of_crates_have_the_rows_of_the_workspace() {
+    let metadata = metadata();
+    let rows = |folder: &Path| -> Option<Vec<toml::Value>> {
+        let text = std::fs::read_to_string(folder.join("clippy.toml")).ok()?;
+        let doc: toml::Table = text.parse().expect("clippy.toml is TOML");
+        Some(doc["disallowed-methods"].as_array().unwrap().clone())
+    };
+    let all = rows(metadata.workspace_root.as_std_path()).expect("a clippy.toml");
+    for package in &metadata.packages {
+        let folder = package.manifest_path.parent().unwrap();
+        let Some(own) = rows(folder.as_std_path()) else {
+            continue;
+        };
+        let missing: Vec<_> = all.iter().filter(|row| !own.contains(row)).collect();
+        assert!(
+            missing.is_empty(),
+            "{folder}/clippy.toml lacks {missing:#?}"
+        );
+    }
+}

@@ -276,7 +276,7 @@ impl Leases {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);

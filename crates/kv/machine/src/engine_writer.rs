@@ -165,6 +165,7 @@ impl EngineWriter {
 }
 
 impl Worker {
+    #[expect(clippy::disallowed_methods, reason = "a thread of its own")]
     fn run(&self) {
         while let Ok(first) = self.inbox.recv() {
             if matches!(first, Order::Store(_)) {

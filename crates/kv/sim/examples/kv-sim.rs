@@ -1,6 +1,6 @@
 //! Runs many simulations: `cargo run --release -p kv-sim --example kv-sim -- --seeds 10000`, or
 //! repeats one with `--seed N`.
-#![allow(clippy::print_stdout)]
+#![allow(clippy::print_stdout, clippy::disallowed_methods)]
 
 use clap::Parser;
 use kv_sim::{Plan, Plant, run};

@@ -309,7 +309,15 @@ impl Boot {
             signs: self.signs.clone(),
             sync_micros: sync_micros.clone(),
         };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the task ends with the member's runtime, which a crash drops"
+        )]
         tokio::spawn(log.run());
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the task ends with the member's runtime, which a crash drops"
+        )]
         tokio::spawn(store(machine.clone(), self.rng.fork()));
         let (started, slept) = (Instant::now(), self.slept.clone());
         let booted = Duration::from_millis(self.station.net.now());

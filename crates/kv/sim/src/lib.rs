@@ -12,10 +12,6 @@
 //!   see `check`.
 //!
 //! Invariant: planted bugs live in the simulation's adapters, not in the code that is simulated.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the tasks of a member end with its runtime, which a crash drops"
-)]
 
 mod check;
 mod client;

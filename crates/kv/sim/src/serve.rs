@@ -173,6 +173,10 @@ impl Station {
         let (frames, body) = mpsc::unbounded_channel();
         let request = head.map(|()| Body::new(StreamBody::new(UnboundedReceiverStream::new(body))));
         let station = self.clone();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the task ends with the member's runtime, which a crash drops"
+        )]
         let task = tokio::spawn(async move {
             let response = answerer.answer(request).await;
             let (parts, mut body) = response.into_parts();
@@ -304,6 +308,10 @@ impl Service<http::Request<Body>> for Line {
             };
             station.net.send(station.host, number, open);
             let sender = station.clone();
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the task ends with the member's runtime, which a crash drops"
+            )]
             let sending = tokio::spawn(async move {
                 let send = |packet| sender.net.send(sender.host, number, packet);
                 while let Some(Ok(frame)) = body.frame().await {

@@ -387,7 +387,7 @@ fn open_last(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
     use super::*;
     use std::sync::atomic::Ordering;
 

@@ -2,7 +2,12 @@
 //!
 //! Skipped, with the reason printed, if namespaces or nftables are not available.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods
+)]
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};

@@ -239,6 +239,10 @@ fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
 
 /// Waits for a port to become free: a process that was just killed counts as dead, but its last
 /// thread still has to close it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "before the start of the cluster, nothing else runs"
+)]
 fn free_soon(port: u16) -> bool {
     const PATIENCE: Duration = Duration::from_millis(1500);
     const PAUSE: Duration = Duration::from_millis(20);
