@@ -6,6 +6,6 @@ mod payload;
 mod prepare;
 mod token;
 
-pub(crate) use objects::{Found, Objects};
+pub(crate) use objects::Objects;
 pub(crate) use prepare::{Volumes, pod_dir, prepare};
 pub(crate) use token::Tokens;
