@@ -1,7 +1,7 @@
 //! LimitRanges: defaults for containers, and bounds for containers, pods and claims.
 
-use crate::context::{Context, forbidden, is_for, list, text};
-use crate::resources::{Amounts, amounts, owned};
+use crate::context::{Context, forbidden_error, is_for, list_at, string_at};
+use crate::resources::{Amounts, owned, parse_amounts};
 use api_meta::{ApiError, Quantity};
 use api_semantics::resources::{Options, pod_limits, pod_requests};
 use api_semantics::tree;

@@ -38,7 +38,7 @@ impl Cgroups {
         let root = root.map(|r| r.trim_matches('/').to_owned());
         let cgroups = Cgroups {
             root,
-            version: version(&mounts),
+            version: detect_version(&mounts),
             pids,
         };
         if cgroups.root.is_some() {
@@ -185,7 +185,7 @@ impl Cgroups {
             } else {
                 "memory.max"
             };
-            write(&place.join(file), &wanted.memory.to_string());
+            write_setting(&place.join(file), &wanted.memory.to_string());
         }
     }
 
@@ -194,16 +194,16 @@ impl Cgroups {
             return;
         };
         if matches!(self.version, Version::One(_)) {
-            write(&place.join("cpu.shares"), &shares.to_string());
+            write_setting(&place.join("cpu.shares"), &shares.to_string());
             if quota > 0 {
-                write(&place.join("cpu.cfs_quota_us"), &quota.to_string());
+                write_setting(&place.join("cpu.cfs_quota_us"), &quota.to_string());
             }
             return;
         }
         let weight = 1 + (shares - 2) * 9999 / 262_142;
-        write(&place.join("cpu.weight"), &weight.to_string());
+        write_setting(&place.join("cpu.weight"), &weight.to_string());
         if quota > 0 {
-            write(&place.join("cpu.max"), &format!("{quota} 100000"));
+            write_setting(&place.join("cpu.max"), &format!("{quota} 100000"));
         }
     }
 
@@ -240,13 +240,13 @@ impl Cgroups {
     }
 }
 
-fn write(path: &Path, value: &str) {
+fn write_setting(path: &Path, value: &str) {
     if let Err(e) = fs::write(path, value) {
         tracing::debug!(path = %path.display(), value, error = %e, "cgroup setting refused");
     }
 }
 
-fn version(mountinfo: &str) -> Version {
+fn detect_version(mountinfo: &str) -> Version {
     let mut hierarchies = Vec::new();
     let mut unified = None;
     for line in mountinfo.lines() {

@@ -20,9 +20,9 @@ const ORPHANS: Duration = Duration::from_secs(60);
 
 /// Removes orphaned pods until shutdown. Start it only after all pod sources have synced: an
 /// unknown pod counts as orphaned.
-pub(crate) async fn collect(node: Arc<KubeletContext>) {
+pub(crate) async fn run_orphan_collection(node: Arc<KubeletContext>) {
     loop {
-        orphans(&node).await;
+        collect_orphans(&node).await;
         tokio::select! {
             () = node.tasks.shutdown().cancelled() => return,
             () = tokio::time::sleep(ORPHANS) => {}
@@ -31,7 +31,7 @@ pub(crate) async fn collect(node: Arc<KubeletContext>) {
 }
 
 /// Rotates logs and enforces local storage limits until shutdown; works without an API server.
-pub(crate) async fn keep(node: Arc<KubeletContext>) {
+pub(crate) async fn run_housekeeping(node: Arc<KubeletContext>) {
     loop {
         let active: Vec<PodSnapshot> = node
             .workers
@@ -40,9 +40,9 @@ pub(crate) async fn keep(node: Arc<KubeletContext>) {
             .filter(|s| s.active)
             .collect();
         for snapshot in &active {
-            rotate(&node, snapshot).await;
+            rotate_logs(&node, snapshot).await;
         }
-        limits(&node, active).await;
+        enforce_storage_limits(&node, active).await;
         tokio::select! {
             () = node.tasks.shutdown().cancelled() => return,
             () = tokio::time::sleep(EVERY) => {}
@@ -51,7 +51,7 @@ pub(crate) async fn keep(node: Arc<KubeletContext>) {
 }
 
 /// Removes sandboxes, files and cgroups of pods that no source has.
-async fn orphans(node: &KubeletContext) {
+async fn collect_orphans(node: &KubeletContext) {
     let Ok(sandboxes) = node.runtime.sandboxes(None).await else {
         return;
     };
@@ -100,7 +100,7 @@ pub(crate) fn remove_orphans(node: &KubeletContext, gone: impl Iterator<Item = S
 }
 
 /// Rotates logs that exceed the size limit, and removes the oldest above the number of files.
-async fn rotate(node: &KubeletContext, snapshot: &PodSnapshot) {
+async fn rotate_logs(node: &KubeletContext, snapshot: &PodSnapshot) {
     for running in snapshot
         .observed
         .all()
@@ -120,12 +120,12 @@ async fn rotate(node: &KubeletContext, snapshot: &PodSnapshot) {
             let _ = std::fs::rename(&moved, path);
             continue;
         }
-        drop_old(path, node.settings.log_files);
+        remove_oldest_logs(path, node.settings.log_files);
     }
 }
 
-fn drop_old(path: &Path, keep: usize) {
-    let mut old = moved_away(path);
+fn remove_oldest_logs(path: &Path, keep: usize) {
+    let mut old = list_rotated_logs(path);
     old.sort();
     let excess = (old.len() + 1).saturating_sub(keep);
     old.iter()
@@ -134,7 +134,7 @@ fn drop_old(path: &Path, keep: usize) {
 }
 
 /// Lists the rotated files of a log.
-fn moved_away(path: &Path) -> Vec<PathBuf> {
+fn list_rotated_logs(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(stem)) = (path.parent(), path.file_name()) else {
         return Vec::new();
     };
@@ -154,17 +154,21 @@ fn moved_away(path: &Path) -> Vec<PathBuf> {
 
 /// Removes the log of a removed container with its rotated files.
 pub(crate) fn remove_logs(path: &Path) {
-    for file in moved_away(path).iter().map(PathBuf::as_path).chain([path]) {
+    for file in list_rotated_logs(path)
+        .iter()
+        .map(PathBuf::as_path)
+        .chain([path])
+    {
         // A missing file is fine; anything else is removed with the pod's directory.
         let _ = std::fs::remove_file(file);
     }
 }
 
 /// Evicts pods that wrote more than they may.
-async fn limits(node: &KubeletContext, active: Vec<PodSnapshot>) {
+async fn enforce_storage_limits(node: &KubeletContext, active: Vec<PodSnapshot>) {
     // One list for all pods, and only if one of them needs it.
     let layers = if active.iter().any(has_storage_limit) {
-        layers(node).await
+        read_layer_sizes(node).await
     } else {
         HashMap::new()
     };
@@ -172,7 +176,7 @@ async fn limits(node: &KubeletContext, active: Vec<PodSnapshot>) {
     let over: Vec<(String, String)> = base_task::blocking(|| {
         active
             .iter()
-            .filter_map(|s| Some((uid(s).to_owned(), excess(node, s, &layers)?)))
+            .filter_map(|s| Some((uid_of(s).to_owned(), find_exceeded_limit(node, s, &layers)?)))
             .collect()
     });
     for (uid, message) in over {
@@ -181,18 +185,18 @@ async fn limits(node: &KubeletContext, active: Vec<PodSnapshot>) {
     }
 }
 
-fn uid(snapshot: &PodSnapshot) -> &str {
+fn uid_of(snapshot: &PodSnapshot) -> &str {
     snapshot.pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// Returns why a pod must be evicted: emptyDir size limits and ephemeral-storage limits.
-fn excess(
+fn find_exceeded_limit(
     node: &KubeletContext,
     snapshot: &PodSnapshot,
     layers: &HashMap<String, u64>,
 ) -> Option<String> {
     base_task::assert_may_block();
-    let folder = pod_dir(node, uid(snapshot))
+    let folder = pod_dir(node, uid_of(snapshot))
         .join("volumes")
         .join("kubernetes.io~empty-dir");
     let mut written = 0;
@@ -232,7 +236,7 @@ fn excess(
             ));
         }
     }
-    storage(node, snapshot, layers, written)
+    check_ephemeral_storage(node, snapshot, layers, written)
 }
 
 fn has_storage_limit(snapshot: &PodSnapshot) -> bool {
@@ -242,7 +246,7 @@ fn has_storage_limit(snapshot: &PodSnapshot) -> bool {
 
 /// Compares logs, emptyDirs and writable layers with the containers' limits, each alone and as a
 /// sum.
-fn storage(
+fn check_ephemeral_storage(
     node: &KubeletContext,
     snapshot: &PodSnapshot,
     layers: &HashMap<String, u64>,
@@ -255,7 +259,7 @@ fn storage(
         resources::limit_of(c, "ephemeral-storage").and_then(|l| u64::try_from(l).ok())
     };
     let logs = crate::cri_config::sandbox::log_dir(&node.settings, &snapshot.pod);
-    let mut total = written + own_files(&pod_dir(node, uid(snapshot)));
+    let mut total = written + measure_own_files(&pod_dir(node, uid_of(snapshot)));
     for container in spec::app_containers(&snapshot.pod) {
         let id = snapshot
             .observed
@@ -281,12 +285,12 @@ fn storage(
 
 /// Returns the bytes of files that the kubelet created and containers can write to: /etc/hosts and
 /// termination messages (CVE-2020-8557).
-fn own_files(pod: &Path) -> u64 {
+fn measure_own_files(pod: &Path) -> u64 {
     disk_usage(&pod.join("etc-hosts")) + disk_usage(&pod.join("containers"))
 }
 
 /// Returns the bytes of writable layers by container id.
-async fn layers(node: &KubeletContext) -> HashMap<String, u64> {
+async fn read_layer_sizes(node: &KubeletContext) -> HashMap<String, u64> {
     let all = node.runtime.container_stats().await.unwrap_or_default();
     let of = |s: ContainerStats| Some((s.attributes?.id, s.writable_layer?.used_bytes?.value));
     all.into_iter().filter_map(of).collect()
@@ -314,7 +318,7 @@ mod tests {
         let folder = pod_dir(&node, "u").join("volumes/kubernetes.io~empty-dir/v");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("file"), vec![1u8; 1 << 16]).unwrap();
-        limits(&node, node.workers.all()).await;
+        enforce_storage_limits(&node, node.workers.all()).await;
         assert_eq!(worker.evicted().as_deref(), Some("Evicted"));
     }
 
@@ -342,10 +346,10 @@ mod tests {
     #[test]
     fn hosts_file_and_termination_messages_count_as_storage() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(own_files(dir.path()), 0);
+        assert_eq!(measure_own_files(dir.path()), 0);
         std::fs::create_dir_all(dir.path().join("containers/c")).unwrap();
         std::fs::write(dir.path().join("etc-hosts"), vec![1u8; 1 << 16]).unwrap();
         std::fs::write(dir.path().join("containers/c/00000000"), vec![1u8; 1 << 16]).unwrap();
-        assert!(own_files(dir.path()) >= 2 << 16);
+        assert!(measure_own_files(dir.path()) >= 2 << 16);
     }
 }

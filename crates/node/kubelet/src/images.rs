@@ -19,7 +19,7 @@ pub(crate) struct NoImage {
     pub(crate) pulled: bool,
 }
 
-fn refuse(reason: &str, message: String, pulled: bool) -> NoImage {
+fn image_error(reason: &str, message: String, pulled: bool) -> NoImage {
     NoImage {
         waiting: Waiting {
             reason: reason.to_owned(),
@@ -30,7 +30,7 @@ fn refuse(reason: &str, message: String, pulled: bool) -> NoImage {
 }
 
 /// Adds the default registry and tag to an image reference, as runtimes require.
-pub(crate) fn normalize(image: &str) -> Option<String> {
+pub(crate) fn normalize_reference(image: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "./:@_-[]".contains(c);
     let (name, rest) = image.split_at(image.find('@').unwrap_or(image.len()));
     let (path, tag) = match name.rsplit_once(':') {
@@ -70,7 +70,7 @@ pub(crate) fn normalize(image: &str) -> Option<String> {
 
 /// Ensures that the node has the container's image. `back_off` is the remaining back-off of pulls
 /// in seconds, if any.
-pub(crate) async fn ensure(
+pub(crate) async fn ensure_image(
     node: &KubeletContext,
     pod: &Pod,
     container: &Container,
@@ -78,7 +78,7 @@ pub(crate) async fn ensure(
     back_off: Option<i64>,
 ) -> Result<Image, NoImage> {
     let given = container.image.as_deref().unwrap_or_default();
-    let Some(image) = normalize(given) else {
+    let Some(image) = normalize_reference(given) else {
         node.recorder.warning(
             about,
             "InspectFailed",
@@ -87,7 +87,7 @@ pub(crate) async fn ensure(
         let message = format!(
             "Failed to apply default image tag {given:?}: couldn't parse image name {given:?}: invalid reference format"
         );
-        return Err(refuse("InvalidImageName", message, false));
+        return Err(image_error("InvalidImageName", message, false));
     };
     let policy = container
         .image_pull_policy
@@ -110,7 +110,7 @@ pub(crate) async fn ensure(
             "ErrImageNeverPull",
             format!("Container image {given:?} is not present with pull policy of Never"),
         );
-        return Err(refuse(
+        return Err(image_error(
             "ErrImageNeverPull",
             format!("Container image {given:?} is not present with pull policy of Never"),
             false,
@@ -120,12 +120,12 @@ pub(crate) async fn ensure(
         let message = format!("Back-off pulling image {given:?}");
         node.recorder.normal(about, "BackOff", message.clone());
         tracing::debug!(image, seconds, "pull is backed off");
-        return Err(refuse("ImagePullBackOff", message, false));
+        return Err(image_error("ImagePullBackOff", message, false));
     }
-    pull(node, pod, given, &image, about).await
+    pull_image(node, pod, given, &image, about).await
 }
 
-async fn pull(
+async fn pull_image(
     node: &KubeletContext,
     pod: &Pod,
     given: &str,
@@ -135,7 +135,7 @@ async fn pull(
     node.recorder
         .normal(about, "Pulling", format!("Pulling image {given:?}"));
     let begun = Instant::now();
-    let mut auths = credentials(node, pod, image)
+    let mut auths = read_credentials(node, pod, image)
         .await
         .into_iter()
         .map(Some)
@@ -170,11 +170,11 @@ async fn pull(
     );
     node.recorder
         .warning(about, "Failed", "Error: ErrImagePull");
-    Err(refuse("ErrImagePull", last, true))
+    Err(image_error("ErrImagePull", last, true))
 }
 
 /// Returns credentials for the image's registry from the pod's imagePullSecrets.
-async fn credentials(node: &KubeletContext, pod: &Pod, image: &str) -> Vec<AuthConfig> {
+async fn read_credentials(node: &KubeletContext, pod: &Pod, image: &str) -> Vec<AuthConfig> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let registry = image.split('/').next().unwrap_or_default();
     let mut all = Vec::new();
@@ -191,13 +191,13 @@ async fn credentials(node: &KubeletContext, pod: &Pod, image: &str) -> Vec<AuthC
             } else {
                 Some(json)
             };
-            all.extend(matching(auths.as_ref(), registry));
+            all.extend(find_matching_auths(auths.as_ref(), registry));
         }
     }
     all
 }
 
-fn matching(auths: Option<&Value>, registry: &str) -> Vec<AuthConfig> {
+fn find_matching_auths(auths: Option<&Value>, registry: &str) -> Vec<AuthConfig> {
     let host = |name: &str| {
         let name = name
             .trim_start_matches("https://")
@@ -244,7 +244,7 @@ fn auth_config(entry: &Value) -> AuthConfig {
 }
 
 /// Imports every archive of a directory with `ctr`; logs those that fail.
-pub(crate) async fn preload(folder: &Path, socket: &Path) {
+pub(crate) async fn preload_archives(folder: &Path, socket: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return tracing::warn!(folder = %folder.display(), "the directory of image archives can't be read");
     };
@@ -290,7 +290,7 @@ mod tests {
             ("a::b", None),
             ("", None),
         ] {
-            assert_eq!(normalize(given).as_deref(), want, "{given}");
+            assert_eq!(normalize_reference(given).as_deref(), want, "{given}");
         }
     }
 }

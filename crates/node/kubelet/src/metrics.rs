@@ -5,7 +5,7 @@ use base_telemetry::MetricsPage;
 
 /// Renders `/metrics`. The values are computed on request, so that they cost nothing between
 /// scrapes.
-pub(crate) fn text(node: &KubeletContext) -> String {
+pub(crate) fn format_metrics(node: &KubeletContext) -> String {
     let all = node.workers.all();
     let containers = all
         .iter()

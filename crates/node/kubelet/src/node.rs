@@ -5,8 +5,8 @@ mod lease;
 mod object;
 mod register;
 
-pub(crate) use info::{Machine, allocatable, capacity};
-pub(crate) use register::keep;
+pub(crate) use info::{Machine, compute_allocatable, measure_capacity};
+pub(crate) use register::keep_registered;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 

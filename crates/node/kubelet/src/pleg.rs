@@ -20,7 +20,7 @@ const IDLE: Duration = Duration::from_secs(10);
 const SAFETY: Duration = Duration::from_secs(60);
 
 /// Follows the runtime until shutdown.
-pub(crate) async fn follow(node: Arc<KubeletContext>) {
+pub(crate) async fn follow_runtime(node: Arc<KubeletContext>) {
     let mut lister = Lister {
         node: node.clone(),
         seen: BTreeMap::new(),
@@ -34,7 +34,7 @@ pub(crate) async fn follow(node: Arc<KubeletContext>) {
         }
         // Counted from the last list, so that a stream of events does not put the next one off.
         let due = listed
-            + wait(feed.source.is_some(), || {
+            + relist_interval(feed.source.is_some(), || {
                 node.workers.all().iter().any(|s| s.active)
             });
         tokio::select! {
@@ -51,7 +51,7 @@ pub(crate) async fn follow(node: Arc<KubeletContext>) {
 }
 
 /// Returns the interval to the next relist.
-fn wait(events: bool, active: impl FnOnce() -> bool) -> Duration {
+fn relist_interval(events: bool, active: impl FnOnce() -> bool) -> Duration {
     match events {
         true => SAFETY,
         false if active() => BLIND,

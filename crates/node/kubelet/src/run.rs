@@ -60,7 +60,7 @@ pub async fn run(
         None => None,
     };
     if let Some(folder) = &settings.image_archives {
-        images::preload(folder, runtime.socket()).await;
+        images::preload_archives(folder, runtime.socket()).await;
     }
     let machine = Machine::look(
         &settings.node_name,
@@ -75,13 +75,13 @@ pub async fn run(
             .context("the runtime does not tell its status")?,
     );
     let tls = server_tls(&node.settings)?;
-    serve(&node, listener, health, tls)?;
+    start_servers(&node, listener, health, tls)?;
     tracing::info!(
         port,
         node = node.settings.node_name,
         "kubelet is ready to serve"
     );
-    start(&node, client, machine, port);
+    start_tasks(&node, client, machine, port);
     shutdown.cancelled().await;
     tracing::info!("stopping; containers keep running");
     tasks.finish(Duration::from_secs(5)).await?;
@@ -150,7 +150,7 @@ pub(crate) fn new_context(
     };
     let cgroups = Cgroups::new(settings.cgroup_root.as_deref(), settings.pod_pids)
         .context("can't make the pods' cgroups: run as root with a writable /sys/fs/cgroup, or with --simulated")?;
-    let capacity = node::capacity(&settings);
+    let capacity = node::measure_capacity(&settings);
     let services = client
         .as_ref()
         .map(|c| Informer::<Service>::new(c.api(), ListParams::new()).spawn(tasks));
@@ -161,7 +161,7 @@ pub(crate) fn new_context(
         },
         objects: Objects::new(client.clone(), tasks.clone(), changed),
         runtime_name: version.runtime_name.clone(),
-        allocatable: node::allocatable(&capacity, &settings.reserved),
+        allocatable: node::compute_allocatable(&capacity, &settings.reserved),
         capacity,
         ips: settings.node_ips.iter().map(ToString::to_string).collect(),
         least_oom_score: least_oom_score(),
@@ -178,7 +178,7 @@ pub(crate) fn new_context(
     }))
 }
 
-fn serve(
+fn start_servers(
     node: &Arc<KubeletContext>,
     listener: tokio::net::TcpListener,
     health: Option<tokio::net::TcpListener>,
@@ -220,24 +220,26 @@ fn serve(
     Ok(())
 }
 
-fn start(node: &Arc<KubeletContext>, client: Option<Client>, machine: Machine, port: u16) {
+fn start_tasks(node: &Arc<KubeletContext>, client: Option<Client>, machine: Machine, port: u16) {
     let pods = client
         .as_ref()
-        .map(|client| sources::api::follow(node, client));
+        .map(|client| sources::api::follow_pods(node, client));
     if let (Some(client), true) = (client, node.settings.register) {
         node.tasks.spawn_critical(
             "node status",
-            node::keep(node.clone(), client, machine, port, Arc::new(Notify::new())),
+            node::keep_registered(node.clone(), client, machine, port, Arc::new(Notify::new())),
         );
     }
     if let Some(folder) = node.settings.static_pods.clone() {
-        node.tasks
-            .spawn_critical("static pods", sources::files::follow(node.clone(), folder));
+        node.tasks.spawn_critical(
+            "static pods",
+            sources::files::follow_manifests(node.clone(), folder),
+        );
     }
     node.tasks
-        .spawn_critical("runtime events", pleg::follow(node.clone()));
+        .spawn_critical("runtime events", pleg::follow_runtime(node.clone()));
     node.tasks
-        .spawn_critical("housekeeping", housekeeping::keep(node.clone()));
+        .spawn_critical("housekeeping", housekeeping::run_housekeeping(node.clone()));
     let keeper = node.clone();
     node.tasks.spawn_critical("orphans", async move {
         let shutdown = keeper.tasks.shutdown().clone();
@@ -250,7 +252,7 @@ fn start(node: &Arc<KubeletContext>, client: Option<Client>, machine: Machine, p
                 tokio::time::sleep(Duration::from_secs(2)).await;
             } => {}
         }
-        housekeeping::collect(keeper).await;
+        housekeeping::run_orphan_collection(keeper).await;
     });
 }
 
@@ -258,7 +260,7 @@ fn start(node: &Arc<KubeletContext>, client: Option<Client>, machine: Machine, p
 fn server_tls(settings: &Settings) -> anyhow::Result<ServerTls> {
     let (certificate, key) = match &settings.tls {
         Some(pair) => pair.clone(),
-        None => own_certificate(settings)?,
+        None => ensure_own_certificate(settings)?,
     };
     let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(ServerTls {
@@ -269,7 +271,7 @@ fn server_tls(settings: &Settings) -> anyhow::Result<ServerTls> {
     })
 }
 
-fn own_certificate(settings: &Settings) -> Result<(PathBuf, PathBuf), SelfSignedError> {
+fn ensure_own_certificate(settings: &Settings) -> Result<(PathBuf, PathBuf), SelfSignedError> {
     let names = settings
         .node_ips
         .iter()

@@ -75,12 +75,12 @@ impl Backend for Serving {
                 ))
             };
             let waits =
-                latest.filter(|i| i.state == CriState::Exited && restarting(&snapshot, name));
+                latest.filter(|i| i.state == CriState::Exited && is_restarting(&snapshot, name));
             waits
                 .or(snapshot.observed.previous(name))
                 .ok_or_else(missing)?
         } else {
-            latest.ok_or_else(|| waiting(&snapshot, target))?
+            latest.ok_or_else(|| waiting_failure(&snapshot, target))?
         };
         let path = crate::worker::locate_log(&self.node, &snapshot.pod, wanted);
         let (node, uid, id) = (
@@ -190,15 +190,15 @@ impl Backend for Serving {
     }
 
     async fn summary(&self) -> Value {
-        stats::summary(&self.node).await
+        stats::build_summary(&self.node).await
     }
 
     fn metrics(&self) -> String {
-        crate::metrics::text(&self.node)
+        crate::metrics::format_metrics(&self.node)
     }
 
     async fn resource_metrics(&self, cadvisor: bool) -> String {
-        stats::metrics(&self.node, cadvisor).await
+        stats::format_metrics(&self.node, cadvisor).await
     }
 
     fn configuration(&self) -> Value {
@@ -207,7 +207,7 @@ impl Backend for Serving {
 }
 
 /// Returns whether the container waits for its next restart.
-fn restarting(snapshot: &PodSnapshot, name: &str) -> bool {
+fn is_restarting(snapshot: &PodSnapshot, name: &str) -> bool {
     let lists = [
         &snapshot.status.container_statuses,
         &snapshot.status.init_container_statuses,
@@ -220,7 +220,7 @@ fn restarting(snapshot: &PodSnapshot, name: &str) -> bool {
     status.is_some_and(|s| s.state.as_ref().is_some_and(|s| s.waiting.is_some()))
 }
 
-fn waiting(snapshot: &PodSnapshot, target: &StreamTarget) -> Failure {
+fn waiting_failure(snapshot: &PodSnapshot, target: &StreamTarget) -> Failure {
     let lists = [
         &snapshot.status.container_statuses,
         &snapshot.status.init_container_statuses,

@@ -42,10 +42,10 @@ pub(crate) fn handle_cleaned_up(node: &Arc<KubeletContext>, pod: &Pod) {
 
 /// Returns whether a pod comes from a manifest of this node.
 pub(crate) fn is_static(pod: &Pod) -> bool {
-    annotation(pod, SOURCE).is_some_and(|source| source != "api")
+    read_annotation(pod, SOURCE).is_some_and(|source| source != "api")
 }
 
-pub(crate) fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+pub(crate) fn read_annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     pod.metadata
         .annotations
         .as_ref()?

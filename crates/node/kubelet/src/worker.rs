@@ -1,8 +1,9 @@
-//! The pod worker: one task per pod, which holds the desired and the observed state, computes
-//! actions, starts them and updates the status.
+//! The pod worker: one task per pod, which holds the pod's state, computes actions, has the
+//! executor run them, and updates the status.
 //!
-//! Invariant: only the worker changes a pod's memory; jobs run in their own tasks and send their
-//! results. A worker waits only for its own pod, the limit of concurrent starts, and the runtime.
+//! Invariant: only the worker's task changes a pod's state; jobs run in tasks of their own and
+//! return results. A worker waits only for its own pod, the limit of concurrent starts, and the
+//! runtime.
 
 mod actions;
 mod admit;

@@ -1,6 +1,6 @@
 //! Quota scopes.
 
-use crate::context::{list, text};
+use crate::context::{list_at, string_at};
 use api_semantics::resources::{Options, pod_limits, pod_requests};
 use api_semantics::tree;
 use apiserver_request::AdmissionRequest;

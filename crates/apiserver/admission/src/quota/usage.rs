@@ -1,7 +1,7 @@
 //! Quota usage of one object.
 
-use crate::context::{list, text};
-use crate::resources::{Amounts, amounts};
+use crate::context::{list_at, string_at};
+use crate::resources::{Amounts, parse_amounts};
 use api_meta::Quantity;
 use api_semantics::resources::{Options, pod_limits, pod_requests};
 use api_semantics::tree;

@@ -13,7 +13,7 @@ pub(crate) struct Machine {
     pub(crate) info: NodeSystemInfo,
 }
 
-fn read(path: &str) -> String {
+fn read_file(path: &str) -> String {
     fs::read_to_string(path)
         .map(|t| t.trim().to_owned())
         .unwrap_or_default()
@@ -30,19 +30,22 @@ fn architecture() -> &'static str {
 impl Machine {
     /// Reads the machine's facts.
     pub(crate) fn look(node_name: &str, runtime: &str) -> Self {
-        let boot_id = read("/proc/sys/kernel/random/boot_id");
-        let machine_id = first(&[
-            read("/etc/machine-id"),
-            read("/var/lib/dbus/machine-id"),
+        let boot_id = read_file("/proc/sys/kernel/random/boot_id");
+        let machine_id = read_first(&[
+            read_file("/etc/machine-id"),
+            read_file("/var/lib/dbus/machine-id"),
             made_up(node_name),
         ]);
-        let uuid = first(&[read("/sys/class/dmi/id/product_uuid"), machine_id.clone()]);
+        let uuid = read_first(&[
+            read_file("/sys/class/dmi/id/product_uuid"),
+            machine_id.clone(),
+        ]);
         Machine {
             info: NodeSystemInfo {
                 architecture: architecture().to_owned(),
-                boot_id: first(&[boot_id, made_up("boot")]),
+                boot_id: read_first(&[boot_id, made_up("boot")]),
                 container_runtime_version: runtime.to_owned(),
-                kernel_version: read("/proc/sys/kernel/osrelease"),
+                kernel_version: read_file("/proc/sys/kernel/osrelease"),
                 kube_proxy_version: String::new(),
                 kubelet_version: concat!("v1.36.2+ironclad.", env!("CARGO_PKG_VERSION")).to_owned(),
                 machine_id,
@@ -55,7 +58,7 @@ impl Machine {
     }
 }
 
-fn first(candidates: &[String]) -> String {
+fn read_first(candidates: &[String]) -> String {
     candidates
         .iter()
         .find(|c| !c.is_empty())
@@ -71,26 +74,26 @@ fn made_up(seed: &str) -> String {
 }
 
 fn os_image() -> String {
-    let text = read("/etc/os-release");
+    let text = read_file("/etc/os-release");
     let name = text.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="));
     name.map_or_else(|| "Linux".to_owned(), |n| n.trim_matches('"').to_owned())
 }
 
-fn quantity(units: u64) -> Quantity {
+fn to_quantity(units: u64) -> Quantity {
     Quantity::from_units(
         i64::try_from(units).unwrap_or(i64::MAX),
         api_meta::quantity::Format::DecimalSi,
     )
 }
 
-fn kibibytes(bytes: u64) -> Option<Quantity> {
+fn from_kibibytes(bytes: u64) -> Option<Quantity> {
     format!("{}Ki", bytes / 1024).parse().ok()
 }
 
 /// Returns cpu, memory, disk and pods of the machine.
-pub(crate) fn capacity(settings: &Settings) -> BTreeMap<String, Quantity> {
+pub(crate) fn measure_capacity(settings: &Settings) -> BTreeMap<String, Quantity> {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    let memory = read("/proc/meminfo")
+    let memory = read_file("/proc/meminfo")
         .lines()
         .find_map(|l| {
             l.strip_prefix("MemTotal:")?
@@ -101,13 +104,13 @@ pub(crate) fn capacity(settings: &Settings) -> BTreeMap<String, Quantity> {
         })
         .unwrap_or_default();
     let mut all = BTreeMap::from([
-        ("cpu".to_owned(), quantity(cpus)),
-        ("pods".to_owned(), quantity(settings.max_pods.into())),
+        ("cpu".to_owned(), to_quantity(cpus)),
+        ("pods".to_owned(), to_quantity(settings.max_pods.into())),
     ]);
-    all.extend(kibibytes(memory * 1024).map(|q| ("memory".to_owned(), q)));
+    all.extend(from_kibibytes(memory * 1024).map(|q| ("memory".to_owned(), q)));
     all.extend(
-        disk(&settings.root_dir)
-            .and_then(kibibytes)
+        measure_disk(&settings.root_dir)
+            .and_then(from_kibibytes)
             .map(|q| ("ephemeral-storage".to_owned(), q)),
     );
     for size in ["1Gi", "2Mi"] {
@@ -116,19 +119,19 @@ pub(crate) fn capacity(settings: &Settings) -> BTreeMap<String, Quantity> {
             if size == "2Mi" { 2048 } else { 1_048_576 }
         );
         if Path::new(&folder).exists() {
-            all.insert(format!("hugepages-{size}"), quantity(0));
+            all.insert(format!("hugepages-{size}"), to_quantity(0));
         }
     }
     all
 }
 
-fn disk(path: &Path) -> Option<u64> {
+fn measure_disk(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some(stat.f_blocks * stat.f_frsize)
 }
 
 /// Returns the capacity minus the reserved resources.
-pub(crate) fn allocatable(
+pub(crate) fn compute_allocatable(
     capacity: &BTreeMap<String, Quantity>,
     reserved: &BTreeMap<String, Quantity>,
 ) -> BTreeMap<String, Quantity> {
@@ -140,7 +143,7 @@ pub(crate) fn allocatable(
         (
             name.clone(),
             if left.milli_value() < 0 {
-                quantity(0)
+                to_quantity(0)
             } else {
                 left
             },
@@ -163,7 +166,7 @@ mod tests {
                 .collect()
         };
         let capacity = map(&[("cpu", "2"), ("memory", "1Gi"), ("pods", "110")]);
-        let left = allocatable(
+        let left = compute_allocatable(
             &capacity,
             &map(&[("cpu", "500m"), ("memory", "2Gi"), ("pid", "100")]),
         );

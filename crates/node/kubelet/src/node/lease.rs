@@ -15,7 +15,11 @@ const NAMESPACE: &str = "kube-node-lease";
 
 /// Renews the Lease until shutdown. `uid` is the Node object's, which changes when the object is
 /// created again.
-pub(crate) async fn renew(node: Arc<KubeletContext>, client: Client, uid: watch::Receiver<String>) {
+pub(crate) async fn renew_lease(
+    node: Arc<KubeletContext>,
+    client: Client,
+    uid: watch::Receiver<String>,
+) {
     let api = client.namespaced::<Lease>(NAMESPACE);
     let seconds = node.settings.lease_seconds;
     let every = Duration::from_secs(u64::try_from(seconds).unwrap_or(40)) / 4;
@@ -23,12 +27,12 @@ pub(crate) async fn renew(node: Arc<KubeletContext>, client: Client, uid: watch:
     let mut failures: u32 = 0;
     loop {
         let uid = uid.borrow().clone();
-        let next = wanted(&node.settings, &uid, held.as_ref());
+        let next = desired_lease(&node.settings, &uid, held.as_ref());
         let result = match &held {
             Some(_) => api.update(&next).await,
             None => match api.get(&node.settings.node_name).await {
                 Ok(found) => {
-                    api.update(&wanted(&node.settings, &uid, Some(&found)))
+                    api.update(&desired_lease(&node.settings, &uid, Some(&found)))
                         .await
                 }
                 Err(e) if e.is_not_found() => api.create(&next).await,
@@ -55,7 +59,7 @@ pub(crate) async fn renew(node: Arc<KubeletContext>, client: Client, uid: watch:
     }
 }
 
-fn wanted(settings: &Settings, uid: &str, held: Option<&Lease>) -> Lease {
+fn desired_lease(settings: &Settings, uid: &str, held: Option<&Lease>) -> Lease {
     let name = settings.node_name.clone();
     let owner = OwnerReference {
         api_version: "v1".into(),
@@ -97,10 +101,10 @@ mod tests {
             all.map(|owner| format!("{} {} {}", owner.kind, owner.name, owner.uid))
                 .collect::<Vec<_>>()
         };
-        let mut held = wanted(&settings, "first", None);
+        let mut held = desired_lease(&settings, "first", None);
         assert_eq!(owners(&held), ["Node n1 first"]);
         held.metadata.resource_version = Some("7".into());
-        let next = wanted(&settings, "second", Some(&held));
+        let next = desired_lease(&settings, "second", Some(&held));
         assert_eq!(
             owners(&next),
             ["Node n1 second"],

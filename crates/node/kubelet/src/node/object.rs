@@ -28,7 +28,7 @@ pub(crate) struct Look<'a> {
 }
 
 /// Returns the standard labels and those from the settings.
-pub(crate) fn labels(settings: &Settings, machine: &Machine) -> BTreeMap<String, String> {
+pub(crate) fn build_labels(settings: &Settings, machine: &Machine) -> BTreeMap<String, String> {
     let arch = machine.info.architecture.clone();
     let mut all: BTreeMap<String, String> = [
         ("kubernetes.io/hostname", settings.node_name.clone()),
@@ -53,7 +53,7 @@ pub(crate) fn new_node(context: &KubeletContext, look: &Look<'_>) -> Node {
     Node {
         metadata: ObjectMeta {
             name: Some(settings.node_name.clone()),
-            labels: Some(labels(settings, look.machine)),
+            labels: Some(build_labels(settings, look.machine)),
             annotations: Some(annotations.into()),
             ..ObjectMeta::default()
         },
@@ -61,35 +61,39 @@ pub(crate) fn new_node(context: &KubeletContext, look: &Look<'_>) -> Node {
             taints: (!settings.taints.is_empty()).then(|| settings.taints.clone()),
             ..NodeSpec::default()
         }),
-        status: Some(status(context, look, &NodeStatus::default())),
+        status: Some(build_status(context, look, &NodeStatus::default())),
     }
 }
 
-fn amounts(map: &BTreeMap<String, Quantity>) -> BTreeMap<String, ApiQuantity> {
+fn to_api_quantities(map: &BTreeMap<String, Quantity>) -> BTreeMap<String, ApiQuantity> {
     map.iter()
         .map(|(name, amount)| (name.clone(), ApiQuantity(amount.to_string())))
         .collect()
 }
 
 /// Computes the status.
-pub(crate) fn status(context: &KubeletContext, look: &Look<'_>, before: &NodeStatus) -> NodeStatus {
+pub(crate) fn build_status(
+    context: &KubeletContext,
+    look: &Look<'_>,
+    before: &NodeStatus,
+) -> NodeStatus {
     NodeStatus {
-        addresses: Some(addresses(context)),
-        allocatable: Some(amounts(&context.allocatable)),
-        capacity: Some(amounts(&context.capacity)),
-        conditions: Some(conditions(look, before)),
+        addresses: Some(list_addresses(context)),
+        allocatable: Some(to_api_quantities(&context.allocatable)),
+        capacity: Some(to_api_quantities(&context.capacity)),
+        conditions: Some(build_conditions(look, before)),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint {
                 port: i32::from(look.port),
             }),
         }),
-        images: Some(images(look.images)),
+        images: Some(list_images(look.images)),
         node_info: Some(look.machine.info.clone()),
         ..NodeStatus::default()
     }
 }
 
-fn addresses(context: &KubeletContext) -> Vec<NodeAddress> {
+fn list_addresses(context: &KubeletContext) -> Vec<NodeAddress> {
     let internal = context.ips.iter().map(|ip| NodeAddress {
         type_: "InternalIP".into(),
         address: ip.clone(),
@@ -101,7 +105,7 @@ fn addresses(context: &KubeletContext) -> Vec<NodeAddress> {
     internal.chain([name]).collect()
 }
 
-fn images(all: &[Image]) -> Vec<ContainerImage> {
+fn list_images(all: &[Image]) -> Vec<ContainerImage> {
     let mut all: Vec<&Image> = all.iter().collect();
     all.sort_by_key(|i| (std::cmp::Reverse(i.size), i.id.clone()));
     let names = |i: &Image| {
@@ -122,7 +126,7 @@ fn images(all: &[Image]) -> Vec<ContainerImage> {
         .collect()
 }
 
-fn conditions(look: &Look<'_>, before: &NodeStatus) -> Vec<NodeCondition> {
+fn build_conditions(look: &Look<'_>, before: &NodeStatus) -> Vec<NodeCondition> {
     let quiet = [
         (
             "MemoryPressure",
@@ -143,12 +147,12 @@ fn conditions(look: &Look<'_>, before: &NodeStatus) -> Vec<NodeCondition> {
     let mut all: Vec<NodeCondition> = quiet
         .into_iter()
         .map(|(kind, reason, message)| {
-            condition(look, before, kind, false, reason, message.to_owned())
+            build_condition(look, before, kind, false, reason, message.to_owned())
         })
         .collect();
-    let problem = problem(look.runtime);
+    let problem = find_problem(look.runtime);
     all.push(match problem {
-        None => condition(
+        None => build_condition(
             look,
             before,
             "Ready",
@@ -156,13 +160,13 @@ fn conditions(look: &Look<'_>, before: &NodeStatus) -> Vec<NodeCondition> {
             "KubeletReady",
             "kubelet is posting ready status".to_owned(),
         ),
-        Some(why) => condition(look, before, "Ready", false, "KubeletNotReady", why),
+        Some(why) => build_condition(look, before, "Ready", false, "KubeletNotReady", why),
     });
     all
 }
 
 /// Returns why the node can't run pods.
-fn problem(runtime: Option<&RuntimeStatus>) -> Option<String> {
+fn find_problem(runtime: Option<&RuntimeStatus>) -> Option<String> {
     let Some(runtime) = runtime else {
         return Some("container runtime is down".into());
     };
@@ -181,7 +185,7 @@ fn problem(runtime: Option<&RuntimeStatus>) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join(", "))
 }
 
-fn condition(
+fn build_condition(
     look: &Look<'_>,
     before: &NodeStatus,
     kind: &str,
@@ -207,7 +211,7 @@ fn condition(
 }
 
 /// Returns whether two statuses differ in more than the heartbeat times.
-pub(crate) fn differ(a: &NodeStatus, b: &NodeStatus) -> bool {
+pub(crate) fn is_different(a: &NodeStatus, b: &NodeStatus) -> bool {
     let still = |s: &NodeStatus| {
         let mut s = s.clone();
         s.conditions

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 
 /// Registers the node and updates its status until shutdown. `now` requests an update ahead of
 /// time.
-pub(crate) async fn keep(
+pub(crate) async fn keep_registered(
     node: Arc<KubeletContext>,
     client: Client,
     machine: Machine,
@@ -43,7 +43,7 @@ pub(crate) async fn keep(
     keeper.uid.send_replace(uid);
     node.tasks.spawn_critical(
         "node lease",
-        lease::renew(node.clone(), client, keeper.uid.subscribe()),
+        lease::renew_lease(node.clone(), client, keeper.uid.subscribe()),
     );
     loop {
         let ready = keeper.write_status().await;
@@ -131,7 +131,7 @@ impl Keeper {
     /// Updates an existing Node's labels; labels and taints of other owners stay.
     async fn adopt(&self, found: Node) -> client::Result<Node> {
         let has = found.metadata.labels.clone().unwrap_or_default();
-        let wanted = object::labels(&self.node.settings, &self.machine);
+        let wanted = object::build_labels(&self.node.settings, &self.machine);
         let missing: BTreeMap<&String, &String> = wanted
             .iter()
             .filter(|(k, v)| has.get(*k) != Some(v))
@@ -173,18 +173,18 @@ impl Keeper {
     /// that status.
     async fn write_status(&mut self) -> bool {
         self.ask_runtime().await;
-        let status = object::status(&self.node, &self.look(), &self.last_status);
+        let status = object::build_status(&self.node, &self.look(), &self.last_status);
         let ready = status
             .conditions
             .iter()
             .flatten()
             .any(|c| c.type_ == "Ready" && c.status == "True");
         let due = self.at.elapsed() >= self.node.settings.report_every
-            || object::differ(&status, &self.last_status);
+            || object::is_different(&status, &self.last_status);
         if !due {
             return ready;
         }
-        let patch = Patch::Strategic(json!({"status": body(&status)}));
+        let patch = Patch::Strategic(json!({"status": status_patch(&status)}));
         match self
             .client
             .api::<Node>()
@@ -211,7 +211,7 @@ impl Keeper {
 }
 
 /// Builds the patch. Addresses are replaced as a whole, because a merge would keep removed ones.
-fn body(status: &NodeStatus) -> serde_json::Value {
+fn status_patch(status: &NodeStatus) -> serde_json::Value {
     let mut body = serde_json::to_value(status).unwrap_or_default();
     if let Some(list) = body
         .get_mut("addresses")

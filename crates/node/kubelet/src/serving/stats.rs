@@ -21,7 +21,7 @@ struct Used {
     time: String,
 }
 
-async fn used(node: &KubeletContext) -> Vec<Used> {
+async fn measure_usage(node: &KubeletContext) -> Vec<Used> {
     let all = node.runtime.container_stats().await.unwrap_or_default();
     let id = |s: &ContainerStats| {
         s.attributes
@@ -68,7 +68,7 @@ fn of_pod(snapshot: &PodSnapshot, by_id: &HashMap<String, ContainerStats>) -> Ve
 }
 
 /// Returns the usage of the machine: nanoseconds of cpu, bytes of memory.
-fn machine(node: &KubeletContext) -> (u64, u64) {
+fn read_machine(node: &KubeletContext) -> (u64, u64) {
     let from_kernel = || {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let first: Vec<u64> = stat
@@ -105,9 +105,9 @@ fn machine(node: &KubeletContext) -> (u64, u64) {
     from_kernel().or_else(by_cgroup).unwrap_or_default()
 }
 
-pub(crate) async fn summary(node: &KubeletContext) -> Value {
-    let all = used(node).await;
-    let (cpu, memory) = machine(node);
+pub(crate) async fn build_summary(node: &KubeletContext) -> Value {
+    let all = measure_usage(node).await;
+    let (cpu, memory) = read_machine(node);
     let now = Timestamp::now().to_string();
     let mut pods: Vec<Value> = Vec::new();
     for snapshot in node.workers.all().into_iter().filter(|s| s.active) {
@@ -116,7 +116,7 @@ pub(crate) async fn summary(node: &KubeletContext) -> Value {
         let containers: Vec<Value> = own
             .iter()
             .map(|u| {
-                json!({"name": u.container, "startTime": seconds(u.started),
+                json!({"name": u.container, "startTime": to_timestamp(u.started),
                     "cpu": {"time": u.time, "usageCoreNanoSeconds": u.cpu},
                     "memory": {"time": u.time, "workingSetBytes": u.memory, "usageBytes": u.memory}})
             })
@@ -138,19 +138,19 @@ pub(crate) async fn summary(node: &KubeletContext) -> Value {
             "cpu": {"time": now, "usageCoreNanoSeconds": cpu},
             "memory": {"time": now, "workingSetBytes": memory, "usageBytes": memory,
                 "availableBytes": u64::try_from(total).unwrap_or_default().saturating_sub(memory)},
-            "fs": filesystem(node),
+            "fs": measure_filesystem(node),
         },
         "pods": pods,
     })
 }
 
-fn seconds(time: f64) -> Value {
+fn to_timestamp(time: f64) -> Value {
     Timestamp::from_second(time as i64)
         .map(|t| json!(t.to_string()))
         .unwrap_or(Value::Null)
 }
 
-fn filesystem(node: &KubeletContext) -> Value {
+fn measure_filesystem(node: &KubeletContext) -> Value {
     match rustix::fs::statvfs(&node.settings.root_dir) {
         Ok(s) => json!({
             "time": Timestamp::now().to_string(),
@@ -164,9 +164,9 @@ fn filesystem(node: &KubeletContext) -> Value {
 }
 
 /// Renders the metrics.
-pub(crate) async fn metrics(node: &KubeletContext, cadvisor: bool) -> String {
-    let all = used(node).await;
-    let (cpu, memory) = machine(node);
+pub(crate) async fn format_metrics(node: &KubeletContext, cadvisor: bool) -> String {
+    let all = measure_usage(node).await;
+    let (cpu, memory) = read_machine(node);
     let mut page = MetricsPage::default();
     let mut family = |metric: &str, kind: &str, value: &dyn Fn(&Used) -> f64| {
         page.kind(metric, kind);

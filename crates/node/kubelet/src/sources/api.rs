@@ -1,19 +1,19 @@
 //! Pods that are bound to this node.
 
-use super::{MIRROR, annotation, apply_pod, remove_pod};
+use super::{MIRROR, apply_pod, read_annotation, remove_pod};
 use crate::context::KubeletContext;
 use client::{Client, Event, Informer, ListParams, Store};
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::{Arc, Weak};
 
 /// Follows the pods of this node. Mirror pods only represent static pods and start no worker.
-pub(crate) fn follow(node: &Arc<KubeletContext>, client: &Client) -> Store<Pod> {
+pub(crate) fn follow_pods(node: &Arc<KubeletContext>, client: &Client) -> Store<Pod> {
     let params = ListParams::new().fields(format!("spec.nodeName={}", node.settings.node_name));
     let weak: Weak<KubeletContext> = Arc::downgrade(node);
     Informer::<Pod>::new(client.api(), params)
         .on_event(move |event| {
             let Some(node) = weak.upgrade() else { return };
-            let mirror = |pod: &Pod| annotation(pod, MIRROR).is_some();
+            let mirror = |pod: &Pod| read_annotation(pod, MIRROR).is_some();
             match event {
                 Event::Applied { new, .. } if mirror(&new) => {
                     super::mirror::reconcile_mirror(&node, &new)

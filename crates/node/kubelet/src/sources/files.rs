@@ -13,21 +13,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Follows the directory until shutdown.
-pub(crate) async fn follow(node: Arc<KubeletContext>, folder: PathBuf) {
+pub(crate) async fn follow_manifests(node: Arc<KubeletContext>, folder: PathBuf) {
     let mut known: BTreeMap<String, Arc<Pod>> = BTreeMap::new();
-    let mut watch = watch(&folder);
+    let mut watch = watch_folder(&folder);
     loop {
-        reconcile(&node, &folder, &mut known);
+        reconcile_folder(&node, &folder, &mut known);
         tokio::select! {
             () = node.tasks.shutdown().cancelled() => return,
-            () = changed(&mut watch) => {}
+            () = wait_for_change(&mut watch) => {}
             // A changed manifest waits until its predecessor is cleaned up.
             () = node.static_pod_removed.notified() => {}
         }
     }
 }
 
-fn watch(folder: &Path) -> Option<FolderWatch> {
+fn watch_folder(folder: &Path) -> Option<FolderWatch> {
     let made = std::fs::create_dir_all(folder).and_then(|()| FolderWatch::new(folder));
     if let Err(e) = &made {
         tracing::warn!(folder = %folder.display(), error = %e, "changes of static pods' manifests are not noticed");
@@ -35,7 +35,7 @@ fn watch(folder: &Path) -> Option<FolderWatch> {
     made.ok()
 }
 
-async fn changed(watch: &mut Option<FolderWatch>) {
+async fn wait_for_change(watch: &mut Option<FolderWatch>) {
     let Some(watch) = watch else {
         return std::future::pending().await;
     };
@@ -44,7 +44,11 @@ async fn changed(watch: &mut Option<FolderWatch>) {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
-fn reconcile(node: &Arc<KubeletContext>, folder: &Path, known: &mut BTreeMap<String, Arc<Pod>>) {
+fn reconcile_folder(
+    node: &Arc<KubeletContext>,
+    folder: &Path,
+    known: &mut BTreeMap<String, Arc<Pod>>,
+) {
     let found = read_folder(node, folder);
     let old: Vec<String> = known
         .keys()
@@ -88,7 +92,7 @@ fn read_folder(node: &KubeletContext, folder: &Path) -> BTreeMap<String, Arc<Pod
         if name.starts_with('.') || !path.is_file() {
             continue;
         }
-        match manifest::read(&path, &node.settings.node_name) {
+        match manifest::read_manifest(&path, &node.settings.node_name) {
             Ok(pod) => {
                 found.insert(pod.metadata.uid.clone().unwrap_or_default(), Arc::new(pod));
             }

@@ -39,19 +39,19 @@ pub(crate) enum ManifestError {
 
 /// Reads the pod of one manifest. Its uid is a hash of node, path and content, unless the manifest
 /// has one.
-pub(crate) fn read(path: &Path, node: &str) -> Result<Pod, ManifestError> {
+pub(crate) fn read_manifest(path: &Path, node: &str) -> Result<Pod, ManifestError> {
     let text = std::fs::read_to_string(path)?;
     let digest = sha2::Sha256::digest(format!("{node}\n{}\n{text}", path.display()));
     let hash: String = digest.iter().take(16).map(|b| format!("{b:02x}")).collect();
-    parse(&text, node, &hash)
+    parse_manifest(&text, node, &hash)
 }
 
-fn parse(text: &str, node: &str, hash: &str) -> Result<Pod, ManifestError> {
+fn parse_manifest(text: &str, node: &str, hash: &str) -> Result<Pod, ManifestError> {
     let mut object: Value = serde_yaml::from_str(text)?;
-    complete(&mut object, node, hash)?;
+    complete_object(&mut object, node, hash)?;
     // Typed first: the rules below expect fields of the right types.
     let given: Pod = serde_json::from_value(object.clone())?;
-    if let Some(what) = reference(&given) {
+    if let Some(what) = find_api_reference(&given) {
         return Err(ManifestError::Reference(what));
     }
     default_object(POD, &mut object);
@@ -64,7 +64,7 @@ fn parse(text: &str, node: &str, hash: &str) -> Result<Pod, ManifestError> {
 }
 
 /// Adds the fields that make a manifest a pod of this node.
-fn complete(object: &mut Value, node: &str, hash: &str) -> Result<(), ManifestError> {
+fn complete_object(object: &mut Value, node: &str, hash: &str) -> Result<(), ManifestError> {
     let name = object
         .pointer("/metadata/name")
         .and_then(Value::as_str)
@@ -116,7 +116,7 @@ fn complete(object: &mut Value, node: &str, hash: &str) -> Result<(), ManifestEr
 }
 
 /// Returns the kind of API objects that a pod references, if any.
-fn reference(pod: &Pod) -> Option<&'static str> {
+fn find_api_reference(pod: &Pod) -> Option<&'static str> {
     let spec = crate::pod::spec::spec(pod);
     let named = |name: &Option<String>| name.as_deref().is_some_and(|n| !n.is_empty());
     if named(&spec.service_account_name) || named(&spec.service_account) {
@@ -213,7 +213,7 @@ mod tests {
                 .unwrap()
                 .extend(more.as_object().unwrap().clone());
         }
-        parse(&whole.to_string(), "n1", "abc")
+        parse_manifest(&whole.to_string(), "n1", "abc")
     }
 
     #[test]

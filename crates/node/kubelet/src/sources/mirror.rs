@@ -1,7 +1,7 @@
 //! Mirror pods: the API server's copies of static pods. They are for display only. They are
 //! created, and created again if a client deletes them.
 
-use super::{HASH, MIRROR, annotation};
+use super::{HASH, MIRROR, read_annotation};
 use crate::context::KubeletContext;
 use crate::pod::spec;
 use crate::worker::{Message, PodSnapshot};
@@ -53,7 +53,7 @@ async fn create_mirror(
 ) -> client::Result<CreateResult> {
     let owner = client.api::<Node>().get(&node.settings.node_name).await?;
     let mut copy = pod.clone();
-    let hash = annotation(pod, HASH).unwrap_or_default().to_owned();
+    let hash = read_annotation(pod, HASH).unwrap_or_default().to_owned();
     copy.metadata.uid = None;
     copy.metadata
         .annotations
@@ -86,8 +86,8 @@ async fn create_mirror(
 
 /// Returns whether a pod of the API server is the mirror of this static pod and not being deleted.
 fn is_mirror_of(found: &Pod, pod: &Pod) -> bool {
-    annotation(found, MIRROR).is_some()
-        && annotation(found, MIRROR) == annotation(pod, HASH)
+    read_annotation(found, MIRROR).is_some()
+        && read_annotation(found, MIRROR) == read_annotation(pod, HASH)
         && found.metadata.deletion_timestamp.is_none()
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn delete_mirror_of(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
             .await;
         // The mirror of the succeeding manifest must stay.
         if let Ok(found) = found
-            && annotation(&found, MIRROR) == annotation(&pod, HASH)
+            && read_annotation(&found, MIRROR) == read_annotation(&pod, HASH)
         {
             delete_now(&client, &found).await;
         }
@@ -121,7 +121,7 @@ fn spawn_delete(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
 
 /// Deletes a mirror pod; the uid precondition protects another pod that has the name now.
 async fn delete_now(client: &client::Client, mirror: &Pod) {
-    if annotation(mirror, MIRROR).is_none() {
+    if read_annotation(mirror, MIRROR).is_none() {
         return tracing::warn!(
             pod = spec::full_name(mirror),
             "a pod that is no mirror has a static pod's name"
@@ -146,12 +146,12 @@ async fn delete_now(client: &client::Client, mirror: &Pod) {
 /// Deletes a mirror that belongs to no static pod here, or whose deletion was requested; sends any
 /// other to its worker.
 pub(crate) fn reconcile_mirror(node: &Arc<KubeletContext>, mirror: &Arc<Pod>) {
-    let hash = annotation(mirror, MIRROR).unwrap_or_default();
+    let hash = read_annotation(mirror, MIRROR).unwrap_or_default();
     match node
         .workers
         .all()
         .into_iter()
-        .find(|s| annotation(&s.pod, HASH) == Some(hash) && s.is_desired)
+        .find(|s| read_annotation(&s.pod, HASH) == Some(hash) && s.is_desired)
     {
         Some(snapshot) if mirror.metadata.deletion_timestamp.is_none() => {
             let uid = snapshot.pod.metadata.uid.as_deref().unwrap_or_default();

@@ -92,7 +92,7 @@ impl Objects {
     pub(crate) fn register(&self, pod: &Pod) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        let (maps, secrets) = references(pod);
+        let (maps, secrets) = list_references(pod);
         maps.iter()
             .for_each(|name| self.follow::<ConfigMap>(&namespace, name, &uid));
         secrets
@@ -142,7 +142,7 @@ impl Objects {
 }
 
 /// Returns the names of ConfigMaps and Secrets in volumes and environment.
-fn references(pod: &Pod) -> (BTreeSet<String>, BTreeSet<String>) {
+fn list_references(pod: &Pod) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
     for volume in spec::spec(pod).volumes.iter().flatten() {
         maps.extend(volume.config_map.iter().map(|s| s.name.clone()));

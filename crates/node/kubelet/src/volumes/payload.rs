@@ -60,7 +60,7 @@ pub(crate) async fn content(
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
         let name = source.secret_name.as_deref().unwrap_or_default();
         return plain(
-            secret(
+            read_secret(
                 sources,
                 name,
                 source.items.as_deref(),
@@ -72,26 +72,26 @@ pub(crate) async fn content(
     }
     if let Some(source) = &volume.downward_api {
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
-        return plain(downward(
+        return plain(read_downward(
             sources,
             source.items.as_deref().unwrap_or_default(),
             mode,
         ));
     }
     match &volume.projected {
-        Some(source) => Some(projected(sources, source).await),
+        Some(source) => Some(read_projected(sources, source).await),
         None => None,
     }
 }
 
-fn bits(mode: i32) -> u32 {
+fn mode_bits(mode: i32) -> u32 {
     u32::try_from(mode).unwrap_or(0o644) & 0o7777
 }
 
-fn file(data: Vec<u8>, mode: i32) -> PayloadFile {
+fn payload_file(data: Vec<u8>, mode: i32) -> PayloadFile {
     PayloadFile {
         data,
-        mode: bits(mode),
+        mode: mode_bits(mode),
         uid: None,
     }
 }
@@ -124,7 +124,7 @@ async fn config_map(
         .iter()
         .flatten()
         .map(|(k, v)| (k.clone(), v.0.clone()));
-    choose(
+    choose_keys(
         text.chain(binary).collect(),
         items,
         mode,
@@ -133,7 +133,7 @@ async fn config_map(
     )
 }
 
-async fn secret(
+async fn read_secret(
     sources: &Sources<'_>,
     name: &str,
     items: Option<&[KeyToPath]>,
@@ -157,10 +157,10 @@ async fn secret(
         .flatten()
         .map(|(k, v)| (k.clone(), v.0.clone()))
         .collect();
-    choose(data, items, mode, optional, Secret::WORD)
+    choose_keys(data, items, mode, optional, Secret::WORD)
 }
 
-fn choose(
+fn choose_keys(
     mut data: BTreeMap<String, Vec<u8>>,
     items: Option<&[KeyToPath]>,
     mode: i32,
@@ -171,7 +171,7 @@ fn choose(
     if items.is_empty() {
         return Ok(data
             .into_iter()
-            .map(|(key, data)| (key, file(data, mode)))
+            .map(|(key, data)| (key, payload_file(data, mode)))
             .collect());
     }
     let mut files = Payload::new();
@@ -180,7 +180,7 @@ fn choose(
             Some(data) => {
                 files.insert(
                     item.path.clone(),
-                    file(data.clone(), item.mode.unwrap_or(mode)),
+                    payload_file(data.clone(), item.mode.unwrap_or(mode)),
                 );
             }
             None if optional => {}
@@ -190,7 +190,7 @@ fn choose(
     Ok(files)
 }
 
-fn downward(
+fn read_downward(
     sources: &Sources<'_>,
     items: &[DownwardAPIVolumeFile],
     mode: i32,
@@ -211,13 +211,13 @@ fn downward(
         };
         files.insert(
             item.path.clone(),
-            file(value.into_bytes(), item.mode.unwrap_or(mode)),
+            payload_file(value.into_bytes(), item.mode.unwrap_or(mode)),
         );
     }
     Ok(files)
 }
 
-async fn projected(
+async fn read_projected(
     sources: &Sources<'_>,
     volume: &ProjectedVolumeSource,
 ) -> Result<Content, String> {
@@ -229,10 +229,11 @@ async fn projected(
             files.extend(config_map(sources, &s.name, s.items.as_deref(), mode, s.optional).await?);
         }
         if let Some(s) = &source.secret {
-            files.extend(secret(sources, &s.name, s.items.as_deref(), mode, s.optional).await?);
+            files
+                .extend(read_secret(sources, &s.name, s.items.as_deref(), mode, s.optional).await?);
         }
         if let Some(s) = &source.downward_api {
-            files.extend(downward(
+            files.extend(read_downward(
                 sources,
                 s.items.as_deref().unwrap_or_default(),
                 mode,
@@ -252,7 +253,7 @@ async fn projected(
 fn token_file(pod: &Pod, token: String, mode: i32) -> PayloadFile {
     let context = spec::spec(pod).security_context.clone().unwrap_or_default();
     if context.fs_group.is_some() {
-        return file(token.into_bytes(), 0o640);
+        return payload_file(token.into_bytes(), 0o640);
     }
     let own = |c: &k8s_openapi::api::core::v1::Container| {
         c.security_context
@@ -270,6 +271,6 @@ fn token_file(pod: &Pod, token: String, mode: i32) -> PayloadFile {
             mode: 0o600,
             uid: u32::try_from(*user).ok(),
         },
-        _ => file(token.into_bytes(), mode),
+        _ => payload_file(token.into_bytes(), mode),
     }
 }

@@ -44,7 +44,7 @@ impl Tokens {
             .clone()
             .filter(|n| !n.is_empty());
         let account = account.unwrap_or_else(|| "default".into());
-        let request = request(pod, audience, life);
+        let request = build_request(pod, audience, life);
         let api = client.namespaced::<ServiceAccount>(namespace);
         let answer: TokenRequest = api
             .subresource_create(&account, "token", &request)
@@ -73,7 +73,7 @@ impl Tokens {
     }
 }
 
-fn request(pod: &Pod, audience: String, life: i64) -> TokenRequest {
+fn build_request(pod: &Pod, audience: String, life: i64) -> TokenRequest {
     let bound = BoundObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Pod".into()),

@@ -114,7 +114,7 @@ impl Start {
     ) -> Result<Image, StartError> {
         let image = tokio::select! {
             () = self.abort.cancelled() => return Err(start_error("ContainerCreating", "")),
-            image = images::ensure(&self.node, &self.pod, container, about, self.back_off) => image,
+            image = images::ensure_image(&self.node, &self.pod, container, about, self.back_off) => image,
         };
         image.map_err(|e| {
             let backed_off = e.waiting.reason == "ImagePullBackOff";
