@@ -175,7 +175,7 @@ fn check_pod(pod: &Value, limit: &Value, problems: &mut Vec<String>) {
             };
             let requests = owned(&pod_requests(&pod, &options));
             let limits = owned(&pod_limits(&pod, &options));
-            check("Pod", limit, &requests, &limits, problems);
+            check_limit("Pod", limit, &requests, &limits, problems);
         }
         _ => {}
     }

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::respond;
 use crate::server::Server;
 use api_kinds::Resource;
-use apiserver_storage::{Histogram, Timings};
+use apiserver_storage::{Histogram, LatencyMetrics};
 use base_telemetry::{FileDescriptors, MetricsPage, format_labels};
 use http::Response;
 use parking_lot::Mutex;
@@ -129,7 +129,7 @@ impl ServerMetrics {
         self.write_requests(&mut page);
         self.write_server(&mut page, server);
         page.process(FileDescriptors::read());
-        respond::response(
+        respond::raw_response(
             200,
             "text/plain; version=0.0.4; charset=utf-8",
             page.finish(),
@@ -225,7 +225,7 @@ impl ServerMetrics {
             &format_labels(&[("verb", "WATCH")]),
             load(&self.watches),
         );
-        page.head("apiserver_storage_objects", "gauge", "StoredValue objects.");
+        page.head("apiserver_storage_objects", "gauge", "Stored objects.");
         for cache in server.caches.all() {
             let row = cache.kind().row;
             page.sample(
@@ -310,9 +310,14 @@ fn write_certificate_life(page: &mut MetricsPage, server: &Server) {
 }
 
 /// Writes histograms of operation durations, with the operation in `label`.
-fn write_timings(page: &mut MetricsPage, name: &str, label: &'static str, timings: &Timings) {
+fn write_latencies(
+    page: &mut MetricsPage,
+    name: &str,
+    label: &'static str,
+    latencies: &LatencyMetrics,
+) {
     page.head(name, "histogram", "Time taken, in seconds.");
-    for (operation, durations) in timings.all() {
+    for (operation, durations) in latencies.all() {
         let labels = format_labels(&[(label, operation)]);
         write_histogram(page, name, &labels, &durations);
     }

@@ -340,7 +340,7 @@ fn own_address() -> IpAddr {
 ///
 /// # Errors
 /// Any other text.
-pub fn duration(flag: &str, text: &str) -> anyhow::Result<std::time::Duration> {
+pub fn parse_duration(flag: &str, text: &str) -> anyhow::Result<std::time::Duration> {
     base_duration::parse_unsigned(text).map_err(|error| anyhow!("--{flag}: {error}"))
 }
 

@@ -110,7 +110,7 @@ impl Args {
     }
 }
 
-fn ranges<T: std::str::FromStr>(text: &str) -> anyhow::Result<Vec<T>>
+fn parse_ranges<T: std::str::FromStr>(text: &str) -> anyhow::Result<Vec<T>>
 where
     T::Err: std::error::Error + Send + Sync + 'static,
 {

@@ -64,7 +64,7 @@ impl Health {
         if for_balancers {
             body["nodeEligible"] = eligible.into();
         }
-        json_response(
+        json(
             if healthy {
                 StatusCode::OK
             } else {

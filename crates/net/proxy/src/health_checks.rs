@@ -127,7 +127,7 @@ fn local_health(service: &str, local: usize, healthy: bool) -> Page {
         "localEndpoints": local,
         "serviceProxyHealthy": healthy,
     });
-    let mut answer = json_response(
+    let mut answer = json(
         if local > 0 && healthy {
             StatusCode::OK
         } else {

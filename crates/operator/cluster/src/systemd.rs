@@ -75,9 +75,9 @@ fn install_unit(settings: &Settings, program: &Path) -> Result<()> {
 /// Returns the unit file. Components survive a kill of the supervisor (`KillMode=process`) and are
 /// adopted by the next one.
 fn unit_text(settings: &Settings, program: &Path) -> String {
-    let description = escape(&settings.data_dir.display().to_string());
-    let data = quote(&format!("--data-dir={}", settings.data_dir.display()));
-    let program = quote(&program.display().to_string());
+    let description = escape_text(&settings.data_dir.display().to_string());
+    let data = quote_word(&format!("--data-dir={}", settings.data_dir.display()));
+    let program = quote_word(&program.display().to_string());
     // The colon in the file disables the expansion of variables: a dollar sign is literal.
     let values = [
         ("@DESCRIPTION@", description),

@@ -49,7 +49,7 @@ fn add_pod_usage(pod: &Value, usage: &mut Amounts) {
     if matches!(string_at(pod, "/status/phase"), "Succeeded" | "Failed") {
         return;
     }
-    usage.insert("pods".into(), one());
+    usage.insert("pods".into(), quantity_one());
     let pod = tree::pod(pod);
     let options = Options {
         use_status: true,
