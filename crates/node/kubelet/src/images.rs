@@ -1,7 +1,7 @@
 //! Image pulls: policies, credentials, back-off, and archives imported from a directory.
 
 use crate::context::KubeletContext;
-use crate::pod::memory::Waiting;
+use crate::pod::memory::WaitingReason;
 use crate::pod::spec;
 use base64::Engine;
 use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, Secret};
@@ -13,15 +13,15 @@ use std::time::Instant;
 
 /// The reason why an image is not available.
 #[derive(Clone, Debug)]
-pub(crate) struct NoImage {
-    pub(crate) waiting: Waiting,
+pub(crate) struct ImageError {
+    pub(crate) waiting: WaitingReason,
     /// A pull was tried, so the back-off advances.
     pub(crate) pulled: bool,
 }
 
-fn image_error(reason: &str, message: String, pulled: bool) -> NoImage {
-    NoImage {
-        waiting: Waiting {
+fn image_error(reason: &str, message: String, pulled: bool) -> ImageError {
+    ImageError {
+        waiting: WaitingReason {
             reason: reason.to_owned(),
             message,
         },
@@ -76,7 +76,7 @@ pub(crate) async fn ensure_image(
     container: &Container,
     about: &ObjectReference,
     back_off: Option<i64>,
-) -> Result<Image, NoImage> {
+) -> Result<Image, ImageError> {
     let given = container.image.as_deref().unwrap_or_default();
     let Some(image) = normalize_reference(given) else {
         node.recorder.warning(
@@ -131,7 +131,7 @@ async fn pull_image(
     given: &str,
     image: &str,
     about: &ObjectReference,
-) -> Result<Image, NoImage> {
+) -> Result<Image, ImageError> {
     node.recorder
         .normal(about, "Pulling", format!("Pulling image {given:?}"));
     let begun = Instant::now();

@@ -62,7 +62,7 @@ pub async fn run(
     if let Some(folder) = &settings.image_archives {
         images::preload_archives(folder, runtime.socket()).await;
     }
-    let machine = Machine::look(
+    let machine = Machine::observe(
         &settings.node_name,
         &format!("{}://{}", version.runtime_name, version.runtime_version),
     );

@@ -19,25 +19,25 @@ pub trait CommandRunner: Send + Sync {
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CheckResult {
     /// A result, with a message.
     Answer(Health, String),
     /// No result, for reasons outside the container.
     Unknown(String),
 }
 
-impl Outcome {
+impl CheckResult {
     pub(crate) fn failure(text: impl Into<String>) -> Self {
-        Outcome::Answer(Health::Unhealthy, text.into())
+        CheckResult::Answer(Health::Unhealthy, text.into())
     }
 
     pub(crate) fn success(text: impl Into<String>) -> Self {
-        Outcome::Answer(Health::Healthy, text.into())
+        CheckResult::Answer(Health::Healthy, text.into())
     }
 }
 
 /// Runs `handler` once within `timeout`.
-pub async fn check(handler: &Handler, timeout: Duration, runner: &dyn CommandRunner) -> Outcome {
+pub async fn check(handler: &Handler, timeout: Duration, runner: &dyn CommandRunner) -> CheckResult {
     match handler {
         Handler::Exec(command) => exec(command, timeout, runner).await,
         Handler::Http { url, headers } => http(url, headers, timeout).await,
@@ -49,22 +49,22 @@ pub async fn check(handler: &Handler, timeout: Duration, runner: &dyn CommandRun
         } => crate::grpc::check(host, *port, service, timeout).await,
         Handler::Sleep(time) => {
             tokio::time::sleep(*time).await;
-            Outcome::success("")
+            CheckResult::success("")
         }
-        Handler::Invalid(why) => Outcome::Unknown(why.clone()),
+        Handler::Invalid(why) => CheckResult::Unknown(why.clone()),
     }
 }
 
-async fn exec(command: &[String], timeout: Duration, runner: &dyn CommandRunner) -> Outcome {
+async fn exec(command: &[String], timeout: Duration, runner: &dyn CommandRunner) -> CheckResult {
     match runner.run(command, timeout).await {
-        Ok((0, output)) => Outcome::success(words(&output)),
-        Ok((_, output)) => Outcome::failure(words(&output)),
-        Err((_, true)) => Outcome::failure(format!(
+        Ok((0, output)) => CheckResult::success(words(&output)),
+        Ok((_, output)) => CheckResult::failure(words(&output)),
+        Err((_, true)) => CheckResult::failure(format!(
             "command timed out: {:?} timed out after {}s",
             command.join(" "),
             timeout.as_secs()
         )),
-        Err((why, false)) => Outcome::Unknown(why),
+        Err((why, false)) => CheckResult::Unknown(why),
     }
 }
 
@@ -74,21 +74,21 @@ fn words(output: &[u8]) -> String {
     String::from_utf8_lossy(output.get(..LIMIT).unwrap_or(output)).into_owned()
 }
 
-async fn http(url: &str, headers: &[(String, String)], timeout: Duration) -> Outcome {
+async fn http(url: &str, headers: &[(String, String)], timeout: Duration) -> CheckResult {
     match crate::http::http_get(url, headers, timeout).await {
-        Ok(answer) if (200..400).contains(&answer.status) => Outcome::success(answer.body),
-        Ok(answer) => Outcome::failure(format!(
+        Ok(answer) if (200..400).contains(&answer.status) => CheckResult::success(answer.body),
+        Ok(answer) => CheckResult::failure(format!(
             "HTTP probe failed with statuscode: {}",
             answer.status
         )),
-        Err(why) => Outcome::failure(format!("Get {url:?}: {why}")),
+        Err(why) => CheckResult::failure(format!("Get {url:?}: {why}")),
     }
 }
 
-async fn tcp(host: &str, port: u16, timeout: Duration) -> Outcome {
+async fn tcp(host: &str, port: u16, timeout: Duration) -> CheckResult {
     match tokio::time::timeout(timeout, TcpStream::connect((host, port))).await {
-        Ok(Ok(_)) => Outcome::success(""),
-        Ok(Err(e)) => Outcome::failure(format!("dial tcp {host}:{port}: connect: {e}")),
-        Err(_) => Outcome::failure(format!("dial tcp {host}:{port}: i/o timeout")),
+        Ok(Ok(_)) => CheckResult::success(""),
+        Ok(Err(e)) => CheckResult::failure(format!("dial tcp {host}:{port}: connect: {e}")),
+        Err(_) => CheckResult::failure(format!("dial tcp {host}:{port}: i/o timeout")),
     }
 }

@@ -1,6 +1,6 @@
 //! gRPC health checks (grpc.health.v1): one unary call.
 
-use crate::check::Outcome;
+use crate::check::CheckResult;
 use std::time::Duration;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Endpoint;
@@ -20,14 +20,14 @@ struct Response {
     status: i32,
 }
 
-pub(crate) async fn check(host: &str, port: u16, service: &str, timeout: Duration) -> Outcome {
+pub(crate) async fn check(host: &str, port: u16, service: &str, timeout: Duration) -> CheckResult {
     match tokio::time::timeout(timeout, ask(host, port, service)).await {
-        Ok(Ok(SERVING)) => Outcome::success("service healthy"),
-        Ok(Ok(status)) => Outcome::failure(format!(
+        Ok(Ok(SERVING)) => CheckResult::success("service healthy"),
+        Ok(Ok(status)) => CheckResult::failure(format!(
             "service unhealthy (responded with status code {status})"
         )),
-        Ok(Err(why)) => Outcome::failure(why),
-        Err(_) => Outcome::failure(format!(
+        Ok(Err(why)) => CheckResult::failure(why),
+        Err(_) => CheckResult::failure(format!(
             "timeout: failed to connect service \"{host}:{port}\" within {}s: context deadline exceeded",
             timeout.as_secs()
         )),

@@ -1,6 +1,6 @@
 //! One probe of one container, from its start to its end.
 
-use crate::check::{CommandRunner, Outcome, check};
+use crate::check::{CommandRunner, CheckResult, check};
 use crate::spec::{ProbeKind, ProbeSpec};
 use crate::thresholds::{Health, Thresholds};
 use std::time::Duration;
@@ -31,8 +31,8 @@ where
     loop {
         ticks.tick().await;
         let (answer, text) = match check(&spec.handler, spec.timeout, runner).await {
-            Outcome::Answer(answer, text) => (answer, text),
-            Outcome::Unknown(why) => {
+            CheckResult::Answer(answer, text) => (answer, text),
+            CheckResult::Unknown(why) => {
                 report(ProbeReport::Errored(why));
                 continue;
             }

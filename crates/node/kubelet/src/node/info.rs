@@ -29,7 +29,7 @@ fn architecture() -> &'static str {
 
 impl Machine {
     /// Reads the machine's facts.
-    pub(crate) fn look(node_name: &str, runtime: &str) -> Self {
+    pub(crate) fn observe(node_name: &str, runtime: &str) -> Self {
         let boot_id = read_file("/proc/sys/kernel/random/boot_id");
         let machine_id = read_first(&[
             read_file("/etc/machine-id"),

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 const IMAGES: usize = 50;
 
 /// State that changes between two status updates.
-pub(crate) struct Look<'a> {
+pub(crate) struct NodeObservation<'a> {
     pub(crate) machine: &'a Machine,
     /// None if the runtime does not respond.
     pub(crate) runtime: Option<&'a RuntimeStatus>,
@@ -44,7 +44,7 @@ pub(crate) fn build_labels(settings: &Settings, machine: &Machine) -> BTreeMap<S
 }
 
 /// Builds the Node object for registration.
-pub(crate) fn new_node(context: &KubeletContext, look: &Look<'_>) -> Node {
+pub(crate) fn new_node(context: &KubeletContext, observation: &NodeObservation<'_>) -> Node {
     let settings = &context.settings;
     let annotations = [(
         "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
@@ -53,7 +53,7 @@ pub(crate) fn new_node(context: &KubeletContext, look: &Look<'_>) -> Node {
     Node {
         metadata: ObjectMeta {
             name: Some(settings.node_name.clone()),
-            labels: Some(build_labels(settings, look.machine)),
+            labels: Some(build_labels(settings, observation.machine)),
             annotations: Some(annotations.into()),
             ..ObjectMeta::default()
         },
@@ -61,7 +61,7 @@ pub(crate) fn new_node(context: &KubeletContext, look: &Look<'_>) -> Node {
             taints: (!settings.taints.is_empty()).then(|| settings.taints.clone()),
             ..NodeSpec::default()
         }),
-        status: Some(build_status(context, look, &NodeStatus::default())),
+        status: Some(build_status(context, observation, &NodeStatus::default())),
     }
 }
 
@@ -74,21 +74,21 @@ fn to_api_quantities(map: &BTreeMap<String, Quantity>) -> BTreeMap<String, ApiQu
 /// Computes the status.
 pub(crate) fn build_status(
     context: &KubeletContext,
-    look: &Look<'_>,
+    observation: &NodeObservation<'_>,
     before: &NodeStatus,
 ) -> NodeStatus {
     NodeStatus {
         addresses: Some(list_addresses(context)),
         allocatable: Some(to_api_quantities(&context.allocatable)),
         capacity: Some(to_api_quantities(&context.capacity)),
-        conditions: Some(build_conditions(look, before)),
+        conditions: Some(build_conditions(observation, before)),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint {
-                port: i32::from(look.port),
+                port: i32::from(observation.port),
             }),
         }),
-        images: Some(list_images(look.images)),
-        node_info: Some(look.machine.info.clone()),
+        images: Some(list_images(observation.images)),
+        node_info: Some(observation.machine.info.clone()),
         ..NodeStatus::default()
     }
 }
@@ -126,7 +126,7 @@ fn list_images(all: &[Image]) -> Vec<ContainerImage> {
         .collect()
 }
 
-fn build_conditions(look: &Look<'_>, before: &NodeStatus) -> Vec<NodeCondition> {
+fn build_conditions(observation: &NodeObservation<'_>, before: &NodeStatus) -> Vec<NodeCondition> {
     let quiet = [
         (
             "MemoryPressure",
@@ -147,20 +147,20 @@ fn build_conditions(look: &Look<'_>, before: &NodeStatus) -> Vec<NodeCondition> 
     let mut all: Vec<NodeCondition> = quiet
         .into_iter()
         .map(|(kind, reason, message)| {
-            build_condition(look, before, kind, false, reason, message.to_owned())
+            build_condition(observation, before, kind, false, reason, message.to_owned())
         })
         .collect();
-    let problem = find_problem(look.runtime);
+    let problem = find_problem(observation.runtime);
     all.push(match problem {
         None => build_condition(
-            look,
+            observation,
             before,
             "Ready",
             true,
             "KubeletReady",
             "kubelet is posting ready status".to_owned(),
         ),
-        Some(why) => build_condition(look, before, "Ready", false, "KubeletNotReady", why),
+        Some(why) => build_condition(observation, before, "Ready", false, "KubeletNotReady", why),
     });
     all
 }
@@ -186,7 +186,7 @@ fn find_problem(runtime: Option<&RuntimeStatus>) -> Option<String> {
 }
 
 fn build_condition(
-    look: &Look<'_>,
+    observation: &NodeObservation<'_>,
     before: &NodeStatus,
     kind: &str,
     holds: bool,
@@ -194,7 +194,9 @@ fn build_condition(
     message: String,
 ) -> NodeCondition {
     let status = if holds { "True" } else { "False" };
-    let now = Timestamp::from_second(look.now.as_second()).map(Time).ok();
+    let now = Timestamp::from_second(observation.now.as_second())
+        .map(Time)
+        .ok();
     let same = before
         .conditions
         .iter()

@@ -3,7 +3,7 @@
 //! The status is polled, because the runtime sends no events about itself. It is written if it
 //! changed or if the last write is older than `report_every`; the heartbeat is the Lease.
 
-use super::object::{self, Look};
+use super::object::{self, NodeObservation};
 use super::{Machine, lease};
 use crate::context::KubeletContext;
 use client::{Client, Patch};
@@ -26,7 +26,7 @@ pub(crate) async fn keep_registered(
     now: Arc<Notify>,
 ) {
     let shutdown = node.tasks.shutdown().clone();
-    let mut keeper = Keeper {
+    let mut registration = NodeRegistration {
         node: node.clone(),
         client: client.clone(),
         machine,
@@ -38,15 +38,15 @@ pub(crate) async fn keep_registered(
     };
     let uid = tokio::select! {
         () = shutdown.cancelled() => return,
-        uid = keeper.register() => uid,
+        uid = registration.register() => uid,
     };
-    keeper.uid.send_replace(uid);
+    registration.uid.send_replace(uid);
     node.tasks.spawn_critical(
         "node lease",
-        lease::renew_lease(node.clone(), client, keeper.uid.subscribe()),
+        lease::renew_lease(node.clone(), client, registration.uid.subscribe()),
     );
     loop {
-        let ready = keeper.write_status().await;
+        let ready = registration.write_status().await;
         // Polls faster until the node is ready, because clients wait for readiness.
         let every = if ready {
             node.settings.status_every
@@ -85,7 +85,7 @@ impl LastAnswer {
     }
 }
 
-struct Keeper {
+struct NodeRegistration {
     node: Arc<KubeletContext>,
     client: Client,
     machine: Machine,
@@ -97,7 +97,7 @@ struct Keeper {
     uid: watch::Sender<String>,
 }
 
-impl Keeper {
+impl NodeRegistration {
     /// Retries until the Node object exists; returns its uid.
     async fn register(&mut self) -> String {
         let mut wait = Duration::from_millis(100);
@@ -122,7 +122,7 @@ impl Keeper {
             Some(found) => self.adopt(found).await,
             None => {
                 self.ask_runtime().await;
-                api.create(&object::new_node(&self.node, &self.look()))
+                api.create(&object::new_node(&self.node, &self.observe()))
                     .await
             }
         }
@@ -158,9 +158,9 @@ impl Keeper {
         }
     }
 
-    fn look(&self) -> Look<'_> {
+    fn observe(&self) -> NodeObservation<'_> {
         let (runtime, images) = self.runtime.at(Instant::now());
-        Look {
+        NodeObservation {
             machine: &self.machine,
             runtime,
             images,
@@ -173,7 +173,7 @@ impl Keeper {
     /// that status.
     async fn write_status(&mut self) -> bool {
         self.ask_runtime().await;
-        let status = object::build_status(&self.node, &self.look(), &self.last_status);
+        let status = object::build_status(&self.node, &self.observe(), &self.last_status);
         let ready = status
             .conditions
             .iter()

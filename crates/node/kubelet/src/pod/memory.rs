@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Reason and message of a container's waiting state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingReason {
     pub(crate) reason: String,
     pub(crate) message: String,
 }
@@ -16,7 +16,7 @@ pub(crate) struct Waiting {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ContainerMemory {
     /// Reason why the last start failed.
-    pub(crate) waiting: Option<Waiting>,
+    pub(crate) waiting: Option<WaitingReason>,
     pub(crate) backoff: StartBackoff,
     /// CRI container that `hooked`, `started` and `ready` are about.
     pub(crate) container_id: String,
@@ -27,14 +27,14 @@ pub(crate) struct ContainerMemory {
     /// Result of the readiness probe.
     pub(crate) ready: Option<bool>,
     /// A stop requested by a probe or a hook.
-    pub(crate) kill: Option<Kill>,
+    pub(crate) kill: Option<StopRequest>,
     /// CRI container stopped to be replaced; its successor starts whatever the restart policy says.
     pub(crate) replaced: Option<String>,
 }
 
 /// The stop of one container while its pod continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kill {
+pub(crate) struct StopRequest {
     pub(crate) id: String,
     /// Message of the event.
     pub(crate) why: String,
@@ -83,7 +83,7 @@ impl Memory {
         let memory = self.of(name);
         if memory.kill.as_ref().is_none_or(|kill| kill.id != id) {
             memory.replaced = Some(id.clone());
-            memory.kill = Some(Kill {
+            memory.kill = Some(StopRequest {
                 id,
                 why,
                 grace: None,

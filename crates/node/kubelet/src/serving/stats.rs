@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 
 /// Usage of one running container.
-struct Used {
+struct ContainerUsage {
     namespace: String,
     pod: String,
     uid: String,
@@ -21,7 +21,7 @@ struct Used {
     time: String,
 }
 
-async fn measure_usage(node: &KubeletContext) -> Vec<Used> {
+async fn measure_usage(node: &KubeletContext) -> Vec<ContainerUsage> {
     let all = node.runtime.container_stats().await.unwrap_or_default();
     let id = |s: &ContainerStats| {
         s.attributes
@@ -36,7 +36,7 @@ async fn measure_usage(node: &KubeletContext) -> Vec<Used> {
         .collect()
 }
 
-fn of_pod(snapshot: &PodSnapshot, by_id: &HashMap<String, ContainerStats>) -> Vec<Used> {
+fn of_pod(snapshot: &PodSnapshot, by_id: &HashMap<String, ContainerStats>) -> Vec<ContainerUsage> {
     let text = |s: &Option<String>| s.clone().unwrap_or_default();
     let meta = &snapshot.pod.metadata;
     let running = snapshot.observed.all().filter(|i| i.running());
@@ -45,7 +45,7 @@ fn of_pod(snapshot: &PodSnapshot, by_id: &HashMap<String, ContainerStats>) -> Ve
             let stats = by_id.get(&i.id)?;
             let cpu = stats.cpu.as_ref();
             let nanos = cpu.map_or(0, |c| c.timestamp);
-            Some(Used {
+            Some(ContainerUsage {
                 namespace: text(&meta.namespace),
                 pod: text(&meta.name),
                 uid: text(&meta.uid),
@@ -112,7 +112,7 @@ pub(crate) async fn build_summary(node: &KubeletContext) -> Value {
     let mut pods: Vec<Value> = Vec::new();
     for snapshot in node.workers.all().into_iter().filter(|s| s.active) {
         let uid = snapshot.pod.metadata.uid.clone().unwrap_or_default();
-        let own: Vec<&Used> = all.iter().filter(|u| u.uid == uid).collect();
+        let own: Vec<&ContainerUsage> = all.iter().filter(|u| u.uid == uid).collect();
         let containers: Vec<Value> = own
             .iter()
             .map(|u| {
@@ -121,7 +121,7 @@ pub(crate) async fn build_summary(node: &KubeletContext) -> Value {
                     "memory": {"time": u.time, "workingSetBytes": u.memory, "usageBytes": u.memory}})
             })
             .collect();
-        let sum = |of: fn(&Used) -> u64| own.iter().map(|u| of(u)).sum::<u64>();
+        let sum = |of: fn(&ContainerUsage) -> u64| own.iter().map(|u| of(u)).sum::<u64>();
         pods.push(json!({
             "podRef": {"name": snapshot.pod.metadata.name, "namespace": snapshot.pod.metadata.namespace, "uid": uid},
             "startTime": snapshot.status.start_time,
@@ -168,7 +168,7 @@ pub(crate) async fn format_metrics(node: &KubeletContext, cadvisor: bool) -> Str
     let all = measure_usage(node).await;
     let (cpu, memory) = read_machine(node);
     let mut page = MetricsPage::default();
-    let mut family = |metric: &str, kind: &str, value: &dyn Fn(&Used) -> f64| {
+    let mut family = |metric: &str, kind: &str, value: &dyn Fn(&ContainerUsage) -> f64| {
         page.kind(metric, kind);
         for u in &all {
             let mut labels = vec![

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// A volume that is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedVolume {
     /// Path on the node.
     pub(crate) path: PathBuf,
     /// All mounts of the volume are read-only.
@@ -27,7 +27,7 @@ pub(crate) struct Prepared {
 /// All volumes of a pod by name, and the time of the next content refresh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Volumes {
-    pub(crate) by_name: BTreeMap<String, Prepared>,
+    pub(crate) by_name: BTreeMap<String, PreparedVolume>,
     pub(crate) refresh_at: Option<Timestamp>,
 }
 
@@ -59,7 +59,9 @@ pub(crate) async fn prepare(
         allocatable: &node.allocatable,
     };
     let wanted = spec::spec(pod).volumes.as_deref().unwrap_or_default();
-    let each = wanted.iter().map(|volume| one(node, pod, volume, &sources));
+    let each = wanted
+        .iter()
+        .map(|volume| set_up_volume(node, pod, volume, &sources));
     let mut all = Volumes::default();
     for (volume, result) in wanted.iter().zip(futures::future::join_all(each).await) {
         let (prepared, again) = result.map_err(|why| {
@@ -74,15 +76,20 @@ pub(crate) async fn prepare(
     Ok(all)
 }
 
-type One = Result<(Prepared, Option<Timestamp>), String>;
+type SetUpResult = Result<(PreparedVolume, Option<Timestamp>), String>;
 
-async fn one(node: &KubeletContext, pod: &Pod, volume: &Volume, sources: &Sources<'_>) -> One {
+async fn set_up_volume(
+    node: &KubeletContext,
+    pod: &Pod,
+    volume: &Volume,
+    sources: &Sources<'_>,
+) -> SetUpResult {
     if let Some(content) = content(volume, sources).await {
         return written(node, pod, volume, content?);
     }
     let ready = |path: PathBuf, own: bool| {
         Ok((
-            Prepared {
+            PreparedVolume {
                 path,
                 read_only: false,
                 own,
@@ -99,7 +106,7 @@ async fn one(node: &KubeletContext, pod: &Pod, volume: &Volume, sources: &Source
     if let Some(source) = &volume.persistent_volume_claim {
         let (path, read_only) = claim(node, pod, &volume.name, &source.claim_name, None).await?;
         return Ok((
-            Prepared {
+            PreparedVolume {
                 path,
                 read_only: read_only || source.read_only == Some(true),
                 own: false,
@@ -115,7 +122,7 @@ async fn one(node: &KubeletContext, pod: &Pod, volume: &Volume, sources: &Source
         );
         let (path, read_only) = claim(node, pod, &volume.name, &name, Some(pod)).await?;
         return Ok((
-            Prepared {
+            PreparedVolume {
                 path,
                 read_only,
                 own: false,
@@ -126,7 +133,7 @@ async fn one(node: &KubeletContext, pod: &Pod, volume: &Volume, sources: &Source
     if volume.image.is_some() {
         // Mounted by the runtime, from an image that is pulled when a container starts.
         return Ok((
-            Prepared {
+            PreparedVolume {
                 path: PathBuf::new(),
                 read_only: true,
                 own: false,
@@ -137,7 +144,7 @@ async fn one(node: &KubeletContext, pod: &Pod, volume: &Volume, sources: &Source
     Err("volumes of this kind are not supported by this node".into())
 }
 
-fn folder(node: &KubeletContext, pod: &Pod, plugin: &str, name: &str) -> PathBuf {
+fn volume_dir(node: &KubeletContext, pod: &Pod, plugin: &str, name: &str) -> PathBuf {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     pod_dir(node, uid)
         .join("volumes")
@@ -152,7 +159,7 @@ fn group(pod: &Pod) -> Option<u32> {
 
 /// Writes a volume's files; all but ConfigMaps to a tmpfs, because Secrets and tokens must never
 /// reach the disk.
-fn written(node: &KubeletContext, pod: &Pod, volume: &Volume, content: Content) -> One {
+fn written(node: &KubeletContext, pod: &Pod, volume: &Volume, content: Content) -> SetUpResult {
     let (plugin, in_memory) = if volume.secret.is_some() {
         ("secret", true)
     } else if volume.projected.is_some() {
@@ -162,7 +169,7 @@ fn written(node: &KubeletContext, pod: &Pod, volume: &Volume, content: Content) 
     } else {
         ("downward-api", true)
     };
-    let path = folder(node, pod, plugin, &volume.name);
+    let path = volume_dir(node, pod, plugin, &volume.name);
     let made = if in_memory {
         node.settings.mounter.tmpfs(&path, None).map(|_| ())
     } else {
@@ -179,7 +186,7 @@ fn written(node: &KubeletContext, pod: &Pod, volume: &Volume, content: Content) 
     }
     write_payload(&path, &files, gid).map_err(|e| e.to_string())?;
     Ok((
-        Prepared {
+        PreparedVolume {
             path,
             read_only: true,
             own: true,
@@ -199,7 +206,7 @@ fn make_dir(path: &Path, mode: u32) -> node_volumes::Result<()> {
 }
 
 fn empty_dir(node: &KubeletContext, pod: &Pod, volume: &Volume) -> Result<PathBuf, String> {
-    let path = folder(node, pod, "empty-dir", &volume.name);
+    let path = volume_dir(node, pod, "empty-dir", &volume.name);
     let source = volume.empty_dir.clone().unwrap_or_default();
     let fresh = match source.medium.as_deref() {
         Some("Memory") => {

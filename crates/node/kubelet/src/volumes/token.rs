@@ -13,14 +13,14 @@ const USED: f64 = 0.8;
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 #[derive(Clone)]
-struct Kept {
+struct CachedToken {
     token: String,
     refresh_at: Timestamp,
 }
 
 /// Cached tokens of one pod.
 #[derive(Default)]
-pub(crate) struct Tokens(Mutex<HashMap<(String, i64), Kept>>);
+pub(crate) struct Tokens(Mutex<HashMap<(String, i64), CachedToken>>);
 
 impl Tokens {
     /// Returns a token for a projection, and the time of its refresh.
@@ -64,7 +64,7 @@ impl Tokens {
         let refresh_at = now + share.min(DAY).max(SignedDuration::from_secs(10));
         self.0.lock().insert(
             key,
-            Kept {
+            CachedToken {
                 token: token.clone(),
                 refresh_at,
             },

@@ -98,7 +98,7 @@ impl PodWorker {
             _ => {
                 let word = kind.as_str().to_lowercase();
                 let why = format!("Container {name} failed {word} probe, will be restarted");
-                memory.kill = Some(crate::pod::memory::Kill {
+                memory.kill = Some(crate::pod::memory::StopRequest {
                     id: id.to_owned(),
                     why,
                     grace: probe_grace,

@@ -1,7 +1,7 @@
 //! Messages to a pod worker, and the results of its jobs.
 
 use crate::pod::backoff::FailedStep;
-use crate::pod::memory::Waiting;
+use crate::pod::memory::WaitingReason;
 use crate::pod::view::{CriContainer, Sandbox};
 use crate::volumes::Volumes;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
@@ -68,6 +68,6 @@ pub(crate) enum JobResult {
 /// The reason why a container did not start.
 #[derive(Clone, Debug)]
 pub(crate) struct StartError {
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitingReason,
     pub(crate) step: FailedStep,
 }

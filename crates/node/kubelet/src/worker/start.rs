@@ -12,13 +12,13 @@ use crate::cri_config::sandbox;
 use crate::cri_config::security::{ImageUser, Seccomp};
 use crate::images;
 use crate::pod::backoff::FailedStep;
-use crate::pod::memory::Waiting;
+use crate::pod::memory::WaitingReason;
 use crate::pod::spec;
 use crate::pod::view::CriContainer;
 use crate::volumes::Volumes;
 use base_task::CancellationToken;
 use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod};
-use node_probes::{Outcome, handler_of_lifecycle};
+use node_probes::{CheckResult, handler_of_lifecycle};
 use node_runtime::v1::{Image, PodSandboxConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(crate) struct Start {
 }
 
 fn start_error(reason: &str, message: impl Into<String>) -> StartError {
-    let waiting = Waiting {
+    let waiting = WaitingReason {
         reason: reason.to_owned(),
         message: message.into(),
     };
@@ -311,8 +311,9 @@ impl Start {
             outcome = node_probes::check(&handler, hook_timeout(&handler), &commands) => outcome,
         };
         let why = match outcome {
-            Outcome::Answer(node_probes::Health::Healthy, _) => return Ok(()),
-            Outcome::Answer(node_probes::Health::Unhealthy, why) | Outcome::Unknown(why) => why,
+            CheckResult::Answer(node_probes::Health::Healthy, _) => return Ok(()),
+            CheckResult::Answer(node_probes::Health::Unhealthy, why)
+            | CheckResult::Unknown(why) => why,
         };
         self.node.recorder.warning(
             about,

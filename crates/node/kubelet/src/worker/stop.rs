@@ -6,7 +6,7 @@ use super::start::hook_timeout;
 use crate::context::{KubeletContext, reference};
 use crate::pod::spec;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use node_probes::{Outcome, handler_of_lifecycle};
+use node_probes::{CheckResult, handler_of_lifecycle};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -84,8 +84,8 @@ impl StopContainer {
         let limit = hook_timeout(&handler);
         let limit = if limit.is_zero() { grace } else { limit };
         match tokio::time::timeout(grace, node_probes::check(&handler, limit, &commands)).await {
-            Ok(Outcome::Answer(node_probes::Health::Healthy, _)) | Err(_) => {}
-            Ok(Outcome::Answer(_, why) | Outcome::Unknown(why)) => {
+            Ok(CheckResult::Answer(node_probes::Health::Healthy, _)) | Err(_) => {}
+            Ok(CheckResult::Answer(_, why) | CheckResult::Unknown(why)) => {
                 let message = format!("PreStopHook failed: {why}");
                 node.recorder.warning(about, "FailedPreStopHook", message);
             }
