@@ -9,6 +9,9 @@ pub const LABEL_SELECTORS: &str = include_str!("../cases/label_selectors.json");
 /// Terms of node selectors: `term`, `node`, `matches`.
 pub const NODE_SELECTOR_TERMS: &str = include_str!("../cases/node_selector_terms.json");
 
+/// QoS classes and scopes of pods: `pod`, `qos` and the `scopes` that match.
+pub const POD_SCOPES: &str = include_str!("../cases/pod_scopes.json");
+
 /// Requests and limits of pods: `pod`, `options` (fields of [`crate::resources::Options`]),
 /// `requests`, `limits`.
 pub const POD_RESOURCES: &str = include_str!("../cases/pod_resources.json");

@@ -10,6 +10,8 @@
 
 pub mod cases;
 pub mod cron;
+pub mod qos;
+pub mod quota;
 pub mod resources;
 pub mod selectors;
 pub mod tolerations;

@@ -5,19 +5,29 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus, ResourceRequirements,
+    Affinity, Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus, ResourceQuotaSpec,
+    ResourceRequirements, ScopeSelector,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::Deserialize;
 use serde_json::Value;
 
-/// Returns the fields of a pod that determine its resources, its QoS class and its phase.
+/// Returns the fields of a pod that determine its resources, its QoS class, its phase and the quotas
+/// that count it.
 pub fn pod(tree: &Value) -> Pod {
     let (spec, status) = (tree.get("spec"), tree.get("status"));
     Pod {
+        metadata: metadata(tree),
         spec: spec.map(|spec| PodSpec {
+            active_deadline_seconds: number(spec, "activeDeadlineSeconds"),
+            affinity: spec
+                .get("affinity")
+                .and_then(|affinity| Affinity::deserialize(affinity).ok()),
             containers: containers(spec, "containers"),
             init_containers: Some(containers(spec, "initContainers")),
             overhead: quantities(spec.get("overhead")),
+            priority_class_name: text(spec, "priorityClassName"),
             resources: requirements(spec.get("resources")),
             ..PodSpec::default()
         }),
@@ -31,8 +41,36 @@ pub fn pod(tree: &Value) -> Pod {
             resources: requirements(status.get("resources")),
             ..PodStatus::default()
         }),
-        ..Pod::default()
     }
+}
+
+/// Returns the scopes of a ResourceQuota.
+pub fn quota_scopes(tree: &Value) -> ResourceQuotaSpec {
+    let spec = tree.get("spec").unwrap_or(&Value::Null);
+    let scopes = list(spec, "scopes").filter_map(Value::as_str);
+    ResourceQuotaSpec {
+        scope_selector: spec
+            .get("scopeSelector")
+            .and_then(|selector| ScopeSelector::deserialize(selector).ok()),
+        scopes: Some(scopes.map(str::to_owned).collect()),
+        ..ResourceQuotaSpec::default()
+    }
+}
+
+fn metadata(tree: &Value) -> ObjectMeta {
+    let Some(metadata) = tree.get("metadata") else {
+        return ObjectMeta::default();
+    };
+    let deleted = text(metadata, "deletionTimestamp");
+    ObjectMeta {
+        deletion_grace_period_seconds: number(metadata, "deletionGracePeriodSeconds"),
+        deletion_timestamp: deleted.and_then(|at| at.parse().ok()).map(Time),
+        ..ObjectMeta::default()
+    }
+}
+
+fn number(tree: &Value, field: &str) -> Option<i64> {
+    tree.get(field)?.as_i64()
 }
 
 fn text(tree: &Value, field: &str) -> Option<String> {

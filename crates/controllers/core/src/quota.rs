@@ -8,8 +8,10 @@ mod usage;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api_semantics::quota::pod_usage;
 use async_trait::async_trait;
 use client::{Client, Error, Event};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use parking_lot::RwLock;
@@ -79,7 +81,8 @@ pub fn resource_quota(setup: &mut Setup, workers: usize, deletions: &Deletions) 
             .for_each(|q| waiting.add(q.key()))
     };
     let (on_pod, on_other) = (again.clone(), again.clone());
-    // Admission charges what is created, so only events that free usage enqueue quotas.
+    // Admission charges what is created, so only events that free usage enqueue quotas: the end of
+    // a pod, and the end of its resize.
     let pods = setup
         .informers
         .of::<Pod>()
@@ -89,7 +92,9 @@ pub fn resource_quota(setup: &mut Setup, workers: usize, deletions: &Deletions) 
             Event::Applied {
                 old: Some(old),
                 new,
-            } if pods::is_terminal(new) && !pods::is_terminal(old) => {
+            } if pods::is_terminal(new) && !pods::is_terminal(old)
+                || pod_usage(new) != pod_usage(old) =>
+            {
                 on_pod(new.namespace());
             }
             Event::Applied { .. } => {}
@@ -165,7 +170,7 @@ impl Drive for Quotas {
             services: self.services.within(namespace),
             claims: self.claims.within(namespace),
         };
-        let mut used = usage::used(&quota, &world);
+        let mut used = usage::used(&quota, &world, Timestamp::now());
         let missing: Vec<_> = hard
             .keys()
             .filter(|name| !used.contains_key(*name))

@@ -1,7 +1,7 @@
 //! Pods and pod templates.
 
 use super::core::claim_spec;
-use crate::tree::{at_mut, each_mut, fill, fill_int, fill_text, flag, has, int, make, set, text};
+use crate::tree::{at_mut, each_mut, fill, fill_int, fill_text, flag, int, make, set, text};
 use serde_json::{Value, json};
 
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -242,40 +242,7 @@ pub fn volume_source(volume: &mut Value) {
 
 /// Returns the QoS class for a pod's resources.
 pub fn qos_class(pod: &Value) -> &'static str {
-    let spec = crate::tree::get(pod, "spec");
-    let containers = ["containers", "initContainers"]
-        .into_iter()
-        .flat_map(|l| crate::tree::list(spec, l));
-    let mut resources: Vec<&Value> = containers
-        .map(|c| crate::tree::get(c, "resources"))
-        .collect();
-    if has(spec, "resources") {
-        resources = vec![crate::tree::get(spec, "resources")];
-    }
-    let amount = |r: &Value, field: &str, name: &str| {
-        r.get(field)
-            .and_then(|l| crate::rules::amount(l, name))
-            .filter(|q| !q.is_zero())
-    };
-    let any = |r: &&Value| {
-        ["cpu", "memory"]
-            .iter()
-            .any(|n| amount(r, "limits", n).is_some() || amount(r, "requests", n).is_some())
-    };
-    if !resources.iter().any(any) {
-        return "BestEffort";
-    }
-    let guaranteed = |r: &&Value| {
-        ["cpu", "memory"].iter().all(|n| {
-            let limit = amount(r, "limits", n);
-            limit.is_some() && amount(r, "requests", n).is_none_or(|request| Some(request) == limit)
-        })
-    };
-    if resources.iter().all(guaranteed) {
-        "Guaranteed"
-    } else {
-        "Burstable"
-    }
+    api_semantics::qos::compute_pod_qos(&api_semantics::tree::pod(pod))
 }
 
 #[cfg(test)]
@@ -294,25 +261,5 @@ mod tests {
         ] {
             assert_eq!(pull_policy(image), policy, "{image}");
         }
-    }
-
-    #[test]
-    fn qos() {
-        let pod = |resources: Value| json!({"spec": {"containers": [{"resources": resources}]}});
-        let both = json!({"cpu": "1", "memory": "1Gi"});
-        assert_eq!(qos_class(&pod(json!({}))), "BestEffort");
-        assert_eq!(
-            qos_class(&pod(json!({"requests": {"cpu": "0"}}))),
-            "BestEffort"
-        );
-        assert_eq!(
-            qos_class(&pod(json!({"requests": {"cpu": "1"}}))),
-            "Burstable"
-        );
-        assert_eq!(qos_class(&pod(json!({"limits": both}))), "Guaranteed");
-        assert_eq!(
-            qos_class(&pod(json!({"limits": both, "requests": {"cpu": "500m"}}))),
-            "Burstable"
-        );
     }
 }

@@ -3,11 +3,11 @@
 use crate::context::{list_at, string_at};
 use crate::resources::{Amounts, parse_amounts};
 use api_meta::Quantity;
-use api_semantics::resources::{Options, pod_limits, pod_requests};
+use api_semantics::quota::{COMPUTE, is_pod_charged, pod_usage};
 use api_semantics::tree;
+use jiff::Timestamp;
 use serde_json::Value;
 
-const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const LEGACY_COUNTS: [&str; 6] = [
     "configmaps",
     "secrets",
@@ -46,26 +46,9 @@ pub fn object_usage(group: &str, resource: &str, object: &Value) -> Amounts {
 }
 
 fn add_pod_usage(pod: &Value, usage: &mut Amounts) {
-    if matches!(string_at(pod, "/status/phase"), "Succeeded" | "Failed") {
-        return;
-    }
-    usage.insert("pods".into(), quantity_one());
     let pod = tree::pod(pod);
-    let options = Options {
-        use_status: true,
-        ..Options::default()
-    };
-    for (name, amount) in pod_requests(&pod, &options).iter() {
-        if COMPUTE.contains(&name) || name.starts_with("hugepages-") {
-            usage.insert(name.to_owned(), amount);
-        }
-        usage.insert(format!("requests.{name}"), amount);
-    }
-    for (name, amount) in pod_limits(&pod, &options)
-        .iter()
-        .filter(|(n, _)| COMPUTE.contains(n))
-    {
-        usage.insert(format!("limits.{name}"), amount);
+    if is_pod_charged(&pod, Timestamp::now()) {
+        usage.extend(pod_usage(&pod));
     }
 }
 

@@ -1,16 +1,14 @@
 //! Computes the usage of a quota's resources.
 
-use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api_meta::Quantity;
 use api_meta::quantity::Format;
-use api_semantics::resources::{Options, ResourceList, pod_limits, pod_requests};
-use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim, Pod, ResourceQuota, Service};
+use api_semantics::quota::{COMPUTE, is_pod_charged, pod_usage, scopes_match};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
-
-use controllers_runtime::pods as pod_state;
 
 /// The objects of a namespace whose usage is more than their number.
 pub struct World {
@@ -23,32 +21,25 @@ pub struct World {
 }
 
 /// Returns the usage of the quota's resources by pods, Services and claims.
-pub fn used(quota: &ResourceQuota, world: &World) -> BTreeMap<String, Amount> {
+pub fn used(quota: &ResourceQuota, world: &World, now: Timestamp) -> BTreeMap<String, Amount> {
     let hard = quota.spec.iter().flat_map(|s| s.hard.iter().flatten());
-    let pods: Vec<_> = world.pods.iter().filter(|p| in_scope(quota, p)).collect();
-    // Computed once for all resources, and not for quotas that count objects only.
-    let amounts = LazyCell::new(|| {
-        let live = pods.iter().filter(|p| counts(p));
-        live.map(|p| pod_amounts(p)).collect::<Vec<_>>()
-    });
+    let in_scope = |p: &&Arc<Pod>| quota.spec.as_ref().is_none_or(|s| scopes_match(s, p));
+    let pods: Vec<_> = world.pods.iter().filter(in_scope).collect();
+    let charged = pods.iter().filter(|p| is_pod_charged(p, now));
+    let usage: Vec<_> = charged.map(|p| pod_usage(p)).collect();
     hard.filter_map(|(name, _)| {
-        Some((
-            name.clone(),
-            Amount(amount(name, &pods, || amounts.as_slice(), world)?.to_string()),
-        ))
+        let amount = amount(name, pods.len(), &usage, world)?;
+        Some((name.clone(), Amount(amount.to_string())))
     })
     .collect()
 }
 
-fn amount<'a, 'p: 'a>(
-    name: &str,
-    pods: &[&Arc<Pod>],
-    amounts: impl Fn() -> &'a [PodAmounts<'p>],
-    world: &World,
-) -> Option<Quantity> {
+/// Usage of one pod.
+type PodUsage = BTreeMap<String, Quantity>;
+
+fn amount(name: &str, pods: usize, usage: &[PodUsage], world: &World) -> Option<Quantity> {
     let units =
         |n: usize| Quantity::from_units(i64::try_from(n).unwrap_or(i64::MAX), Format::DecimalSi);
-    let live = || pods.iter().filter(|p| counts(p));
     let ports = |s: &Arc<Service>| match s.spec.as_ref().and_then(|s| s.type_.as_deref()) {
         Some("NodePort") => s
             .spec
@@ -70,8 +61,8 @@ fn amount<'a, 'p: 'a>(
         s.spec.as_ref().and_then(|s| s.type_.as_deref()) == Some("LoadBalancer")
     };
     Some(match name {
-        "pods" => units(live().count()),
-        "count/pods" => units(pods.len()),
+        "pods" => units(usage.len()),
+        "count/pods" => units(pods),
         "services" | "count/services" => units(world.services.len()),
         "services.nodeports" => units(world.services.iter().map(ports).sum()),
         "services.loadbalancers" => units(world.services.iter().filter(balanced).count()),
@@ -83,7 +74,7 @@ fn amount<'a, 'p: 'a>(
             .fold(zero(), Quantity::plus),
         _ => match name.split_once(".storageclass.storage.k8s.io/") {
             Some((class, what)) => of_class(world, class, what)?,
-            None => compute(name, amounts())?,
+            None => compute(name, usage)?,
         },
     })
 }
@@ -122,102 +113,14 @@ fn storage(claim: &PersistentVolumeClaim) -> Quantity {
         .unwrap_or_else(zero)
 }
 
-/// Returns whether a pod still uses resources.
-fn counts(pod: &Pod) -> bool {
-    !pod_state::is_terminal(pod)
-}
-
-/// Requests and limits of a pod.
-type PodAmounts<'p> = (ResourceList<'p>, ResourceList<'p>);
-
-fn pod_amounts(pod: &Pod) -> PodAmounts<'_> {
-    let options = Options {
-        use_status: true,
-        ..Options::default()
-    };
-    (pod_requests(pod, &options), pod_limits(pod, &options))
-}
-
 /// Sums `requests.cpu`, `limits.memory`, `cpu` and so on over pods.
-fn compute(name: &str, pods: &[PodAmounts<'_>]) -> Option<Quantity> {
-    let plain = ["cpu", "memory", "ephemeral-storage"];
-    let (limits, resource) = match name.split_once('.') {
-        Some(("limits", r)) => (true, r),
-        Some(("requests", r)) => (false, r),
-        _ if plain.contains(&name) || name.starts_with("hugepages-") => (false, name),
-        _ => return None,
-    };
-    let amounts = pods.iter().filter_map(|(requests, most)| {
-        let list = if limits { most } else { requests };
-        list.get(resource)
-    });
-    Some(amounts.fold(zero(), Quantity::plus))
-}
-
-fn in_scope(quota: &ResourceQuota, pod: &Pod) -> bool {
-    let Some(spec) = &quota.spec else { return true };
-    let by_name = spec
-        .scopes
-        .iter()
-        .flatten()
-        .all(|s| holds(s, "Exists", &[], pod));
-    let by_selector = spec
-        .scope_selector
-        .iter()
-        .flat_map(|s| s.match_expressions.iter().flatten());
-    by_name
-        && by_selector.into_iter().all(|e| {
-            holds(
-                &e.scope_name,
-                &e.operator,
-                e.values.as_deref().unwrap_or_default(),
-                pod,
-            )
-        })
-}
-
-fn holds(scope: &str, operator: &str, values: &[String], pod: &Pod) -> bool {
-    let spec = pod.spec.as_ref();
-    let deadline = spec.and_then(|s| s.active_deadline_seconds).is_some();
-    match scope {
-        "Terminating" => deadline,
-        "NotTerminating" => !deadline,
-        "BestEffort" => best_effort(pod),
-        "NotBestEffort" => !best_effort(pod),
-        "PriorityClass" => {
-            let class = spec
-                .and_then(|s| s.priority_class_name.as_ref())
-                .filter(|c| !c.is_empty());
-            match operator {
-                "In" => class.is_some_and(|c| values.contains(c)),
-                "NotIn" => !class.is_some_and(|c| values.contains(c)),
-                "DoesNotExist" => class.is_none(),
-                _ => class.is_some(),
-            }
-        }
-        "CrossNamespacePodAffinity" => spec.and_then(|s| s.affinity.as_ref()).is_some_and(|a| {
-            let text = serde_json::to_string(a).unwrap_or_default();
-            text.contains("\"namespaces\"") || text.contains("\"namespaceSelector\"")
-        }),
-        _ => false,
-    }
-}
-
-fn best_effort(pod: &Pod) -> bool {
-    let Some(spec) = &pod.spec else { return true };
-    let all = spec
-        .containers
-        .iter()
-        .chain(spec.init_containers.iter().flatten());
-    let asks = |c: &Container| {
-        let maps = c
-            .resources
-            .iter()
-            .flat_map(|r| r.requests.iter().chain(&r.limits));
-        maps.flat_map(|m| m.keys())
-            .any(|k| k == "cpu" || k == "memory")
-    };
-    !all.into_iter().any(asks)
+fn compute(name: &str, usage: &[PodUsage]) -> Option<Quantity> {
+    let is_pod_resource = COMPUTE.contains(&name)
+        || name.starts_with("hugepages-")
+        || name.starts_with("requests.")
+        || name.starts_with("limits.");
+    let amounts = usage.iter().filter_map(|pod| pod.get(name).copied());
+    is_pod_resource.then(|| amounts.fold(zero(), Quantity::plus))
 }
 
 /// Returns resource and group of a name that counts objects.
@@ -270,6 +173,7 @@ mod tests {
                 json!({"hard": {"pods": "1", "count/pods": "1", "requests.cpu": "1", "services": "1", "configmaps": "3"}}),
             ),
             &world,
+            Timestamp::UNIX_EPOCH,
         );
         let text: BTreeMap<_, _> = got
             .iter()
@@ -287,6 +191,7 @@ mod tests {
         let best = used(
             &quota(json!({"hard": {"pods": "1"}, "scopes": ["BestEffort"]})),
             &world,
+            Timestamp::UNIX_EPOCH,
         );
         assert_eq!(best["pods"].0, "1");
         assert_eq!(counted("count/jobs.batch"), Some(("jobs", "batch")));

@@ -1,9 +1,7 @@
 //! Accessors of a pod's spec.
 
-use k8s_openapi::api::core::v1::{
-    Container, EphemeralContainer, Pod, PodSpec, ResourceRequirements,
-};
-use std::collections::BTreeSet;
+pub(crate) use api_semantics::qos::compute_pod_qos as qos;
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
 use std::sync::LazyLock;
 
 /// The role of a container.
@@ -136,48 +134,8 @@ pub(crate) fn grace_seconds(pod: &Pod) -> i64 {
         .max(0)
 }
 
-/// Returns the QoS class.
-pub(crate) fn qos(pod: &Pod) -> &'static str {
-    let containers = init_containers(pod)
-        .map(|(_, c)| c)
-        .chain(app_containers(pod));
-    let mut sets: Vec<ResourceRequirements> = containers
-        .map(|c| c.resources.clone().unwrap_or_default())
-        .collect();
-    if let Some(resources) = &spec(pod).resources {
-        sets = vec![resources.clone()];
-    }
-    let mut any = false;
-    let mut guaranteed = true;
-    for resources in &sets {
-        let (requests, limits) = (resources.requests.as_ref(), resources.limits.as_ref());
-        let relevant: BTreeSet<&str> = requests
-            .iter()
-            .chain(&limits)
-            .flat_map(|m| m.iter())
-            .filter(|(_, q)| !is_zero(&q.0))
-            .map(|(k, _)| k.as_str())
-            .collect();
-        any |= relevant.contains("cpu") || relevant.contains("memory");
-        guaranteed &= ["cpu", "memory"].iter().all(|name| {
-            let limit = limits.and_then(|l| l.get(*name)).filter(|q| !is_zero(&q.0));
-            let request = requests.and_then(|r| r.get(*name)).or(limit);
-            limit.is_some() && limit.and_then(|l| parse(&l.0)) == request.and_then(|r| parse(&r.0))
-        });
-    }
-    match (any, guaranteed) {
-        (false, _) => "BestEffort",
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
-    }
-}
-
 pub(crate) fn parse(text: &str) -> Option<api_meta::Quantity> {
     text.parse().ok()
-}
-
-fn is_zero(text: &str) -> bool {
-    parse(text).is_none_or(|q| q.is_zero())
 }
 
 /// Returns `name_namespace(uid)`, the format of upstream's messages.

@@ -7,7 +7,7 @@ use super::memory::{Memory, Work};
 use super::plan::{Facts, PodAction, compute_actions};
 use super::status::{StatusContext, compute_status};
 use super::view::{CriContainer, CriState, Observed, Sandbox};
-use super::{Nanos, SECOND, spec};
+use super::{Nanos, SECOND};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use serde_json::{Value, json};
 
@@ -381,23 +381,6 @@ fn phases_and_conditions() {
             "{policy} {phase}"
         );
     }
-}
-
-#[test]
-fn qos_classes() {
-    let class = |resources: Value| {
-        spec::qos(&pod(
-            json!({"containers": [{"name": "c", "resources": resources}]}),
-        ))
-    };
-    let both = json!({"cpu": "1", "memory": "1Gi"});
-    assert_eq!(class(json!({})), "BestEffort");
-    assert_eq!(class(json!({"limits": both})), "Guaranteed");
-    assert_eq!(
-        class(json!({"limits": both, "requests": {"cpu": "1000m", "memory": "1Gi"}})),
-        "Guaranteed"
-    );
-    assert_eq!(class(json!({"requests": {"cpu": "1"}})), "Burstable");
 }
 
 #[test]

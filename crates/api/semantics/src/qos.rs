@@ -1,0 +1,82 @@
+//! The QoS class of a pod.
+
+use api_meta::Quantity;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+
+use crate::resources::ResourceList;
+
+const COMPUTE: [&str; 2] = ["cpu", "memory"];
+
+/// Returns the class of the status or, if there is none, that of the spec.
+pub fn pod_qos(pod: &Pod) -> &str {
+    let status = pod.status.as_ref();
+    let class = status.and_then(|status| status.qos_class.as_deref());
+    class
+        .filter(|class| !class.is_empty())
+        .unwrap_or_else(|| compute_pod_qos(pod))
+}
+
+/// Returns the class of a pod's spec: by the pod-level resources if there are any, or else by those
+/// of all containers. Requests must be defaulted.
+pub fn compute_pod_qos(pod: &Pod) -> &'static str {
+    let mut sums = Sums::default();
+    match pod.spec.as_ref().and_then(|spec| spec.resources.as_ref()) {
+        Some(level) => {
+            let has_limits = level
+                .limits
+                .as_ref()
+                .is_some_and(|limits| !limits.is_empty());
+            sums.add(Some(level), has_limits);
+        }
+        None => {
+            let containers = pod.spec.iter().flat_map(|spec| {
+                let init = spec.init_containers.iter().flatten();
+                spec.containers.iter().chain(init)
+            });
+            containers.for_each(|container| sums.add(container.resources.as_ref(), true));
+        }
+    }
+    sums.class()
+}
+
+/// Sums of CPU and memory; zero counts as absent.
+#[derive(Default)]
+struct Sums {
+    requests: [Option<Quantity>; 2],
+    limits: [Option<Quantity>; 2],
+    is_unlimited: bool,
+}
+
+impl Sums {
+    /// Adds requests and limits. If `needs_limits`, the absence of one excludes Guaranteed.
+    fn add(&mut self, resources: Option<&ResourceRequirements>, needs_limits: bool) {
+        let requests = ResourceList::new(resources.and_then(|r| r.requests.as_ref()));
+        let limits = ResourceList::new(resources.and_then(|r| r.limits.as_ref()));
+        for (at, name) in COMPUTE.into_iter().enumerate() {
+            let amount = |list: &ResourceList<'_>| {
+                list.get(name).filter(|q| !q.is_zero() && !q.is_negative())
+            };
+            let (request, limit) = (amount(&requests), amount(&limits));
+            self.is_unlimited |= needs_limits && limit.is_none();
+            add(&mut self.requests[at], request);
+            add(&mut self.limits[at], limit);
+        }
+    }
+
+    fn class(&self) -> &'static str {
+        if self.requests == [None; 2] && self.limits == [None; 2] {
+            "BestEffort"
+        } else if !self.is_unlimited && self.requests == self.limits {
+            "Guaranteed"
+        } else {
+            "Burstable"
+        }
+    }
+}
+
+fn add(sum: &mut Option<Quantity>, amount: Option<Quantity>) {
+    *sum = match (*sum, amount) {
+        (Some(sum), Some(amount)) => Some(sum.plus(amount)),
+        (sum, amount) => sum.or(amount),
+    };
+}
