@@ -10,6 +10,7 @@
 
 pub mod cases;
 pub mod cron;
+pub mod pods;
 pub mod qos;
 pub mod quota;
 pub mod resources;

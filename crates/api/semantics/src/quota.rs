@@ -7,6 +7,7 @@ use api_meta::labels::Operator;
 use jiff::{Timestamp, ToSpan};
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, ResourceQuotaSpec};
 
+use crate::pods::is_terminal;
 use crate::qos::pod_qos;
 use crate::resources::{Options, pod_limits, pod_requests};
 
@@ -16,8 +17,7 @@ pub const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 /// Returns whether the pod is charged: it has not terminated, and the time of its deletion has not
 /// passed. A pod that can't be removed, because its node is lost, is no longer charged.
 pub fn is_pod_charged(pod: &Pod, now: Timestamp) -> bool {
-    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-    if matches!(phase, Some("Succeeded" | "Failed")) {
+    if is_terminal(pod) {
         return false;
     }
     let (Some(at), Some(grace)) = (

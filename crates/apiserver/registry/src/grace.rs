@@ -36,7 +36,7 @@ fn is_pod(row: &Resource) -> bool {
 }
 
 fn pod_period(pod: &Value, asked: Option<i64>) -> i64 {
-    let ended = matches!(str_at(pod, &["status", "phase"]), "Failed" | "Succeeded");
+    let ended = api_semantics::pods::is_terminal_phase(str_at(pod, &["status", "phase"]));
     if ended || str_at(pod, &["spec", "nodeName"]).is_empty() {
         return 0;
     }

@@ -1,22 +1,10 @@
 //! Accessors of a pod's status: active, ready, available.
 
+pub use api_semantics::pods::{condition, is_ready, is_terminal, phase};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::core::v1::Pod;
 
 use crate::object::Meta;
-
-/// Returns `status.phase`, empty if absent.
-pub fn phase(pod: &Pod) -> &str {
-    pod.status
-        .as_ref()
-        .and_then(|s| s.phase.as_deref())
-        .unwrap_or_default()
-}
-
-/// Returns whether the pod has terminated.
-pub fn is_terminal(pod: &Pod) -> bool {
-    matches!(phase(pod), "Succeeded" | "Failed")
-}
 
 /// Returns whether the pod counts as a replica: neither terminated nor being deleted.
 pub fn is_active(pod: &Pod) -> bool {
@@ -26,21 +14,6 @@ pub fn is_active(pod: &Pod) -> bool {
 /// Returns whether the pod is being deleted but has not terminated.
 pub fn is_terminating(pod: &Pod) -> bool {
     !is_terminal(pod) && pod.deleting()
-}
-
-/// Returns a condition by its type.
-pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
-    pod.status
-        .as_ref()?
-        .conditions
-        .as_ref()?
-        .iter()
-        .find(|c| c.type_ == kind)
-}
-
-/// Returns whether the pod is ready.
-pub fn is_ready(pod: &Pod) -> bool {
-    condition(pod, "Ready").is_some_and(|c| c.status == "True")
 }
 
 /// Returns the time since which the pod has been ready.

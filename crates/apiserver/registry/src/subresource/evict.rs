@@ -6,6 +6,7 @@ use crate::registry::Registry;
 use crate::update::{Mode, Update};
 use crate::write::Write;
 use api_meta::{ApiError, Cause, Details, Meta, Reason, Selector, meta, time};
+use api_semantics::pods::is_terminal_phase;
 use apiserver_request::Operation;
 use serde_json::{Value, json};
 
@@ -152,18 +153,12 @@ fn budget_selects(budget: &Value, pod: &Value) -> bool {
 
 /// Returns whether the pod needs no budget: it has terminated, has not started or is being deleted.
 fn needs_no_budget(pod: &Value) -> bool {
-    matches!(
-        meta::str_at(pod, &["status", "phase"]),
-        "Succeeded" | "Failed" | "Pending"
-    ) || pod.is_being_deleted()
+    let phase = meta::str_at(pod, &["status", "phase"]);
+    is_terminal_phase(phase) || phase == "Pending" || pod.is_being_deleted()
 }
 
 fn is_ready(pod: &Value) -> bool {
-    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
-    let ready = |c: &Value| {
-        c.get("type") == Some(&json!("Ready")) && c.get("status") == Some(&json!("True"))
-    };
-    conditions.is_some_and(|all| all.iter().any(ready))
+    api_semantics::pods::is_ready(&api_semantics::tree::pod(pod))
 }
 
 /// Returns the budget after the eviction, or an error if none is left.

@@ -124,7 +124,7 @@ fn compute_containers_ready(
 
 fn compute_ready(facts: Facts<'_>, phase: &str, containers: &ConditionValue) -> ConditionValue {
     let kind = "Ready";
-    if !containers.holds || matches!(phase, "Succeeded" | "Failed") {
+    if !containers.holds || api_semantics::pods::is_terminal_phase(phase) {
         let reason = containers.reason.unwrap_or("ContainersNotReady");
         return ConditionValue::new(kind, Some((reason, containers.message.clone())));
     }

@@ -1,6 +1,7 @@
 //! The status of one pod: computes it, queues it for the status writer, and publishes a snapshot of
 //! the pod for the other parts of the kubelet.
 
+use api_semantics::pods::is_terminal_status;
 use super::registry::PodSnapshot;
 use super::status_writer::StatusWriter;
 use crate::context::{KubeletContext, now};
@@ -28,7 +29,7 @@ impl StatusSync {
             observed: Arc::default(),
             // A pod of an earlier life of the kubelet was admitted then; a new one counts from its
             // admission on.
-            active: last.start_time.is_some() && !is_finished(&last),
+            active: last.start_time.is_some() && !is_terminal_status(&last),
             is_static,
             is_desired: true,
         };
@@ -50,7 +51,7 @@ impl StatusSync {
 
     /// Returns whether the phase is Succeeded or Failed.
     pub(crate) fn is_finished(&self) -> bool {
-        is_finished(&self.last)
+        is_terminal_status(&self.last)
     }
 
     /// Returns whether a kubelet has reported a status of the pod.
@@ -83,7 +84,7 @@ impl StatusSync {
         snapshot.pod = state.pod.clone();
         snapshot.status = Arc::new(self.last.clone());
         snapshot.observed = Arc::new(state.observed.clone());
-        snapshot.active = !lifecycle.is_terminated() && !is_finished(&self.last);
+        snapshot.active = !lifecycle.is_terminated() && !is_terminal_status(&self.last);
         snapshot.is_desired = !lifecycle.is_deletion_requested();
     }
 
@@ -101,8 +102,4 @@ impl StatusSync {
     pub(crate) async fn flush(&mut self, limit: Duration) {
         self.writer.flush(limit).await;
     }
-}
-
-fn is_finished(status: &PodStatus) -> bool {
-    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
