@@ -54,8 +54,11 @@ impl Caches {
             .collect();
         let mut by_resource = HashMap::new();
         for cache in &all {
-            for row in &cache.kind().rows {
-                by_resource.insert(GroupResource::new(row.group, row.plural), cache.clone());
+            for resource in &cache.kind().rows {
+                by_resource.insert(
+                    GroupResource::new(resource.group, resource.plural),
+                    cache.clone(),
+                );
             }
         }
         let caches = Arc::new(Caches {

@@ -39,7 +39,7 @@ impl Entry {
         value: &[u8],
         revision: i64,
     ) -> (Self, Option<Value>) {
-        let decoded = decode_stored(kind.row, value);
+        let decoded = decode_stored(kind.resource, value);
         let mut entry = Entry {
             key: key.into(),
             revision,
@@ -55,11 +55,11 @@ impl Entry {
             Ok(mut tree) => {
                 set_revision(&mut tree, revision);
                 entry.labels = labels_of(&tree);
-                entry.fields = fields_of(kind.row, &tree);
+                entry.fields = fields_of(kind.resource, &tree);
                 (entry, Some(tree))
             }
             Err(e) => {
-                tracing::error!(kind = kind.row.kind, key, error = %e, "a stored object can't be decoded");
+                tracing::error!(kind = kind.resource.kind, key, error = %e, "a stored object can't be decoded");
                 entry.broken = Some(e.to_string().into());
                 (entry, None)
             }
@@ -109,7 +109,7 @@ impl Entry {
             _ => {
                 let at = self
                     .kind
-                    .row
+                    .resource
                     .selectable_fields
                     .iter()
                     .position(|f| *f == name)?;
@@ -126,7 +126,7 @@ impl Entry {
     /// Decodes the object in the stored version.
     pub fn tree(&self) -> Result<Value, ApiError> {
         let decoded = match &self.broken {
-            None => decode_stored(self.kind.row, &self.stored).map_err(|e| e.to_string()),
+            None => decode_stored(self.kind.resource, &self.stored).map_err(|e| e.to_string()),
             Some(reason) => Err(reason.to_string()),
         };
         let mut tree = decoded.map_err(|reason| self.undecodable(&reason))?;
@@ -137,39 +137,39 @@ impl Entry {
     fn undecodable(&self, reason: &str) -> ApiError {
         let text = format!(
             "{} {:?} in the store can't be decoded: {reason}",
-            self.kind.row.kind, self.key
+            self.kind.resource.kind, self.key
         );
         ApiError::internal(text)
     }
 
     /// Decodes the object in a served version.
-    pub fn tree_as(&self, row: &Resource) -> Result<Value, ApiError> {
-        Ok(convert_object(self.kind.row, row, self.tree()?))
+    pub fn tree_as(&self, resource: &Resource) -> Result<Value, ApiError> {
+        Ok(convert_object(self.kind.resource, resource, self.tree()?))
     }
 
     /// Returns JSON in a served version, without a newline.
-    pub fn json(&self, row: &'static Resource) -> Result<Bytes, ApiError> {
-        self.encoded(row, &self.json, json::encode)
+    pub fn json(&self, resource: &'static Resource) -> Result<Bytes, ApiError> {
+        self.encoded(resource, &self.json, json::encode)
     }
 
     /// Returns the protobuf message (without envelope) in a served version.
-    pub fn proto(&self, row: &'static Resource) -> Result<Bytes, ApiError> {
-        self.encoded(row, &self.proto, proto::encode)
+    pub fn proto(&self, resource: &'static Resource) -> Result<Bytes, ApiError> {
+        self.encoded(resource, &self.proto, proto::encode)
     }
 
     fn encoded(
         &self,
-        row: &'static Resource,
+        resource: &'static Resource,
         made: &OnceLock<Bytes>,
         encode: fn(&'static api_schema::Message, &Value) -> Vec<u8>,
     ) -> Result<Bytes, ApiError> {
-        if !std::ptr::eq(row, self.kind.row) {
-            return Ok(encode(row.message, &self.tree_as(row)?).into());
+        if !std::ptr::eq(resource, self.kind.resource) {
+            return Ok(encode(resource.message, &self.tree_as(resource)?).into());
         }
         if let Some(bytes) = made.get() {
             return Ok(bytes.clone());
         }
-        let mut bytes = encode(row.message, &self.tree()?);
+        let mut bytes = encode(resource.message, &self.tree()?);
         bytes.shrink_to_fit();
         Ok(made.get_or_init(|| bytes.into()).clone())
     }
@@ -177,7 +177,7 @@ impl Entry {
     /// Encodes the JSON from a decoded tree.
     pub(crate) fn prepare_json(&self, tree: &Value) {
         self.json
-            .get_or_init(|| json::encode(self.kind.row.message, tree).into());
+            .get_or_init(|| json::encode(self.kind.resource.message, tree).into());
     }
 }
 
@@ -191,11 +191,12 @@ pub(crate) fn set_revision(tree: &mut Value, revision: i64) {
     }
 }
 
-fn fields_of(row: &Resource, tree: &Value) -> Box<[Box<str>]> {
-    row.selectable_fields
+fn fields_of(resource: &Resource, tree: &Value) -> Box<[Box<str>]> {
+    resource
+        .selectable_fields
         .iter()
         .map(|field| {
-            api_kinds::selectable_value(row, tree, field)
+            api_kinds::selectable_value(resource, tree, field)
                 .as_ref()
                 .into()
         })

@@ -9,7 +9,7 @@ pub struct StoredKind {
     /// Prefix below the server's: `/pods`, `/apiregistration.k8s.io/apiservices`.
     pub prefix: &'static str,
     /// The storage version.
-    pub row: &'static Resource,
+    pub resource: &'static Resource,
     /// All served versions.
     pub rows: Vec<&'static Resource>,
 }
@@ -18,25 +18,25 @@ impl StoredKind {
     /// Returns all kinds that are stored and served, one for each prefix.
     pub fn all() -> Vec<StoredKind> {
         let mut by_prefix: BTreeMap<&'static str, StoredKind> = BTreeMap::new();
-        for row in api_kinds::resources().iter().filter(|r| r.served) {
-            let Some(storage) = &row.storage else {
+        for resource in api_kinds::resources().iter().filter(|r| r.served) {
+            let Some(storage) = &resource.storage else {
                 continue;
             };
             let kind = by_prefix
                 .entry(storage.prefix)
                 .or_insert_with(|| StoredKind {
                     prefix: storage.prefix,
-                    row: apiserver_convert::storage_row(row),
+                    resource: apiserver_convert::storage_resource(resource),
                     rows: Vec::new(),
                 });
-            kind.rows.push(row);
+            kind.rows.push(resource);
         }
         by_prefix.into_values().collect()
     }
 
     /// Returns the object's key below the prefix: `NAMESPACE/NAME`, or `NAME`.
     pub fn key(&self, namespace: &str, name: &str) -> String {
-        if self.row.namespaced {
+        if self.resource.namespaced {
             format!("{namespace}/{name}")
         } else {
             name.to_owned()

@@ -163,10 +163,10 @@ mod tests {
             &self,
             _: Request<pb::RangeRequest>,
         ) -> Result<Response<pb::RangeResponse>, Status> {
-            let row = api_kinds::find("", "v1", "configmaps").unwrap();
+            let resource = api_kinds::find("", "v1", "configmaps").unwrap();
             let object = serde_json::json!({"metadata": {"name": "c", "namespace": "d"}});
             let key = Bytes::from_static(b"/registry/configmaps/d/c");
-            let value = apiserver_convert::encode_stored(row, &object).into();
+            let value = apiserver_convert::encode_stored(resource, &object).into();
             let kvs = vec![mvccpb::KeyValue {
                 key,
                 value,

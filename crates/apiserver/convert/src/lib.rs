@@ -18,13 +18,13 @@ pub fn convert_object(from: &Resource, to: &Resource, mut object: Value) -> Valu
 }
 
 /// Returns the storage version of a resource.
-pub fn storage_row(row: &'static Resource) -> &'static Resource {
-    let Some(storage) = &row.storage else {
-        return row;
+pub fn storage_resource(resource: &'static Resource) -> &'static Resource {
+    let Some(storage) = &resource.storage else {
+        return resource;
     };
     let (group, version) = storage
         .api_version
         .split_once('/')
         .unwrap_or(("", storage.api_version));
-    api_kinds::find(group, version, row.plural).unwrap_or(row)
+    api_kinds::find(group, version, resource.plural).unwrap_or(resource)
 }

@@ -16,14 +16,14 @@ impl std::fmt::Display for StoredError {
 
 impl std::error::Error for StoredError {}
 
-/// Decodes bytes of any version of the kind; the result has `row`'s version, with `kind` and
+/// Decodes bytes of any version of the kind; the result has `resource`'s version, with `kind` and
 /// `apiVersion`.
-pub fn decode_stored(row: &'static Resource, bytes: &[u8]) -> Result<Value, StoredError> {
+pub fn decode_stored(resource: &'static Resource, bytes: &[u8]) -> Result<Value, StoredError> {
     let error = |e: &dyn std::fmt::Display| StoredError(e.to_string());
     if !bytes.starts_with(&envelope::MAGIC) {
         let (object, _) =
-            json::decode(row.message, bytes, Strictness::Ignore).map_err(|e| error(&e))?;
-        return Ok(with_type_meta(row, object));
+            json::decode(resource.message, bytes, Strictness::Ignore).map_err(|e| error(&e))?;
+        return Ok(with_type_meta(resource, object));
     }
     let frame = envelope::unwrap(bytes).map_err(|e| error(&e))?;
     let (group, version) = frame
@@ -36,33 +36,33 @@ pub fn decode_stored(row: &'static Resource, bytes: &[u8]) -> Result<Value, Stor
             frame.api_version, frame.kind
         ))
     })?;
-    if written.kind != row.kind {
+    if written.kind != resource.kind {
         return Err(StoredError(format!(
             "it holds a {}, not a {}",
-            frame.kind, row.kind
+            frame.kind, resource.kind
         )));
     }
     let object = proto::decode(written.message, frame.raw).map_err(|e| error(&e))?;
     Ok(crate::convert_object(
         written,
-        row,
+        resource,
         with_type_meta(written, object),
     ))
 }
 
-/// Encodes an object of `row`'s version, which is the storage version.
-pub fn encode_stored(row: &'static Resource, object: &Value) -> Vec<u8> {
+/// Encodes an object of `resource`'s version, which is the storage version.
+pub fn encode_stored(resource: &'static Resource, object: &Value) -> Vec<u8> {
     envelope::wrap(
-        &row.api_version(),
-        row.kind,
-        &proto::encode(row.message, object),
+        &resource.api_version(),
+        resource.kind,
+        &proto::encode(resource.message, object),
     )
 }
 
-fn with_type_meta(row: &Resource, mut object: Value) -> Value {
+fn with_type_meta(resource: &Resource, mut object: Value) -> Value {
     if let Some(map) = object.as_object_mut() {
-        map.insert("apiVersion".into(), Value::String(row.api_version()));
-        map.insert("kind".into(), Value::String(row.kind.into()));
+        map.insert("apiVersion".into(), Value::String(resource.api_version()));
+        map.insert("kind".into(), Value::String(resource.kind.into()));
     }
     object
 }

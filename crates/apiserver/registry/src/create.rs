@@ -17,7 +17,7 @@ use serde_json::Value;
 const NAME_ATTEMPTS: usize = 8;
 
 impl Registry {
-    /// Creates an object of `write.row`'s version; returns it as stored. A generated name that
+    /// Creates an object of `write.resource`'s version; returns it as stored. A generated name that
     /// exists is generated again.
     pub async fn create(&self, write: &mut Write, object: Value) -> Result<Value, ApiError> {
         check_identity(write, &object)?;
@@ -95,16 +95,16 @@ impl Registry {
         if write.dry_run {
             return match cache.get(&kind.key(&write.namespace, name)) {
                 Some(_) => Err(ApiError::already_exists(
-                    write.row.group,
-                    write.row.plural,
+                    write.resource.group,
+                    write.resource.plural,
                     name,
                 )),
                 None => Ok(object),
             };
         }
         let stored = encode_stored(
-            kind.row,
-            &convert_object(write.row, kind.row, object.clone()),
+            kind.resource,
+            &convert_object(write.resource, kind.resource, object.clone()),
         );
         let key = self.caches.store_key(kind, &write.namespace, name);
         match self
@@ -123,7 +123,7 @@ impl Registry {
 
     /// Builds a 409; it also reports whether the existing object is being deleted.
     async fn exists(&self, write: &Write, key: &str, name: &str) -> ApiError {
-        let mut error = ApiError::already_exists(write.row.group, write.row.plural, name);
+        let mut error = ApiError::already_exists(write.resource.group, write.resource.plural, name);
         let present = self.live_entry(write, key, name).await.ok().flatten();
         if present.is_some_and(|(object, _)| object.is_being_deleted()) {
             error.message = format!("object is being deleted: {}", error.message);

@@ -67,8 +67,8 @@ impl Registry {
             }
         }
         Err(ApiError::stale(
-            write.row.group,
-            write.row.plural,
+            write.resource.group,
+            write.resource.plural,
             &write.name,
         ))
     }
@@ -106,15 +106,18 @@ impl Registry {
                 let removed = self.store.delete(key, revision).await?;
                 self.options
                     .services
-                    .release_deleted(self, write.row, &object)
+                    .release_deleted(self, write.resource, &object)
                     .await;
                 meta::set_revision(&mut object, removed);
                 Ok(DeleteOutcome { object, gone: true })
             }
             Plan::Mark(mut object) => {
-                let row = apiserver_convert::storage_row(write.row);
+                let resource = apiserver_convert::storage_resource(write.resource);
                 object.metadata_mut().remove("resourceVersion");
-                let stored = encode_stored(row, &convert_object(write.row, row, object.clone()));
+                let stored = encode_stored(
+                    resource,
+                    &convert_object(write.resource, resource, object.clone()),
+                );
                 let written = self
                     .store
                     .update(key, stored.into(), revision, self.ttl(write))
@@ -132,12 +135,12 @@ impl Registry {
 fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Plan {
     let mut marked = object.clone();
     if let Some(finalizers) =
-        propagation::propagation_finalizers(write.row, object, options.propagation)
+        propagation::propagation_finalizers(write.resource, object, options.propagation)
     {
         propagation::set_finalizers(&mut marked, finalizers);
     }
-    let grace = grace::decide_grace(write.row, object, options.grace);
-    let held = !marked.finalizers().is_empty() || namespaces::is_held(write.row, &marked);
+    let grace = grace::decide_grace(write.resource, object, options.grace);
+    let held = !marked.finalizers().is_empty() || namespaces::is_held(write.resource, &marked);
     match grace {
         Grace::None if !held => return Plan::Remove,
         Grace::None if object.is_being_deleted() => {
@@ -150,7 +153,7 @@ fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Plan
         Grace::Mark(seconds) => grace::mark_deleted(&mut marked, seconds),
         Grace::Marked => {}
     }
-    namespaces::mark_terminating(write.row, &mut marked);
+    namespaces::mark_terminating(write.resource, &mut marked);
     if marked == *object {
         return Plan::Nothing;
     }

@@ -17,9 +17,9 @@ pub(crate) enum Grace {
 }
 
 /// Decides the effect of deleting `object`; `asked` is the requested grace period in seconds.
-pub(crate) fn decide_grace(row: &Resource, object: &Value, asked: Option<i64>) -> Grace {
+pub(crate) fn decide_grace(resource: &Resource, object: &Value, asked: Option<i64>) -> Grace {
     let asked = asked.map(|seconds| if seconds < 0 { 1 } else { seconds });
-    if !is_pod(row) {
+    if !is_pod(resource) {
         return Grace::None;
     }
     if object.is_being_deleted() {
@@ -31,8 +31,8 @@ pub(crate) fn decide_grace(row: &Resource, object: &Value, asked: Option<i64>) -
     }
 }
 
-fn is_pod(row: &Resource) -> bool {
-    row.group.is_empty() && row.plural == "pods"
+fn is_pod(resource: &Resource) -> bool {
+    resource.group.is_empty() && resource.plural == "pods"
 }
 
 fn pod_period(pod: &Value, asked: Option<i64>) -> i64 {

@@ -7,19 +7,19 @@ use api_kinds::Resource;
 use api_meta::{ApiError, meta};
 use serde_json::{Map, Value};
 
-fn is_namespace(row: &Resource) -> bool {
-    row.group.is_empty() && row.plural == "namespaces"
+fn is_namespace(resource: &Resource) -> bool {
+    resource.group.is_empty() && resource.plural == "namespaces"
 }
 
 /// Returns whether a namespace still has finalizers in its spec.
-pub(crate) fn is_held(row: &Resource, object: &Value) -> bool {
+pub(crate) fn is_held(resource: &Resource, object: &Value) -> bool {
     let finalizers = object.pointer("/spec/finalizers").and_then(Value::as_array);
-    is_namespace(row) && finalizers.is_some_and(|f| !f.is_empty())
+    is_namespace(resource) && finalizers.is_some_and(|f| !f.is_empty())
 }
 
 /// Sets the phase Terminating of a namespace whose deletion was requested.
-pub(crate) fn mark_terminating(row: &Resource, object: &mut Value) {
-    if is_namespace(row) {
+pub(crate) fn mark_terminating(resource: &Resource, object: &mut Value) {
+    if is_namespace(resource) {
         meta::object_at(object, "status").insert("phase".into(), "Terminating".into());
     }
 }

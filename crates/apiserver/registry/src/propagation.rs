@@ -11,17 +11,19 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// Returns the finalizers that the object must have for this deletion; `None` if it has them
 /// already.
 pub(crate) fn propagation_finalizers(
-    row: &Resource,
+    resource: &Resource,
     object: &Value,
     asked: Option<Propagation>,
 ) -> Option<Vec<String>> {
-    if (row.group.is_empty() || row.group == "events.k8s.io") && row.plural == "events" {
+    if (resource.group.is_empty() || resource.group == "events.k8s.io")
+        && resource.plural == "events"
+    {
         return None;
     }
     let present = object.finalizers();
     let policy = asked
         .or_else(|| from_present(&present))
-        .unwrap_or_else(|| default_propagation(row));
+        .unwrap_or_else(|| default_propagation(resource));
     let wanted = match policy {
         Propagation::Orphan => Some(ORPHAN),
         Propagation::Foreground => Some(FOREGROUND),
@@ -48,8 +50,8 @@ fn from_present(present: &[&str]) -> Option<Propagation> {
 
 /// Returns a kind's default. Jobs and replication controllers orphan dependents, for compatibility
 /// with old clients.
-fn default_propagation(row: &Resource) -> Propagation {
-    match (row.group, row.plural) {
+fn default_propagation(resource: &Resource) -> Propagation {
+    match (resource.group, resource.plural) {
         ("", "replicationcontrollers") | ("batch", "jobs") => Propagation::Orphan,
         _ => Propagation::Background,
     }

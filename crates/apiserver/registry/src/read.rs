@@ -46,19 +46,19 @@ impl Registry {
     /// Returns one object, at least as fresh as `resource_version` requires (empty: current).
     pub async fn get(
         &self,
-        row: &Resource,
+        resource: &Resource,
         namespace: &str,
         name: &str,
         resource_version: &str,
     ) -> Result<Arc<Entry>, ApiError> {
         let cache = self
             .caches
-            .of(row.group, row.plural)
+            .of(resource.group, resource.plural)
             .ok_or_else(ApiError::no_such_path)?;
         self.wait_for_version(resource_version).await?;
         cache
             .get(&cache.kind().key(namespace, name))
-            .ok_or_else(|| ApiError::not_found(row.group, row.plural, name))
+            .ok_or_else(|| ApiError::not_found(resource.group, resource.plural, name))
     }
 
     /// Waits until the caches are as fresh as a read with this `resourceVersion` requires; returns
@@ -74,10 +74,14 @@ impl Registry {
     }
 
     /// Returns a list, or a page of one.
-    pub async fn list(&self, row: &Resource, query: &ListQuery) -> Result<ListResult, ApiError> {
+    pub async fn list(
+        &self,
+        resource: &Resource,
+        query: &ListQuery,
+    ) -> Result<ListResult, ApiError> {
         let cache = self
             .caches
-            .of(row.group, row.plural)
+            .of(resource.group, resource.plural)
             .ok_or_else(ApiError::no_such_path)?;
         check_match(query)?;
         let prefix = query.selection.key_prefix();
@@ -233,7 +237,7 @@ impl Registry {
         );
         match tree {
             Some(tree) => Ok(Some((
-                convert_object(kind.row, write.row, tree),
+                convert_object(kind.resource, write.resource, tree),
                 stored.revision,
             ))),
             None => entry.tree().map(|tree| Some((tree, stored.revision))),

@@ -57,13 +57,13 @@ impl Registry {
     /// Returns the watch cache of a write's resource.
     pub(crate) fn cache(&self, write: &Write) -> Result<&Arc<ResourceCache>, ApiError> {
         self.caches
-            .of(write.row.group, write.row.plural)
+            .of(write.resource.group, write.resource.plural)
             .ok_or_else(ApiError::no_such_path)
     }
 
     /// Returns the seconds after which objects of the resource expire.
     pub(crate) fn ttl(&self, write: &Write) -> Option<i64> {
-        (write.row.plural == "events").then_some(self.options.event_ttl)
+        (write.resource.plural == "events").then_some(self.options.event_ttl)
     }
 
     /// Runs the mutating plugins.

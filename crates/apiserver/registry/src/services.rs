@@ -69,7 +69,7 @@ impl Allocators {
         service: &mut Value,
         old: Option<&Value>,
     ) -> Result<ServiceAllocation, ApiError> {
-        if !is_service(write.row) || !write.subresource.is_empty() {
+        if !is_service(write.resource) || !write.subresource.is_empty() {
             return Ok(ServiceAllocation::default());
         }
         if old.is_none() {
@@ -119,10 +119,10 @@ impl Allocators {
     pub(crate) async fn release_deleted(
         &self,
         registry: &Registry,
-        row: &Resource,
+        resource: &Resource,
         service: &Value,
     ) {
-        if is_service(row) {
+        if is_service(resource) {
             let had = AllocatedSet {
                 addresses: addresses::cluster_ips(service),
                 ports: ports::node_ports(service),
@@ -144,8 +144,8 @@ impl Allocators {
     }
 }
 
-fn is_service(row: &Resource) -> bool {
-    row.group.is_empty() && row.plural == "services"
+fn is_service(resource: &Resource) -> bool {
+    resource.group.is_empty() && resource.plural == "services"
 }
 
 fn spec_str<'a>(service: &'a Value, field: &str) -> &'a str {

@@ -87,8 +87,8 @@ impl Registry {
             }
         }
         Err(ApiError::stale(
-            write.row.group,
-            write.row.plural,
+            write.resource.group,
+            write.resource.plural,
             &write.name,
         ))
     }
@@ -108,7 +108,7 @@ impl Registry {
         let Some(entry) = cache.get(&cache.kind().key(&write.namespace, &write.name)) else {
             return Ok(None);
         };
-        Ok(Some((entry.tree_as(write.row)?, entry.revision)))
+        Ok(Some((entry.tree_as(write.resource)?, entry.revision)))
     }
 
     async fn update_once(
@@ -135,7 +135,7 @@ impl Registry {
             }
             new = self.admit_update(write, new, &old).await?;
             default_object(write.kind(), &mut new);
-            json::canonicalize(write.row.message, &mut new);
+            json::canonicalize(write.resource.message, &mut new);
             as_stored(write.kind(), &mut new);
         }
         let allocation = self
@@ -215,7 +215,7 @@ impl Registry {
             if removed.is_ok() {
                 self.options
                     .services
-                    .release_deleted(self, write.row, &new)
+                    .release_deleted(self, write.resource, &new)
                     .await;
             }
             return self.outcome(removed, |_| new);
@@ -223,7 +223,10 @@ impl Registry {
         let kind = self.cache(write)?.kind();
         let mut bare = new.clone();
         bare.metadata_mut().remove("resourceVersion");
-        let stored = encode_stored(kind.row, &convert_object(write.row, kind.row, bare));
+        let stored = encode_stored(
+            kind.resource,
+            &convert_object(write.resource, kind.resource, bare),
+        );
         let written = self
             .store
             .update(key, stored.into(), revision, self.ttl(write))
@@ -281,8 +284,8 @@ fn check_identity(
         0 => Ok(()),
         wanted if wanted == revision => Ok(()),
         _ => Err(ApiError::stale(
-            write.row.group,
-            write.row.plural,
+            write.resource.group,
+            write.resource.plural,
             &write.name,
         )),
     }
@@ -291,8 +294,8 @@ fn check_identity(
 fn status_details(write: &Write) -> api_meta::Details {
     api_meta::Details {
         name: write.name.clone(),
-        group: write.row.group.into(),
-        kind: write.row.plural.into(),
+        group: write.resource.group.into(),
+        kind: write.resource.plural.into(),
         ..Default::default()
     }
 }
@@ -304,8 +307,8 @@ pub(crate) fn ends_deletion(write: &Write, object: &Value) -> bool {
         .and_then(|m| m.get("deletionGracePeriodSeconds"))
         .and_then(Value::as_i64)
         .unwrap_or(0);
-    let held_as_namespace = write.row.plural == "namespaces"
-        && write.row.group.is_empty()
+    let held_as_namespace = write.resource.plural == "namespaces"
+        && write.resource.group.is_empty()
         && object
             .pointer("/spec/finalizers")
             .and_then(Value::as_array)

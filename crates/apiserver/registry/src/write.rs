@@ -13,7 +13,7 @@ pub struct Write {
     /// The user who writes.
     pub user: User,
     /// The resource in the version that the client speaks.
-    pub row: &'static Resource,
+    pub resource: &'static Resource,
     /// Subresource, empty for the object itself.
     pub subresource: String,
     /// Namespace, empty for cluster scope.
@@ -34,7 +34,7 @@ pub struct Write {
 
 impl Write {
     /// Creates the context of a write by the server itself.
-    pub fn internal(row: &'static Resource, namespace: &str, name: &str) -> Self {
+    pub fn internal(resource: &'static Resource, namespace: &str, name: &str) -> Self {
         let groups = vec![User::MASTERS.to_owned(), "system:authenticated".to_owned()];
         Write {
             user: User {
@@ -42,7 +42,7 @@ impl Write {
                 groups,
                 ..User::default()
             },
-            row,
+            resource,
             subresource: String::new(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -57,10 +57,10 @@ impl Write {
     /// Returns the kind, for defaulting and validation.
     pub fn kind(&self) -> Kind<'static> {
         Kind {
-            group: self.row.group,
-            version: self.row.version,
-            kind: self.row.kind,
-            namespaced: self.row.namespaced,
+            group: self.resource.group,
+            version: self.resource.version,
+            kind: self.resource.kind,
+            namespaced: self.resource.namespaced,
         }
     }
 
@@ -73,9 +73,9 @@ impl Write {
     pub fn as_writer<T>(&self, then: impl FnOnce(&Writer<'_>) -> T) -> T {
         then(&Writer {
             manager: &self.manager,
-            api_version: &self.row.api_version(),
+            api_version: &self.resource.api_version(),
             subresource: &self.subresource,
-            message: self.row.message,
+            message: self.resource.message,
             ignored: self.ignored(),
             now: &time::now(),
         })
@@ -84,24 +84,28 @@ impl Write {
     /// Returns the top-level fields that a write through this path does not set, so that it does
     /// not own them.
     fn ignored(&self) -> &'static [&'static str] {
-        match (self.subresource.as_str(), self.row.group, self.row.plural) {
+        match (
+            self.subresource.as_str(),
+            self.resource.group,
+            self.resource.plural,
+        ) {
             ("", "certificates.k8s.io", "certificatesigningrequests") => &["spec", "status"],
             ("status", "certificates.k8s.io", "certificatesigningrequests")
             | ("status", "", "nodes") => &["metadata", "spec"],
             ("status", ..) => &["spec"],
-            ("", ..) if self.row.subresource("status").is_some() => &["status"],
+            ("", ..) if self.resource.subresource("status").is_some() => &["status"],
             _ => &[],
         }
     }
 
     /// Builds a 404 for this object.
     pub fn not_found(&self) -> ApiError {
-        ApiError::not_found(self.row.group, self.row.plural, &self.name)
+        ApiError::not_found(self.resource.group, self.resource.plural, &self.name)
     }
 
     /// Builds a 409 for this object.
     pub fn conflict(&self, why: &str) -> ApiError {
-        ApiError::conflict(self.row.group, self.row.plural, &self.name, why)
+        ApiError::conflict(self.resource.group, self.resource.plural, &self.name, why)
     }
 
     /// Builds a 422 with these causes, if there are any.
@@ -121,15 +125,15 @@ impl Write {
         object: Value,
         old: Option<Value>,
     ) -> AdmissionRequest<'a> {
-        let subresource = self.row.subresource(&self.subresource);
+        let subresource = self.resource.subresource(&self.subresource);
         AdmissionRequest {
             operation,
             user: &self.user,
-            group: self.row.group,
-            version: self.row.version,
-            resource: self.row.plural,
+            group: self.resource.group,
+            version: self.resource.version,
+            resource: self.resource.plural,
             subresource: &self.subresource,
-            kind: subresource.map_or(self.row.kind, |s| s.kind),
+            kind: subresource.map_or(self.resource.kind, |s| s.kind),
             namespace: &self.namespace,
             name,
             object,

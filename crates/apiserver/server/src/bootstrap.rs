@@ -127,42 +127,42 @@ fn find_resource(group: &str, plural: &str) -> Result<&'static Resource, ApiErro
 /// Returns the object from the watch cache.
 fn find_object(
     server: &Server,
-    row: &'static Resource,
+    resource: &'static Resource,
     namespace: &str,
     name: &str,
 ) -> Option<Value> {
-    let cache = server.caches.of(row.group, row.plural)?;
+    let cache = server.caches.of(resource.group, resource.plural)?;
     cache
         .get(&cache.kind().key(namespace, name))?
-        .tree_as(row)
+        .tree_as(resource)
         .ok()
 }
 
 /// Creates the object unless one of that name exists.
 async fn create_missing(
     server: &Server,
-    row: &'static Resource,
+    resource: &'static Resource,
     object: Value,
 ) -> Result<(), ApiError> {
-    let namespace = if row.namespaced {
+    let namespace = if resource.namespaced {
         object.namespace().to_owned()
     } else {
         String::new()
     };
-    if find_object(server, row, &namespace, object.name()).is_some() {
+    if find_object(server, resource, &namespace, object.name()).is_some() {
         return Ok(());
     }
-    create_object(server, row, &namespace, object).await
+    create_object(server, resource, &namespace, object).await
 }
 
 /// Creates the object; it is no error if another server created it first.
 async fn create_object(
     server: &Server,
-    row: &'static Resource,
+    resource: &'static Resource,
     namespace: &str,
     object: Value,
 ) -> Result<(), ApiError> {
-    let mut write = Write::internal(row, namespace, "");
+    let mut write = Write::internal(resource, namespace, "");
     match server.registry.create(&mut write, object).await {
         Err(error) if error.reason == Reason::AlreadyExists => Ok(()),
         Err(error) if error.reason == Reason::Invalid => {

@@ -1,7 +1,7 @@
 //! The context of one request on its way through the handler chain.
 
 use crate::flow::Class;
-use crate::negotiate::{self, Transform, Wanted};
+use crate::negotiate::{self, MediaType, Transform};
 use crate::query::Query;
 use crate::request_info::{self, BadPath};
 use api_meta::ApiError;
@@ -59,18 +59,18 @@ impl Context {
     }
 
     /// Negotiates the representation of the response.
-    pub fn wanted(&self) -> Result<Wanted, ApiError> {
-        Ok(Wanted {
+    pub fn media_type(&self) -> Result<MediaType, ApiError> {
+        Ok(MediaType {
             pretty: self.pretty(),
             ..negotiate::negotiate_media_type(self.header("accept"))?
         })
     }
 
     /// Negotiates the representation of an object without columns.
-    pub fn wanted_without_table(&self) -> Result<Wanted, ApiError> {
-        Ok(Wanted {
+    pub fn media_type_without_table(&self) -> Result<MediaType, ApiError> {
+        Ok(MediaType {
             pretty: self.pretty(),
-            ..negotiate::wanted_without_table(self.header("accept"))?
+            ..negotiate::media_type_without_table(self.header("accept"))?
         })
     }
 
@@ -78,11 +78,11 @@ impl Context {
     ///
     /// # Errors
     /// 406, also for the metadata of a list.
-    pub fn wanted_of_one(&self, kind: &str) -> Result<Wanted, ApiError> {
-        let wanted = self.wanted()?;
-        match wanted.transform {
-            Transform::PartialList => Err(negotiate::wrong_plurality(wanted.transform, kind)),
-            _ => Ok(wanted),
+    pub fn object_media_type(&self, kind: &str) -> Result<MediaType, ApiError> {
+        let media_type = self.media_type()?;
+        match media_type.transform {
+            Transform::PartialList => Err(negotiate::wrong_plurality(media_type.transform, kind)),
+            _ => Ok(media_type),
         }
     }
 
@@ -90,17 +90,17 @@ impl Context {
     ///
     /// # Errors
     /// 406, also for the metadata of one object.
-    pub fn wanted_of_list(&self, list_kind: &str) -> Result<Wanted, ApiError> {
-        let wanted = self.wanted()?;
-        match wanted.transform {
-            Transform::Partial => Err(negotiate::wrong_plurality(wanted.transform, list_kind)),
-            _ => Ok(wanted),
+    pub fn list_media_type(&self, list_kind: &str) -> Result<MediaType, ApiError> {
+        let media_type = self.media_type()?;
+        match media_type.transform {
+            Transform::Partial => Err(negotiate::wrong_plurality(media_type.transform, list_kind)),
+            _ => Ok(media_type),
         }
     }
 
     /// Negotiates the representation of errors: JSON if no other is acceptable.
-    pub fn wanted_for_errors(&self) -> Wanted {
-        self.wanted().unwrap_or_default()
+    pub fn error_media_type(&self) -> MediaType {
+        self.media_type().unwrap_or_default()
     }
 
     /// Returns whether to indent JSON: for `pretty`, or for curl, wget and browsers.

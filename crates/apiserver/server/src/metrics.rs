@@ -227,7 +227,7 @@ impl ServerMetrics {
         );
         page.head("apiserver_storage_objects", "gauge", "Stored objects.");
         for cache in server.caches.all() {
-            let row = cache.kind().row;
+            let row = cache.kind().resource;
             page.sample(
                 "apiserver_storage_objects",
                 &format_labels(&[("resource", row.group_resource())]),

@@ -48,7 +48,7 @@ pub enum Transform {
 
 /// The negotiated representation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct MediaType {
     /// Encoding.
     pub format: Format,
     /// Transformation.
@@ -110,18 +110,20 @@ fn parse_range(text: &str) -> MediaRange {
 }
 
 /// Negotiates the representation of an object, list or watch from an Accept header.
-pub fn negotiate_media_type(accept: &str) -> Result<Wanted, ApiError> {
+pub fn negotiate_media_type(accept: &str) -> Result<MediaType, ApiError> {
     first_of(accept, |_| true)
 }
 
 /// Negotiates the representation of an object without columns: a Table is not acceptable.
-pub fn wanted_without_table(accept: &str) -> Result<Wanted, ApiError> {
-    first_of(accept, |wanted| wanted.transform != Transform::Table)
+pub fn media_type_without_table(accept: &str) -> Result<MediaType, ApiError> {
+    first_of(accept, |media_type| {
+        media_type.transform != Transform::Table
+    })
 }
 
-fn first_of(accept: &str, possible: impl Fn(&Wanted) -> bool) -> Result<Wanted, ApiError> {
+fn first_of(accept: &str, possible: impl Fn(&MediaType) -> bool) -> Result<MediaType, ApiError> {
     if accept.trim().is_empty() {
-        return Ok(Wanted::default());
+        return Ok(MediaType::default());
     }
     let ranges = parse_ranges(accept);
     let mut acceptable = ranges
@@ -131,7 +133,7 @@ fn first_of(accept: &str, possible: impl Fn(&Wanted) -> bool) -> Result<Wanted, 
     acceptable.find(possible).ok_or_else(not_acceptable)
 }
 
-fn acceptable_type(range: &MediaRange) -> Option<Wanted> {
+fn acceptable_type(range: &MediaRange) -> Option<MediaType> {
     let format = match range.media_type.as_str() {
         JSON | "application/*" | "*/*" => Format::Json,
         YAML => Format::Yaml,
@@ -147,7 +149,7 @@ fn acceptable_type(range: &MediaRange) -> Option<Wanted> {
         Some("PartialObjectMetadataList") => Transform::PartialList,
         Some(_) => return None,
     };
-    Some(Wanted {
+    Some(MediaType {
         format,
         transform,
         pretty: false,
@@ -231,11 +233,12 @@ mod tests {
             negotiate_media_type("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
                 .unwrap();
         assert_eq!(table.transform, Transform::Table);
-        let plain =
-            wanted_without_table("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
-                .unwrap();
+        let plain = media_type_without_table(
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+        )
+        .unwrap();
         assert_eq!(plain.transform, Transform::None);
-        let only_table = wanted_without_table("application/json;as=Table;v=v1;g=meta.k8s.io");
+        let only_table = media_type_without_table("application/json;as=Table;v=v1;g=meta.k8s.io");
         assert_eq!(only_table.unwrap_err().reason, Reason::NotAcceptable);
         let list = negotiate_media_type(
             "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",

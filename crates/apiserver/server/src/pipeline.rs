@@ -37,7 +37,7 @@ pub async fn handle_request(server: Arc<Server>, mut request: Request<Incoming>)
     let mut payload = Payload::new(body);
     let mut response = match in_time(&server, &mut context, &mut payload, upgrade).await {
         Ok(response) => response,
-        Err(error) => respond::error_response(context.wanted_for_errors(), &error),
+        Err(error) => respond::error_response(context.error_media_type(), &error),
     };
     if let Some(flow) = &context.flow {
         flow.mark(&mut response);

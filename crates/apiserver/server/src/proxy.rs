@@ -33,10 +33,10 @@ pub use connect::{KubeletTls, Kubelets, join_host_port};
 pub use reach::ReachPolicy;
 
 /// Returns whether a subresource is forwarded to a backend.
-pub fn is_proxied(row: &Resource, subresource: &str) -> bool {
-    row.group.is_empty()
+pub fn is_proxied(resource: &Resource, subresource: &str) -> bool {
+    resource.group.is_empty()
         && matches!(
-            (row.plural, subresource),
+            (resource.plural, subresource),
             ("pods", "log" | "exec" | "attach" | "portforward" | "proxy")
                 | ("nodes" | "services", "proxy")
         )
@@ -46,7 +46,7 @@ pub fn is_proxied(row: &Resource, subresource: &str) -> bool {
 pub async fn respond_proxy(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     body: &mut Payload,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
@@ -58,9 +58,9 @@ pub async fn respond_proxy(
         return Err(method_not_allowed());
     }
     if subresource != "log" {
-        admit_connect(server, context, row).await?;
+        admit_connect(server, context, resource).await?;
     }
-    let target = match (row.plural, subresource) {
+    let target = match (resource.plural, subresource) {
         ("nodes", _) => streams::node_target(server, context)?,
         ("services", _) => services::service_target(server, context)?,
         ("pods", "proxy") => services::pod_target(server, context)?,
@@ -112,14 +112,14 @@ fn to_slash(context: &Context) -> Response<Body> {
 async fn admit_connect(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
 ) -> Result<(), ApiError> {
-    let mut write = Write::internal(row, &context.info.namespace, &context.info.name);
+    let mut write = Write::internal(resource, &context.info.namespace, &context.info.name);
     write.user = context.user.clone();
     write.subresource.clone_from(&context.info.subresource);
-    let kind = row
+    let kind = resource
         .subresource(&context.info.subresource)
-        .map_or(row.kind, |s| s.kind);
+        .map_or(resource.kind, |s| s.kind);
     let options: Value = json!({"kind": kind, "apiVersion": "v1", "command": context.query.all("command").collect::<Vec<_>>()});
     let mut request = write.admission(Operation::Connect, &context.info.name, options, None);
     server.registry.admit(&mut request).await?;

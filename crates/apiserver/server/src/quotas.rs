@@ -16,8 +16,9 @@ impl QuotaStore for Quotas {
         name: &str,
         change: Change<'_>,
     ) -> Result<(), ApiError> {
-        let row = api_kinds::find("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_path)?;
-        let mut write = Write::internal(row, namespace, name);
+        let resource =
+            api_kinds::find("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_path)?;
+        let mut write = Write::internal(resource, namespace, name);
         self.0
             .update(
                 &mut write,

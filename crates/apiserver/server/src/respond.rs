@@ -3,7 +3,7 @@
 use crate::body::{Body, full_body};
 use crate::compress;
 use crate::context::Context;
-use crate::negotiate::{Format, Transform, Wanted};
+use crate::negotiate::{Format, MediaType, Transform};
 use crate::transform;
 use api_codec::list::{self, ListMeta};
 use api_codec::{envelope, json, proto, yaml};
@@ -20,9 +20,9 @@ use std::sync::Arc;
 const STATUS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.Status";
 
 /// Builds a response from an error.
-pub fn error_response(wanted: Wanted, error: &ApiError) -> Response<Body> {
+pub fn error_response(media_type: MediaType, error: &ApiError) -> Response<Body> {
     let retry = error.details.as_ref().map_or(0, |d| d.retry_after_seconds);
-    let mut response = status_response(wanted, &error.status());
+    let mut response = status_response(media_type, &error.status());
     if retry > 0 {
         response
             .headers_mut()
@@ -32,55 +32,55 @@ pub fn error_response(wanted: Wanted, error: &ApiError) -> Response<Body> {
 }
 
 /// Builds a response from a Status; uses its code.
-pub fn status_response(wanted: Wanted, status: &Status) -> Response<Body> {
+pub fn status_response(media_type: MediaType, status: &Status) -> Response<Body> {
     let code = u16::try_from(status.code)
         .ok()
         .filter(|c| *c >= 100)
         .unwrap_or(200);
     let tree = serde_json::to_value(status).unwrap_or_default();
-    let wanted = Wanted {
+    let media_type = MediaType {
         transform: Transform::None,
-        ..wanted
+        ..media_type
     };
     let bytes = match schema().message(STATUS) {
-        Some(message) => encode_tree(wanted, message, &tree),
+        Some(message) => encode_tree(media_type, message, &tree),
         None => tree.to_string().into_bytes(),
     };
-    raw_response(code, wanted.format.media_type(), bytes)
+    raw_response(code, media_type.format.media_type(), bytes)
 }
 
-/// Builds a response from an object. `row` provides table columns; without it only the object
+/// Builds a response from an object. `resource` provides table columns; without it only the object
 /// itself can be sent.
 pub fn object_response(
     context: &Context,
     code: u16,
-    row: Option<&'static Resource>,
+    resource: Option<&'static Resource>,
     message: &'static Message,
     tree: &Value,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = match row {
-        Some(row) => context.wanted_of_one(row.kind)?,
-        None => context.wanted_without_table()?,
+    let media_type = match resource {
+        Some(resource) => context.object_media_type(resource.kind)?,
+        None => context.media_type_without_table()?,
     };
-    let bytes = match (wanted.transform, row) {
-        (Transform::None, _) | (Transform::Table, None) => encode_tree(wanted, message, tree),
-        (Transform::Table, Some(row)) => {
+    let bytes = match (media_type.transform, resource) {
+        (Transform::None, _) | (Transform::Table, None) => encode_tree(media_type, message, tree),
+        (Transform::Table, Some(resource)) => {
             let table = transform::table_object(
                 context.query.text("includeObject"),
-                row,
+                resource,
                 std::iter::once(tree),
                 &one_meta(tree),
                 true,
             )?;
-            encode_untyped(wanted, &table)
+            encode_untyped(media_type, &table)
         }
         (Transform::Partial | Transform::PartialList, _) => {
-            transform::encode_partial(wanted, &transform::partial_metadata(tree))
+            transform::encode_partial(media_type, &transform::partial_metadata(tree))
         }
     };
     Ok(compress::compress_response(
         context,
-        raw_response(code, wanted.format.media_type(), Bytes::new()),
+        raw_response(code, media_type.format.media_type(), Bytes::new()),
         bytes,
     ))
 }
@@ -95,20 +95,33 @@ fn one_meta(tree: &Value) -> ListMeta {
 /// Builds a response from a cached object.
 pub fn entry_response(
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     entry: &Entry,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = context.wanted()?;
-    if wanted.transform != Transform::None || wanted.pretty || wanted.format == Format::Yaml {
-        return object_response(context, 200, Some(row), row.message, &entry.tree_as(row)?);
+    let media_type = context.media_type()?;
+    if media_type.transform != Transform::None
+        || media_type.pretty
+        || media_type.format == Format::Yaml
+    {
+        return object_response(
+            context,
+            200,
+            Some(resource),
+            resource.message,
+            &entry.tree_as(resource)?,
+        );
     }
-    let bytes = match wanted.format {
-        Format::Protobuf => envelope::wrap(&row.api_version(), row.kind, &entry.proto(row)?),
-        _ => with_newline(&entry.json(row)?),
+    let bytes = match media_type.format {
+        Format::Protobuf => envelope::wrap(
+            &resource.api_version(),
+            resource.kind,
+            &entry.proto(resource)?,
+        ),
+        _ => with_newline(&entry.json(resource)?),
     };
     Ok(compress::compress_response(
         context,
-        raw_response(200, wanted.format.media_type(), Bytes::new()),
+        raw_response(200, media_type.format.media_type(), Bytes::new()),
         bytes,
     ))
 }
@@ -116,20 +129,20 @@ pub fn entry_response(
 /// Builds a response from a list of cached objects.
 pub fn list_response(
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     entries: &[Arc<Entry>],
     meta: &ListMeta,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = context.wanted_of_list(row.list_kind)?;
-    let bytes = match (wanted.transform, wanted.format) {
+    let media_type = context.list_media_type(resource.list_kind)?;
+    let bytes = match (media_type.transform, media_type.format) {
         (Transform::None, Format::Protobuf) => {
             let items = entries
                 .iter()
-                .map(|e| e.proto(row))
+                .map(|e| e.proto(resource))
                 .collect::<Result<Vec<_>, _>>()?;
             list::proto(
-                &row.api_version(),
-                row.list_kind,
+                &resource.api_version(),
+                resource.list_kind,
                 meta,
                 items.iter().map(|i| &**i),
             )
@@ -137,28 +150,28 @@ pub fn list_response(
         (Transform::None, _) => {
             let items = entries
                 .iter()
-                .map(|e| e.json(row))
+                .map(|e| e.json(resource))
                 .collect::<Result<Vec<_>, _>>()?;
             let joined = list::json(
-                &row.api_version(),
-                row.list_kind,
+                &resource.api_version(),
+                resource.list_kind,
                 meta,
                 items.iter().map(|i| &**i),
                 true,
             );
-            restyle_json(wanted, joined)
+            restyle_json(media_type, joined)
         }
         (shape, _) => {
             let trees = entries
                 .iter()
-                .map(|e| e.tree_as(row))
+                .map(|e| e.tree_as(resource))
                 .collect::<Result<Vec<_>, _>>()?;
-            shape_object(context, wanted, shape, row, &trees, meta)?
+            shape_object(context, media_type, shape, resource, &trees, meta)?
         }
     };
     Ok(compress::compress_response(
         context,
-        raw_response(200, wanted.format.media_type(), Bytes::new()),
+        raw_response(200, media_type.format.media_type(), Bytes::new()),
         bytes,
     ))
 }
@@ -166,20 +179,20 @@ pub fn list_response(
 /// Builds a response from a list of unstructured objects.
 pub fn trees_response(
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     trees: &[Value],
     meta: &ListMeta,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = context.wanted_of_list(row.list_kind)?;
-    let bytes = match (wanted.transform, wanted.format) {
+    let media_type = context.list_media_type(resource.list_kind)?;
+    let bytes = match (media_type.transform, media_type.format) {
         (Transform::None, Format::Protobuf) => {
             let items: Vec<Vec<u8>> = trees
                 .iter()
-                .map(|tree| proto::encode(row.message, tree))
+                .map(|tree| proto::encode(resource.message, tree))
                 .collect();
             list::proto(
-                &row.api_version(),
-                row.list_kind,
+                &resource.api_version(),
+                resource.list_kind,
                 meta,
                 items.iter().map(|i| &**i),
             )
@@ -187,42 +200,42 @@ pub fn trees_response(
         (Transform::None, _) => {
             let items: Vec<Vec<u8>> = trees
                 .iter()
-                .map(|tree| json::encode(row.message, tree))
+                .map(|tree| json::encode(resource.message, tree))
                 .collect();
             restyle_json(
-                wanted,
+                media_type,
                 list::json(
-                    &row.api_version(),
-                    row.list_kind,
+                    &resource.api_version(),
+                    resource.list_kind,
                     meta,
                     items.iter().map(|i| &**i),
                     true,
                 ),
             )
         }
-        (shape, _) => shape_object(context, wanted, shape, row, trees, meta)?,
+        (shape, _) => shape_object(context, media_type, shape, resource, trees, meta)?,
     };
     Ok(compress::compress_response(
         context,
-        raw_response(200, wanted.format.media_type(), Bytes::new()),
+        raw_response(200, media_type.format.media_type(), Bytes::new()),
         bytes,
     ))
 }
 
 fn shape_object(
     context: &Context,
-    wanted: Wanted,
+    media_type: MediaType,
     shape: Transform,
-    row: &'static Resource,
+    resource: &'static Resource,
     trees: &[Value],
     meta: &ListMeta,
 ) -> Result<Vec<u8>, ApiError> {
     if shape == Transform::Table {
         return Ok(encode_untyped(
-            wanted,
+            media_type,
             &transform::table_object(
                 context.query.text("includeObject"),
-                row,
+                resource,
                 trees.iter(),
                 meta,
                 true,
@@ -230,29 +243,29 @@ fn shape_object(
         ));
     }
     let items: Vec<Value> = trees.iter().map(transform::partial_metadata).collect();
-    Ok(transform::encode_partial_list(wanted, &items, meta))
+    Ok(transform::encode_partial_list(media_type, &items, meta))
 }
 
 /// Encodes an object.
-pub fn encode_tree(wanted: Wanted, message: &'static Message, tree: &Value) -> Vec<u8> {
-    match wanted.format {
+pub fn encode_tree(media_type: MediaType, message: &'static Message, tree: &Value) -> Vec<u8> {
+    match media_type.format {
         Format::Protobuf => proto::encode_object(message, tree),
-        _ => restyle_json(wanted, json::encode(message, tree)),
+        _ => restyle_json(media_type, json::encode(message, tree)),
     }
 }
 
 /// Encodes JSON without a schema; protobuf falls back to JSON.
-pub fn encode_untyped(wanted: Wanted, tree: &Value) -> Vec<u8> {
-    restyle_json(wanted, serde_json::to_vec(tree).unwrap_or_default())
+pub fn encode_untyped(media_type: MediaType, tree: &Value) -> Vec<u8> {
+    restyle_json(media_type, serde_json::to_vec(tree).unwrap_or_default())
 }
 
 /// Indents compact JSON if negotiated.
-fn restyle_json(wanted: Wanted, mut bytes: Vec<u8>) -> Vec<u8> {
-    if wanted.format == Format::Yaml {
+fn restyle_json(media_type: MediaType, mut bytes: Vec<u8>) -> Vec<u8> {
+    if media_type.format == Format::Yaml {
         let tree: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         return yaml::encode(&tree).into_bytes();
     }
-    if wanted.pretty {
+    if media_type.pretty {
         return indent_json(&bytes);
     }
     bytes.push(b'\n');

@@ -29,7 +29,7 @@ pub async fn respond_review(
     if context.info.verb != "create" {
         return Err(method_not_allowed());
     }
-    context.wanted_without_table()?;
+    context.media_type_without_table()?;
     let mut write = options::parse_write(context, row, "CreateOptions")?;
     let strictness = decode::parse_strictness(context, "CreateOptions")?;
     let expected = Expected {
@@ -84,7 +84,7 @@ async fn bind_token_request(
     write.subresource = "binding".into();
     server.registry.bind(&mut write, binding).await?;
     Ok(respond::status_response(
-        context.wanted()?,
+        context.media_type()?,
         &Status {
             code: 201,
             ..Status::success(None)

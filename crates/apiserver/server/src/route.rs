@@ -82,13 +82,13 @@ async fn dispatch_resource(
             Ok(respond::text_response(404, "404 page not found\n"))
         };
     }
-    let row = find_resource(context).ok_or_else(ApiError::no_such_path)?;
-    check_scope(info, row)?;
-    if row.storage.is_none() && info.subresource.is_empty() {
-        return reviews::respond_review(server, context, row, body).await;
+    let resource = find_resource(context).ok_or_else(ApiError::no_such_path)?;
+    check_scope(info, resource)?;
+    if resource.storage.is_none() && info.subresource.is_empty() {
+        return reviews::respond_review(server, context, resource, body).await;
     }
     if !info.subresource.is_empty() {
-        return dispatch_subresource(server, context, row, body, upgrade).await;
+        return dispatch_subresource(server, context, resource, body, upgrade).await;
     }
     let verb = info.verb.as_str();
     // Creates go to collections; updates and patches go to objects.
@@ -97,19 +97,27 @@ async fn dispatch_resource(
         "update" | "patch" => info.name.is_empty(),
         _ => false,
     };
-    if misplaced || !row.has_verb(verb) {
+    if misplaced || !resource.has_verb(verb) {
         return Err(method_not_allowed());
     }
     match verb {
-        "get" => handlers::read::handle_get(server, context, row).await,
-        "list" => handlers::read::handle_list(server, context, row).await,
-        "watch" => handlers::watch::handle_watch(server, context, row).await,
-        "create" => handlers::write::handle_create(server, context, row, body.read().await?).await,
-        "update" => handlers::write::handle_update(server, context, row, body.read().await?).await,
-        "patch" => handlers::patch::handle_patch(server, context, row, body.read().await?).await,
-        "delete" => handlers::delete::handle_delete(server, context, row, body.read().await?).await,
+        "get" => handlers::read::handle_get(server, context, resource).await,
+        "list" => handlers::read::handle_list(server, context, resource).await,
+        "watch" => handlers::watch::handle_watch(server, context, resource).await,
+        "create" => {
+            handlers::write::handle_create(server, context, resource, body.read().await?).await
+        }
+        "update" => {
+            handlers::write::handle_update(server, context, resource, body.read().await?).await
+        }
+        "patch" => {
+            handlers::patch::handle_patch(server, context, resource, body.read().await?).await
+        }
+        "delete" => {
+            handlers::delete::handle_delete(server, context, resource, body.read().await?).await
+        }
         "deletecollection" => {
-            handlers::delete::delete_collection(server, context, row, body.read().await?).await
+            handlers::delete::delete_collection(server, context, resource, body.read().await?).await
         }
         _ => Err(method_not_allowed()),
     }
@@ -118,43 +126,44 @@ async fn dispatch_resource(
 async fn dispatch_subresource(
     server: &Arc<Server>,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     body: &mut Payload,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
     let name = context.info.subresource.as_str();
-    if row.subresource(name).is_none() {
+    if resource.subresource(name).is_none() {
         return Err(ApiError::no_such_path());
     }
-    if proxy::is_proxied(row, name) {
-        return proxy::respond_proxy(server, context, row, body, upgrade).await;
+    if proxy::is_proxied(resource, name) {
+        return proxy::respond_proxy(server, context, resource, body, upgrade).await;
     }
-    handlers::subresource::handle_subresource(server, context, row, body.read().await?).await
+    handlers::subresource::handle_subresource(server, context, resource, body.read().await?).await
 }
 
 /// Finds the resource of the path.
 fn find_resource(context: &Context) -> Option<&'static Resource> {
     let info = &context.info;
-    api_kinds::find(&info.group, &info.version, &info.resource).filter(|row| row.served)
+    api_kinds::find(&info.group, &info.version, &info.resource).filter(|resource| resource.served)
 }
 
 /// Rejects paths with the wrong scope: namespaced resources are written in a namespace,
 /// cluster-scoped ones have no path below a namespace. Authorization used the path's namespace, so
 /// a cluster-scoped object behind such a path would be accessible to a role in any namespace.
-fn check_scope(info: &RequestInfo, row: &Resource) -> Result<(), ApiError> {
-    if !row.namespaced && info.below_namespace
+fn check_scope(info: &RequestInfo, resource: &Resource) -> Result<(), ApiError> {
+    if !resource.namespaced && info.below_namespace
         || !info.rest.is_empty() && info.subresource != "proxy"
     {
         return Err(ApiError::no_such_path());
     }
-    if !row.namespaced
+    if !resource.namespaced
         || !info.namespace.is_empty()
         || matches!(info.verb.as_str(), "list" | "watch")
     {
         return Ok(());
     }
     // A list across namespaces exists at this path, but no writes.
-    let exists = row.has_verb("list") && (info.name.is_empty() || info.verb == "deletecollection");
+    let exists =
+        resource.has_verb("list") && (info.name.is_empty() || info.verb == "deletecollection");
     Err(if exists {
         method_not_allowed()
     } else {
@@ -178,15 +187,15 @@ mod tests {
     use crate::query::Query;
     use crate::request_info;
 
-    fn scope_of(method: Method, path: &str, row: &Resource) -> Result<(), ApiError> {
+    fn scope_of(method: Method, path: &str, resource: &Resource) -> Result<(), ApiError> {
         check_scope(
             &request_info::parse_request_info(&method, path, &Query::default()).unwrap(),
-            row,
+            resource,
         )
     }
 
-    fn base(row: &Resource) -> String {
-        let Resource { group, version, .. } = row;
+    fn base(resource: &Resource) -> String {
+        let Resource { group, version, .. } = resource;
         if group.is_empty() {
             format!("/api/{version}")
         } else {
@@ -196,7 +205,10 @@ mod tests {
 
     #[test]
     fn cluster_scoped_kind_has_no_path_below_a_namespace() {
-        for row in api_kinds::resources().iter().filter(|row| !row.namespaced) {
+        for resource in api_kinds::resources()
+            .iter()
+            .filter(|resource| !resource.namespaced)
+        {
             for tail in [
                 "",
                 "/x",
@@ -213,8 +225,8 @@ mod tests {
                     Method::PATCH,
                     Method::DELETE,
                 ] {
-                    let path = format!("{}/namespaces/a/{}{tail}", base(row), row.plural);
-                    let refused = scope_of(method.clone(), &path, row).unwrap_err();
+                    let path = format!("{}/namespaces/a/{}{tail}", base(resource), resource.plural);
+                    let refused = scope_of(method.clone(), &path, resource).unwrap_err();
                     assert_eq!(refused.reason, Reason::NotFound, "{method} {path}");
                 }
             }
@@ -223,26 +235,31 @@ mod tests {
 
     #[test]
     fn namespaced_kind_is_written_in_a_namespace() {
-        let reason = |method: Method, path: &str, row| {
-            scope_of(method, path, row).err().map(|error| error.reason)
+        let reason = |method: Method, path: &str, resource| {
+            scope_of(method, path, resource)
+                .err()
+                .map(|error| error.reason)
         };
-        for row in api_kinds::resources().iter().filter(|row| row.namespaced) {
+        for resource in api_kinds::resources()
+            .iter()
+            .filter(|resource| resource.namespaced)
+        {
             let (all, one) = (
-                format!("{}/{}", base(row), row.plural),
-                format!("{}/{}/x", base(row), row.plural),
+                format!("{}/{}", base(resource), resource.plural),
+                format!("{}/{}/x", base(resource), resource.plural),
             );
-            let without = if row.has_verb("list") {
+            let without = if resource.has_verb("list") {
                 Reason::MethodNotAllowed
             } else {
                 Reason::NotFound
             };
-            assert_eq!(reason(Method::POST, &all, row), Some(without), "{all}");
+            assert_eq!(reason(Method::POST, &all, resource), Some(without), "{all}");
             assert_eq!(
-                reason(Method::GET, &one, row),
+                reason(Method::GET, &one, resource),
                 Some(Reason::NotFound),
                 "{one}"
             );
-            assert_eq!(reason(Method::GET, &all, row), None, "{all}");
+            assert_eq!(reason(Method::GET, &all, resource), None, "{all}");
         }
         let pods = api_kinds::find("", "v1", "pods").unwrap();
         assert_eq!(

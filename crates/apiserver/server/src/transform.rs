@@ -1,6 +1,6 @@
 //! Tables and partial metadata.
 
-use crate::negotiate::{Format, Wanted};
+use crate::negotiate::{Format, MediaType};
 use crate::respond;
 use api_codec::list::ListMeta;
 use api_codec::proto;
@@ -85,19 +85,21 @@ pub fn partial_metadata(tree: &Value) -> Value {
 }
 
 /// Encodes a PartialObjectMetadata.
-pub fn encode_partial(wanted: Wanted, tree: &Value) -> Vec<u8> {
-    encode_transformed(wanted, PARTIAL, tree)
+pub fn encode_partial(media_type: MediaType, tree: &Value) -> Vec<u8> {
+    encode_transformed(media_type, PARTIAL, tree)
 }
 
 /// Encodes a PartialObjectMetadataList.
-pub fn encode_partial_list(wanted: Wanted, items: &[Value], meta: &ListMeta) -> Vec<u8> {
+pub fn encode_partial_list(media_type: MediaType, items: &[Value], meta: &ListMeta) -> Vec<u8> {
     let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": list_meta(meta), "items": items});
-    encode_transformed(wanted, PARTIAL_LIST, &list)
+    encode_transformed(media_type, PARTIAL_LIST, &list)
 }
 
-fn encode_transformed(wanted: Wanted, message: &str, tree: &Value) -> Vec<u8> {
+fn encode_transformed(media_type: MediaType, message: &str, tree: &Value) -> Vec<u8> {
     match schema().message(message) {
-        Some(message) if wanted.format == Format::Protobuf => proto::encode_object(message, tree),
-        _ => respond::encode_untyped(wanted, tree),
+        Some(message) if media_type.format == Format::Protobuf => {
+            proto::encode_object(message, tree)
+        }
+        _ => respond::encode_untyped(media_type, tree),
     }
 }

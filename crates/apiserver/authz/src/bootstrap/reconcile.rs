@@ -15,40 +15,40 @@ pub enum Write {
     Recreate(Value),
 }
 
-/// Returns the write after which `stored` (None: absent) holds the content of `wanted`; None if it
+/// Returns the write after which `stored` (None: absent) holds the content of `desired`; None if it
 /// already does, or has opted out.
-pub fn reconcile_object(stored: Option<&Value>, wanted: &Value) -> Option<Write> {
+pub fn reconcile_object(stored: Option<&Value>, desired: &Value) -> Option<Write> {
     let Some(stored) = stored else {
-        return Some(Write::Create(wanted.clone()));
+        return Some(Write::Create(desired.clone()));
     };
     if stored["metadata"]["annotations"][AUTOUPDATE] == "false" {
         return None;
     }
     let mut merged = stored.clone();
-    if wanted.get("roleRef").is_some() {
-        if stored.get("roleRef") != wanted.get("roleRef") {
-            return Some(Write::Recreate(wanted.clone()));
+    if desired.get("roleRef").is_some() {
+        if stored.get("roleRef") != desired.get("roleRef") {
+            return Some(Write::Recreate(desired.clone()));
         }
-        merge_subjects(&mut merged, wanted);
+        merge_subjects(&mut merged, desired);
     } else {
-        merge_rules(&mut merged, stored, wanted);
+        merge_rules(&mut merged, stored, desired);
     }
     for field in ["labels", "annotations"] {
-        merge_map(&mut merged, wanted, field);
+        merge_map(&mut merged, desired, field);
     }
     (merged != *stored).then_some(Write::Update(merged))
 }
 
-fn merge_map(merged: &mut Value, wanted: &Value, field: &str) {
-    for (key, value) in wanted["metadata"][field].as_object().into_iter().flatten() {
+fn merge_map(merged: &mut Value, desired: &Value, field: &str) {
+    for (key, value) in desired["metadata"][field].as_object().into_iter().flatten() {
         if merged["metadata"][field].get(key).is_none() {
             merged["metadata"][field][key.as_str()] = value.clone();
         }
     }
 }
 
-fn merge_subjects(merged: &mut Value, wanted: &Value) {
-    for subject in wanted["subjects"].as_array().into_iter().flatten() {
+fn merge_subjects(merged: &mut Value, desired: &Value) {
+    for subject in desired["subjects"].as_array().into_iter().flatten() {
         if merged["subjects"]
             .as_array()
             .is_some_and(|have| have.contains(subject))
@@ -62,15 +62,15 @@ fn merge_subjects(merged: &mut Value, wanted: &Value) {
     }
 }
 
-fn merge_rules(merged: &mut Value, stored: &Value, wanted: &Value) {
-    if let Some(aggregation) = wanted.get("aggregationRule") {
+fn merge_rules(merged: &mut Value, stored: &Value, desired: &Value) {
+    if let Some(aggregation) = desired.get("aggregationRule") {
         if stored.get("aggregationRule").is_none_or(Value::is_null) {
             merged["aggregationRule"] = aggregation.clone();
         }
         return;
     }
     let have = Rule::list(&stored["rules"]);
-    for rule in wanted["rules"].as_array().into_iter().flatten() {
+    for rule in desired["rules"].as_array().into_iter().flatten() {
         let singles = Rule::from_value(rule).singles();
         if singles
             .iter()
@@ -97,39 +97,39 @@ mod tests {
     fn roles_get_what_they_lack_and_keep_what_they_have() {
         let pods = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]});
         let nodes = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]});
-        let wanted = role(json!([pods]));
+        let desired = role(json!([pods]));
         assert_eq!(
-            reconcile_object(None, &wanted),
-            Some(Write::Create(wanted.clone()))
+            reconcile_object(None, &desired),
+            Some(Write::Create(desired.clone()))
         );
-        assert_eq!(reconcile_object(Some(&wanted), &wanted), None);
+        assert_eq!(reconcile_object(Some(&desired), &desired), None);
         let more = role(json!([pods, nodes]));
-        assert_eq!(reconcile_object(Some(&more), &wanted), None);
+        assert_eq!(reconcile_object(Some(&more), &desired), None);
         assert_eq!(
-            reconcile_object(Some(&role(json!([nodes]))), &wanted),
+            reconcile_object(Some(&role(json!([nodes]))), &desired),
             Some(Write::Update(role(json!([nodes, pods]))))
         );
         let mut out = role(json!([]));
         out["metadata"]["annotations"][AUTOUPDATE] = "false".into();
-        assert_eq!(reconcile_object(Some(&out), &wanted), None);
+        assert_eq!(reconcile_object(Some(&out), &desired), None);
     }
 
     #[test]
     fn bindings_keep_their_subjects() {
         let make = |role: &str, subjects: Value| json!({"metadata": {"name": "x"}, "roleRef": {"name": role}, "subjects": subjects});
-        let wanted = make("r", json!([{"kind": "User", "name": "a"}]));
+        let desired = make("r", json!([{"kind": "User", "name": "a"}]));
         let stored = make("r", json!([{"kind": "User", "name": "b"}]));
         let both = make(
             "r",
             json!([{"kind": "User", "name": "b"}, {"kind": "User", "name": "a"}]),
         );
         assert_eq!(
-            reconcile_object(Some(&stored), &wanted),
+            reconcile_object(Some(&stored), &desired),
             Some(Write::Update(both))
         );
         assert_eq!(
-            reconcile_object(Some(&make("other", json!([]))), &wanted),
-            Some(Write::Recreate(wanted.clone()))
+            reconcile_object(Some(&make("other", json!([]))), &desired),
+            Some(Write::Recreate(desired.clone()))
         );
     }
 }

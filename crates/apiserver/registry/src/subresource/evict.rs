@@ -28,9 +28,9 @@ impl Registry {
             )));
         }
         let pod = self
-            .get(write.row, &write.namespace, &write.name, "")
+            .get(write.resource, &write.namespace, &write.name, "")
             .await?
-            .tree_as(write.row)?;
+            .tree_as(write.resource)?;
         let name = write.name.clone();
         let mut request = write.admission(Operation::Create, &name, eviction.body, None);
         self.admit(&mut request).await?;
@@ -70,7 +70,7 @@ impl Registry {
         pod: &Value,
         options: &DeleteOptions,
     ) -> Result<Value, ApiError> {
-        let mut mark = Write::internal(write.row, pod.namespace(), pod.name());
+        let mut mark = Write::internal(write.resource, pod.namespace(), pod.name());
         let change = |pod: &Value| {
             check_preconditions(write, options, pod)?;
             Ok(with_disruption_condition(pod))
@@ -96,10 +96,10 @@ impl Registry {
                 return Err(ApiError::internal(text));
             }
         };
-        let Some(row) = api_kinds::find("policy", "v1", "poddisruptionbudgets") else {
+        let Some(resource) = api_kinds::find("policy", "v1", "poddisruptionbudgets") else {
             return Ok(());
         };
-        let mut write = Write::internal(row, pod.namespace(), budget.name());
+        let mut write = Write::internal(resource, pod.namespace(), budget.name());
         write.dry_run = dry_run;
         let change = |budget: &Value| spend_disruption(budget, pod);
         self.update(

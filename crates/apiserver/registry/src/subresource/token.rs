@@ -17,9 +17,9 @@ impl Registry {
             return Err(ApiError::no_such_path());
         };
         let account = self
-            .get(write.row, &write.namespace, &write.name, "")
+            .get(write.resource, &write.namespace, &write.name, "")
             .await?
-            .tree_as(write.row)?;
+            .tree_as(write.resource)?;
         let name = write.name.clone();
         let mut admission = write.admission(Operation::Create, &name, request, None);
         self.admit(&mut admission).await?;

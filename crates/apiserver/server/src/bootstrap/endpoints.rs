@@ -182,16 +182,16 @@ fn endpoint_metadata(of_slice: bool) -> Value {
 
 async fn replace_object(
     server: &Server,
-    row: &'static Resource,
-    wanted: Value,
+    resource: &'static Resource,
+    desired: Value,
     fields: &'static [&'static str],
 ) -> Result<(), ApiError> {
-    match find_object(server, row, NAMESPACE, NAME) {
-        None => return create_missing(server, row, wanted).await,
+    match find_object(server, resource, NAMESPACE, NAME) {
+        None => return create_missing(server, resource, desired).await,
         Some(old)
             if fields
                 .iter()
-                .all(|field| old.get(field) == wanted.get(field)) =>
+                .all(|field| old.get(field) == desired.get(field)) =>
         {
             return Ok(());
         }
@@ -200,11 +200,11 @@ async fn replace_object(
     let change = move |old: &Value| {
         let mut new = old.clone();
         for field in fields {
-            new[*field] = wanted[*field].clone();
+            new[*field] = desired[*field].clone();
         }
         Ok(new)
     };
-    let mut write = Write::internal(row, NAMESPACE, NAME);
+    let mut write = Write::internal(resource, NAMESPACE, NAME);
     server
         .registry
         .update(

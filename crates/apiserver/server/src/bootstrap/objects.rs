@@ -45,12 +45,12 @@ pub async fn ensure_objects(server: &Server, options: &ServerOptions) -> Result<
 /// Creates the missing objects concurrently.
 async fn all_missing(
     server: &Server,
-    row: &'static Resource,
+    resource: &'static Resource,
     objects: Vec<Value>,
 ) -> Result<(), ApiError> {
     let each: Vec<_> = objects
         .into_iter()
-        .map(|object| create_missing(server, row, object).boxed())
+        .map(|object| create_missing(server, resource, object).boxed())
         .collect();
     try_join_all(each).await.map(|_| ())
 }
@@ -209,7 +209,7 @@ fn flow_schemas() -> Vec<Value> {
 
 /// Creates the ServiceCIDR `kubernetes` with the condition Ready.
 async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
-    let row = find_resource("networking.k8s.io", "servicecidrs")?;
+    let resource = find_resource("networking.k8s.io", "servicecidrs")?;
     let cidrs: Vec<String> = options
         .service_cluster_ip_range
         .iter()
@@ -217,7 +217,7 @@ async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), Ap
         .collect();
     create_missing(
         server,
-        row,
+        resource,
         json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}}),
     )
     .await?;
@@ -234,7 +234,7 @@ async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), Ap
         }
         Ok(new)
     };
-    let mut write = Write::internal(row, "", "kubernetes");
+    let mut write = Write::internal(resource, "", "kubernetes");
     let update = Update {
         change: &change,
         replaces: false,
@@ -249,7 +249,7 @@ async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), Ap
 
 /// Creates the ConfigMap with which extension servers learn how this server authenticates requests.
 async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
-    let row = find_resource("", "configmaps")?;
+    let resource = find_resource("", "configmaps")?;
     let mut data = json!({});
     let read = |path: &std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     if let Some(ca) = &options.client_ca_file {
@@ -268,10 +268,10 @@ async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(
             list(&options.requestheader_extra_headers_prefix);
     }
     let (namespace, name) = ("kube-system", "extension-apiserver-authentication");
-    if find_object(server, row, namespace, name).is_none() {
+    if find_object(server, resource, namespace, name).is_none() {
         return create_missing(
             server,
-            row,
+            resource,
             json!({"metadata": {"name": name, "namespace": namespace}, "data": data}),
         )
         .await;
@@ -281,7 +281,7 @@ async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(
         new["data"] = data.clone();
         Ok(new)
     };
-    let mut write = Write::internal(row, namespace, name);
+    let mut write = Write::internal(resource, namespace, name);
     server
         .registry
         .update(

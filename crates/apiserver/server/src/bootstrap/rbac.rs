@@ -3,7 +3,7 @@
 use super::{create_object, find_object, find_resource};
 use crate::server::Server;
 use api_meta::{ApiError, Meta};
-use apiserver_authz::bootstrap::{Write as Wanted, bootstrap_objects, reconcile_object};
+use apiserver_authz::bootstrap::{Write as RoleWrite, bootstrap_objects, reconcile_object};
 use apiserver_registry::{DeleteOptions, Mode, Update, Write};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -31,17 +31,23 @@ pub async fn ensure_rbac(server: &Server) -> Result<(), ApiError> {
     Ok(())
 }
 
-async fn ensure_role(server: &Server, plural: &'static str, wanted: Value) -> Result<(), ApiError> {
-    let row = find_resource(GROUP, plural)?;
-    let (namespace, name) = (wanted.namespace().to_owned(), wanted.name().to_owned());
+async fn ensure_role(
+    server: &Server,
+    plural: &'static str,
+    desired: Value,
+) -> Result<(), ApiError> {
+    let resource = find_resource(GROUP, plural)?;
+    let (namespace, name) = (desired.namespace().to_owned(), desired.name().to_owned());
     match reconcile_object(
-        find_object(server, row, &namespace, &name).as_ref(),
-        &wanted,
+        find_object(server, resource, &namespace, &name).as_ref(),
+        &desired,
     ) {
         None => Ok(()),
-        Some(Wanted::Create(object)) => create_object(server, row, &namespace, object).await,
-        Some(Wanted::Update(object)) => {
-            let mut write = Write::internal(row, &namespace, &name);
+        Some(RoleWrite::Create(object)) => {
+            create_object(server, resource, &namespace, object).await
+        }
+        Some(RoleWrite::Update(object)) => {
+            let mut write = Write::internal(resource, &namespace, &name);
             let change = move |_: &Value| Ok(object.clone());
             server
                 .registry
@@ -56,13 +62,13 @@ async fn ensure_role(server: &Server, plural: &'static str, wanted: Value) -> Re
                 .await
                 .map(|_| ())
         }
-        Some(Wanted::Recreate(object)) => {
-            let mut write = Write::internal(row, &namespace, &name);
+        Some(RoleWrite::Recreate(object)) => {
+            let mut write = Write::internal(resource, &namespace, &name);
             server
                 .registry
                 .delete(&mut write, &DeleteOptions::default())
                 .await?;
-            create_object(server, row, &namespace, object).await
+            create_object(server, resource, &namespace, object).await
         }
     }
 }

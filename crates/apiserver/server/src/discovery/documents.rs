@@ -3,7 +3,7 @@
 use super::openapi::OpenApi;
 use crate::body::{Body, full_body};
 use crate::context::Context;
-use crate::negotiate::{self, Format, JSON, PROTOBUF, Wanted};
+use crate::negotiate::{self, Format, JSON, MediaType, PROTOBUF};
 use crate::respond;
 use api_meta::ApiError;
 use api_openapi::discovery;
@@ -22,7 +22,7 @@ pub struct Discovery {
 /// The requested form of a root document.
 enum Form {
     /// `APIVersions`, `APIGroupList`
-    Plain(Wanted),
+    Plain(MediaType),
     /// `APIGroupDiscoveryList` in a version
     Aggregated(&'static str, Format),
 }
@@ -102,7 +102,7 @@ impl Discovery {
             _ => None,
         };
         match document {
-            Some(document) => Ok(Some(meta_object(context.wanted()?, &document))),
+            Some(document) => Ok(Some(meta_object(context.media_type()?, &document))),
             None if parts.len() == 3 && discovery::api_group(parts[1]).is_some() => {
                 Err(ApiError::no_such_path())
             }
@@ -118,18 +118,20 @@ impl Discovery {
                 format,
                 &discovery::aggregated(root == "api", version),
             )),
-            Form::Plain(wanted) if root == "api" => Ok(with_vary(meta_object(
-                wanted,
+            Form::Plain(media_type) if root == "api" => Ok(with_vary(meta_object(
+                media_type,
                 &discovery::api_versions(&self.address),
             ))),
-            Form::Plain(wanted) => Ok(with_vary(meta_object(wanted, &discovery::api_groups()))),
+            Form::Plain(media_type) => {
+                Ok(with_vary(meta_object(media_type, &discovery::api_groups())))
+            }
         }
     }
 }
 
 fn parse_form(accept: &str) -> Result<Form, ApiError> {
     if accept.trim().is_empty() {
-        return Ok(Form::Plain(Wanted::default()));
+        return Ok(Form::Plain(MediaType::default()));
     }
     for range in negotiate::parse_ranges(accept) {
         let format = match range.media_type.as_str() {
@@ -140,9 +142,9 @@ fn parse_form(accept: &str) -> Result<Form, ApiError> {
         };
         match (range.parameter("as"), range.parameter("v")) {
             (None, _) => {
-                return Ok(Form::Plain(Wanted {
+                return Ok(Form::Plain(MediaType {
                     format,
-                    ..Wanted::default()
+                    ..MediaType::default()
                 }));
             }
             (Some("APIGroupDiscoveryList"), Some("v2")) if format != Format::Yaml => {
@@ -168,14 +170,14 @@ fn aggregated_response(
     ));
     let bytes = match message {
         Some(message) => respond::encode_tree(
-            Wanted {
+            MediaType {
                 format,
-                ..Wanted::default()
+                ..MediaType::default()
             },
             message,
             list,
         ),
-        None => respond::encode_untyped(Wanted::default(), list),
+        None => respond::encode_untyped(MediaType::default(), list),
     };
     let tag = discovery::entity_tag(&bytes);
     let media_type = format!(
@@ -201,26 +203,26 @@ fn with_vary(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-fn meta_object(wanted: Wanted, tree: &Value) -> Response<Body> {
+fn meta_object(media_type: MediaType, tree: &Value) -> Response<Body> {
     let kind = tree["kind"].as_str().unwrap_or_default();
     let message = schema().message(&format!("k8s.io.apimachinery.pkg.apis.meta.v1.{kind}"));
     let mut tree = tree.clone();
-    if wanted.format == Format::Protobuf {
+    if media_type.format == Format::Protobuf {
         tree["apiVersion"] = "v1".into();
     }
     match message {
         Some(message) => respond::raw_response(
             200,
-            wanted.format.media_type(),
-            respond::encode_tree(wanted, message, &tree),
+            media_type.format.media_type(),
+            respond::encode_tree(media_type, message, &tree),
         ),
         None => respond::raw_response(
             200,
             JSON,
             respond::encode_untyped(
-                Wanted {
+                MediaType {
                     format: Format::Json,
-                    ..wanted
+                    ..media_type
                 },
                 &tree,
             ),

@@ -68,7 +68,7 @@ fn dangling_status(level: &str, found: bool) -> Value {
 }
 
 async fn write_condition(server: &Server, flow: &FlowControl, name: &str, condition: &Value) {
-    let Some(row) = api_kinds::find(GROUP, "v1", SCHEMAS) else {
+    let Some(resource) = api_kinds::find(GROUP, "v1", SCHEMAS) else {
         return;
     };
     let change = |old: &Value| {
@@ -86,7 +86,7 @@ async fn write_condition(server: &Server, flow: &FlowControl, name: &str, condit
         new["status"] = json!({"conditions": all});
         Ok(new)
     };
-    let mut write = Write::internal(row, "", name);
+    let mut write = Write::internal(resource, "", name);
     let update = Update {
         change: &change,
         replaces: false,

@@ -30,10 +30,10 @@ pub fn is_apply(context: &Context) -> bool {
 pub async fn handle_apply(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let mut write = options::parse_write(context, row, "PatchOptions")?;
+    let mut write = options::parse_write(context, resource, "PatchOptions")?;
     if context.query.text("fieldManager").is_empty() {
         let message = "Required value: is required for apply patch".to_owned();
         let cause = Cause {
@@ -50,8 +50,9 @@ pub async fn handle_apply(
     }
     write.applies = true;
     let force = context.query.flag("force");
-    let intent = read_intent(context, row, &write, &body)?;
-    let (code, object) = match apply_to_existing(server, &mut write, row, &intent, force).await {
+    let intent = read_intent(context, resource, &write, &body)?;
+    let (code, object) = match apply_to_existing(server, &mut write, resource, &intent, force).await
+    {
         Err(error) if error.reason == Reason::NotFound && write.subresource.is_empty() => {
             pipeline::authorize_verb(server, context, "create")?;
             (
@@ -62,14 +63,14 @@ pub async fn handle_apply(
         changed => (200, changed?),
     };
     Ok(respond::with_warnings(
-        respond::object_response(context, code, Some(row), row.message, &object)?,
+        respond::object_response(context, code, Some(resource), resource.message, &object)?,
         &write.warnings,
     ))
 }
 
 fn read_intent(
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     write: &Write,
     body: &[u8],
 ) -> Result<Value, ApiError> {
@@ -78,7 +79,7 @@ fn read_intent(
         |e: api_codec::DecodeError| ApiError::bad_request(format!("error decoding YAML: {e}"));
     let (tree, duplicates) = yaml::parse(body).map_err(malformed)?;
     let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
-    if text("kind") != row.kind || text("apiVersion") != row.api_version() {
+    if text("kind") != resource.kind || text("apiVersion") != resource.api_version() {
         let (kind, version) = (text("kind"), text("apiVersion"));
         return Err(ApiError::bad_request(format!(
             "the type of the object ({version}, {kind}) does not match that of the URL"
@@ -103,18 +104,18 @@ fn read_intent(
     }
     // The intent stays as sent: the canonical form would add fields that the manager does not
     // apply.
-    let (_, problems) =
-        json::check(row.message, tree.clone()).map_err(|e| ApiError::bad_request(e.to_string()))?;
+    let (_, problems) = json::check(resource.message, tree.clone())
+        .map_err(|e| ApiError::bad_request(e.to_string()))?;
     match problems.first() {
         None => Ok(without_nulls(tree)),
-        Some(problem) => Err(undeclared_field(row, &tree, &problem.to_string())),
+        Some(problem) => Err(undeclared_field(resource, &tree, &problem.to_string())),
     }
 }
 
-fn undeclared_field(row: &Resource, intent: &Value, problem: &str) -> ApiError {
+fn undeclared_field(resource: &Resource, intent: &Value, problem: &str) -> ApiError {
     let field = problem.split('"').nth(1).unwrap_or_default();
     let name = format!("{}/{}", intent.namespace(), intent.name());
-    let (version, kind) = (row.api_version(), row.kind);
+    let (version, kind) = (resource.api_version(), resource.kind);
     let text = format!(
         "failed to create typed patch object ({name}; {version}, Kind={kind}): .{field}: field not declared in schema"
     );
@@ -137,7 +138,7 @@ fn without_nulls(value: Value) -> Value {
 async fn apply_to_existing(
     server: &Server,
     write: &mut Write,
-    row: &'static Resource,
+    resource: &'static Resource,
     intent: &Value,
     force: bool,
 ) -> Result<Value, ApiError> {
@@ -146,7 +147,7 @@ async fn apply_to_existing(
         let applied = writer
             .as_writer(|writer| apiserver_fields::apply_intent(writer, Some(old), intent, force))
             .map_err(conflict_error)?;
-        let (object, _) = json::check(row.message, applied.object)
+        let (object, _) = json::check(resource.message, applied.object)
             .map_err(|e| ApiError::bad_request(e.to_string()))?;
         Ok(object)
     };
@@ -180,7 +181,7 @@ async fn apply_as_create(
     let applied = write
         .as_writer(|writer| apiserver_fields::apply_intent(writer, None, &intent, force))
         .map_err(conflict_error)?;
-    let (object, _) = json::check(write.row.message, applied.object)
+    let (object, _) = json::check(write.resource.message, applied.object)
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     write.name.clear();
     server.registry.create(write, object).await

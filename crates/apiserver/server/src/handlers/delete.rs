@@ -39,22 +39,24 @@ const RETURNED: [(&str, &str); 14] = [
 pub async fn handle_delete(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    context.wanted_of_one(row.kind)?;
-    let mut write = options::parse_write(context, row, "DeleteOptions")?;
+    context.object_media_type(resource.kind)?;
+    let mut write = options::parse_write(context, resource, "DeleteOptions")?;
     let options = read_options(context, &body)?;
     let deleted = server.registry.delete(&mut write, &options).await?;
-    let response = match deleted.gone && !RETURNED.contains(&(row.group, row.plural)) {
-        true => respond::status_response(context.wanted()?, &success_status(row, &deleted)),
+    let response = match deleted.gone && !RETURNED.contains(&(resource.group, resource.plural)) {
+        true => {
+            respond::status_response(context.media_type()?, &success_status(resource, &deleted))
+        }
         false => {
             let accepted = !deleted.gone && options.cascades_explicitly;
             respond::object_response(
                 context,
                 if accepted { 202 } else { 200 },
-                Some(row),
-                row.message,
+                Some(resource),
+                resource.message,
                 &deleted.object,
             )?
         }
@@ -62,11 +64,11 @@ pub async fn handle_delete(
     Ok(respond::with_warnings(response, &write.warnings))
 }
 
-fn success_status(row: &Resource, deleted: &DeleteOutcome) -> Status {
+fn success_status(resource: &Resource, deleted: &DeleteOutcome) -> Status {
     Status::success(Some(Details {
         name: deleted.object.name().to_owned(),
-        group: row.group.into(),
-        kind: row.plural.into(),
+        group: resource.group.into(),
+        kind: resource.plural.into(),
         uid: deleted.object.uid().to_owned(),
         ..Details::default()
     }))
@@ -76,13 +78,13 @@ fn success_status(row: &Resource, deleted: &DeleteOutcome) -> Status {
 pub async fn delete_collection(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    context.wanted_of_list(row.list_kind)?;
-    let write = options::parse_write(context, row, "DeleteOptions")?;
+    context.list_media_type(resource.list_kind)?;
+    let write = options::parse_write(context, resource, "DeleteOptions")?;
     let options = read_options(context, &body)?;
-    let query = options::list_query(context, row)?;
+    let query = options::list_query(context, resource)?;
     let done = server
         .registry
         .delete_collection(&write, &query, &options)
@@ -91,7 +93,7 @@ pub async fn delete_collection(
         resource_version: done.revision.to_string(),
         ..ListMeta::default()
     };
-    respond::trees_response(context, row, &done.objects, &meta)
+    respond::trees_response(context, resource, &done.objects, &meta)
 }
 
 /// Reads the options from the body, or from the query if there is no body.

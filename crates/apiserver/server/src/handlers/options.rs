@@ -10,13 +10,13 @@ use apiserver_registry::{ListQuery, ListResult, Write};
 use serde_json::{Value, json};
 
 /// Parses scope and selectors of a list, watch or deletecollection.
-pub fn parse_selection(context: &Context, row: &Resource) -> Result<Selection, ApiError> {
+pub fn parse_selection(context: &Context, resource: &Resource) -> Result<Selection, ApiError> {
     let labels = Selector::parse(context.query.text("labelSelector"))
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     let text = context.query.text("fieldSelector");
     let fields = FieldSelector::parse(text).map_err(|e| ApiError::bad_request(e.to_string()))?;
-    let fields = known_fields(row, fields)?;
-    let is_namespace = row.group.is_empty() && row.plural == "namespaces";
+    let fields = known_fields(resource, fields)?;
+    let is_namespace = resource.group.is_empty() && resource.plural == "namespaces";
     let namespace = Some(context.info.namespace.clone()).filter(|n| !n.is_empty() && !is_namespace);
     let name = Some(context.info.name.clone()).filter(|n| !n.is_empty());
     Ok(Selection {
@@ -28,13 +28,16 @@ pub fn parse_selection(context: &Context, row: &Resource) -> Result<Selection, A
 }
 
 /// Rejects fields that the kind can't be selected by, and translates field names of other versions.
-fn known_fields(row: &Resource, mut selector: FieldSelector) -> Result<FieldSelector, ApiError> {
+fn known_fields(
+    resource: &Resource,
+    mut selector: FieldSelector,
+) -> Result<FieldSelector, ApiError> {
     for term in &mut selector.terms {
         let field = term.field.as_str();
-        if let Some(text) = api_kinds::unsupported_field(row, field) {
+        if let Some(text) = api_kinds::unsupported_field(resource, field) {
             return Err(ApiError::bad_request(text));
         }
-        if row.group == "events.k8s.io" {
+        if resource.group == "events.k8s.io" {
             term.field = event_field(field).to_owned();
         }
     }
@@ -56,10 +59,10 @@ fn event_field(field: &str) -> &str {
 }
 
 /// Parses the options of a list.
-pub fn list_query(context: &Context, row: &Resource) -> Result<ListQuery, ApiError> {
+pub fn list_query(context: &Context, resource: &Resource) -> Result<ListQuery, ApiError> {
     let limit = context.query.number("limit")?.unwrap_or(0);
     Ok(ListQuery {
-        selection: parse_selection(context, row)?,
+        selection: parse_selection(context, resource)?,
         limit: usize::try_from(limit).unwrap_or(0),
         continue_token: context.query.text("continue").to_owned(),
         resource_version: context.query.text("resourceVersion").to_owned(),
@@ -79,7 +82,7 @@ pub fn list_meta(result: &ListResult) -> ListMeta {
 /// Parses the options of a write; `options` names the options' kind (`CreateOptions`).
 pub fn parse_write(
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     options: &str,
 ) -> Result<Write, ApiError> {
     let info = &context.info;
@@ -97,10 +100,10 @@ pub fn parse_write(
         };
         return Err(ApiError::invalid("meta.k8s.io", options, "", vec![cause]));
     }
-    let cluster = !row.namespaced;
+    let cluster = !resource.namespaced;
     Ok(Write {
         user: context.user.clone(),
-        row,
+        resource,
         subresource: info.subresource.clone(),
         namespace: if cluster {
             String::new()

@@ -110,12 +110,12 @@ impl Patch {
 pub async fn handle_patch(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    context.wanted_of_one(row.kind)?;
+    context.object_media_type(resource.kind)?;
     if super::apply::is_apply(context) {
-        return super::apply::handle_apply(server, context, row, body).await;
+        return super::apply::handle_apply(server, context, resource, body).await;
     }
     if context.query.first("force").is_some() {
         let message = "Forbidden: may not be specified for non-apply patch".to_owned();
@@ -131,9 +131,9 @@ pub async fn handle_patch(
             vec![cause],
         ));
     }
-    let mut write = options::parse_write(context, row, "PatchOptions")?;
+    let mut write = options::parse_write(context, resource, "PatchOptions")?;
     let patch = Patch::read(context, body)?;
-    let change = |old: &Value| patch.apply(row.message, old);
+    let change = |old: &Value| patch.apply(resource.message, old);
     let patched = server
         .registry
         .update(
@@ -148,7 +148,7 @@ pub async fn handle_patch(
     let mut warnings = patch.warnings();
     warnings.append(&mut write.warnings);
     Ok(respond::with_warnings(
-        respond::object_response(context, 200, Some(row), row.message, &patched)?,
+        respond::object_response(context, 200, Some(resource), resource.message, &patched)?,
         &warnings,
     ))
 }

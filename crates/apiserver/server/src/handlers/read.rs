@@ -14,10 +14,10 @@ use http::Response;
 pub async fn handle_get(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
 ) -> Result<Response<Body>, ApiError> {
-    context.wanted_of_one(row.kind)?;
-    let namespace = if row.namespaced {
+    context.object_media_type(resource.kind)?;
+    let namespace = if resource.namespaced {
         context.info.namespace.as_str()
     } else {
         ""
@@ -25,22 +25,22 @@ pub async fn handle_get(
     let version = context.query.text("resourceVersion");
     let entry = server
         .registry
-        .get(row, namespace, &context.info.name, version)
+        .get(resource, namespace, &context.info.name, version)
         .await?;
-    respond::entry_response(context, row, &entry)
+    respond::entry_response(context, resource, &entry)
 }
 
 /// Handles GET of a collection.
 pub async fn handle_list(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
 ) -> Result<Response<Body>, ApiError> {
-    context.wanted_of_list(row.list_kind)?;
+    context.list_media_type(resource.list_kind)?;
     watch_rules::check_list(context)?;
     let result = server
         .registry
-        .list(row, &list_query(context, row)?)
+        .list(resource, &list_query(context, resource)?)
         .await?;
-    respond::list_response(context, row, &result.entries, &list_meta(&result))
+    respond::list_response(context, resource, &result.entries, &list_meta(&result))
 }

@@ -19,10 +19,10 @@ use serde_json::Value;
 pub async fn handle_subresource(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let Some(subresource) = row.subresource(&context.info.subresource) else {
+    let Some(subresource) = resource.subresource(&context.info.subresource) else {
         return Err(ApiError::no_such_path());
     };
     if !subresource
@@ -33,14 +33,14 @@ pub async fn handle_subresource(
         return Err(method_not_allowed());
     }
     match (subresource.name, context.info.verb.as_str()) {
-        ("scale", _) => handle_scale(server, context, row, subresource, body).await,
-        ("binding", "create") => handle_bind(server, context, row, subresource, body).await,
-        ("eviction", "create") => handle_evict(server, context, row, subresource, body).await,
-        ("token", "create") => handle_token(server, context, row, subresource, body).await,
-        ("finalize", "update") => handle_finalize(server, context, row, body).await,
-        (_, "get") => read::handle_get(server, context, row).await,
-        (_, "update") => write::handle_update(server, context, row, body).await,
-        (_, "patch") => super::patch::handle_patch(server, context, row, body).await,
+        ("scale", _) => handle_scale(server, context, resource, subresource, body).await,
+        ("binding", "create") => handle_bind(server, context, resource, subresource, body).await,
+        ("eviction", "create") => handle_evict(server, context, resource, subresource, body).await,
+        ("token", "create") => handle_token(server, context, resource, subresource, body).await,
+        ("finalize", "update") => handle_finalize(server, context, resource, body).await,
+        (_, "get") => read::handle_get(server, context, resource).await,
+        (_, "update") => write::handle_update(server, context, resource, body).await,
+        (_, "patch") => super::patch::handle_patch(server, context, resource, body).await,
         _ => Err(method_not_allowed()),
     }
 }
@@ -78,7 +78,7 @@ fn group_version(subresource: &Subresource) -> String {
 async fn handle_scale(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     subresource: &Subresource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
@@ -87,17 +87,22 @@ async fn handle_scale(
         let version = context.query.text("resourceVersion");
         let entry = server
             .registry
-            .get(row, &context.info.namespace, &context.info.name, version)
+            .get(
+                resource,
+                &context.info.namespace,
+                &context.info.name,
+                version,
+            )
             .await?;
         return respond::object_response(
             context,
             200,
             None,
             message,
-            &scale_of(&entry.tree_as(row)?),
+            &scale_of(&entry.tree_as(resource)?),
         );
     }
-    let mut write = options::parse_write(context, row, "UpdateOptions")?;
+    let mut write = options::parse_write(context, resource, "UpdateOptions")?;
     let scale = if context.info.verb == "patch" {
         let patch = Patch::read(context, body)?;
         let change = |old: &Value| patch.apply(message, old);
@@ -122,11 +127,11 @@ async fn handle_scale(
 async fn handle_bind(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     subresource: &Subresource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let mut write = options::parse_write(context, row, "CreateOptions")?;
+    let mut write = options::parse_write(context, resource, "CreateOptions")?;
     let binding = read_body(context, subresource, &body, &mut write)?;
     server.registry.bind(&mut write, binding).await?;
     created_response(context)
@@ -135,11 +140,11 @@ async fn handle_bind(
 async fn handle_evict(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     subresource: &Subresource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let mut write = options::parse_write(context, row, "CreateOptions")?;
+    let mut write = options::parse_write(context, resource, "CreateOptions")?;
     let body = read_body(context, subresource, &body, &mut write)?;
     server.registry.evict(&mut write, Eviction { body }).await?;
     created_response(context)
@@ -150,17 +155,17 @@ fn created_response(context: &Context) -> Result<Response<Body>, ApiError> {
         code: 201,
         ..Status::success(None)
     };
-    Ok(respond::status_response(context.wanted()?, &status))
+    Ok(respond::status_response(context.media_type()?, &status))
 }
 
 async fn handle_token(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     subresource: &Subresource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let mut write = options::parse_write(context, row, "CreateOptions")?;
+    let mut write = options::parse_write(context, resource, "CreateOptions")?;
     let request = read_body(context, subresource, &body, &mut write)?;
     let issued = server.registry.request_token(&mut write, request).await?;
     respond::object_response(context, 201, None, options_message(subresource)?, &issued)
@@ -169,14 +174,14 @@ async fn handle_token(
 async fn handle_finalize(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let mut write = options::parse_write(context, row, "UpdateOptions")?;
+    let mut write = options::parse_write(context, resource, "UpdateOptions")?;
     let expected = Expected {
-        api_version: &row.api_version(),
-        kind: row.kind,
-        message: row.message,
+        api_version: &resource.api_version(),
+        kind: resource.kind,
+        message: resource.message,
     };
     let strictness = decode::parse_strictness(context, "UpdateOptions")?;
     let namespace =
@@ -185,5 +190,5 @@ async fn handle_finalize(
         .registry
         .finalize_namespace(&mut write, &namespace)
         .await?;
-    respond::object_response(context, 200, Some(row), row.message, &updated)
+    respond::object_response(context, 200, Some(resource), resource.message, &updated)
 }

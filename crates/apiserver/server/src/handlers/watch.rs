@@ -26,19 +26,19 @@ enum Start {
 pub async fn handle_watch(
     server: &Arc<Server>,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
 ) -> Result<Response<Body>, ApiError> {
-    let wanted = context.wanted()?;
-    if wanted.format == Format::Yaml {
+    let media_type = context.media_type()?;
+    if media_type.format == Format::Yaml {
         return Err(not_acceptable());
     }
     let options = watch_rules::read_options(context)?;
-    let selection = options::parse_selection(context, row)?;
+    let selection = options::parse_selection(context, resource)?;
     let cache = server
         .caches
-        .of(row.group, row.plural)
+        .of(resource.group, resource.plural)
         .ok_or_else(ApiError::no_such_path)?;
-    let frames = Frames::new(context, row, wanted);
+    let frames = Frames::new(context, resource, media_type);
     let body = match start_watch(server, cache, selection, &options).await? {
         Start::Subscribed(subscription) => {
             Stream::spawn(server.clone(), subscription, frames, options)
@@ -48,8 +48,8 @@ pub async fn handle_watch(
             crate::body::full_body(frames.error(&error))
         }
     };
-    let mut response = respond::raw_response(200, wanted.format.media_type(), "");
-    if wanted.format == Format::Protobuf {
+    let mut response = respond::raw_response(200, media_type.format.media_type(), "");
+    if media_type.format == Format::Protobuf {
         let value = HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch");
         response.headers_mut().insert(CONTENT_TYPE, value);
     }

@@ -7,7 +7,7 @@
 use super::watch_rules::WatchOptions;
 use crate::body::{Body, BodyError};
 use crate::context::Context;
-use crate::negotiate::{Format, Transform, Wanted};
+use crate::negotiate::{Format, MediaType, Transform};
 use crate::server::Server;
 use crate::transform;
 use api_codec::list::ListMeta;
@@ -34,8 +34,8 @@ const INITIAL_END: &str = "k8s.io/initial-events-end";
 
 /// Encodes events in one representation.
 pub struct Frames {
-    row: &'static Resource,
-    wanted: Wanted,
+    resource: &'static Resource,
+    media_type: MediaType,
     /// `includeObject` of tables.
     include: String,
     columns_sent: std::sync::atomic::AtomicBool,
@@ -43,11 +43,11 @@ pub struct Frames {
 
 impl Frames {
     /// Creates an encoder for a client.
-    pub fn new(context: &Context, row: &'static Resource, wanted: Wanted) -> Self {
+    pub fn new(context: &Context, resource: &'static Resource, media_type: MediaType) -> Self {
         let include = context.query.text("includeObject").to_owned();
         Frames {
-            row,
-            wanted,
+            resource,
+            media_type,
             include,
             columns_sent: false.into(),
         }
@@ -55,26 +55,26 @@ impl Frames {
 
     fn event(&self, delivery: &Delivery) -> Result<Bytes, ApiError> {
         let (name, entry) = (delivery.event.as_str(), &*delivery.entry);
-        match self.wanted.transform {
+        match self.media_type.transform {
             Transform::None => self.plain(name, entry),
-            _ => Ok(self.shaped(name, &entry.tree_as(self.row)?)),
+            _ => Ok(self.shaped(name, &entry.tree_as(self.resource)?)),
         }
     }
 
     fn plain(&self, name: &str, entry: &Entry) -> Result<Bytes, ApiError> {
-        if self.wanted.format == Format::Protobuf {
+        if self.media_type.format == Format::Protobuf {
             let object = envelope::wrap(
-                &self.row.api_version(),
-                self.row.kind,
-                &entry.proto(self.row)?,
+                &self.resource.api_version(),
+                self.resource.kind,
+                &entry.proto(self.resource)?,
             );
             return Ok(watch::proto_frame(name, &object).into());
         }
-        Ok(watch::json_frame(name, &entry.json(self.row)?).into())
+        Ok(watch::json_frame(name, &entry.json(self.resource)?).into())
     }
 
     fn shaped(&self, name: &str, tree: &Value) -> Bytes {
-        if self.wanted.transform == Transform::Table {
+        if self.media_type.transform == Transform::Table {
             let first = !self
                 .columns_sent
                 .swap(true, std::sync::atomic::Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Frames {
             };
             let table = transform::table_object(
                 &self.include,
-                self.row,
+                self.resource,
                 std::iter::once(tree),
                 &meta,
                 first,
@@ -94,7 +94,7 @@ impl Frames {
         self.tree(
             name,
             &transform::encode_partial(
-                without_indentation(self.wanted),
+                without_indentation(self.media_type),
                 &transform::partial_metadata(tree),
             ),
         )
@@ -106,12 +106,13 @@ impl Frames {
         if initial_end {
             metadata["annotations"] = json!({INITIAL_END: "true"});
         }
-        let object = json!({"kind": self.row.kind, "apiVersion": self.row.api_version(), "metadata": metadata});
-        match (self.wanted.transform, self.wanted.format) {
-            (Transform::None, Format::Protobuf) => {
-                watch::proto_frame("BOOKMARK", &proto::encode_object(self.row.message, &object))
-                    .into()
-            }
+        let object = json!({"kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata});
+        match (self.media_type.transform, self.media_type.format) {
+            (Transform::None, Format::Protobuf) => watch::proto_frame(
+                "BOOKMARK",
+                &proto::encode_object(self.resource.message, &object),
+            )
+            .into(),
             (Transform::None, _) => json_frame("BOOKMARK", &object),
             _ => self.shaped("BOOKMARK", &object),
         }
@@ -121,7 +122,7 @@ impl Frames {
     pub fn error(&self, error: &ApiError) -> Bytes {
         let status = serde_json::to_value(error.status()).unwrap_or_default();
         match schema().message("k8s.io.apimachinery.pkg.apis.meta.v1.Status") {
-            Some(message) if self.wanted.format == Format::Protobuf => {
+            Some(message) if self.media_type.format == Format::Protobuf => {
                 watch::proto_frame("ERROR", &proto::encode_object(message, &status)).into()
             }
             _ => json_frame("ERROR", &status),
@@ -129,17 +130,17 @@ impl Frames {
     }
 
     fn tree(&self, name: &str, object: &[u8]) -> Bytes {
-        match self.wanted.format {
+        match self.media_type.format {
             Format::Protobuf => watch::proto_frame(name, object).into(),
             _ => watch::json_frame(name, object.trim_ascii_end()).into(),
         }
     }
 }
 
-fn without_indentation(wanted: Wanted) -> Wanted {
-    Wanted {
+fn without_indentation(media_type: MediaType) -> MediaType {
+    MediaType {
         pretty: false,
-        ..wanted
+        ..media_type
     }
 }
 
@@ -250,7 +251,7 @@ impl Stream {
 
     async fn send(&mut self, delivery: &Delivery) -> Result<(), StreamEnd> {
         self.sent = self.sent.max(delivery.entry.revision);
-        self.server.metrics.watch_event(self.frames.row);
+        self.server.metrics.watch_event(self.frames.resource);
         match self.frames.event(delivery) {
             Ok(frame) => self.out.send(frame).await.map_err(|_| StreamEnd),
             Err(error) => {

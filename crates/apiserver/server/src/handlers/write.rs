@@ -17,15 +17,21 @@ use serde_json::Value;
 pub async fn handle_create(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    context.wanted_of_one(row.kind)?;
-    let mut write = options::parse_write(context, row, "CreateOptions")?;
-    let object = read_object(context, row, &body, "CreateOptions", &mut write.warnings)?;
+    context.object_media_type(resource.kind)?;
+    let mut write = options::parse_write(context, resource, "CreateOptions")?;
+    let object = read_object(
+        context,
+        resource,
+        &body,
+        "CreateOptions",
+        &mut write.warnings,
+    )?;
     let created = server.registry.create(&mut write, object).await?;
     Ok(respond::with_warnings(
-        respond::object_response(context, 201, Some(row), row.message, &created)?,
+        respond::object_response(context, 201, Some(resource), resource.message, &created)?,
         &write.warnings,
     ))
 }
@@ -34,13 +40,13 @@ pub async fn handle_create(
 pub async fn handle_update(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    context.wanted_of_one(row.kind)?;
-    let mut write = options::parse_write(context, row, "UpdateOptions")?;
+    context.object_media_type(resource.kind)?;
+    let mut write = options::parse_write(context, resource, "UpdateOptions")?;
     let mut warnings = Vec::new();
-    let object = read_object(context, row, &body, "UpdateOptions", &mut warnings)?;
+    let object = read_object(context, resource, &body, "UpdateOptions", &mut warnings)?;
     let change = move |_: &Value| Ok(object.clone());
     let updated = server
         .registry
@@ -55,23 +61,23 @@ pub async fn handle_update(
         .await?;
     warnings.append(&mut write.warnings);
     Ok(respond::with_warnings(
-        respond::object_response(context, 200, Some(row), row.message, &updated)?,
+        respond::object_response(context, 200, Some(resource), resource.message, &updated)?,
         &warnings,
     ))
 }
 
 fn read_object(
     context: &Context,
-    row: &'static Resource,
+    resource: &'static Resource,
     body: &[u8],
     options: &str,
     warnings: &mut Vec<String>,
 ) -> Result<Value, ApiError> {
     let strictness = decode::parse_strictness(context, options)?;
     let expected = Expected {
-        api_version: &row.api_version(),
-        kind: row.kind,
-        message: row.message,
+        api_version: &resource.api_version(),
+        kind: resource.kind,
+        message: resource.message,
     };
     decode::decode_object(context, expected, body, strictness, warnings)
 }

@@ -29,16 +29,16 @@ struct StreamPair {
 }
 
 /// Returns the streams to open, in the order that kubelets expect.
-fn stream_pairs(wanted: Streams) -> Vec<(StreamPair, &'static str)> {
+fn stream_pairs(requested: Streams) -> Vec<(StreamPair, &'static str)> {
     let all = [
         (ERROR, "error", true),
-        (STDIN, "stdin", wanted.stdin),
-        (STDOUT, "stdout", wanted.stdout),
-        (STDERR, "stderr", wanted.stderr && !wanted.tty),
-        (RESIZE, "resize", wanted.tty),
+        (STDIN, "stdin", requested.stdin),
+        (STDOUT, "stdout", requested.stdout),
+        (STDERR, "stderr", requested.stderr && !requested.tty),
+        (RESIZE, "resize", requested.tty),
     ];
-    let wanted = all.into_iter().filter(|(_, _, wanted)| *wanted);
-    wanted
+    let requested = all.into_iter().filter(|(_, _, requested)| *requested);
+    requested
         .zip((1..).step_by(2))
         .map(|((channel, kind, _), id)| (StreamPair { channel, id }, kind))
         .collect()
@@ -47,7 +47,7 @@ fn stream_pairs(wanted: Streams) -> Vec<(StreamPair, &'static str)> {
 pub(super) async fn relay_channels<C, U>(
     client: WebSocketStream<C>,
     upstream: U,
-    wanted: Streams,
+    requested: Streams,
 ) -> Result<(), String>
 where
     C: AsyncRead + AsyncWrite + Unpin + Send,
@@ -55,7 +55,7 @@ where
 {
     let (sink, stream) = client.split();
     let (reader, mut writer) = tokio::io::split(upstream);
-    let opened = stream_pairs(wanted);
+    let opened = stream_pairs(requested);
     let mut out = BytesMut::new();
     let mut encoder = Encoder::default();
     for (pair, kind) in &opened {
@@ -198,7 +198,7 @@ mod tests {
     use tokio_tungstenite::tungstenite::protocol::Role;
 
     async fn sides(
-        wanted: Streams,
+        requested: Streams,
     ) -> (
         WebSocketStream<DuplexStream>,
         FramedRead<DuplexStream, Decoder>,
@@ -207,7 +207,7 @@ mod tests {
         let (upstream, kubelet) = tokio::io::duplex(64 * 1024);
         tokio::spawn(crate::relay_streams(
             crate::Protocol::Channels,
-            wanted,
+            requested,
             ours,
             upstream,
         ));
@@ -227,13 +227,13 @@ mod tests {
 
     #[tokio::test]
     async fn input_ends_while_output_goes_on() {
-        let wanted = Streams {
+        let requested = Streams {
             stdin: true,
             stdout: true,
             stderr: false,
             tty: false,
         };
-        let (mut client, mut kubelet) = sides(wanted).await;
+        let (mut client, mut kubelet) = sides(requested).await;
         client.send(binary(b"\x00in")).await.unwrap();
         client
             .send(binary(b"\x01not the client's to write"))
@@ -282,8 +282,8 @@ mod tests {
 
     #[test]
     fn streams_are_opened_in_the_usual_order() {
-        let names = |wanted| {
-            stream_pairs(wanted)
+        let names = |requested| {
+            stream_pairs(requested)
                 .into_iter()
                 .map(|(pair, kind)| (pair.id, kind))
                 .collect::<Vec<_>>()
