@@ -109,7 +109,7 @@ fn look_at_log(folder: &Path) -> Result<Log> {
         entries,
         torn,
         ..
-    } = kv_wal::look(folder)?;
+    } = kv_wal::read_log(folder)?;
     let purged = purged.map_or(0, |(index, _)| index);
     let mut next = None;
     for (index, entry) in &entries {

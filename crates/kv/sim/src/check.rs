@@ -42,7 +42,7 @@ fn in_span(key: &[u8], from: &[u8], end: &[u8]) -> bool {
     }
 }
 
-fn row(kv: &KeyValue) -> Row {
+fn to_row(kv: &KeyValue) -> Row {
     Row {
         value: kv.value.clone(),
         create: kv.create_revision,
@@ -53,15 +53,15 @@ fn row(kv: &KeyValue) -> Row {
 }
 
 fn same_pair(kv: Option<&KeyValue>, wanted: Option<&Row>) -> bool {
-    kv.map(row).as_ref() == wanted
+    kv.map(to_row).as_ref() == wanted
 }
 
-fn revision(header: Option<&ResponseHeader>) -> i64 {
+fn header_revision(header: Option<&ResponseHeader>) -> i64 {
     header.map_or(0, |header| header.revision)
 }
 
 /// Checks all guarantees.
-pub(crate) fn check(evidence: &Evidence<'_>) -> Verdict {
+pub(crate) fn check_history(evidence: &Evidence<'_>) -> Verdict {
     evidence.values_once()?;
     let mut places = Vec::new();
     for operation in evidence.operations {
@@ -129,7 +129,7 @@ impl Evidence<'_> {
     fn explain(&self, request: &Request, answer: &Answer) -> Result<Option<Place>, String> {
         match (request, answer) {
             (Request::Put(put), Answer::Put(answer)) => {
-                let at = revision(answer.header.as_ref());
+                let at = header_revision(answer.header.as_ref());
                 let [change] = self.changes(at)? else {
                     return Err(format!("revision {at} has more than the put"));
                 };
@@ -152,7 +152,7 @@ impl Evidence<'_> {
                 }))
             }
             (Request::Delete(delete), Answer::Delete(answer)) => {
-                let at = revision(answer.header.as_ref());
+                let at = header_revision(answer.header.as_ref());
                 let before = if answer.deleted > 0 { at - 1 } else { at };
                 let rows = self.state(before)?;
                 let there: Vec<_> = rows
@@ -162,7 +162,10 @@ impl Evidence<'_> {
                 if there.len() as i64 != answer.deleted {
                     return Err(format!("{} keys were there at {before}", there.len()));
                 }
-                let pairs = answer.prev_kvs.iter().map(|kv| (kv.key.clone(), row(kv)));
+                let pairs = answer
+                    .prev_kvs
+                    .iter()
+                    .map(|kv| (kv.key.clone(), to_row(kv)));
                 if delete.prev_kv
                     && !pairs.eq(there
                         .iter()
@@ -185,7 +188,7 @@ impl Evidence<'_> {
                 }))
             }
             (Request::Range(range), Answer::Range(answer)) => {
-                let at = revision(answer.header.as_ref());
+                let at = header_revision(answer.header.as_ref());
                 self.explain_range(range, answer, at, self.state(at)?)?;
                 // A serializable read may be stale.
                 Ok((!range.serializable).then_some(Place {
@@ -240,7 +243,7 @@ impl Evidence<'_> {
         if !answer
             .kvs
             .iter()
-            .map(|kv| (kv.key.clone(), row(kv)))
+            .map(|kv| (kv.key.clone(), to_row(kv)))
             .eq(wanted)
         {
             return Err(format!("at {at} the range has {found:?}"));
@@ -252,7 +255,7 @@ impl Evidence<'_> {
     }
 
     fn explain_txn(&self, txn: &TxnRequest, answer: &TxnResponse) -> Result<Place, String> {
-        let at = revision(answer.header.as_ref());
+        let at = header_revision(answer.header.as_ref());
         let branch = if answer.succeeded {
             &txn.success
         } else {

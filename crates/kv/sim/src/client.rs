@@ -1,7 +1,7 @@
 //! Clients that read and write at random and record what they observe.
 
 use crate::entropy::Rng;
-use crate::history::{Answer, History, Request, key};
+use crate::history::{Answer, History, Request, numbered_key};
 use crate::net::{HostId, Port};
 use crate::plan::{Plan, Plant};
 use crate::serve::{Line, Station};
@@ -126,7 +126,7 @@ impl Client {
         let around = self.around.clone();
         let from_lease = around.reads_from_lease(&line);
         let answer = around
-            .carry_out(request.clone(), send(line, request, from_lease))
+            .carry_out(request.clone(), send_request(line, request, from_lease))
             .await;
         if let Some(answer) = answer {
             self.learn(&answer);
@@ -153,7 +153,7 @@ impl Client {
     }
 
     fn key(&mut self) -> Bytes {
-        key(self.rng.below(KEYS))
+        numbered_key(self.rng.below(KEYS))
     }
 
     fn put(&mut self) -> PutRequest {
@@ -215,7 +215,7 @@ impl Client {
 
     fn txn(&mut self) -> TxnRequest {
         let first = self.rng.below(KEYS - 1);
-        let compared = key(first);
+        let compared = numbered_key(first);
         let revision = self.known.get(&compared).copied().unwrap_or(0);
         let compare = Compare {
             result: CompareResult::Equal.into(),
@@ -228,7 +228,10 @@ impl Client {
             request: Some(request),
         };
         let (mut one, mut two) = (self.put(), self.put());
-        (one.key, two.key) = (compared, key(first + 1 + self.rng.below(KEYS - 1 - first)));
+        (one.key, two.key) = (
+            compared,
+            numbered_key(first + 1 + self.rng.below(KEYS - 1 - first)),
+        );
         let read = RangeRequest {
             key: Bytes::from_static(b"k"),
             range_end: Bytes::from_static(b"l"),
@@ -257,7 +260,7 @@ impl Client {
     }
 }
 
-async fn send(line: Line, request: Request, from_lease: bool) -> Result<Answer, Status> {
+async fn send_request(line: Line, request: Request, from_lease: bool) -> Result<Answer, Status> {
     let mut client = KvClient::new(line);
     Ok(match request {
         Request::Put(request) => Answer::Put(client.put(request).await?.into_inner()),

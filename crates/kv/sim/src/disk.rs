@@ -62,7 +62,7 @@ fn write_into(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 }
 
 /// Splits a write at sector boundaries: each part becomes durable completely or not at all.
-fn sectors(at: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+fn split_sectors(at: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let (first, rest) = bytes.split_at(bytes.len().min((SECTOR - at % SECTOR) % SECTOR));
     let begun = at + first.len();
     let whole = rest
@@ -86,7 +86,7 @@ fn change_name(names: &mut BTreeMap<PathBuf, u64>, change: &NameChange) {
     }
 }
 
-fn missing() -> io::Error {
+fn missing_error() -> io::Error {
     io::Error::from(io::ErrorKind::NotFound)
 }
 
@@ -114,7 +114,7 @@ impl State {
     fn sync(&mut self, inode: u64) -> io::Result<()> {
         self.alive()?;
         let Some(inode) = self.inodes.get_mut(&inode) else {
-            return Err(missing());
+            return Err(missing_error());
         };
         if std::mem::take(&mut self.fail_sync) {
             // The kernel drops the pages after a failed sync.
@@ -191,7 +191,7 @@ impl SimDisk {
         for inode in state.inodes.values_mut() {
             let chance = state.rng.below(4);
             for (at, bytes) in inode.unsynced.drain(..) {
-                for (at, sector) in sectors(at, &bytes) {
+                for (at, sector) in split_sectors(at, &bytes) {
                     // No sectors, all, or a random selection.
                     if chance == 1 || chance > 1 && state.rng.once_in(2) {
                         write_into(&mut inode.durable, at, sector);
@@ -212,7 +212,7 @@ impl DiskFile for SimFile {
         Ok(state
             .inodes
             .get(&self.inode)
-            .ok_or_else(missing)?
+            .ok_or_else(missing_error)?
             .content
             .len() as u64)
     }
@@ -221,7 +221,11 @@ impl DiskFile for SimFile {
         let mut state = self.disk.0.lock();
         state.alive()?;
         let at = usize::try_from(at).unwrap_or(usize::MAX);
-        let content = &state.inodes.get(&self.inode).ok_or_else(missing)?.content;
+        let content = &state
+            .inodes
+            .get(&self.inode)
+            .ok_or_else(missing_error)?
+            .content;
         let found = at
             .checked_add(bytes.len())
             .and_then(|end| content.get(at..end));
@@ -248,7 +252,10 @@ impl DiskFile for SimFile {
             }
         };
         let bytes = &bytes[..whole(usize::try_from(part).unwrap_or(0))];
-        let inode = state.inodes.get_mut(&self.inode).ok_or_else(missing)?;
+        let inode = state
+            .inodes
+            .get_mut(&self.inode)
+            .ok_or_else(missing_error)?;
         if state.full && at + bytes.len() > inode.content.len() {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
@@ -261,7 +268,10 @@ impl DiskFile for SimFile {
         let mut state = self.disk.0.lock();
         state.alive()?;
         let full = state.full;
-        let inode = state.inodes.get_mut(&self.inode).ok_or_else(missing)?;
+        let inode = state
+            .inodes
+            .get_mut(&self.inode)
+            .ok_or_else(missing_error)?;
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         if inode.content.len() < size {
             if full {
@@ -301,7 +311,7 @@ impl Disk for SimDisk {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.0.lock();
         state.alive()?;
-        let inode = *state.names.get(path).ok_or_else(missing)?;
+        let inode = *state.names.get(path).ok_or_else(missing_error)?;
         Ok(Arc::new(SimFile {
             disk: self.clone(),
             inode,
@@ -331,7 +341,7 @@ impl Disk for SimDisk {
         let mut state = self.0.lock();
         state.alive()?;
         if !state.names.contains_key(from) {
-            return Err(missing());
+            return Err(missing_error());
         }
         state.name(NameChange::Move(from.to_path_buf(), to.to_path_buf()));
         Ok(())
@@ -341,7 +351,7 @@ impl Disk for SimDisk {
         let mut state = self.0.lock();
         state.alive()?;
         if !state.names.contains_key(path) {
-            return Err(missing());
+            return Err(missing_error());
         }
         state.name(NameChange::Remove(path.to_path_buf()));
         Ok(())

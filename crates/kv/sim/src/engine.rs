@@ -26,7 +26,7 @@ struct Parts {
 #[derive(Clone)]
 pub(crate) struct SimEngine(Arc<Mutex<Parts>>);
 
-fn copy(from: &MemoryEngine) -> Result<MemoryEngine, EngineError> {
+fn copy_engine(from: &MemoryEngine) -> Result<MemoryEngine, EngineError> {
     let mut batch = Batch::default();
     for table in TABLES {
         from.scan(table, b"", None, &mut |key, value| {
@@ -58,7 +58,7 @@ impl SimEngine {
         for batch in parts.unsynced.drain(..).take(keep) {
             parts.durable.write(batch)?;
         }
-        parts.live = copy(&parts.durable)?;
+        parts.live = copy_engine(&parts.durable)?;
         Ok(())
     }
 }

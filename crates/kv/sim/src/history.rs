@@ -132,7 +132,7 @@ impl WatchLog {
 }
 
 /// Returns a key of the workload.
-pub(crate) fn key(number: u64) -> Bytes {
+pub(crate) fn numbered_key(number: u64) -> Bytes {
     Bytes::from(format!("k{number}"))
 }
 

@@ -77,7 +77,7 @@ pub(crate) struct Identity {
 }
 
 /// Returns the member in the form of the cluster's list.
-pub(crate) fn member(id: HostId) -> etcdserverpb::Member {
+pub(crate) fn member_record(id: HostId) -> etcdserverpb::Member {
     let url = |port: &str| vec![format!("http://{id}:{port}")];
     etcdserverpb::Member {
         id,
@@ -318,7 +318,7 @@ impl Boot {
             clippy::disallowed_methods,
             reason = "the task ends with the member's runtime, which a crash drops"
         )]
-        tokio::spawn(store(machine.clone(), self.rng.fork()));
+        tokio::spawn(drain_engine(machine.clone(), self.rng.fork()));
         let (started, slept) = (Instant::now(), self.slept.clone());
         let booted = Duration::from_millis(self.station.net.now());
         let clock = Clock::new(move || {
@@ -431,7 +431,7 @@ impl Log {
 }
 
 /// Writes applied changes to the engine, at random intervals.
-async fn store(machine: Arc<Machine>, mut rng: Rng) {
+async fn drain_engine(machine: Arc<Machine>, mut rng: Rng) {
     loop {
         while machine.drain_queue() {}
         sleep(Duration::from_millis(1 + rng.below(20))).await;

@@ -73,12 +73,12 @@ impl Holder {
         let line = self.around.anyone(&mut self.rng);
         self.around
             .clone()
-            .carry_out(request.clone(), send(line, request))
+            .carry_out(request.clone(), send_request(line, request))
             .await
     }
 }
 
-async fn send(line: Line, request: Request) -> Result<Answer, Status> {
+async fn send_request(line: Line, request: Request) -> Result<Answer, Status> {
     let mut leases = LeaseClient::new(line.clone());
     let revision =
         |header: Option<proto_etcd::etcdserverpb::ResponseHeader>| header.map_or(0, |h| h.revision);

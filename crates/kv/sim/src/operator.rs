@@ -31,9 +31,9 @@ pub(crate) struct Order {
 
 /// Counts of the operator's successful actions.
 #[derive(Clone, Default)]
-pub(crate) struct Achieved(Arc<Mutex<(u64, u64)>>);
+pub(crate) struct AchievedCounts(Arc<Mutex<(u64, u64)>>);
 
-impl Achieved {
+impl AchievedCounts {
     /// Returns the numbers of acknowledged membership changes and leadership transfers.
     pub fn counts(&self) -> (u64, u64) {
         *self.0.lock()
@@ -48,7 +48,7 @@ pub(crate) struct Operator {
     pub around: Surroundings,
     pub rng: Rng,
     pub orders: Orders,
-    pub achieved: Achieved,
+    pub achieved: AchievedCounts,
     /// Hosts that were started.
     pub started: BTreeSet<HostId>,
     /// The next unused host.
@@ -75,7 +75,7 @@ impl Operator {
             let pause = self.rng.below(2 * self.around.plan.change_every);
             tokio::time::sleep(Duration::from_millis(pause)).await;
             let line = self.around.anyone(&mut self.rng);
-            let Some(Ok(members)) = self.patiently(members(line)).await else {
+            let Some(Ok(members)) = self.patiently(list_members(line)).await else {
                 continue;
             };
             self.start_announced(&members);
@@ -132,7 +132,7 @@ impl Operator {
                 };
                 self.patiently(call)
                     .await
-                    .unwrap_or_else(late)
+                    .unwrap_or_else(deadline_exceeded)
                     .map(|_| false)
             }
             (0 | 1, None) if members.len() < MOST => self.add(line).await.map(|()| false),
@@ -145,7 +145,7 @@ impl Operator {
                 };
                 self.patiently(call)
                     .await
-                    .unwrap_or_else(late)
+                    .unwrap_or_else(deadline_exceeded)
                     .map(|_| false)
             }
             _ => self.move_leader(members, some.id).await.map(|()| true),
@@ -163,7 +163,7 @@ impl Operator {
         let added = self
             .patiently(call)
             .await
-            .unwrap_or_else(late)?
+            .unwrap_or_else(deadline_exceeded)?
             .into_inner();
         self.start_announced(&added.members);
         Ok(())
@@ -175,7 +175,7 @@ impl Operator {
         let leader = self
             .patiently(asked)
             .await
-            .unwrap_or_else(late)?
+            .unwrap_or_else(deadline_exceeded)?
             .into_inner()
             .leader;
         let leader = members
@@ -191,17 +191,17 @@ impl Operator {
         *former.lock() = (host, u64::MAX);
         let request = MoveLeaderRequest { target_id: to };
         let call = async move { MaintenanceClient::new(line).move_leader(request).await };
-        let moved = self.patiently(call).await.unwrap_or_else(late);
+        let moved = self.patiently(call).await.unwrap_or_else(deadline_exceeded);
         *former.lock() = (host, net.now() + FORMER);
         moved.map(drop)
     }
 }
 
-fn late<T>() -> Result<T, Status> {
+fn deadline_exceeded<T>() -> Result<T, Status> {
     Err(Status::deadline_exceeded("no answer in time"))
 }
 
-async fn members(line: Line) -> Result<Vec<Member>, Status> {
+async fn list_members(line: Line) -> Result<Vec<Member>, Status> {
     let request = MemberListRequest { linearizable: true };
     Ok(ClusterClient::new(line)
         .member_list(request)

@@ -24,7 +24,7 @@ use tower::{BoxError, Service, ServiceExt};
 type Frames = mpsc::UnboundedSender<Result<Frame<Bytes>, Status>>;
 
 /// An outgoing call in progress.
-struct Asked {
+struct PendingCall {
     head: Option<oneshot::Sender<http::Response<()>>>,
     frames: Frames,
 }
@@ -36,26 +36,26 @@ struct Served {
 }
 
 /// Handler of a port.
-enum Answerer {
+enum ServerEndpoint {
     Peers(Routes),
     Clients(ClientService),
 }
 
-impl Answerer {
+impl ServerEndpoint {
     async fn answer(self, request: http::Request<Body>) -> http::Response<Body> {
         match self {
-            Answerer::Peers(routes) => {
+            ServerEndpoint::Peers(routes) => {
                 let Ok(response) = routes.oneshot(request).await;
                 response
             }
-            Answerer::Clients(service) => service.answer(request).await,
+            ServerEndpoint::Clients(service) => service.answer(request).await,
         }
     }
 }
 
 #[derive(Default)]
 struct State {
-    asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, PendingCall>,
     served: BTreeMap<u64, Served>,
     peers: Option<Routes>,
     clients: Option<ClientService>,
@@ -69,7 +69,7 @@ pub(crate) struct Station {
     state: Arc<Mutex<State>>,
 }
 
-fn reset() -> Status {
+fn reset_status() -> Status {
     Status::unavailable("the connection was reset")
 }
 
@@ -145,7 +145,7 @@ impl Station {
             Packet::Reset => {
                 let asked = self.state.lock().asked.remove(&number);
                 if let Some(asked) = asked {
-                    let _ = asked.frames.send(Err(reset()));
+                    let _ = asked.frames.send(Err(reset_status()));
                 }
                 self.end_served(number);
             }
@@ -163,8 +163,8 @@ impl Station {
         let answerer = {
             let state = self.state.lock();
             match port {
-                Port::Peer => state.peers.clone().map(Answerer::Peers),
-                Port::Client => state.clients.clone().map(Answerer::Clients),
+                Port::Peer => state.peers.clone().map(ServerEndpoint::Peers),
+                Port::Client => state.clients.clone().map(ServerEndpoint::Clients),
             }
         };
         let Some(answerer) = answerer else {
@@ -259,7 +259,7 @@ impl http_body::Body for Answer {
 }
 
 /// Returns the timeout in a call's header.
-fn patience(request: &http::Request<Body>) -> Duration {
+fn call_timeout(request: &http::Request<Body>) -> Duration {
     let text = request
         .headers()
         .get("grpc-timeout")
@@ -291,11 +291,11 @@ impl Service<http::Request<Body>> for Line {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let Line { station, to, port } = self.clone();
         Box::pin(async move {
-            let patience = patience(&request);
+            let patience = call_timeout(&request);
             let number = station.net.open(station.host, to);
             let (head_sender, head) = oneshot::channel();
             let (frames_sender, frames) = mpsc::unbounded_channel();
-            let asked = Asked {
+            let asked = PendingCall {
                 head: Some(head_sender),
                 frames: frames_sender,
             };
@@ -329,7 +329,7 @@ impl Service<http::Request<Body>> for Line {
             let head = tokio::time::timeout(patience, head).await;
             let head = head
                 .map_err(|_| Status::cancelled("timeout expired"))?
-                .map_err(|_| reset())?;
+                .map_err(|_| reset_status())?;
             Ok(head.map(|()| {
                 Body::new(Answer {
                     frames,

@@ -5,13 +5,13 @@ use crate::ledger::{Change, Ledger, Rows};
 use proto_etcd::mvccpb::Event;
 use proto_etcd::mvccpb::event::EventType;
 
-fn watched(change: &Change) -> bool {
+fn is_watched(change: &Change) -> bool {
     change.key.starts_with(b"k")
 }
 
 /// Compares a watcher's messages with the history up to `last`, all of which the watcher must have
 /// received.
-pub(crate) fn check(
+pub(crate) fn check_watches(
     seen: &[Seen],
     ledger: &Ledger,
     states: &[Rows],
@@ -58,7 +58,7 @@ fn nothing_between(ledger: &Ledger, from: i64, to: i64) -> Result<(), String> {
     match (from..=to).find(|at| {
         ledger
             .get(*at)
-            .is_some_and(|entry| entry.changes.iter().any(watched))
+            .is_some_and(|entry| entry.changes.iter().any(is_watched))
     }) {
         Some(revision) => Err(format!("revision {revision} was left out")),
         None => Ok(()),
@@ -89,7 +89,7 @@ fn told_events(
         let wanted: Vec<&Change> = entry
             .changes
             .iter()
-            .filter(|change| watched(change))
+            .filter(|change| is_watched(change))
             .collect();
         if wanted.len() != events.len() {
             return Err(format!(
@@ -100,7 +100,7 @@ fn told_events(
         }
         let before = usize::try_from(at - 2).ok().and_then(|at| states.get(at));
         for (event, change) in events.iter().zip(wanted) {
-            same(event, change, before)
+            compare_event(event, change, before)
                 .map_err(|e| format!("{e} at revision {at}: {event:?} for {change:?}"))?;
         }
         next = at + 1;
@@ -108,7 +108,11 @@ fn told_events(
     Ok(next)
 }
 
-fn same(event: &Event, change: &Change, before: Option<&Rows>) -> Result<(), &'static str> {
+fn compare_event(
+    event: &Event,
+    change: &Change,
+    before: Option<&Rows>,
+) -> Result<(), &'static str> {
     let Some(kv) = &event.kv else {
         return Err("no pair");
     };

@@ -9,7 +9,7 @@ use crate::host::{self, Host, Identity, MakeRuntime};
 use crate::lease_client::Holder;
 use crate::ledger::Ledger;
 use crate::net::{HostId, Net, Port};
-use crate::operator::{Achieved, Operator, Order, Orders, host_of};
+use crate::operator::{AchievedCounts, Operator, Order, Orders, host_of};
 use crate::plan::Plan;
 use crate::serve::Station;
 use crate::watch_check;
@@ -116,7 +116,7 @@ fn new_host(id: HostId, net: &Net, rng: Rng, spool: &Path, make_runtime: MakeRun
 }
 
 /// Returns a random rate of a clock in thousandths of real time.
-fn rate(plan: &Plan, rng: &mut Rng) -> u64 {
+fn fault_rate(plan: &Plan, rng: &mut Rng) -> u64 {
     match plan.drift {
         0 => 1_000,
         drift => 1_000 - drift + rng.below(2 * drift + 1),
@@ -132,7 +132,7 @@ struct World {
     hosts: BTreeMap<HostId, Host>,
     identities: BTreeMap<HostId, Identity>,
     orders: Orders,
-    achieved: Achieved,
+    achieved: AchievedCounts,
     make_runtime: MakeRuntime,
     spool: PathBuf,
     clients: Host,
@@ -169,10 +169,10 @@ impl World {
             .map(|id| (*id, new_host(*id, &net, rng.fork(), spool, make_runtime)))
             .collect();
         for host in hosts.values_mut() {
-            host.set_rate(rate(&plan, &mut later_rng));
+            host.set_rate(fault_rate(&plan, &mut later_rng));
         }
         let clients = new_host(CLIENTS, &net, rng.fork(), spool, make_runtime);
-        let initial: Vec<_> = voters.iter().map(|id| host::member(*id)).collect();
+        let initial: Vec<_> = voters.iter().map(|id| host::member_record(*id)).collect();
         let founder = |id: &HostId| Identity {
             member: *id,
             begin: voters.clone(),
@@ -186,7 +186,7 @@ impl World {
             hosts,
             identities,
             orders: Orders::default(),
-            achieved: Achieved::default(),
+            achieved: AchievedCounts::default(),
             make_runtime,
             spool: spool.to_owned(),
             clients,
@@ -317,7 +317,7 @@ impl World {
                 &self.spool,
                 self.make_runtime,
             );
-            host.set_rate(rate(&self.plan, &mut self.later_rng));
+            host.set_rate(fault_rate(&self.plan, &mut self.later_rng));
             self.hosts.insert(id, host);
             self.identities.insert(
                 id,
@@ -616,9 +616,9 @@ impl World {
         let operations = self.history.take();
         self.history.put_back(&operations);
         for log in &self.watches {
-            watch_check::check(&log.take(), &self.ledger, &states, self.ledger.last())?;
+            watch_check::check_watches(&log.take(), &self.ledger, &states, self.ledger.last())?;
         }
-        check::check(&Evidence {
+        check::check_history(&Evidence {
             ledger: &self.ledger,
             states,
             operations: &operations,

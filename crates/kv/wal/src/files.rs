@@ -25,7 +25,7 @@ const FILLING: &str = "filling.tmp";
 const FILL_BYTES: usize = 1 << 20;
 
 /// Returns advice for an error, or an empty text.
-pub(crate) fn remedy(e: &io::Error) -> &'static str {
+pub(crate) fn suggest_remedy(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::StorageFull => "; free some space and start it again",
         io::ErrorKind::PermissionDenied => {
@@ -37,8 +37,8 @@ pub(crate) fn remedy(e: &io::Error) -> &'static str {
 
 /// Exits the process, because nothing may be acknowledged any more.
 #[allow(clippy::print_stderr)]
-pub(crate) fn fail(shared: &Shared, e: &io::Error) -> ! {
-    let full = remedy(e);
+pub(crate) fn exit_on_failure(shared: &Shared, e: &io::Error) -> ! {
+    let full = suggest_remedy(e);
     eprintln!(
         "kvstore: the log in {} can't be written and synced: {e}{full}; stopping, so that nothing is acknowledged that is not on disk",
         shared.folder.display()
@@ -47,12 +47,12 @@ pub(crate) fn fail(shared: &Shared, e: &io::Error) -> ! {
 }
 
 /// Returns the path of the segment whose first frame has this sequence number.
-pub(crate) fn path(folder: &Path, first: u64) -> PathBuf {
+pub(crate) fn segment_path(folder: &Path, first: u64) -> PathBuf {
     folder.join(format!("{first:016x}.wal"))
 }
 
 /// Returns the first sequence numbers of all segments, in order.
-pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<u64>> {
+pub(crate) fn list_segments(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<u64>> {
     let first = |name: String| u64::from_str_radix(name.strip_suffix(".wal")?, 16).ok();
     let mut found: Vec<u64> = disk.list(folder)?.into_iter().filter_map(first).collect();
     found.sort_unstable();
@@ -60,7 +60,7 @@ pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<u64>> {
 }
 
 /// A created segment.
-pub(crate) struct Made {
+pub(crate) struct CreatedSegment {
     pub file: Arc<dyn DiskFile>,
     /// Size of its head in bytes.
     pub size: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Made {
 
 /// Renames a zeroed segment of an earlier process: it may have been used, if a rename was lost with
 /// the power.
-pub(crate) fn distrust(disk: &dyn Disk, folder: &Path) -> io::Result<()> {
+pub(crate) fn discard_zeroed_segment(disk: &dyn Disk, folder: &Path) -> io::Result<()> {
     let zeroed = folder.join(ZEROED);
     if disk.exists(&zeroed) {
         disk.rename(&zeroed, &folder.join(SPARE))
@@ -80,13 +80,13 @@ pub(crate) fn distrust(disk: &dyn Disk, folder: &Path) -> io::Result<()> {
 }
 
 /// Creates the segment that starts with frame `first`, which contains `head`.
-pub(crate) fn create(
+pub(crate) fn create_segment(
     disk: &dyn Disk,
     folder: &Path,
     first: u64,
     head: &[Record],
     size: u64,
-) -> io::Result<Made> {
+) -> io::Result<CreatedSegment> {
     let next = folder.join(NEXT);
     let ready = disk.rename(&folder.join(ZEROED), &next).is_ok();
     if !ready {
@@ -95,13 +95,13 @@ pub(crate) fn create(
     let file = disk.create(&next)?;
     file.allocate(size)?;
     let mut bytes = BytesMut::new();
-    frame::encode(&mut bytes, 0, first, head);
+    frame::encode_frame(&mut bytes, 0, first, head);
     file.write_at(&bytes, 0)?;
     file.sync_all()?;
-    disk.rename(&next, &path(folder, first))?;
+    disk.rename(&next, &segment_path(folder, first))?;
     disk.sync_folder(folder)?;
     let head = bytes.len() as u64;
-    Ok(Made {
+    Ok(CreatedSegment {
         file,
         size: head,
         written: if ready { size } else { head },
@@ -144,7 +144,7 @@ impl Upkeep {
             let Some(first) = self.shared.dead.lock().pop_front() else {
                 break;
             };
-            recycle(disk, folder, first)?;
+            recycle_segment(disk, folder, first)?;
             given = true;
         }
         if given {
@@ -166,7 +166,7 @@ impl Upkeep {
         if disk.rename(&folder.join(SPARE), &filling).is_ok() && disk.sync_folder(folder).is_err() {
             return;
         }
-        if fill(disk, &filling, self.size)
+        if fill_segment(disk, &filling, self.size)
             .and_then(|()| disk.rename(&filling, &zeroed))
             .is_err()
         {
@@ -177,9 +177,13 @@ impl Upkeep {
 }
 
 /// Runs the maintenance in a thread of its own. An error exits the process.
-pub(crate) fn aside(upkeep: Upkeep) {
+pub(crate) fn run_maintenance(upkeep: Upkeep) {
     let shared = upkeep.shared.clone();
-    let work = move || upkeep.run().unwrap_or_else(|e| fail(&shared, &e));
+    let work = move || {
+        upkeep
+            .run()
+            .unwrap_or_else(|e| exit_on_failure(&shared, &e))
+    };
     // Without the thread, a segment is created when it is needed, and unused ones are recycled next
     // time.
     let _ = std::thread::Builder::new()
@@ -187,15 +191,15 @@ pub(crate) fn aside(upkeep: Upkeep) {
         .spawn(work);
 }
 
-fn fill(disk: &dyn Disk, path: &Path, size: u64) -> io::Result<()> {
+fn fill_segment(disk: &dyn Disk, path: &Path, size: u64) -> io::Result<()> {
     let file = disk.create(path)?;
     file.allocate(size)?;
-    zero(&*file, 0, file.size()?)?;
+    zero_range(&*file, 0, file.size()?)?;
     file.sync_all()
 }
 
 /// Writes zeros in steps, so that a sync of the log does not wait for all of them.
-pub(crate) fn zero(file: &dyn DiskFile, mut from: u64, end: u64) -> io::Result<()> {
+pub(crate) fn zero_range(file: &dyn DiskFile, mut from: u64, end: u64) -> io::Result<()> {
     let zeros = vec![0; FILL_BYTES];
     while from < end {
         let step = (end - from).min(FILL_BYTES as u64);
@@ -207,10 +211,10 @@ pub(crate) fn zero(file: &dyn DiskFile, mut from: u64, end: u64) -> io::Result<(
 }
 
 /// Keeps an unused segment as the spare, or deletes it if there is one.
-fn recycle(disk: &dyn Disk, folder: &Path, first: u64) -> io::Result<()> {
+fn recycle_segment(disk: &dyn Disk, folder: &Path, first: u64) -> io::Result<()> {
     let spare = folder.join(SPARE);
     if disk.exists(&spare) || disk.exists(&folder.join(ZEROED)) {
-        return disk.remove(&path(folder, first));
+        return disk.remove(&segment_path(folder, first));
     }
-    disk.rename(&path(folder, first), &spare)
+    disk.rename(&segment_path(folder, first), &spare)
 }

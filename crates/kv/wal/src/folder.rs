@@ -23,7 +23,7 @@ pub struct Identity {
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// Creating, reading or writing it failed.
-    #[error("the data folder {path} can't be used: {source}{}", crate::files::remedy(.source))]
+    #[error("the data folder {path} can't be used: {source}{}", crate::files::suggest_remedy(.source))]
     Io {
         /// The directory or file.
         path: PathBuf,
@@ -88,7 +88,7 @@ impl DataFolder {
             .mode(0o700)
             .create(path)
             .map_err(failed)?;
-        foreign(path)?;
+        reject_foreign_data(path)?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -96,7 +96,7 @@ impl DataFolder {
             .mode(0o600)
             .open(path.join(LOCK))
             .map_err(failed)?;
-        exclusively(&lock, path)?;
+        lock_exclusively(&lock, path)?;
         let identity = read_identity(&path.join(IDENTITY))?;
         Ok(DataFolder {
             path: path.to_path_buf(),
@@ -112,14 +112,14 @@ impl DataFolder {
             source,
         };
         fs::read_dir(path).map_err(failed)?;
-        foreign(path)?;
+        reject_foreign_data(path)?;
         let lock = match File::open(path.join(LOCK)) {
             Ok(lock) => Some(lock),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(failed(e)),
         };
         if let Some(lock) = &lock {
-            exclusively(lock, path)?;
+            lock_exclusively(lock, path)?;
         }
         let identity = read_identity(&path.join(IDENTITY))?;
         Ok(DataFolder {
@@ -182,7 +182,7 @@ impl DataFolder {
     }
 }
 
-fn exclusively(lock: &File, path: &Path) -> Result<(), FolderError> {
+fn lock_exclusively(lock: &File, path: &Path) -> Result<(), FolderError> {
     match rustix::fs::flock(lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(FolderError::InUse {
@@ -196,7 +196,7 @@ fn exclusively(lock: &File, path: &Path) -> Result<(), FolderError> {
 }
 
 /// Rejects a directory with the data of another program.
-fn foreign(path: &Path) -> Result<(), FolderError> {
+fn reject_foreign_data(path: &Path) -> Result<(), FolderError> {
     if path.join(IDENTITY).exists() {
         return Ok(());
     }

@@ -59,7 +59,7 @@ impl Record {
 
 /// Appends a frame to `out`, which must be empty. `at` is its offset in the segment. Returns the
 /// offset of each record in the frame.
-pub(crate) fn encode(
+pub(crate) fn encode_frame(
     out: &mut BytesMut,
     at: usize,
     sequence: u64,
@@ -77,7 +77,7 @@ pub(crate) fn encode(
         out.put_slice(data);
     }
     let length = out.len() - FRAME_HEADER;
-    out.put_bytes(0, padding(length));
+    out.put_bytes(0, padding_length(length));
     let checksum = frame_checksum(sequence, &out[FRAME_HEADER..FRAME_HEADER + length]);
     out[0..4].copy_from_slice(&MAGIC.to_le_bytes());
     out[4..8].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
@@ -100,8 +100,8 @@ pub(crate) struct Found {
 }
 
 /// Decodes the frame at offset `at` of a segment. Returns `None` if it is incomplete or damaged.
-pub(crate) fn decode(segment: &Bytes, at: usize) -> Option<Found> {
-    let (sequence, length) = check(segment.get(at..)?, at)?;
+pub(crate) fn decode_frame(segment: &Bytes, at: usize) -> Option<Found> {
+    let (sequence, length) = check_frame(segment.get(at..)?, at)?;
     let body = segment.slice(at + FRAME_HEADER..at + FRAME_HEADER + length);
     let mut records = Vec::new();
     let mut start = 0;
@@ -110,35 +110,35 @@ pub(crate) fn decode(segment: &Bytes, at: usize) -> Option<Found> {
         records.push((FRAME_HEADER + start, record));
         start += size;
     }
-    let sealed = word(segment, at + SEAL)? != 0;
+    let sealed = read_word(segment, at + SEAL)? != 0;
     Some(Found {
         sequence,
         records,
-        size: whole(length),
+        size: frame_size(length),
         sealed,
     })
 }
 
 /// Returns sequence number and length of the undamaged frame at the start of `bytes`, which is at
 /// offset `at` of a segment.
-pub(crate) fn check(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
-    if word(bytes, 0)? != MAGIC {
+pub(crate) fn check_frame(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+    if read_word(bytes, 0)? != MAGIC {
         return None;
     }
-    let (length, sequence) = (word(bytes, 4)? as usize, sequence(bytes)?);
+    let (length, sequence) = (read_word(bytes, 4)? as usize, read_sequence(bytes)?);
     let body = bytes.get(FRAME_HEADER..FRAME_HEADER.checked_add(length)?)?;
-    let size = whole(length);
+    let size = frame_size(length);
     let padded = is_bare(bytes.get(FRAME_HEADER + length..size)?);
-    let seal = word(bytes, SEAL)?;
+    let seal = read_word(bytes, SEAL)?;
     let sealed =
         || seal == 0 || seal == seal_of(header_checksum(bytes), bare_sectors(bytes, at, size));
-    (padded && frame_checksum(sequence, body) == word(bytes, 8)? && sealed())
+    (padded && frame_checksum(sequence, body) == read_word(bytes, 8)? && sealed())
         .then_some((sequence, length))
 }
 
 /// Diagnosis of an unreadable frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum FrameDiagnosis {
     /// Not written.
     Absent,
     /// Written partially.
@@ -150,41 +150,50 @@ pub(crate) enum Fate {
 /// Diagnoses frame `expected`, which can't be decoded at the start of `bytes`. These start at
 /// offset `at` of a segment and extend to its end. `after_seal` tells whether the frame before it
 /// has a seal.
-pub(crate) fn fate(bytes: &[u8], at: usize, expected: u64, after_seal: bool) -> Fate {
+pub(crate) fn diagnose_frame(
+    bytes: &[u8],
+    at: usize,
+    expected: u64,
+    after_seal: bool,
+) -> FrameDiagnosis {
     if is_bare(bytes) {
-        return Fate::Absent;
+        return FrameDiagnosis::Absent;
     }
-    let begins = word(bytes, 0) == Some(MAGIC) && sequence(bytes) == Some(expected);
-    let seal = word(bytes, SEAL).unwrap_or(0);
+    let begins = read_word(bytes, 0) == Some(MAGIC) && read_sequence(bytes) == Some(expected);
+    let seal = read_word(bytes, SEAL).unwrap_or(0);
     let sealed = begins && seal != 0;
     if !(after_seal || sealed) {
         // The segment was not zeroed, so the written part can't be determined.
-        return if begins { Fate::Torn } else { Fate::Absent };
+        return if begins {
+            FrameDiagnosis::Torn
+        } else {
+            FrameDiagnosis::Absent
+        };
     }
     // A sector with a part of the header is never zero.
-    let begun = sectors(at, FRAME_HEADER)
+    let begun = frame_sectors(at, FRAME_HEADER)
         .map(|part| part.start..sector_end(at, part.start).min(bytes.len()));
     if begun
         .into_iter()
         .any(|part| bytes.get(part).is_none_or(is_bare))
     {
-        return Fate::Torn;
+        return FrameDiagnosis::Torn;
     }
-    let Some(length) = word(bytes, 4).filter(|_| begins) else {
-        return Fate::Damaged;
+    let Some(length) = read_word(bytes, 4).filter(|_| begins) else {
+        return FrameDiagnosis::Damaged;
     };
-    let unwritten = bare_sectors(bytes, at, whole(length as usize));
+    let unwritten = bare_sectors(bytes, at, frame_size(length as usize));
     let head = header_checksum(bytes);
     if (0..unwritten).any(|bare| seal_of(head, bare) == seal) {
-        Fate::Torn
+        FrameDiagnosis::Torn
     } else {
-        Fate::Damaged
+        FrameDiagnosis::Damaged
     }
 }
 
 /// Splits `size` bytes at offset `at` of a segment at sector boundaries. Returns ranges relative to
 /// `at`.
-fn sectors(at: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+fn frame_sectors(at: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     let part = move |start: usize| (start < size).then(|| start..sector_end(at, start).min(size));
     std::iter::successors(part(0), move |before| part(before.end))
 }
@@ -195,7 +204,7 @@ fn sector_end(at: usize, start: usize) -> usize {
 
 /// Returns the number of sectors of a frame that are zero or missing.
 fn bare_sectors(bytes: &[u8], at: usize, size: usize) -> u32 {
-    sectors(at, size)
+    frame_sectors(at, size)
         .map(|part| u32::from(bytes.get(part).is_none_or(is_bare)))
         .sum()
 }
@@ -209,34 +218,34 @@ fn is_bare(bytes: &[u8]) -> bool {
 pub(crate) fn decode_record(bytes: &Bytes) -> Option<(Record, usize)> {
     let kind = *bytes.first()?;
     let index = u64::from_le_bytes(bytes.get(1..9)?.try_into().ok()?);
-    let end = RECORD_HEADER.checked_add(word(bytes, 9)? as usize)?;
+    let end = RECORD_HEADER.checked_add(read_word(bytes, 9)? as usize)?;
     if end > bytes.len() {
         return None;
     }
     let data = bytes.slice(RECORD_HEADER..end);
-    if record_checksum(kind, index, &data) != word(bytes, 13)? {
+    if record_checksum(kind, index, &data) != read_word(bytes, 13)? {
         return None;
     }
     Some((Record::from_parts(kind, index, data)?, end))
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-fn sequence(bytes: &[u8]) -> Option<u64> {
+fn read_sequence(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(
         bytes.get(16..FRAME_HEADER)?.try_into().ok()?,
     ))
 }
 
-fn padding(length: usize) -> usize {
+fn padding_length(length: usize) -> usize {
     length.wrapping_neg() % 8
 }
 
 /// Returns the size of a frame whose records have this many bytes.
-fn whole(length: usize) -> usize {
-    FRAME_HEADER + length + padding(length)
+fn frame_size(length: usize) -> usize {
+    FRAME_HEADER + length + padding_length(length)
 }
 
 /// Returns the checksum of all header fields except the seal.
@@ -281,10 +290,10 @@ mod tests {
     #[test]
     fn a_frame_comes_back_as_it_was() {
         let mut out = BytesMut::new();
-        let places = encode(&mut out, 488, 5, &records());
+        let places = encode_frame(&mut out, 488, 5, &records());
         let size = out.len();
         assert_eq!(size % 8, 0);
-        let found = decode(&placed(488, &out), 488).unwrap();
+        let found = decode_frame(&placed(488, &out), 488).unwrap();
         assert_eq!((found.sequence, found.size, found.sealed), (5, size, true));
         assert_eq!(
             found.records.iter().map(|(at, _)| *at).collect::<Vec<_>>(),
@@ -303,16 +312,23 @@ mod tests {
     #[test]
     fn any_changed_bit_and_any_cut_is_noticed() {
         let mut out = BytesMut::new();
-        encode(&mut out, 0, 5, &records());
+        encode_frame(&mut out, 0, 5, &records());
         for bit in 0..out.len() * 8 {
             let mut damaged = out.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode(&damaged.clone().freeze(), 0).is_none(), "bit {bit}");
-            assert_eq!(fate(&damaged, 0, 5, true), Fate::Damaged, "bit {bit}");
+            assert!(
+                decode_frame(&damaged.clone().freeze(), 0).is_none(),
+                "bit {bit}"
+            );
+            assert_eq!(
+                diagnose_frame(&damaged, 0, 5, true),
+                FrameDiagnosis::Damaged,
+                "bit {bit}"
+            );
         }
         for end in 0..out.len() {
             assert!(
-                decode(&Bytes::copy_from_slice(&out[..end]), 0).is_none(),
+                decode_frame(&Bytes::copy_from_slice(&out[..end]), 0).is_none(),
                 "cut at {end}"
             );
         }
@@ -334,19 +350,26 @@ mod tests {
         let records = [Record::Entry(9, data.into())];
         for at in (4_096..4_096 + SECTOR).step_by(8) {
             let mut out = BytesMut::new();
-            encode(&mut out, at, 5, &records);
-            assert_eq!(fate(&BytesMut::zeroed(9_000), at, 5, true), Fate::Absent);
-            for part in sectors(at, out.len()).filter(|part| !is_bare(&out[part.clone()])) {
+            encode_frame(&mut out, at, 5, &records);
+            assert_eq!(
+                diagnose_frame(&BytesMut::zeroed(9_000), at, 5, true),
+                FrameDiagnosis::Absent
+            );
+            for part in frame_sectors(at, out.len()).filter(|part| !is_bare(&out[part.clone()])) {
                 let mut torn = out.clone();
                 torn[part.clone()].fill(0);
                 torn.resize(9_000, 0);
-                assert_eq!(fate(&torn, at, 5, true), Fate::Torn, "at {at}: {part:?}");
+                assert_eq!(
+                    diagnose_frame(&torn, at, 5, true),
+                    FrameDiagnosis::Torn,
+                    "at {at}: {part:?}"
+                );
                 let mut changed = out.clone();
                 changed[part.start + (part.len() / 2)] ^= 4;
                 changed.resize(9_000, 0);
                 assert_eq!(
-                    fate(&changed, at, 5, true),
-                    Fate::Damaged,
+                    diagnose_frame(&changed, at, 5, true),
+                    FrameDiagnosis::Damaged,
                     "at {at}: {part:?}"
                 );
             }
@@ -356,11 +379,11 @@ mod tests {
     #[test]
     fn without_seals_the_last_frame_may_be_anything() {
         let mut out = BytesMut::new();
-        encode(&mut out, 0, 5, &records());
+        encode_frame(&mut out, 0, 5, &records());
         out[SEAL..SEAL + 4].fill(0);
-        assert!(!decode(&out.clone().freeze(), 0).unwrap().sealed);
+        assert!(!decode_frame(&out.clone().freeze(), 0).unwrap().sealed);
         out[40] ^= 1;
-        assert_eq!(fate(&out, 0, 5, false), Fate::Torn);
-        assert_eq!(fate(&out, 0, 6, false), Fate::Absent);
+        assert_eq!(diagnose_frame(&out, 0, 5, false), FrameDiagnosis::Torn);
+        assert_eq!(diagnose_frame(&out, 0, 6, false), FrameDiagnosis::Absent);
     }
 }

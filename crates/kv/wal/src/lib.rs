@@ -19,6 +19,6 @@ mod writer;
 pub use disk::{Disk, DiskFile, FileSystem};
 pub use files::Upkeep;
 pub use folder::{DataFolder, FolderError, Identity};
-pub use recover::{Contents, WalError, look};
+pub use recover::{Contents, WalError, read_log};
 pub use wal::{Done, Entry, SyncObserver, Wal, WrittenBy};
 pub use writer::{Frame, Writer};

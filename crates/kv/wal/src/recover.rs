@@ -2,7 +2,7 @@
 
 use crate::disk::{Disk, FileSystem};
 use crate::files;
-use crate::frame::{self, Fate, Record};
+use crate::frame::{self, FrameDiagnosis, Record};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum WalError {
     /// The file system returned an error.
-    #[error("the log in {path} can't be {doing}: {source}{}", crate::files::remedy(.source))]
+    #[error("the log in {path} can't be {doing}: {source}{}", crate::files::suggest_remedy(.source))]
     Io {
         /// The directory or file.
         path: PathBuf,
@@ -77,7 +77,7 @@ pub(crate) struct Place {
 }
 
 /// State from which the writer continues.
-pub(crate) struct Recovered {
+pub(crate) struct RecoveredLog {
     pub contents: Contents,
     pub places: VecDeque<Place>,
     pub segments: Vec<u64>,
@@ -93,33 +93,37 @@ pub(crate) struct Recovered {
 pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Bytes>;
 
 /// Reads a log without changing or locking anything. Returns an error if the directory has no log.
-pub fn look(folder: &Path) -> Result<Contents, WalError> {
+pub fn read_log(folder: &Path) -> Result<Contents, WalError> {
     let failed = |source| WalError::Io {
         path: folder.to_path_buf(),
         doing: "read",
         source,
     };
-    if !folder.exists() || files::list(&FileSystem, folder).map_err(failed)?.is_empty() {
+    if !folder.exists()
+        || files::list_segments(&FileSystem, folder)
+            .map_err(failed)?
+            .is_empty()
+    {
         return Err(WalError::Empty {
             path: folder.to_path_buf(),
         });
     }
     let read = |path: &Path| std::fs::read(path).map(Bytes::from);
-    recover(&FileSystem, folder, &read).map(|found| found.contents)
+    recover_log(&FileSystem, folder, &read).map(|found| found.contents)
 }
 
-pub(crate) fn recover(
+pub(crate) fn recover_log(
     disk: &dyn Disk,
     folder: &Path,
     read: ReadFile<'_>,
-) -> Result<Recovered, WalError> {
+) -> Result<RecoveredLog, WalError> {
     let failed = |source| WalError::Io {
         path: folder.to_path_buf(),
         doing: "read",
         source,
     };
-    let segments = files::list(disk, folder).map_err(failed)?;
-    let mut found = Recovered {
+    let segments = files::list_segments(disk, folder).map_err(failed)?;
+    let mut found = RecoveredLog {
         contents: Contents::default(),
         places: VecDeque::new(),
         sequence: segments.first().copied().unwrap_or(1),
@@ -128,7 +132,7 @@ pub(crate) fn recover(
         remains: None,
     };
     for (number, first) in found.segments.clone().into_iter().enumerate() {
-        let path = files::path(folder, first);
+        let path = files::segment_path(folder, first);
         if first != found.sequence {
             // The previous segment ends early: the missing frames were acknowledged.
             return Err(WalError::Missing { path });
@@ -148,7 +152,7 @@ pub(crate) fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Bytes> {
 
 fn read_segment(
     read: ReadFile<'_>,
-    found: &mut Recovered,
+    found: &mut RecoveredLog,
     path: &Path,
     first: u64,
     next: Option<u64>,
@@ -168,7 +172,7 @@ fn read_segment(
                 offset: (offset + at) as u64,
                 size: 0,
             };
-            take(found, record, place);
+            take_record(found, record, place);
         }
         found.sequence += 1;
         offset += frame.size;
@@ -200,7 +204,7 @@ fn read_segment(
 }
 
 fn next_frame(bytes: &Bytes, offset: usize, sequence: u64) -> Option<frame::Found> {
-    frame::decode(bytes, offset).filter(|frame| frame.sequence == sequence)
+    frame::decode_frame(bytes, offset).filter(|frame| frame.sequence == sequence)
 }
 
 /// End of a segment's frames.
@@ -222,10 +226,10 @@ impl End<'_> {
         if self.promised_behind() {
             return Err("with valid records behind it");
         }
-        match frame::fate(self.rest(), self.offset, self.sequence, self.sealed) {
-            Fate::Absent => Ok(false),
-            Fate::Torn => Ok(true),
-            Fate::Damaged => Err("in a record that was written whole"),
+        match frame::diagnose_frame(self.rest(), self.offset, self.sequence, self.sealed) {
+            FrameDiagnosis::Absent => Ok(false),
+            FrameDiagnosis::Torn => Ok(true),
+            FrameDiagnosis::Damaged => Err("in a record that was written whole"),
         }
     }
 
@@ -237,7 +241,8 @@ impl End<'_> {
     fn promised_behind(&self) -> bool {
         let mut places = (self.offset..self.bytes.len()).step_by(8);
         places.any(|at| {
-            frame::check(&self.bytes[at..], at).is_some_and(|(found, _)| found >= self.sequence)
+            frame::check_frame(&self.bytes[at..], at)
+                .is_some_and(|(found, _)| found >= self.sequence)
         })
     }
 
@@ -247,12 +252,12 @@ impl End<'_> {
     }
 }
 
-fn take(found: &mut Recovered, record: Record, place: Place) {
+fn take_record(found: &mut RecoveredLog, record: Record, place: Place) {
     let contents = &mut found.contents;
     match record {
         Record::Vote(vote) => contents.vote = Some(vote),
         Record::Entry(index, data) => {
-            truncate(contents, &mut found.places, index);
+            truncate_entries(contents, &mut found.places, index);
             if contents
                 .entries
                 .back()
@@ -265,7 +270,7 @@ fn take(found: &mut Recovered, record: Record, place: Place) {
             contents.entries.push_back((index, data));
             found.places.push_back(Place { size, ..place });
         }
-        Record::Truncate(from) => truncate(contents, &mut found.places, from),
+        Record::Truncate(from) => truncate_entries(contents, &mut found.places, from),
         Record::Purge(upto, data) => {
             while contents
                 .entries
@@ -286,7 +291,7 @@ fn take(found: &mut Recovered, record: Record, place: Place) {
     }
 }
 
-fn truncate(contents: &mut Contents, places: &mut VecDeque<Place>, from: u64) {
+fn truncate_entries(contents: &mut Contents, places: &mut VecDeque<Place>, from: u64) {
     while contents
         .entries
         .back()

@@ -1,7 +1,7 @@
 //! Public interface of the log.
 
 use crate::disk::{Disk, DiskFile, FileSystem};
-use crate::recover::{Contents, Place, Recovered, WalError, read_whole, recover};
+use crate::recover::{Contents, Place, RecoveredLog, WalError, read_whole, recover_log};
 use crate::writer::{Request, Writer};
 use crate::{files, frame};
 use bytes::Bytes;
@@ -39,11 +39,11 @@ pub enum WrittenBy {
 pub struct Wal {
     shared: Arc<Shared>,
     requests: mpsc::Sender<Request>,
-    hands: Option<Hands>,
+    hands: Option<WriterHandle>,
 }
 
 /// The writer and its thread; absent if the opener of the log drives the writer.
-struct Hands {
+struct WriterHandle {
     writer: Arc<Mutex<Writer>>,
     wake: mpsc::SyncSender<()>,
     thread: JoinHandle<()>,
@@ -152,7 +152,7 @@ impl Wal {
             doing: "opened",
             source,
         };
-        wal.hands = Some(Hands {
+        wal.hands = Some(WriterHandle {
             writer,
             wake,
             thread: thread.map_err(failed)?,
@@ -173,8 +173,8 @@ impl Wal {
             source,
         };
         disk.make_folder(folder).map_err(failed)?;
-        let mut recovered = recover(&*disk, folder, &|path| read_whole(&*disk, path))?;
-        files::distrust(&*disk, folder).map_err(failed)?;
+        let mut recovered = recover_log(&*disk, folder, &|path| read_whole(&*disk, path))?;
+        files::discard_zeroed_segment(&*disk, folder).map_err(failed)?;
         let last = open_last(&*disk, folder, segment_bytes, &mut recovered).map_err(failed)?;
         let contents = std::mem::take(&mut recovered.contents);
         let mut state = State {
@@ -316,7 +316,7 @@ impl Wal {
                 io::ErrorKind::InvalidData,
                 format!(
                     "the log is corrupt: checksum mismatch in {} at byte {}",
-                    files::path(&self.shared.folder, place.segment).display(),
+                    files::segment_path(&self.shared.folder, place.segment).display(),
                     place.offset
                 ),
             )),
@@ -327,7 +327,7 @@ impl Wal {
         let file = self
             .shared
             .disk
-            .open(&files::path(&self.shared.folder, segment))?;
+            .open(&files::segment_path(&self.shared.folder, segment))?;
         self.shared
             .state
             .write()
@@ -352,7 +352,7 @@ impl Wal {
 
 impl Drop for Wal {
     fn drop(&mut self) {
-        if let Some(Hands { wake, thread, .. }) = self.hands.take() {
+        if let Some(WriterHandle { wake, thread, .. }) = self.hands.take() {
             drop(wake);
             let _ = thread.join();
         }
@@ -363,20 +363,20 @@ fn open_last(
     disk: &dyn Disk,
     folder: &Path,
     segment_bytes: u64,
-    recovered: &mut Recovered,
+    recovered: &mut RecoveredLog,
 ) -> io::Result<Arc<dyn DiskFile>> {
     let Some(last) = recovered.segments.last() else {
-        let made = files::create(disk, folder, recovered.sequence, &[], segment_bytes)?;
+        let made = files::create_segment(disk, folder, recovered.sequence, &[], segment_bytes)?;
         recovered.segments.push(recovered.sequence);
         recovered.sequence += 1;
         recovered.offset = made.size;
         return Ok(made.file);
     };
-    let file = disk.open(&files::path(folder, *last))?;
+    let file = disk.open(&files::segment_path(folder, *last))?;
     file.allocate(segment_bytes)?;
     if let Some(end) = recovered.remains {
         // The rest of a removed write could be mistaken for a part of the next one.
-        files::zero(&*file, recovered.offset, end)?;
+        files::zero_range(&*file, recovered.offset, end)?;
     }
     // The content may only be in the page cache, if a process stopped between write and sync. From
     // here on it counts as acknowledged.
@@ -420,9 +420,12 @@ mod tests {
     }
 
     fn segment(folder: &Path) -> PathBuf {
-        files::path(
+        files::segment_path(
             folder,
-            *files::list(&FileSystem, folder).unwrap().last().unwrap(),
+            *files::list_segments(&FileSystem, folder)
+                .unwrap()
+                .last()
+                .unwrap(),
         )
     }
 
@@ -507,7 +510,12 @@ mod tests {
         for index in 1..=20 {
             wait(|done| wal.append(vec![(index, big.clone())], WrittenBy::Thread, done));
         }
-        assert!(files::list(&FileSystem, folder.path()).unwrap().len() > 2);
+        assert!(
+            files::list_segments(&FileSystem, folder.path())
+                .unwrap()
+                .len()
+                > 2
+        );
         assert_eq!(
             wal.read(1..3, usize::MAX).unwrap(),
             [(1, big.clone()), (2, big.clone())]
@@ -515,7 +523,11 @@ mod tests {
         wait(|done| wal.purge(19, Bytes::from_static(b"p"), done));
         // They are recycled in the background.
         let end = std::time::Instant::now() + Duration::from_secs(30);
-        while files::list(&FileSystem, folder.path()).unwrap().len() > 1 {
+        while files::list_segments(&FileSystem, folder.path())
+            .unwrap()
+            .len()
+            > 1
+        {
             assert!(
                 std::time::Instant::now() < end,
                 "the segments are still there"

@@ -66,11 +66,11 @@ impl Writer {
     pub(crate) fn drain_queue(&mut self) {
         while let Some(mut frame) = self.waiting() {
             if let Err(e) = self.write(&mut frame).and_then(|()| self.sync(&frame)) {
-                files::fail(&self.shared, &e);
+                files::exit_on_failure(&self.shared, &e);
             }
             frame.finish();
             if let Some(upkeep) = self.upkeep() {
-                files::aside(upkeep);
+                files::run_maintenance(upkeep);
             }
         }
     }
@@ -149,7 +149,7 @@ impl Writer {
             self.roll()?;
         }
         let mut bytes = BytesMut::new();
-        frame.places = frame::encode(
+        frame.places = frame::encode_frame(
             &mut bytes,
             self.offset as usize,
             self.sequence,
@@ -210,7 +210,7 @@ impl Writer {
                 .clone()
                 .map(|(upto, data)| Record::Purge(upto, data)),
         );
-        let made = files::create(
+        let made = files::create_segment(
             &*self.shared.disk,
             &self.shared.folder,
             self.sequence,

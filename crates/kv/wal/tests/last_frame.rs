@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
-use kv_wal::{Contents, FileSystem, Wal, WalError, Writer, WrittenBy, look};
+use kv_wal::{Contents, FileSystem, Wal, WalError, Writer, WrittenBy, read_log};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -142,7 +142,11 @@ fn any_bit_that_changes_in_the_last_frame_is_refused_by_name() {
             last,
         } = closed(recycled);
         assert_eq!(
-            look(&log).unwrap().entries.back().map(|(index, _)| *index),
+            read_log(&log)
+                .unwrap()
+                .entries
+                .back()
+                .map(|(index, _)| *index),
             Some(last)
         );
         // All bits of the headers and of the end, one bit of each byte in between.
@@ -152,7 +156,7 @@ fn any_bit_that_changes_in_the_last_frame_is_refused_by_name() {
         for bit in bits {
             bytes[bit / 8] ^= 1 << (bit % 8);
             std::fs::write(&segment, &bytes).unwrap();
-            let error = look(&log)
+            let error = read_log(&log)
                 .err()
                 .unwrap_or_else(|| panic!("bit {bit} was not noticed, recycled {recycled}"));
             let said = error.to_string();
@@ -225,7 +229,7 @@ fn torn_at_any_sector_it_is_cut_off_and_written_anew() {
                     .all(|byte| *byte == 0),
                 "{written:b}"
             );
-            assert_eq!(look(&log).unwrap().entries.back().unwrap().1, "short");
+            assert_eq!(read_log(&log).unwrap().entries.back().unwrap().1, "short");
         }
     }
 }
@@ -255,12 +259,12 @@ fn a_log_of_an_earlier_version_opens() {
     assert_eq!(contents.entries.len() as u64, last - 1);
     append(&wal, &mut writer, last);
     drop((wal, writer));
-    assert_eq!(look(&log).unwrap().entries.len() as u64, last);
+    assert_eq!(read_log(&log).unwrap().entries.len() as u64, last);
     let mut bytes = std::fs::read(&segment).unwrap();
     assert!(bytes[end..].iter().all(|byte| *byte == 0));
     bytes[begin + 30] ^= 1;
     std::fs::write(&segment, &bytes).unwrap();
-    assert!(look(&log).is_err());
+    assert!(read_log(&log).is_err());
 }
 
 #[test]
@@ -274,6 +278,6 @@ fn a_segment_without_its_head_is_refused() {
     } = closed(true);
     bytes.fill(0);
     std::fs::write(&segment, &bytes).unwrap();
-    let said = look(&log).unwrap_err().to_string();
+    let said = read_log(&log).unwrap_err().to_string();
     assert!(said.contains("at byte 0"), "{said}");
 }

@@ -37,7 +37,11 @@ impl CheckResult {
 }
 
 /// Runs `handler` once within `timeout`.
-pub async fn check(handler: &Handler, timeout: Duration, runner: &dyn CommandRunner) -> CheckResult {
+pub async fn check(
+    handler: &Handler,
+    timeout: Duration,
+    runner: &dyn CommandRunner,
+) -> CheckResult {
     match handler {
         Handler::Exec(command) => exec(command, timeout, runner).await,
         Handler::Http { url, headers } => http(url, headers, timeout).await,

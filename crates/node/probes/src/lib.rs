@@ -11,7 +11,7 @@ mod spec;
 mod thresholds;
 mod worker;
 
-pub use check::{CommandRunner, CheckResult, check};
+pub use check::{CheckResult, CommandRunner, check};
 pub use http::{HttpAnswer, http_get};
 pub use spec::{Handler, ProbeKind, ProbeSpec, handler_of_lifecycle};
 pub use thresholds::{Health, Thresholds};

@@ -1,6 +1,6 @@
 //! One probe of one container, from its start to its end.
 
-use crate::check::{CommandRunner, CheckResult, check};
+use crate::check::{CheckResult, CommandRunner, check};
 use crate::spec::{ProbeKind, ProbeSpec};
 use crate::thresholds::{Health, Thresholds};
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! The status of one pod: computes it, queues it for the status writer, and publishes a snapshot of
 //! the pod for the other parts of the kubelet.
 
-use api_semantics::pods::is_terminal_status;
 use super::registry::PodSnapshot;
 use super::status_writer::StatusWriter;
 use crate::context::{KubeletContext, now};
 use crate::pod::state::PodState;
 use crate::pod::status::{StatusContext, compute_status};
+use api_semantics::pods::is_terminal_status;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::RwLock;
 use std::sync::Arc;
