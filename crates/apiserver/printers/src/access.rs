@@ -3,17 +3,17 @@
 use api_meta::time;
 use serde_json::{Value, json};
 
-use crate::printer::{AGE, NAME, Printer, integer, text, wide};
-use crate::view::{View, text as text_of};
+use crate::printer::{AGE, NAME, Printer, integer_column, text_column, wide_column};
+use crate::view::{View, text_of};
 
 pub(crate) static ROLE_BINDING: Printer = Printer {
     columns: &[
         NAME,
-        text("Role", "Role that is granted."),
+        text_column("Role", "Role that is granted."),
         AGE,
-        wide("Users", "Users that have it."),
-        wide("Groups", "Groups that have it."),
-        wide("ServiceAccounts", "Service accounts that have it."),
+        wide_column("Users", "Users that have it."),
+        wide_column("Groups", "Groups that have it."),
+        wide_column("ServiceAccounts", "Service accounts that have it."),
     ],
     cells: |view| {
         let role = format!(
@@ -53,10 +53,10 @@ pub(crate) static SIGNING_REQUEST: Printer = Printer {
     columns: &[
         NAME,
         AGE,
-        text("SignerName", "Who is asked to sign."),
-        text("Requestor", "Who asks."),
-        text("RequestedDuration", "How long the certificate should hold."),
-        text("Condition", "Whether it is approved and issued."),
+        text_column("SignerName", "Who is asked to sign."),
+        text_column("Requestor", "Who asks."),
+        text_column("RequestedDuration", "How long the certificate should hold."),
+        text_column("Condition", "Whether it is approved and issued."),
     ],
     cells: |view| {
         let duration = view
@@ -94,8 +94,8 @@ fn signing_state(view: &View<'_>) -> String {
 pub(crate) static API_SERVICE: Printer = Printer {
     columns: &[
         NAME,
-        text("Service", "Service that serves it."),
-        text("Available", "Whether it answers."),
+        text_column("Service", "Service that serves it."),
+        text_column("Available", "Whether it answers."),
         AGE,
     ],
     cells: |view| {
@@ -125,11 +125,11 @@ pub(crate) static API_SERVICE: Printer = Printer {
 pub(crate) static FLOW_SCHEMA: Printer = Printer {
     columns: &[
         NAME,
-        text("PriorityLevel", "Level of the requests."),
-        text("MatchingPrecedence", "Which schema is tried first."),
-        text("DistinguisherMethod", "What makes a flow."),
+        text_column("PriorityLevel", "Level of the requests."),
+        text_column("MatchingPrecedence", "Which schema is tried first."),
+        text_column("DistinguisherMethod", "What makes a flow."),
         AGE,
-        text("MissingPL", "Whether the level is missing."),
+        text_column("MissingPL", "Whether the level is missing."),
     ],
     cells: |view| {
         let dangling = view
@@ -149,11 +149,11 @@ pub(crate) static FLOW_SCHEMA: Printer = Printer {
 pub(crate) static PRIORITY_LEVEL: Printer = Printer {
     columns: &[
         NAME,
-        text("Type", "Whether requests are limited."),
-        text("NominalConcurrencyShares", "Share of the server's seats."),
-        text("Queues", "Number of queues."),
-        text("HandSize", "Queues that a flow may use."),
-        text("QueueLengthLimit", "Requests that may wait in a queue."),
+        text_column("Type", "Whether requests are limited."),
+        text_column("NominalConcurrencyShares", "Share of the server's seats."),
+        text_column("Queues", "Number of queues."),
+        text_column("HandSize", "Queues that a flow may use."),
+        text_column("QueueLengthLimit", "Requests that may wait in a queue."),
         AGE,
     ],
     cells: |view| {
@@ -180,11 +180,11 @@ pub(crate) static PRIORITY_LEVEL: Printer = Printer {
 };
 
 pub(crate) static WEBHOOKS: Printer = Printer {
-    columns: &[NAME, integer("Webhooks", "Number of webhooks."), AGE],
+    columns: &[NAME, integer_column("Webhooks", "Number of webhooks."), AGE],
     cells: |view| vec![view.name(), json!(view.count("/webhooks")), view.age()],
 };
 
-const PARAM_KIND: crate::Column = text("ParamKind", "Kind of the parameters.");
+const PARAM_KIND: crate::Column = text_column("ParamKind", "Kind of the parameters.");
 
 fn policy(view: &View<'_>, rules: &str) -> Vec<Value> {
     let kind = view.at("/spec/paramKind").map_or_else(
@@ -208,7 +208,7 @@ fn policy(view: &View<'_>, rules: &str) -> Vec<Value> {
 pub(crate) static VALIDATING_POLICY: Printer = Printer {
     columns: &[
         NAME,
-        integer("Validations", "Number of validations."),
+        integer_column("Validations", "Number of validations."),
         PARAM_KIND,
         AGE,
     ],
@@ -218,7 +218,7 @@ pub(crate) static VALIDATING_POLICY: Printer = Printer {
 pub(crate) static MUTATING_POLICY: Printer = Printer {
     columns: &[
         NAME,
-        integer("Mutations", "Number of mutations."),
+        integer_column("Mutations", "Number of mutations."),
         PARAM_KIND,
         AGE,
     ],
@@ -228,8 +228,8 @@ pub(crate) static MUTATING_POLICY: Printer = Printer {
 pub(crate) static POLICY_BINDING: Printer = Printer {
     columns: &[
         NAME,
-        text("PolicyName", "Policy that is bound."),
-        text("ParamRef", "Its parameters."),
+        text_column("PolicyName", "Policy that is bound."),
+        text_column("ParamRef", "Its parameters."),
         AGE,
     ],
     cells: |view| {

@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::printer::{AGE, Column, NAME, Printer, text, wide};
-use crate::view::{View, plain, text as text_of};
+use crate::printer::{AGE, Column, NAME, Printer, text_column, wide_column};
+use crate::view::{View, plain_text, text_of};
 
 pub(crate) static NAMESPACE: Printer = Printer {
-    columns: &[NAME, text("Status", "Phase of the namespace."), AGE],
+    columns: &[NAME, text_column("Status", "Phase of the namespace."), AGE],
     cells: |view| vec![view.name(), json!(view.text("/status/phase")), view.age()],
 };
 
 pub(crate) static CONFIG_MAP: Printer = Printer {
-    columns: &[NAME, text("Data", "Number of entries."), AGE],
+    columns: &[NAME, text_column("Data", "Number of entries."), AGE],
     cells: |view| {
         vec![
             view.name(),
@@ -24,8 +24,8 @@ pub(crate) static CONFIG_MAP: Printer = Printer {
 pub(crate) static SECRET: Printer = Printer {
     columns: &[
         NAME,
-        text("Type", "What the secret is for."),
-        text("Data", "Number of entries."),
+        text_column("Type", "What the secret is for."),
+        text_column("Data", "Number of entries."),
         AGE,
     ],
     cells: |view| {
@@ -39,7 +39,7 @@ pub(crate) static SECRET: Printer = Printer {
 };
 
 pub(crate) static LEASE: Printer = Printer {
-    columns: &[NAME, text("Holder", "Who holds the lease."), AGE],
+    columns: &[NAME, text_column("Holder", "Who holds the lease."), AGE],
     cells: |view| {
         vec![
             view.name(),
@@ -52,9 +52,9 @@ pub(crate) static LEASE: Printer = Printer {
 pub(crate) static COMPONENT_STATUS: Printer = Printer {
     columns: &[
         NAME,
-        text("Status", "Whether the component is healthy."),
-        text("Message", "What it said."),
-        text("Error", "What went wrong."),
+        text_column("Status", "Whether the component is healthy."),
+        text_column("Message", "What it said."),
+        text_column("Error", "What went wrong."),
     ],
     cells: |view| {
         let condition = view.condition("Healthy");
@@ -76,8 +76,8 @@ pub(crate) static COMPONENT_STATUS: Printer = Printer {
 pub(crate) static RESOURCE_QUOTA: Printer = Printer {
     columns: &[
         NAME,
-        text("Request", "Used, of what may be requested."),
-        text("Limit", "Used, of what limits may add up to."),
+        text_column("Request", "Used, of what may be requested."),
+        text_column("Limit", "Used, of what limits may add up to."),
         AGE,
     ],
     cells: |view| {
@@ -92,8 +92,8 @@ fn quotas(view: &View<'_>, limits: bool) -> String {
     let quota = |(name, hard): (&String, &Value)| {
         let used = used
             .and_then(|used| used.get(name))
-            .map_or_else(|| "0".to_owned(), plain);
-        format!("{name}: {used}/{}", plain(hard))
+            .map_or_else(|| "0".to_owned(), plain_text);
+        format!("{name}: {used}/{}", plain_text(hard))
     };
     let hard = hard
         .into_iter()
@@ -104,15 +104,15 @@ fn quotas(view: &View<'_>, limits: bool) -> String {
 
 pub(crate) static EVENT: Printer = Printer {
     columns: &[
-        text("Last Seen", "Time since it happened last."),
-        text("Type", "Normal or Warning."),
-        text("Reason", "Why, in one word."),
-        text("Object", "Object that it is about."),
-        wide("Subobject", "Part of the object."),
-        wide("Source", "Who reported it."),
-        text("Message", "What happened."),
-        wide("First Seen", "Time since it happened first."),
-        wide("Count", "How often it happened."),
+        text_column("Last Seen", "Time since it happened last."),
+        text_column("Type", "Normal or Warning."),
+        text_column("Reason", "Why, in one word."),
+        text_column("Object", "Object that it is about."),
+        wide_column("Subobject", "Part of the object."),
+        wide_column("Source", "Who reported it."),
+        text_column("Message", "What happened."),
+        wide_column("First Seen", "Time since it happened first."),
+        wide_column("Count", "How often it happened."),
         Column {
             priority: 1,
             ..NAME

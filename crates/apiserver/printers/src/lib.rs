@@ -15,4 +15,4 @@ mod view;
 mod workloads;
 
 pub use printer::Column;
-pub use table::{columns, row};
+pub use table::{row_cells, table_columns};

@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::printer::{AGE, NAME, Printer, SELECTOR, text};
-use crate::view::{View, first_few, list, plain, text as text_of, texts};
+use crate::printer::{AGE, NAME, Printer, SELECTOR, text_column};
+use crate::view::{View, first_few, join_texts, list_of, plain_text, text_of};
 
 pub(crate) static SERVICE: Printer = Printer {
     columns: &[
         NAME,
-        text("Type", "How the service is reached."),
-        text("Cluster-IP", "Address within the cluster."),
-        text("External-IP", "Address from outside."),
-        text("Port(s)", "Ports, with node ports and protocols."),
+        text_column("Type", "How the service is reached."),
+        text_column("Cluster-IP", "Address within the cluster."),
+        text_column("External-IP", "Address from outside."),
+        text_column("Port(s)", "Ports, with node ports and protocols."),
         AGE,
         SELECTOR,
     ],
@@ -42,10 +42,10 @@ fn external_ip(view: &View<'_>) -> String {
         }
     };
     match view.text("/spec/type") {
-        "ClusterIP" | "NodePort" => or(texts(given, ","), "<none>"),
+        "ClusterIP" | "NodePort" => or(join_texts(given, ","), "<none>"),
         "LoadBalancer" => {
             let mut all = load_balancers(view);
-            all.extend(given.iter().map(plain));
+            all.extend(given.iter().map(plain_text));
             or(all.join(","), "<pending>")
         }
         "ExternalName" => view.text("/spec/externalName").to_owned(),
@@ -91,7 +91,7 @@ fn service_ports(view: &View<'_>) -> String {
 pub(crate) static ENDPOINTS: Printer = Printer {
     columns: &[
         NAME,
-        text("Endpoints", "Addresses and ports that are ready."),
+        text_column("Endpoints", "Addresses and ports that are ready."),
         AGE,
     ],
     cells: |view| vec![view.name(), json!(endpoints(view)), view.age()],
@@ -105,16 +105,16 @@ fn endpoints(view: &View<'_>) -> String {
     let mut all = Vec::new();
     for subset in subsets {
         let ips = || {
-            list(subset.get("addresses"))
+            list_of(subset.get("addresses"))
                 .iter()
                 .map(|address| text_of(address.get("ip")))
         };
-        let ports = list(subset.get("ports"));
+        let ports = list_of(subset.get("ports"));
         if ports.is_empty() {
             all.extend(ips().map(str::to_owned));
         }
         for port in ports {
-            let port = port.get("port").map(plain).unwrap_or_default();
+            let port = port.get("port").map(plain_text).unwrap_or_default();
             all.extend(ips().map(|ip| {
                 if ip.contains(':') {
                     format!("[{ip}]:{port}")
@@ -130,9 +130,9 @@ fn endpoints(view: &View<'_>) -> String {
 pub(crate) static ENDPOINT_SLICE: Printer = Printer {
     columns: &[
         NAME,
-        text("AddressType", "Kind of the addresses."),
-        text("Ports", "Ports of the endpoints."),
-        text("Endpoints", "Addresses."),
+        text_column("AddressType", "Kind of the addresses."),
+        text_column("Ports", "Ports of the endpoints."),
+        text_column("Endpoints", "Addresses."),
         AGE,
     ],
     cells: |view| {
@@ -146,12 +146,12 @@ pub(crate) static ENDPOINT_SLICE: Printer = Printer {
         let ports = view
             .list("/ports")
             .iter()
-            .map(|port| port.get("port").map_or_else(|| "*".to_owned(), plain));
+            .map(|port| port.get("port").map_or_else(|| "*".to_owned(), plain_text));
         let addresses = view
             .list("/endpoints")
             .iter()
-            .flat_map(|endpoint| list(endpoint.get("addresses")))
-            .map(plain);
+            .flat_map(|endpoint| list_of(endpoint.get("addresses")))
+            .map(plain_text);
         vec![
             view.name(),
             json!(view.text("/addressType")),
@@ -165,10 +165,10 @@ pub(crate) static ENDPOINT_SLICE: Printer = Printer {
 pub(crate) static INGRESS: Printer = Printer {
     columns: &[
         NAME,
-        text("Class", "Class of the controller."),
-        text("Hosts", "Host names that are routed."),
-        text("Address", "Where it is reached."),
-        text("Ports", "Ports that are open."),
+        text_column("Class", "Class of the controller."),
+        text_column("Hosts", "Host names that are routed."),
+        text_column("Address", "Where it is reached."),
+        text_column("Ports", "Ports that are open."),
         AGE,
     ],
     cells: |view| {
@@ -210,8 +210,8 @@ fn hosts(view: &View<'_>) -> String {
 pub(crate) static INGRESS_CLASS: Printer = Printer {
     columns: &[
         NAME,
-        text("Controller", "Controller of the class."),
-        text("Parameters", "Object with its settings."),
+        text_column("Controller", "Controller of the class."),
+        text_column("Parameters", "Object with its settings."),
         AGE,
     ],
     cells: |view| {
@@ -237,7 +237,11 @@ pub(crate) static INGRESS_CLASS: Printer = Printer {
 };
 
 pub(crate) static NETWORK_POLICY: Printer = Printer {
-    columns: &[NAME, text("Pod-Selector", "Labels of the pods."), AGE],
+    columns: &[
+        NAME,
+        text_column("Pod-Selector", "Labels of the pods."),
+        AGE,
+    ],
     cells: |view| {
         vec![
             view.name(),
@@ -248,11 +252,15 @@ pub(crate) static NETWORK_POLICY: Printer = Printer {
 };
 
 pub(crate) static SERVICE_CIDR: Printer = Printer {
-    columns: &[NAME, text("CIDRs", "Ranges of service addresses."), AGE],
+    columns: &[
+        NAME,
+        text_column("CIDRs", "Ranges of service addresses."),
+        AGE,
+    ],
     cells: |view| {
         vec![
             view.name(),
-            json!(texts(view.list("/spec/cidrs"), ",")),
+            json!(join_texts(view.list("/spec/cidrs"), ",")),
             view.age(),
         ]
     },
@@ -261,7 +269,10 @@ pub(crate) static SERVICE_CIDR: Printer = Printer {
 /// Upstream's printer returns an age cell without a column; clients of the table get the same
 /// cells.
 pub(crate) static IP_ADDRESS: Printer = Printer {
-    columns: &[NAME, text("ParentRef", "Object that has the address.")],
+    columns: &[
+        NAME,
+        text_column("ParentRef", "Object that has the address."),
+    ],
     cells: |view| {
         let part = |name: &str| view.text(&format!("/spec/parentRef/{name}"));
         let resource = [part("resource"), part("group")]

@@ -2,21 +2,23 @@
 
 use serde_json::{Value, json};
 
-use crate::printer::{AGE, NAME, Printer, boolean, integer, text, wide};
-use crate::view::{View, text as text_of};
+use crate::printer::{
+    AGE, NAME, Printer, boolean_column, integer_column, text_column, wide_column,
+};
+use crate::view::{View, text_of};
 
 pub(crate) static NODE: Printer = Printer {
     columns: &[
         NAME,
-        text("Status", "Whether the node takes pods."),
-        text("Roles", "Roles by label."),
+        text_column("Status", "Whether the node takes pods."),
+        text_column("Roles", "Roles by label."),
         AGE,
-        text("Version", "Version of the kubelet."),
-        wide("Internal-IP", "Address within the cluster."),
-        wide("External-IP", "Address from outside."),
-        wide("OS-Image", "Operating system."),
-        wide("Kernel-Version", "Version of the kernel."),
-        wide("Container-Runtime", "Container runtime and version."),
+        text_column("Version", "Version of the kubelet."),
+        wide_column("Internal-IP", "Address within the cluster."),
+        wide_column("External-IP", "Address from outside."),
+        wide_column("OS-Image", "Operating system."),
+        wide_column("Kernel-Version", "Version of the kernel."),
+        wide_column("Container-Runtime", "Container runtime and version."),
     ],
     cells: |view| {
         let info =
@@ -93,10 +95,10 @@ fn address<'a>(view: &View<'a>, kind: &str) -> &'a str {
 pub(crate) static PRIORITY_CLASS: Printer = Printer {
     columns: &[
         NAME,
-        integer("Value", "Priority of the class's pods."),
-        boolean("Global-Default", "Whether pods without a class have it."),
+        integer_column("Value", "Priority of the class's pods."),
+        boolean_column("Global-Default", "Whether pods without a class have it."),
         AGE,
-        text("PreemptionPolicy", "Whether its pods preempt others."),
+        text_column("PreemptionPolicy", "Whether its pods preempt others."),
     ],
     cells: |view| {
         vec![
@@ -112,7 +114,7 @@ pub(crate) static PRIORITY_CLASS: Printer = Printer {
 pub(crate) static RUNTIME_CLASS: Printer = Printer {
     columns: &[
         NAME,
-        text("Handler", "Handler in the container runtime."),
+        text_column("Handler", "Handler in the container runtime."),
         AGE,
     ],
     cells: |view| vec![view.name(), json!(view.text("/handler")), view.age()],

@@ -2,23 +2,23 @@
 
 use serde_json::{Value, json};
 
-use crate::printer::{AGE, NAME, Printer, text, wide};
-use crate::view::{View, text as text_of};
+use crate::printer::{AGE, NAME, Printer, text_column, wide_column};
+use crate::view::{View, text_of};
 
 pub(crate) static POD: Printer = Printer {
     columns: &[
         NAME,
-        text("Ready", "Containers that are ready, of all."),
-        text("Status", "What the pod and its containers are doing."),
-        text(
+        text_column("Ready", "Containers that are ready, of all."),
+        text_column("Status", "What the pod and its containers are doing."),
+        text_column(
             "Restarts",
             "How often containers were restarted, and when last.",
         ),
         AGE,
-        wide("IP", "First address of the pod."),
-        wide("Node", "Node that the pod is bound to."),
-        wide("Nominated Node", "Node on which room is being made."),
-        wide("Readiness Gates", "Readiness gates that are met, of all."),
+        wide_column("IP", "First address of the pod."),
+        wide_column("Node", "Node that the pod is bound to."),
+        wide_column("Nominated Node", "Node on which room is being made."),
+        wide_column("Readiness Gates", "Readiness gates that are met, of all."),
     ],
     cells,
 };

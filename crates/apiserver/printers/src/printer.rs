@@ -26,7 +26,7 @@ pub(crate) struct Printer {
 }
 
 /// Returns a text column.
-pub(crate) const fn text(name: &'static str, description: &'static str) -> Column {
+pub(crate) const fn text_column(name: &'static str, description: &'static str) -> Column {
     Column {
         name,
         ty: "string",
@@ -37,7 +37,7 @@ pub(crate) const fn text(name: &'static str, description: &'static str) -> Colum
 }
 
 /// Returns a text column for `-o wide`.
-pub(crate) const fn wide(name: &'static str, description: &'static str) -> Column {
+pub(crate) const fn wide_column(name: &'static str, description: &'static str) -> Column {
     Column {
         name,
         ty: "string",
@@ -48,7 +48,7 @@ pub(crate) const fn wide(name: &'static str, description: &'static str) -> Colum
 }
 
 /// Returns an integer column.
-pub(crate) const fn integer(name: &'static str, description: &'static str) -> Column {
+pub(crate) const fn integer_column(name: &'static str, description: &'static str) -> Column {
     Column {
         name,
         ty: "integer",
@@ -59,7 +59,7 @@ pub(crate) const fn integer(name: &'static str, description: &'static str) -> Co
 }
 
 /// Returns a boolean column.
-pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Column {
+pub(crate) const fn boolean_column(name: &'static str, description: &'static str) -> Column {
     Column {
         name,
         ty: "boolean",
@@ -79,13 +79,14 @@ pub(crate) const NAME: Column = Column {
 };
 
 /// The age column.
-pub(crate) const AGE: Column = text("Age", "Time since the object was created.");
+pub(crate) const AGE: Column = text_column("Age", "Time since the object was created.");
 
 /// Columns of a pod template.
 pub(crate) const CONTAINERS: Column =
-    wide("Containers", "Names of the containers in the template.");
-pub(crate) const IMAGES: Column = wide("Images", "Images of the containers in the template.");
-pub(crate) const SELECTOR: Column = wide("Selector", "Labels that select the pods.");
+    wide_column("Containers", "Names of the containers in the template.");
+pub(crate) const IMAGES: Column =
+    wide_column("Images", "Images of the containers in the template.");
+pub(crate) const SELECTOR: Column = wide_column("Selector", "Labels that select the pods.");
 
 /// Name and creation time: the printer of kinds without their own.
 pub(crate) static DEFAULT: Printer = Printer {

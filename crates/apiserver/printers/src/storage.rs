@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::printer::{AGE, Column, NAME, Printer, boolean, integer, text, wide};
-use crate::view::{View, joined, list, plain, text as text_of, texts};
+use crate::printer::{
+    AGE, Column, NAME, Printer, boolean_column, integer_column, text_column, wide_column,
+};
+use crate::view::{View, join_members, join_texts, list_of, plain_text, text_of};
 
 fn phase(view: &View<'_>) -> Value {
     json!(if view.has("/metadata/deletionTimestamp") {
@@ -27,21 +29,22 @@ fn access_modes(modes: &[Value]) -> String {
     given.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
 }
 
-const STORAGE_CLASS_NAME: Column = text("StorageClass", "Class of the storage.");
-const ATTRIBUTES_CLASS: Column = text("VolumeAttributesClass", "Class of the volume's attributes.");
-const VOLUME_MODE: Column = wide("VolumeMode", "File system or block device.");
+const STORAGE_CLASS_NAME: Column = text_column("StorageClass", "Class of the storage.");
+const ATTRIBUTES_CLASS: Column =
+    text_column("VolumeAttributesClass", "Class of the volume's attributes.");
+const VOLUME_MODE: Column = wide_column("VolumeMode", "File system or block device.");
 
 pub(crate) static PERSISTENT_VOLUME: Printer = Printer {
     columns: &[
         NAME,
-        text("Capacity", "Size."),
-        text("Access Modes", "How it can be mounted."),
-        text("Reclaim Policy", "What happens when the claim is gone."),
-        text("Status", "Phase of the volume."),
-        text("Claim", "Claim that it is bound to."),
+        text_column("Capacity", "Size."),
+        text_column("Access Modes", "How it can be mounted."),
+        text_column("Reclaim Policy", "What happens when the claim is gone."),
+        text_column("Status", "Phase of the volume."),
+        text_column("Claim", "Claim that it is bound to."),
         STORAGE_CLASS_NAME,
         ATTRIBUTES_CLASS,
-        text("Reason", "Why it is in this phase."),
+        text_column("Reason", "Why it is in this phase."),
         AGE,
         VOLUME_MODE,
     ],
@@ -57,7 +60,7 @@ pub(crate) static PERSISTENT_VOLUME: Printer = Printer {
             view.name(),
             json!(
                 view.at("/spec/capacity/storage")
-                    .map_or_else(|| "0".to_owned(), plain)
+                    .map_or_else(|| "0".to_owned(), plain_text)
             ),
             json!(access_modes(view.list("/spec/accessModes"))),
             json!(view.text("/spec/persistentVolumeReclaimPolicy")),
@@ -85,10 +88,10 @@ fn class<'a>(view: &View<'a>) -> &'a str {
 pub(crate) static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
     columns: &[
         NAME,
-        text("Status", "Phase of the claim."),
-        text("Volume", "Volume that it is bound to."),
-        text("Capacity", "Size."),
-        text("Access Modes", "How it can be mounted."),
+        text_column("Status", "Phase of the claim."),
+        text_column("Volume", "Volume that it is bound to."),
+        text_column("Capacity", "Size."),
+        text_column("Access Modes", "How it can be mounted."),
         STORAGE_CLASS_NAME,
         ATTRIBUTES_CLASS,
         AGE,
@@ -99,7 +102,7 @@ pub(crate) static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
         let capacity = view
             .at("/status/capacity/storage")
             .filter(|_| bound)
-            .map(plain);
+            .map(plain_text);
         let modes = if bound {
             access_modes(view.list("/status/accessModes"))
         } else {
@@ -131,10 +134,10 @@ fn class_name(view: &View<'_>, annotations: &[&str]) -> Value {
 pub(crate) static STORAGE_CLASS: Printer = Printer {
     columns: &[
         NAME,
-        text("Provisioner", "Who makes the volumes."),
-        text("ReclaimPolicy", "What happens when a claim is gone."),
-        text("VolumeBindingMode", "When volumes are bound."),
-        text("AllowVolumeExpansion", "Whether volumes can grow."),
+        text_column("Provisioner", "Who makes the volumes."),
+        text_column("ReclaimPolicy", "What happens when a claim is gone."),
+        text_column("VolumeBindingMode", "When volumes are bound."),
+        text_column("AllowVolumeExpansion", "Whether volumes can grow."),
         AGE,
     ],
     cells: |view| {
@@ -156,7 +159,7 @@ pub(crate) static STORAGE_CLASS: Printer = Printer {
 pub(crate) static VOLUME_ATTRIBUTES_CLASS: Printer = Printer {
     columns: &[
         NAME,
-        text("DriverName", "Driver that the attributes are for."),
+        text_column("DriverName", "Driver that the attributes are for."),
         AGE,
     ],
     cells: |view| {
@@ -173,11 +176,11 @@ pub(crate) static VOLUME_ATTACHMENT: Printer = Printer {
         NAME,
         Column {
             format: "name",
-            ..text("Attacher", "Driver that attaches the volume.")
+            ..text_column("Attacher", "Driver that attaches the volume.")
         },
-        text("PV", "Volume."),
-        text("Node", "Node that it is attached to."),
-        boolean("Attached", "Whether it is attached."),
+        text_column("PV", "Volume."),
+        text_column("Node", "Node that it is attached to."),
+        boolean_column("Attached", "Whether it is attached."),
         AGE,
     ],
     cells: |view| {
@@ -195,20 +198,20 @@ pub(crate) static VOLUME_ATTACHMENT: Printer = Printer {
 pub(crate) static CSI_DRIVER: Printer = Printer {
     columns: &[
         NAME,
-        boolean("AttachRequired", "Whether volumes must be attached."),
-        boolean("PodInfoOnMount", "Whether it is told about the pod."),
-        boolean("StorageCapacity", "Whether it publishes capacity."),
-        text("TokenRequests", "Audiences of the tokens that it asks for."),
-        boolean(
+        boolean_column("AttachRequired", "Whether volumes must be attached."),
+        boolean_column("PodInfoOnMount", "Whether it is told about the pod."),
+        boolean_column("StorageCapacity", "Whether it publishes capacity."),
+        text_column("TokenRequests", "Audiences of the tokens that it asks for."),
+        boolean_column(
             "RequiresRepublish",
             "Whether volumes are published again and again.",
         ),
-        text("Modes", "Kinds of volumes."),
+        text_column("Modes", "Kinds of volumes."),
         AGE,
     ],
     cells: |view| {
-        let tokens = joined(view.list("/spec/tokenRequests"), "audience", ",");
-        let modes = texts(view.list("/spec/volumeLifecycleModes"), ",");
+        let tokens = join_members(view.list("/spec/tokenRequests"), "audience", ",");
+        let modes = join_texts(view.list("/spec/volumeLifecycleModes"), ",");
         let attach = view
             .at("/spec/attachRequired")
             .and_then(Value::as_bool)
@@ -235,21 +238,24 @@ pub(crate) static CSI_DRIVER: Printer = Printer {
 };
 
 pub(crate) static CSI_NODE: Printer = Printer {
-    columns: &[NAME, integer("Drivers", "Drivers on the node."), AGE],
+    columns: &[NAME, integer_column("Drivers", "Drivers on the node."), AGE],
     cells: |view| vec![view.name(), json!(view.count("/spec/drivers")), view.age()],
 };
 
 pub(crate) static RESOURCE_CLAIM: Printer = Printer {
     columns: &[
         NAME,
-        text("State", "Whether devices are allocated and used."),
+        text_column("State", "Whether devices are allocated and used."),
         AGE,
     ],
     cells: |view| {
         let states = [
             (view.has("/metadata/deletionTimestamp"), "deleted"),
             (view.has("/status/allocation"), "allocated"),
-            (!list(view.at("/status/reservedFor")).is_empty(), "reserved"),
+            (
+                !list_of(view.at("/status/reservedFor")).is_empty(),
+                "reserved",
+            ),
         ];
         let states: Vec<&str> = states
             .into_iter()
@@ -272,9 +278,9 @@ pub(crate) static RESOURCE_CLAIM: Printer = Printer {
 pub(crate) static RESOURCE_SLICE: Printer = Printer {
     columns: &[
         NAME,
-        text("Node", "Node that has the devices."),
-        text("Driver", "Driver of the devices."),
-        text("Pool", "Pool of the devices."),
+        text_column("Node", "Node that has the devices."),
+        text_column("Driver", "Driver of the devices."),
+        text_column("Pool", "Pool of the devices."),
         AGE,
     ],
     cells: |view| {

@@ -9,12 +9,12 @@ use crate::view::View;
 use crate::{access, config, network, nodes, pods, storage, workloads};
 
 /// Returns the columns of a resource.
-pub fn columns(resource: &Resource) -> Vec<Column> {
+pub fn table_columns(resource: &Resource) -> Vec<Column> {
     printer(resource).columns.to_vec()
 }
 
 /// Returns the cells of one object, one for each column.
-pub fn row(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
+pub fn row_cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
     (printer(resource).cells)(&View {
         resource,
         object,

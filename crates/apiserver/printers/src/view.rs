@@ -19,7 +19,7 @@ impl<'a> View<'a> {
 
     /// Returns the text at a pointer, empty if absent.
     pub(crate) fn text(&self, pointer: &str) -> &'a str {
-        text(self.at(pointer))
+        text_of(self.at(pointer))
     }
 
     /// Returns the text at a pointer, or `absent` if it is absent or empty.
@@ -40,7 +40,7 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn list(&self, pointer: &str) -> &'a [Value] {
-        list(self.at(pointer))
+        list_of(self.at(pointer))
     }
 
     /// Returns the number of members of a list or map.
@@ -72,7 +72,7 @@ impl<'a> View<'a> {
     /// Returns the time since a timestamp.
     pub(crate) fn ago(&self, moment: &str) -> String {
         match time::parse(moment) {
-            Some(at) => time::human_duration(seconds(at, self.now)),
+            Some(at) => time::human_duration(seconds_between(at, self.now)),
             None => "<unknown>".to_owned(),
         }
     }
@@ -87,7 +87,7 @@ impl<'a> View<'a> {
 
     /// Returns names and images of the containers of a template's pod spec.
     pub(crate) fn containers(&self, pointer: &str) -> [Value; 2] {
-        let join = |name: &str| Value::from(joined(self.list(pointer), name, ","));
+        let join = |name: &str| Value::from(join_members(self.list(pointer), name, ","));
         [join("name"), join("image")]
     }
 
@@ -95,20 +95,20 @@ impl<'a> View<'a> {
     pub(crate) fn condition(&self, kind: &str) -> Option<&'a Value> {
         self.list("/status/conditions")
             .iter()
-            .find(|condition| text(condition.get("type")) == kind)
+            .find(|condition| text_of(condition.get("type")) == kind)
     }
 
     pub(crate) fn condition_is_true(&self, kind: &str) -> bool {
         self.condition(kind)
-            .is_some_and(|condition| text(condition.get("status")) == "True")
+            .is_some_and(|condition| text_of(condition.get("status")) == "True")
     }
 }
 
-pub(crate) fn text(value: Option<&Value>) -> &str {
+pub(crate) fn text_of(value: Option<&Value>) -> &str {
     value.and_then(Value::as_str).unwrap_or_default()
 }
 
-pub(crate) fn list(value: Option<&Value>) -> &[Value] {
+pub(crate) fn list_of(value: Option<&Value>) -> &[Value] {
     value
         .and_then(Value::as_array)
         .map(Vec::as_slice)
@@ -116,30 +116,30 @@ pub(crate) fn list(value: Option<&Value>) -> &[Value] {
 }
 
 /// Joins a member of each element.
-pub(crate) fn joined(list: &[Value], member: &str, separator: &str) -> String {
+pub(crate) fn join_members(list: &[Value], member: &str, separator: &str) -> String {
     list.iter()
-        .map(|item| text(item.get(member)))
+        .map(|item| text_of(item.get(member)))
         .collect::<Vec<_>>()
         .join(separator)
 }
 
 /// Joins the texts of a list.
-pub(crate) fn texts(list: &[Value], separator: &str) -> String {
+pub(crate) fn join_texts(list: &[Value], separator: &str) -> String {
     list.iter()
-        .map(|item| text(Some(item)))
+        .map(|item| text_of(Some(item)))
         .collect::<Vec<_>>()
         .join(separator)
 }
 
 /// Formats any scalar: some fields hold numbers or percentages.
-pub(crate) fn plain(value: &Value) -> String {
+pub(crate) fn plain_text(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Returns the whole seconds from one time to another.
-pub(crate) fn seconds(from: Timestamp, to: Timestamp) -> i64 {
+pub(crate) fn seconds_between(from: Timestamp, to: Timestamp) -> i64 {
     to.as_second() - from.as_second()
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn labels(map: Option<&Value>) -> String {
     let pairs: Vec<String> = map
         .into_iter()
         .flatten()
-        .map(|(key, value)| format!("{key}={}", text(Some(value))))
+        .map(|(key, value)| format!("{key}={}", text_of(Some(value))))
         .collect();
     if pairs.is_empty() {
         "<none>".to_owned()
@@ -167,10 +167,10 @@ pub(crate) fn selector(selector: Option<&Value>) -> String {
     let mut terms: Vec<(&str, String)> = labels
         .into_iter()
         .flatten()
-        .map(|(key, value)| (key.as_str(), format!("{key}={}", text(Some(value)))))
+        .map(|(key, value)| (key.as_str(), format!("{key}={}", text_of(Some(value)))))
         .collect();
     terms.extend(
-        list(selector.get("matchExpressions"))
+        list_of(selector.get("matchExpressions"))
             .iter()
             .map(expression),
     );
@@ -186,13 +186,13 @@ pub(crate) fn selector(selector: Option<&Value>) -> String {
 }
 
 fn expression(expression: &Value) -> (&str, String) {
-    let key = text(expression.get("key"));
-    let mut values: Vec<&str> = list(expression.get("values"))
+    let key = text_of(expression.get("key"));
+    let mut values: Vec<&str> = list_of(expression.get("values"))
         .iter()
-        .map(|value| text(Some(value)))
+        .map(|value| text_of(Some(value)))
         .collect();
     values.sort_unstable();
-    let term = match text(expression.get("operator")) {
+    let term = match text_of(expression.get("operator")) {
         "In" => format!("{key} in ({})", values.join(",")),
         "NotIn" => format!("{key} notin ({})", values.join(",")),
         "DoesNotExist" => format!("!{key}"),

@@ -5,8 +5,10 @@ mod jobs;
 
 use serde_json::{Value, json};
 
-use crate::printer::{AGE, CONTAINERS, IMAGES, NAME, Printer, SELECTOR, integer, text};
-use crate::view::{View, plain, text as text_of};
+use crate::printer::{
+    AGE, CONTAINERS, IMAGES, NAME, Printer, SELECTOR, integer_column, text_column,
+};
+use crate::view::{View, plain_text, text_of};
 
 pub(crate) use autoscaler::AUTOSCALER;
 pub(crate) use jobs::{CRON_JOB, JOB};
@@ -28,9 +30,9 @@ fn cells(
 pub(crate) static DEPLOYMENT: Printer = Printer {
     columns: &[
         NAME,
-        text("Ready", "Pods that are ready, of those wanted."),
-        text("Up-to-date", "Pods made from the present template."),
-        text("Available", "Pods that have been ready for long enough."),
+        text_column("Ready", "Pods that are ready, of those wanted."),
+        text_column("Up-to-date", "Pods made from the present template."),
+        text_column("Available", "Pods that have been ready for long enough."),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -64,9 +66,9 @@ fn replicas(view: &View<'_>) -> [Value; 4] {
 pub(crate) static REPLICA_SET: Printer = Printer {
     columns: &[
         NAME,
-        integer("Desired", "Pods wanted."),
-        integer("Current", "Pods there."),
-        integer("Ready", "Pods that are ready."),
+        integer_column("Desired", "Pods wanted."),
+        integer_column("Current", "Pods there."),
+        integer_column("Ready", "Pods that are ready."),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -83,7 +85,7 @@ pub(crate) static REPLICATION_CONTROLLER: Printer = Printer {
 pub(crate) static STATEFUL_SET: Printer = Printer {
     columns: &[
         NAME,
-        text("Ready", "Pods that are ready, of those wanted."),
+        text_column("Ready", "Pods that are ready, of those wanted."),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -101,15 +103,15 @@ pub(crate) static STATEFUL_SET: Printer = Printer {
 pub(crate) static DAEMON_SET: Printer = Printer {
     columns: &[
         NAME,
-        integer("Desired", "Nodes that should run the pod."),
-        integer("Current", "Nodes that run the pod."),
-        integer("Ready", "Nodes on which it is ready."),
-        integer("Up-to-date", "Nodes that run the present template."),
-        integer(
+        integer_column("Desired", "Nodes that should run the pod."),
+        integer_column("Current", "Nodes that run the pod."),
+        integer_column("Ready", "Nodes on which it is ready."),
+        integer_column("Up-to-date", "Nodes that run the present template."),
+        integer_column(
             "Available",
             "Nodes on which it has been ready for long enough.",
         ),
-        text("Node Selector", "Labels of the nodes."),
+        text_column("Node Selector", "Labels of the nodes."),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -132,9 +134,9 @@ pub(crate) static DAEMON_SET: Printer = Printer {
 pub(crate) static POD_TEMPLATE: Printer = Printer {
     columns: &[
         NAME,
-        text("Containers", "Names of the containers in the template."),
-        text("Images", "Images of the containers in the template."),
-        text("Pod Labels", "Labels of the template."),
+        text_column("Containers", "Names of the containers in the template."),
+        text_column("Images", "Images of the containers in the template."),
+        text_column("Pod Labels", "Labels of the template."),
     ],
     cells: |view| {
         let [names, images] = view.containers("/template/spec/containers");
@@ -150,8 +152,8 @@ pub(crate) static POD_TEMPLATE: Printer = Printer {
 pub(crate) static CONTROLLER_REVISION: Printer = Printer {
     columns: &[
         NAME,
-        text("Controller", "Object that the revision belongs to."),
-        text("Revision", "Number of the revision."),
+        text_column("Controller", "Object that the revision belongs to."),
+        text_column("Revision", "Number of the revision."),
         AGE,
     ],
     cells: |view| {
@@ -191,13 +193,18 @@ fn resource_name(owner: &Value) -> String {
 pub(crate) static DISRUPTION_BUDGET: Printer = Printer {
     columns: &[
         NAME,
-        text("Min Available", "Pods that must stay available."),
-        text("Max Unavailable", "Pods that may be unavailable."),
-        integer("Allowed Disruptions", "Pods that may be disrupted now."),
+        text_column("Min Available", "Pods that must stay available."),
+        text_column("Max Unavailable", "Pods that may be unavailable."),
+        integer_column("Allowed Disruptions", "Pods that may be disrupted now."),
         AGE,
     ],
     cells: |view| {
-        let limit = |pointer: &str| json!(view.at(pointer).map_or_else(|| "N/A".to_owned(), plain));
+        let limit = |pointer: &str| {
+            json!(
+                view.at(pointer)
+                    .map_or_else(|| "N/A".to_owned(), plain_text)
+            )
+        };
         vec![
             view.name(),
             limit("/spec/minAvailable"),

@@ -22,7 +22,7 @@ fn columns_equal_the_recorded_ones() {
         let resource = api_kinds::served()
             .find(|resource| resource.group_resource() == name)
             .unwrap();
-        let got: Vec<Value> = apiserver_printers::columns(resource)
+        let got: Vec<Value> = apiserver_printers::table_columns(resource)
             .into_iter()
             .map(|column| json!([column.name, column.ty, column.format, column.priority]))
             .collect();

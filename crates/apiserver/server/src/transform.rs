@@ -7,7 +7,7 @@ use api_codec::proto;
 use api_kinds::Resource;
 use api_meta::ApiError;
 use api_schema::schema;
-use apiserver_printers::{columns, row};
+use apiserver_printers::{row_cells, table_columns};
 use serde_json::{Map, Value, json};
 
 const META: &str = "meta.k8s.io/v1";
@@ -33,7 +33,10 @@ pub fn table_object<'a>(
         .collect();
     let mut table =
         json!({"kind": "Table", "apiVersion": META, "metadata": list_meta(meta), "rows": rows});
-    let definitions: Vec<Value> = columns(resource).iter().map(column_definition).collect();
+    let definitions: Vec<Value> = table_columns(resource)
+        .iter()
+        .map(column_definition)
+        .collect();
     table["columnDefinitions"] = if with_columns {
         definitions.into()
     } else {
@@ -53,7 +56,7 @@ fn table_row(
     include: &str,
     now: jiff::Timestamp,
 ) -> Value {
-    let mut out = json!({"cells": row(resource, tree, now)});
+    let mut out = json!({"cells": row_cells(resource, tree, now)});
     out["object"] = match include {
         "None" => Value::Null,
         "Object" => tree.clone(),

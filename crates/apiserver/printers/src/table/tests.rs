@@ -8,7 +8,7 @@ fn cells(group: &str, version: &str, plural: &str, mut object: Value) -> Vec<Val
     if object["metadata"]["name"].is_null() {
         object["metadata"]["name"] = json!("x");
     }
-    row(resource, &object, "2024-01-01T00:01:40Z".parse().unwrap())
+    row_cells(resource, &object, "2024-01-01T00:01:40Z".parse().unwrap())
 }
 
 fn pod(status: Value, deleted: bool) -> Vec<Value> {
@@ -157,13 +157,13 @@ fn other_kinds() {
 #[test]
 fn every_kind_has_a_cell_for_each_column() {
     for resource in api_kinds::resources() {
-        let cells = row(
+        let cells = row_cells(
             resource,
             &json!({"metadata": {"name": "x"}}),
             Timestamp::UNIX_EPOCH,
         )
         .len();
-        let columns = columns(resource).len();
+        let columns = table_columns(resource).len();
         assert!(
             cells == columns || resource.kind == "IPAddress",
             "{}",

@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use crate::printer::{AGE, NAME, Printer, text};
-use crate::view::{View, list, plain, text as text_of};
+use crate::printer::{AGE, NAME, Printer, text_column};
+use crate::view::{View, list_of, plain_text, text_of};
 
 pub(crate) static AUTOSCALER: Printer = Printer {
     columns: &[
         NAME,
-        text("Reference", "Object that is scaled."),
-        text("Targets", "Metrics now, of what is aimed at."),
-        text("MinPods", "Fewest pods."),
-        text("MaxPods", "Most pods."),
-        text("Replicas", "Pods now."),
+        text_column("Reference", "Object that is scaled."),
+        text_column("Targets", "Metrics now, of what is aimed at."),
+        text_column("MinPods", "Fewest pods."),
+        text_column("MaxPods", "Most pods."),
+        text_column("Replicas", "Pods now."),
         AGE,
     ],
     cells: |view| {
@@ -43,7 +43,7 @@ fn cells(view: &View<'_>) -> Vec<Value> {
         json!(targets(view)),
         json!(
             view.at("/spec/minReplicas")
-                .map_or_else(|| "<unset>".to_owned(), plain)
+                .map_or_else(|| "<unset>".to_owned(), plain_text)
         ),
         json!(view.int("/spec/maxReplicas")),
         json!(view.int("/status/currentReplicas")),
@@ -59,7 +59,7 @@ fn targets(view: &View<'_>) -> String {
     if specs.is_empty() {
         return "<none>".to_owned();
     }
-    let statuses = list(view.at("/status/currentMetrics"));
+    let statuses = list_of(view.at("/status/currentMetrics"));
     let texts: Vec<String> = specs
         .iter()
         .enumerate()
@@ -89,7 +89,8 @@ fn target(spec: &Value, status: Option<&Value>) -> String {
     };
     let aim = spec.get(member).and_then(|source| source.get("target"));
     let current = status.and_then(|status| status.get(member)?.get("current"));
-    let at = |value: Option<&Value>, name: &str| value.and_then(|value| value.get(name)).map(plain);
+    let at =
+        |value: Option<&Value>, name: &str| value.and_then(|value| value.get(name)).map(plain_text);
     let unknown = || "<unknown>".to_owned();
     let text = if let Some(average) = at(aim, "averageValue") {
         let suffix = if named || member == "pods" {

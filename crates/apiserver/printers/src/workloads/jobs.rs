@@ -4,15 +4,17 @@ use api_meta::time;
 use serde_json::{Value, json};
 
 use super::{TEMPLATE, cells};
-use crate::printer::{AGE, CONTAINERS, IMAGES, NAME, Printer, SELECTOR, boolean, integer, text};
-use crate::view::{View, seconds};
+use crate::printer::{
+    AGE, CONTAINERS, IMAGES, NAME, Printer, SELECTOR, boolean_column, integer_column, text_column,
+};
+use crate::view::{View, seconds_between};
 
 pub(crate) static JOB: Printer = Printer {
     columns: &[
         NAME,
-        text("Status", "How far the job is."),
-        text("Completions", "Pods that succeeded, of those wanted."),
-        text("Duration", "How long the job has run, or took."),
+        text_column("Status", "How far the job is."),
+        text_column("Completions", "Pods that succeeded, of those wanted."),
+        text_column("Duration", "How long the job has run, or took."),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -57,18 +59,18 @@ fn duration(view: &View<'_>) -> String {
     let start = time::parse(view.text("/status/startTime"));
     let end = time::parse(view.text("/status/completionTime")).unwrap_or(view.now);
     start
-        .map(|start| time::human_duration(seconds(start, end)))
+        .map(|start| time::human_duration(seconds_between(start, end)))
         .unwrap_or_default()
 }
 
 pub(crate) static CRON_JOB: Printer = Printer {
     columns: &[
         NAME,
-        text("Schedule", "When jobs are made, in cron's format."),
-        text("Timezone", "Time zone of the schedule."),
-        boolean("Suspend", "Whether no jobs are made."),
-        integer("Active", "Jobs that are running."),
-        text("Last Schedule", "Time since a job was made last."),
+        text_column("Schedule", "When jobs are made, in cron's format."),
+        text_column("Timezone", "Time zone of the schedule."),
+        boolean_column("Suspend", "Whether no jobs are made."),
+        integer_column("Active", "Jobs that are running."),
+        text_column("Last Schedule", "Time since a job was made last."),
         AGE,
         CONTAINERS,
         IMAGES,
