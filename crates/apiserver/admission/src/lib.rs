@@ -1,9 +1,9 @@
 //! The admission plugins, in the stock server's order and with its messages.
 //!
-//! `plugins` builds the list that the registry runs: every plugin's `admit` in order, then every
-//! plugin's `validate`. Invariant: a plugin decides from the request and the watch caches. Where a
-//! cache may lag behind a write that the client has seen succeed, the store is read before a
-//! request is rejected. A new plugin is one file and one row of `table.rs`.
+//! `build_plugins` builds the list that the registry runs: every plugin's `admit` in order, then
+//! every plugin's `validate`. Invariant: a plugin decides from the request and the watch caches.
+//! Where a cache may lag behind a write that the client has seen succeed, the store is read before
+//! a request is rejected. A new plugin is one file and one row of `table.rs`.
 
 mod absent;
 mod certificates;

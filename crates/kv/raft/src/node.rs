@@ -129,7 +129,7 @@ fn raft_config(config: &Config) -> Result<Arc<openraft::Config>, NodeError> {
     let raft = openraft::Config {
         cluster_name: format!("{:x}", config.cluster),
         // openraft cancels a call after one heartbeat interval. The heartbeats themselves are sent
-        // by `shared::heartbeats`.
+        // by `shared::run_heartbeats`.
         heartbeat_interval: election / 2,
         election_timeout_min: election,
         election_timeout_max: election + 1,

@@ -74,8 +74,8 @@ impl Shared {
                 .vote_guard
                 .admit(term, &Reason::Silence(self.config.election_timeout));
         }
-        // While a vote is admitted, `certain` grants no lease-based read. So a lease that holds now
-        // was held before the admission.
+        // While a vote is admitted, `leased_read_index` grants no lease-based read. So a lease that
+        // holds now was held before the admission.
         let admitted = self.vote_guard.admit(term, &Reason::Always)?;
         if self.lease_holds() {
             admitted.record_rejection();
@@ -184,8 +184,8 @@ impl Shared {
         barrier.max(self.committed.load(Ordering::Acquire))
     }
 
-    /// Returns the read index like `certain`. Without a lease it confirms leadership by a round of
-    /// heartbeats first.
+    /// Returns the read index like `leased_read_index`. Without a lease it confirms leadership by a
+    /// round of heartbeats first.
     pub async fn confirm(&self, timeout: Duration) -> Option<u64> {
         let deadline = Instant::now() + timeout;
         let asked = self.lease.now();
