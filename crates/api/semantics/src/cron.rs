@@ -306,7 +306,7 @@ mod tests {
                 );
                 continue;
             }
-            let schedule = parsed.expect(&case.to_string());
+            let schedule = parsed.unwrap_or_else(|error| panic!("{case}: {error}"));
             let mut at: Timestamp = case["after"].as_str().unwrap().parse().unwrap();
             for expected in case["next"].as_array().unwrap() {
                 let next = schedule.next(at);
