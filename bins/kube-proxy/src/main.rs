@@ -27,8 +27,9 @@ async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (init_only, master) = (args.init_only, args.master.clone());
     let (kubeconfig, settings) = args.settings()?;
     if init_only {
-        // Installing rules needs CAP_NET_ADMIN only, and no kernel setting changes, so there is
-        // nothing to prepare.
+        // The settings of connection tracking need a writable /proc/sys. The process that runs
+        // afterwards with CAP_NET_ADMIN alone finds them as they should be.
+        net_proxy::apply_conntrack_settings(&settings).await?;
         return net_proxy::check_nft()
             .await
             .context("rules can't be installed");

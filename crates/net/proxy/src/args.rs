@@ -8,6 +8,7 @@ use base_telemetry::LogOptions;
 use clap::Parser;
 
 use crate::config::Configuration;
+use crate::conntrack_settings::ConntrackConfiguration;
 use crate::run::Settings;
 
 /// Implements Services by nftables rules in the kernel.
@@ -52,6 +53,30 @@ pub struct Args {
     /// Bit of the packet mark for masquerading [default: 14]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=31))]
     nftables_masquerade_bit: Option<u8>,
+    /// Connections tracked for each core of the machine; 0 leaves the kernel's limit [default:
+    /// 32768]
+    #[arg(long, value_name = "N")]
+    conntrack_max_per_core: Option<u32>,
+    /// Smallest number of tracked connections, however few cores there are [default: 131072]
+    #[arg(long, value_name = "N")]
+    conntrack_min: Option<u32>,
+    /// Accept TCP packets outside the window, as Services with asymmetric routes need
+    #[arg(long)]
+    conntrack_tcp_be_liberal: bool,
+    /// Time after which an idle TCP connection is forgotten; 0 leaves the kernel's [default: 24h]
+    #[arg(long, value_name = "DURATION")]
+    conntrack_tcp_timeout_established: Option<String>,
+    /// Time after which a TCP connection in CLOSE_WAIT is forgotten; 0 leaves the kernel's
+    /// [default: 1h]
+    #[arg(long, value_name = "DURATION")]
+    conntrack_tcp_timeout_close_wait: Option<String>,
+    /// Time after which an UDP connection without an answer is forgotten; 0 leaves the kernel's
+    /// [default: 0]
+    #[arg(long, value_name = "DURATION")]
+    conntrack_udp_timeout: Option<String>,
+    /// Time after which an answered UDP connection is forgotten; 0 leaves the kernel's [default: 0]
+    #[arg(long, value_name = "DURATION")]
+    conntrack_udp_timeout_stream: Option<String>,
     /// Remove all rules and exit
     #[arg(long)]
     pub cleanup: bool,
@@ -82,7 +107,17 @@ impl Args {
             true => file.node_port_addresses.unwrap_or_default(),
             false => self.nodeport_addresses,
         };
+        let conntrack = ConntrackConfiguration {
+            max_per_core: self.conntrack_max_per_core,
+            min: self.conntrack_min,
+            tcp_established_timeout: self.conntrack_tcp_timeout_established,
+            tcp_close_wait_timeout: self.conntrack_tcp_timeout_close_wait,
+            tcp_be_liberal: self.conntrack_tcp_be_liberal.then_some(true),
+            udp_timeout: self.conntrack_udp_timeout,
+            udp_stream_timeout: self.conntrack_udp_timeout_stream,
+        };
         let settings = Settings {
+            conntrack: conntrack.or(file.conntrack).settings()?,
             node_name: if name.is_empty() {
                 component::host_name().to_lowercase()
             } else {

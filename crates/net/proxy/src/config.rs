@@ -7,6 +7,7 @@ use base_cli::{FalseMeans, judge_fields};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::conntrack_settings::ConntrackConfiguration;
 use crate::upstream::UPSTREAM_FIELDS;
 
 /// An invalid configuration.
@@ -56,6 +57,8 @@ pub struct Configuration {
     pub hostname_override: String,
     /// `primary` or ranges.
     pub node_port_addresses: Option<Vec<String>>,
+    /// Limits and timeouts of connection tracking.
+    pub conntrack: ConntrackConfiguration,
     /// Settings of the nftables mode.
     pub nftables: Nftables,
 }
@@ -169,9 +172,9 @@ mod tests {
 
     #[test]
     fn field_without_effect_is_named_and_a_dangerous_one_refused() {
-        let (_, warnings) = parse("conntrack:\n  min: 1000\n").unwrap();
+        let (_, warnings) = parse("oomScoreAdj: -5\n").unwrap();
         assert!(
-            warnings[0].starts_with("conntrack.min has no effect: "),
+            warnings[0].starts_with("oomScoreAdj has no effect: "),
             "{warnings:?}"
         );
         assert!(

@@ -19,6 +19,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::conntrack_settings::ConntrackSettings;
 use crate::desired::DesiredRules;
 use crate::health::{Health, serve_health, serve_metrics};
 use crate::health_checks::Checks;
@@ -43,10 +44,22 @@ pub struct Settings {
     pub masquerade_bit: u8,
     /// `primary`, ranges, or empty for the default.
     pub node_port_addresses: Vec<String>,
+    /// Limits and timeouts of connection tracking.
+    pub conntrack: ConntrackSettings,
     /// Listen address of health checks.
     pub healthz: Option<SocketAddr>,
     /// Listen address of metrics.
     pub metrics: Option<SocketAddr>,
+}
+
+/// Sets the limits and timeouts of connection tracking.
+///
+/// # Errors
+/// The settings could not be applied because the task panicked.
+pub async fn apply_conntrack_settings(settings: &Settings) -> anyhow::Result<()> {
+    let conntrack = settings.conntrack.clone();
+    tokio::task::spawn_blocking(move || conntrack.apply()).await?;
+    Ok(())
 }
 
 /// Changes since the last sync.
@@ -100,6 +113,7 @@ impl ProxyMetrics {
 /// Runs until shutdown. The rules stay.
 pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Result<()> {
     nft::check_nft().await.context("rules can't be installed")?;
+    apply_conntrack_settings(&settings).await?;
     let health = Arc::new(Health::default());
     let metrics = Arc::new(Metrics::new());
     let figures = ProxyMetrics::new(&metrics);

@@ -6,8 +6,6 @@ use base_cli::{Unsupported, shared};
 const IPTABLES: &str = "it belongs to the mode iptables, and rules are installed by nftables";
 const IPVS: &str = "it belongs to the mode ipvs, which is not offered";
 const WINDOWS: &str = "it belongs to Windows";
-const CONNTRACK: &str =
-    "limits and timeouts of connection tracking stay as the kernel or sysctl has them";
 const LOG_FLAGS: &str = "logging is set with the flags --v and --logging-format";
 const BIND: &str = "a port that can't be bound always stops the start";
 const NODE_ADDRESS: &str =
@@ -39,13 +37,6 @@ const OWN: &[Unsupported] = &[
     Unsupported::no_effect("bind-address", NODE_ADDRESS),
     Unsupported::no_effect("bind-address-hard-fail", BIND),
     Unsupported::no_effect("config-sync-period", WATCH),
-    Unsupported::no_effect("conntrack-max-per-core", CONNTRACK),
-    Unsupported::no_effect("conntrack-min", CONNTRACK),
-    Unsupported::no_effect("conntrack-tcp-be-liberal", CONNTRACK),
-    Unsupported::no_effect("conntrack-tcp-timeout-close-wait", CONNTRACK),
-    Unsupported::no_effect("conntrack-tcp-timeout-established", CONNTRACK),
-    Unsupported::no_effect("conntrack-udp-timeout", CONNTRACK),
-    Unsupported::no_effect("conntrack-udp-timeout-stream", CONNTRACK),
     Unsupported::refused("detect-local-mode", &["ClusterCIDR", ""], LOCAL),
     Unsupported::refused(
         "healthz-port",
@@ -126,13 +117,6 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
     Unsupported::no_effect("detectLocal.bridgeInterface", OTHER_LOCAL),
     Unsupported::no_effect("detectLocal.interfaceNamePrefix", OTHER_LOCAL),
     Unsupported::no_effect("oomScoreAdj", OOM),
-    Unsupported::no_effect("conntrack.maxPerCore", CONNTRACK),
-    Unsupported::no_effect("conntrack.min", CONNTRACK),
-    Unsupported::no_effect("conntrack.tcpEstablishedTimeout", CONNTRACK),
-    Unsupported::no_effect("conntrack.tcpCloseWaitTimeout", CONNTRACK),
-    Unsupported::no_effect("conntrack.tcpBeLiberal", CONNTRACK),
-    Unsupported::no_effect("conntrack.udpTimeout", CONNTRACK),
-    Unsupported::no_effect("conntrack.udpStreamTimeout", CONNTRACK),
     Unsupported::no_effect("configSyncPeriod", WATCH),
     Unsupported::no_effect(
         "portRange",
@@ -147,6 +131,13 @@ pub fn honoured_fields() -> &'static [&'static str] {
     &[
         "clientConnection.kubeconfig",
         "clusterCIDR",
+        "conntrack.maxPerCore",
+        "conntrack.min",
+        "conntrack.tcpBeLiberal",
+        "conntrack.tcpCloseWaitTimeout",
+        "conntrack.tcpEstablishedTimeout",
+        "conntrack.udpStreamTimeout",
+        "conntrack.udpTimeout",
         "healthzBindAddress",
         "hostnameOverride",
         "metricsBindAddress",
