@@ -146,14 +146,8 @@ async fn delete_now(client: &client::Client, mirror: &Pod) {
 /// Deletes a mirror that belongs to no static pod here, or whose deletion was requested; sends any
 /// other to its worker.
 pub(crate) fn reconcile_mirror(node: &Arc<KubeletContext>, mirror: &Arc<Pod>) {
-    let hash = read_annotation(mirror, MIRROR).unwrap_or_default();
-    match node
-        .workers
-        .all()
-        .into_iter()
-        .find(|s| read_annotation(&s.pod, HASH) == Some(hash) && s.is_desired)
-    {
-        Some(snapshot) if mirror.metadata.deletion_timestamp.is_none() => {
+    match find_static_pod(&node.workers.all(), mirror) {
+        Some(snapshot) => {
             let uid = snapshot.pod.metadata.uid.as_deref().unwrap_or_default();
             node.workers
                 .send(uid, Message::MirrorUpdated(mirror.clone()));
@@ -162,12 +156,27 @@ pub(crate) fn reconcile_mirror(node: &Arc<KubeletContext>, mirror: &Arc<Pod>) {
     }
 }
 
+/// Returns the static pod whose mirror this is.
+fn find_static_pod<'a>(running: &'a [PodSnapshot], mirror: &Pod) -> Option<&'a PodSnapshot> {
+    running
+        .iter()
+        .find(|s| s.is_desired && is_static_namesake(s, mirror) && is_mirror_of(mirror, &s.pod))
+}
+
+/// Returns whether a pod runs from a manifest of this node and has the mirror's namespace and name.
+/// Both annotations can be set by everyone who may create pods, so the hash alone proves nothing: a
+/// pod of a tenant with the hash of a static pod would otherwise be taken for its mirror, and an
+/// ordinary pod with a made-up hash for a static pod.
+fn is_static_namesake(snapshot: &PodSnapshot, mirror: &Pod) -> bool {
+    let (own, other) = (&snapshot.pod.metadata, &mirror.metadata);
+    snapshot.is_static && own.namespace == other.namespace && own.name == other.name
+}
+
 /// Creates a deleted mirror again while its static pod runs.
 pub(crate) fn recreate_mirror(node: &Arc<KubeletContext>, mirror: &Arc<Pod>) {
     // Looked up by name: the deleted pod may be the mirror of an earlier manifest that blocked this
     // pod's mirror.
-    let name = |p: &Pod| (p.metadata.namespace.clone(), p.metadata.name.clone());
-    let own = |s: &PodSnapshot| s.is_static && name(&s.pod) == name(mirror) && s.is_desired;
+    let own = |s: &PodSnapshot| s.is_desired && is_static_namesake(s, mirror);
     if let Some(snapshot) = node.workers.all().into_iter().find(own) {
         ensure_mirror(node, &snapshot.pod);
     }
@@ -198,6 +207,31 @@ mod tests {
                 want,
                 "{metadata}"
             );
+        }
+    }
+
+    #[test]
+    fn copied_hash_makes_no_mirror_of_another_pod() {
+        let pod = |name: &str, annotation: &str, hash: &str| -> Pod {
+            let metadata = json!({"namespace": "kube-system", "name": name, "annotations": {annotation: hash}});
+            serde_json::from_value(json!({"metadata": metadata})).unwrap()
+        };
+        let running = |name: &str, is_static: bool| PodSnapshot {
+            pod: Arc::new(pod(name, HASH, "h")),
+            status: Arc::default(),
+            observed: Arc::default(),
+            active: true,
+            is_static,
+            is_desired: true,
+        };
+        for (name, is_static, mirror, want) in [
+            ("etcd-n1", true, pod("etcd-n1", MIRROR, "h"), true),
+            ("etcd-n1", true, pod("made-up", MIRROR, "h"), false),
+            ("etcd-n1", true, pod("etcd-n1", MIRROR, "other"), false),
+            ("etcd-n1", false, pod("etcd-n1", MIRROR, "h"), false),
+        ] {
+            let found = find_static_pod(&[running(name, is_static)], &mirror).is_some();
+            assert_eq!(found, want, "{:?}", mirror.metadata);
         }
     }
 }
