@@ -35,35 +35,39 @@ fn normalized(image: &str) -> String {
     }
 }
 
+/// Returns the size of an image on a node, less if few nodes have it: otherwise the first node with a
+/// large image would attract all its pods.
+fn scaled_size(name: &str, node: &NodeInfo, snapshot: &Snapshot, nodes: i64) -> i64 {
+    let Some(state) = node.images.get(name) else {
+        return 0;
+    };
+    let having = snapshot.image_spread.get(name).copied().unwrap_or(0);
+    (state.size as f64 * (having as f64 / nodes as f64)) as i64
+}
+
 impl Score for ImageLocality {
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> i64 {
         let Some(spec) = pod.spec() else { return 0 };
         let nodes = i64::try_from(snapshot.nodes.len())
             .unwrap_or(i64::MAX)
             .max(1);
-        let (mut sum, mut containers) = (0_i64, 0_i64);
-        for container in spec
-            .init_containers
-            .iter()
-            .flatten()
-            .chain(&spec.containers)
-        {
-            containers += 1;
-            let Some(image) = &container.image else {
-                continue;
-            };
-            let name = normalized(image);
-            let Some(state) = node.images.get(name.as_str()) else {
-                continue;
-            };
-            let having = snapshot
-                .image_spread
-                .get(name.as_str())
-                .copied()
-                .unwrap_or(0);
-            sum += (state.size as f64 * (having as f64 / nodes as f64)) as i64;
-        }
-        let most = MOST_PER_CONTAINER * containers.max(1);
+        let containers = || {
+            spec.init_containers
+                .iter()
+                .flatten()
+                .chain(&spec.containers)
+        };
+        // Volumes of images are pulled like containers' images. They raise the sum, but not the
+        // limit, which upstream computes from the number of containers.
+        let volumes = spec.volumes.iter().flatten();
+        let volume_images = volumes.filter_map(|volume| volume.image.as_ref()?.reference.as_ref());
+        let sum: i64 = containers()
+            .filter_map(|container| container.image.as_ref())
+            .chain(volume_images)
+            .map(|image| scaled_size(&normalized(image), node, snapshot, nodes))
+            .sum();
+        let count = i64::try_from(containers().count()).unwrap_or(i64::MAX);
+        let most = MOST_PER_CONTAINER.saturating_mul(count.max(1));
         MAX_NODE_SCORE * (sum.clamp(LEAST, most) - LEAST) / (most - LEAST)
     }
 }
@@ -101,5 +105,23 @@ mod tests {
             ImageLocality.score(&CycleState::default(), &pod, &snapshot.nodes[at], &snapshot)
         };
         assert_eq!((score(0), score(2)), (52, 0));
+    }
+
+    #[test]
+    fn image_volume_counts_like_an_image_of_a_container() {
+        let mut info = NodeInfo::new("a");
+        let object = json!({"metadata": {"name": "a"}, "status": {"images":
+            [{"names": ["v:latest"], "sizeBytes": 500 * MEBIBYTE}]}});
+        info.set_node(Arc::new(serde_json::from_value(object).unwrap()));
+        let snapshot = Snapshot::of(vec![info]);
+        let score = |volumes: Value| {
+            let pod = pod(json!({"containers": [{"name": "c", "image": "x"}], "volumes": volumes}));
+            ImageLocality.score(&CycleState::default(), &pod, &snapshot.nodes[0], &snapshot)
+        };
+        assert_eq!(score(json!([{"name": "v", "emptyDir": {}}])), 0);
+        assert_eq!(
+            score(json!([{"name": "v", "image": {"reference": "v"}}])),
+            48
+        );
     }
 }
