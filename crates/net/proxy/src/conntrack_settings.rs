@@ -33,7 +33,7 @@ pub struct ConntrackConfiguration {
     pub udp_stream_timeout: Option<String>,
 }
 
-/// What the proxy sets in the kernel. A `None` or zero leaves the kernel's value.
+/// Values that the proxy sets in the kernel; zero leaves the kernel's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConntrackSettings {
     max_per_core: u64,
