@@ -8,6 +8,7 @@ mod accept;
 mod first_bytes;
 mod gathered;
 mod listen;
+mod transport;
 
 pub use accept::{Options, Peer, serve};
 pub use first_bytes::FirstBytes;
