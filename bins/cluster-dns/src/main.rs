@@ -46,7 +46,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    base_cli::run("cluster-dns", &[], |cli: &Cli| cli.logs.clone(), run)
+    base_cli::run_component("cluster-dns", &[], |cli: &Cli| cli.logs.clone(), run)
 }
 
 async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {

@@ -60,7 +60,7 @@ pub struct Up {
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,
     /// Use this container runtime instead of starting one
-    #[arg(long, value_name = "unix:///PATH", conflicts_with = "simulated", value_parser = endpoint)]
+    #[arg(long, value_name = "unix:///PATH", conflicts_with = "simulated", value_parser = parse_endpoint)]
     pub runtime_endpoint: Option<String>,
     /// Simulate containers: needs neither root nor a runtime
     #[arg(long)]
@@ -133,7 +133,7 @@ pub enum Output {
     Json,
 }
 
-fn endpoint(text: &str) -> Result<String, String> {
+fn parse_endpoint(text: &str) -> Result<String, String> {
     match text.strip_prefix("unix://") {
         Some(path) if path.starts_with('/') => Ok(text.to_owned()),
         _ => {

@@ -11,7 +11,7 @@ use operator_cluster::{Layout, Report};
 use crate::args::{Cli, Command, Down, Output, Status, Up};
 
 /// Executes the command.
-pub async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
     match cli.command {
         Command::Supervise(folder) => {
             Ok(operator_cluster::run_supervisor(&folder.data_dir, shutdown).await?)
@@ -25,14 +25,14 @@ pub async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
             );
             Ok(())
         }
-        Command::Man { folder } => manual(&folder),
-        Command::Up(options) => interruptible(up(*options), shutdown).await,
-        Command::Down(options) => interruptible(down(options), shutdown).await,
-        Command::Status(options) => interruptible(status(options), shutdown).await,
+        Command::Man { folder } => write_manual(&folder),
+        Command::Up(options) => run_until_interrupted(run_up(*options), shutdown).await,
+        Command::Down(options) => run_until_interrupted(run_down(options), shutdown).await,
+        Command::Status(options) => run_until_interrupted(run_status(options), shutdown).await,
     }
 }
 
-async fn interruptible(
+async fn run_until_interrupted(
     work: impl Future<Output = anyhow::Result<()>>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -43,11 +43,11 @@ async fn interruptible(
 }
 
 /// Prints progress to standard error, so that the final output can be piped.
-fn say(text: &str) {
+fn print_progress(text: &str) {
     let _ = writeln!(std::io::stderr(), "ironclad: {text}");
 }
 
-async fn up(options: Up) -> anyhow::Result<()> {
+async fn run_up(options: Up) -> anyhow::Result<()> {
     let wanted = operator_cluster::UpOptions {
         data_dir: options.folder.data_dir,
         bin_dir: options.bin_dir,
@@ -65,7 +65,7 @@ async fn up(options: Up) -> anyhow::Result<()> {
         dns_port: options.dns_port,
         verbosity: options.component_verbosity,
     };
-    let settings = operator_cluster::start_cluster(&wanted, &say).await?;
+    let settings = operator_cluster::start_cluster(&wanted, &print_progress).await?;
     let kubeconfig = Layout::of(&settings).admin_kubeconfig();
     writeln!(
         std::io::stdout(),
@@ -75,15 +75,15 @@ async fn up(options: Up) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn down(options: Down) -> anyhow::Result<()> {
+async fn run_down(options: Down) -> anyhow::Result<()> {
     let wanted = operator_cluster::DownOptions {
         data_dir: std::path::absolute(options.folder.data_dir)?,
         purge: options.purge,
     };
-    if !operator_cluster::stop_cluster(&wanted, &say).await? {
+    if !operator_cluster::stop_cluster(&wanted, &print_progress).await? {
         return Ok(());
     }
-    say(if options.purge {
+    print_progress(if options.purge {
         "removed"
     } else {
         "stopped; `ironclad up` starts it again"
@@ -91,12 +91,12 @@ async fn down(options: Down) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn status(options: Status) -> anyhow::Result<()> {
+async fn run_status(options: Status) -> anyhow::Result<()> {
     let report =
         operator_cluster::cluster_status(&std::path::absolute(options.folder.data_dir)?).await?;
     let text = match options.output {
         Output::Json => serde_json::to_string_pretty(&report)?,
-        Output::Text => table(&report),
+        Output::Text => format_table(&report),
     };
     writeln!(std::io::stdout(), "{}", text.trim_end())?;
     if !report.healthy() {
@@ -108,7 +108,7 @@ async fn status(options: Status) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn table(report: &Report) -> String {
+fn format_table(report: &Report) -> String {
     let mut text = format!(
         "{:<26}{:<10}{:<9}{:<10}LOG\n",
         "COMPONENT", "STATE", "PID", "RESTARTS"
@@ -136,7 +136,7 @@ fn table(report: &Report) -> String {
     )
 }
 
-fn manual(folder: &Path) -> anyhow::Result<()> {
+fn write_manual(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
     clap_mangen::generate_to(Cli::command(), folder)
         .with_context(|| format!("can't write to {}", folder.display()))

@@ -8,5 +8,10 @@ use std::process::ExitCode;
 use args::Cli;
 
 fn main() -> ExitCode {
-    base_cli::run("ironclad", &[], |cli: &Cli| cli.logs.clone(), commands::run)
+    base_cli::run_component(
+        "ironclad",
+        &[],
+        |cli: &Cli| cli.logs.clone(),
+        commands::run_command,
+    )
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    base_cli::run(
+    base_cli::run_component(
         "kube-apiserver",
         UPSTREAM_FLAGS,
         |options: &ServerOptions| options.logs.clone(),

@@ -10,7 +10,7 @@ use client::{Client, Config};
 use net_proxy::{Args, UPSTREAM_FLAGS};
 
 fn main() -> ExitCode {
-    base_cli::run(
+    base_cli::run_component(
         "kube-proxy",
         UPSTREAM_FLAGS,
         |args: &Args| args.logs.clone(),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use scheduler_core::{Flags, UPSTREAM_FLAGS, run};
 
 fn main() -> ExitCode {
-    base_cli::run(
+    base_cli::run_component(
         "kube-scheduler",
         UPSTREAM_FLAGS,
         |flags: &Flags| flags.logs.clone(),

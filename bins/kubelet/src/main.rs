@@ -4,7 +4,7 @@ use node_kubelet::{Flags, UPSTREAM_FLAGS};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    base_cli::run(
+    base_cli::run_component(
         "kubelet",
         UPSTREAM_FLAGS,
         |flags: &Flags| flags.logs.clone(),

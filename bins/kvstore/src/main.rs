@@ -7,5 +7,5 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    base_cli::run("kvstore", UPSTREAM_FLAGS, Flags::log, kv_service::run)
+    base_cli::run_component("kvstore", UPSTREAM_FLAGS, Flags::log, kv_service::run)
 }

@@ -37,7 +37,7 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
     let log = Log::default();
     let writer = log.clone();
     tracing_subscriber::fmt()
-        .with_env_filter(base_telemetry::filter(10))
+        .with_env_filter(base_telemetry::level_filter(10))
         .with_writer(move || writer.clone())
         .with_ansi(false)
         .init();

@@ -198,7 +198,7 @@ fn descriptor(text: &str) -> Result<When, String> {
             let Some(interval) = text.strip_prefix("@every ") else {
                 return Err(format!("unrecognized descriptor: {text}"));
             };
-            let nanos = base_duration::parse(interval)
+            let nanos = base_duration::parse_duration(interval)
                 .map_err(|error| format!("failed to parse duration {text}: {error}"))?;
             return Ok(When::Every((nanos / 1_000_000_000).max(1)));
         }

@@ -33,7 +33,7 @@ struct Roots {
 
 impl Roots {
     fn read(path: &Path) -> Result<Self, TlsError> {
-        let roots = base_tls::roots(&base_tls::read(path)?, path)?;
+        let roots = base_tls::parse_roots(&base_tls::read_file(path)?, path)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let inner = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
         let refused =

@@ -128,7 +128,7 @@ impl ServerMetrics {
         let mut page = MetricsPage::default();
         self.write_requests(&mut page);
         self.write_server(&mut page, server);
-        page.process(FileDescriptors::read());
+        page.write_process(FileDescriptors::read());
         respond::raw_response(
             200,
             "text/plain; version=0.0.4; charset=utf-8",

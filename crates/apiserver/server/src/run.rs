@@ -17,7 +17,7 @@ use apiserver_cache::Caches;
 use apiserver_registry::{Allocators, Registry, RegistryOptions, ServiceOptions};
 use apiserver_request::Objects;
 use apiserver_storage::{Store, compact_regularly};
-use base_serve::{bind, serve, write_port_file};
+use base_serve::{bind_listener, serve_http, write_port_file};
 use base_task::{CancellationToken, Tasks};
 use base_tls::{ClientAuth, Offer, ServerTls, server_config_with};
 use std::convert::Infallible;
@@ -34,7 +34,8 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// # Errors
 /// A file, address or option that can't be used.
 pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let listener = bind(SocketAddr::new(options.bind_address, options.secure_port)).await?;
+    let listener =
+        bind_listener(SocketAddr::new(options.bind_address, options.secure_port)).await?;
     let port = listener
         .local_addr()
         .context("the listener has no address")?
@@ -211,7 +212,7 @@ async fn serve_until(
         let answer = Box::pin(pipeline::handle_request(server.clone(), request));
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    serve(listener, serving, service, closing).await;
+    serve_http(listener, serving, service, closing).await;
     tracing::info!("stopped");
     Ok(())
 }

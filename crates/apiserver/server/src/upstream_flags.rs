@@ -329,7 +329,7 @@ mod tests {
                 .find(|setting| setting.name == name)
                 .unwrap();
             assert!(
-                matches!(setting.judge(name, "/etc/x"), Verdict::Stop(_)),
+                matches!(setting.evaluate_value(name, "/etc/x"), Verdict::Stop(_)),
                 "{name}"
             );
         }
@@ -366,7 +366,7 @@ mod tests {
                 .iter()
                 .find(|setting| setting.name == name)
                 .unwrap();
-            let stops = matches!(setting.judge(name, value), Verdict::Stop(_));
+            let stops = matches!(setting.evaluate_value(name, value), Verdict::Stop(_));
             assert!(
                 !stops || matches!(setting.treatment, Treatment::NoEffect),
                 "{name}={value}"

@@ -70,14 +70,14 @@ impl StoreConfig {
         let mut tls = ClientTlsConfig::new();
         if let Some(ca) = &self.ca_file {
             let pem = read_file(ca)?;
-            base_tls::certificates(&pem, ca)?;
+            base_tls::parse_certificates(&pem, ca)?;
             tls = tls.ca_certificate(Certificate::from_pem(pem));
         }
         match (&self.cert_file, &self.key_file) {
             (Some(cert_file), Some(key_file)) => {
                 let (cert, key) = (read_file(cert_file)?, read_file(key_file)?);
-                base_tls::certificates(&cert, cert_file)?;
-                base_tls::private_key(&key, key_file)?;
+                base_tls::parse_certificates(&cert, cert_file)?;
+                base_tls::parse_private_key(&key, key_file)?;
                 tls = tls.identity(Identity::from_pem(cert, key));
             }
             (None, None) => {}

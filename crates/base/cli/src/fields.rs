@@ -39,7 +39,7 @@ pub fn judge_fields(
             .into_iter()
             .filter(|value| !is_unset(value, false_means))
         {
-            match row.judge(row.name, &show_value(value)) {
+            match row.evaluate_value(row.name, &show_value(value)) {
                 Verdict::Pass => {}
                 Verdict::Warn(warning) => judged.warnings.push(warning),
                 Verdict::Stop(refusal) => judged.refusals.push(refusal),

@@ -51,7 +51,7 @@ pub fn accept_upstream_flags(
         given.push((setting, value));
     }
     for (setting, value) in given {
-        match setting.judge(&format!("--{}", setting.name), &value) {
+        match setting.evaluate_value(&format!("--{}", setting.name), &value) {
             Verdict::Pass => {}
             Verdict::Warn(warning) => accepted.warnings.push(warning),
             Verdict::Stop(refusal) => accepted.refusals.push(refusal),

@@ -13,6 +13,6 @@ mod upstream;
 pub use base_task::CancellationToken;
 pub use fields::{FalseMeans, JudgedFields, judge_fields};
 pub use flags::{Accepted, accept_upstream_flags};
-pub use run::{parse, run};
-pub use sentence::nearest;
+pub use run::{parse_arguments, run_component};
+pub use sentence::nearest_word;
 pub use upstream::{Treatment, Unsupported, Verdict};

@@ -19,8 +19,8 @@ enum Pages<'a> {
 
 /// Serves `NAME completion SHELL` and `NAME man DIRECTORY`; returns None for any other command
 /// line. The words are not subcommands, because the stock programs of these names have none.
-pub(crate) fn serve<A: Parser>(name: &str, arguments: &[OsString]) -> Option<ExitCode> {
-    let command = describe::<A>(name);
+pub(crate) fn serve_pages<A: Parser>(name: &str, arguments: &[OsString]) -> Option<ExitCode> {
+    let command = describe_command::<A>(name);
     let pages = requested_pages(&command, arguments)?;
     Some(match write_pages(command, name, pages) {
         Ok(()) => ExitCode::SUCCESS,
@@ -32,7 +32,7 @@ pub(crate) fn serve<A: Parser>(name: &str, arguments: &[OsString]) -> Option<Exi
 }
 
 /// Returns the program's command with the hint on its pages.
-pub(crate) fn describe<A: CommandFactory>(name: &str) -> Command {
+pub(crate) fn describe_command<A: CommandFactory>(name: &str) -> Command {
     A::command().after_help(HINT.replace("NAME", name))
 }
 

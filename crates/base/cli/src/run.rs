@@ -14,7 +14,7 @@ use std::process::ExitCode;
 /// Runs a component: parses `std::env::args`, starts logging and the runtime, and calls `main` with
 /// the parsed arguments and a cancellation token. `unsupported` lists upstream flags that are not
 /// implemented. An error exits with code 1 and one sentence with its causes on standard error.
-pub fn run<A, F, Fut>(
+pub fn run_component<A, F, Fut>(
     name: &str,
     unsupported: &[Unsupported],
     logs: impl Fn(&A) -> LogOptions,
@@ -26,15 +26,15 @@ where
     Fut: Future<Output = anyhow::Result<()>>,
 {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    if let Some(code) = pages::serve::<A>(name, &arguments) {
+    if let Some(code) = pages::serve_pages::<A>(name, &arguments) {
         return code;
     }
     let accepted = accept_upstream_flags(arguments.into_iter(), unsupported);
-    let args = match parse_command(pages::describe::<A>(name), &accepted.arguments) {
+    let args = match parse_command(pages::describe_command::<A>(name), &accepted.arguments) {
         Ok(args) => args,
         Err(e) => {
             if e.use_stderr() {
-                eprintln!("{name}: {}", sentence::of_usage(&e, name));
+                eprintln!("{name}: {}", sentence::format_usage_error(&e, name));
                 return ExitCode::from(2);
             }
             // Help and version are printed to standard output and exit with code 0.
@@ -42,7 +42,7 @@ where
             return ExitCode::SUCCESS;
         }
     };
-    base_telemetry::init(&logs(&args));
+    base_telemetry::init_logging(&logs(&args));
     for warning in accepted.warnings {
         tracing::warn!("{warning}");
     }
@@ -50,10 +50,10 @@ where
         eprintln!("{name}: {}", accepted.refusals.join("; "));
         return ExitCode::from(2);
     }
-    match drive(main, args) {
+    match block_on_main(main, args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("{name}: {}", sentence::of_error(&e));
+            eprintln!("{name}: {}", sentence::format_error(&e));
             ExitCode::FAILURE
         }
     }
@@ -64,7 +64,7 @@ where
 ///
 /// # Errors
 /// Any other error of clap, and requests for help or the version.
-pub fn parse<A: Parser>(arguments: &[OsString]) -> Result<A, clap::Error> {
+pub fn parse_arguments<A: Parser>(arguments: &[OsString]) -> Result<A, clap::Error> {
     parse_command(<A as CommandFactory>::command(), arguments)
 }
 
@@ -74,7 +74,7 @@ fn parse_command<A: Parser>(command: Command, arguments: &[OsString]) -> Result<
     A::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-fn drive<A, F, Fut>(main: F, args: A) -> anyhow::Result<()>
+fn block_on_main<A, F, Fut>(main: F, args: A) -> anyhow::Result<()>
 where
     F: FnOnce(A, CancellationToken) -> Fut,
     Fut: Future<Output = anyhow::Result<()>>,

@@ -5,21 +5,21 @@ use clap::error::ErrorKind;
 
 /// Formats an error with its causes. A cause that an outer text contains is omitted. A list of all
 /// known names, as deserialisers produce it, is replaced by the nearest one.
-pub(crate) fn of_error(error: &anyhow::Error) -> String {
-    let mut told = String::new();
+pub(crate) fn format_error(error: &anyhow::Error) -> String {
+    let mut sentence = String::new();
     for cause in error.chain() {
         let text = one_line(&cause.to_string());
-        if text.starts_with(&told) {
-            told = text;
-        } else if !told.contains(&text) {
-            told = format!("{told}: {text}");
+        if text.starts_with(&sentence) {
+            sentence = text;
+        } else if !sentence.contains(&text) {
+            sentence = format!("{sentence}: {text}");
         }
     }
-    shortened(&told)
+    shorten_name_list(&sentence)
 }
 
 /// Formats a usage error. `program` is the command whose help is recommended.
-pub(crate) fn of_usage(error: &clap::Error, program: &str) -> String {
+pub(crate) fn format_usage_error(error: &clap::Error, program: &str) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return format!(
             "something is missing on the command line: `{program} --help` lists what there is"
@@ -30,27 +30,27 @@ pub(crate) fn of_usage(error: &clap::Error, program: &str) -> String {
         .lines()
         .map(str::trim)
         .take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more"));
-    let told = lines
+    let sentence = lines
         .filter(|line| !line.is_empty())
-        .fold(String::new(), |told, line| {
+        .fold(String::new(), |sentence, line| {
             let line = line.strip_prefix("error: ").unwrap_or(line);
             match line.strip_prefix("tip: ") {
-                Some(tip) => format!("{told}; {tip}"),
-                None if told.is_empty() => line.to_owned(),
-                None => format!("{told} {line}"),
+                Some(tip) => format!("{sentence}; {tip}"),
+                None if sentence.is_empty() => line.to_owned(),
+                None => format!("{sentence} {line}"),
             }
         });
-    format!("{told}; `{program} --help` lists what there is")
+    format!("{sentence}; `{program} --help` lists what there is")
 }
 
 /// Returns the word of `known` with the smallest edit distance to `word`.
-pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest_word<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
-        .min_by_key(|candidate| distance(&word.to_lowercase(), &candidate.to_lowercase()))
+        .min_by_key(|candidate| edit_distance(&word.to_lowercase(), &candidate.to_lowercase()))
 }
 
-fn distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().enumerate() {
@@ -78,7 +78,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// Shortens "unknown field `x`, expected one of `a`, `b`, ... at line 3" to the nearest name.
-fn shortened(text: &str) -> String {
+fn shorten_name_list(text: &str) -> String {
     const LIST: &str = ", expected one of ";
     let Some((head, rest)) = text.split_once(LIST) else {
         return text.to_owned();
@@ -92,7 +92,7 @@ fn shortened(text: &str) -> String {
     let known = list
         .split('`')
         .filter(|word| !word.is_empty() && *word != ", ");
-    match nearest(unknown, known) {
+    match nearest_word(unknown, known) {
         Some(near) => format!("{head}{tail}; the nearest known one is `{near}`"),
         None => text.to_owned(),
     }
@@ -111,8 +111,8 @@ mod tests {
         listen_urls: Vec<u16>,
     }
 
-    fn usage(words: &[&str]) -> String {
-        of_usage(&Flags::try_parse_from(words).unwrap_err(), "x")
+    fn usage_error(words: &[&str]) -> String {
+        format_usage_error(&Flags::try_parse_from(words).unwrap_err(), "x")
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         ];
         for (words, want) in cases {
             assert_eq!(
-                usage(words),
+                usage_error(words),
                 format!("{want}`x --help` lists what there is")
             );
         }
@@ -145,11 +145,11 @@ mod tests {
             .context("can't read a: no such file")
             .context("the start failed");
         assert_eq!(
-            of_error(&error),
+            format_error(&error),
             "the start failed: can't read a: no such file"
         );
         let error = anyhow::anyhow!("file a: no b").context("file a");
-        assert_eq!(of_error(&error), "file a: no b");
+        assert_eq!(format_error(&error), "file a: no b");
     }
 
     #[test]
@@ -158,13 +158,13 @@ mod tests {
             "unknown field `clusterCidr`, expected one of `kind`, `clusterCIDR`, `mode` at line 3"
         );
         assert_eq!(
-            of_error(&error),
+            format_error(&error),
             "unknown field `clusterCidr` at line 3; the nearest known one is `clusterCIDR`"
         );
         assert_eq!(
-            nearest("NodeResourceFit", ["NodeName", "NodeResourcesFit"]),
+            nearest_word("NodeResourceFit", ["NodeName", "NodeResourcesFit"]),
             Some("NodeResourcesFit")
         );
-        assert_eq!(nearest("x", []), None);
+        assert_eq!(nearest_word("x", []), None);
     }
 }

@@ -64,7 +64,7 @@ impl Unsupported {
     }
 
     /// Evaluates a value. `shown` is the setting as the user wrote it, such as `--profiling`.
-    pub fn judge(&self, shown: &str, value: &str) -> Verdict {
+    pub fn evaluate_value(&self, shown: &str, value: &str) -> Verdict {
         match self.treatment {
             Treatment::NoEffect => Verdict::Warn(format!("{shown} has no effect: {}", self.reason)),
             Treatment::Refused { except } if except.contains(&value) => Verdict::Pass,
@@ -94,11 +94,11 @@ mod tests {
             "TLS 1.2 and 1.3 are offered",
         );
         assert_eq!(
-            setting.judge("--tls-min-version", "VersionTLS12"),
+            setting.evaluate_value("--tls-min-version", "VersionTLS12"),
             Verdict::Pass
         );
         assert_eq!(
-            setting.judge("--tls-min-version", "VersionTLS13"),
+            setting.evaluate_value("--tls-min-version", "VersionTLS13"),
             Verdict::Stop(
                 "--tls-min-version is not supported: TLS 1.2 and 1.3 are offered; leave it out or set it to \
                  \"VersionTLS12\""
@@ -111,6 +111,9 @@ mod tests {
     fn setting_without_effect_is_named_with_its_reason() {
         let setting = Unsupported::no_effect("kube-api-qps", "the client has no rate limit");
         let expect = "--kube-api-qps has no effect: the client has no rate limit".to_owned();
-        assert_eq!(setting.judge("--kube-api-qps", "50"), Verdict::Warn(expect));
+        assert_eq!(
+            setting.evaluate_value("--kube-api-qps", "50"),
+            Verdict::Warn(expect)
+        );
     }
 }

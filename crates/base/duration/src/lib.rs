@@ -9,13 +9,13 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// Grammar or overflow of 64-bit nanoseconds.
-    #[error("time: invalid duration {}", quote(.0))]
+    #[error("time: invalid duration {}", quote_text(.0))]
     Invalid(String),
     /// A number without unit.
-    #[error("time: missing unit in duration {}", quote(.0))]
+    #[error("time: missing unit in duration {}", quote_text(.0))]
     MissingUnit(String),
     /// A unit that is not ns, us, ms, s, m or h.
-    #[error("time: unknown unit {} in duration {}", quote(.unit), quote(.text))]
+    #[error("time: unknown unit {} in duration {}", quote_text(.unit), quote_text(.text))]
     UnknownUnit {
         /// The unit.
         unit: String,
@@ -23,7 +23,7 @@ pub enum ParseError {
         text: String,
     },
     /// A negative duration where none may be.
-    #[error("duration {} is negative", quote(.0))]
+    #[error("duration {} is negative", quote_text(.0))]
     Negative(String),
 }
 
@@ -42,7 +42,7 @@ const UNITS: [(&str, u64); 8] = [
 ];
 
 /// Parses a duration to nanoseconds.
-pub fn parse(text: &str) -> Result<i64, ParseError> {
+pub fn parse_duration(text: &str) -> Result<i64, ParseError> {
     let invalid = || ParseError::Invalid(text.to_owned());
     let is_negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -54,7 +54,7 @@ pub fn parse(text: &str) -> Result<i64, ParseError> {
     }
     let mut total: u64 = 0;
     while !rest.is_empty() {
-        let (number, tail) = rest.split_at(find(rest, |c| !is_number(c)));
+        let (number, tail) = rest.split_at(find_or_end(rest, |c| !is_number(c)));
         // A second point ends the number, and is then no unit.
         let second = number.match_indices('.').nth(1).map(|(at, _)| at);
         let (number, tail) = match second {
@@ -64,7 +64,7 @@ pub fn parse(text: &str) -> Result<i64, ParseError> {
         if !number.contains(|c: char| c.is_ascii_digit()) {
             return Err(invalid());
         }
-        let (unit, tail) = tail.split_at(find(tail, is_number));
+        let (unit, tail) = tail.split_at(find_or_end(tail, is_number));
         if unit.is_empty() {
             return Err(ParseError::MissingUnit(text.to_owned()));
         }
@@ -74,7 +74,7 @@ pub fn parse(text: &str) -> Result<i64, ParseError> {
                 text: text.to_owned(),
             });
         };
-        let amount = scale(number, *factor).ok_or_else(invalid)?;
+        let amount = multiply_number(number, *factor).ok_or_else(invalid)?;
         let sum = total.checked_add(amount).filter(|sum| *sum <= MAX);
         total = sum.ok_or_else(invalid)?;
         rest = tail;
@@ -88,22 +88,23 @@ pub fn parse(text: &str) -> Result<i64, ParseError> {
 
 /// Parses a duration that is not negative.
 pub fn parse_unsigned(text: &str) -> Result<Duration, ParseError> {
-    let nanos = u64::try_from(parse(text)?).map_err(|_| ParseError::Negative(text.to_owned()))?;
+    let nanos =
+        u64::try_from(parse_duration(text)?).map_err(|_| ParseError::Negative(text.to_owned()))?;
     Ok(Duration::from_nanos(nanos))
 }
 
 /// Formats nanoseconds.
-pub fn format(nanos: i64) -> String {
+pub fn format_duration(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let n = nanos.unsigned_abs();
-    let small = |unit: u64, name: &str| format!("{sign}{}{name}", decimal(n, unit));
+    let small = |unit: u64, name: &str| format!("{sign}{}{name}", format_decimal(n, unit));
     match n {
         0 => "0s".to_owned(),
         1..1_000 => small(1, "ns"),
         1_000..1_000_000 => small(1_000, "µs"),
         1_000_000..1_000_000_000 => small(1_000_000, "ms"),
         _ => {
-            let seconds = decimal(n % 60_000_000_000, 1_000_000_000);
+            let seconds = format_decimal(n % 60_000_000_000, 1_000_000_000);
             let minutes = n / 60_000_000_000;
             match (minutes / 60, minutes % 60) {
                 (0, 0) => format!("{sign}{seconds}s"),
@@ -118,13 +119,13 @@ fn is_number(c: char) -> bool {
     c.is_ascii_digit() || c == '.'
 }
 
-fn find(text: &str, matches: impl Fn(char) -> bool) -> usize {
+fn find_or_end(text: &str, matches: impl Fn(char) -> bool) -> usize {
     text.find(matches).unwrap_or(text.len())
 }
 
 /// Returns `number * factor`; None on overflow. The fraction is computed in floating point, as Go
 /// does.
-fn scale(number: &str, factor: u64) -> Option<u64> {
+fn multiply_number(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let whole: u64 = match whole {
         "" => 0,
@@ -145,7 +146,7 @@ fn scale(number: &str, factor: u64) -> Option<u64> {
     total.checked_add(more).filter(|total| *total <= MAX)
 }
 
-fn decimal(n: u64, unit: u64) -> String {
+fn format_decimal(n: u64, unit: u64) -> String {
     let rest = n % unit;
     if rest == 0 {
         return (n / unit).to_string();
@@ -156,7 +157,7 @@ fn decimal(n: u64, unit: u64) -> String {
 }
 
 /// Quotes a text as Go's time package does: other than printable ASCII as escaped bytes.
-fn quote(text: &str) -> String {
+fn quote_text(text: &str) -> String {
     let mut quoted = String::from('"');
     for byte in text.bytes() {
         match byte {
@@ -208,8 +209,8 @@ mod tests {
                 "-2562047h47m16.854775808s",
             ),
         ] {
-            assert_eq!(parse(text), Ok(nanos), "{text}");
-            assert_eq!(format(nanos), shown, "{text}");
+            assert_eq!(parse_duration(text), Ok(nanos), "{text}");
+            assert_eq!(format_duration(nanos), shown, "{text}");
         }
     }
 
@@ -247,7 +248,7 @@ mod tests {
             ),
             ("2562047h48m", r#"time: invalid duration "2562047h48m""#),
         ] {
-            let got = parse(text).map_err(|error| error.to_string());
+            let got = parse_duration(text).map_err(|error| error.to_string());
             assert_eq!(got, Err(message.to_owned()), "{text}");
         }
         assert_eq!(parse_unsigned("1m"), Ok(Duration::from_secs(60)));

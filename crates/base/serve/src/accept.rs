@@ -78,7 +78,7 @@ impl Default for Options {
 }
 
 /// Serves until `shutdown`, then lets open requests finish within `options.drain`.
-pub async fn serve<S, B>(
+pub async fn serve_http<S, B>(
     listener: TcpListener,
     options: Options,
     service: S,
@@ -90,15 +90,14 @@ pub async fn serve<S, B>(
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    accept_connections(listener, options, erase(service), shutdown).await;
+    accept_connections(listener, options, erase_types(service), shutdown).await;
 }
 
 /// Hides the types of a service and its bodies.
 ///
-/// hyper's connection is compiled once for every service, body and stream type: ten seconds of
-/// optimisation and 300 KB of code in each crate that serves. One allocation and two indirect calls
-/// per request are cheaper.
-fn erase<S, B>(service: S) -> ErasedService
+/// hyper's connection is compiled anew for every service, body and stream type, in each crate that
+/// serves. Two allocations and two indirect calls per request avoid that.
+fn erase_types<S, B>(service: S) -> ErasedService
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Send + Sync + 'static,
     S::Future: Future<Output = Result<Response<B>, S::Error>> + Send + 'static,
@@ -123,7 +122,7 @@ async fn accept_connections(
     shutdown: CancellationToken,
 ) {
     let graceful = GracefulShutdown::new();
-    let http = Arc::new(builder(&options));
+    let http = Arc::new(http_builder(&options));
     let room = Arc::new(Semaphore::new(options.max_connections));
     let tasks = Tasks::new(shutdown.clone());
     let mut full = false;
@@ -143,7 +142,7 @@ async fn accept_connections(
                 }
                 full = place.is_err();
                 let Ok(place) = place else { continue };
-                let connection = connection(
+                let connection = handle_connection(
                     stream,
                     addr,
                     options.clone(),
@@ -173,7 +172,7 @@ async fn accept_connections(
     }
 }
 
-fn builder(options: &Options) -> auto::Builder<TokioExecutor> {
+fn http_builder(options: &Options) -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
@@ -190,7 +189,7 @@ fn builder(options: &Options) -> auto::Builder<TokioExecutor> {
     http
 }
 
-async fn connection(
+async fn handle_connection(
     stream: TcpStream,
     addr: SocketAddr,
     options: Options,
@@ -206,7 +205,7 @@ async fn connection(
             certificates: Arc::new([]),
         };
         let stream = Transport::Plain(stream);
-        return drive(stream, options.deadline, peer, &http, service, watcher).await;
+        return serve_connection(stream, options.deadline, peer, &http, service, watcher).await;
     };
     let handshake = TlsAcceptor::from(tls.clone()).accept(stream);
     match tokio::time::timeout(options.deadline, handshake).await {
@@ -215,14 +214,14 @@ async fn connection(
             let certificates = shown.iter().map(|c| c.to_vec()).collect();
             let stream = Transport::Tls(Box::new(stream));
             let peer = Peer { addr, certificates };
-            drive(stream, options.deadline, peer, &http, service, watcher).await;
+            serve_connection(stream, options.deadline, peer, &http, service, watcher).await;
         }
         Ok(Err(e)) => tracing::debug!(peer = %addr, error = %e, "TLS handshake failed"),
         Err(_) => tracing::debug!(peer = %addr, "TLS handshake took too long"),
     }
 }
 
-async fn drive(
+async fn serve_connection(
     stream: Transport,
     deadline: Duration,
     peer: Peer,

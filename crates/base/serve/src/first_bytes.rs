@@ -33,7 +33,7 @@ impl<T> FirstBytes<T> {
         }
     }
 
-    fn note(&mut self, bytes: &[u8]) {
+    fn note_bytes(&mut self, bytes: &[u8]) {
         let rest = PREFACE.get(self.seen..).unwrap_or_default();
         self.seen += bytes.len();
         if bytes.len() >= rest.len() || !rest.starts_with(bytes) {
@@ -60,7 +60,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for FirstBytes<T> {
         }
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
-        self.note(buf.filled().get(before..).unwrap_or_default());
+        self.note_bytes(buf.filled().get(before..).unwrap_or_default());
         Poll::Ready(Ok(()))
     }
 }

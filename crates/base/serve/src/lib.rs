@@ -10,7 +10,7 @@ mod gathered;
 mod listen;
 mod transport;
 
-pub use accept::{Options, Peer, serve};
+pub use accept::{Options, Peer, serve_http};
 pub use first_bytes::FirstBytes;
 pub use gathered::Gathered;
-pub use listen::{ListenError, bind, write_port_file};
+pub use listen::{ListenError, bind_listener, write_port_file};

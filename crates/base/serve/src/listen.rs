@@ -25,7 +25,7 @@ pub enum ListenError {
 ///
 /// # Errors
 /// See `ListenError`.
-pub async fn bind(addr: SocketAddr) -> Result<TcpListener, ListenError> {
+pub async fn bind_listener(addr: SocketAddr) -> Result<TcpListener, ListenError> {
     TcpListener::bind(addr)
         .await
         .map_err(|source| match source.kind() {

@@ -71,7 +71,7 @@ impl Tasks {
         let tasks = self.clone();
         self.tracker.spawn(async move {
             if AssertUnwindSafe(future).catch_unwind().await.is_err() {
-                tasks.fail(name, TaskEnd::Panicked);
+                tasks.record_failure(name, TaskEnd::Panicked);
             }
         });
     }
@@ -85,8 +85,10 @@ impl Tasks {
         let tasks = self.clone();
         self.tracker.spawn(async move {
             match AssertUnwindSafe(future).catch_unwind().await {
-                Err(_) => tasks.fail(name, TaskEnd::Panicked),
-                Ok(()) if !tasks.shutdown.is_cancelled() => tasks.fail(name, TaskEnd::Returned),
+                Err(_) => tasks.record_failure(name, TaskEnd::Panicked),
+                Ok(()) if !tasks.shutdown.is_cancelled() => {
+                    tasks.record_failure(name, TaskEnd::Returned)
+                }
                 Ok(()) => {}
             }
         });
@@ -108,7 +110,7 @@ impl Tasks {
         });
     }
 
-    fn fail(&self, name: &'static str, end: TaskEnd) {
+    fn record_failure(&self, name: &'static str, end: TaskEnd) {
         let failure = TaskFailed { name, end };
         tracing::error!(task = name, "{failure}");
         // The first failure is the cause; others follow from it.

@@ -5,7 +5,7 @@ mod metrics;
 mod page;
 mod process;
 
-pub use logs::{LogFormat, LogOptions, filter, init};
+pub use logs::{LogFormat, LogOptions, init_logging, level_filter};
 pub use metrics::Metrics;
 pub use page::{MetricsPage, format_labels};
 pub use process::FileDescriptors;

@@ -35,7 +35,7 @@ pub struct LogOptions {
 /// Libraries for HTTP, TLS and files stay at info: their lines for each frame would hide the
 /// component's own, and their content is not under this project's control.
 /// `tests/security/tests/logs.rs` searches all lines for credentials.
-fn levels(verbosity: u8) -> &'static str {
+fn levels_of_verbosity(verbosity: u8) -> &'static str {
     match verbosity {
         0..=2 => {
             "info,hyper=warn,h2=warn,rustls=warn,tonic=warn,openraft=warn,sled=warn,fjall=warn,lsm_tree=warn"
@@ -52,13 +52,15 @@ fn levels(verbosity: u8) -> &'static str {
 }
 
 /// Returns the filter of a verbosity.
-pub fn filter(verbosity: u8) -> EnvFilter {
-    EnvFilter::new(levels(verbosity))
+pub fn level_filter(verbosity: u8) -> EnvFilter {
+    EnvFilter::new(levels_of_verbosity(verbosity))
 }
 
 /// Starts logging. `RUST_LOG` overrides the verbosity. A second call has no effect.
-pub fn init(options: &LogOptions) {
-    let level = options.levels.unwrap_or_else(|| levels(options.verbosity));
+pub fn init_logging(options: &LogOptions) {
+    let level = options
+        .levels
+        .unwrap_or_else(|| levels_of_verbosity(options.verbosity));
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -20,15 +20,15 @@ impl FileDescriptors {
     pub fn read() -> Self {
         Self {
             open: std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as f64,
-            max: number_after(&read("/proc/self/limits"), "Max open files"),
+            max: number_after(&read_file("/proc/self/limits"), "Max open files"),
         }
     }
 }
 
 impl MetricsPage {
     /// Writes memory, processor time, start and file descriptors of the process.
-    pub fn process(&mut self, files: FileDescriptors) {
-        let stat = read("/proc/self/stat");
+    pub fn write_process(&mut self, files: FileDescriptors) {
+        let stat = read_file("/proc/self/stat");
         // The process name, in parentheses, may contain blanks: fields are counted after it.
         let fields: Vec<f64> = stat
             .rsplit(')')
@@ -54,7 +54,7 @@ impl MetricsPage {
             "User and system CPU time in seconds.",
             (field(14) + field(15)) / TICKS,
         );
-        let booted = number_after(&read("/proc/stat"), "btime");
+        let booted = number_after(&read_file("/proc/stat"), "btime");
         self.gauge(
             "process_start_time_seconds",
             "Start time since the epoch in seconds.",
@@ -69,7 +69,7 @@ impl MetricsPage {
     }
 }
 
-fn read(path: &str) -> String {
+fn read_file(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn metrics_of_this_process_are_plausible() {
         let mut page = MetricsPage::default();
-        page.process(FileDescriptors::read());
+        page.write_process(FileDescriptors::read());
         let text = page.finish();
         let value = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));

@@ -27,16 +27,16 @@ pub struct ClientTls {
 /// PEM data lack certificates or a key, or the key does not match its certificate.
 pub fn client_config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
     let inline = Path::new("inline data");
-    let builder = ClientConfig::builder_with_provider(crate::provider())
+    let builder = ClientConfig::builder_with_provider(crate::crypto_provider())
         .with_safe_default_protocol_versions()
-        .map_err(refused)?;
+        .map_err(rejected_config)?;
     let builder = if tls.insecure {
         builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AcceptAny(crate::provider())))
+            .with_custom_certificate_verifier(Arc::new(AcceptAny(crate::crypto_provider())))
     } else {
         let roots = match &tls.ca {
-            Some(ca) => pem::roots(ca, inline)?,
+            Some(ca) => pem::parse_roots(ca, inline)?,
             None => RootCertStore::empty(),
         };
         builder.with_root_certificates(roots)
@@ -44,17 +44,17 @@ pub fn client_config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
     let mut config = match &tls.identity {
         Some((chain, key)) => builder
             .with_client_auth_cert(
-                pem::certificates(chain, inline)?,
-                pem::private_key(key, inline)?,
+                pem::parse_certificates(chain, inline)?,
+                pem::parse_private_key(key, inline)?,
             )
-            .map_err(refused)?,
+            .map_err(rejected_config)?,
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols.clone_from(&tls.alpn);
     Ok(Arc::new(config))
 }
 
-fn refused(e: Error) -> TlsError {
+fn rejected_config(e: Error) -> TlsError {
     TlsError::Refused(e.to_string())
 }
 

@@ -32,7 +32,7 @@ impl<T> Followed<T> {
         paths: Vec<PathBuf>,
         make: impl Fn(&[PathBuf]) -> Result<T, TlsError> + Send + Sync + 'static,
     ) -> Result<Self, TlsError> {
-        let seen = Mutex::new((Instant::now(), modified(&paths)));
+        let seen = Mutex::new((Instant::now(), modification_times(&paths)));
         let value = ArcSwap::from_pointee(make(&paths)?);
         Ok(Followed {
             paths,
@@ -47,7 +47,7 @@ impl<T> Followed<T> {
         if let Some(mut seen) = self.seen.try_lock()
             && seen.0.elapsed() >= CHECK_EVERY
         {
-            let now = modified(&self.paths);
+            let now = modification_times(&self.paths);
             if now != seen.1 {
                 match (self.make)(&self.paths) {
                     Ok(value) => {
@@ -76,7 +76,7 @@ impl<T> fmt::Debug for Followed<T> {
     }
 }
 
-fn modified(paths: &[PathBuf]) -> Vec<Option<SystemTime>> {
+fn modification_times(paths: &[PathBuf]) -> Vec<Option<SystemTime>> {
     paths
         .iter()
         .map(|p| std::fs::metadata(p).and_then(|m| m.modified()).ok())

@@ -14,7 +14,7 @@ pub mod testing;
 pub use client::{ClientTls, client_config};
 pub use followed::Followed;
 pub use offer::Offer;
-pub use pem::{TlsError, certificates, private_key, read, roots};
+pub use pem::{TlsError, parse_certificates, parse_private_key, parse_roots, read_file};
 pub use rustls;
 pub use server::{
     ClientAuth, ClientCa, ServerTls, self_signed_config, server_config, server_config_of,
@@ -24,6 +24,6 @@ pub use server::{
 use std::sync::Arc;
 
 /// Returns the crypto provider of every TLS connection.
-pub fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+pub fn crypto_provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

@@ -37,7 +37,7 @@ impl Default for Offer {
     fn default() -> Self {
         Offer {
             versions: rustls::DEFAULT_VERSIONS,
-            suites: crate::provider().cipher_suites.clone(),
+            suites: crate::crypto_provider().cipher_suites.clone(),
         }
     }
 }

@@ -34,7 +34,7 @@ pub enum TlsError {
 ///
 /// # Errors
 /// Reading fails. The error names the file.
-pub fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+pub fn read_file(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|source| TlsError::Read {
         path: path.into(),
         source,
@@ -42,7 +42,10 @@ pub fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
 }
 
 /// Returns all certificates in `pem`. `path` is used in the error.
-pub fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub fn parse_certificates(
+    pem: &[u8],
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem)
         .filter_map(Result::ok)
         .collect();
@@ -56,7 +59,7 @@ pub fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'stati
 }
 
 /// Returns the first private key in `pem`. `path` is used in the error.
-pub fn private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+pub fn parse_private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let key = PrivateKeyDer::from_pem_slice(pem);
     key.map_err(|_| TlsError::Empty {
         path: path.into(),
@@ -65,8 +68,8 @@ pub fn private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, Tl
 }
 
 /// Returns a store of the trusted roots in `pem`. Certificates that can't be roots are ignored.
-pub fn roots(pem: &[u8], path: &Path) -> Result<RootCertStore, TlsError> {
+pub fn parse_roots(pem: &[u8], path: &Path) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(certificates(pem, path)?);
+    store.add_parsable_certificates(parse_certificates(pem, path)?);
     Ok(store)
 }

@@ -59,7 +59,7 @@ pub fn server_config_of(
     tls: &ServerTls,
     versions: &[&'static SupportedProtocolVersion],
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    build(tls, versions, crate::provider())
+    build_server_config(tls, versions, crate::crypto_provider())
 }
 
 /// Like `server_config`, with these versions and cipher suites.
@@ -67,7 +67,7 @@ pub fn server_config_of(
 /// # Errors
 /// As for `server_config`.
 pub fn server_config_with(tls: &ServerTls, offer: &Offer) -> Result<Arc<ServerConfig>, TlsError> {
-    build(tls, offer.versions, Arc::new(provider_of(offer)))
+    build_server_config(tls, offer.versions, Arc::new(provider_of(offer)))
 }
 
 /// Returns a configuration with a self-signed certificate for `names`, which is kept in memory
@@ -83,7 +83,7 @@ pub fn self_signed_config(
     let made =
         rcgen::generate_simple_self_signed(names).map_err(|e| TlsError::Refused(e.to_string()))?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-    let mut config = start(offer.versions, Arc::new(provider_of(offer)))?
+    let mut config = start_builder(offer.versions, Arc::new(provider_of(offer)))?
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.der().clone()], key.into())
         .map_err(|e| TlsError::Refused(e.to_string()))?;
@@ -94,11 +94,11 @@ pub fn self_signed_config(
 fn provider_of(offer: &Offer) -> CryptoProvider {
     CryptoProvider {
         cipher_suites: offer.suites.clone(),
-        ..(*crate::provider()).clone()
+        ..(*crate::crypto_provider()).clone()
     }
 }
 
-fn start(
+fn start_builder(
     versions: &[&'static SupportedProtocolVersion],
     provider: Arc<CryptoProvider>,
 ) -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, TlsError> {
@@ -107,16 +107,16 @@ fn start(
         .map_err(|e| TlsError::Refused(e.to_string()))
 }
 
-fn build(
+fn build_server_config(
     tls: &ServerTls,
     versions: &[&'static SupportedProtocolVersion],
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let builder = start(versions, provider)?;
+    let builder = start_builder(versions, provider)?;
     let builder = match &tls.client_auth {
         ClientAuth::None => builder.with_no_client_auth(),
         ClientAuth::Request => {
-            builder.with_client_cert_verifier(Arc::new(Possession(crate::provider())))
+            builder.with_client_cert_verifier(Arc::new(Possession(crate::crypto_provider())))
         }
         ClientAuth::Require(ca) => {
             builder.with_client_cert_verifier(Arc::new(Required(ClientCa::load(ca)?)))
@@ -133,9 +133,9 @@ fn certified_key(paths: &[PathBuf]) -> Result<CertifiedKey, TlsError> {
     let [certificate, key_file] = paths else {
         return Err(TlsError::Refused("two files expected".into()));
     };
-    let chain = pem::certificates(&pem::read(certificate)?, certificate)?;
-    let key = pem::private_key(&pem::read(key_file)?, key_file)?;
-    CertifiedKey::from_der(chain, key, &crate::provider()).map_err(|e| {
+    let chain = pem::parse_certificates(&pem::read_file(certificate)?, certificate)?;
+    let key = pem::parse_private_key(&pem::read_file(key_file)?, key_file)?;
+    CertifiedKey::from_der(chain, key, &crate::crypto_provider()).map_err(|e| {
         let (certificate, key) = (certificate.display(), key_file.display());
         TlsError::Refused(match e {
             Error::InconsistentKeys(_) => {
@@ -173,9 +173,10 @@ impl ClientCa {
             let [path] = paths else {
                 return Err(TlsError::Refused("one file expected".into()));
             };
-            let roots = Arc::new(pem::roots(&pem::read(path)?, path)?);
+            let roots = Arc::new(pem::parse_roots(&pem::read_file(path)?, path)?);
             let verifier =
-                WebPkiClientVerifier::builder_with_provider(roots, crate::provider()).build();
+                WebPkiClientVerifier::builder_with_provider(roots, crate::crypto_provider())
+                    .build();
             verifier.map_err(|e| TlsError::Refused(format!("{}: {e}", path.display())))
         })
         .map(ClientCa)
@@ -276,5 +277,5 @@ impl ClientCertVerifier for Required {
             .verify_client_cert(leaf, intermediates, now)
     }
 
-    signatures!(|_: &Required| crate::provider());
+    signatures!(|_: &Required| crate::crypto_provider());
 }

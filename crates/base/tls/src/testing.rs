@@ -21,7 +21,7 @@ pub fn negotiate(
     version: &'static SupportedProtocolVersion,
     suite: CipherSuite,
 ) -> std::io::Result<(Option<ProtocolVersion>, Option<CipherSuite>)> {
-    let mut provider = (*crate::provider()).clone();
+    let mut provider = (*crate::crypto_provider()).clone();
     provider
         .cipher_suites
         .retain(|offered| offered.suite() == suite);

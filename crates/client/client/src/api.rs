@@ -53,7 +53,7 @@ impl<K> List<K> {
 
     /// Decodes a page of objects of `kind`. An object that can't be decoded is logged and added to
     /// `undecodable`.
-    fn decode(bytes: &[u8], kind: &str) -> serde_json::Result<Self>
+    fn decode_page(bytes: &[u8], kind: &str) -> serde_json::Result<Self>
     where
         K: DeserializeOwned,
     {
@@ -130,7 +130,7 @@ impl<K> Clone for Api<K> {
 
 impl<K> std::fmt::Debug for Api<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Api").field(&self.collection()).finish()
+        f.debug_tuple("Api").field(&self.collection_path()).finish()
     }
 }
 
@@ -179,8 +179,8 @@ impl<K> Api<K> {
     }
 
     /// Returns the path of the collection.
-    pub fn collection(&self) -> String {
-        let root = self.resource.root();
+    pub fn collection_path(&self) -> String {
+        let root = self.resource.root_path();
         match &self.namespace {
             Some(namespace) => {
                 format!(
@@ -193,22 +193,22 @@ impl<K> Api<K> {
         }
     }
 
-    fn item(&self, name: &str) -> String {
-        format!("{}/{}", self.collection(), escape_segment(name))
+    fn item_path(&self, name: &str) -> String {
+        format!("{}/{}", self.collection_path(), escape_segment(name))
     }
 
-    fn request(&self, method: Method, path: String) -> Request {
-        Request::new(method, path).accept(self.accept.object)
+    fn build_request(&self, method: Method, path: String) -> Request {
+        Request::new(method, path).with_accept(self.accept.object)
     }
 
-    async fn write<T: DeserializeOwned>(
+    async fn send_object<T: DeserializeOwned>(
         &self,
         method: Method,
         path: String,
         body: Body,
     ) -> Result<T> {
         self.client
-            .request(self.request(method, path).body(body))
+            .request(self.build_request(method, path).with_body(body))
             .await
     }
 }
@@ -217,7 +217,7 @@ impl<K: Object> Api<K> {
     /// Reads an object.
     pub async fn get(&self, name: &str) -> Result<K> {
         self.client
-            .request(self.request(Method::GET, self.item(name)))
+            .request(self.build_request(Method::GET, self.item_path(name)))
             .await
     }
 
@@ -256,12 +256,12 @@ impl<K: Object> Api<K> {
     pub async fn page(&self, params: &ListParams, continue_: Option<&str>) -> Result<List<K>> {
         let mut query = Query::default();
         params.list_query(&mut query, continue_);
-        let path = query.onto(self.collection());
+        let path = query.append_to(self.collection_path());
         let bytes = self
             .client
-            .bytes(Request::new(Method::GET, path).accept(self.accept.list))
+            .bytes(Request::new(Method::GET, path).with_accept(self.accept.list))
             .await?;
-        List::decode(&bytes, &self.resource.kind).map_err(|source| Error::Decode {
+        List::decode_page(&bytes, &self.resource.kind).map_err(|source| Error::Decode {
             what: format!("a list of {}", self.resource.plural),
             source,
         })
@@ -273,7 +273,7 @@ impl<K: Object> Api<K> {
     /// # Errors
     /// The list request fails.
     pub async fn count(&self) -> Result<usize> {
-        let page = self.page(&ListParams::new().limit(1), None).await?;
+        let page = self.page(&ListParams::new().with_limit(1), None).await?;
         let here = page.items.len() + page.undecodable.len();
         match (page.continue_token(), page.metadata.remaining_item_count) {
             (None, _) => Ok(here),
@@ -297,9 +297,9 @@ impl<K: Object> Api<K> {
         query.push("watch", "true");
         query.push("allowWatchBookmarks", "true");
         query.push("timeoutSeconds", &timeout_seconds.to_string());
-        params.selectors(&mut query);
+        params.push_selectors(&mut query);
         query.push("resourceVersion", resource_version);
-        let request = self.request(Method::GET, query.onto(self.collection()));
+        let request = self.build_request(Method::GET, query.append_to(self.collection_path()));
         let head = self.client.send(request);
         let limit = self.client.config().timeout;
         let response = tokio::time::timeout(limit, head)
@@ -316,30 +316,32 @@ impl<K: Object> Api<K> {
 
     /// Creates an object.
     pub async fn create(&self, object: &K) -> Result<K> {
-        self.write(Method::POST, self.collection(), Body::json(object)?)
+        self.send_object(Method::POST, self.collection_path(), Body::json(object)?)
             .await
     }
 
     /// Replaces an object. If its resource version is set, it must be the current one.
     pub async fn update(&self, object: &K) -> Result<K> {
-        let path = self.item(name_of(object)?);
-        self.write(Method::PUT, path, Body::json(object)?).await
+        let path = self.item_path(name_of(object)?);
+        self.send_object(Method::PUT, path, Body::json(object)?)
+            .await
     }
 
     /// Replaces an object's status.
     pub async fn update_status(&self, object: &K) -> Result<K> {
-        let path = format!("{}/status", self.item(name_of(object)?));
-        self.write(Method::PUT, path, Body::json(object)?).await
+        let path = format!("{}/status", self.item_path(name_of(object)?));
+        self.send_object(Method::PUT, path, Body::json(object)?)
+            .await
     }
 
     /// Patches an object.
     pub async fn patch(&self, name: &str, patch: &Patch) -> Result<K> {
-        self.patch_path(self.item(name), patch).await
+        self.patch_path(self.item_path(name), patch).await
     }
 
     /// Patches an object's status.
     pub async fn patch_status(&self, name: &str, patch: &Patch) -> Result<K> {
-        self.patch_path(format!("{}/status", self.item(name)), patch)
+        self.patch_path(format!("{}/status", self.item_path(name)), patch)
             .await
     }
 
@@ -350,23 +352,24 @@ impl<K: Object> Api<K> {
         subresource: &str,
         patch: &Patch,
     ) -> Result<K> {
-        self.patch_path(format!("{}/{subresource}", self.item(name)), patch)
+        self.patch_path(format!("{}/{subresource}", self.item_path(name)), patch)
             .await
     }
 
     async fn patch_path(&self, path: String, patch: &Patch) -> Result<K> {
         let mut query = Query::default();
-        patch.query(&mut query);
-        let body = Body::encode(patch.content_type(), patch.body())?;
-        self.write(Method::PATCH, query.onto(path), body).await
+        patch.push_query(&mut query);
+        let body = Body::encode_as(patch.content_type(), patch.body())?;
+        self.send_object(Method::PATCH, query.append_to(path), body)
+            .await
     }
 
     /// Deletes an object. It remains until its finalizers are removed and its grace period has
     /// passed.
     pub async fn delete(&self, name: &str, params: &DeleteParams) -> Result<()> {
-        let request = Request::new(Method::DELETE, self.item(name));
+        let request = Request::new(Method::DELETE, self.item_path(name));
         self.client
-            .bytes(request.body(Body::json(&params.body())?))
+            .bytes(request.with_body(Body::json(&params.body())?))
             .await
             .map(drop)
     }
@@ -374,10 +377,10 @@ impl<K: Object> Api<K> {
     /// Deletes every object that `which` selects.
     pub async fn delete_collection(&self, params: &DeleteParams, which: &ListParams) -> Result<()> {
         let mut query = Query::default();
-        which.selectors(&mut query);
-        let request = Request::new(Method::DELETE, query.onto(self.collection()));
+        which.push_selectors(&mut query);
+        let request = Request::new(Method::DELETE, query.append_to(self.collection_path()));
         self.client
-            .bytes(request.body(Body::json(&params.body())?))
+            .bytes(request.with_body(Body::json(&params.body())?))
             .await
             .map(drop)
     }
@@ -388,8 +391,10 @@ impl<K: Object> Api<K> {
         name: &str,
         subresource: &str,
     ) -> Result<R> {
-        let path = format!("{}/{subresource}", self.item(name));
-        self.client.request(self.request(Method::GET, path)).await
+        let path = format!("{}/{subresource}", self.item_path(name));
+        self.client
+            .request(self.build_request(Method::GET, path))
+            .await
     }
 
     /// Posts to a subresource (`binding`, `eviction`, `token`, ...).
@@ -403,8 +408,9 @@ impl<K: Object> Api<K> {
         T: Serialize,
         R: DeserializeOwned,
     {
-        let path = format!("{}/{subresource}", self.item(name));
-        self.write(Method::POST, path, Body::json(body)?).await
+        let path = format!("{}/{subresource}", self.item_path(name));
+        self.send_object(Method::POST, path, Body::json(body)?)
+            .await
     }
 
     /// Replaces a subresource (`scale`, `finalize`, `approval`, ...).
@@ -418,8 +424,8 @@ impl<K: Object> Api<K> {
         T: Serialize,
         R: DeserializeOwned,
     {
-        let path = format!("{}/{subresource}", self.item(name));
-        self.write(Method::PUT, path, Body::json(body)?).await
+        let path = format!("{}/{subresource}", self.item_path(name));
+        self.send_object(Method::PUT, path, Body::json(body)?).await
     }
 }
 
@@ -427,7 +433,7 @@ impl<K: Object> Api<K> {
 impl<K: Serialize + DeserializeOwned> Api<K> {
     /// Creates an object without a name. Returns the server's response.
     pub async fn review(&self, object: &K) -> Result<K> {
-        self.write(Method::POST, self.collection(), Body::json(object)?)
+        self.send_object(Method::POST, self.collection_path(), Body::json(object)?)
             .await
     }
 }

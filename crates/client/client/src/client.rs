@@ -40,10 +40,10 @@ pub struct Body {
 impl Body {
     /// Encodes a JSON body.
     pub fn json<T: serde::Serialize>(value: &T) -> Result<Self> {
-        Self::encode(JSON, value)
+        Self::encode_as(JSON, value)
     }
 
-    pub(crate) fn encode<T: serde::Serialize>(
+    pub(crate) fn encode_as<T: serde::Serialize>(
         content_type: &'static str,
         value: &T,
     ) -> Result<Self> {
@@ -90,23 +90,23 @@ impl Request {
 
     /// Creates a POST request with a JSON body.
     pub fn post<T: serde::Serialize>(path: impl Into<String>, value: &T) -> Result<Self> {
-        Ok(Self::new(Method::POST, path).body(Body::json(value)?))
+        Ok(Self::new(Method::POST, path).with_body(Body::json(value)?))
     }
 
     /// Sets the body.
-    pub fn body(mut self, body: Body) -> Self {
+    pub fn with_body(mut self, body: Body) -> Self {
         self.body = body;
         self
     }
 
     /// Sets the media types to accept.
-    pub fn accept(mut self, accept: &'static str) -> Self {
+    pub fn with_accept(mut self, accept: &'static str) -> Self {
         self.accept = accept;
         self
     }
 
     /// Returns `METHOD path`, for messages.
-    fn what(&self) -> String {
+    fn describe_request(&self) -> String {
         let path = self.path.split('?').next().unwrap_or_default();
         format!("{} {path}", self.method)
     }
@@ -169,20 +169,25 @@ impl Client {
     }
 
     /// Subscribes to new connections: callers that back off may retry at once.
-    pub(crate) fn connections(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.inner.transport.connections()
+    pub(crate) fn subscribe_connections(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.inner.transport.subscribe_connections()
     }
 
     /// Returns the requests for a kind: cluster-scoped objects, or those of all namespaces.
     pub fn api<K: k8s_openapi::Resource>(&self) -> Api<K> {
-        Api::new(self.clone(), ApiResource::of::<K>(), None, Accept::JSON)
+        Api::new(
+            self.clone(),
+            ApiResource::of_kind::<K>(),
+            None,
+            Accept::JSON,
+        )
     }
 
     /// Returns the requests for a kind in a namespace.
     pub fn namespaced<K: k8s_openapi::Resource>(&self, namespace: &str) -> Api<K> {
         Api::new(
             self.clone(),
-            ApiResource::of::<K>(),
+            ApiResource::of_kind::<K>(),
             Some(namespace.to_owned()),
             Accept::JSON,
         )
@@ -210,7 +215,7 @@ impl Client {
 
     /// Sends a request and decodes the JSON response.
     pub async fn request<T: DeserializeOwned>(&self, request: Request) -> Result<T> {
-        let what = request.what();
+        let what = request.describe_request();
         let bytes = self.bytes(request).await?;
         decode::from_slice(&bytes).map_err(|source| Error::Decode { what, source })
     }
@@ -218,7 +223,7 @@ impl Client {
     /// Sends a request and returns the body of the response.
     pub async fn bytes(&self, request: Request) -> Result<Bytes> {
         let limit = request.timeout.unwrap_or(self.inner.config.timeout);
-        let what = request.what();
+        let what = request.describe_request();
         let answer = async {
             let response = self.send(request).await?;
             collect_body(response.into_body(), &what).await
@@ -235,7 +240,7 @@ impl Client {
         request: Request,
     ) -> Result<impl Stream<Item = Result<Bytes>> + Send + Unpin + use<>> {
         use futures::StreamExt;
-        let what = request.what();
+        let what = request.describe_request();
         let body = self.send(request).await?.into_body();
         Ok(BodyStream::new(body).filter_map(move |frame| {
             let item = match frame {
@@ -249,12 +254,12 @@ impl Client {
     /// Sends a request. A failure `Status` becomes an error; the caller reads the body of a
     /// success.
     pub async fn send(&self, request: Request) -> Result<http::Response<Incoming>> {
-        let what = request.what();
+        let what = request.describe_request();
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let built = self.build(&request)?;
-            match self.inner.transport.send(built, &what).await {
+            let built = self.build_request(&request)?;
+            match self.inner.transport.send_request(built, &what).await {
                 Ok(response) if response.status().is_success() => return Ok(response),
                 Ok(response) => {
                     let wait = retry_after(&response).filter(|_| attempt <= RETRIES);
@@ -277,10 +282,11 @@ impl Client {
         }
     }
 
-    fn build(&self, request: &Request) -> Result<http::Request<Full<Bytes>>> {
+    fn build_request(&self, request: &Request) -> Result<http::Request<Full<Bytes>>> {
         let config = &self.inner.config;
-        let invalid =
-            |error: &dyn std::fmt::Display| Error::Config(format!("{}: {error}", request.what()));
+        let invalid = |error: &dyn std::fmt::Display| {
+            Error::Config(format!("{}: {error}", request.describe_request()))
+        };
         let mut builder = http::Request::builder()
             .method(request.method.clone())
             .uri(format!("{}{}", config.server, request.path))
@@ -289,7 +295,7 @@ impl Client {
         if !request.body.content_type.is_empty() {
             builder = builder.header(CONTENT_TYPE, request.body.content_type);
         }
-        if let Some(token) = self.token()? {
+        if let Some(token) = self.bearer_token()? {
             builder = builder.header(AUTHORIZATION, token);
         }
         if let Some(user) = &config.impersonate {
@@ -300,7 +306,7 @@ impl Client {
             .map_err(|error| invalid(&error))
     }
 
-    fn token(&self) -> Result<Option<HeaderValue>> {
+    fn bearer_token(&self) -> Result<Option<HeaderValue>> {
         let Some(source) = &self.inner.config.token else {
             return Ok(None);
         };
@@ -310,7 +316,7 @@ impl Client {
         {
             return Ok(Some(value.clone()));
         }
-        let token = source.read()?;
+        let token = source.read_bytes()?;
         let token = token.trim_ascii();
         let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat())
             .map_err(|_| Error::Config("the token holds characters that no token has".into()))?;

@@ -19,7 +19,7 @@ pub enum Source {
 
 impl Source {
     /// Returns the bytes, reading the file if there is one.
-    pub fn read(&self) -> Result<Vec<u8>> {
+    pub fn read_bytes(&self) -> Result<Vec<u8>> {
         match self {
             Self::Inline(bytes) => Ok(bytes.clone()),
             Self::File(path) => std::fs::read(path)
@@ -100,19 +100,19 @@ impl Config {
     }
 
     /// Trusts these PEM certificates.
-    pub fn ca(mut self, ca: Source) -> Self {
+    pub fn with_ca(mut self, ca: Source) -> Self {
         self.ca = Some(ca);
         self
     }
 
     /// Uses this client certificate.
-    pub fn identity(mut self, certificate: Source, key: Source) -> Self {
+    pub fn with_identity(mut self, certificate: Source, key: Source) -> Self {
         self.identity = Some(Identity { certificate, key });
         self
     }
 
     /// Uses this bearer token.
-    pub fn token(mut self, token: Source) -> Self {
+    pub fn with_token(mut self, token: Source) -> Self {
         self.token = Some(token);
         self
     }

@@ -41,16 +41,16 @@ impl<'de> IntoDeserializer<'de, Error> for LenientDeserializer {
 }
 
 impl LenientDeserializer {
-    fn or(self, zero: impl FnOnce() -> Value) -> Value {
+    fn or_zero(self, zero: impl FnOnce() -> Value) -> Value {
         if self.0.is_null() { zero() } else { self.0 }
     }
 
-    fn visit<'de, V: Visitor<'de>>(
+    fn visit_or_zero<'de, V: Visitor<'de>>(
         self,
         zero: impl FnOnce() -> Value,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        visit_value(self.or(zero), visitor)
+        visit_value(self.or_zero(zero), visitor)
     }
 }
 
@@ -72,7 +72,7 @@ fn visit_value<'de, V: Visitor<'de>>(tree: Value, visitor: V) -> Result<V::Value
 macro_rules! zeros {
     ($($method:ident => $zero:expr),* $(,)?) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-            self.visit(|| $zero, visitor)
+            self.visit_or_zero(|| $zero, visitor)
         }
     )*};
 }
@@ -123,7 +123,7 @@ impl<'de> Deserializer<'de> for LenientDeserializer {
             "Quantity" => "0".into(),
             _ => Value::Null,
         };
-        visitor.visit_newtype_struct(LenientDeserializer(self.or(zero)))
+        visitor.visit_newtype_struct(LenientDeserializer(self.or_zero(zero)))
     }
 
     /// Visits every field of the struct; missing ones are null. Kind and version are verified only
@@ -134,7 +134,7 @@ impl<'de> Deserializer<'de> for LenientDeserializer {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        let mut tree = self.or(|| Value::Object(Map::new()));
+        let mut tree = self.or_zero(|| Value::Object(Map::new()));
         if let Value::Object(present) = &mut tree {
             for field in fields {
                 if !present.contains_key(*field) && !matches!(*field, "apiVersion" | "kind") {

@@ -107,7 +107,7 @@ struct Elector<'a> {
 
 impl Elector<'_> {
     /// Tries to acquire or renew the lease. Returns whether this process holds it.
-    async fn attempt(&mut self) -> Result<bool> {
+    async fn try_acquire_or_renew(&mut self) -> Result<bool> {
         if let Some(held) = self.held.take() {
             // The common case of a leader: one write, based on the version that it wrote last.
             let spec = held.spec.clone().unwrap_or_default();
@@ -122,17 +122,17 @@ impl Elector<'_> {
                     })
                     .await
                 {
-                    Ok(lease) => return Ok(self.take(lease)),
+                    Ok(lease) => return Ok(self.keep_written(lease)),
                     Err(error) if error.is_conflict() || error.is_not_found() => {}
                     Err(error) => return Err(error),
                 }
             }
         }
         let Some(lease) = self.api.get_opt(&self.config.name).await? else {
-            return self.create().await;
+            return self.create_lease().await;
         };
         let spec = lease.spec.clone().unwrap_or_default();
-        self.observe(&spec);
+        self.observe_record(&spec);
         let unchanged = self
             .seen
             .as_ref()
@@ -147,12 +147,12 @@ impl Elector<'_> {
                         ..lease
                     })
                     .await?;
-                Ok(self.take(lease))
+                Ok(self.keep_written(lease))
             }
         }
     }
 
-    async fn create(&mut self) -> Result<bool> {
+    async fn create_lease(&mut self) -> Result<bool> {
         let empty = LeaseSpec {
             lease_transitions: Some(-1),
             ..LeaseSpec::default()
@@ -174,18 +174,18 @@ impl Elector<'_> {
                 spec: Some(spec),
             })
             .await?;
-        Ok(self.take(lease))
+        Ok(self.keep_written(lease))
     }
 
-    fn take(&mut self, lease: Lease) -> bool {
+    fn keep_written(&mut self, lease: Lease) -> bool {
         if let Some(spec) = &lease.spec {
-            self.observe(&spec.clone());
+            self.observe_record(&spec.clone());
         }
         self.held = Some(lease);
         true
     }
 
-    fn observe(&mut self, spec: &LeaseSpec) {
+    fn observe_record(&mut self, spec: &LeaseSpec) {
         if self.seen.as_ref().is_none_or(|(known, _)| known != spec) {
             self.seen = Some((spec.clone(), Instant::now()));
         }
@@ -197,12 +197,12 @@ impl Elector<'_> {
     }
 
     /// Waits until this process holds the lease.
-    async fn acquire(&mut self) {
-        let mut connections = self.api.client().connections();
+    async fn acquire_lease(&mut self) {
+        let mut connections = self.api.client().subscribe_connections();
         loop {
             connections.mark_unchanged();
             let mut lost = false;
-            match self.attempt().await {
+            match self.try_acquire_or_renew().await {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => {
@@ -220,12 +220,12 @@ impl Elector<'_> {
     }
 
     /// Renews the lease until that has failed for the renew deadline.
-    async fn hold(&mut self) {
+    async fn renew_lease(&mut self) {
         let mut renewed = Instant::now();
         loop {
             tokio::time::sleep(self.config.retry_period).await;
             let deadline = renewed + self.config.renew_deadline;
-            match tokio::time::timeout_at(deadline, self.attempt()).await {
+            match tokio::time::timeout_at(deadline, self.try_acquire_or_renew()).await {
                 Ok(Ok(true)) => renewed = Instant::now(),
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => {
@@ -240,7 +240,7 @@ impl Elector<'_> {
     }
 
     /// Releases the lease, so that another process can acquire it at once.
-    async fn release(&mut self) {
+    async fn release_lease(&mut self) {
         let Some(mut lease) = self.held.take() else {
             return;
         };
@@ -272,7 +272,7 @@ enum Term {
 }
 
 /// Passes a panic of the work on: it must not end in a new term.
-fn pass_on(ended: Option<Result<(), tokio::task::JoinError>>) {
+fn propagate_panic(ended: Option<Result<(), tokio::task::JoinError>>) {
     if let Some(Err(error)) = ended
         && let Ok(panic) = error.try_into_panic()
     {
@@ -305,7 +305,7 @@ pub async fn run_leader_election<F, Fut>(
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = elector.acquire() => {}
+            () = elector.acquire_lease() => {}
         }
         tracing::info!(lease = %config.name, identity = %config.identity, "leading");
         let term = stop.child_token();
@@ -314,18 +314,18 @@ pub async fn run_leader_election<F, Fut>(
         work.spawn(lead(term.clone()));
         let end = tokio::select! {
             () = stop.cancelled() => Term::Stopped,
-            () = elector.hold() => Term::Lost,
+            () = elector.renew_lease() => Term::Lost,
             ended = work.join_next() => {
-                pass_on(ended);
+                propagate_panic(ended);
                 Term::Worked
             }
         };
         term.cancel();
         if end != Term::Worked {
-            pass_on(work.join_next().await);
+            propagate_panic(work.join_next().await);
         }
         if end != Term::Lost {
-            elector.release().await;
+            elector.release_lease().await;
             if stop.is_cancelled() {
                 return;
             }

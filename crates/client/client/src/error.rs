@@ -90,7 +90,7 @@ impl Error {
             .unwrap_or_default()
     }
 
-    fn is(&self, reason: &str, code: i32) -> bool {
+    fn has_reason(&self, reason: &str, code: i32) -> bool {
         match self.reason() {
             "" => self.code() == Some(code),
             found => found == reason,
@@ -99,12 +99,12 @@ impl Error {
 
     /// Returns whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
-        self.is("NotFound", 404)
+        self.has_reason("NotFound", 404)
     }
 
     /// Returns whether the object changed since it was read, or a precondition failed.
     pub fn is_conflict(&self) -> bool {
-        self.is("Conflict", 409)
+        self.has_reason("Conflict", 409)
     }
 
     /// Returns whether an object of that name exists already.
@@ -119,22 +119,22 @@ impl Error {
 
     /// Returns whether the caller is not allowed to do this.
     pub fn is_forbidden(&self) -> bool {
-        self.is("Forbidden", 403)
+        self.has_reason("Forbidden", 403)
     }
 
     /// Returns whether the caller is not authenticated.
     pub fn is_unauthorized(&self) -> bool {
-        self.is("Unauthorized", 401)
+        self.has_reason("Unauthorized", 401)
     }
 
     /// Returns whether the object is invalid.
     pub fn is_invalid(&self) -> bool {
-        self.is("Invalid", 422)
+        self.has_reason("Invalid", 422)
     }
 
     /// Returns whether the server requests a retry later.
     pub fn is_too_many_requests(&self) -> bool {
-        self.is("TooManyRequests", 429)
+        self.has_reason("TooManyRequests", 429)
     }
 
     /// Returns whether the server was unreachable or unavailable, so that a retry may succeed.

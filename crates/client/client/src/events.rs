@@ -79,7 +79,7 @@ impl Recorder {
                 host,
                 correlator: Correlator::default(),
             };
-            tasks.spawn_isolated("event-writer", writer.run(queue));
+            tasks.spawn_isolated("event-writer", writer.write_events(queue));
             notes
         });
         Self {
@@ -104,19 +104,19 @@ impl Recorder {
         reason: &str,
         message: impl Into<String>,
     ) {
-        let note = EventRecord {
+        let record = EventRecord {
             regarding: regarding.clone(),
             event_type,
             reason: reason.to_owned(),
             message: message.into(),
             at: Timestamp::now(),
         };
-        let Some(queue) = correlator::shard_for(&note, self.queues.len())
+        let Some(queue) = correlator::shard_for(&record, self.queues.len())
             .and_then(|shard| self.queues.get(shard))
         else {
             return;
         };
-        if queue.try_send(note).is_err() {
+        if queue.try_send(record).is_err() {
             let total = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             // Logged at 1, 2, 4, ... dropped events, which bounds the number of log lines.
             if total.is_power_of_two() {
@@ -147,32 +147,35 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, mut queue: mpsc::Receiver<EventRecord>) {
-        while let Some(note) = queue.recv().await {
-            if let Err(error) = self.write(note).await {
+    async fn write_events(mut self, mut queue: mpsc::Receiver<EventRecord>) {
+        while let Some(record) = queue.recv().await {
+            if let Err(error) = self.write_event(record).await {
                 tracing::debug!(%error, "an event could not be written");
             }
         }
     }
 
-    async fn write(&mut self, note: EventRecord) -> Result<()> {
-        match self.correlator.judge(note, tokio::time::Instant::now()) {
+    async fn write_event(&mut self, record: EventRecord) -> Result<()> {
+        match self
+            .correlator
+            .correlate_event(record, tokio::time::Instant::now())
+        {
             CorrelationResult::Drop => Ok(()),
-            CorrelationResult::Create { key, note } => self.create(key, &note).await,
+            CorrelationResult::Create { key, record } => self.create_event(key, &record).await,
             CorrelationResult::Repeat {
                 key,
-                note,
+                record,
                 name,
                 count,
-            } => match self.bump(&note, &name, count).await {
-                Err(error) if error.is_not_found() => self.create(key, &note).await,
+            } => match self.increment_count(&record, &name, count).await {
+                Err(error) if error.is_not_found() => self.create_event(key, &record).await,
                 other => other,
             },
         }
     }
 
-    async fn create(&mut self, key: u64, note: &EventRecord) -> Result<()> {
-        let event = event_object(note, &self.component, &self.host);
+    async fn create_event(&mut self, key: u64, record: &EventRecord) -> Result<()> {
+        let event = event_object(record, &self.component, &self.host);
         let name = event.metadata.name.clone().unwrap_or_default();
         let namespace = event.metadata.namespace.clone().unwrap_or_default();
         let mut attempts = 0;
@@ -185,7 +188,7 @@ impl Writer {
                 .await
             {
                 Ok(_) => {
-                    self.correlator.written(key, name);
+                    self.correlator.record_written(key, name);
                     return Ok(());
                 }
                 // The server may be starting: a few retries are worthwhile for events.
@@ -197,13 +200,13 @@ impl Writer {
         }
     }
 
-    async fn bump(&self, note: &EventRecord, name: &str, count: u32) -> Result<()> {
+    async fn increment_count(&self, record: &EventRecord, name: &str, count: u32) -> Result<()> {
         let patch = Patch::Merge(json!({
             "count": count,
-            "lastTimestamp": Time(whole_seconds(note.at)),
-            "message": note.message,
+            "lastTimestamp": Time(whole_seconds(record.at)),
+            "message": record.message,
         }));
-        let namespace = event_namespace(&note.regarding);
+        let namespace = event_namespace(&record.regarding);
         self.client
             .namespaced::<Event>(namespace)
             .patch(name, &patch)
@@ -225,20 +228,20 @@ fn whole_seconds(at: Timestamp) -> Timestamp {
 }
 
 /// Returns the Event object. Its name consists of the object's name and the time, like upstream.
-fn event_object(note: &EventRecord, component: &str, host: &str) -> Event {
-    let object = note.regarding.name.as_deref().unwrap_or_default();
-    let nanoseconds = i64::try_from(note.at.as_nanosecond()).unwrap_or_default();
-    let time = Some(Time(whole_seconds(note.at)));
+fn event_object(record: &EventRecord, component: &str, host: &str) -> Event {
+    let object = record.regarding.name.as_deref().unwrap_or_default();
+    let nanoseconds = i64::try_from(record.at.as_nanosecond()).unwrap_or_default();
+    let time = Some(Time(whole_seconds(record.at)));
     Event {
         metadata: ObjectMeta {
             name: Some(format!("{object}.{nanoseconds:x}")),
-            namespace: Some(event_namespace(&note.regarding).to_owned()),
+            namespace: Some(event_namespace(&record.regarding).to_owned()),
             ..ObjectMeta::default()
         },
-        involved_object: note.regarding.clone(),
-        reason: Some(note.reason.clone()),
-        message: Some(note.message.clone()),
-        type_: Some(note.event_type.as_str().to_owned()),
+        involved_object: record.regarding.clone(),
+        reason: Some(record.reason.clone()),
+        message: Some(record.message.clone()),
+        type_: Some(record.event_type.as_str().to_owned()),
         count: Some(1),
         first_timestamp: time.clone(),
         last_timestamp: time,

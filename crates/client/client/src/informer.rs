@@ -135,7 +135,7 @@ impl<K: Object> Informer<K> {
         (store, async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = reflector.run() => {}
+                () = reflector.run_reflector() => {}
             }
         })
     }

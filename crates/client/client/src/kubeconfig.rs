@@ -216,8 +216,8 @@ pub(crate) fn in_cluster() -> Result<Config> {
     };
     let folder = Path::new(ACCOUNT);
     let mut config = Config::builder(format!("https://{host}:{port}"))
-        .ca(Source::File(folder.join("ca.crt")))
-        .token(Source::File(folder.join("token")));
+        .with_ca(Source::File(folder.join("ca.crt")))
+        .with_token(Source::File(folder.join("token")));
     if let Ok(namespace) = std::fs::read_to_string(folder.join("namespace")) {
         namespace.trim().clone_into(&mut config.namespace);
     }

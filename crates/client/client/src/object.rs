@@ -148,7 +148,7 @@ pub struct ApiResource {
 
 impl ApiResource {
     /// Returns the mapping of a typed kind.
-    pub fn of<K: k8s_openapi::Resource>() -> Self {
+    pub fn of_kind<K: k8s_openapi::Resource>() -> Self {
         Self {
             group: K::GROUP.to_owned(),
             version: K::VERSION.to_owned(),
@@ -167,7 +167,7 @@ impl ApiResource {
     }
 
     /// Returns `/api/v1` or `/apis/group/version`.
-    pub(crate) fn root(&self) -> String {
+    pub(crate) fn root_path(&self) -> String {
         match self.group.as_str() {
             "" => format!("/api/{}", self.version),
             group => format!("/apis/{group}/{}", self.version),
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn scopes() {
-        assert!(ApiResource::of::<Pod>().namespaced);
-        assert!(!ApiResource::of::<Namespace>().namespaced);
+        assert!(ApiResource::of_kind::<Pod>().namespaced);
+        assert!(!ApiResource::of_kind::<Namespace>().namespaced);
     }
 }

@@ -33,19 +33,19 @@ impl ListParams {
     }
 
     /// Selects objects with these labels.
-    pub fn labels(mut self, selector: impl Into<String>) -> Self {
+    pub fn with_labels(mut self, selector: impl Into<String>) -> Self {
         self.label_selector = Some(selector.into());
         self
     }
 
     /// Selects objects with these field values.
-    pub fn fields(mut self, selector: impl Into<String>) -> Self {
+    pub fn with_fields(mut self, selector: impl Into<String>) -> Self {
         self.field_selector = Some(selector.into());
         self
     }
 
     /// Sets the maximum number of items per page.
-    pub fn limit(mut self, limit: u32) -> Self {
+    pub fn with_limit(mut self, limit: u32) -> Self {
         self.limit = Some(limit);
         self
     }
@@ -56,13 +56,13 @@ impl ListParams {
         self
     }
 
-    pub(crate) fn selectors(&self, query: &mut Query) {
+    pub(crate) fn push_selectors(&self, query: &mut Query) {
         query.push_some("labelSelector", self.label_selector.as_deref());
         query.push_some("fieldSelector", self.field_selector.as_deref());
     }
 
     pub(crate) fn list_query(&self, query: &mut Query, continue_: Option<&str>) {
-        self.selectors(query);
+        self.push_selectors(query);
         if let Some(limit) = self.limit {
             query.push("limit", &limit.to_string());
         }
@@ -211,7 +211,7 @@ impl Patch {
         }
     }
 
-    pub(crate) fn query(&self, query: &mut Query) {
+    pub(crate) fn push_query(&self, query: &mut Query) {
         if let Self::Apply { manager, force, .. } = self {
             query.push("fieldManager", manager);
             query.push("force", if *force { "true" } else { "false" });
@@ -240,7 +240,7 @@ impl Query {
         }
     }
 
-    pub(crate) fn onto(self, mut path: String) -> String {
+    pub(crate) fn append_to(self, mut path: String) -> String {
         path.push_str(&self.0);
         path
     }
@@ -256,17 +256,17 @@ mod tests {
         let cases = [
             (ListParams::new(), None, "p"),
             (
-                ListParams::new().labels("a=b,c!=d"),
+                ListParams::new().with_labels("a=b,c!=d"),
                 None,
                 "p?labelSelector=a%3Db%2Cc%21%3Dd",
             ),
             (
-                ListParams::new().limit(5).resource_version("0"),
+                ListParams::new().with_limit(5).resource_version("0"),
                 None,
                 "p?limit=5&resourceVersion=0",
             ),
             (
-                ListParams::new().limit(5).resource_version("0"),
+                ListParams::new().with_limit(5).resource_version("0"),
                 Some("t"),
                 "p?limit=5&continue=t",
             ),
@@ -274,7 +274,7 @@ mod tests {
         for (params, token, want) in cases {
             let mut query = Query::default();
             params.list_query(&mut query, token);
-            assert_eq!(query.onto("p".into()), want);
+            assert_eq!(query.append_to("p".into()), want);
         }
     }
 

@@ -42,7 +42,7 @@ impl Default for RateLimit {
 }
 
 impl RateLimit {
-    fn backoff(&self, failures: u32) -> Duration {
+    fn delay_after(&self, failures: u32) -> Duration {
         let factor = 2f64.powi(failures.min(60) as i32);
         Duration::try_from_secs_f64(self.base.as_secs_f64() * factor)
             .unwrap_or(self.max)
@@ -57,7 +57,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn reserve(&mut self, limit: &RateLimit, now: Instant) -> Duration {
+    fn reserve_token(&mut self, limit: &RateLimit, now: Instant) -> Duration {
         let earned = now.duration_since(self.at).as_secs_f64() * limit.rate;
         self.tokens = (self.tokens + earned).min(limit.burst) - 1.0;
         self.at = now;
@@ -79,7 +79,7 @@ struct State<T> {
 }
 
 impl<T: Clone + Eq + Hash> State<T> {
-    fn add(&mut self, item: T) -> bool {
+    fn add_ready(&mut self, item: T) -> bool {
         if self.closed || !self.dirty.insert(item.clone()) || self.working.contains(&item) {
             return false;
         }
@@ -104,7 +104,7 @@ impl<T: Clone + Eq + Hash> State<T> {
     }
 
     /// Moves due keys to the ready ones. Returns the time of the next delayed key.
-    fn promote(&mut self, now: Instant) -> Option<Instant> {
+    fn promote_due(&mut self, now: Instant) -> Option<Instant> {
         while let Some(Reverse((when, serial))) = self.delayed.peek().copied() {
             if !self.waiting.contains_key(&serial) {
                 self.delayed.pop();
@@ -116,13 +116,13 @@ impl<T: Clone + Eq + Hash> State<T> {
             self.delayed.pop();
             if let Some(item) = self.waiting.remove(&serial) {
                 self.due.remove(&item);
-                self.add(item);
+                self.add_ready(item);
             }
         }
         None
     }
 
-    fn take(&mut self) -> Option<T> {
+    fn take_ready(&mut self) -> Option<T> {
         let item = self.ready.pop_front()?;
         self.dirty.remove(&item);
         self.working.insert(item.clone());
@@ -189,7 +189,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
 
     /// Adds a key.
     pub fn add(&self, item: T) {
-        if self.inner.state.lock().add(item) {
+        if self.inner.state.lock().add_ready(item) {
             self.inner.changed.notify_one();
         }
     }
@@ -208,9 +208,9 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         let now = Instant::now();
         let mut state = self.inner.state.lock();
         let failures = state.failures.entry(item.clone()).or_insert(0);
-        let own = self.inner.limit.backoff(*failures);
+        let own = self.inner.limit.delay_after(*failures);
         *failures = failures.saturating_add(1);
-        let all = state.bucket.reserve(&self.inner.limit, now);
+        let all = state.bucket.reserve_token(&self.inner.limit, now);
         state.add_at(item, now + own.max(all));
         drop(state);
         self.inner.changed.notify_one();
@@ -254,8 +254,8 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
                     self.inner.changed.notify_one();
                     return None;
                 }
-                let wake = state.promote(Instant::now());
-                if let Some(item) = state.take() {
+                let wake = state.promote_due(Instant::now());
+                if let Some(item) = state.take_ready() {
                     let more = !state.ready.is_empty() || wake.is_some();
                     drop(state);
                     if more {

@@ -16,11 +16,14 @@ pub(crate) fn client_config(config: &Config) -> Result<Arc<ClientConfig>> {
     let identity = match &config.identity {
         None => None,
         Some(identity) => {
-            let (chain, key) = (identity.certificate.read()?, identity.key.read()?);
-            base_tls::certificates(&chain, &place(&identity.certificate))
-                .map_err(|error| unusable("client certificate", &error))?;
-            base_tls::private_key(&key, &place(&identity.key))
-                .map_err(|error| unusable("client key", &error))?;
+            let (chain, key) = (
+                identity.certificate.read_bytes()?,
+                identity.key.read_bytes()?,
+            );
+            base_tls::parse_certificates(&chain, &source_path(&identity.certificate))
+                .map_err(|error| unusable_error("client certificate", &error))?;
+            base_tls::parse_private_key(&key, &source_path(&identity.key))
+                .map_err(|error| unusable_error("client key", &error))?;
             Some((chain, key))
         }
     };
@@ -28,7 +31,7 @@ pub(crate) fn client_config(config: &Config) -> Result<Arc<ClientConfig>> {
         ca: if config.insecure {
             None
         } else {
-            Some(roots(config)?)
+            Some(read_roots(config)?)
         },
         identity,
         insecure: config.insecure,
@@ -38,12 +41,12 @@ pub(crate) fn client_config(config: &Config) -> Result<Arc<ClientConfig>> {
 }
 
 /// Reads the certificate authorities, at least one.
-fn roots(config: &Config) -> Result<Vec<u8>> {
+fn read_roots(config: &Config) -> Result<Vec<u8>> {
     let system = Source::File(SYSTEM_ROOTS.into());
     let source = config.ca.as_ref().unwrap_or(&system);
-    let (pem, place) = (source.read()?, place(source));
-    let roots =
-        base_tls::roots(&pem, &place).map_err(|error| unusable("certificate authority", &error))?;
+    let (pem, place) = (source.read_bytes()?, source_path(source));
+    let roots = base_tls::parse_roots(&pem, &place)
+        .map_err(|error| unusable_error("certificate authority", &error))?;
     if roots.is_empty() {
         return Err(Error::Config(format!(
             "{} holds no certificate authority",
@@ -53,12 +56,12 @@ fn roots(config: &Config) -> Result<Vec<u8>> {
     Ok(pem)
 }
 
-fn unusable(what: &str, error: &TlsError) -> Error {
+fn unusable_error(what: &str, error: &TlsError) -> Error {
     Error::Config(format!("the {what} can't be used: {error}"))
 }
 
 /// Returns the path for errors.
-fn place(source: &Source) -> PathBuf {
+fn source_path(source: &Source) -> PathBuf {
     match source {
         Source::Inline(_) => "the inline data".into(),
         Source::File(path) => path.clone(),
@@ -71,7 +74,8 @@ mod tests {
 
     #[test]
     fn errors_name_the_file_without_certificates() {
-        let inline = Config::builder("https://127.0.0.1:1").ca(Source::Inline(b"nothing".to_vec()));
+        let inline =
+            Config::builder("https://127.0.0.1:1").with_ca(Source::Inline(b"nothing".to_vec()));
         let error = client_config(&inline).map(drop).map_err(|e| e.to_string());
         assert!(
             error

@@ -73,16 +73,16 @@ impl Transport {
     }
 
     /// Subscribes to new connections.
-    pub(crate) fn connections(&self) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe_connections(&self) -> watch::Receiver<u64> {
         self.connections.subscribe()
     }
 
-    pub(crate) async fn send(
+    pub(crate) async fn send_request(
         &self,
         request: Request<Full<Bytes>>,
         what: &str,
     ) -> Result<Response<Incoming>, SendFailure> {
-        let connection = self.connection().await.map_err(|error| SendFailure {
+        let connection = self.ready_connection().await.map_err(|error| SendFailure {
             unsent: true,
             error,
         })?;
@@ -104,14 +104,14 @@ impl Transport {
         }
     }
 
-    async fn connection(&self) -> Result<Connection> {
+    async fn ready_connection(&self) -> Result<Connection> {
         let asked = Instant::now();
         let mut shared = self.shared.lock().await;
         if let Some(sender) = shared.sender.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(Connection::Http2(sender.clone()));
         }
         if shared.failed.is_some_and(|failed| failed > asked) {
-            return Err(self.unreachable("the attempt to connect failed".into()));
+            return Err(self.unreachable_error("the attempt to connect failed".into()));
         }
         shared.sender = None;
         let made = self.connect_in_time().await;
@@ -130,11 +130,11 @@ impl Transport {
         )
         .await;
         connected.unwrap_or_else(|_| {
-            Err(self.unreachable(format!("no connection within {CONNECT_TIMEOUT:?}").into()))
+            Err(self.unreachable_error(format!("no connection within {CONNECT_TIMEOUT:?}").into()))
         })
     }
 
-    fn unreachable(&self, source: Cause) -> Error {
+    fn unreachable_error(&self, source: Cause) -> Error {
         unreachable_server(&self.config, source)
     }
 }

@@ -187,12 +187,12 @@ impl<K: DeserializeOwned> Watch<K> {
             self.buffer.advance(1);
             self.scanned = 0;
             if !line.trim_ascii().is_empty() {
-                return Some(self.decode(&line));
+                return Some(self.decode_line(&line));
             }
         }
     }
 
-    fn decode(&self, line: &[u8]) -> Result<WatchEvent<K>> {
+    fn decode_line(&self, line: &[u8]) -> Result<WatchEvent<K>> {
         serde_json::from_slice(line)
             .or_else(|_| decode_leniently(line))
             .map_err(|source| Error::Decode {

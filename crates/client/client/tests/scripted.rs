@@ -268,7 +268,7 @@ async fn relist_keeps_the_last_state_of_an_undecodable_object() {
 
 #[tokio::test]
 async fn metadata_is_requested_as_a_list_for_lists_and_as_objects_for_watches() {
-    let resource = client::ApiResource::of::<ConfigMap>();
+    let resource = client::ApiResource::of_kind::<ConfigMap>();
     let (client, heads) = serve_heads(vec![
         list(5, &[map("a", 4)]),
         reply("200 OK", "x-stay: open\r\n", ""),

@@ -43,7 +43,7 @@ impl AccessFlags {
     ///
     /// # Errors
     /// A kubeconfig can't be used.
-    pub fn access(&self, own: &Client, user_agent: &str) -> client::Result<DelegatedAccess> {
+    pub fn build_access(&self, own: &Client, user_agent: &str) -> client::Result<DelegatedAccess> {
         let connect = |kubeconfig: &Option<PathBuf>| match kubeconfig {
             Some(path) => {
                 let config = Config::from_kubeconfig_or_in_cluster(Some(path))?;

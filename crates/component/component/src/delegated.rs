@@ -118,7 +118,7 @@ impl DelegatedAccess {
     /// Returns the user of a bearer token, as the subject of a review of permissions. Returns
     /// `None` if the token has no user or can't be reviewed.
     pub async fn authenticate(&self, token: &str) -> Option<SubjectAccessReviewSpec> {
-        let key = self.key(token.as_bytes());
+        let key = self.cache_key(token.as_bytes());
         if let Some(user) = self.users.lock().get(&key, Instant::now()) {
             return user;
         }
@@ -161,7 +161,7 @@ impl DelegatedAccess {
     /// There is no decision; it is not cached that there is none.
     pub async fn authorize(&self, spec: SubjectAccessReviewSpec) -> Result<bool, ReviewError> {
         let question = serde_json::to_vec(&spec).map_err(ReviewError::Encode)?;
-        let key = self.key(&question);
+        let key = self.cache_key(&question);
         if let Some(allowed) = self.decisions.lock().get(&key, Instant::now()) {
             return Ok(allowed);
         }
@@ -187,7 +187,7 @@ impl DelegatedAccess {
         Ok(allowed)
     }
 
-    fn key(&self, question: &[u8]) -> Key {
+    fn cache_key(&self, question: &[u8]) -> Key {
         let mut key = Key::default();
         key.copy_from_slice(hmac::sign(&self.secret, question).as_ref());
         key

@@ -43,7 +43,7 @@ impl LeaderElectionFlags {
     ///
     /// # Errors
     /// The durations do not fit each other.
-    pub fn config(&self) -> Result<Option<LeaderConfig>, InvalidLease> {
+    pub fn leader_config(&self) -> Result<Option<LeaderConfig>, InvalidLease> {
         if !self.leader_elect {
             return Ok(None);
         }
@@ -79,7 +79,10 @@ mod tests {
 
     fn config(flags: &[&str]) -> Result<Option<LeaderConfig>, InvalidLease> {
         let words = ["x"].iter().chain(flags);
-        Flags::try_parse_from(words).unwrap().election.config()
+        Flags::try_parse_from(words)
+            .unwrap()
+            .election
+            .leader_config()
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl Endpoints {
 
     /// Adds a page. It is rendered for every request.
     #[must_use]
-    pub fn page(
+    pub fn with_page(
         mut self,
         path: &'static str,
         render: impl Fn() -> Page + Send + Sync + 'static,
@@ -84,35 +84,35 @@ impl Endpoints {
     ///
     /// Nothing else can fail while the process responds: a failed task ends the process.
     #[must_use]
-    pub fn health(self, checks: Vec<Check>) -> Self {
-        let ok = || text(StatusCode::OK, "ok");
-        self.page("/healthz", ok)
-            .page("/livez", ok)
-            .page("/readyz", move || report(&checks))
+    pub fn with_health(self, checks: Vec<Check>) -> Self {
+        let ok = || text_page(StatusCode::OK, "ok");
+        self.with_page("/healthz", ok)
+            .with_page("/livez", ok)
+            .with_page("/readyz", move || report_checks(&checks))
     }
 
     /// Adds `/metrics`.
     #[must_use]
-    pub fn metrics(self, encode: impl Fn() -> String + Send + Sync + 'static) -> Self {
-        self.page("/metrics", move || text(StatusCode::OK, encode()))
+    pub fn with_metrics(self, encode: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.with_page("/metrics", move || text_page(StatusCode::OK, encode()))
     }
 
     /// Sets the response for unknown paths.
     #[must_use]
-    pub fn missing(mut self, render: impl Fn() -> Page + Send + Sync + 'static) -> Self {
+    pub fn with_fallback(mut self, render: impl Fn() -> Page + Send + Sync + 'static) -> Self {
         self.missing = Some(Box::new(render));
         self
     }
 
     /// Lets authorized callers only read the pages, unknown ones too, except those in `open`.
     #[must_use]
-    pub fn protect(mut self, access: DelegatedAccess, open: Vec<String>) -> Self {
+    pub fn with_protection(mut self, access: DelegatedAccess, open: Vec<String>) -> Self {
         self.protection = Some(Protection { access, open });
         self
     }
 
     /// Serves in the background until the tasks' shutdown, as the critical task `name`.
-    pub fn serve(
+    pub fn serve_pages(
         self,
         name: &'static str,
         listener: TcpListener,
@@ -124,29 +124,31 @@ impl Endpoints {
             let endpoints = Arc::clone(&endpoints);
             async move {
                 let (path, headers) = (request.uri().path(), request.headers());
-                Ok::<_, Infallible>(endpoints.respond(path, headers).await)
+                Ok::<_, Infallible>(endpoints.respond_to(path, headers).await)
             }
         });
         let shutdown = tasks.shutdown().clone();
         tasks.spawn_critical(
             name,
-            base_serve::serve(listener, options, service, shutdown),
+            base_serve::serve_http(listener, options, service, shutdown),
         );
     }
 
-    async fn respond(&self, path: &str, headers: &HeaderMap) -> Page {
+    async fn respond_to(&self, path: &str, headers: &HeaderMap) -> Page {
         if let Some(Protection { access, open }) = &self.protection
             && !is_open(open, path)
         {
             match access.check_path(headers, path).await {
                 StatusCode::OK => {}
-                StatusCode::UNAUTHORIZED => return text(StatusCode::UNAUTHORIZED, "Unauthorized"),
-                other => return text(other, "Forbidden"),
+                StatusCode::UNAUTHORIZED => {
+                    return text_page(StatusCode::UNAUTHORIZED, "Unauthorized");
+                }
+                other => return text_page(other, "Forbidden"),
             }
         }
         match self.pages.get(path).or(self.missing.as_ref()) {
             Some(render) => render(),
-            None => text(StatusCode::NOT_FOUND, "404 page not found"),
+            None => text_page(StatusCode::NOT_FOUND, "404 page not found"),
         }
     }
 }
@@ -158,16 +160,16 @@ impl fmt::Debug for Endpoints {
 }
 
 /// Returns a page of plain text.
-pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Page {
-    page(status, "text/plain; charset=utf-8", body.into())
+pub fn text_page(status: StatusCode, body: impl Into<Bytes>) -> Page {
+    build_page(status, "text/plain; charset=utf-8", body.into())
 }
 
 /// Returns a page of JSON.
-pub fn json(status: StatusCode, body: &serde_json::Value) -> Page {
-    page(status, "application/json", body.to_string().into())
+pub fn json_page(status: StatusCode, body: &serde_json::Value) -> Page {
+    build_page(status, "application/json", body.to_string().into())
 }
 
-fn page(status: StatusCode, media_type: &'static str, body: Bytes) -> Page {
+fn build_page(status: StatusCode, media_type: &'static str, body: Bytes) -> Page {
     let mut page = Response::new(Full::new(body));
     *page.status_mut() = status;
     let media_type = HeaderValue::from_static(media_type);
@@ -184,16 +186,16 @@ fn is_open(open: &[String], path: &str) -> bool {
 }
 
 /// Reports the failed checks, or `ok`.
-fn report(checks: &[Check]) -> Page {
+fn report_checks(checks: &[Check]) -> Page {
     let failed: Vec<String> = checks
         .iter()
         .filter(|check| !(check.passes)())
         .map(|check| format!("[-]{} failed: {}", check.name, check.failure))
         .collect();
     if failed.is_empty() {
-        return text(StatusCode::OK, "ok");
+        return text_page(StatusCode::OK, "ok");
     }
-    text(StatusCode::INTERNAL_SERVER_ERROR, failed.join("\n"))
+    text_page(StatusCode::INTERNAL_SERVER_ERROR, failed.join("\n"))
 }
 
 #[cfg(test)]
@@ -208,7 +210,7 @@ mod tests {
     use crate::delegated::AnswerLifetimes;
 
     async fn get(endpoints: &Endpoints, path: &str) -> (u16, String) {
-        let page = endpoints.respond(path, &HeaderMap::new()).await;
+        let page = endpoints.respond_to(path, &HeaderMap::new()).await;
         let status = page.status().as_u16();
         let body = page.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -234,7 +236,7 @@ mod tests {
         let sync = Check::new("informer-sync", "not all have synced", move || {
             seen.load(Ordering::Relaxed)
         });
-        let endpoints = Endpoints::new().health(vec![Check::new("ping", "", || true), sync]);
+        let endpoints = Endpoints::new().with_health(vec![Check::new("ping", "", || true), sync]);
         let failure = "[-]informer-sync failed: not all have synced".to_owned();
         assert_eq!(get(&endpoints, "/readyz").await, (500, failure));
         for path in ["/healthz", "/livez"] {
@@ -252,8 +254,12 @@ mod tests {
     async fn only_open_paths_need_no_credentials() {
         let nobody = Client::new(Config::builder("http://127.0.0.1:1"));
         let access = DelegatedAccess::new(nobody.clone(), nobody, AnswerLifetimes::default());
-        let pages = || Endpoints::new().health(Vec::new()).metrics(String::new);
-        let endpoints = pages().protect(access, vec!["/healthz".to_owned()]);
+        let pages = || {
+            Endpoints::new()
+                .with_health(Vec::new())
+                .with_metrics(String::new)
+        };
+        let endpoints = pages().with_protection(access, vec!["/healthz".to_owned()]);
         for (path, protected, open) in [
             ("/healthz", 200, 200),
             ("/readyz", 401, 200),

@@ -72,7 +72,12 @@ mod tests {
         let mode = std::fs::metadata(&key).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let pem = std::fs::read(&certificate).unwrap();
-        assert_eq!(base_tls::certificates(&pem, &certificate).unwrap().len(), 1);
+        assert_eq!(
+            base_tls::parse_certificates(&pem, &certificate)
+                .unwrap()
+                .len(),
+            1
+        );
         let again = self_signed_pair(&folder, "a", names()).unwrap();
         assert_eq!(again, (certificate.clone(), key));
         assert_eq!(std::fs::read(&certificate).unwrap(), pem);

@@ -75,14 +75,14 @@ impl ServingFlags {
     ///
     /// # Errors
     /// The port, the port file or the certificate can't be used.
-    pub async fn serve(
+    pub async fn start_server(
         &self,
         endpoints: Endpoints,
         versions: HttpVersions,
         tasks: &Tasks,
     ) -> Result<(), ServeError> {
         let address = SocketAddr::new(self.bind_address, self.secure_port);
-        let listener = base_serve::bind(address).await?;
+        let listener = base_serve::bind_listener(address).await?;
         let port = listener.local_addr().map_err(ServeError::Address)?.port();
         if let Some(path) = &self.port_file {
             base_serve::write_port_file(path, port).map_err(|source| ServeError::PortFile {
@@ -91,15 +91,15 @@ impl ServingFlags {
             })?;
         }
         let options = base_serve::Options {
-            tls: Some(self.tls(versions)?),
+            tls: Some(self.tls_config(versions)?),
             ..base_serve::Options::default()
         };
         tracing::info!(port, "serving health and metrics");
-        endpoints.serve("health", listener, options, tasks);
+        endpoints.serve_pages("health", listener, options, tasks);
         Ok(())
     }
 
-    fn tls(&self, versions: HttpVersions) -> Result<Arc<ServerConfig>, TlsError> {
+    fn tls_config(&self, versions: HttpVersions) -> Result<Arc<ServerConfig>, TlsError> {
         let offer = Offer::from_names(&self.tls_min_version, &self.tls_cipher_suites)?;
         let http2 = (versions == HttpVersions::All).then(|| b"h2".to_vec());
         let alpn = http2.into_iter().chain([b"http/1.1".to_vec()]).collect();
@@ -151,7 +151,7 @@ mod tests {
             ..Flags::try_parse_from(words)?.serving
         };
         serving
-            .serve(Endpoints::new(), HttpVersions::All, tasks)
+            .start_server(Endpoints::new(), HttpVersions::All, tasks)
             .await?;
         let port = std::fs::read_to_string(file)?.trim().parse()?;
         Ok(SocketAddr::new(serving.bind_address, port))

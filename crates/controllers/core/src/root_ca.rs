@@ -60,7 +60,7 @@ pub fn root_ca(setup: &mut Setup, ca: String, workers: usize) {
         .on(wake::itself(&queue))
         .cache();
     let changed = queue.clone();
-    let only = ListParams::default().fields(format!("metadata.name={NAME}"));
+    let only = ListParams::default().with_fields(format!("metadata.name={NAME}"));
     let maps = setup
         .informers
         .selected::<ConfigMap>(only)

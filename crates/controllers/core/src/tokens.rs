@@ -110,7 +110,7 @@ struct Tokens {
 /// controllers' identities depend on it.
 pub fn account_tokens(setup: &mut Setup, key: TokenKey, ca: Option<String>, workers: usize) {
     let queue = Queue::new();
-    let only = ListParams::default().fields(format!("type={TYPE}"));
+    let only = ListParams::default().with_fields(format!("type={TYPE}"));
     let secrets = setup
         .informers
         .selected::<Secret>(only)

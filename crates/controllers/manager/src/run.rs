@@ -26,20 +26,22 @@ const USER_AGENT: &str = concat!("kube-controller-manager/", env!("CARGO_PKG_VER
 pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
     let rows = Arc::new(table::enabled(&options.controllers)?);
     options.node_ranges()?;
-    let lease = options.election.config()?;
+    let lease = options.election.leader_config()?;
     let files = Arc::new(Files::read(&options)?);
     let client = connect(options.kubeconfig.as_deref())?;
     let tasks = Tasks::new(shutdown.clone());
     let metrics = Metrics::new();
     let passes = Passes::new(&metrics);
-    let access = options.access.access(&client, USER_AGENT)?;
+    let access = options.access.build_access(&client, USER_AGENT)?;
     let open = options.access.authorization_always_allow_paths.clone();
     let endpoints = Endpoints::new()
-        .health(Vec::new())
-        .metrics(move || metrics.encode())
-        .protect(access, open);
+        .with_health(Vec::new())
+        .with_metrics(move || metrics.encode())
+        .with_protection(access, open);
     let serving = &options.serving;
-    serving.serve(endpoints, HttpVersions::All, &tasks).await?;
+    serving
+        .start_server(endpoints, HttpVersions::All, &tasks)
+        .await?;
     let options = Arc::new(options);
     let failure = Arc::new(OnceLock::new());
     if let Some(lease) = lease {

@@ -118,7 +118,7 @@ pub fn lifecycle(setup: &mut Setup, patience: Patience) {
         .on(move |event| on_node(event, &ear, &waiting))
         .cache();
     let (ear, waiting, known) = (heard.clone(), queue.clone(), nodes.clone());
-    let leases = ListParams::default().fields("metadata.namespace=kube-node-lease");
+    let leases = ListParams::default().with_fields("metadata.namespace=kube-node-lease");
     let _ = setup
         .informers
         .selected::<Lease>(leases)

@@ -128,7 +128,7 @@ pub async fn discover(client: &Client) -> Result<Discovered, Error> {
     let mut found = Discovered::default();
     for path in ["/api", "/apis"] {
         let document: Aggregated = client
-            .request(Request::get(path).accept(AGGREGATED))
+            .request(Request::get(path).with_accept(AGGREGATED))
             .await?;
         if document.kind != "APIGroupDiscoveryList" {
             return discover_by_version(client).await;

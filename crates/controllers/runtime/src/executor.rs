@@ -246,7 +246,7 @@ fn request(write: &Write) -> Result<Request, Error> {
     };
     let mut body = Body::json(&write.body)?;
     body.content_type = content_type;
-    Ok(Request::new(method, path).body(body))
+    Ok(Request::new(method, path).with_body(body))
 }
 
 fn with_sub(path: String, sub: Option<&str>) -> String {

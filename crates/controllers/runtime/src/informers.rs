@@ -49,7 +49,7 @@ impl<K: Object> Cache<K> {
     /// decisions.
     pub fn indexed(objects: Vec<K>, indexes: Vec<Index<K>>) -> Self {
         Self {
-            store: Arc::new(OnceLock::from(Store::fixed(objects, indexes))),
+            store: Arc::new(OnceLock::from(Store::from_objects(objects, indexes))),
         }
     }
 
@@ -267,7 +267,7 @@ impl Informers {
             let (store, run) = informer.start(stop.clone());
             let _ = cache.store.set(store.clone());
             tasks.spawn_critical("informer", run);
-            Box::pin(async move { store.synced().await })
+            Box::pin(async move { store.wait_until_synced().await })
         });
         self.starters.push((id, start));
     }

@@ -51,7 +51,7 @@ pub(crate) async fn bind_urls(urls: &[ServerUrl]) -> Result<Vec<Port>> {
     let mut ports = Vec::new();
     for url in urls {
         let (first, others) = url.addresses()?;
-        let listener = base_serve::bind(first).await?;
+        let listener = base_serve::bind_listener(first).await?;
         let port = listener
             .local_addr()
             .context("a port without an address")?
@@ -63,7 +63,7 @@ pub(crate) async fn bind_urls(urls: &[ServerUrl]) -> Result<Vec<Port>> {
         };
         ports.push(entry(listener));
         for other in others {
-            match base_serve::bind(SocketAddr::new(other.ip(), port)).await {
+            match base_serve::bind_listener(SocketAddr::new(other.ip(), port)).await {
                 Ok(listener) => ports.push(entry(listener)),
                 // Further addresses are optional: IPv6 may be disabled.
                 Err(error) => {
@@ -339,7 +339,7 @@ pub(crate) async fn serve_pages(
         let core = core.clone();
         async move { Ok::<_, Infallible>(http_pages::respond_page(&core, &request).await) }
     });
-    base_serve::serve(
+    base_serve::serve_http(
         port.listener,
         serve_options(tls.filter(|_| port.secure)),
         service,
@@ -374,7 +374,7 @@ pub(crate) async fn serve_peers(
         max_streams: PEER_STREAMS,
         ..serve_options(tls.filter(|_| port.secure))
     };
-    base_serve::serve(port.listener, options, service, shutdown).await;
+    base_serve::serve_http(port.listener, options, service, shutdown).await;
 }
 
 /// Returns whether a peer's certificate has one of these common names.

@@ -80,7 +80,7 @@ impl StoreMetrics {
         );
         self.network(&mut page, core);
         let files = FileDescriptors::read();
-        page.process(files);
+        page.write_process(files);
         page.gauge("os_fd_used", "Open files.", files.open);
         page.gauge("os_fd_limit", "Files that may be open.", files.max);
         page.finish()

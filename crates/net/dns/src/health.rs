@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use base_task::Tasks;
-use component::{Endpoints, Page, text};
+use component::{Endpoints, Page, text_page};
 use http::StatusCode;
 
 use crate::view::InformerView;
@@ -15,25 +15,26 @@ pub async fn serve_health(
     view: InformerView,
     tasks: &Tasks,
 ) -> Result<(), base_serve::ListenError> {
-    let alive = || text(StatusCode::OK, "OK");
-    let mut endpoints = Endpoints::new().missing(|| text(StatusCode::NOT_FOUND, "not found"));
+    let alive = || text_page(StatusCode::OK, "OK");
+    let mut endpoints =
+        Endpoints::new().with_fallback(|| text_page(StatusCode::NOT_FOUND, "not found"));
     for path in ["/health", "/healthz", "/livez"] {
-        endpoints = endpoints.page(path, alive);
+        endpoints = endpoints.with_page(path, alive);
     }
     for path in ["/ready", "/readyz"] {
         let view = view.clone();
-        endpoints = endpoints.page(path, move || readiness(view.has_synced()));
+        endpoints = endpoints.with_page(path, move || readiness(view.has_synced()));
     }
-    let listener = base_serve::bind(address).await?;
-    endpoints.serve("health", listener, base_serve::Options::default(), tasks);
+    let listener = base_serve::bind_listener(address).await?;
+    endpoints.serve_pages("health", listener, base_serve::Options::default(), tasks);
     Ok(())
 }
 
 fn readiness(synced: bool) -> Page {
     if synced {
-        text(StatusCode::OK, "OK")
+        text_page(StatusCode::OK, "OK")
     } else {
-        text(
+        text_page(
             StatusCode::SERVICE_UNAVAILABLE,
             "the cluster is not known yet",
         )

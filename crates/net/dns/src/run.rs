@@ -56,7 +56,7 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
     tracing::info!(listen = %settings.listen, "serving names");
     serve_dns(&server, sockets, &tasks);
     tokio::select! {
-        () = view.synced() => tracing::info!("informers synced"),
+        () = view.wait_until_synced() => tracing::info!("informers synced"),
         () = tasks.shutdown().cancelled() => {}
     }
     tasks.shutdown().cancelled().await;

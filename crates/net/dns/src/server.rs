@@ -103,7 +103,7 @@ pub struct Sockets {
 
 /// Binds both sockets; port 0 picks one free port for both.
 pub async fn bind_sockets(listen: SocketAddr) -> anyhow::Result<Sockets> {
-    let tcp = base_serve::bind(listen).await?;
+    let tcp = base_serve::bind_listener(listen).await?;
     let listen = tcp.local_addr()?;
     let udp = UdpSocket::bind(listen)
         .await

@@ -47,10 +47,10 @@ impl InformerView {
     }
 
     /// Waits until the informers have synced.
-    pub async fn synced(&self) {
-        self.services.synced().await;
-        self.slices.synced().await;
-        self.namespaces.synced().await;
+    pub async fn wait_until_synced(&self) {
+        self.services.wait_until_synced().await;
+        self.slices.wait_until_synced().await;
+        self.namespaces.wait_until_synced().await;
     }
 }
 

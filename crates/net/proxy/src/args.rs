@@ -217,7 +217,9 @@ mod tests {
             .map(OsString::from);
         let accepted = accept_upstream_flags(words, UPSTREAM_FLAGS);
         anyhow::ensure!(accepted.refusals.is_empty(), "{:?}", accepted.refusals);
-        Ok(base_cli::parse::<Args>(&accepted.arguments)?.settings()?.1)
+        Ok(base_cli::parse_arguments::<Args>(&accepted.arguments)?
+            .settings()?
+            .1)
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use base_task::Tasks;
-use component::{Endpoints, Page, json, text};
+use component::{Endpoints, Page, json_page, text_page};
 use http::StatusCode;
 
 /// State of the health endpoint.
@@ -64,7 +64,7 @@ impl Health {
         if for_balancers {
             body["nodeEligible"] = eligible.into();
         }
-        json(
+        json_page(
             if healthy {
                 StatusCode::OK
             } else {
@@ -76,7 +76,7 @@ impl Health {
 }
 
 fn not_found() -> Page {
-    json(
+    json_page(
         StatusCode::NOT_FOUND,
         &serde_json::json!({ "message": "not found" }),
     )
@@ -90,11 +90,11 @@ pub async fn serve_health(
 ) -> Result<(), base_serve::ListenError> {
     let for_balancers = Arc::clone(&health);
     let endpoints = Endpoints::new()
-        .page("/healthz", move || for_balancers.answer(true))
-        .page("/livez", move || health.answer(false))
-        .missing(not_found);
-    let listener = base_serve::bind(address).await?;
-    endpoints.serve("health", listener, base_serve::Options::default(), tasks);
+        .with_page("/healthz", move || for_balancers.answer(true))
+        .with_page("/livez", move || health.answer(false))
+        .with_fallback(not_found);
+    let listener = base_serve::bind_listener(address).await?;
+    endpoints.serve_pages("health", listener, base_serve::Options::default(), tasks);
     Ok(())
 }
 
@@ -105,12 +105,12 @@ pub async fn serve_metrics(
     tasks: &Tasks,
 ) -> Result<(), base_serve::ListenError> {
     let endpoints = Endpoints::new()
-        .metrics(move || metrics.encode())
-        .page("/proxyMode", || text(StatusCode::OK, "nftables"))
-        .page("/healthz", || text(StatusCode::OK, "ok"))
-        .missing(not_found);
-    let listener = base_serve::bind(address).await?;
-    endpoints.serve("metrics", listener, base_serve::Options::default(), tasks);
+        .with_metrics(move || metrics.encode())
+        .with_page("/proxyMode", || text_page(StatusCode::OK, "nftables"))
+        .with_page("/healthz", || text_page(StatusCode::OK, "ok"))
+        .with_fallback(not_found);
+    let listener = base_serve::bind_listener(address).await?;
+    endpoints.serve_pages("metrics", listener, base_serve::Options::default(), tasks);
     Ok(())
 }
 

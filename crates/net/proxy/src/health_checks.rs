@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base_task::{CancellationToken, Tasks};
-use component::{Page, json};
+use component::{Page, json_page};
 use http::{HeaderValue, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -97,7 +97,7 @@ impl Checks {
         let options = base_serve::Options::default();
         self.tasks.spawn(
             "service health check",
-            base_serve::serve(listener, options, answer, stop.clone()),
+            base_serve::serve_http(listener, options, answer, stop.clone()),
         );
         self.open.insert(
             port,
@@ -112,9 +112,9 @@ impl Checks {
 
 /// Listens on both families, or on IPv4 if the kernel has no IPv6.
 async fn listen_on(port: u16) -> Result<TcpListener, base_serve::ListenError> {
-    match base_serve::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
+    match base_serve::bind_listener(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
         Err(base_serve::ListenError::Other { .. }) => {
-            base_serve::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await
+            base_serve::bind_listener(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await
         }
         bound => bound,
     }
@@ -127,7 +127,7 @@ fn local_health(service: &str, local: usize, healthy: bool) -> Page {
         "localEndpoints": local,
         "serviceProxyHealthy": healthy,
     });
-    let mut answer = json(
+    let mut answer = json_page(
         if local > 0 && healthy {
             StatusCode::OK
         } else {

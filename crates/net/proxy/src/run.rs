@@ -127,9 +127,9 @@ pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Re
     let (services, slices, nodes) = start_informers(&client, &settings, &dirty, &tasks);
     let shutdown = tasks.shutdown().clone();
     let work = async {
-        services.synced().await;
-        slices.synced().await;
-        nodes.synced().await;
+        services.wait_until_synced().await;
+        slices.wait_until_synced().await;
+        nodes.wait_until_synced().await;
         let checks = Checks::new(tasks.clone(), Arc::clone(&health));
         let node = Node::default();
         let mut proxy = Proxy {
@@ -161,13 +161,16 @@ fn start_informers(
     tasks: &Tasks,
 ) -> Stores {
     let mark = Arc::clone(dirty);
-    let services = Informer::new(client.api::<Service>(), ListParams::new().labels(NOT_OURS))
-        .on_event(move |event: Event<Service>| mark.service(object_key(&event.object().metadata)))
-        .spawn(tasks);
+    let services = Informer::new(
+        client.api::<Service>(),
+        ListParams::new().with_labels(NOT_OURS),
+    )
+    .on_event(move |event: Event<Service>| mark.service(object_key(&event.object().metadata)))
+    .spawn(tasks);
     let mark = Arc::clone(dirty);
     let slices = Informer::new(
         client.api::<EndpointSlice>(),
-        ListParams::new().labels(NOT_OURS),
+        ListParams::new().with_labels(NOT_OURS),
     )
     .index("service", |slice| service_of(slice).into_iter().collect())
     .on_event(move |event: Event<EndpointSlice>| {
@@ -182,7 +185,7 @@ fn start_informers(
     })
     .spawn(tasks);
     let mark = Arc::clone(dirty);
-    let own = ListParams::new().fields(format!("metadata.name={}", settings.node_name));
+    let own = ListParams::new().with_fields(format!("metadata.name={}", settings.node_name));
     let nodes = Informer::new(client.api::<NodeObject>(), own)
         .on_event(move |_: Event<NodeObject>| mark.node())
         .spawn(tasks);

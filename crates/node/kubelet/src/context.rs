@@ -105,7 +105,7 @@ impl KubeletContext {
             return Vec::new();
         };
         if !is_static {
-            store.synced().await;
+            store.wait_until_synced().await;
         }
         store.list()
     }

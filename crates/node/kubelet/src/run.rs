@@ -49,14 +49,14 @@ pub async fn run(
         }
         None => None,
     };
-    let listener = base_serve::bind(settings.address).await?;
+    let listener = base_serve::bind_listener(settings.address).await?;
     let port = listener.local_addr()?.port();
     if let Some(path) = &settings.port_file {
         base_serve::write_port_file(path, port)
             .with_context(|| format!("can't write {}", path.display()))?;
     }
     let health = match settings.healthz {
-        Some(address) => Some(base_serve::bind(address).await?),
+        Some(address) => Some(base_serve::bind_listener(address).await?),
         None => None,
     };
     if let Some(folder) = &settings.image_archives {
@@ -214,8 +214,8 @@ fn start_servers(
             drain: Duration::from_millis(100),
             ..base_serve::Options::default()
         };
-        let endpoints = Endpoints::new().health(Vec::new());
-        endpoints.serve("health server", listener, options, &node.tasks);
+        let endpoints = Endpoints::new().with_health(Vec::new());
+        endpoints.serve_pages("health server", listener, options, &node.tasks);
     }
     Ok(())
 }
@@ -247,7 +247,7 @@ fn start_tasks(node: &Arc<KubeletContext>, client: Option<Client>, machine: Mach
             () = shutdown.cancelled() => return,
             () = async {
                 if let Some(pods) = &pods {
-                    pods.synced().await;
+                    pods.wait_until_synced().await;
                 }
                 tokio::time::sleep(Duration::from_secs(2)).await;
             } => {}

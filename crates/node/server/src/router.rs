@@ -55,7 +55,7 @@ impl Server {
             let server = self.clone();
             async move { Ok::<_, Infallible>(server.answer(request).await) }
         });
-        base_serve::serve(listener, options, service, shutdown).await;
+        base_serve::serve_http(listener, options, service, shutdown).await;
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Reply {

@@ -5,14 +5,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use scheduler_framework::cycle::Chosen;
+use scheduler_framework::cycle::ScheduleResult;
 use scheduler_framework::{
     BindError, ClusterEvent, Code, CycleState, Diagnosis, PermitOutcome, PodInfo, Profile,
     Rejection, Wait,
 };
 
 use crate::queue::{Attempt, Failure};
-use crate::scheduler::{Scheduler, now};
+use crate::scheduler::{Scheduler, now_nanos};
 
 /// A pod that is assumed on its node and is to be bound to it.
 struct Binding {
@@ -25,38 +25,39 @@ struct Binding {
 
 impl Scheduler {
     /// Assumes the pod on the node and binds it in the background.
-    pub(crate) fn commit(self: &Arc<Self>, attempt: &Attempt, chosen: Chosen) {
-        let (pod, node) = (Arc::clone(&attempt.pod), chosen.node.to_string());
-        self.cache.assume(&pod, &node);
+    pub(crate) fn assume_and_bind(self: &Arc<Self>, attempt: &Attempt, result: ScheduleResult) {
+        let (pod, node) = (Arc::clone(&attempt.pod), result.node.to_string());
+        self.cache.assume_pod(&pod, &node);
         self.release_nomination(&pod, &node);
         let mut binding = Binding {
             pod,
             node,
-            state: chosen.state,
+            state: result.state,
             wait: None,
         };
         let permitted = self
-            .reserve(&mut binding)
-            .and_then(|()| self.permit(&mut binding));
+            .run_reserve_plugins(&mut binding)
+            .and_then(|()| self.run_permit_plugins(&mut binding));
         // While a Permit plugin may still reject the pod, cluster events are kept as for a running
         // attempt.
         if binding.wait.is_none() && permitted.is_ok() {
-            self.queue.settle(binding.pod.uid());
+            self.queue.done(binding.pod.uid());
         }
         let (this, arrived) = (Arc::clone(self), attempt.arrived);
         // A panic stops the component: otherwise the cache would count the pod on its node forever.
         self.tasks.spawn("binding", async move {
             let bound = match permitted {
-                Ok(()) => this.bind(&mut binding).await,
+                Ok(()) => this.run_binding_cycle(&mut binding).await,
                 Err(rejection) => Err(rejection),
             };
             match bound {
                 Ok(took) => {
-                    let since = Duration::from_nanos(u64::try_from(now() - arrived).unwrap_or(0));
-                    this.numbers.bound(took, since);
-                    this.writer.scheduled(&binding.pod, &binding.node);
+                    let since =
+                        Duration::from_nanos(u64::try_from(now_nanos() - arrived).unwrap_or(0));
+                    this.metrics.observe_bound(took, since);
+                    this.writer.record_scheduled(&binding.pod, &binding.node);
                 }
-                Err(rejection) => this.unbound(&mut binding, &rejection).await,
+                Err(rejection) => this.handle_binding_error(&mut binding, &rejection).await,
             }
         });
     }
@@ -66,25 +67,25 @@ impl Scheduler {
     fn release_nomination(&self, pod: &Arc<PodInfo>, node: &str) {
         if self
             .nominations
-            .remove(pod.uid())
+            .remove_nomination(pod.uid())
             .is_some_and(|nominated| &*nominated != node)
         {
             self.queue
-                .event_for_others(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
+                .move_other_pods(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
         }
     }
 
-    fn profile(&self, pod: &PodInfo) -> Result<&Profile, Rejection> {
+    fn profile_for(&self, pod: &PodInfo) -> Result<&Profile, Rejection> {
         self.profiles
-            .of(&pod.pod)
+            .profile_for(&pod.pod)
             .ok_or_else(|| Rejection::error("", "the pod's scheduler name has no profile"))
     }
 
-    fn reserve(&self, binding: &mut Binding) -> Result<(), Rejection> {
+    fn run_reserve_plugins(&self, binding: &mut Binding) -> Result<(), Rejection> {
         let Binding {
             pod, node, state, ..
         } = binding;
-        let profile = self.profile(pod)?;
+        let profile = self.profile_for(pod)?;
         profile
             .points
             .reserve
@@ -92,9 +93,9 @@ impl Scheduler {
             .try_for_each(|entry| entry.plugin.reserve(state, pod, node))
     }
 
-    fn permit(&self, binding: &mut Binding) -> Result<(), Rejection> {
+    fn run_permit_plugins(&self, binding: &mut Binding) -> Result<(), Rejection> {
         let mut limits = Vec::new();
-        for entry in &self.profile(&binding.pod)?.points.permit {
+        for entry in &self.profile_for(&binding.pod)?.points.permit {
             match entry
                 .plugin
                 .permit(&binding.state, &binding.pod, &binding.node)
@@ -105,20 +106,20 @@ impl Scheduler {
             }
         }
         if !limits.is_empty() {
-            binding.wait = Some(self.waiting.add(&binding.pod, limits));
+            binding.wait = Some(self.waiting.add_pod(&binding.pod, limits));
         }
         Ok(())
     }
 
-    async fn bind(&self, binding: &mut Binding) -> Result<Duration, Rejection> {
+    async fn run_binding_cycle(&self, binding: &mut Binding) -> Result<Duration, Rejection> {
         if let Some(wait) = binding.wait.take() {
-            wait.end().await?;
-            self.queue.settle(binding.pod.uid());
+            wait.wait_for_end().await?;
+            self.queue.done(binding.pod.uid());
         }
         let Binding {
             pod, node, state, ..
         } = binding;
-        let points = &self.profile(pod)?.points;
+        let points = &self.profile_for(pod)?.points;
         let failed = |error: BindError| Rejection::error(error.plugin, error.message);
         for entry in &points.pre_bind {
             entry
@@ -141,16 +142,16 @@ impl Scheduler {
     }
 
     /// Forgets the assumed pod and puts it back into the queue.
-    async fn unbound(&self, binding: &mut Binding, rejection: &Rejection) {
+    async fn handle_binding_error(&self, binding: &mut Binding, rejection: &Rejection) {
         let Binding {
             pod, node, state, ..
         } = binding;
-        if let Some(profile) = self.profiles.of(&pod.pod) {
+        if let Some(profile) = self.profiles.profile_for(&pod.pod) {
             for entry in profile.points.reserve.iter().rev() {
                 entry.plugin.unreserve(state, pod, node);
             }
         }
-        self.cache.forget(pod.uid());
+        self.cache.forget_pod(pod.uid());
         let returns = self.queue.pod(pod.uid()).is_some() && !self.cache.has_pod(pod.uid());
         let errored = rejection.code == Code::Error;
         if returns {
@@ -159,24 +160,24 @@ impl Scheduler {
             } else {
                 [rejection.plugin].into()
             };
-            self.queue.reject(
+            self.queue.requeue_failed(
                 pod.uid(),
                 Failure {
                     plugins,
                     errored,
                     preempting: false,
                 },
-                now(),
+                now_nanos(),
             );
         }
         // The node has room again for other pods; this pod did not fail for lack of room.
         self.queue
-            .event_for_others(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
+            .move_other_pods(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
         if returns {
             let (reason, message) = explain_rejection(node, rejection);
             tracing::warn!(pod = pod.key(), node, message, "pod not bound");
             self.writer
-                .unschedulable(&pod.pod, reason, &message, Some(""))
+                .write_unschedulable(&pod.pod, reason, &message, Some(""))
                 .await;
         }
     }

@@ -26,12 +26,12 @@ struct Inner {
 }
 
 impl Inner {
-    fn snapshot(&mut self) -> &mut Snapshot {
+    fn snapshot_mut(&mut self) -> &mut Snapshot {
         Arc::make_mut(&mut self.snapshot)
     }
 
     /// Returns the entry of a node, known or not, for a change.
-    fn node(&mut self, name: &str) -> &mut NodeInfo {
+    fn node_mut(&mut self, name: &str) -> &mut NodeInfo {
         let at = self
             .snapshot
             .by_name
@@ -47,9 +47,9 @@ impl Inner {
         }
     }
 
-    fn place(&mut self, pod: &Arc<PodInfo>, node: &str, assumed: bool) {
-        self.take(pod.uid());
-        self.node(node).add_pod(Arc::clone(pod));
+    fn place_pod(&mut self, pod: &Arc<PodInfo>, node: &str, assumed: bool) {
+        self.take_pod(pod.uid());
+        self.node_mut(node).add_pod(Arc::clone(pod));
         self.pods.insert(
             pod.uid().to_owned(),
             Placed {
@@ -59,11 +59,11 @@ impl Inner {
         );
     }
 
-    fn take(&mut self, uid: &str) -> bool {
+    fn take_pod(&mut self, uid: &str) -> bool {
         let Some(placed) = self.pods.remove(uid) else {
             return false;
         };
-        self.node(&placed.node).remove_pod(uid);
+        self.node_mut(&placed.node).remove_pod(uid);
         if self
             .strays
             .get(&placed.node)
@@ -98,14 +98,14 @@ impl Cache {
                 .strays
                 .remove(name)
                 .unwrap_or_else(|| NodeInfo::new(name));
-            inner.snapshot().push(Arc::new(info));
+            inner.snapshot_mut().push_node(Arc::new(info));
         }
-        let info = inner.node(name);
+        let info = inner.node_mut(name);
         let before = Arc::clone(&info.images);
         info.set_node(Arc::clone(node));
         let after = Arc::clone(&info.images);
         if before != after {
-            inner.snapshot().change_images(&before, &after);
+            inner.snapshot_mut().change_images(&before, &after);
         }
     }
 
@@ -115,7 +115,7 @@ impl Cache {
         if !inner.snapshot.by_name.contains_key(name) {
             return;
         }
-        let Some(info) = inner.snapshot().remove(name) else {
+        let Some(info) = inner.snapshot_mut().remove_node(name) else {
             return;
         };
         if !info.pods.is_empty() {
@@ -129,24 +129,24 @@ impl Cache {
 
     /// Records an added or changed bound pod.
     pub fn set_pod(&self, pod: &Arc<PodInfo>) {
-        self.inner.lock().place(pod, pod.node_name(), false);
+        self.inner.lock().place_pod(pod, pod.node_name(), false);
     }
 
     /// Removes a bound pod.
     pub fn remove_pod(&self, uid: &str) {
-        self.inner.lock().take(uid);
+        self.inner.lock().take_pod(uid);
     }
 
     /// Assumes a pod on its chosen node.
-    pub fn assume(&self, pod: &Arc<PodInfo>, node: &str) {
-        self.inner.lock().place(pod, node, true);
+    pub fn assume_pod(&self, pod: &Arc<PodInfo>, node: &str) {
+        self.inner.lock().place_pod(pod, node, true);
     }
 
     /// Forgets an assumed pod after its binding failed, unless the informer has shown it bound.
-    pub fn forget(&self, uid: &str) {
+    pub fn forget_pod(&self, uid: &str) {
         let mut inner = self.inner.lock();
         if inner.pods.get(uid).is_some_and(|placed| placed.assumed) {
-            inner.take(uid);
+            inner.take_pod(uid);
         }
     }
 
@@ -158,7 +158,7 @@ impl Cache {
     /// Sets or removes the labels of a namespace.
     pub fn set_namespace(&self, name: &str, labels: Option<Labels>) {
         let mut inner = self.inner.lock();
-        let namespaces = Arc::make_mut(&mut inner.snapshot().namespaces);
+        let namespaces = Arc::make_mut(&mut inner.snapshot_mut().namespaces);
         match labels {
             Some(labels) => drop(namespaces.insert(name.to_owned(), labels)),
             None => drop(namespaces.remove(name)),
@@ -196,14 +196,14 @@ mod tests {
         let cache = Cache::default();
         cache.set_node(&node("a"));
         let before = cache.snapshot();
-        cache.assume(&pod("p", ""), "a");
+        cache.assume_pod(&pod("p", ""), "a");
         assert_eq!(before.node("a").unwrap().requested.milli_cpu, 0);
         assert_eq!(used(&cache, "a"), Some(1000));
-        cache.forget("p");
+        cache.forget_pod("p");
         assert_eq!(used(&cache, "a"), Some(0));
-        cache.assume(&pod("p", ""), "a");
+        cache.assume_pod(&pod("p", ""), "a");
         cache.set_pod(&pod("p", "a"));
-        cache.forget("p");
+        cache.forget_pod("p");
         assert_eq!(used(&cache, "a"), Some(1000));
         cache.remove_pod("p");
         assert_eq!(used(&cache, "a"), Some(0));

@@ -20,9 +20,9 @@ pub(crate) struct Stores {
     pub(crate) services: Store<Service>,
 }
 
-/// The view; empty until [`View::fill`].
+/// The view; empty until [`ClusterView::start_informers`].
 #[derive(Default)]
-pub(crate) struct View {
+pub(crate) struct ClusterView {
     stores: OnceLock<Stores>,
     waiting: WaitingPods,
 }
@@ -32,9 +32,9 @@ fn by_namespace<K: Object + k8s_openapi::Resource>(client: &Client) -> Informer<
         .index(NAMESPACE, |object: &K| vec![object.namespace().to_owned()])
 }
 
-impl View {
+impl ClusterView {
     /// Starts the informers; `changed` is called for changes of storage objects.
-    pub(crate) fn fill<F>(
+    pub(crate) fn start_informers<F>(
         &self,
         client: &Client,
         tasks: &base_task::Tasks,
@@ -43,12 +43,12 @@ impl View {
     where
         F: Fn() + Clone + Send + Sync + 'static,
     {
-        fn telling<K, F: Fn()>(changed: F) -> impl Fn(Event<K>) {
+        fn notify_on_change<K, F: Fn()>(changed: F) -> impl Fn(Event<K>) {
             move |_| changed()
         }
         let stores = Stores {
             claims: Informer::new(client.api(), ListParams::new())
-                .on_event(telling(changed.clone()))
+                .on_event(notify_on_change(changed.clone()))
                 .spawn(tasks),
             volumes: Informer::new(client.api(), ListParams::new())
                 .index(CLASS, |volume: &PersistentVolume| {
@@ -58,10 +58,10 @@ impl View {
                         .and_then(|spec| spec.storage_class_name.clone());
                     vec![class.unwrap_or_default()]
                 })
-                .on_event(telling(changed.clone()))
+                .on_event(notify_on_change(changed.clone()))
                 .spawn(tasks),
             classes: Informer::new(client.api(), ListParams::new())
-                .on_event(telling(changed))
+                .on_event(notify_on_change(changed))
                 .spawn(tasks),
             budgets: by_namespace(client).spawn(tasks),
             services: by_namespace(client)
@@ -76,15 +76,19 @@ impl View {
     }
 }
 
-impl ClaimView for View {
-    fn claim(&self, namespace: &str, name: &str) -> Option<Arc<PersistentVolumeClaim>> {
+impl ClaimView for ClusterView {
+    fn persistent_volume_claim(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<PersistentVolumeClaim>> {
         self.stores
             .get()?
             .claims
             .get(&format!("{namespace}/{name}"))
     }
 
-    fn volume(&self, name: &str) -> Option<Arc<PersistentVolume>> {
+    fn persistent_volume(&self, name: &str) -> Option<Arc<PersistentVolume>> {
         self.stores.get()?.volumes.get(name)
     }
 
@@ -95,20 +99,20 @@ impl ClaimView for View {
             .unwrap_or_default()
     }
 
-    fn class(&self, name: &str) -> Option<Arc<StorageClass>> {
+    fn storage_class(&self, name: &str) -> Option<Arc<StorageClass>> {
         self.stores.get()?.classes.get(name)
     }
 }
 
-impl Cluster for View {
-    fn budgets(&self, namespace: &str) -> Vec<Arc<PodDisruptionBudget>> {
+impl Cluster for ClusterView {
+    fn disruption_budgets(&self, namespace: &str) -> Vec<Arc<PodDisruptionBudget>> {
         self.stores
             .get()
             .map(|stores| stores.budgets.by_index(NAMESPACE, namespace))
             .unwrap_or_default()
     }
 
-    fn claims(&self) -> &dyn ClaimView {
+    fn claim_view(&self) -> &dyn ClaimView {
         self
     }
 

@@ -11,7 +11,7 @@ use base_cli::{FalseMeans, judge_fields};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::queue::Waits;
+use crate::queue::QueueDelays;
 use crate::unsupported::UPSTREAM_FIELDS;
 
 const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
@@ -177,14 +177,14 @@ impl Configuration {
     }
 
     /// Returns the queue's delays; `unschedulable` is the maximum time without an attempt.
-    pub fn waits(&self, unschedulable: Duration) -> Waits {
+    pub fn queue_delays(&self, unschedulable: Duration) -> QueueDelays {
         let first = self.pod_initial_backoff_seconds.unwrap_or(1);
         let longest = self.pod_max_backoff_seconds.unwrap_or(10);
         let (first_backoff, longest_backoff) = (
             Duration::from_secs(first),
             Duration::from_secs(longest.max(first)),
         );
-        Waits {
+        QueueDelays {
             first_backoff,
             longest_backoff,
             unschedulable,
@@ -208,7 +208,7 @@ mod tests {
         );
         let config = Configuration::parse(&text).unwrap();
         assert_eq!(
-            config.waits(Duration::ZERO).longest_backoff,
+            config.queue_delays(Duration::ZERO).longest_backoff,
             Duration::from_secs(3)
         );
         assert_eq!(config.profiles[0].plugins.score.disabled[0].name, "*");

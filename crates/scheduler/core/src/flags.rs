@@ -95,7 +95,7 @@ mod tests {
             let line = ["kube-scheduler"].iter().chain(flags).map(OsString::from);
             let accepted = base_cli::accept_upstream_flags(line, UPSTREAM_FLAGS);
             assert!(accepted.refusals.is_empty(), "{:?}", accepted.refusals);
-            base_cli::parse::<Flags>(&accepted.arguments).unwrap();
+            base_cli::parse_arguments::<Flags>(&accepted.arguments).unwrap();
         }
     }
 

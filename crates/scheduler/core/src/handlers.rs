@@ -10,10 +10,10 @@ use client::{Client, Event, Informer, ListParams, ObjectExt, Store};
 use k8s_openapi::api::core::v1::{
     Container, ContainerStatus, Namespace, Node, NodeStatus, Pod, PodStatus,
 };
-use scheduler_framework::cycle::Nominations;
+use scheduler_framework::cycle::PodNominator;
 use scheduler_framework::{ClusterEvent, NodeInfo, PodInfo, Rejection};
 
-use crate::scheduler::{Scheduler, now};
+use crate::scheduler::{Scheduler, now_nanos};
 
 const LIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
@@ -29,15 +29,15 @@ impl Watched {
         self.pods.has_synced() && self.nodes.has_synced() && self.namespaces.has_synced()
     }
 
-    pub(crate) async fn synced(&self) {
-        self.namespaces.synced().await;
-        self.nodes.synced().await;
-        self.pods.synced().await;
+    pub(crate) async fn wait_until_synced(&self) {
+        self.namespaces.wait_until_synced().await;
+        self.nodes.wait_until_synced().await;
+        self.pods.wait_until_synced().await;
     }
 }
 
 /// Starts the informers.
-pub(crate) fn watch(
+pub(crate) fn start_informers(
     scheduler: &Arc<Scheduler>,
     client: &Client,
     tasks: &base_task::Tasks,
@@ -49,20 +49,20 @@ pub(crate) fn watch(
     );
     Watched {
         namespaces: Informer::new(client.api(), ListParams::new())
-            .on_event(move |event| namespace(&on_namespace, &event))
+            .on_event(move |event| handle_namespace(&on_namespace, &event))
             .spawn(tasks),
         nodes: Informer::new(client.api(), ListParams::new())
-            .on_event(move |event| node(&on_node, event))
+            .on_event(move |event| handle_node(&on_node, event))
             .spawn(tasks),
-        pods: Informer::new(client.api(), ListParams::new().fields(LIVE))
-            .transform(slim)
-            .on_event(move |event| pod(&on_pod, event))
+        pods: Informer::new(client.api(), ListParams::new().with_fields(LIVE))
+            .transform(slim_pod)
+            .on_event(move |event| handle_pod(&on_pod, event))
             .spawn(tasks),
     }
 }
 
 /// Drops fields that no plugin reads.
-fn slim(pod: &mut Pod) {
+fn slim_pod(pod: &mut Pod) {
     let keep = |container: &mut Container| {
         let old = std::mem::take(container);
         *container = Container {
@@ -124,7 +124,7 @@ fn is_assigned(pod: &Pod) -> bool {
 }
 
 /// Returns whether two states of a pod differ in fields that plugins read.
-fn differs(old: &Pod, new: &Pod) -> bool {
+fn pods_differ(old: &Pod, new: &Pod) -> bool {
     let nominated = |pod: &Pod| {
         pod.status
             .as_ref()
@@ -148,26 +148,26 @@ fn resizes_differ(old: Option<&PodStatus>, new: Option<&PodStatus>) -> bool {
         || old.allocated_resources != new.allocated_resources
 }
 
-pub(crate) fn pod(scheduler: &Scheduler, event: Event<Pod>) {
+pub(crate) fn handle_pod(scheduler: &Scheduler, event: Event<Pod>) {
     match event {
         Event::Applied {
             old: Some(old),
             new,
         } if old.uid() != new.uid() => {
-            gone(scheduler, &old);
-            applied(scheduler, None, &new);
+            handle_deleted_pod(scheduler, &old);
+            handle_applied_pod(scheduler, None, &new);
         }
-        Event::Applied { old, new } => applied(scheduler, old.as_ref(), &new),
-        Event::Deleted(last) => gone(scheduler, &last),
+        Event::Applied { old, new } => handle_applied_pod(scheduler, old.as_ref(), &new),
+        Event::Deleted(last) => handle_deleted_pod(scheduler, &last),
     }
 }
 
-fn applied(scheduler: &Scheduler, old: Option<&Arc<Pod>>, new: &Arc<Pod>) {
+fn handle_applied_pod(scheduler: &Scheduler, old: Option<&Arc<Pod>>, new: &Arc<Pod>) {
     let info = || Arc::new(PodInfo::new(Arc::clone(new)));
     if !is_assigned(new) {
-        let changed = old.is_none_or(|old| differs(old, new) || status_reset(old, new));
+        let changed = old.is_none_or(|old| pods_differ(old, new) || status_reset(old, new));
         if changed && scheduler.is_ours(new) {
-            waiting(scheduler, old, info());
+            handle_unassigned_pod(scheduler, old, info());
         }
         return;
     }
@@ -175,26 +175,28 @@ fn applied(scheduler: &Scheduler, old: Option<&Arc<Pod>>, new: &Arc<Pod>) {
         None => {
             let info = info();
             scheduler.cache.set_pod(&info);
-            scheduler.queue.remove(new.uid());
+            scheduler.queue.remove_pod(new.uid());
             if scheduler
                 .nominations
-                .remove(new.uid())
+                .remove_nomination(new.uid())
                 .is_some_and(|node| *node != *info.node_name())
             {
                 // Another scheduler or a user bound it elsewhere: the room reserved for it is
                 // released.
                 scheduler
                     .queue
-                    .event(ClusterEvent::AssignedPodDeleted(Arc::clone(&info)));
+                    .move_pods(ClusterEvent::AssignedPodDeleted(Arc::clone(&info)));
             }
-            scheduler.queue.event(ClusterEvent::AssignedPodAdded(info));
+            scheduler
+                .queue
+                .move_pods(ClusterEvent::AssignedPodAdded(info));
         }
-        Some(old) if differs(old, new) => {
+        Some(old) if pods_differ(old, new) => {
             let (old, new) = (Arc::new(PodInfo::new(Arc::clone(old))), info());
             scheduler.cache.set_pod(&new);
             scheduler
                 .queue
-                .event(ClusterEvent::AssignedPodUpdated { old, new });
+                .move_pods(ClusterEvent::AssignedPodUpdated { old, new });
         }
         Some(_) => {}
     }
@@ -211,17 +213,23 @@ fn status_reset(old: &Pod, new: &Pod) -> bool {
     conditions(old) != conditions(new)
 }
 
-fn waiting(scheduler: &Scheduler, old: Option<&Arc<Pod>>, info: Arc<PodInfo>) {
+fn handle_unassigned_pod(scheduler: &Scheduler, old: Option<&Arc<Pod>>, info: Arc<PodInfo>) {
     let bound = || scheduler.cache.has_pod(info.uid());
     let kept = scheduler.nominations.node_of(info.uid());
     if !bound() {
-        scheduler.nominations.observe(old.map(|old| &**old), &info);
+        scheduler
+            .nominations
+            .observe_status(old.map(|old| &**old), &info);
     }
     if bound() {
         // The pod counts on its node, so a late status must not nominate it again. If the node was
         // chosen a moment ago, another pod may have seen its room counted twice.
-        if scheduler.nominations.remove(info.uid()).is_some() {
-            scheduler.queue.event_for_others(
+        if scheduler
+            .nominations
+            .remove_nomination(info.uid())
+            .is_some()
+        {
+            scheduler.queue.move_other_pods(
                 info.uid(),
                 ClusterEvent::AssignedPodDeleted(Arc::clone(&info)),
             );
@@ -230,7 +238,7 @@ fn waiting(scheduler: &Scheduler, old: Option<&Arc<Pod>>, info: Arc<PodInfo>) {
     }
     if kept.is_some() && kept != scheduler.nominations.node_of(info.uid()) {
         // The room reserved for the pod is released.
-        scheduler.queue.event_for_others(
+        scheduler.queue.move_other_pods(
             info.uid(),
             ClusterEvent::AssignedPodDeleted(Arc::clone(&info)),
         );
@@ -246,7 +254,7 @@ fn waiting(scheduler: &Scheduler, old: Option<&Arc<Pod>>, info: Arc<PodInfo>) {
         .filter(|old| differs_in_spec(old, &info.pod))
         .map(updated);
     scheduler.note_gated(&info);
-    scheduler.queue.set(info, event, now());
+    scheduler.queue.set_pod(info, event, now_nanos());
 }
 
 /// Returns whether the change could make the pod itself schedulable.
@@ -254,14 +262,17 @@ fn differs_in_spec(old: &Pod, new: &Pod) -> bool {
     old.spec != new.spec || old.metadata.labels != new.metadata.labels
 }
 
-fn gone(scheduler: &Scheduler, last: &Arc<Pod>) {
-    scheduler.queue.remove(last.uid());
+fn handle_deleted_pod(scheduler: &Scheduler, last: &Arc<Pod>) {
+    scheduler.queue.remove_pod(last.uid());
     // Ends a Permit wait: there is no pod left to bind.
-    scheduler.waiting.reject(
+    scheduler.waiting.reject_pod(
         last.uid(),
         Rejection::unschedulable("", "the pod was deleted"),
     );
-    let nominated = scheduler.nominations.remove(last.uid()).is_some();
+    let nominated = scheduler
+        .nominations
+        .remove_nomination(last.uid())
+        .is_some();
     let counted = is_assigned(last) || scheduler.cache.has_pod(last.uid());
     if counted {
         scheduler.cache.remove_pod(last.uid());
@@ -270,14 +281,14 @@ fn gone(scheduler: &Scheduler, last: &Arc<Pod>) {
         // Room was reserved for a nominated pod.
         scheduler
             .queue
-            .event(ClusterEvent::AssignedPodDeleted(Arc::new(PodInfo::new(
+            .move_pods(ClusterEvent::AssignedPodDeleted(Arc::new(PodInfo::new(
                 Arc::clone(last),
             ))));
     }
 }
 
-pub(crate) fn node(scheduler: &Scheduler, event: Event<Node>) {
-    let bare = |node: Arc<Node>| Arc::new(NodeInfo::bare(node));
+pub(crate) fn handle_node(scheduler: &Scheduler, event: Event<Node>) {
+    let bare = |node: Arc<Node>| Arc::new(NodeInfo::without_pods(node));
     match event {
         Event::Applied { old, new } => {
             if old.as_ref().is_some_and(|old| !node_differs(old, &new)) {
@@ -287,16 +298,20 @@ pub(crate) fn node(scheduler: &Scheduler, event: Event<Node>) {
             match old {
                 // Images change only scores.
                 Some(old) if !node_fits_differ(&old, &new) => {}
-                Some(old) => scheduler.queue.event(ClusterEvent::NodeUpdated {
+                Some(old) => scheduler.queue.move_pods(ClusterEvent::NodeUpdated {
                     old: bare(old),
                     new: bare(new),
                 }),
-                None => scheduler.queue.event(ClusterEvent::NodeAdded(bare(new))),
+                None => scheduler
+                    .queue
+                    .move_pods(ClusterEvent::NodeAdded(bare(new))),
             }
         }
         Event::Deleted(last) => {
             scheduler.cache.remove_node(last.name());
-            scheduler.queue.event(ClusterEvent::NodeDeleted(bare(last)));
+            scheduler
+                .queue
+                .move_pods(ClusterEvent::NodeDeleted(bare(last)));
         }
     }
 }
@@ -326,7 +341,7 @@ fn statuses_differ(
     }
 }
 
-fn namespace(scheduler: &Scheduler, event: &Event<Namespace>) {
+fn handle_namespace(scheduler: &Scheduler, event: &Event<Namespace>) {
     match event {
         Event::Applied { old, new } => {
             if old
@@ -337,7 +352,7 @@ fn namespace(scheduler: &Scheduler, event: &Event<Namespace>) {
             }
             let labels = new.metadata.labels.clone().unwrap_or_default();
             scheduler.cache.set_namespace(new.name(), Some(labels));
-            scheduler.queue.event(ClusterEvent::NamespaceChanged);
+            scheduler.queue.move_pods(ClusterEvent::NamespaceChanged);
         }
         Event::Deleted(last) => scheduler.cache.set_namespace(last.name(), None),
     }

@@ -24,7 +24,7 @@ struct Place {
 
 /// The scheduler's metrics.
 #[derive(Clone)]
-pub(crate) struct Numbers {
+pub(crate) struct SchedulerMetrics {
     registry: Metrics,
     attempts: Family<Attempt, Counter>,
     durations: Histogram,
@@ -34,7 +34,7 @@ pub(crate) struct Numbers {
     preempted: Counter,
 }
 
-impl Numbers {
+impl SchedulerMetrics {
     pub(crate) fn new() -> Self {
         let registry = Metrics::new();
         let histogram = |name: &str, help: &str| {
@@ -70,7 +70,7 @@ impl Numbers {
         }
     }
 
-    pub(crate) fn attempt(&self, result: &'static str, profile: &str, took: Duration) {
+    pub(crate) fn observe_attempt(&self, result: &'static str, profile: &str, took: Duration) {
         self.attempts
             .get_or_create(&Attempt {
                 result,
@@ -80,12 +80,12 @@ impl Numbers {
         self.durations.observe(took.as_secs_f64());
     }
 
-    pub(crate) fn bound(&self, binding: Duration, since: Duration) {
+    pub(crate) fn observe_bound(&self, binding: Duration, since: Duration) {
         self.binding.observe(binding.as_secs_f64());
         self.waiting.observe(since.as_secs_f64());
     }
 
-    pub(crate) fn preempted(&self) {
+    pub(crate) fn count_victim(&self) {
         self.preempted.inc();
     }
 

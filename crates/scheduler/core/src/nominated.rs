@@ -9,7 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use scheduler_framework::PodInfo;
-use scheduler_framework::cycle::Nominations;
+use scheduler_framework::cycle::PodNominator;
 
 #[derive(Default)]
 struct Inner {
@@ -18,8 +18,8 @@ struct Inner {
 }
 
 impl Inner {
-    fn insert(&mut self, pod: &Arc<PodInfo>, node: Arc<str>) {
-        self.remove(pod.uid());
+    fn insert_nomination(&mut self, pod: &Arc<PodInfo>, node: Arc<str>) {
+        self.remove_nomination(pod.uid());
         self.by_node
             .entry(Arc::clone(&node))
             .or_default()
@@ -27,7 +27,7 @@ impl Inner {
         self.by_pod.insert(pod.uid().to_owned(), node);
     }
 
-    fn remove(&mut self, uid: &str) -> Option<Arc<str>> {
+    fn remove_nomination(&mut self, uid: &str) -> Option<Arc<str>> {
         let node = self.by_pod.remove(uid)?;
         if let Some(pods) = self.by_node.get_mut(&node) {
             pods.retain(|pod| pod.uid() != uid);
@@ -49,32 +49,32 @@ fn nominated_node(pod: &Pod) -> Option<&str> {
 
 /// Nominations by node and by pod.
 #[derive(Default)]
-pub struct NominationIndex {
+pub struct Nominator {
     inner: Mutex<Inner>,
 }
 
-impl NominationIndex {
+impl Nominator {
     /// Records the nomination in a pod's status. A status that never named a node does not remove a
     /// nomination that was made in memory and is still being written.
-    pub fn observe(&self, old: Option<&Pod>, new: &Arc<PodInfo>) {
+    pub fn observe_status(&self, old: Option<&Pod>, new: &Arc<PodInfo>) {
         let mut inner = self.inner.lock();
         let known = inner.by_pod.get(new.uid()).cloned();
         match (new.nominated_node(), old.and_then(nominated_node), known) {
-            (Some(node), _, _) => inner.insert(new, node.into()),
-            (None, Some(_), _) => drop(inner.remove(new.uid())),
-            (None, None, Some(node)) => inner.insert(new, node),
+            (Some(node), _, _) => inner.insert_nomination(new, node.into()),
+            (None, Some(_), _) => drop(inner.remove_nomination(new.uid())),
+            (None, None, Some(node)) => inner.insert_nomination(new, node),
             (None, None, None) => {}
         }
     }
 
     /// Nominates a pod to a node, replacing an earlier nomination.
-    pub fn set(&self, pod: &Arc<PodInfo>, node: &str) {
-        self.inner.lock().insert(pod, node.into());
+    pub fn nominate_pod(&self, pod: &Arc<PodInfo>, node: &str) {
+        self.inner.lock().insert_nomination(pod, node.into());
     }
 
     /// Removes a pod's nomination and returns its node.
-    pub fn remove(&self, uid: &str) -> Option<Arc<str>> {
-        self.inner.lock().remove(uid)
+    pub fn remove_nomination(&self, uid: &str) -> Option<Arc<str>> {
+        self.inner.lock().remove_nomination(uid)
     }
 
     /// Removes and returns the pods with a lower priority that are nominated to a node.
@@ -85,13 +85,15 @@ impl NominationIndex {
             .filter(|pod| pod.priority() < priority)
             .cloned()
             .collect();
-        lower.iter().for_each(|pod| drop(inner.remove(pod.uid())));
+        lower
+            .iter()
+            .for_each(|pod| drop(inner.remove_nomination(pod.uid())));
         lower
     }
 }
 
-impl Nominations for NominationIndex {
-    fn on(&self, node: &str) -> Vec<Arc<PodInfo>> {
+impl PodNominator for Nominator {
+    fn pods_on(&self, node: &str) -> Vec<Arc<PodInfo>> {
         self.inner
             .lock()
             .by_node
@@ -125,27 +127,27 @@ mod tests {
 
     #[test]
     fn nomination_in_memory_survives_a_status_that_does_not_name_it_yet() {
-        let index = NominationIndex::default();
-        index.set(&pod("p", 0, None), "a");
-        index.observe(Some(&pod("p", 0, None).pod), &pod("p", 0, None));
+        let index = Nominator::default();
+        index.nominate_pod(&pod("p", 0, None), "a");
+        index.observe_status(Some(&pod("p", 0, None).pod), &pod("p", 0, None));
         assert_eq!(index.node_of("p").as_deref(), Some("a"));
-        index.observe(Some(&pod("p", 0, Some("a")).pod), &pod("p", 0, Some("b")));
-        assert_eq!((index.on("a").len(), index.on("b").len()), (0, 1));
-        index.observe(Some(&pod("p", 0, Some("b")).pod), &pod("p", 0, None));
-        assert!(index.is_empty() && index.on("b").is_empty());
+        index.observe_status(Some(&pod("p", 0, Some("a")).pod), &pod("p", 0, Some("b")));
+        assert_eq!((index.pods_on("a").len(), index.pods_on("b").len()), (0, 1));
+        index.observe_status(Some(&pod("p", 0, Some("b")).pod), &pod("p", 0, None));
+        assert!(index.is_empty() && index.pods_on("b").is_empty());
     }
 
     #[test]
     fn only_nominations_of_lower_priority_are_removed_from_a_node() {
-        let index = NominationIndex::default();
-        index.set(&pod("low", 1, None), "a");
-        index.set(&pod("equal", 5, None), "a");
-        index.set(&pod("elsewhere", 1, None), "b");
+        let index = Nominator::default();
+        index.nominate_pod(&pod("low", 1, None), "a");
+        index.nominate_pod(&pod("equal", 5, None), "a");
+        index.nominate_pod(&pod("elsewhere", 1, None), "b");
         let removed = index.remove_lower("a", 5);
         assert_eq!(
             removed.iter().map(|pod| pod.name()).collect::<Vec<_>>(),
             ["low"]
         );
-        assert_eq!((index.on("a").len(), index.on("b").len()), (1, 1));
+        assert_eq!((index.pods_on("a").len(), index.pods_on("b").len()), (1, 1));
     }
 }

@@ -16,13 +16,13 @@ const MESSAGE_LIMIT: usize = 1024;
 
 /// Writes through a client and a recorder.
 #[derive(Clone)]
-pub(crate) struct Writer {
+pub(crate) struct OutcomeWriter {
     pub(crate) client: Client,
     pub(crate) events: Recorder,
     pub(crate) name: String,
 }
 
-fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+fn find_condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
     pod.status
         .as_ref()?
         .conditions
@@ -39,7 +39,7 @@ fn status_patch(
     nominate: Option<&str>,
     now: Timestamp,
 ) -> Option<Value> {
-    let known = condition(pod, SCHEDULED);
+    let known = find_condition(pod, SCHEDULED);
     let same = known.is_some_and(|known| {
         known.status == "False"
             && known.reason.as_deref() == Some(reason)
@@ -77,7 +77,7 @@ fn status_patch(
     Some(json!({"metadata": {"uid": pod.metadata.uid}, "status": status}))
 }
 
-fn cut(message: &str) -> String {
+fn truncate_message(message: &str) -> String {
     if message.len() <= MESSAGE_LIMIT {
         return message.to_owned();
     }
@@ -88,22 +88,25 @@ fn cut(message: &str) -> String {
     format!("{} ...", message.get(..end).unwrap_or_default())
 }
 
-impl Writer {
+impl OutcomeWriter {
     /// Writes condition and event of an unschedulable pod.
-    pub(crate) async fn unschedulable(
+    pub(crate) async fn write_unschedulable(
         &self,
         pod: &Pod,
         reason: &str,
         message: &str,
         nominate: Option<&str>,
     ) {
-        self.events
-            .warning(&object_reference(pod), "FailedScheduling", cut(message));
-        self.condition(pod, reason, message, nominate).await;
+        self.events.warning(
+            &object_reference(pod),
+            "FailedScheduling",
+            truncate_message(message),
+        );
+        self.write_condition(pod, reason, message, nominate).await;
     }
 
     /// Writes the condition PodScheduled=False without an event.
-    pub(crate) async fn condition(
+    pub(crate) async fn write_condition(
         &self,
         pod: &Pod,
         reason: &str,
@@ -132,7 +135,7 @@ impl Writer {
     }
 
     /// Records the event of a bound pod.
-    pub(crate) fn scheduled(&self, pod: &PodInfo, node: &str) {
+    pub(crate) fn record_scheduled(&self, pod: &PodInfo, node: &str) {
         let message = format!(
             "Successfully assigned {}/{} to {node}",
             pod.namespace(),
@@ -153,7 +156,7 @@ impl Writer {
 
     /// Evicts a victim of a preemption. Returns false on failure, true also if it is already being
     /// deleted.
-    pub(crate) async fn evict(&self, eviction: &Eviction, preemptor: &Arc<Pod>) -> bool {
+    pub(crate) async fn delete_victim(&self, eviction: &Eviction, preemptor: &Arc<Pod>) -> bool {
         let victim = &eviction.pod;
         if victim.metadata.deletion_timestamp.is_some() {
             return true;
@@ -232,7 +235,7 @@ mod tests {
 
     #[test]
     fn long_messages_are_cut() {
-        assert_eq!(cut("short"), "short");
-        assert!(cut(&"ä".repeat(2000)).len() <= MESSAGE_LIMIT);
+        assert_eq!(truncate_message("short"), "short");
+        assert!(truncate_message(&"ä".repeat(2000)).len() <= MESSAGE_LIMIT);
     }
 }

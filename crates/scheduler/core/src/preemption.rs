@@ -19,14 +19,14 @@ struct Hold<'a> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.scheduler.queue.release(self.uid, self.failed);
+        self.scheduler.queue.release_held(self.uid, self.failed);
     }
 }
 
 impl Scheduler {
     /// Nominates the pod to the node, clears lower-priority nominations there, and evicts the
     /// victims.
-    pub(crate) async fn preempt(
+    pub(crate) async fn run_preemption(
         &self,
         pod: &Arc<PodInfo>,
         node: &str,
@@ -39,7 +39,7 @@ impl Scheduler {
             failed: true,
         };
         self.writer
-            .unschedulable(&pod.pod, "Unschedulable", message, Some(node))
+            .write_unschedulable(&pod.pod, "Unschedulable", message, Some(node))
             .await;
         for lower in self.nominations.remove_lower(node, pod.priority()) {
             // The pod may fit on another node, instead of waiting for the room that the preemptor
@@ -49,14 +49,14 @@ impl Scheduler {
         }
         let mut failed = false;
         for eviction in evictions {
-            self.numbers.preempted();
-            failed |= !self.evict(eviction, pod).await;
+            self.metrics.count_victim();
+            failed |= !self.evict_victim(eviction, pod).await;
         }
         hold.failed = failed;
     }
 
     /// Returns whether the victim is being deleted, or was rejected before it was bound.
-    async fn evict(&self, eviction: &Eviction, pod: &Arc<PodInfo>) -> bool {
+    async fn evict_victim(&self, eviction: &Eviction, pod: &Arc<PodInfo>) -> bool {
         let victim = &eviction.pod.metadata;
         tracing::info!(
             pod = pod.key(),
@@ -68,10 +68,10 @@ impl Scheduler {
         // A victim in a Permit wait goes back to the queue instead of being deleted.
         if self
             .waiting
-            .reject(uid, Rejection::error("DefaultPreemption", "preempted"))
+            .reject_pod(uid, Rejection::error("DefaultPreemption", "preempted"))
         {
             return true;
         }
-        self.writer.evict(eviction, &pod.pod).await
+        self.writer.delete_victim(eviction, &pod.pod).await
     }
 }

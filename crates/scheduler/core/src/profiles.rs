@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use client::Client;
-use scheduler_framework::{Cluster, Points, Profile};
-use scheduler_plugins::{DefaultBinder, VolumeBinder, defaults, registry};
+use scheduler_framework::{Cluster, ExtensionPoints, Profile};
+use scheduler_plugins::{DefaultBinder, VolumeBinder, default_plugins, plugin_registry};
 use serde_json::Value;
 
 use crate::config::{Configuration, PluginSet, Plugins, ProfileConfig};
@@ -18,7 +18,7 @@ use crate::unsupported::MISSING_PLUGINS;
 
 pub(crate) const DEFAULT_NAME: &str = "default-scheduler";
 
-fn sets(plugins: &Plugins) -> [(&'static str, &PluginSet); 12] {
+fn plugin_sets(plugins: &Plugins) -> [(&'static str, &PluginSet); 12] {
     [
         ("pre_enqueue", &plugins.pre_enqueue),
         ("queue_sort", &plugins.queue_sort),
@@ -35,29 +35,32 @@ fn sets(plugins: &Plugins) -> [(&'static str, &PluginSet); 12] {
     ]
 }
 
-fn lists(set: &PluginSet, name: &str) -> bool {
+fn is_listed(set: &PluginSet, name: &str) -> bool {
     set.enabled.iter().any(|plugin| plugin.name == name)
 }
 
-fn drops(set: &PluginSet, name: &str) -> bool {
+fn is_disabled(set: &PluginSet, name: &str) -> bool {
     set.disabled
         .iter()
         .any(|plugin| plugin.name == name || plugin.name == "*")
-        && !lists(set, name)
+        && !is_listed(set, name)
 }
 
 /// Returns whether a plugin is enabled at a point.
-fn keeps(plugins: &Plugins, point: &str, name: &str) -> bool {
-    let all = !drops(&plugins.multi_point, name);
-    match sets(plugins).iter().find(|(known, _)| *known == point) {
-        Some((_, set)) if lists(set, name) => true,
-        Some((_, set)) => all && !drops(set, name),
+fn is_enabled(plugins: &Plugins, point: &str, name: &str) -> bool {
+    let all = !is_disabled(&plugins.multi_point, name);
+    match plugin_sets(plugins)
+        .iter()
+        .find(|(known, _)| *known == point)
+    {
+        Some((_, set)) if is_listed(set, name) => true,
+        Some((_, set)) => all && !is_disabled(set, name),
         None => all,
     }
 }
 
 fn check_names(plugins: &Plugins, known: &HashSet<&str>) -> anyhow::Result<()> {
-    let all = sets(plugins);
+    let all = plugin_sets(plugins);
     let every = all
         .iter()
         .map(|(_, set)| *set)
@@ -68,7 +71,7 @@ fn check_names(plugins: &Plugins, known: &HashSet<&str>) -> anyhow::Result<()> {
             .iter()
             .find(|plugin| !known.contains(plugin.name.as_str()))
         {
-            if let Some(consequence) = missing(&plugin.name) {
+            if let Some(consequence) = missing_plugin_consequence(&plugin.name) {
                 bail!(
                     "plugin {:?} is enabled but not implemented: {consequence}",
                     plugin.name
@@ -77,15 +80,17 @@ fn check_names(plugins: &Plugins, known: &HashSet<&str>) -> anyhow::Result<()> {
             bail!(
                 "plugin {:?} is not known{}",
                 plugin.name,
-                hint(&plugin.name, known)
+                suggest_name(&plugin.name, known)
             );
         }
-        let unknown = |name: &str| name != "*" && !known.contains(name) && missing(name).is_none();
+        let unknown = |name: &str| {
+            name != "*" && !known.contains(name) && missing_plugin_consequence(name).is_none()
+        };
         if let Some(plugin) = set.disabled.iter().find(|plugin| unknown(&plugin.name)) {
             bail!(
                 "plugin {:?} is not known{}",
                 plugin.name,
-                hint(&plugin.name, known)
+                suggest_name(&plugin.name, known)
             );
         }
     }
@@ -93,7 +98,7 @@ fn check_names(plugins: &Plugins, known: &HashSet<&str>) -> anyhow::Result<()> {
 }
 
 /// Returns the consequence of a missing plugin of upstream; None if it is implemented.
-fn missing(name: &str) -> Option<&'static str> {
+fn missing_plugin_consequence(name: &str) -> Option<&'static str> {
     MISSING_PLUGINS
         .iter()
         .find(|(known, _)| *known == name)
@@ -101,12 +106,12 @@ fn missing(name: &str) -> Option<&'static str> {
 }
 
 /// Rejects a plugin that is enabled at a point which it does not implement: it would never run.
-fn check_points(plugins: &Plugins, points: &Points) -> anyhow::Result<()> {
-    for (point, set) in sets(plugins) {
+fn check_points(plugins: &Plugins, points: &ExtensionPoints) -> anyhow::Result<()> {
+    for (point, set) in plugin_sets(plugins) {
         if let Some(plugin) = set
             .enabled
             .iter()
-            .find(|plugin| !points.has(point, &plugin.name))
+            .find(|plugin| !points.has_plugin(point, &plugin.name))
         {
             bail!("plugin {:?} does not extend {point}", plugin.name);
         }
@@ -114,24 +119,24 @@ fn check_points(plugins: &Plugins, points: &Points) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn hint(name: &str, known: &HashSet<&str>) -> String {
-    let near = base_cli::nearest(name, known.iter().copied());
+fn suggest_name(name: &str, known: &HashSet<&str>) -> String {
+    let near = base_cli::nearest_word(name, known.iter().copied());
     near.map(|near| format!("; the nearest known one is {near:?}"))
         .unwrap_or_default()
 }
 
-fn build(
+fn build_profile(
     config: &ProfileConfig,
     percentage: Option<u32>,
     client: &Client,
     cluster: &Arc<dyn Cluster>,
 ) -> anyhow::Result<Profile> {
-    let weights: HashMap<&str, i64> = defaults().into_iter().collect();
+    let weights: HashMap<&str, i64> = default_plugins().into_iter().collect();
     let known: HashSet<&str> = weights.keys().copied().collect();
     check_names(&config.plugins, &known)?;
     let mut args: HashMap<&str, &Value> = HashMap::new();
     for entry in &config.plugin_config {
-        if let Some(consequence) = missing(&entry.name) {
+        if let Some(consequence) = missing_plugin_consequence(&entry.name) {
             tracing::warn!(
                 plugin = entry.name,
                 "pluginConfig has no effect: {consequence}"
@@ -140,22 +145,25 @@ fn build(
             bail!(
                 "pluginConfig names plugin {:?}, which is not known{}",
                 entry.name,
-                hint(&entry.name, &known)
+                suggest_name(&entry.name, &known)
             );
         }
         args.insert(&entry.name, &entry.args);
     }
-    let mut points = Points::default();
-    for entry in registry() {
+    let mut points = ExtensionPoints::default();
+    for entry in plugin_registry() {
         let args = args.get(entry.name).copied().unwrap_or(&Value::Null);
         (entry.make)(args, cluster, &mut points)
             .map_err(|problem| anyhow!("arguments of plugin {:?}: {problem}", entry.name))?;
     }
     // These two need a client, so they are not in the registry.
-    points.add(VolumeBinder::with(client.clone(), Arc::clone(cluster)));
-    points.add(DefaultBinder::with(client.clone()));
+    points.add_plugin(VolumeBinder::with_client(
+        client.clone(),
+        Arc::clone(cluster),
+    ));
+    points.add_plugin(DefaultBinder::with_client(client.clone()));
     check_points(&config.plugins, &points)?;
-    points.retain(|point, name| keeps(&config.plugins, point, name));
+    points.retain_plugins(|point, name| is_enabled(&config.plugins, point, name));
     for (name, weight) in &weights {
         let given = |set: &PluginSet| {
             let plugin = set
@@ -165,7 +173,7 @@ fn build(
             plugin.map(|plugin| plugin.weight)
         };
         let chosen = given(&config.plugins.score).or_else(|| given(&config.plugins.multi_point));
-        points.weigh(name, chosen.unwrap_or(*weight));
+        points.set_weight(name, chosen.unwrap_or(*weight));
     }
     if points.queue_sort.len() != 1 || points.bind.is_empty() {
         bail!("a profile needs one queueSort plugin and a bind plugin");
@@ -184,7 +192,7 @@ fn build(
 }
 
 /// Builds the profiles of a configuration; the default one if it has none.
-pub(crate) fn profiles(
+pub(crate) fn build_profiles(
     config: &Configuration,
     client: &Client,
     cluster: &Arc<dyn Cluster>,
@@ -204,7 +212,7 @@ pub(crate) fn profiles(
         }
         let percentage = config.percentage_of_nodes_to_score;
         made.push(
-            build(profile, percentage, client, cluster)
+            build_profile(profile, percentage, client, cluster)
                 .with_context(|| format!("profile {name:?}"))?,
         );
     }
@@ -215,13 +223,13 @@ pub(crate) fn profiles(
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::cluster::View;
+    use crate::cluster::ClusterView;
     use client::Config;
 
     fn from(text: &str) -> anyhow::Result<Vec<Profile>> {
         let config: Configuration = serde_yaml::from_str(text).unwrap();
-        let cluster: Arc<dyn Cluster> = Arc::new(View::default());
-        profiles(
+        let cluster: Arc<dyn Cluster> = Arc::new(ClusterView::default());
+        build_profiles(
             &config,
             &Client::new(Config::builder("http://localhost")),
             &cluster,

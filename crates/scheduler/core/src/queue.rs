@@ -24,15 +24,15 @@ use tokio::time::Instant;
 use state::{NO_PLUGIN, Place, State, Uid, Waiting};
 
 /// Profile-dependent decisions about pods.
-pub trait Judge: Send + Sync {
+pub trait QueuePlugins: Send + Sync {
     /// Returns the pod's rank in activeQ.
     fn rank(&self, pod: &PodInfo, since: i128) -> Rank;
     /// Returns whether a PreEnqueue plugin rejects the pod.
     fn is_gated(&self, pod: &PodInfo) -> bool;
     /// Returns whether a plugin of any profile listens for an event.
-    fn listens(&self, plugin: &str, event: &ClusterEvent) -> bool;
+    fn listens_for(&self, plugin: &str, event: &ClusterEvent) -> bool;
     /// Returns whether an event that the plugin listens for may help a pod that it rejected.
-    fn hint(&self, plugin: &str, pod: &PodInfo, event: &ClusterEvent) -> bool;
+    fn queueing_hint(&self, plugin: &str, pod: &PodInfo, event: &ClusterEvent) -> bool;
 }
 
 /// A pod to be scheduled.
@@ -53,7 +53,7 @@ pub struct Failure {
     pub plugins: HashSet<&'static str>,
     /// An operation failed: the pod is retried after its back-off, without waiting for an event.
     pub errored: bool,
-    /// A preemption runs for the pod: it is not tried before [`Queue::release`].
+    /// A preemption runs for the pod: it is not tried before [`Queue::release_held`].
     pub preempting: bool,
 }
 
@@ -72,7 +72,7 @@ pub struct Counts {
 
 /// Delays of pods in the queue.
 #[derive(Clone, Copy, Debug)]
-pub struct Waits {
+pub struct QueueDelays {
     /// Initial back-off.
     pub first_backoff: Duration,
     /// Maximum back-off.
@@ -81,7 +81,7 @@ pub struct Waits {
     pub unschedulable: Duration,
 }
 
-impl Default for Waits {
+impl Default for QueueDelays {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self {
@@ -94,63 +94,66 @@ impl Default for Waits {
 
 /// The queue.
 pub struct Queue {
-    judge: Arc<dyn Judge>,
-    waits: Waits,
+    plugins: Arc<dyn QueuePlugins>,
+    delays: QueueDelays,
     state: Mutex<State>,
     changed: Notify,
 }
 
 impl Queue {
     /// Creates an empty queue.
-    pub fn new(judge: Arc<dyn Judge>, waits: Waits) -> Self {
+    pub fn new(plugins: Arc<dyn QueuePlugins>, delays: QueueDelays) -> Self {
         Self {
-            judge,
-            waits,
+            plugins,
+            delays,
             state: Mutex::default(),
             changed: Notify::new(),
         }
     }
 
-    fn admitted(&self, waiting: &Waiting) -> Place {
-        if self.judge.is_gated(&waiting.pod) {
+    fn place_after_admission(&self, waiting: &Waiting) -> Place {
+        if self.plugins.is_gated(&waiting.pod) {
             Place::Gated
         } else {
-            Place::Active(self.judge.rank(&waiting.pod, waiting.since))
+            Place::Active(self.plugins.rank(&waiting.pod, waiting.since))
         }
     }
 
-    fn admit(&self, state: &mut State, uid: &str) {
-        let place = state.pods.get(uid).map(|waiting| self.admitted(waiting));
+    fn admit_pod(&self, state: &mut State, uid: &str) {
+        let place = state
+            .pods
+            .get(uid)
+            .map(|waiting| self.place_after_admission(waiting));
         place
             .into_iter()
             .for_each(|place| state.set_place(uid, place));
     }
 
     /// Records an added or changed pod without a node.
-    pub fn set(&self, pod: Arc<PodInfo>, event: Option<ClusterEvent>, now: i128) {
+    pub fn set_pod(&self, pod: Arc<PodInfo>, event: Option<ClusterEvent>, now: i128) {
         let mut state = self.state.lock();
         let uid: Uid = pod.uid().into();
         match state.pods.get_mut(&uid) {
             Some(known) => {
                 known.pod = pod;
                 match known.place {
-                    Place::Gated | Place::Active(_) => self.admit(&mut state, &uid),
+                    Place::Gated | Place::Active(_) => self.admit_pod(&mut state, &uid),
                     Place::Unschedulable(_) | Place::Held { .. } => {
                         if let Some(event) = event {
-                            self.consider(&mut state, &uid, &event);
+                            self.requeue_if_helped(&mut state, &uid, &event);
                         }
                     }
                     Place::InFlight => known.updates.extend(event),
                     Place::Backoff(_) => {}
                 }
             }
-            None => self.insert(&mut state, uid, pod, now),
+            None => self.insert_pod(&mut state, uid, pod, now),
         }
         drop(state);
         self.changed.notify_one();
     }
 
-    fn insert(&self, state: &mut State, uid: Uid, pod: Arc<PodInfo>, now: i128) {
+    fn insert_pod(&self, state: &mut State, uid: Uid, pod: Arc<PodInfo>, now: i128) {
         state.serial += 1;
         let waiting = Waiting {
             pod,
@@ -165,34 +168,34 @@ impl Queue {
             updates: Vec::new(),
         };
         state.pods.insert(uid.clone(), waiting);
-        self.admit(state, &uid);
+        self.admit_pod(state, &uid);
     }
 
     /// Removes a pod that was deleted or bound.
-    pub fn remove(&self, uid: &str) {
+    pub fn remove_pod(&self, uid: &str) {
         let mut state = self.state.lock();
         state.set_place(uid, Place::Gated);
-        state.in_flight.forget(uid);
+        state.in_flight.forget_attempt(uid);
         state.pods.remove(uid);
     }
 
     /// Requeues the pods that a cluster event may help.
-    pub fn event(&self, event: ClusterEvent) {
-        self.wake(event, None);
+    pub fn move_pods(&self, event: ClusterEvent) {
+        self.move_helped_pods(event, None);
     }
 
     /// Requeues the pods that an event may help, except the pod that caused it.
-    pub fn event_for_others(&self, uid: &str, event: ClusterEvent) {
-        self.wake(event, Some(uid));
+    pub fn move_other_pods(&self, uid: &str, event: ClusterEvent) {
+        self.move_helped_pods(event, Some(uid));
     }
 
-    fn wake(&self, event: ClusterEvent, except: Option<&str>) {
+    fn move_helped_pods(&self, event: ClusterEvent, except: Option<&str>) {
         let mut state = self.state.lock();
-        let helped = self.helped(&state, &event, except);
+        let helped = self.find_helped_pods(&state, &event, except);
         for uid in &helped {
-            self.retry(&mut state, uid);
+            self.requeue_pod(&mut state, uid);
         }
-        state.in_flight.record(event);
+        state.in_flight.record_event(event);
         drop(state);
         if !helped.is_empty() {
             self.changed.notify_one();
@@ -200,18 +203,22 @@ impl Queue {
     }
 
     /// Returns the pods that an event may help, by the plugins that listen for its kind.
-    fn helped(&self, state: &State, event: &ClusterEvent, except: Option<&str>) -> Vec<Uid> {
+    fn find_helped_pods(
+        &self,
+        state: &State,
+        event: &ClusterEvent,
+        except: Option<&str>,
+    ) -> Vec<Uid> {
         let mut helped = Vec::new();
         for (plugin, uids) in &state.rejected {
-            if uids.is_empty() || *plugin != NO_PLUGIN && !self.judge.listens(plugin, event) {
+            if uids.is_empty() || *plugin != NO_PLUGIN && !self.plugins.listens_for(plugin, event) {
                 continue;
             }
             let hint = |uid: &Uid| {
                 *plugin == NO_PLUGIN
-                    || state
-                        .pods
-                        .get(uid)
-                        .is_some_and(|waiting| self.judge.hint(plugin, &waiting.pod, event))
+                    || state.pods.get(uid).is_some_and(|waiting| {
+                        self.plugins.queueing_hint(plugin, &waiting.pod, event)
+                    })
             };
             helped.extend(
                 uids.iter()
@@ -223,28 +230,29 @@ impl Queue {
     }
 
     /// Requeues one unschedulable pod if the event may help it.
-    fn consider(&self, state: &mut State, uid: &str, event: &ClusterEvent) -> bool {
+    fn requeue_if_helped(&self, state: &mut State, uid: &str, event: &ClusterEvent) -> bool {
         let Some(waiting) = state.pods.get(uid) else {
             return false;
         };
         let helps = |plugin: &&str| {
-            self.judge.listens(plugin, event) && self.judge.hint(plugin, &waiting.pod, event)
+            self.plugins.listens_for(plugin, event)
+                && self.plugins.queueing_hint(plugin, &waiting.pod, event)
         };
         let helped = waiting.rejected_by.is_empty() || waiting.rejected_by.iter().any(helps);
         if helped {
-            self.retry(state, uid);
+            self.requeue_pod(state, uid);
         }
         helped
     }
 
-    fn retry(&self, state: &mut State, uid: &str) {
+    fn requeue_pod(&self, state: &mut State, uid: &str) {
         let place = match state.pods.get(uid) {
             Some(Waiting {
                 place: Place::Held { .. },
                 ..
             }) => Place::Held { woken: true },
             Some(waiting) if matches!(waiting.place, Place::Unschedulable(_)) => {
-                self.retry_place(waiting)
+                self.place_after_backoff(waiting)
             }
             _ => return,
         };
@@ -252,25 +260,25 @@ impl Queue {
     }
 
     /// Returns backoffQ if the pod's back-off has not expired, else activeQ.
-    fn retry_place(&self, waiting: &Waiting) -> Place {
+    fn place_after_backoff(&self, waiting: &Waiting) -> Place {
         let until = waiting
             .tried
-            .map(|tried| tried + self.backoff(waiting.attempts));
+            .map(|tried| tried + self.backoff_duration(waiting.attempts));
         match until.filter(|until| *until > Instant::now()) {
             Some(until) => Place::Backoff(until),
-            None => self.admitted(waiting),
+            None => self.place_after_admission(waiting),
         }
     }
 
-    fn backoff(&self, attempts: u32) -> Duration {
+    fn backoff_duration(&self, attempts: u32) -> Duration {
         let doublings = attempts.saturating_sub(1).min(30);
-        self.waits
+        self.delays
             .first_backoff
             .saturating_mul(1 << doublings)
-            .min(self.waits.longest_backoff)
+            .min(self.delays.longest_backoff)
     }
 
-    /// Waits for the next pod; [`Queue::reject`] or [`Queue::settle`] must follow. None once
+    /// Waits for the next pod; [`Queue::requeue_failed`] or [`Queue::done`] must follow. None once
     /// closed.
     pub async fn next(&self) -> Option<Attempt> {
         loop {
@@ -280,8 +288,8 @@ impl Queue {
                 if state.closed {
                     return None;
                 }
-                let wake = self.promote(&mut state, Instant::now());
-                if let Some(attempt) = self.take(&mut state) {
+                let wake = self.promote_due_pods(&mut state, Instant::now());
+                if let Some(attempt) = self.pop_active(&mut state) {
                     return Some(attempt);
                 }
                 wake
@@ -297,7 +305,7 @@ impl Queue {
     }
 
     /// Activates the pods that are due; returns the time of the next.
-    fn promote(&self, state: &mut State, now: Instant) -> Option<Instant> {
+    fn promote_due_pods(&self, state: &mut State, now: Instant) -> Option<Instant> {
         let due = |list: &BTreeMap<(Instant, u64), Uid>| {
             list.range(..=(now, u64::MAX))
                 .map(|(_, uid)| uid.clone())
@@ -305,7 +313,7 @@ impl Queue {
         };
         let (back, stale) = (due(&state.backoff), due(&state.unschedulable));
         for uid in back.into_iter().chain(stale) {
-            self.admit(state, &uid);
+            self.admit_pod(state, &uid);
         }
         if state.active.is_empty() {
             let early = state
@@ -313,7 +321,7 @@ impl Queue {
                 .values()
                 .find(|uid| state.pods.get(*uid).is_some_and(|pod| !pod.errored));
             if let Some(uid) = early.cloned() {
-                self.admit(state, &uid);
+                self.admit_pod(state, &uid);
             }
         }
         let first =
@@ -324,10 +332,10 @@ impl Queue {
             .min()
     }
 
-    fn take(&self, state: &mut State) -> Option<Attempt> {
+    fn pop_active(&self, state: &mut State) -> Option<Attempt> {
         let uid = state.active.values().next()?.clone();
         state.set_place(&uid, Place::InFlight);
-        state.in_flight.start(&uid);
+        state.in_flight.start_attempt(&uid);
         let waiting = state.pods.get_mut(&uid)?;
         waiting.attempts = waiting.attempts.saturating_add(1);
         waiting.tried = Some(Instant::now());
@@ -342,9 +350,9 @@ impl Queue {
     /// Requeues a pod whose attempt failed at `now` (nanoseconds).
     ///
     /// Events that came during the attempt are evaluated as if they came now.
-    pub fn reject(&self, uid: &str, failure: Failure, now: i128) {
+    pub fn requeue_failed(&self, uid: &str, failure: Failure, now: i128) {
         let mut state = self.state.lock();
-        let mut missed = state.in_flight.finish(uid);
+        let mut missed = state.in_flight.finish_attempt(uid);
         // Remove the pod from the index before its rejecting plugins change.
         state.set_place(uid, Place::InFlight);
         let Some(waiting) = state.pods.get_mut(uid) else {
@@ -356,17 +364,17 @@ impl Queue {
         waiting.rejected_by = failure.plugins;
         waiting.errored = failure.errored;
         let place = match failure {
-            Failure { errored: true, .. } => self.retry_place(waiting),
+            Failure { errored: true, .. } => self.place_after_backoff(waiting),
             Failure {
                 preempting: true, ..
             } => Place::Held { woken: false },
-            _ => Place::Unschedulable(Instant::now() + self.waits.unschedulable),
+            _ => Place::Unschedulable(Instant::now() + self.delays.unschedulable),
         };
         state.set_place(uid, place);
         if !failure.errored {
             let _ = missed
                 .iter()
-                .any(|event| self.consider(&mut state, uid, event));
+                .any(|event| self.requeue_if_helped(&mut state, uid, event));
         }
         drop(state);
         self.changed.notify_one();
@@ -374,7 +382,7 @@ impl Queue {
 
     /// Ends the hold of a pod after its preemption. With `retry` the preemption failed: the pod is
     /// retried without waiting for an event.
-    pub fn release(&self, uid: &str, retry: bool) {
+    pub fn release_held(&self, uid: &str, retry: bool) {
         let mut state = self.state.lock();
         let Some(Waiting {
             place: Place::Held { woken },
@@ -386,10 +394,10 @@ impl Queue {
         let wake = retry || *woken;
         state.set_place(
             uid,
-            Place::Unschedulable(Instant::now() + self.waits.unschedulable),
+            Place::Unschedulable(Instant::now() + self.delays.unschedulable),
         );
         if wake {
-            self.retry(&mut state, uid);
+            self.requeue_pod(&mut state, uid);
         }
         drop(state);
         self.changed.notify_one();
@@ -398,15 +406,15 @@ impl Queue {
     /// Requeues an unschedulable pod, as after an event that helps it.
     pub fn activate(&self, uid: &str) {
         let mut state = self.state.lock();
-        self.retry(&mut state, uid);
+        self.requeue_pod(&mut state, uid);
         drop(state);
         self.changed.notify_one();
     }
 
     /// Ends the attempt of a pod that is being bound; the queue keeps the pod until the informer
     /// shows the binding.
-    pub fn settle(&self, uid: &str) {
-        self.state.lock().in_flight.forget(uid);
+    pub fn done(&self, uid: &str) {
+        self.state.lock().in_flight.forget_attempt(uid);
     }
 
     /// Returns the latest known state of the pod.
@@ -419,7 +427,7 @@ impl Queue {
     }
 
     /// Returns the number of pods in each queue.
-    pub fn counts(&self) -> Counts {
+    pub fn count_pending(&self) -> Counts {
         let state = self.state.lock();
         let (mut gated, mut held) = (0, 0);
         for waiting in state.pods.values() {
@@ -435,7 +443,7 @@ impl Queue {
     }
 
     /// Requeues the pods in flight, for a new term after the Lease was lost.
-    pub fn recover(&self) {
+    pub fn requeue_in_flight(&self) {
         let mut state = self.state.lock();
         state.in_flight.clear();
         let in_flight = state
@@ -444,7 +452,7 @@ impl Queue {
             .filter(|(_, waiting)| waiting.place == Place::InFlight);
         let uids: Vec<Uid> = in_flight.map(|(uid, _)| uid.clone()).collect();
         for uid in uids {
-            self.admit(&mut state, &uid);
+            self.admit_pod(&mut state, &uid);
         }
     }
 

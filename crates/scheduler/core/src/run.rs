@@ -12,28 +12,31 @@ use client::{Client, Config};
 use component::{Check, DelegatedAccess, Endpoints, HttpVersions};
 use scheduler_framework::{Cluster, ClusterEvent};
 
-use crate::cluster::View;
+use crate::cluster::ClusterView;
 use crate::config::Configuration;
 use crate::flags::Flags;
 use crate::handlers::{self, Watched};
-use crate::metrics::Numbers;
-use crate::nominated::NominationIndex;
-use crate::outcome::Writer;
-use crate::profiles::{DEFAULT_NAME, profiles};
-use crate::queue::{Judge, Queue, Waits};
+use crate::metrics::SchedulerMetrics;
+use crate::nominated::Nominator;
+use crate::outcome::OutcomeWriter;
+use crate::profiles::{DEFAULT_NAME, build_profiles};
+use crate::queue::{Queue, QueueDelays, QueuePlugins};
 use crate::scheduler::{Profiles, Scheduler};
 
 const DRAIN: Duration = Duration::from_secs(5);
 
 const NAME: &str = "kube-scheduler";
 
-fn client(kubeconfig: Option<&Path>) -> client::Result<Client> {
+fn connect_client(kubeconfig: Option<&Path>) -> client::Result<Client> {
     let config = Config::from_kubeconfig_or_in_cluster(kubeconfig)?;
     Ok(Client::new(config.user_agent(NAME)))
 }
 
 /// Returns the leader election of the file, or else of the flags; None without leader election.
-fn election(flags: &Flags, config: &Configuration) -> anyhow::Result<Option<LeaderConfig>> {
+fn merge_election_settings(
+    flags: &Flags,
+    config: &Configuration,
+) -> anyhow::Result<Option<LeaderConfig>> {
     let mut merged = flags.election.clone();
     let file = &config.leader_election;
     for (given, duration) in [
@@ -63,18 +66,18 @@ fn election(flags: &Flags, config: &Configuration) -> anyhow::Result<Option<Lead
         }
     }
     merged.leader_elect = file.leader_elect.unwrap_or(merged.leader_elect);
-    Ok(merged.config()?)
+    Ok(merged.leader_config()?)
 }
 
-fn build(
+fn build_scheduler(
     config: &Configuration,
-    waits: Waits,
+    delays: QueueDelays,
     client: &Client,
-    view: &Arc<View>,
+    view: &Arc<ClusterView>,
     tasks: &Tasks,
 ) -> anyhow::Result<Arc<Scheduler>> {
     let cluster: Arc<dyn Cluster> = Arc::clone(view) as Arc<dyn Cluster>;
-    let made = Arc::new(Profiles(profiles(config, client, &cluster)?));
+    let made = Arc::new(Profiles(build_profiles(config, client, &cluster)?));
     let name = made
         .0
         .first()
@@ -83,16 +86,16 @@ fn build(
     let events = Recorder::new(client.clone(), name.clone(), "");
     Ok(Arc::new(Scheduler {
         cache: Default::default(),
-        queue: Queue::new(Arc::clone(&made) as Arc<dyn Judge>, waits),
-        nominations: NominationIndex::default(),
+        queue: Queue::new(Arc::clone(&made) as Arc<dyn QueuePlugins>, delays),
+        nominations: Nominator::default(),
         profiles: made,
         waiting: view.waiting_pods(),
-        writer: Writer {
+        writer: OutcomeWriter {
             client: client.clone(),
             events,
             name,
         },
-        numbers: Numbers::new(),
+        metrics: SchedulerMetrics::new(),
         tasks: tasks.clone(),
     }))
 }
@@ -105,36 +108,39 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()
         .map(Configuration::load)
         .transpose()?
         .unwrap_or_default();
-    let lease = election(&flags, &config)?;
+    let lease = merge_election_settings(&flags, &config)?;
     let kubeconfig = config
         .client_connection
         .kubeconfig
         .as_ref()
         .or(flags.kubeconfig.as_ref());
-    let client = client(kubeconfig.map(PathBuf::as_path))?;
-    let access = flags.access.access(&client, NAME)?;
-    let view = Arc::new(View::default());
+    let client = connect_client(kubeconfig.map(PathBuf::as_path))?;
+    let access = flags.access.build_access(&client, NAME)?;
+    let view = Arc::new(ClusterView::default());
     let tasks = Tasks::new(shutdown.clone());
-    let waits = config.waits(flags.pod_max_in_unschedulable_pods_duration);
-    let scheduler = build(&config, waits, &client, &view, &tasks)?;
+    let delays = config.queue_delays(flags.pod_max_in_unschedulable_pods_duration);
+    let scheduler = build_scheduler(&config, delays, &client, &view, &tasks)?;
     let woken = Arc::clone(&scheduler);
-    view.fill(&client, &tasks, move || {
-        woken.queue.event(ClusterEvent::StorageChanged)
+    view.start_informers(&client, &tasks, move || {
+        woken.queue.move_pods(ClusterEvent::StorageChanged)
     });
-    let watched = Arc::new(handlers::watch(&scheduler, &client, &tasks));
+    let watched = Arc::new(handlers::start_informers(&scheduler, &client, &tasks));
     let open = flags.access.authorization_always_allow_paths.clone();
-    let endpoints = endpoints(&scheduler, &watched, access, open);
+    let endpoints = build_endpoints(&scheduler, &watched, access, open);
     let versions = match flags.disable_http2_serving {
         true => HttpVersions::OnlyHttp1,
         false => HttpVersions::All,
     };
-    flags.serving.serve(endpoints, versions, &tasks).await?;
-    work(&client, lease, &scheduler, &watched, &shutdown).await;
+    flags
+        .serving
+        .start_server(endpoints, versions, &tasks)
+        .await?;
+    schedule_while_leading(&client, lease, &scheduler, &watched, &shutdown).await;
     scheduler.queue.close();
     Ok(tasks.finish(DRAIN).await?)
 }
 
-fn endpoints(
+fn build_endpoints(
     scheduler: &Arc<Scheduler>,
     watched: &Arc<Watched>,
     access: DelegatedAccess,
@@ -147,13 +153,13 @@ fn endpoints(
         move || watched.has_synced(),
     );
     Endpoints::new()
-        .health(vec![synced])
-        .metrics(move || scheduler.numbers.encode(scheduler.queue.counts()))
-        .protect(access, open)
+        .with_health(vec![synced])
+        .with_metrics(move || scheduler.metrics.encode(scheduler.queue.count_pending()))
+        .with_protection(access, open)
 }
 
 /// Schedules while leading, or always without leader election.
-async fn work(
+async fn schedule_while_leading(
     client: &Client,
     lease: Option<LeaderConfig>,
     scheduler: &Arc<Scheduler>,
@@ -165,7 +171,7 @@ async fn work(
         async move {
             tokio::select! {
                 () = token.cancelled() => return,
-                () = watched.synced() => {}
+                () = watched.wait_until_synced() => {}
             }
             tracing::info!("scheduling");
             scheduler.run(token).await;

@@ -9,14 +9,14 @@ use std::time::Instant;
 
 use base_task::{CancellationToken, Tasks};
 use k8s_openapi::api::core::v1::Pod;
-use scheduler_framework::cycle::{self, Unfit};
+use scheduler_framework::cycle::{self, FitError};
 use scheduler_framework::{ClusterEvent, PodInfo, Profile, Rank, Rejection, WaitingPods};
 
 use crate::cache::Cache;
-use crate::metrics::Numbers;
-use crate::nominated::NominationIndex;
-use crate::outcome::Writer;
-use crate::queue::{Attempt, Failure, Judge, Queue};
+use crate::metrics::SchedulerMetrics;
+use crate::nominated::Nominator;
+use crate::outcome::OutcomeWriter;
+use crate::queue::{Attempt, Failure, Queue, QueuePlugins};
 
 const UNSCHEDULABLE: &str = "Unschedulable";
 const ERROR: &str = "SchedulerError";
@@ -25,7 +25,7 @@ const ERROR: &str = "SchedulerError";
 pub(crate) struct Profiles(pub(crate) Vec<Profile>);
 
 impl Profiles {
-    pub(crate) fn of(&self, pod: &Pod) -> Option<&Profile> {
+    pub(crate) fn profile_for(&self, pod: &Pod) -> Option<&Profile> {
         let name = pod
             .spec
             .as_ref()
@@ -39,8 +39,8 @@ impl Profiles {
         self.0.iter().find(|profile| profile.name == name)
     }
 
-    fn gate(&self, pod: &PodInfo) -> Option<Rejection> {
-        let points = &self.of(&pod.pod)?.points;
+    fn run_pre_enqueue_plugins(&self, pod: &PodInfo) -> Option<Rejection> {
+        let points = &self.profile_for(&pod.pod)?.points;
         points
             .pre_enqueue
             .iter()
@@ -48,32 +48,32 @@ impl Profiles {
     }
 }
 
-impl Judge for Profiles {
+impl QueuePlugins for Profiles {
     fn rank(&self, pod: &PodInfo, since: i128) -> Rank {
         let sort = self
-            .of(&pod.pod)
+            .profile_for(&pod.pod)
             .and_then(|profile| profile.points.queue_sort.first());
         sort.map_or(Rank(0, since), |entry| entry.plugin.rank(pod, since))
     }
 
     fn is_gated(&self, pod: &PodInfo) -> bool {
-        self.gate(pod).is_some()
+        self.run_pre_enqueue_plugins(pod).is_some()
     }
 
-    fn listens(&self, plugin: &str, event: &ClusterEvent) -> bool {
+    fn listens_for(&self, plugin: &str, event: &ClusterEvent) -> bool {
         self.0
             .iter()
-            .any(|profile| profile.points.listens(plugin, event))
+            .any(|profile| profile.points.listens_for(plugin, event))
     }
 
-    fn hint(&self, plugin: &str, pod: &PodInfo, event: &ClusterEvent) -> bool {
-        self.of(&pod.pod)
-            .is_none_or(|profile| profile.points.hint(plugin, pod, event))
+    fn queueing_hint(&self, plugin: &str, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        self.profile_for(&pod.pod)
+            .is_none_or(|profile| profile.points.queueing_hint(plugin, pod, event))
     }
 }
 
 /// Returns the current time in nanoseconds.
-pub(crate) fn now() -> i128 {
+pub(crate) fn now_nanos() -> i128 {
     jiff::Timestamp::now().as_nanosecond()
 }
 
@@ -81,18 +81,18 @@ pub(crate) fn now() -> i128 {
 pub(crate) struct Scheduler {
     pub(crate) cache: Cache,
     pub(crate) queue: Queue,
-    pub(crate) nominations: NominationIndex,
+    pub(crate) nominations: Nominator,
     pub(crate) profiles: Arc<Profiles>,
     pub(crate) waiting: WaitingPods,
-    pub(crate) writer: Writer,
-    pub(crate) numbers: Numbers,
+    pub(crate) writer: OutcomeWriter,
+    pub(crate) metrics: SchedulerMetrics,
     pub(crate) tasks: Tasks,
 }
 
 impl Scheduler {
     /// Returns whether one of the profiles schedules the pod.
     pub(crate) fn is_ours(&self, pod: &Pod) -> bool {
-        self.profiles.of(pod).is_some()
+        self.profiles.profile_for(pod).is_some()
     }
 
     /// Writes the condition of a gated pod, unless the API server has already done so.
@@ -118,14 +118,14 @@ impl Scheduler {
             .spawn_isolated("gated pod's condition", async move {
                 let message = "Scheduling is blocked due to non-empty scheduling gates";
                 writer
-                    .condition(&pod, "SchedulingGated", message, None)
+                    .write_condition(&pod, "SchedulingGated", message, None)
                     .await;
             });
     }
 
     /// Schedules until `term` ends.
     pub(crate) async fn run(self: Arc<Self>, term: CancellationToken) {
-        self.queue.recover();
+        self.queue.requeue_in_flight();
         let mut start = 0;
         loop {
             let attempt = tokio::select! {
@@ -133,75 +133,76 @@ impl Scheduler {
                 attempt = self.queue.next() => attempt,
             };
             let Some(attempt) = attempt else { return };
-            self.attempt(attempt, &mut start);
+            self.schedule_one(attempt, &mut start);
         }
     }
 
-    pub(crate) fn attempt(self: &Arc<Self>, attempt: Attempt, start: &mut usize) {
+    pub(crate) fn schedule_one(self: &Arc<Self>, attempt: Attempt, start: &mut usize) {
         let pod = Arc::clone(&attempt.pod);
-        let Some(profile) = self.profiles.of(&pod.pod) else {
-            return self.queue.remove(pod.uid());
+        let Some(profile) = self.profiles.profile_for(&pod.pod) else {
+            return self.queue.remove_pod(pod.uid());
         };
         if pod.pod.metadata.deletion_timestamp.is_some() || self.cache.has_pod(pod.uid()) {
             // The pod is being deleted or bound: the informer or the end of the binding removes it.
-            return self.queue.settle(pod.uid());
+            return self.queue.done(pod.uid());
         }
         let (snapshot, began) = (self.cache.snapshot(), Instant::now());
-        match cycle::schedule(profile, &snapshot, &self.nominations, &pod, start) {
-            Ok(chosen) => {
+        match cycle::schedule_pod(profile, &snapshot, &self.nominations, &pod, start) {
+            Ok(result) => {
                 drop(snapshot);
-                self.numbers
-                    .attempt("scheduled", &profile.name, began.elapsed());
-                self.commit(&attempt, chosen);
+                self.metrics
+                    .observe_attempt("scheduled", &profile.name, began.elapsed());
+                self.assume_and_bind(&attempt, result);
             }
-            Err(unfit) => {
-                let result = if unfit.error.is_some() {
+            Err(fit_error) => {
+                let result = if fit_error.error.is_some() {
                     "error"
                 } else {
                     "unschedulable"
                 };
-                self.numbers.attempt(result, &profile.name, began.elapsed());
-                self.unfit(&pod, *unfit);
+                self.metrics
+                    .observe_attempt(result, &profile.name, began.elapsed());
+                self.handle_scheduling_failure(&pod, *fit_error);
             }
         }
     }
 
     /// Writes why the pod is unschedulable, and executes the post-filter result.
-    fn unfit(self: &Arc<Self>, pod: &Arc<PodInfo>, unfit: Unfit) {
-        let message = match &unfit.error {
+    fn handle_scheduling_failure(self: &Arc<Self>, pod: &Arc<PodInfo>, fit_error: FitError) {
+        let message = match &fit_error.error {
             Some(error) => error.clone(),
-            None => unfit.diagnosis.message(),
+            None => fit_error.diagnosis.message(),
         };
-        let errored = unfit.error.is_some();
+        let errored = fit_error.error.is_some();
         let reason = if errored { ERROR } else { UNSCHEDULABLE };
-        let nominate = unfit.remedy.nominate;
+        let nominate = fit_error.post_filter_result.nominate;
         match nominate.as_deref() {
-            Some("") => drop(self.nominations.remove(pod.uid())),
-            Some(node) => self.nominations.set(pod, node),
+            Some("") => drop(self.nominations.remove_nomination(pod.uid())),
+            Some(node) => self.nominations.nominate_pod(pod, node),
             None => {}
         }
         tracing::debug!(pod = pod.key(), message, "no node fits");
-        let evictions = unfit.remedy.evict;
+        let evictions = fit_error.post_filter_result.evict;
         let preempting = !evictions.is_empty();
-        self.queue.reject(
+        self.queue.requeue_failed(
             pod.uid(),
             Failure {
-                plugins: unfit.diagnosis.plugins,
+                plugins: fit_error.diagnosis.plugins,
                 errored,
                 preempting,
             },
-            now(),
+            now_nanos(),
         );
         let (this, pod) = (Arc::clone(self), Arc::clone(pod));
         self.tasks
             .spawn_isolated("outcome of an attempt", async move {
                 let node = nominate.as_deref();
                 if preempting {
-                    this.preempt(&pod, node.unwrap_or_default(), &evictions, &message)
+                    this.run_preemption(&pod, node.unwrap_or_default(), &evictions, &message)
                         .await;
                 } else {
                     this.writer
-                        .unschedulable(&pod.pod, reason, &message, node)
+                        .write_unschedulable(&pod.pod, reason, &message, node)
                         .await;
                 }
             });

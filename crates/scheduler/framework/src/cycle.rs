@@ -12,7 +12,7 @@ use rand::Rng;
 use crate::MAX_NODE_SCORE;
 use crate::diagnosis::{Code, Diagnosis, Rejection};
 use crate::node::NodeInfo;
-use crate::plugin::{PostFilterOutcome, PreFilterOutcome};
+use crate::plugin::{PostFilterResult, PreFilterResult};
 use crate::pod::PodInfo;
 use crate::profile::Profile;
 use crate::snapshot::Snapshot;
@@ -21,9 +21,9 @@ use crate::state::CycleState;
 const FEWEST_NODES_TO_FIND: usize = 100;
 
 /// The nominator: nominated pods by node.
-pub trait Nominations {
+pub trait PodNominator {
     /// Returns the pods nominated to a node.
-    fn on(&self, node: &str) -> Vec<Arc<PodInfo>>;
+    fn pods_on(&self, node: &str) -> Vec<Arc<PodInfo>>;
     /// Returns the node that a pod is nominated to.
     fn node_of(&self, uid: &str) -> Option<Arc<str>>;
     /// Returns whether there are no nominations.
@@ -31,10 +31,10 @@ pub trait Nominations {
 }
 
 /// No nominations.
-pub struct NoNominations;
+pub struct NoNominatedPods;
 
-impl Nominations for NoNominations {
-    fn on(&self, _node: &str) -> Vec<Arc<PodInfo>> {
+impl PodNominator for NoNominatedPods {
+    fn pods_on(&self, _node: &str) -> Vec<Arc<PodInfo>> {
         Vec::new()
     }
 
@@ -53,7 +53,7 @@ pub struct Feasibility<'a> {
     pub profile: &'a Profile,
     /// The snapshot.
     pub snapshot: &'a Snapshot,
-    nominations: &'a dyn Nominations,
+    nominations: &'a dyn PodNominator,
 }
 
 impl<'a> Feasibility<'a> {
@@ -61,7 +61,7 @@ impl<'a> Feasibility<'a> {
     pub fn new(
         profile: &'a Profile,
         snapshot: &'a Snapshot,
-        nominations: &'a dyn Nominations,
+        nominations: &'a dyn PodNominator,
     ) -> Self {
         Self {
             profile,
@@ -76,7 +76,7 @@ impl<'a> Feasibility<'a> {
     }
 
     /// Runs the filters with the node as it is.
-    pub fn filters(
+    pub fn run_filters(
         &self,
         state: &CycleState,
         pod: &PodInfo,
@@ -97,7 +97,7 @@ impl<'a> Feasibility<'a> {
 
     /// Runs the filters with the node's nominated pods of equal or higher priority, and again
     /// without them: the pod must fit whether or not they arrive.
-    pub fn check(
+    pub fn run_filters_with_nominated_pods(
         &self,
         state: &CycleState,
         pod: &PodInfo,
@@ -110,7 +110,7 @@ impl<'a> Feasibility<'a> {
                 other.priority() >= pod.priority() && other.uid() != pod.uid()
             };
             self.nominations
-                .on(&node.name)
+                .pods_on(&node.name)
                 .into_iter()
                 .filter(matter)
                 .collect()
@@ -120,9 +120,9 @@ impl<'a> Feasibility<'a> {
             for other in nominated {
                 self.add_pod(&mut state, pod, &other, &mut node);
             }
-            self.filters(&state, pod, &node)?;
+            self.run_filters(&state, pod, &node)?;
         }
-        self.filters(state, pod, node)
+        self.run_filters(state, pod, node)
     }
 
     /// Adds a pod to a node and to the state.
@@ -169,7 +169,7 @@ impl<'a> Feasibility<'a> {
 }
 
 /// The result of a cycle that found a node.
-pub struct Chosen {
+pub struct ScheduleResult {
     /// The node.
     pub node: Arc<str>,
     /// The cycle's state, for Reserve, Permit and PreBind.
@@ -181,23 +181,23 @@ pub struct Chosen {
 }
 
 /// The result of a cycle that found no node.
-pub struct Unfit {
+pub struct FitError {
     /// The rejections.
     pub diagnosis: Diagnosis,
     /// The post-filter result.
-    pub remedy: PostFilterOutcome,
+    pub post_filter_result: PostFilterResult,
     /// An operation failed: retry without waiting for an event.
     pub error: Option<String>,
 }
 
 /// Chooses a node for a pod. `start` is the first node of the walk and is advanced.
-pub fn schedule(
+pub fn schedule_pod(
     profile: &Profile,
     snapshot: &Snapshot,
-    nominations: &dyn Nominations,
+    nominations: &dyn PodNominator,
     pod: &PodInfo,
     start: &mut usize,
-) -> Result<Chosen, Box<Unfit>> {
+) -> Result<ScheduleResult, Box<FitError>> {
     let mut state = CycleState::default();
     let feasibility = Feasibility::new(profile, snapshot, nominations);
     let mut diagnosis = Diagnosis {
@@ -205,14 +205,14 @@ pub fn schedule(
         ..Diagnosis::default()
     };
     if snapshot.nodes.is_empty() {
-        return Err(Box::new(Unfit {
+        return Err(Box::new(FitError {
             diagnosis,
-            remedy: PostFilterOutcome::default(),
+            post_filter_result: PostFilterResult::default(),
             error: None,
         }));
     }
     let found = match pre_filter(profile, snapshot, pod, &mut state, &mut diagnosis) {
-        Ok(allowed) => find(
+        Ok(allowed) => find_nodes_that_fit(
             &feasibility,
             &state,
             pod,
@@ -221,12 +221,12 @@ pub fn schedule(
             &mut diagnosis,
         ),
         Err(rejection) => {
-            refuse(snapshot, rejection, &mut diagnosis);
+            record_pre_filter_rejection(snapshot, rejection, &mut diagnosis);
             Found::default()
         }
     };
     if found.nodes.is_empty() {
-        return Err(Box::new(unfit(
+        return Err(Box::new(run_post_filters(
             &feasibility,
             &state,
             pod,
@@ -236,8 +236,8 @@ pub fn schedule(
     }
     let evaluated = found.nodes.len() + diagnosis.rejections.len();
     let feasible = found.nodes.len();
-    let node = choose(profile, snapshot, &mut state, pod, &found.nodes);
-    Ok(Chosen {
+    let node = choose_node(profile, snapshot, &mut state, pod, &found.nodes);
+    Ok(ScheduleResult {
         node,
         state,
         evaluated,
@@ -256,10 +256,10 @@ fn pre_filter(
     let mut narrowing = Vec::new();
     for entry in &profile.points.pre_filter {
         match entry.plugin.pre_filter(state, pod, snapshot) {
-            PreFilterOutcome::All => {}
-            PreFilterOutcome::Skip => drop(state.skip_filters.insert(entry.name)),
-            PreFilterOutcome::Reject(rejection) => return Err(rejection),
-            PreFilterOutcome::Nodes(nodes) => {
+            PreFilterResult::All => {}
+            PreFilterResult::Skip => drop(state.skip_filters.insert(entry.name)),
+            PreFilterResult::Reject(rejection) => return Err(rejection),
+            PreFilterResult::Nodes(nodes) => {
                 narrowing.push(entry.name);
                 allowed = Some(match allowed {
                     None => nodes,
@@ -284,7 +284,11 @@ fn pre_filter(
 }
 
 /// Records a PreFilter rejection for every node.
-fn refuse(snapshot: &Snapshot, rejection: Rejection, diagnosis: &mut Diagnosis) {
+fn record_pre_filter_rejection(
+    snapshot: &Snapshot,
+    rejection: Rejection,
+    diagnosis: &mut Diagnosis,
+) {
     diagnosis.plugins.insert(rejection.plugin);
     diagnosis.pre_filter = rejection.reasons.join(", ");
     diagnosis.absent = Some((snapshot.nodes.len(), rejection));
@@ -296,7 +300,7 @@ struct Found {
     error: Option<String>,
 }
 
-fn find(
+fn find_nodes_that_fit(
     feasibility: &Feasibility<'_>,
     state: &CycleState,
     pod: &PodInfo,
@@ -313,7 +317,9 @@ fn find(
         .and_then(|name| snapshot.node(&name));
     if let Some(node) =
         nominated.filter(|node| allowed.is_none_or(|allowed| allowed.contains(&*node.name)))
-        && feasibility.check(state, pod, node).is_ok()
+        && feasibility
+            .run_filters_with_nominated_pods(state, pod, node)
+            .is_ok()
     {
         found.nodes.push(Arc::clone(node));
         return found;
@@ -340,7 +346,7 @@ fn find(
     let mut looked_at = 0;
     for node in candidates {
         looked_at += 1;
-        match feasibility.check(state, pod, node) {
+        match feasibility.run_filters_with_nominated_pods(state, pod, node) {
             Ok(()) => found.nodes.push(Arc::clone(node)),
             Err(rejection) => {
                 diagnosis.plugins.insert(rejection.plugin);
@@ -371,20 +377,20 @@ fn nodes_to_find(percentage: u32, all: usize) -> usize {
     (all * share / 100).max(FEWEST_NODES_TO_FIND)
 }
 
-fn unfit(
+fn run_post_filters(
     feasibility: &Feasibility<'_>,
     state: &CycleState,
     pod: &PodInfo,
     mut diagnosis: Diagnosis,
     error: Option<String>,
-) -> Unfit {
-    let mut remedy = PostFilterOutcome::default();
+) -> FitError {
+    let mut post_filter_result = PostFilterResult::default();
     if error.is_none() {
         for entry in &feasibility.profile.points.post_filter {
-            remedy = entry
+            post_filter_result = entry
                 .plugin
                 .post_filter(state, pod, &diagnosis, feasibility);
-            if remedy
+            if post_filter_result
                 .nominate
                 .as_deref()
                 .is_some_and(|name| !name.is_empty())
@@ -392,16 +398,18 @@ fn unfit(
                 break;
             }
         }
-        diagnosis.post_filter.clone_from(&remedy.message);
+        diagnosis
+            .post_filter
+            .clone_from(&post_filter_result.message);
     }
-    Unfit {
+    FitError {
         diagnosis,
-        remedy,
+        post_filter_result,
         error,
     }
 }
 
-fn choose(
+fn choose_node(
     profile: &Profile,
     snapshot: &Snapshot,
     state: &mut CycleState,
@@ -430,17 +438,19 @@ fn choose(
             .iter()
             .map(|node| entry.plugin.score(state, pod, node, snapshot))
             .collect();
-        entry.plugin.normalize(state, pod, nodes, &mut scores);
+        entry
+            .plugin
+            .normalize_scores(state, pod, nodes, &mut scores);
         for (total, score) in totals.iter_mut().zip(scores) {
             *total =
                 total.saturating_add(score.clamp(0, MAX_NODE_SCORE).saturating_mul(entry.weight));
         }
     }
-    best(nodes, &totals)
+    select_host(nodes, &totals)
 }
 
 /// Picks randomly among the highest-scoring nodes.
-fn best(nodes: &[Arc<NodeInfo>], totals: &[i64]) -> Arc<str> {
+fn select_host(nodes: &[Arc<NodeInfo>], totals: &[i64]) -> Arc<str> {
     let most = totals.iter().max().copied().unwrap_or(0);
     let winners: Vec<&Arc<NodeInfo>> = nodes
         .iter()

@@ -80,7 +80,7 @@ impl Diagnosis {
         }
         let mut text = format!("0/{} nodes are available:", self.nodes);
         if self.pre_filter.is_empty() {
-            text.push_str(&format!(" {}.", self.histogram()));
+            text.push_str(&format!(" {}.", self.reason_histogram()));
         } else {
             text.push_str(&format!(" {}.", self.pre_filter));
         }
@@ -90,7 +90,7 @@ impl Diagnosis {
         text
     }
 
-    fn histogram(&self) -> String {
+    fn reason_histogram(&self) -> String {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         let each = self.rejections.values().map(|rejection| (1, rejection));
         let absent = self

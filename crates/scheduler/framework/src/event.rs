@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 
-/// A cluster event. Nodes come without their pods and images ([`NodeInfo::bare`]).
+/// A cluster event. Nodes come without their pods and images ([`NodeInfo::without_pods`]).
 #[derive(Clone, Debug)]
 pub enum ClusterEvent {
     /// A node was added.
@@ -89,7 +89,7 @@ impl EventKind {
 
 impl ClusterEvent {
     /// Returns whether the event is of a kind; a node update may be of several.
-    pub fn is(&self, kind: EventKind) -> bool {
+    pub fn is_of_kind(&self, kind: EventKind) -> bool {
         match self {
             Self::NodeAdded(_) => kind == EventKind::NodeAdded,
             Self::NodeUpdated { old, new } => match kind {

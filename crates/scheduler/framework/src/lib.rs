@@ -21,11 +21,11 @@ pub use event::{ClusterEvent, EventKind};
 pub use node::{HostPort, ImageState, Images, NodeInfo, PortTable};
 pub use plugin::{
     Bind, BindError, Eviction, Filter, Permit, PermitOutcome, Plugin, PostBind, PostFilter,
-    PostFilterOutcome, PreBind, PreEnqueue, PreFilter, PreFilterOutcome, PreScore, QueueSort, Rank,
+    PostFilterResult, PreBind, PreEnqueue, PreFilter, PreFilterResult, PreScore, QueueSort, Rank,
     Reserve, Score,
 };
 pub use pod::{AffinityTerm, PodInfo};
-pub use profile::{Points, Profile, Weighted};
+pub use profile::{ExtensionPoints, Profile, Weighted};
 pub use resources::Resources;
 pub use snapshot::{ClaimView, Cluster, Snapshot};
 pub use state::CycleState;

@@ -28,7 +28,7 @@ pub struct HostPort {
 
 impl HostPort {
     /// Returns the host ports of a pod. Sidecars count, other init containers do not.
-    pub fn of(spec: &PodSpec) -> Vec<Self> {
+    pub fn from_pod_spec(spec: &PodSpec) -> Vec<Self> {
         let stays = |policy: &Option<String>| policy.as_deref() == Some("Always");
         let sidecars = spec
             .init_containers
@@ -56,7 +56,7 @@ impl HostPort {
             .collect()
     }
 
-    fn conflicts(&self, other: &Self) -> bool {
+    fn conflicts_with(&self, other: &Self) -> bool {
         self.port == other.port
             && self.protocol == other.protocol
             && (self.address == other.address
@@ -70,11 +70,11 @@ impl HostPort {
 pub struct PortTable(HashMap<i32, Vec<HostPort>>);
 
 impl PortTable {
-    fn add(&mut self, port: &HostPort) {
+    fn add_port(&mut self, port: &HostPort) {
         self.0.entry(port.port).or_default().push(port.clone());
     }
 
-    fn remove(&mut self, port: &HostPort) {
+    fn remove_port(&mut self, port: &HostPort) {
         if let Some(taken) = self.0.get_mut(&port.port) {
             if let Some(at) = taken.iter().position(|known| known == port) {
                 taken.swap_remove(at);
@@ -86,10 +86,10 @@ impl PortTable {
     }
 
     /// Returns whether the port conflicts with one in use.
-    pub fn clashes(&self, port: &HostPort) -> bool {
+    pub fn has_conflict(&self, port: &HostPort) -> bool {
         self.0
             .get(&port.port)
-            .is_some_and(|taken| taken.iter().any(|known| known.conflicts(port)))
+            .is_some_and(|taken| taken.iter().any(|known| known.conflicts_with(port)))
     }
 }
 
@@ -148,9 +148,9 @@ impl NodeInfo {
     }
 
     /// Returns a node as queueing hints see it: without pods and images.
-    pub fn bare(node: Arc<Node>) -> Self {
+    pub fn without_pods(node: Arc<Node>) -> Self {
         let mut info = Self::new(node.metadata.name.as_deref().unwrap_or_default());
-        info.allocatable = Resources::of(
+        info.allocatable = Resources::from_resource_list(
             node.status
                 .as_ref()
                 .and_then(|status| status.allocatable.as_ref()),
@@ -162,7 +162,8 @@ impl NodeInfo {
     /// Sets the Node object.
     pub fn set_node(&mut self, node: Arc<Node>) {
         let status = node.status.as_ref();
-        self.allocatable = Resources::of(status.and_then(|status| status.allocatable.as_ref()));
+        self.allocatable =
+            Resources::from_resource_list(status.and_then(|status| status.allocatable.as_ref()));
         let images = status
             .and_then(|status| status.images.as_deref())
             .unwrap_or_default();
@@ -185,8 +186,10 @@ impl NodeInfo {
     pub fn add_pod(&mut self, pod: Arc<PodInfo>) {
         self.requested.add(&pod.requests);
         self.non_zero.add(&pod.non_zero);
-        pod.host_ports.iter().for_each(|port| self.ports.add(port));
-        for claim in claims(&pod) {
+        pod.host_ports
+            .iter()
+            .for_each(|port| self.ports.add_port(port));
+        for claim in claim_keys(&pod) {
             *self.claims.entry(claim).or_default() += 1;
         }
         self.with_affinity += usize::from(pod.has_affinity());
@@ -204,8 +207,8 @@ impl NodeInfo {
         self.non_zero.subtract(&pod.non_zero);
         pod.host_ports
             .iter()
-            .for_each(|port| self.ports.remove(port));
-        for claim in claims(&pod) {
+            .for_each(|port| self.ports.remove_port(port));
+        for claim in claim_keys(&pod) {
             if let Some(count) = self.claims.get_mut(&claim) {
                 *count = count.saturating_sub(1);
                 if *count == 0 {
@@ -242,7 +245,7 @@ impl NodeInfo {
     }
 }
 
-fn claims(pod: &PodInfo) -> impl Iterator<Item = String> + '_ {
+fn claim_keys(pod: &PodInfo) -> impl Iterator<Item = String> + '_ {
     let volumes = pod
         .spec()
         .and_then(|spec| spec.volumes.as_deref())
@@ -267,13 +270,13 @@ mod tests {
             port: 80,
         };
         let mut table = PortTable::default();
-        table.add(&port("10.0.0.1", "TCP"));
-        assert!(table.clashes(&port("0.0.0.0", "TCP")));
-        assert!(table.clashes(&port("10.0.0.1", "TCP")));
-        assert!(!table.clashes(&port("10.0.0.2", "TCP")));
-        assert!(!table.clashes(&port("10.0.0.1", "UDP")));
-        table.remove(&port("10.0.0.1", "TCP"));
-        assert!(!table.clashes(&port("0.0.0.0", "TCP")));
+        table.add_port(&port("10.0.0.1", "TCP"));
+        assert!(table.has_conflict(&port("0.0.0.0", "TCP")));
+        assert!(table.has_conflict(&port("10.0.0.1", "TCP")));
+        assert!(!table.has_conflict(&port("10.0.0.2", "TCP")));
+        assert!(!table.has_conflict(&port("10.0.0.1", "UDP")));
+        table.remove_port(&port("10.0.0.1", "TCP"));
+        assert!(!table.has_conflict(&port("0.0.0.0", "TCP")));
     }
 
     #[test]

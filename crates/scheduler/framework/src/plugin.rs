@@ -1,7 +1,7 @@
 //! The extension points, one trait each.
 //!
 //! A plugin implements [`Plugin`] and the traits of its extension points, and registers itself with
-//! each in [`Plugin::extend`]. All decisions are pure; only PreBind and Bind may wait for the
+//! each in [`Plugin::register_extension_points`]. All decisions are pure; only PreBind and Bind may wait for the
 //! cluster.
 
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ use crate::diagnosis::{Diagnosis, Rejection};
 use crate::event::{ClusterEvent, EventKind};
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
-use crate::profile::Points;
+use crate::profile::ExtensionPoints;
 use crate::snapshot::{Cluster, Snapshot};
 use crate::state::CycleState;
 
@@ -34,17 +34,17 @@ pub trait Plugin: Send + Sync + Sized + 'static {
     fn new(args: &Value, cluster: &Arc<dyn Cluster>) -> Result<Self, String>;
 
     /// Registers the plugin with each extension point that it implements.
-    fn extend(self: Arc<Self>, points: &mut Points);
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints);
 
-    /// Returns the kinds of events that may help a pod rejected by this plugin; [`Plugin::hint`]
+    /// Returns the kinds of events that may help a pod rejected by this plugin; [`Plugin::queueing_hint`]
     /// gets no others.
-    fn events(&self) -> &'static [EventKind] {
+    fn events_to_register(&self) -> &'static [EventKind] {
         EventKind::ALL
     }
 
     /// Returns whether an event may help a pod rejected by this plugin (queueing hint). True when
     /// in doubt.
-    fn hint(&self, _pod: &PodInfo, _event: &ClusterEvent) -> bool {
+    fn queueing_hint(&self, _pod: &PodInfo, _event: &ClusterEvent) -> bool {
         true
     }
 }
@@ -67,7 +67,7 @@ pub trait PreEnqueue: Send + Sync {
 
 /// The result of a PreFilter plugin.
 #[derive(Debug)]
-pub enum PreFilterOutcome {
+pub enum PreFilterResult {
     /// All nodes are possible.
     All,
     /// All nodes are possible, and the plugin's Filter is skipped.
@@ -86,7 +86,7 @@ pub trait PreFilter: Send + Sync {
         state: &mut CycleState,
         pod: &PodInfo,
         snapshot: &Snapshot,
-    ) -> PreFilterOutcome;
+    ) -> PreFilterResult;
 
     /// Updates the prepared state as if `added` were on `node`.
     fn add_pod(&self, _state: &mut CycleState, _pod: &PodInfo, _added: &PodInfo, _node: &NodeInfo) {
@@ -120,7 +120,7 @@ pub struct Eviction {
 
 /// The result of a PostFilter plugin.
 #[derive(Debug, Default)]
-pub struct PostFilterOutcome {
+pub struct PostFilterResult {
     /// Nominated node; an empty name clears an earlier nomination.
     pub nominate: Option<String>,
     /// Pods to evict.
@@ -138,7 +138,7 @@ pub trait PostFilter: Send + Sync {
         pod: &PodInfo,
         diagnosis: &Diagnosis,
         feasibility: &Feasibility<'_>,
-    ) -> PostFilterOutcome;
+    ) -> PostFilterResult;
 }
 
 /// Prepares scoring.
@@ -160,7 +160,7 @@ pub trait Score: Send + Sync {
     -> i64;
 
     /// Scales the scores of all nodes to 0 to 100.
-    fn normalize(
+    fn normalize_scores(
         &self,
         _state: &CycleState,
         _pod: &PodInfo,

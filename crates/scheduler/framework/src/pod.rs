@@ -44,7 +44,7 @@ impl AffinityTerm {
     }
 
     /// Returns whether the term matches the pod. `namespaces` holds the labels of namespaces.
-    pub fn matches(&self, pod: &Pod, namespaces: &HashMap<String, Labels>) -> bool {
+    pub fn matches_pod(&self, pod: &Pod, namespaces: &HashMap<String, Labels>) -> bool {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let here = self.namespaces.iter().any(|name| name == namespace)
             || self.namespace_selector.is_some()
@@ -124,9 +124,9 @@ impl PodInfo {
                 terms.into_iter().flatten().map(term).collect::<Vec<_>>()
             };
         Self {
-            requests: Resources::requested(&pod),
-            non_zero: Resources::non_zero(&pod),
-            host_ports: HostPort::of(spec),
+            requests: Resources::requested_by_pod(&pod),
+            non_zero: Resources::non_zero_requested(&pod),
+            host_ports: HostPort::from_pod_spec(spec),
             required_affinity: required(near.and_then(|near| {
                 near.required_during_scheduling_ignored_during_execution
                     .as_ref()

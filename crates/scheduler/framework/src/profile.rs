@@ -31,12 +31,12 @@ macro_rules! points {
     ($($(#[$doc:meta])* $field:ident: $point:ident),* $(,)?) => {
         /// Plugins by extension point, in order.
         #[derive(Default)]
-        pub struct Points {
+        pub struct ExtensionPoints {
             $($(#[$doc])* pub $field: Vec<Weighted<dyn $point>>,)*
             hints: Vec<Hints>,
         }
 
-        impl Points {
+        impl ExtensionPoints {
             $(
                 $(#[$doc])*
                 pub fn $field<P: Plugin + $point>(&mut self, plugin: &Arc<P>) {
@@ -46,12 +46,12 @@ macro_rules! points {
             )*
 
             /// Removes plugins from the points for which `keep` (point, plugin) returns false.
-            pub fn retain(&mut self, keep: impl Fn(&'static str, &'static str) -> bool) {
+            pub fn retain_plugins(&mut self, keep: impl Fn(&'static str, &'static str) -> bool) {
                 $(self.$field.retain(|entry| keep(stringify!($field), entry.name));)*
             }
 
             /// Returns whether a plugin implements a point.
-            pub fn has(&self, point: &str, plugin: &str) -> bool {
+            pub fn has_plugin(&self, point: &str, plugin: &str) -> bool {
                 $(point == stringify!($field) && self.$field.iter().any(|entry| entry.name == plugin) ||)* false
             }
         }
@@ -85,38 +85,39 @@ points! {
     post_bind: PostBind,
 }
 
-impl Points {
+impl ExtensionPoints {
     /// Adds a plugin at all its extension points.
-    pub fn add<P: Plugin>(&mut self, plugin: P) {
+    pub fn add_plugin<P: Plugin>(&mut self, plugin: P) {
         let plugin = Arc::new(plugin);
         let hinting = Arc::clone(&plugin);
-        let hint = Box::new(move |pod: &PodInfo, event: &ClusterEvent| hinting.hint(pod, event));
+        let hint =
+            Box::new(move |pod: &PodInfo, event: &ClusterEvent| hinting.queueing_hint(pod, event));
         self.hints.push(Hints {
             name: P::NAME,
-            kinds: plugin.events(),
+            kinds: plugin.events_to_register(),
             hint,
         });
-        plugin.extend(self);
+        plugin.register_extension_points(self);
     }
 
     /// Sets the weight of a plugin's scores.
-    pub fn weigh(&mut self, name: &str, weight: i64) {
+    pub fn set_weight(&mut self, name: &str, weight: i64) {
         for entry in self.score.iter_mut().filter(|entry| entry.name == name) {
             entry.weight = weight;
         }
     }
 
     /// Returns whether an event may help a pod rejected by the named plugin.
-    pub fn hint(&self, name: &str, pod: &PodInfo, event: &ClusterEvent) -> bool {
+    pub fn queueing_hint(&self, name: &str, pod: &PodInfo, event: &ClusterEvent) -> bool {
         let known = self.hints.iter().find(|known| known.name == name);
         known.is_none_or(|known| (known.hint)(pod, event))
     }
 
     /// Returns whether the named plugin listens for an event. Called once per event;
-    /// [`Points::hint`] is called per pod.
-    pub fn listens(&self, name: &str, event: &ClusterEvent) -> bool {
+    /// [`ExtensionPoints::queueing_hint`] is called per pod.
+    pub fn listens_for(&self, name: &str, event: &ClusterEvent) -> bool {
         let known = self.hints.iter().find(|known| known.name == name);
-        known.is_none_or(|known| known.kinds.iter().any(|kind| event.is(*kind)))
+        known.is_none_or(|known| known.kinds.iter().any(|kind| event.is_of_kind(*kind)))
     }
 }
 
@@ -125,7 +126,7 @@ pub struct Profile {
     /// `spec.schedulerName` of its pods.
     pub name: String,
     /// Plugins.
-    pub points: Points,
+    pub points: ExtensionPoints,
     /// Percentage of nodes to find before scoring; 0 for adaptive.
     pub percentage_of_nodes_to_score: u32,
 }

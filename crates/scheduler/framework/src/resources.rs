@@ -45,11 +45,11 @@ pub struct Resources {
 
 impl Resources {
     /// Converts a resource list.
-    pub fn of(list: Option<&BTreeMap<String, Text>>) -> Self {
+    pub fn from_resource_list(list: Option<&BTreeMap<String, Text>>) -> Self {
         Self::from(&ResourceList::new(list))
     }
 
-    fn set(&mut self, name: &str, amount: Quantity) {
+    fn set_amount(&mut self, name: &str, amount: Quantity) {
         let amount = count(name, amount);
         match name {
             "cpu" => self.milli_cpu = amount,
@@ -71,7 +71,7 @@ impl Resources {
         }
     }
 
-    fn combine(&mut self, other: &Self, with: impl Fn(i64, i64) -> i64) {
+    fn combine_amounts(&mut self, other: &Self, with: impl Fn(i64, i64) -> i64) {
         self.milli_cpu = with(self.milli_cpu, other.milli_cpu);
         self.memory = with(self.memory, other.memory);
         self.ephemeral_storage = with(self.ephemeral_storage, other.ephemeral_storage);
@@ -86,28 +86,28 @@ impl Resources {
 
     /// Adds amounts.
     pub fn add(&mut self, other: &Self) {
-        self.combine(other, i64::saturating_add);
+        self.combine_amounts(other, i64::saturating_add);
     }
 
     /// Subtracts amounts.
     pub fn subtract(&mut self, other: &Self) {
-        self.combine(other, i64::saturating_sub);
+        self.combine_amounts(other, i64::saturating_sub);
     }
 
     /// Raises each amount to at least the other's.
-    pub fn raise(&mut self, other: &Self) {
-        self.combine(other, i64::max);
+    pub fn raise_to(&mut self, other: &Self) {
+        self.combine_amounts(other, i64::max);
     }
 
     /// Returns a pod's requests, during a resize those of its status too.
-    pub fn requested(pod: &Pod) -> Self {
+    pub fn requested_by_pod(pod: &Pod) -> Self {
         Self::from(&pod_requests(pod, &SPEC_AND_STATUS))
     }
 
     /// Returns a pod's CPU and memory for scoring: containers without requests count with the
     /// defaults. If the pod has requests of its own, a default counts only if neither the pod nor
     /// any container requests the resource.
-    pub fn non_zero(pod: &Pod) -> Self {
+    pub fn non_zero_requested(pod: &Pod) -> Self {
         let given = pod_requests(pod, &SPEC_AND_STATUS);
         let applies = |name: &str| !has_pod_level_requests(pod) || given.get(name).is_none();
         let missing_requests: &'static [_] = match (applies("cpu"), applies("memory")) {
@@ -133,7 +133,7 @@ impl From<&ResourceList<'_>> for Resources {
     fn from(list: &ResourceList<'_>) -> Self {
         let mut amounts = Self::default();
         list.iter()
-            .for_each(|(name, amount)| amounts.set(name, amount));
+            .for_each(|(name, amount)| amounts.set_amount(name, amount));
         amounts
     }
 }
@@ -156,8 +156,13 @@ mod tests {
             let pod: Pod = serde_json::from_value(case["pod"].clone()).unwrap();
             let expected: BTreeMap<String, Text> =
                 serde_json::from_value(case["requests"].clone()).unwrap();
-            let expected = Resources::of(Some(&expected));
-            assert_eq!(Resources::requested(&pod), expected, "{}", case["name"]);
+            let expected = Resources::from_resource_list(Some(&expected));
+            assert_eq!(
+                Resources::requested_by_pod(&pod),
+                expected,
+                "{}",
+                case["name"]
+            );
         }
     }
 
@@ -186,7 +191,7 @@ mod tests {
             ),
         ] {
             let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
-            let got = Resources::non_zero(&pod);
+            let got = Resources::non_zero_requested(&pod);
             assert_eq!((got.milli_cpu, got.memory), (cpu, memory), "{spec}");
         }
     }

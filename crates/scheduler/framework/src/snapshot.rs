@@ -17,21 +17,25 @@ use api_semantics::selectors::{Labels, labels_match};
 /// Read access to claims and volumes, for storage plugins.
 pub trait ClaimView: Send + Sync {
     /// Returns a claim by namespace and name.
-    fn claim(&self, namespace: &str, name: &str) -> Option<Arc<PersistentVolumeClaim>>;
+    fn persistent_volume_claim(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<PersistentVolumeClaim>>;
     /// Returns a volume by name.
-    fn volume(&self, name: &str) -> Option<Arc<PersistentVolume>>;
+    fn persistent_volume(&self, name: &str) -> Option<Arc<PersistentVolume>>;
     /// Returns the volumes of a storage class.
     fn volumes_of_class(&self, class: &str) -> Vec<Arc<PersistentVolume>>;
     /// Returns a storage class by name.
-    fn class(&self, name: &str) -> Option<Arc<StorageClass>>;
+    fn storage_class(&self, name: &str) -> Option<Arc<StorageClass>>;
 }
 
 /// Read access to objects other than nodes and pods.
 pub trait Cluster: Send + Sync {
     /// Returns the disruption budgets of a namespace.
-    fn budgets(&self, namespace: &str) -> Vec<Arc<PodDisruptionBudget>>;
+    fn disruption_budgets(&self, namespace: &str) -> Vec<Arc<PodDisruptionBudget>>;
     /// Returns read access to claims and volumes.
-    fn claims(&self) -> &dyn ClaimView;
+    fn claim_view(&self) -> &dyn ClaimView;
     /// Returns label selectors of the Services that select pods with these labels.
     fn service_selectors(&self, namespace: &str, labels: &Labels) -> Vec<Labels>;
 
@@ -56,23 +60,23 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Creates a snapshot of these nodes.
-    pub fn of(nodes: Vec<NodeInfo>) -> Self {
+    pub fn from_nodes(nodes: Vec<NodeInfo>) -> Self {
         let mut snapshot = Self::default();
         nodes
             .into_iter()
-            .for_each(|node| snapshot.push(Arc::new(node)));
+            .for_each(|node| snapshot.push_node(Arc::new(node)));
         snapshot
     }
 
     /// Adds a node with a new name.
-    pub fn push(&mut self, node: Arc<NodeInfo>) {
+    pub fn push_node(&mut self, node: Arc<NodeInfo>) {
         Arc::make_mut(&mut self.by_name).insert(Arc::clone(&node.name), self.nodes.len());
         self.change_images(&Images::default(), &node.images);
         self.nodes.push(node);
     }
 
     /// Removes a node; the last one moves to its index.
-    pub fn remove(&mut self, name: &str) -> Option<Arc<NodeInfo>> {
+    pub fn remove_node(&mut self, name: &str) -> Option<Arc<NodeInfo>> {
         let at = Arc::make_mut(&mut self.by_name)
             .remove(name)
             .filter(|at| *at < self.nodes.len())?;
@@ -135,7 +139,7 @@ mod tests {
 
     #[test]
     fn index_and_image_counts_follow_single_changes() {
-        let mut snapshot = Snapshot::of(vec![
+        let mut snapshot = Snapshot::from_nodes(vec![
             node("a", &["x", "y"]),
             node("b", &["x"]),
             node("c", &["x"]),
@@ -153,7 +157,7 @@ mod tests {
             (spread(&snapshot, "x"), spread(&snapshot, "z")),
             (Some(2), Some(1))
         );
-        assert!(snapshot.remove("b").is_some() && snapshot.remove("b").is_none());
+        assert!(snapshot.remove_node("b").is_some() && snapshot.remove_node("b").is_none());
         assert_eq!(spread(&snapshot, "x"), Some(1));
         for name in ["a", "c"] {
             assert_eq!(&*snapshot.node(name).unwrap().name, name);

@@ -7,21 +7,21 @@ use std::any::{Any, TypeId};
 use std::collections::{HashMap, HashSet};
 
 trait Value: Any + Send + Sync {
-    fn copy(&self) -> Box<dyn Value>;
-    fn any(&self) -> &dyn Any;
-    fn any_mut(&mut self) -> &mut dyn Any;
+    fn clone_boxed(&self) -> Box<dyn Value>;
+    fn as_any(&self) -> &dyn Any;
+    fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
 impl<T: Any + Clone + Send + Sync> Value for T {
-    fn copy(&self) -> Box<dyn Value> {
+    fn clone_boxed(&self) -> Box<dyn Value> {
         Box::new(self.clone())
     }
 
-    fn any(&self) -> &dyn Any {
+    fn as_any(&self) -> &dyn Any {
         self
     }
 
-    fn any_mut(&mut self) -> &mut dyn Any {
+    fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
 }
@@ -43,7 +43,7 @@ impl Clone for CycleState {
             values: self
                 .values
                 .iter()
-                .map(|(key, value)| (*key, (**value).copy()))
+                .map(|(key, value)| (*key, (**value).clone_boxed()))
                 .collect(),
             skip_filters: self.skip_filters.clone(),
             skip_scores: self.skip_scores.clone(),
@@ -53,21 +53,21 @@ impl Clone for CycleState {
 
 impl CycleState {
     /// Stores a value, replacing an earlier one of its type.
-    pub fn put<T: Any + Clone + Send + Sync>(&mut self, value: T) {
+    pub fn store_value<T: Any + Clone + Send + Sync>(&mut self, value: T) {
         self.values.insert(TypeId::of::<T>(), Box::new(value));
     }
 
     /// Returns the value of a type.
     pub fn get<T: Any>(&self) -> Option<&T> {
         (**self.values.get(&TypeId::of::<T>())?)
-            .any()
+            .as_any()
             .downcast_ref()
     }
 
     /// Returns the value of a type for changing it.
     pub fn get_mut<T: Any>(&mut self) -> Option<&mut T> {
         (**self.values.get_mut(&TypeId::of::<T>())?)
-            .any_mut()
+            .as_any_mut()
             .downcast_mut()
     }
 }
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn copies_are_independent() {
         let mut state = CycleState::default();
-        state.put(5_i32);
+        state.store_value(5_i32);
         let mut copy = state.clone();
         if let Some(value) = copy.get_mut::<i32>() {
             *value = 6;

@@ -28,7 +28,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn finish(&mut self, end: End) -> bool {
+    fn finish_wait(&mut self, end: End) -> bool {
         self.end
             .take()
             .is_some_and(|sender| sender.send(end).is_ok())
@@ -43,7 +43,7 @@ pub struct WaitingPods {
 
 impl WaitingPods {
     /// Registers a pod with the limits of the plugins that requested the wait.
-    pub fn add(&self, pod: &Arc<PodInfo>, limits: Vec<(&'static str, Duration)>) -> Wait {
+    pub fn add_pod(&self, pod: &Arc<PodInfo>, limits: Vec<(&'static str, Duration)>) -> Wait {
         let (sender, receiver) = oneshot::channel();
         let now = Instant::now();
         let bounded = |(plugin, limit): (&'static str, Duration)| {
@@ -65,7 +65,7 @@ impl WaitingPods {
     }
 
     /// Returns the waiting pods.
-    pub fn list(&self) -> Vec<Arc<PodInfo>> {
+    pub fn list_pods(&self) -> Vec<Arc<PodInfo>> {
         self.pods
             .lock()
             .values()
@@ -75,24 +75,24 @@ impl WaitingPods {
 
     /// Records that a plugin allows a pod, which is bound once all its plugins have. Returns false
     /// if it does not wait.
-    pub fn allow(&self, uid: &str, plugin: &str) -> bool {
+    pub fn allow_pod(&self, uid: &str, plugin: &str) -> bool {
         let mut pods = self.pods.lock();
         let Some(entry) = pods.get_mut(uid) else {
             return false;
         };
         entry.pending.remove(plugin);
         if entry.pending.is_empty() {
-            entry.finish(Ok(()));
+            entry.finish_wait(Ok(()));
         }
         true
     }
 
     /// Rejects a pod. Returns false if it does not wait.
-    pub fn reject(&self, uid: &str, rejection: Rejection) -> bool {
+    pub fn reject_pod(&self, uid: &str, rejection: Rejection) -> bool {
         self.pods
             .lock()
             .get_mut(uid)
-            .is_some_and(|entry| entry.finish(Err(rejection)))
+            .is_some_and(|entry| entry.finish_wait(Err(rejection)))
     }
 
     /// Returns the earliest limit of a pod's plugins; rejects the pod if that limit has passed.
@@ -104,7 +104,7 @@ impl WaitingPods {
         if until <= Instant::now() {
             let reason =
                 format!("rejected due to timeout after waiting {limit:?} at plugin {plugin}");
-            entry.finish(Err(Rejection::unschedulable(plugin, reason)));
+            entry.finish_wait(Err(Rejection::unschedulable(plugin, reason)));
         }
         Some(until)
     }
@@ -122,7 +122,7 @@ impl Wait {
     ///
     /// # Errors
     /// The rejection, or the timeout of a plugin.
-    pub async fn end(mut self) -> End {
+    pub async fn wait_for_end(mut self) -> End {
         loop {
             let limit = self.pods.next_limit(&self.uid);
             // Without a pending plugin the result was already sent.
@@ -170,37 +170,41 @@ mod tests {
     #[tokio::test]
     async fn wait_times_out_as_a_rejection_by_the_plugin_that_did_not_decide() {
         let pods = WaitingPods::default();
-        let rejection = pods.add(&pod(), limits()).end().await.unwrap_err();
+        let rejection = pods
+            .add_pod(&pod(), limits())
+            .wait_for_end()
+            .await
+            .unwrap_err();
         assert_eq!(rejection.plugin, "Gang");
         assert_eq!(
             rejection.reasons,
             ["rejected due to timeout after waiting 50ms at plugin Gang"]
         );
-        assert!(pods.list().is_empty());
+        assert!(pods.list_pods().is_empty());
     }
 
     #[tokio::test]
     async fn wait_ends_when_every_plugin_has_allowed_the_pod() {
         let pods = WaitingPods::default();
-        let wait = pods.add(&pod(), limits());
-        assert_eq!(pods.list().len(), 1);
-        assert!(pods.allow("p", "Gang"));
+        let wait = pods.add_pod(&pod(), limits());
+        assert_eq!(pods.list_pods().len(), 1);
+        assert!(pods.allow_pod("p", "Gang"));
         let others = pods.clone();
         let later = async move {
             tokio::time::sleep(Duration::from_millis(80)).await;
-            others.allow("p", "Quota")
+            others.allow_pod("p", "Quota")
         };
-        let (end, allowed) = tokio::join!(wait.end(), later);
+        let (end, allowed) = tokio::join!(wait.wait_for_end(), later);
         assert_eq!(end, Ok(()));
-        assert!(allowed && !pods.allow("p", "Quota"));
+        assert!(allowed && !pods.allow_pod("p", "Quota"));
     }
 
     #[tokio::test]
     async fn rejection_ends_the_wait_at_once() {
         let pods = WaitingPods::default();
-        let wait = pods.add(&pod(), limits());
-        assert!(pods.reject("p", Rejection::unschedulable("Quota", "no")));
-        assert!(!pods.allow("other", "Quota"));
-        assert_eq!(wait.end().await.unwrap_err().reasons, ["no"]);
+        let wait = pods.add_pod(&pod(), limits());
+        assert!(pods.reject_pod("p", Rejection::unschedulable("Quota", "no")));
+        assert!(!pods.allow_pod("other", "Quota"));
+        assert_eq!(wait.wait_for_end().await.unwrap_err().reasons, ["no"]);
     }
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, CycleState, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points, PreScore, Score,
-    Snapshot,
+    Cluster, CycleState, ExtensionPoints, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, PreScore,
+    Score, Snapshot,
 };
 use serde_json::Value;
 
@@ -32,14 +32,14 @@ impl Plugin for BalancedAllocation {
         Ok(Self { resources })
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.pre_score(&self);
         points.score(&self);
     }
 }
 
 /// Returns the standard deviation of shares.
-fn spread(shares: &[f64]) -> f64 {
+fn standard_deviation(shares: &[f64]) -> f64 {
     match shares {
         [] | [_] => 0.0,
         [a, b] => (a - b).abs() / 2.0,
@@ -54,7 +54,7 @@ fn spread(shares: &[f64]) -> f64 {
 impl BalancedAllocation {
     /// Returns the balance of a node's resources with `more` of each in use: 50 to 100, 100 for
     /// balanced use.
-    fn balance(&self, pod: &PodInfo, node: &NodeInfo, more: impl Fn(&str) -> i64) -> i64 {
+    fn balance_score(&self, pod: &PodInfo, node: &NodeInfo, more: impl Fn(&str) -> i64) -> i64 {
         let share = |name: &String| {
             let all = node.allocatable.get(name);
             let counts = matches!(name.as_str(), "cpu" | "memory") || pod.requests.get(name) > 0;
@@ -62,7 +62,7 @@ impl BalancedAllocation {
             (all > 0 && counts).then(|| (used as f64 / all as f64).min(1.0))
         };
         let shares: Vec<f64> = self.resources.iter().filter_map(share).collect();
-        ((1.0 - spread(&shares)) * MAX_NODE_SCORE as f64) as i64
+        ((1.0 - standard_deviation(&shares)) * MAX_NODE_SCORE as f64) as i64
     }
 }
 
@@ -83,8 +83,8 @@ impl Score for BalancedAllocation {
     /// Returns 75 if the pod does not change the balance, up to 100 if it improves it, down to 50
     /// if it worsens it.
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
-        let before = self.balance(pod, node, |_| 0);
-        let after = self.balance(pod, node, |name| pod.requests.get(name));
+        let before = self.balance_score(pod, node, |_| 0);
+        let after = self.balance_score(pod, node, |name| pod.requests.get(name));
         let half = MAX_NODE_SCORE / 2;
         half + (half + after - before) / 2
     }
@@ -94,12 +94,12 @@ impl Score for BalancedAllocation {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::testing::{asking, node, nothing};
+    use crate::testing::{build_node, empty_cluster, requesting_pod};
     use serde_json::json;
 
     #[test]
     fn score_is_the_change_of_balance() {
-        let plugin = BalancedAllocation::new(&Value::Null, &nothing()).unwrap();
+        let plugin = BalancedAllocation::new(&Value::Null, &empty_cluster()).unwrap();
         let cases = [
             // Balanced stays balanced; all of one resource; an unbalanced node is balanced.
             ((0, 0), (2000, 500), 75),
@@ -107,14 +107,14 @@ mod tests {
             ((2000, 0), (0, 500), 87),
         ];
         for (used, wanted, want) in cases {
-            let mut node = node(
+            let mut node = build_node(
                 "n",
                 json!({}),
                 json!({}),
                 json!({"cpu": "4", "memory": "1000"}),
             );
-            node.add_pod(Arc::new(asking("before", used.0, used.1)));
-            let pod = asking("p", wanted.0, wanted.1);
+            node.add_pod(Arc::new(requesting_pod("before", used.0, used.1)));
+            let pod = requesting_pod("p", wanted.0, wanted.1);
             let got = plugin.score(&CycleState::default(), &pod, &node, &Snapshot::default());
             assert_eq!(got, want, "{used:?} {wanted:?}");
         }

@@ -4,11 +4,11 @@ use async_trait::async_trait;
 use client::Client;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Status};
-use scheduler_framework::{Bind, BindError, Cluster, Plugin, PodInfo, Points};
+use scheduler_framework::{Bind, BindError, Cluster, ExtensionPoints, Plugin, PodInfo};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Binds through the API server. Created with [`DefaultBinder::with`], because a registry entry has
+/// Binds through the API server. Created with [`DefaultBinder::with_client`], because a registry entry has
 /// no client.
 pub struct DefaultBinder {
     client: Client,
@@ -19,7 +19,7 @@ impl DefaultBinder {
     pub const NAME: &'static str = "DefaultBinder";
 
     /// Creates a binder that uses a client.
-    pub fn with(client: Client) -> Self {
+    pub fn with_client(client: Client) -> Self {
         Self { client }
     }
 }
@@ -31,7 +31,7 @@ impl Plugin for DefaultBinder {
         Err("DefaultBinder needs a client".to_owned())
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.bind(&self);
     }
 }

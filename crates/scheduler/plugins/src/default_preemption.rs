@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use scheduler_framework::cycle::Feasibility;
 use scheduler_framework::{
-    Cluster, ClusterEvent, Code, CycleState, Diagnosis, EventKind, Eviction, NodeInfo, Plugin,
-    PodInfo, Points, PostFilter, PostFilterOutcome, Rejection,
+    Cluster, ClusterEvent, Code, CycleState, Diagnosis, EventKind, Eviction, ExtensionPoints,
+    NodeInfo, Plugin, PodInfo, PostFilter, PostFilterResult, Rejection,
 };
 use serde_json::Value;
 
-use candidate::{Budgets, Candidate, importance};
+use candidate::{Budgets, Candidate, compare_importance};
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
@@ -43,21 +43,21 @@ impl Plugin for DefaultPreemption {
         })
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.post_filter(&self);
     }
 
-    fn events(&self) -> &'static [EventKind] {
+    fn events_to_register(&self) -> &'static [EventKind] {
         &[EventKind::AssignedPodDeleted]
     }
 
-    fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
+    fn queueing_hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
         matches!(event, ClusterEvent::AssignedPodDeleted(_))
     }
 }
 
-fn said(message: impl Into<String>, nominate: Option<String>) -> PostFilterOutcome {
-    PostFilterOutcome {
+fn build_result(message: impl Into<String>, nominate: Option<String>) -> PostFilterResult {
+    PostFilterResult {
         nominate,
         evict: Vec::new(),
         message: format!("preemption: {}", message.into()),
@@ -65,7 +65,7 @@ fn said(message: impl Into<String>, nominate: Option<String>) -> PostFilterOutco
 }
 
 /// Returns why the pod may not preempt; None if it may.
-fn ineligible(
+fn find_ineligibility(
     pod: &PodInfo,
     diagnosis: &Diagnosis,
     feasibility: &Feasibility<'_>,
@@ -113,13 +113,13 @@ fn is_preempted(pod: &PodInfo) -> bool {
 }
 
 impl DefaultPreemption {
-    fn budgets(&self, pods: &[Arc<PodInfo>]) -> Budgets {
+    fn load_budgets(&self, pods: &[Arc<PodInfo>]) -> Budgets {
         Budgets::new(&*self.cluster, pods)
     }
 
     /// Finds victims whose removal makes the pod fit on a node, and reprieves as many pods as
     /// possible.
-    fn try_node(
+    fn select_victims_on_node(
         &self,
         state: &CycleState,
         pod: &PodInfo,
@@ -139,11 +139,12 @@ impl DefaultPreemption {
         for other in &lower {
             feasibility.remove_pod(&mut state, pod, other, &mut trial);
         }
-        feasibility.check(&state, pod, &trial)?;
-        lower.sort_by(|a, b| importance(a, b));
-        let mut budgets = self.budgets(&lower);
-        let (violating, free): (Vec<_>, Vec<_>) =
-            lower.into_iter().partition(|other| budgets.violates(other));
+        feasibility.run_filters_with_nominated_pods(&state, pod, &trial)?;
+        lower.sort_by(|a, b| compare_importance(a, b));
+        let mut budgets = self.load_budgets(&lower);
+        let (violating, free): (Vec<_>, Vec<_>) = lower
+            .into_iter()
+            .partition(|other| budgets.count_disruption(other));
         // Reprieve pods under a budget first: violated budgets weigh most in the cost.
         let mut candidate = Candidate::new(&node.name);
         for (other, violates) in violating
@@ -152,13 +153,16 @@ impl DefaultPreemption {
             .chain(free.into_iter().map(|other| (other, false)))
         {
             feasibility.add_pod(&mut state, pod, &other, &mut trial);
-            if feasibility.check(&state, pod, &trial).is_err() {
+            if feasibility
+                .run_filters_with_nominated_pods(&state, pod, &trial)
+                .is_err()
+            {
                 feasibility.remove_pod(&mut state, pod, &other, &mut trial);
                 candidate.victims.push(other);
                 candidate.violations += usize::from(violates);
             }
         }
-        candidate.victims.sort_by(|a, b| importance(a, b));
+        candidate.victims.sort_by(|a, b| compare_importance(a, b));
         Ok(candidate)
     }
 }
@@ -170,9 +174,9 @@ impl PostFilter for DefaultPreemption {
         pod: &PodInfo,
         diagnosis: &Diagnosis,
         feasibility: &Feasibility<'_>,
-    ) -> PostFilterOutcome {
-        if let Some(why) = ineligible(pod, diagnosis, feasibility) {
-            return said(why, None);
+    ) -> PostFilterResult {
+        if let Some(why) = find_ineligibility(pod, diagnosis, feasibility) {
+            return build_result(why, None);
         }
         let nominated = feasibility.nominated_node(pod).is_some() || pod.nominated_node().is_some();
         let clear = nominated.then(String::new);
@@ -194,7 +198,7 @@ impl PostFilter for DefaultPreemption {
         tried.absent = Some((all - nodes.len(), not_helpful)).filter(|(count, _)| *count > 0);
         let mut candidates = Vec::new();
         for node in nodes {
-            match self.try_node(state, pod, node, feasibility) {
+            match self.select_victims_on_node(state, pod, node, feasibility) {
                 Ok(candidate) => candidates.push(candidate),
                 Err(rejection) => drop(tried.rejections.insert(Arc::clone(&node.name), rejection)),
             }
@@ -203,13 +207,13 @@ impl PostFilter for DefaultPreemption {
             }
         }
         let Some(best) = candidates.into_iter().min_by_key(Candidate::cost) else {
-            return said(tried.message(), clear);
+            return build_result(tried.message(), clear);
         };
         let evict = |victim: Arc<PodInfo>| Eviction {
             pod: Arc::clone(&victim.pod),
             node: best.node.to_string(),
         };
-        PostFilterOutcome {
+        PostFilterResult {
             nominate: Some(best.node.to_string()),
             evict: best.victims.into_iter().map(evict).collect(),
             message: String::new(),
@@ -221,19 +225,19 @@ impl PostFilter for DefaultPreemption {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::testing::{node, nothing, pod};
-    use scheduler_framework::cycle::{NoNominations, schedule};
+    use crate::testing::{build_node, build_pod, empty_cluster};
+    use scheduler_framework::cycle::{NoNominatedPods, schedule_pod};
     use scheduler_framework::{Profile, Snapshot};
     use serde_json::json;
 
     fn profile() -> Profile {
-        let mut points = Points::default();
+        let mut points = ExtensionPoints::default();
         for name in ["NodeResourcesFit", "NodeAffinity", "DefaultPreemption"] {
-            let entry = crate::registry()
+            let entry = crate::plugin_registry()
                 .into_iter()
                 .find(|entry| entry.name == name)
                 .unwrap();
-            (entry.make)(&Value::Null, &nothing(), &mut points).unwrap();
+            (entry.make)(&Value::Null, &empty_cluster(), &mut points).unwrap();
         }
         Profile {
             name: "test".into(),
@@ -243,7 +247,7 @@ mod tests {
     }
 
     fn worker(name: &str, cpu: &str, priority: i32) -> PodInfo {
-        let mut object = (*pod(json!({"priority": priority,
+        let mut object = (*build_pod(json!({"priority": priority,
             "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}))
         .pod)
             .clone();
@@ -253,7 +257,7 @@ mod tests {
     }
 
     fn full(name: &str, pods: &[(&str, &str, i32)]) -> NodeInfo {
-        let mut info = node(
+        let mut info = build_node(
             name,
             json!({}),
             json!({}),
@@ -266,24 +270,24 @@ mod tests {
     }
 
     fn outcome(pod: &PodInfo, nodes: Vec<NodeInfo>) -> (Option<String>, Vec<String>, String) {
-        let unfit = schedule(
+        let fit_error = schedule_pod(
             &profile(),
-            &Snapshot::of(nodes),
-            &NoNominations,
+            &Snapshot::from_nodes(nodes),
+            &NoNominatedPods,
             pod,
             &mut 0,
         )
         .err()
         .unwrap();
-        let victims = unfit
-            .remedy
+        let victims = fit_error
+            .post_filter_result
             .evict
             .iter()
             .map(|eviction| eviction.pod.metadata.name.clone().unwrap());
         (
-            unfit.remedy.nominate,
+            fit_error.post_filter_result.nominate,
             victims.collect(),
-            unfit.diagnosis.message(),
+            fit_error.diagnosis.message(),
         )
     }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, CycleState, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Points, Score, Snapshot,
+    Cluster, CycleState, ExtensionPoints, MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, Score,
+    Snapshot,
 };
 use serde_json::Value;
 
@@ -20,13 +21,13 @@ impl Plugin for ImageLocality {
         Ok(Self)
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.score(&self);
     }
 }
 
 /// Returns the name as nodes report it: with a tag.
-fn normalized(image: &str) -> String {
+fn normalized_image_name(image: &str) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
     if last.contains(':') || last.contains('@') {
         image.to_owned()
@@ -37,7 +38,7 @@ fn normalized(image: &str) -> String {
 
 /// Returns the size of an image on a node, less if few nodes have it: otherwise the first node with a
 /// large image would attract all its pods.
-fn scaled_size(name: &str, node: &NodeInfo, snapshot: &Snapshot, nodes: i64) -> i64 {
+fn scaled_image_size(name: &str, node: &NodeInfo, snapshot: &Snapshot, nodes: i64) -> i64 {
     let Some(state) = node.images.get(name) else {
         return 0;
     };
@@ -64,7 +65,7 @@ impl Score for ImageLocality {
         let sum: i64 = containers()
             .filter_map(|container| container.image.as_ref())
             .chain(volume_images)
-            .map(|image| scaled_size(&normalized(image), node, snapshot, nodes))
+            .map(|image| scaled_image_size(&normalized_image_name(image), node, snapshot, nodes))
             .sum();
         let count = i64::try_from(containers().count()).unwrap_or(i64::MAX);
         let most = MOST_PER_CONTAINER.saturating_mul(count.max(1));
@@ -76,14 +77,14 @@ impl Score for ImageLocality {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::testing::pod;
+    use crate::testing::build_pod;
     use serde_json::json;
 
     #[test]
     fn names_get_a_tag() {
-        assert_eq!(normalized("a.b:5000/c"), "a.b:5000/c:latest");
-        assert_eq!(normalized("c:1"), "c:1");
-        assert_eq!(normalized("c@sha256:0"), "c@sha256:0");
+        assert_eq!(normalized_image_name("a.b:5000/c"), "a.b:5000/c:latest");
+        assert_eq!(normalized_image_name("c:1"), "c:1");
+        assert_eq!(normalized_image_name("c@sha256:0"), "c@sha256:0");
     }
 
     #[test]
@@ -95,12 +96,12 @@ mod tests {
             info
         };
         let has = json!([{"names": ["x:latest"], "sizeBytes": 800 * MEBIBYTE}]);
-        let snapshot = Snapshot::of(vec![
+        let snapshot = Snapshot::from_nodes(vec![
             node("a", has.clone()),
             node("b", has),
             node("c", json!([])),
         ]);
-        let pod = pod(json!({"containers": [{"name": "c", "image": "x"}]}));
+        let pod = build_pod(json!({"containers": [{"name": "c", "image": "x"}]}));
         let score = |at: usize| {
             ImageLocality.score(&CycleState::default(), &pod, &snapshot.nodes[at], &snapshot)
         };
@@ -113,9 +114,9 @@ mod tests {
         let object = json!({"metadata": {"name": "a"}, "status": {"images":
             [{"names": ["v:latest"], "sizeBytes": 500 * MEBIBYTE}]}});
         info.set_node(Arc::new(serde_json::from_value(object).unwrap()));
-        let snapshot = Snapshot::of(vec![info]);
+        let snapshot = Snapshot::from_nodes(vec![info]);
         let score = |volumes: Value| {
-            let pod = pod(json!({"containers": [{"name": "c", "image": "x"}], "volumes": volumes}));
+            let pod = build_pod(json!({"containers": [{"name": "c", "image": "x"}], "volumes": volumes}));
             ImageLocality.score(&CycleState::default(), &pod, &snapshot.nodes[0], &snapshot)
         };
         assert_eq!(score(json!([{"name": "v", "emptyDir": {}}])), 0);

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use api_semantics::selectors::{Labels, labels_match};
 use k8s_openapi::api::core::v1::Pod;
 use scheduler_framework::{
-    AffinityTerm, Cluster, ClusterEvent, CycleState, EventKind, Filter, MAX_NODE_SCORE, NodeInfo,
-    Plugin, PodInfo, Points, PreFilter, PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
+    AffinityTerm, Cluster, ClusterEvent, CycleState, EventKind, ExtensionPoints, Filter,
+    MAX_NODE_SCORE, NodeInfo, Plugin, PodInfo, PreFilter, PreFilterResult, PreScore, Rejection,
+    Score, Snapshot,
 };
 use serde_json::Value;
 
@@ -21,20 +22,20 @@ const NO_AFFINITY: &str = "node(s) didn't match pod affinity rules";
 const ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
 const EXISTING: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 
-use places::Places;
+use places::TopologyCounts;
 
 type Namespaces = Arc<HashMap<String, Labels>>;
 
 #[derive(Clone, Default)]
 struct Counts {
-    existing: Places,
-    wanted: Places,
-    shunned: Places,
+    existing: TopologyCounts,
+    wanted: TopologyCounts,
+    shunned: TopologyCounts,
     namespaces: Namespaces,
 }
 
 #[derive(Clone, Default)]
-struct Scores(Places);
+struct Scores(TopologyCounts);
 
 pub(crate) struct InterPodAffinity {
     hard_weight: i64,
@@ -42,39 +43,39 @@ pub(crate) struct InterPodAffinity {
 }
 
 fn all_match(terms: &[AffinityTerm], pod: &Pod, namespaces: &HashMap<String, Labels>) -> bool {
-    !terms.is_empty() && terms.iter().all(|term| term.matches(pod, namespaces))
+    !terms.is_empty() && terms.iter().all(|term| term.matches_pod(pod, namespaces))
 }
 
 impl Counts {
     /// Makes copies cheap.
-    fn freeze(&mut self) {
+    fn freeze_counts(&mut self) {
         [&mut self.existing, &mut self.wanted, &mut self.shunned]
             .into_iter()
-            .for_each(Places::freeze);
+            .for_each(TopologyCounts::freeze_counts);
     }
 
     /// Adds `by` (1 or -1) to the counts of `other` on `node`.
-    fn count(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
+    fn count_pod(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
         let namespaces = Arc::clone(&self.namespaces);
         for term in &other.required_anti_affinity {
             if let Some(value) = node.label(&term.topology_key)
-                && term.matches(&pod.pod, &namespaces)
+                && term.matches_pod(&pod.pod, &namespaces)
             {
-                self.existing.add(&term.topology_key, value, by);
+                self.existing.add_count(&term.topology_key, value, by);
             }
         }
         if all_match(&pod.required_affinity, &other.pod, &namespaces) {
             for term in &pod.required_affinity {
                 if let Some(value) = node.label(&term.topology_key) {
-                    self.wanted.add(&term.topology_key, value, by);
+                    self.wanted.add_count(&term.topology_key, value, by);
                 }
             }
         }
         for term in &pod.required_anti_affinity {
             if let Some(value) = node.label(&term.topology_key)
-                && term.matches(&other.pod, &namespaces)
+                && term.matches_pod(&other.pod, &namespaces)
             {
-                self.shunned.add(&term.topology_key, value, by);
+                self.shunned.add_count(&term.topology_key, value, by);
             }
         }
     }
@@ -100,7 +101,7 @@ impl Counts {
     }
 
     fn is_shunned(&self, node: &NodeInfo) -> bool {
-        self.existing.keys().any(|key| {
+        self.existing.topology_keys().any(|key| {
             node.label(key)
                 .is_some_and(|value| self.existing.get(key, value) > 0)
         })
@@ -129,14 +130,14 @@ impl Plugin for InterPodAffinity {
         })
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.pre_filter(&self);
         points.filter(&self);
         points.pre_score(&self);
         points.score(&self);
     }
 
-    fn events(&self) -> &'static [EventKind] {
+    fn events_to_register(&self) -> &'static [EventKind] {
         use EventKind::{AssignedPodAdded, AssignedPodDeleted, AssignedPodUpdated};
         use EventKind::{NamespaceChanged, NodeAdded, NodeLabels, PodUpdated};
         &[
@@ -150,7 +151,7 @@ impl Plugin for InterPodAffinity {
         ]
     }
 
-    fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
         let wanted = |other: &PodInfo| {
             !pod.required_affinity.is_empty()
                 && pod
@@ -201,7 +202,7 @@ impl PreFilter for InterPodAffinity {
         state: &mut CycleState,
         pod: &PodInfo,
         snapshot: &Snapshot,
-    ) -> PreFilterOutcome {
+    ) -> PreFilterResult {
         let own = !pod.required_affinity.is_empty() || !pod.required_anti_affinity.is_empty();
         let mut counts = Counts {
             namespaces: Arc::clone(&snapshot.namespaces),
@@ -213,21 +214,21 @@ impl PreFilter for InterPodAffinity {
             }
             for other in &node.pods {
                 if own || !other.required_anti_affinity.is_empty() {
-                    counts.count(pod, other, node, 1);
+                    counts.count_pod(pod, other, node, 1);
                 }
             }
         }
         if !own && counts.existing.is_empty() {
-            return PreFilterOutcome::Skip;
+            return PreFilterResult::Skip;
         }
-        counts.freeze();
-        state.put(counts);
-        PreFilterOutcome::All
+        counts.freeze_counts();
+        state.store_value(counts);
+        PreFilterResult::All
     }
 
     fn add_pod(&self, state: &mut CycleState, pod: &PodInfo, added: &PodInfo, node: &NodeInfo) {
         if let Some(counts) = state.get_mut::<Counts>() {
-            counts.count(pod, added, node, 1);
+            counts.count_pod(pod, added, node, 1);
         }
     }
 
@@ -239,7 +240,7 @@ impl PreFilter for InterPodAffinity {
         node: &NodeInfo,
     ) {
         if let Some(counts) = state.get_mut::<Counts>() {
-            counts.count(pod, removed, node, -1);
+            counts.count_pod(pod, removed, node, -1);
         }
     }
 }
@@ -263,9 +264,9 @@ impl Filter for InterPodAffinity {
 }
 
 impl InterPodAffinity {
-    fn weigh(
+    fn add_term_weights(
         &self,
-        scores: &mut Places,
+        scores: &mut TopologyCounts,
         pod: &PodInfo,
         other: &PodInfo,
         node: &NodeInfo,
@@ -274,9 +275,9 @@ impl InterPodAffinity {
         let mut add = |term: &AffinityTerm, about: &Pod, weight: i64| {
             if let Some(value) = node.label(&term.topology_key)
                 && weight != 0
-                && term.matches(about, namespaces)
+                && term.matches_pod(about, namespaces)
             {
-                scores.add(&term.topology_key, value, weight);
+                scores.add_count(&term.topology_key, value, weight);
             }
         };
         pod.preferred_affinity
@@ -311,18 +312,18 @@ impl PreScore for InterPodAffinity {
         snapshot: &Snapshot,
     ) -> bool {
         let own = !pod.preferred_affinity.is_empty() || !pod.preferred_anti_affinity.is_empty();
-        let mut scores = Places::default();
+        let mut scores = TopologyCounts::default();
         for node in snapshot
             .nodes
             .iter()
             .filter(|node| own || node.with_affinity > 0)
         {
             for other in node.pods.iter().filter(|other| own || other.has_affinity()) {
-                self.weigh(&mut scores, pod, other, node, &snapshot.namespaces);
+                self.add_term_weights(&mut scores, pod, other, node, &snapshot.namespaces);
             }
         }
         let any = !scores.is_empty();
-        state.put(Scores(scores));
+        state.store_value(Scores(scores));
         any
     }
 }
@@ -333,12 +334,18 @@ impl Score for InterPodAffinity {
             return 0;
         };
         places
-            .keys()
+            .topology_keys()
             .filter_map(|key| Some(places.get(key, node.label(key)?)))
             .sum()
     }
 
-    fn normalize(&self, _: &CycleState, _: &PodInfo, _: &[Arc<NodeInfo>], scores: &mut [i64]) {
+    fn normalize_scores(
+        &self,
+        _: &CycleState,
+        _: &PodInfo,
+        _: &[Arc<NodeInfo>],
+        scores: &mut [i64],
+    ) {
         let least = scores.iter().min().copied().unwrap_or(0);
         let most = scores.iter().max().copied().unwrap_or(0);
         for score in scores {
@@ -355,7 +362,7 @@ impl Score for InterPodAffinity {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::testing::{labelled, named, nothing};
+    use crate::testing::{empty_cluster, labelled_node, named_pod};
     use serde_json::json;
 
     fn near(kind: &str, app: &str) -> Value {
@@ -365,23 +372,23 @@ mod tests {
 
     /// Builds zones `a` (with the given pod) and `b` (empty), and a node without a zone.
     fn snapshot(existing: Option<PodInfo>) -> Snapshot {
-        let mut here = labelled("a", json!({"zone": "a"}));
+        let mut here = labelled_node("a", json!({"zone": "a"}));
         if let Some(pod) = existing {
             here.add_pod(Arc::new(pod));
         }
-        Snapshot::of(vec![
+        Snapshot::from_nodes(vec![
             here,
-            labelled("b", json!({"zone": "b"})),
-            labelled("c", json!({})),
+            labelled_node("b", json!({"zone": "b"})),
+            labelled_node("c", json!({})),
         ])
     }
 
     fn verdicts(pod: &PodInfo, snapshot: &Snapshot) -> Vec<&'static str> {
-        let plugin = InterPodAffinity::new(&Value::Null, &nothing()).unwrap();
+        let plugin = InterPodAffinity::new(&Value::Null, &empty_cluster()).unwrap();
         let mut state = CycleState::default();
         if matches!(
             plugin.pre_filter(&mut state, pod, snapshot),
-            PreFilterOutcome::Skip
+            PreFilterResult::Skip
         ) {
             return vec!["ok"; snapshot.nodes.len()];
         }
@@ -396,12 +403,12 @@ mod tests {
 
     #[test]
     fn required_terms() {
-        let web = || named("w", json!({"app": "web"}), json!({}));
-        let plain = named("p", json!({"app": "x"}), json!({}));
-        let follower = named("p", json!({"app": "x"}), near("podAffinity", "web"));
-        let own_kind = named("p", json!({"app": "web"}), near("podAffinity", "web"));
-        let loner = named("p", json!({"app": "x"}), near("podAntiAffinity", "web"));
-        let guard = named("g", json!({}), near("podAntiAffinity", "x"));
+        let web = || named_pod("w", json!({"app": "web"}), json!({}));
+        let plain = named_pod("p", json!({"app": "x"}), json!({}));
+        let follower = named_pod("p", json!({"app": "x"}), near("podAffinity", "web"));
+        let own_kind = named_pod("p", json!({"app": "web"}), near("podAffinity", "web"));
+        let loner = named_pod("p", json!({"app": "x"}), near("podAntiAffinity", "web"));
+        let guard = named_pod("g", json!({}), near("podAntiAffinity", "x"));
         let cases = [
             (&plain, Some(web()), ["ok", "ok", "ok"]),
             (&follower, Some(web()), ["ok", "far", "far"]),
@@ -423,12 +430,12 @@ mod tests {
 
     #[test]
     fn hints_see_what_a_pod_was_and_what_it_became() {
-        let plugin = InterPodAffinity::new(&Value::Null, &nothing()).unwrap();
-        let follower = named("p", json!({"app": "x"}), near("podAffinity", "web"));
-        let loner = named("p", json!({"app": "x"}), near("podAntiAffinity", "web"));
+        let plugin = InterPodAffinity::new(&Value::Null, &empty_cluster()).unwrap();
+        let follower = named_pod("p", json!({"app": "x"}), near("podAffinity", "web"));
+        let loner = named_pod("p", json!({"app": "x"}), near("podAntiAffinity", "web"));
         let update = |from: &str, to: &str| ClusterEvent::AssignedPodUpdated {
-            old: Arc::new(named("w", json!({"app": from}), json!({}))),
-            new: Arc::new(named("w", json!({"app": to}), json!({}))),
+            old: Arc::new(named_pod("w", json!({"app": from}), json!({}))),
+            new: Arc::new(named_pod("w", json!({"app": to}), json!({}))),
         };
         let cases = [
             (&follower, update("db", "web"), true),
@@ -437,23 +444,24 @@ mod tests {
             (&loner, update("db", "web"), false),
         ];
         for (pod, event, want) in cases {
-            assert_eq!(plugin.hint(pod, &event), want, "{event:?}");
+            assert_eq!(plugin.queueing_hint(pod, &event), want, "{event:?}");
         }
-        let zone = |zone: &str| Arc::new(labelled("n", json!({"zone": zone})));
+        let zone = |zone: &str| Arc::new(labelled_node("n", json!({"zone": zone})));
         let moved = |from: &str, to: &str| ClusterEvent::NodeUpdated {
             old: zone(from),
             new: zone(to),
         };
         assert!(
-            plugin.hint(&follower, &moved("a", "b")) && !plugin.hint(&follower, &moved("a", "a"))
+            plugin.queueing_hint(&follower, &moved("a", "b"))
+                && !plugin.queueing_hint(&follower, &moved("a", "a"))
         );
     }
 
     #[test]
     fn preferred_terms_score() {
-        let plugin = InterPodAffinity::new(&Value::Null, &nothing()).unwrap();
+        let plugin = InterPodAffinity::new(&Value::Null, &empty_cluster()).unwrap();
         let prefers = |kind: &str| {
-            named(
+            named_pod(
                 "p",
                 json!({}),
                 json!({"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [
@@ -466,12 +474,12 @@ mod tests {
             ("podAntiAffinity", [0, 100, 100]),
         ] {
             let pod = prefers(kind);
-            let snapshot = snapshot(Some(named("w", json!({"app": "web"}), json!({}))));
+            let snapshot = snapshot(Some(named_pod("w", json!({"app": "web"}), json!({}))));
             let mut state = CycleState::default();
             assert!(plugin.pre_score(&mut state, &pod, &snapshot.nodes, &snapshot));
             let score = |node: &Arc<NodeInfo>| plugin.score(&state, &pod, node, &snapshot);
             let mut scores: Vec<i64> = snapshot.nodes.iter().map(score).collect();
-            plugin.normalize(&state, &pod, &snapshot.nodes, &mut scores);
+            plugin.normalize_scores(&state, &pod, &snapshot.nodes, &mut scores);
             assert_eq!(scores, want, "{kind}");
         }
     }

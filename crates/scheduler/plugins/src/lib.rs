@@ -23,5 +23,5 @@ mod testing;
 mod volume_binding;
 
 pub use default_binder::DefaultBinder;
-pub use registry::{Entry, defaults, registry};
+pub use registry::{Entry, default_plugins, plugin_registry};
 pub use volume_binding::VolumeBinder;

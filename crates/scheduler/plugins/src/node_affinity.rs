@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::{
     NodeAffinity as Affinity, NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm,
 };
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points,
-    PreFilter, PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
+    Cluster, ClusterEvent, CycleState, EventKind, ExtensionPoints, Filter, NodeInfo, Plugin,
+    PodInfo, PreFilter, PreFilterResult, PreScore, Rejection, Score, Snapshot,
 };
 use serde_json::Value;
 
-use crate::score::normalize;
+use crate::score::default_normalize_scores;
 
 const NO_MATCH: &str = "node(s) didn't match Pod's node affinity/selector";
 const NO_ADDED_MATCH: &str = "node(s) didn't match scheduler-enforced node affinity";
@@ -23,17 +23,17 @@ pub(crate) struct NodeAffinity {
     added: Option<Affinity>,
 }
 
-fn affinity(pod: &PodInfo) -> Option<&Affinity> {
+fn pod_node_affinity(pod: &PodInfo) -> Option<&Affinity> {
     pod.spec()?.affinity.as_ref()?.node_affinity.as_ref()
 }
 
-fn required(affinity: &Affinity) -> Option<&NodeSelector> {
+fn required_selector(affinity: &Affinity) -> Option<&NodeSelector> {
     affinity
         .required_during_scheduling_ignored_during_execution
         .as_ref()
 }
 
-fn preferred(affinity: Option<&Affinity>) -> &[PreferredSchedulingTerm] {
+fn preferred_terms(affinity: Option<&Affinity>) -> &[PreferredSchedulingTerm] {
     let terms = affinity.and_then(|affinity| {
         affinity
             .preferred_during_scheduling_ignored_during_execution
@@ -43,7 +43,7 @@ fn preferred(affinity: Option<&Affinity>) -> &[PreferredSchedulingTerm] {
 }
 
 /// Returns whether the pod's own selector and required affinity match a node.
-pub(crate) fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
+pub(crate) fn matches_node_affinity(pod: &PodInfo, node: &NodeInfo) -> bool {
     let Some(object) = &node.node else {
         return false;
     };
@@ -51,7 +51,7 @@ pub(crate) fn allows(pod: &PodInfo, node: &NodeInfo) -> bool {
 }
 
 /// Returns the node names that a term requires with `metadata.name`; None if it does not.
-fn pinned(term: &NodeSelectorTerm) -> Option<HashSet<String>> {
+fn pinned_node_names(term: &NodeSelectorTerm) -> Option<HashSet<String>> {
     let fields = term.match_fields.iter().flatten();
     let names = fields.filter(|field| field.key == "metadata.name" && field.operator == "In");
     names
@@ -77,14 +77,14 @@ impl Plugin for NodeAffinity {
         })
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.pre_filter(&self);
         points.filter(&self);
         points.pre_score(&self);
         points.score(&self);
     }
 
-    fn events(&self) -> &'static [EventKind] {
+    fn events_to_register(&self) -> &'static [EventKind] {
         &[
             EventKind::NodeAdded,
             EventKind::NodeLabels,
@@ -92,8 +92,9 @@ impl Plugin for NodeAffinity {
         ]
     }
 
-    fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
-        let matches = |node: &NodeInfo| self.adds_no_obstacle(node) && allows(pod, node);
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        let matches =
+            |node: &NodeInfo| self.matches_added_affinity(node) && matches_node_affinity(pod, node);
         match event {
             ClusterEvent::NodeAdded(node) => matches(node),
             ClusterEvent::NodeUpdated { old, new } => matches(new) && !matches(old),
@@ -105,8 +106,8 @@ impl Plugin for NodeAffinity {
 
 impl NodeAffinity {
     /// Returns whether the profile's added affinity matches a node.
-    fn adds_no_obstacle(&self, node: &NodeInfo) -> bool {
-        let added = self.added.as_ref().and_then(required);
+    fn matches_added_affinity(&self, node: &NodeInfo) -> bool {
+        let added = self.added.as_ref().and_then(required_selector);
         added
             .zip(node.node.as_ref())
             .is_none_or(|(selector, object)| node_matches(selector, object))
@@ -114,40 +115,40 @@ impl NodeAffinity {
 }
 
 impl PreFilter for NodeAffinity {
-    fn pre_filter(&self, _: &mut CycleState, pod: &PodInfo, _: &Snapshot) -> PreFilterOutcome {
+    fn pre_filter(&self, _: &mut CycleState, pod: &PodInfo, _: &Snapshot) -> PreFilterResult {
         let selects = pod
             .spec()
             .and_then(|spec| spec.node_selector.as_ref())
             .is_some_and(|labels| !labels.is_empty());
-        let terms = affinity(pod).and_then(required);
+        let terms = pod_node_affinity(pod).and_then(required_selector);
         if !selects && terms.is_none() && self.added.is_none() {
-            return PreFilterOutcome::Skip;
+            return PreFilterResult::Skip;
         }
         let Some(terms) = terms else {
-            return PreFilterOutcome::All;
+            return PreFilterResult::All;
         };
         let mut nodes = HashSet::new();
         for term in &terms.node_selector_terms {
             // A term without node names leaves all nodes possible.
-            let Some(names) = pinned(term) else {
-                return PreFilterOutcome::All;
+            let Some(names) = pinned_node_names(term) else {
+                return PreFilterResult::All;
             };
             nodes.extend(names);
         }
         if nodes.is_empty() {
             let reason = "pod affinity terms conflict";
-            return PreFilterOutcome::Reject(Rejection::unresolvable(Self::NAME, reason));
+            return PreFilterResult::Reject(Rejection::unresolvable(Self::NAME, reason));
         }
-        PreFilterOutcome::Nodes(nodes)
+        PreFilterResult::Nodes(nodes)
     }
 }
 
 impl Filter for NodeAffinity {
     fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-        if !self.adds_no_obstacle(node) {
+        if !self.matches_added_affinity(node) {
             return Err(Rejection::unresolvable(Self::NAME, NO_ADDED_MATCH));
         }
-        if allows(pod, node) {
+        if matches_node_affinity(pod, node) {
             Ok(())
         } else {
             Err(Rejection::unresolvable(Self::NAME, NO_MATCH))
@@ -163,43 +164,50 @@ impl PreScore for NodeAffinity {
         _: &[Arc<NodeInfo>],
         _: &Snapshot,
     ) -> bool {
-        !preferred(affinity(pod)).is_empty() || !preferred(self.added.as_ref()).is_empty()
+        !preferred_terms(pod_node_affinity(pod)).is_empty()
+            || !preferred_terms(self.added.as_ref()).is_empty()
     }
 }
 
 impl Score for NodeAffinity {
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
         let Some(object) = &node.node else { return 0 };
-        let terms = preferred(affinity(pod))
+        let terms = preferred_terms(pod_node_affinity(pod))
             .iter()
-            .chain(preferred(self.added.as_ref()));
+            .chain(preferred_terms(self.added.as_ref()));
         let matching = terms.filter(|term| term_matches(&term.preference, object));
         matching.map(|term| i64::from(term.weight)).sum()
     }
 
-    fn normalize(&self, _: &CycleState, _: &PodInfo, _: &[Arc<NodeInfo>], scores: &mut [i64]) {
-        normalize(scores, false);
+    fn normalize_scores(
+        &self,
+        _: &CycleState,
+        _: &PodInfo,
+        _: &[Arc<NodeInfo>],
+        scores: &mut [i64],
+    ) {
+        default_normalize_scores(scores, false);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{labelled, pod};
+    use crate::testing::{build_pod, labelled_node};
     use serde_json::json;
 
     fn required_of(terms: Value) -> PodInfo {
-        pod(json!({"affinity": {"nodeAffinity":
+        build_pod(json!({"affinity": {"nodeAffinity":
             {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}))
     }
 
     #[test]
     fn selectors_and_terms() {
-        let node = labelled("n", json!({"zone": "a", "cores": "5"}));
+        let node = labelled_node("n", json!({"zone": "a", "cores": "5"}));
         let expr = |key: &str, operator: &str, values: Value| json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
         let cases = [
-            (pod(json!({"nodeSelector": {"zone": "a"}})), true),
-            (pod(json!({"nodeSelector": {"zone": "b"}})), false),
+            (build_pod(json!({"nodeSelector": {"zone": "a"}})), true),
+            (build_pod(json!({"nodeSelector": {"zone": "b"}})), false),
             (required_of(expr("zone", "In", json!(["a", "b"]))), true),
             (required_of(expr("zone", "NotIn", json!(["a"]))), false),
             (required_of(expr("cores", "Gt", json!(["4"]))), true),
@@ -212,7 +220,7 @@ mod tests {
             ),
         ];
         for (pod, want) in cases {
-            assert_eq!(allows(&pod, &node), want, "{:?}", pod.spec());
+            assert_eq!(matches_node_affinity(&pod, &node), want, "{:?}", pod.spec());
         }
     }
 
@@ -223,8 +231,8 @@ mod tests {
         let run = |pod: PodInfo| {
             plugin.pre_filter(&mut CycleState::default(), &pod, &Snapshot::default())
         };
-        assert!(matches!(run(pod(json!({}))), PreFilterOutcome::Skip));
-        let PreFilterOutcome::Nodes(nodes) =
+        assert!(matches!(run(build_pod(json!({}))), PreFilterResult::Skip));
+        let PreFilterResult::Nodes(nodes) =
             run(required_of(json!([name(json!(["a"])), name(json!(["b"]))])))
         else {
             panic!("no nodes")
@@ -232,6 +240,6 @@ mod tests {
         assert_eq!(nodes.len(), 2);
         let open =
             json!([name(json!(["a"])), {"matchExpressions": [{"key": "k", "operator": "Exists"}]}]);
-        assert!(matches!(run(required_of(open)), PreFilterOutcome::All));
+        assert!(matches!(run(required_of(open)), PreFilterResult::All));
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points,
-    Rejection,
+    Cluster, ClusterEvent, CycleState, EventKind, ExtensionPoints, Filter, NodeInfo, Plugin,
+    PodInfo, Rejection,
 };
 use serde_json::Value;
 
@@ -17,15 +17,15 @@ impl Plugin for NodeName {
         Ok(Self)
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.filter(&self);
     }
 
-    fn events(&self) -> &'static [EventKind] {
+    fn events_to_register(&self) -> &'static [EventKind] {
         &[EventKind::NodeAdded]
     }
 
-    fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
         matches!(event, ClusterEvent::NodeAdded(node) if &*node.name == pod.node_name())
     }
 }

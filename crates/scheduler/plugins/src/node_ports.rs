@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points,
-    PreFilter, PreFilterOutcome, Rejection, Snapshot,
+    Cluster, ClusterEvent, CycleState, EventKind, ExtensionPoints, Filter, NodeInfo, Plugin,
+    PodInfo, PreFilter, PreFilterResult, Rejection, Snapshot,
 };
 use serde_json::Value;
 
@@ -17,16 +17,16 @@ impl Plugin for NodePorts {
         Ok(Self)
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.pre_filter(&self);
         points.filter(&self);
     }
 
-    fn events(&self) -> &'static [EventKind] {
+    fn events_to_register(&self) -> &'static [EventKind] {
         &[EventKind::AssignedPodDeleted, EventKind::NodeAdded]
     }
 
-    fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
+    fn queueing_hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
         match event {
             ClusterEvent::AssignedPodDeleted(gone) => !gone.host_ports.is_empty(),
             ClusterEvent::NodeAdded(_) => true,
@@ -36,18 +36,22 @@ impl Plugin for NodePorts {
 }
 
 impl PreFilter for NodePorts {
-    fn pre_filter(&self, _: &mut CycleState, pod: &PodInfo, _: &Snapshot) -> PreFilterOutcome {
+    fn pre_filter(&self, _: &mut CycleState, pod: &PodInfo, _: &Snapshot) -> PreFilterResult {
         if pod.host_ports.is_empty() {
-            PreFilterOutcome::Skip
+            PreFilterResult::Skip
         } else {
-            PreFilterOutcome::All
+            PreFilterResult::All
         }
     }
 }
 
 impl Filter for NodePorts {
     fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-        if pod.host_ports.iter().any(|port| node.ports.clashes(port)) {
+        if pod
+            .host_ports
+            .iter()
+            .any(|port| node.ports.has_conflict(port))
+        {
             let reason = "node(s) didn't have free ports for the requested pod ports";
             return Err(Rejection::unschedulable(Self::NAME, reason));
         }

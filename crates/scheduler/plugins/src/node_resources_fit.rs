@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, ClusterEvent, Code, CycleState, EventKind, Filter, MAX_NODE_SCORE, NodeInfo, Plugin,
-    PodInfo, Points, Rejection, Resources, Score, Snapshot,
+    Cluster, ClusterEvent, Code, CycleState, EventKind, ExtensionPoints, Filter, MAX_NODE_SCORE,
+    NodeInfo, Plugin, PodInfo, Rejection, Resources, Score, Snapshot,
 };
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ pub(crate) struct Fit {
     ignored_groups: Vec<String>,
 }
 
-fn strings(args: &Value, field: &str) -> Vec<String> {
+fn parse_string_list(args: &Value, field: &str) -> Vec<String> {
     let items = args
         .get(field)
         .and_then(Value::as_array)
@@ -35,7 +35,7 @@ fn strings(args: &Value, field: &str) -> Vec<String> {
     items.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn strategy(args: &Value) -> Result<Strategy, String> {
+fn parse_strategy(args: &Value) -> Result<Strategy, String> {
     let given = args.get("scoringStrategy");
     match given
         .and_then(|given| given.get("type"))
@@ -45,14 +45,14 @@ fn strategy(args: &Value) -> Result<Strategy, String> {
         Some("MostAllocated") => Ok(Strategy::MostAllocated),
         Some("RequestedToCapacityRatio") => {
             let shape = given.and_then(|given| given.pointer("/requestedToCapacityRatio/shape"));
-            Ok(Strategy::RequestedToCapacityRatio(points(shape)?))
+            Ok(Strategy::RequestedToCapacityRatio(parse_shape(shape)?))
         }
         Some(other) => Err(format!("scoringStrategy.type {other:?} is not known")),
     }
 }
 
 /// Parses the points of a shape; scales their scores from upstream's 0 to 10 to 0 to 100.
-fn points(shape: Option<&Value>) -> Result<Vec<(i64, i64)>, String> {
+fn parse_shape(shape: Option<&Value>) -> Result<Vec<(i64, i64)>, String> {
     let number = |point: &Value, field: &str| point.get(field).and_then(Value::as_i64).unwrap_or(0);
     let points = shape.and_then(Value::as_array).into_iter().flatten();
     let points: Vec<_> = points
@@ -80,7 +80,7 @@ fn points(shape: Option<&Value>) -> Result<Vec<(i64, i64)>, String> {
         .collect())
 }
 
-fn weights(args: &Value) -> BTreeMap<String, i64> {
+fn parse_weights(args: &Value) -> BTreeMap<String, i64> {
     let given = args
         .pointer("/scoringStrategy/resources")
         .and_then(Value::as_array);
@@ -101,7 +101,7 @@ fn weights(args: &Value) -> BTreeMap<String, i64> {
 }
 
 /// Returns a resource's usage with the pod, and its allocatable amount.
-fn use_of(pod: &PodInfo, node: &NodeInfo, name: &str) -> (i64, i64) {
+fn usage_with_pod(pod: &PodInfo, node: &NodeInfo, name: &str) -> (i64, i64) {
     let count = |total: &Resources, own: &Resources| total.get(name).saturating_add(own.get(name));
     let used = match name {
         "cpu" | "memory" => count(&node.non_zero, &pod.non_zero),
@@ -111,13 +111,13 @@ fn use_of(pod: &PodInfo, node: &NodeInfo, name: &str) -> (i64, i64) {
 }
 
 impl Fit {
-    fn ignores(&self, name: &str) -> bool {
+    fn ignores_resource(&self, name: &str) -> bool {
         let group = name.split_once('/').map_or("", |(group, _)| group);
         self.ignored.iter().any(|ignored| ignored == name)
             || self.ignored_groups.iter().any(|ignored| ignored == group)
     }
 
-    fn rate(&self, used: i64, total: i64) -> i64 {
+    fn score_utilization(&self, used: i64, total: i64) -> i64 {
         let share = |part: i64| {
             i64::try_from(i128::from(part) * i128::from(MAX_NODE_SCORE) / i128::from(total))
                 .unwrap_or(0)
@@ -128,14 +128,14 @@ impl Fit {
             Strategy::MostAllocated => share(used.min(total)),
             Strategy::RequestedToCapacityRatio(points) => {
                 let percent = if used > total { 100 } else { share(used) };
-                between(points, percent)
+                interpolate_score(points, percent)
             }
         }
     }
 }
 
 /// Interpolates the score at a utilization.
-fn between(points: &[(i64, i64)], at: i64) -> i64 {
+fn interpolate_score(points: &[(i64, i64)], at: i64) -> i64 {
     let mut before: Option<(i64, i64)> = None;
     for point in points {
         if at <= point.0 {
@@ -154,19 +154,19 @@ impl Plugin for Fit {
 
     fn new(args: &Value, _: &Arc<dyn Cluster>) -> Result<Self, String> {
         Ok(Self {
-            strategy: strategy(args)?,
-            weights: weights(args),
-            ignored: strings(args, "ignoredResources"),
-            ignored_groups: strings(args, "ignoredResourceGroups"),
+            strategy: parse_strategy(args)?,
+            weights: parse_weights(args),
+            ignored: parse_string_list(args, "ignoredResources"),
+            ignored_groups: parse_string_list(args, "ignoredResourceGroups"),
         })
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.filter(&self);
         points.score(&self);
     }
 
-    fn events(&self) -> &'static [EventKind] {
+    fn events_to_register(&self) -> &'static [EventKind] {
         use EventKind::{
             AssignedPodDeleted, AssignedPodUpdated, NodeAdded, NodeAllocatable, PodUpdated,
         };
@@ -179,20 +179,20 @@ impl Plugin for Fit {
         ]
     }
 
-    fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
         let fits = |node: &NodeInfo| {
-            self.shortages(pod, &Resources::default(), &node.allocatable, 0)
+            self.insufficient_resources(pod, &Resources::default(), &node.allocatable, 0)
                 .is_empty()
         };
         match event {
             ClusterEvent::AssignedPodDeleted(_) | ClusterEvent::PodUpdated { .. } => true,
             ClusterEvent::AssignedPodUpdated { old, new } => {
-                grew(&pod.requests, &new.requests, &old.requests)
+                has_grown(&pod.requests, &new.requests, &old.requests)
             }
             ClusterEvent::NodeAdded(node) => fits(node),
             ClusterEvent::NodeUpdated { old, new } => {
                 let (before, after) = (&old.allocatable, &new.allocatable);
-                (after.pods > before.pods || grew(&pod.requests, before, after)) && fits(new)
+                (after.pods > before.pods || has_grown(&pod.requests, before, after)) && fits(new)
             }
             _ => false,
         }
@@ -200,7 +200,7 @@ impl Plugin for Fit {
 }
 
 /// Returns whether a resource that is requested has grown from `before` to `after`.
-fn grew(want: &Resources, before: &Resources, after: &Resources) -> bool {
+fn has_grown(want: &Resources, before: &Resources, after: &Resources) -> bool {
     let scalars = want.scalars.keys().map(String::as_str);
     let mut names = ["cpu", "memory", "ephemeral-storage"]
         .into_iter()
@@ -210,7 +210,7 @@ fn grew(want: &Resources, before: &Resources, after: &Resources) -> bool {
 
 impl Fit {
     /// Returns the insufficient resources of a node with `used` of `all` and `count` pods.
-    fn shortages(
+    fn insufficient_resources(
         &self,
         pod: &PodInfo,
         used: &Resources,
@@ -247,7 +247,11 @@ impl Fit {
             taken,
             all.ephemeral_storage,
         );
-        for (name, amount) in want.scalars.iter().filter(|(name, _)| !self.ignores(name)) {
+        for (name, amount) in want
+            .scalars
+            .iter()
+            .filter(|(name, _)| !self.ignores_resource(name))
+        {
             check(
                 format!("Insufficient {name}").into(),
                 *amount,
@@ -261,7 +265,8 @@ impl Fit {
 
 impl Filter for Fit {
     fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-        let short = self.shortages(pod, &node.requested, &node.allocatable, node.pods.len());
+        let short =
+            self.insufficient_resources(pod, &node.requested, &node.allocatable, node.pods.len());
         if short.is_empty() {
             return Ok(());
         }
@@ -286,14 +291,14 @@ impl Score for Fit {
         let by_ratio = matches!(self.strategy, Strategy::RequestedToCapacityRatio(_));
         let (mut sum, mut weights) = (0, 0);
         for (name, weight) in &self.weights {
-            let (used, total) = use_of(pod, node, name);
+            let (used, total) = usage_with_pod(pod, node, name);
             // A resource that the pod does not request or the node does not have has no influence.
             if total <= 0
                 || !matches!(name.as_str(), "cpu" | "memory") && pod.requests.get(name) == 0
             {
                 continue;
             }
-            let rate = self.rate(used, total);
+            let rate = self.score_utilization(used, total);
             // As upstream: a ratio of zero is left out of the mean, and the mean of ratios is
             // rounded.
             if rate > 0 || !by_ratio {
@@ -313,55 +318,55 @@ impl Score for Fit {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::testing::{asking, node, nothing};
+    use crate::testing::{build_node, empty_cluster, requesting_pod};
     use serde_json::json;
 
     fn fit(args: Value) -> Fit {
-        Fit::new(&args, &nothing()).unwrap()
+        Fit::new(&args, &empty_cluster()).unwrap()
     }
 
     #[test]
     fn room() {
-        let mut node = node(
+        let mut node = build_node(
             "n",
             json!({}),
             json!({}),
             json!({"cpu": "2", "memory": "1000", "pods": "2"}),
         );
-        node.add_pod(Arc::new(asking("a", 1000, 400)));
+        node.add_pod(Arc::new(requesting_pod("a", 1000, 400)));
         let check = |pod: &PodInfo, node: &NodeInfo| {
             let rejection = fit(json!({}))
                 .filter(&CycleState::default(), pod, node)
                 .err();
             rejection.map(|found| (found.reasons.join("; "), found.code))
         };
-        assert_eq!(check(&asking("b", 1000, 600), &node), None);
+        assert_eq!(check(&requesting_pod("b", 1000, 600), &node), None);
         let both = (
             "Insufficient cpu; Insufficient memory".to_owned(),
             Code::Unschedulable,
         );
-        assert_eq!(check(&asking("b", 1001, 601), &node), Some(both));
+        assert_eq!(check(&requesting_pod("b", 1001, 601), &node), Some(both));
         let hopeless = (
             "Insufficient cpu".to_owned(),
             Code::UnschedulableAndUnresolvable,
         );
-        assert_eq!(check(&asking("b", 2001, 0), &node), Some(hopeless));
-        node.add_pod(Arc::new(asking("c", 0, 0)));
+        assert_eq!(check(&requesting_pod("b", 2001, 0), &node), Some(hopeless));
+        node.add_pod(Arc::new(requesting_pod("c", 0, 0)));
         assert_eq!(
-            check(&asking("b", 0, 0), &node),
+            check(&requesting_pod("b", 0, 0), &node),
             Some(("Too many pods".to_owned(), Code::Unschedulable))
         );
     }
 
     #[test]
     fn scores() {
-        let node = node(
+        let node = build_node(
             "n",
             json!({}),
             json!({}),
             json!({"cpu": "4", "memory": "1000", "pods": "9"}),
         );
-        let pod = asking("p", 1000, 500);
+        let pod = requesting_pod("p", 1000, 500);
         let score =
             |args| fit(args).score(&CycleState::default(), &pod, &node, &Snapshot::default());
         assert_eq!(score(json!({})), (75 + 50) / 2);
@@ -373,7 +378,7 @@ mod tests {
         let ratio = json!({"scoringStrategy": {"type": "RequestedToCapacityRatio",
             "resources": [{"name": "memory", "weight": 2}], "requestedToCapacityRatio": {"shape": shape}}});
         assert_eq!(score(ratio), 50);
-        assert!(Fit::new(&json!({"scoringStrategy": {"type": "X"}}), &nothing()).is_err());
+        assert!(Fit::new(&json!({"scoringStrategy": {"type": "X"}}), &empty_cluster()).is_err());
     }
 
     fn by_ratio(shape: Value, resources: Value) -> Value {
@@ -383,7 +388,7 @@ mod tests {
 
     #[test]
     fn requested_to_capacity_ratio_is_precise_to_one_percent() {
-        let node = node(
+        let node = build_node(
             "n",
             json!({}),
             json!({}),
@@ -407,7 +412,7 @@ mod tests {
             let fit = fit(by_ratio(shape.clone(), resources));
             let got = fit.score(
                 &CycleState::default(),
-                &asking("p", cpu, memory),
+                &requesting_pod("p", cpu, memory),
                 &node,
                 &Snapshot::default(),
             );
@@ -424,7 +429,7 @@ mod tests {
             assert!(
                 Fit::new(
                     &by_ratio(json!([point]), json!([{"name": "cpu"}])),
-                    &nothing()
+                    &empty_cluster()
                 )
                 .is_err()
             );
@@ -434,14 +439,14 @@ mod tests {
     #[test]
     fn node_update_helps_only_with_more_of_what_the_pod_wants() {
         let sized = |cpu: &str, memory: &str| {
-            Arc::new(node(
+            Arc::new(build_node(
                 "n",
                 json!({}),
                 json!({}),
                 json!({"cpu": cpu, "memory": memory, "pods": "9"}),
             ))
         };
-        let pod = asking("p", 1000, 0);
+        let pod = requesting_pod("p", 1000, 0);
         let cases = [
             ("1", "1Gi", "2", "1Gi", true),
             ("2", "1Gi", "2", "2Gi", false),
@@ -453,7 +458,7 @@ mod tests {
                 new: sized(new_cpu, new_memory),
             };
             assert_eq!(
-                fit(json!({})).hint(&pod, &event),
+                fit(json!({})).queueing_hint(&pod, &event),
                 want,
                 "{cpu} {memory} -> {new_cpu} {new_memory}"
             );

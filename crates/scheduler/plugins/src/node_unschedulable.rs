@@ -5,8 +5,8 @@ use std::sync::Arc;
 use api_semantics::tolerations::any_tolerates;
 use k8s_openapi::api::core::v1::Taint;
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points,
-    Rejection,
+    Cluster, ClusterEvent, CycleState, EventKind, ExtensionPoints, Filter, NodeInfo, Plugin,
+    PodInfo, Rejection,
 };
 use serde_json::Value;
 
@@ -19,11 +19,11 @@ impl Plugin for NodeUnschedulable {
         Ok(Self)
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.filter(&self);
     }
 
-    fn events(&self) -> &'static [EventKind] {
+    fn events_to_register(&self) -> &'static [EventKind] {
         &[
             EventKind::NodeAdded,
             EventKind::NodeTaints,
@@ -31,7 +31,7 @@ impl Plugin for NodeUnschedulable {
         ]
     }
 
-    fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
+    fn queueing_hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
         match event {
             ClusterEvent::NodeAdded(node) => !node.is_unschedulable(),
             ClusterEvent::NodeUpdated { old, new } => {
@@ -69,15 +69,15 @@ impl Filter for NodeUnschedulable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{node, pod};
+    use crate::testing::{build_node, build_pod};
     use serde_json::json;
 
     #[test]
     fn cordons() {
-        let cordoned = node("n", json!({}), json!({"unschedulable": true}), json!({}));
+        let cordoned = build_node("n", json!({}), json!({"unschedulable": true}), json!({}));
         let check = |spec| {
             NodeUnschedulable
-                .filter(&CycleState::default(), &pod(spec), &cordoned)
+                .filter(&CycleState::default(), &build_pod(spec), &cordoned)
                 .is_ok()
         };
         assert!(!check(json!({})));

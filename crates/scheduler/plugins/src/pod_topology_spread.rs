@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, EventKind, Filter, MAX_NODE_SCORE, NodeInfo, Plugin,
-    PodInfo, Points, PreFilter, PreFilterOutcome, PreScore, Rejection, Score, Snapshot,
+    Cluster, ClusterEvent, CycleState, EventKind, ExtensionPoints, Filter, MAX_NODE_SCORE,
+    NodeInfo, Plugin, PodInfo, PreFilter, PreFilterResult, PreScore, Rejection, Score, Snapshot,
 };
 use serde_json::Value;
 
@@ -36,28 +36,28 @@ struct Spread {
 
 impl Spread {
     /// Returns the smallest number of pods in a domain.
-    fn least(&self) -> i64 {
+    fn least_count(&self) -> i64 {
         let places = i64::try_from(self.counts.len()).unwrap_or(i64::MAX);
         if places < self.constraint.min_domains {
             0
         } else {
-            self.counts.least()
+            self.counts.least_count()
         }
     }
 }
 
 #[derive(Clone)]
-struct Forbidding(Vec<Spread>);
+struct HardConstraints(Vec<Spread>);
 
 #[derive(Clone)]
-struct Scoring {
+struct SoftConstraints {
     spreads: Vec<(Constraint, HashMap<String, i64>, f64)>,
     /// Nodes that lack a topology label are not scored.
     needs_all: bool,
 }
 
-impl Scoring {
-    fn ignores(&self, node: &NodeInfo) -> bool {
+impl SoftConstraints {
+    fn ignores_node(&self, node: &NodeInfo) -> bool {
         self.needs_all
             && self
                 .spreads
@@ -102,14 +102,14 @@ impl Plugin for PodTopologySpread {
         })
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.pre_filter(&self);
         points.filter(&self);
         points.pre_score(&self);
         points.score(&self);
     }
 
-    fn events(&self) -> &'static [EventKind] {
+    fn events_to_register(&self) -> &'static [EventKind] {
         use EventKind::{AssignedPodAdded, AssignedPodDeleted, AssignedPodUpdated};
         use EventKind::{NodeAdded, NodeDeleted, NodeLabels, NodeTaints, PodUpdated};
         &[
@@ -124,25 +124,28 @@ impl Plugin for PodTopologySpread {
         ]
     }
 
-    fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
         let any = |holds: &dyn Fn(&Constraint) -> bool| {
-            self.constraints(pod, Action::Forbid).0.iter().any(holds)
+            self.spread_constraints(pod, Action::Forbid)
+                .0
+                .iter()
+                .any(holds)
         };
         match event {
             ClusterEvent::AssignedPodAdded(other) | ClusterEvent::AssignedPodDeleted(other) => {
                 // A deleted pod counted until its deletion was requested, so its labels decide.
                 other.namespace() == pod.namespace()
-                    && any(&|constraint| constraint.selects(other.labels()))
+                    && any(&|constraint| constraint.selects_labels(other.labels()))
             }
             ClusterEvent::AssignedPodUpdated { old, new } => {
                 let counted = |constraint: &Constraint| {
-                    constraint.speaks_of(&old.pod) != constraint.speaks_of(&new.pod)
+                    constraint.counts_pod(&old.pod) != constraint.counts_pod(&new.pod)
                 };
                 new.namespace() == pod.namespace() && any(&counted)
             }
             // A domain that disappears may have been the one with the fewest pods.
             ClusterEvent::NodeAdded(node) | ClusterEvent::NodeDeleted(node) => {
-                has_labels(node, &self.constraints(pod, Action::Forbid).0)
+                has_labels(node, &self.spread_constraints(pod, Action::Forbid).0)
             }
             ClusterEvent::NodeUpdated { old, new } => {
                 old.labels() != new.labels() || old.taints() != new.taints()
@@ -155,7 +158,7 @@ impl Plugin for PodTopologySpread {
 
 impl PodTopologySpread {
     /// Returns the constraints with an action, and whether they are the pod's own.
-    fn constraints(&self, pod: &PodInfo, action: Action) -> (Vec<Constraint>, bool) {
+    fn spread_constraints(&self, pod: &PodInfo, action: Action) -> (Vec<Constraint>, bool) {
         let given = pod
             .spec()
             .and_then(|spec| spec.topology_spread_constraints.as_deref())
@@ -196,7 +199,7 @@ impl PodTopologySpread {
     }
 }
 
-fn add(counts: &mut HashMap<String, i64>, place: &str, by: i64) {
+fn add_to_domain(counts: &mut HashMap<String, i64>, place: &str, by: i64) {
     match counts.get_mut(place) {
         Some(count) => *count += by,
         None => drop(counts.insert(place.to_owned(), by)),
@@ -216,10 +219,10 @@ impl PreFilter for PodTopologySpread {
         state: &mut CycleState,
         pod: &PodInfo,
         snapshot: &Snapshot,
-    ) -> PreFilterOutcome {
-        let (constraints, _) = self.constraints(pod, Action::Forbid);
+    ) -> PreFilterResult {
+        let (constraints, _) = self.spread_constraints(pod, Action::Forbid);
         if constraints.is_empty() {
-            return PreFilterOutcome::Skip;
+            return PreFilterResult::Skip;
         }
         let labelled: Vec<bool> = snapshot
             .nodes
@@ -228,34 +231,37 @@ impl PreFilter for PodTopologySpread {
             .collect();
         let spread = |constraint: Constraint| {
             let mut counts = HashMap::new();
-            let pods = self.memo.count(&constraint, pod, snapshot);
+            let pods = self.memo.count_pods(&constraint, pod, snapshot);
             let nodes = snapshot
                 .nodes
                 .iter()
                 .zip(pods)
                 .zip(&labelled)
                 .filter(|(_, labelled)| **labelled);
-            for ((node, count), _) in nodes.filter(|((node, _), _)| constraint.includes(pod, node))
+            for ((node, count), _) in
+                nodes.filter(|((node, _), _)| constraint.includes_node(pod, node))
             {
-                add(
+                add_to_domain(
                     &mut counts,
                     node.label(&constraint.key).unwrap_or_default(),
                     count,
                 );
             }
-            let own = i64::from(constraint.selects(pod.labels()));
+            let own = i64::from(constraint.selects_labels(pod.labels()));
             Spread {
                 constraint,
                 counts: Tally::new(counts),
                 own,
             }
         };
-        state.put(Forbidding(constraints.into_iter().map(spread).collect()));
-        PreFilterOutcome::All
+        state.store_value(HardConstraints(
+            constraints.into_iter().map(spread).collect(),
+        ));
+        PreFilterResult::All
     }
 
     fn add_pod(&self, state: &mut CycleState, pod: &PodInfo, added: &PodInfo, node: &NodeInfo) {
-        change(state, pod, added, node, 1);
+        update_counts(state, pod, added, node, 1);
     }
 
     fn remove_pod(
@@ -265,12 +271,12 @@ impl PreFilter for PodTopologySpread {
         removed: &PodInfo,
         node: &NodeInfo,
     ) {
-        change(state, pod, removed, node, -1);
+        update_counts(state, pod, removed, node, -1);
     }
 }
 
-fn change(state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
-    let Some(Forbidding(spreads)) = state.get_mut::<Forbidding>() else {
+fn update_counts(state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
+    let Some(HardConstraints(spreads)) = state.get_mut::<HardConstraints>() else {
         return;
     };
     if spreads
@@ -281,8 +287,8 @@ fn change(state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &NodeInf
     }
     for spread in spreads.iter_mut() {
         let counts =
-            other.namespace() == pod.namespace() && spread.constraint.speaks_of(&other.pod);
-        if counts && spread.constraint.includes(pod, node) {
+            other.namespace() == pod.namespace() && spread.constraint.counts_pod(&other.pod);
+        if counts && spread.constraint.includes_node(pod, node) {
             let value = node.label(&spread.constraint.key).unwrap_or_default();
             spread.counts.add(value, by);
         }
@@ -291,14 +297,16 @@ fn change(state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &NodeInf
 
 impl Filter for PodTopologySpread {
     fn filter(&self, state: &CycleState, _: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-        let Some(Forbidding(spreads)) = state.get::<Forbidding>() else {
+        let Some(HardConstraints(spreads)) = state.get::<HardConstraints>() else {
             return Ok(());
         };
         for spread in spreads {
             let Some(value) = node.label(&spread.constraint.key) else {
                 return Err(Rejection::unresolvable(Self::NAME, NO_LABEL));
             };
-            if spread.counts.get(value) + spread.own - spread.least() > spread.constraint.max_skew {
+            if spread.counts.get(value) + spread.own - spread.least_count()
+                > spread.constraint.max_skew
+            {
                 return Err(Rejection::unschedulable(Self::NAME, TOO_SKEWED));
             }
         }
@@ -314,7 +322,7 @@ impl PreScore for PodTopologySpread {
         nodes: &[Arc<NodeInfo>],
         snapshot: &Snapshot,
     ) -> bool {
-        let (constraints, needs_all) = self.constraints(pod, Action::Score);
+        let (constraints, needs_all) = self.spread_constraints(pod, Action::Score);
         if constraints.is_empty() {
             return false;
         }
@@ -325,9 +333,9 @@ impl PreScore for PodTopologySpread {
         let spread = |constraint: Constraint| {
             let mut counts: HashMap<String, i64> = HashMap::new();
             for value in scored.iter().filter_map(|node| node.label(&constraint.key)) {
-                add(&mut counts, value, 0);
+                add_to_domain(&mut counts, value, 0);
             }
-            let pods = self.memo.count(&constraint, pod, snapshot);
+            let pods = self.memo.count_pods(&constraint, pod, snapshot);
             for (node, pods) in snapshot
                 .nodes
                 .iter()
@@ -335,7 +343,7 @@ impl PreScore for PodTopologySpread {
                 .filter(|(_, pods)| *pods > 0)
             {
                 let counted = (!needs_all || has_labels(node, &constraints))
-                    && constraint.includes(pod, node);
+                    && constraint.includes_node(pod, node);
                 if counted
                     && let Some(count) = node
                         .label(&constraint.key)
@@ -348,14 +356,14 @@ impl PreScore for PodTopologySpread {
             (constraint, counts, weight)
         };
         let spreads = constraints.iter().cloned().map(spread).collect();
-        state.put(Scoring { spreads, needs_all });
+        state.store_value(SoftConstraints { spreads, needs_all });
         true
     }
 }
 
 impl Score for PodTopologySpread {
     fn score(&self, state: &CycleState, _: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
-        let Some(scoring) = state.get::<Scoring>() else {
+        let Some(scoring) = state.get::<SoftConstraints>() else {
             return 0;
         };
         let each = scoring
@@ -371,21 +379,21 @@ impl Score for PodTopologySpread {
         each.sum::<f64>().round() as i64
     }
 
-    fn normalize(
+    fn normalize_scores(
         &self,
         state: &CycleState,
         _: &PodInfo,
         nodes: &[Arc<NodeInfo>],
         scores: &mut [i64],
     ) {
-        let Some(scoring) = state.get::<Scoring>() else {
+        let Some(scoring) = state.get::<SoftConstraints>() else {
             return;
         };
         let taking_part = || {
             nodes
                 .iter()
                 .enumerate()
-                .filter(|(_, node)| !scoring.ignores(node))
+                .filter(|(_, node)| !scoring.ignores_node(node))
                 .map(|(at, _)| at)
         };
         let values = || taking_part().filter_map(|at| scores.get(at).copied());
@@ -405,11 +413,11 @@ impl Score for PodTopologySpread {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::testing::{labelled, named, nothing};
+    use crate::testing::{empty_cluster, labelled_node, named_pod};
     use serde_json::json;
 
     fn plugin() -> PodTopologySpread {
-        PodTopologySpread::new(&Value::Null, &nothing()).unwrap()
+        PodTopologySpread::new(&Value::Null, &empty_cluster()).unwrap()
     }
 
     fn spreading(rule: Value) -> PodInfo {
@@ -418,7 +426,7 @@ mod tests {
         for (key, value) in rule.as_object().unwrap() {
             base[key] = value.clone();
         }
-        named(
+        named_pod(
             "p",
             json!({"g": "g"}),
             json!({"topologySpreadConstraints": [base]}),
@@ -428,12 +436,12 @@ mod tests {
     /// Builds zones with these numbers of pods, and a node without a zone.
     fn zones(counts: &[usize]) -> Snapshot {
         let zone = |(at, count): (usize, &usize)| {
-            let mut node = labelled(
+            let mut node = labelled_node(
                 &format!("n{at}"),
                 json!({"zone": format!("z{at}"), "kubernetes.io/hostname": format!("n{at}")}),
             );
             for i in 0..*count {
-                node.add_pod(Arc::new(named(
+                node.add_pod(Arc::new(named_pod(
                     &format!("{at}-{i}"),
                     json!({"g": "g"}),
                     json!({}),
@@ -442,8 +450,8 @@ mod tests {
             node
         };
         let mut nodes: Vec<NodeInfo> = counts.iter().enumerate().map(zone).collect();
-        nodes.push(labelled("bare", json!({})));
-        Snapshot::of(nodes)
+        nodes.push(labelled_node("bare", json!({})));
+        Snapshot::from_nodes(nodes)
     }
 
     #[test]
@@ -471,7 +479,7 @@ mod tests {
             );
             assert!(matches!(
                 plugin().pre_filter(&mut state, &pod, &snapshot),
-                PreFilterOutcome::All
+                PreFilterResult::All
             ));
             let check = |node: &Arc<NodeInfo>| plugin().filter(&state, &pod, node).is_ok();
             let got: Vec<bool> = snapshot.nodes.iter().map(check).collect();
@@ -482,8 +490,8 @@ mod tests {
     #[test]
     fn hints_see_deleted_nodes_and_pods_that_stop_counting() {
         let waiting = spreading(json!({}));
-        let pod = |group: &str| Arc::new(named("o", json!({"g": group}), json!({})));
-        let node = |labels: Value| Arc::new(labelled("n", labels));
+        let pod = |group: &str| Arc::new(named_pod("o", json!({"g": group}), json!({})));
+        let node = |labels: Value| Arc::new(labelled_node("n", labels));
         let zone = || json!({"zone": "a"});
         let cases = [
             (
@@ -518,13 +526,13 @@ mod tests {
             ),
         ];
         for (event, want) in cases {
-            assert_eq!(plugin().hint(&waiting, &event), want, "{event:?}");
+            assert_eq!(plugin().queueing_hint(&waiting, &event), want, "{event:?}");
         }
     }
 
     #[test]
     fn replicas_spread_by_default() {
-        let mut pod = named("p", json!({"g": "g"}), json!({}));
+        let mut pod = named_pod("p", json!({"g": "g"}), json!({}));
         let mut object = (*pod.pod).clone();
         object.metadata.owner_references = serde_json::from_value(json!([{"apiVersion": "apps/v1",
             "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]))
@@ -534,7 +542,7 @@ mod tests {
         assert!(plugin().pre_score(&mut state, &pod, &snapshot.nodes, &snapshot));
         let score = |node: &Arc<NodeInfo>| plugin().score(&state, &pod, node, &snapshot);
         let mut scores: Vec<i64> = snapshot.nodes.iter().map(score).collect();
-        plugin().normalize(&state, &pod, &snapshot.nodes, &mut scores);
+        plugin().normalize_scores(&state, &pod, &snapshot.nodes, &mut scores);
         assert!(scores[0] < scores[1], "{scores:?}");
     }
 }

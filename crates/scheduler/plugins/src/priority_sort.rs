@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use scheduler_framework::{Cluster, Plugin, PodInfo, Points, QueueSort, Rank};
+use scheduler_framework::{Cluster, ExtensionPoints, Plugin, PodInfo, QueueSort, Rank};
 use serde_json::Value;
 
 pub(crate) struct PrioritySort;
@@ -14,7 +14,7 @@ impl Plugin for PrioritySort {
         Ok(Self)
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.queue_sort(&self);
     }
 }
@@ -28,13 +28,13 @@ impl QueueSort for PrioritySort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::pod;
+    use crate::testing::build_pod;
     use serde_json::json;
 
     #[test]
     fn order() {
-        let high = pod(json!({"priority": 5}));
-        let low = pod(json!({}));
+        let high = build_pod(json!({"priority": 5}));
+        let low = build_pod(json!({}));
         let rank = |pod, since| PrioritySort.rank(pod, since);
         assert!(rank(&high, 9) < rank(&low, 1));
         assert!(rank(&low, 1) < rank(&low, 2));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use scheduler_framework::{Cluster, Plugin, Points};
+use scheduler_framework::{Cluster, ExtensionPoints, Plugin};
 use serde_json::Value;
 
 use crate::balanced_allocation::BalancedAllocation;
@@ -20,7 +20,7 @@ use crate::scheduling_gates::SchedulingGates;
 use crate::taint_toleration::TaintToleration;
 use crate::volume_binding::VolumeBinding;
 
-type Make = fn(&Value, &Arc<dyn Cluster>, &mut Points) -> Result<(), String>;
+type Make = fn(&Value, &Arc<dyn Cluster>, &mut ExtensionPoints) -> Result<(), String>;
 
 /// A plugin that profiles may name.
 pub struct Entry {
@@ -30,9 +30,9 @@ pub struct Entry {
     pub make: Make,
 }
 
-fn entry<P: Plugin>() -> Entry {
+fn plugin_entry<P: Plugin>() -> Entry {
     let make: Make = |args, cluster, points| {
-        points.add(P::new(args, cluster)?);
+        points.add_plugin(P::new(args, cluster)?);
         Ok(())
     };
     Entry {
@@ -43,33 +43,33 @@ fn entry<P: Plugin>() -> Entry {
 
 /// Returns all plugins except those that need a client (`DefaultBinder`), in upstream's default
 /// order.
-pub fn registry() -> Vec<Entry> {
+pub fn plugin_registry() -> Vec<Entry> {
     vec![
-        entry::<SchedulingGates>(),
-        entry::<PrioritySort>(),
-        entry::<NodeUnschedulable>(),
-        entry::<NodeName>(),
-        entry::<TaintToleration>(),
-        entry::<NodeAffinity>(),
-        entry::<NodePorts>(),
-        entry::<Fit>(),
-        entry::<VolumeBinding>(),
-        entry::<PodTopologySpread>(),
-        entry::<InterPodAffinity>(),
-        entry::<DefaultPreemption>(),
-        entry::<BalancedAllocation>(),
-        entry::<ImageLocality>(),
+        plugin_entry::<SchedulingGates>(),
+        plugin_entry::<PrioritySort>(),
+        plugin_entry::<NodeUnschedulable>(),
+        plugin_entry::<NodeName>(),
+        plugin_entry::<TaintToleration>(),
+        plugin_entry::<NodeAffinity>(),
+        plugin_entry::<NodePorts>(),
+        plugin_entry::<Fit>(),
+        plugin_entry::<VolumeBinding>(),
+        plugin_entry::<PodTopologySpread>(),
+        plugin_entry::<InterPodAffinity>(),
+        plugin_entry::<DefaultPreemption>(),
+        plugin_entry::<BalancedAllocation>(),
+        plugin_entry::<ImageLocality>(),
     ]
 }
 
 /// Returns the plugins of the default profile with the weights of their scores.
-pub fn defaults() -> Vec<(&'static str, i64)> {
+pub fn default_plugins() -> Vec<(&'static str, i64)> {
     let weight = |name: &str| match name {
         "TaintToleration" => 3,
         "NodeAffinity" | "PodTopologySpread" | "InterPodAffinity" => 2,
         _ => 1,
     };
-    let names = registry().into_iter().map(|entry| entry.name);
+    let names = plugin_registry().into_iter().map(|entry| entry.name);
     names
         .chain([crate::DefaultBinder::NAME])
         .map(|name| (name, weight(name)))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use scheduler_framework::{
-    Cluster, ClusterEvent, EventKind, Plugin, PodInfo, Points, PreEnqueue, Rejection,
+    Cluster, ClusterEvent, EventKind, ExtensionPoints, Plugin, PodInfo, PreEnqueue, Rejection,
 };
 use serde_json::Value;
 
@@ -16,15 +16,15 @@ impl Plugin for SchedulingGates {
         Ok(Self)
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.pre_enqueue(&self);
     }
 
-    fn events(&self) -> &'static [EventKind] {
+    fn events_to_register(&self) -> &'static [EventKind] {
         &[EventKind::PodUpdated]
     }
 
-    fn hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
+    fn queueing_hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
         matches!(event, ClusterEvent::PodUpdated { .. })
     }
 }
@@ -44,13 +44,13 @@ impl PreEnqueue for SchedulingGates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::pod;
+    use crate::testing::build_pod;
     use serde_json::json;
 
     #[test]
     fn gates_hold_back() {
-        assert!(SchedulingGates.pre_enqueue(&pod(json!({}))).is_none());
-        let held = SchedulingGates.pre_enqueue(&pod(
+        assert!(SchedulingGates.pre_enqueue(&build_pod(json!({}))).is_none());
+        let held = SchedulingGates.pre_enqueue(&build_pod(
             json!({"schedulingGates": [{"name": "a"}, {"name": "b"}]}),
         ));
         let reasons = held.map(|rejection| rejection.reasons.join(""));

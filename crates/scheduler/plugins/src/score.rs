@@ -3,7 +3,7 @@
 use scheduler_framework::MAX_NODE_SCORE;
 
 /// Scales so that the largest becomes 100; `reverse` maps 100 to 0.
-pub(crate) fn normalize(scores: &mut [i64], reverse: bool) {
+pub(crate) fn default_normalize_scores(scores: &mut [i64], reverse: bool) {
     let most = scores.iter().max().copied().unwrap_or(0);
     for score in scores {
         *score = match most {

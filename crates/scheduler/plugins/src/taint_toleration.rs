@@ -6,27 +6,27 @@ use std::sync::Arc;
 use api_semantics::tolerations::{any_tolerates, tolerates};
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use scheduler_framework::{
-    Cluster, ClusterEvent, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points,
-    Rejection, Score, Snapshot,
+    Cluster, ClusterEvent, CycleState, EventKind, ExtensionPoints, Filter, NodeInfo, Plugin,
+    PodInfo, Rejection, Score, Snapshot,
 };
 use serde_json::Value;
 
-use crate::score::normalize;
+use crate::score::default_normalize_scores;
 
 pub(crate) struct TaintToleration;
 
-fn tolerations(pod: &PodInfo) -> &[Toleration] {
+fn pod_tolerations(pod: &PodInfo) -> &[Toleration] {
     pod.spec()
         .and_then(|spec| spec.tolerations.as_deref())
         .unwrap_or_default()
 }
 
-fn untolerated<'a>(pod: &PodInfo, taints: &'a [Taint]) -> Option<&'a Taint> {
+fn find_untolerated_taint<'a>(pod: &PodInfo, taints: &'a [Taint]) -> Option<&'a Taint> {
     let forbids = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
     taints
         .iter()
         .filter(forbids)
-        .find(|taint| !any_tolerates(tolerations(pod), taint))
+        .find(|taint| !any_tolerates(pod_tolerations(pod), taint))
 }
 
 impl Plugin for TaintToleration {
@@ -36,12 +36,12 @@ impl Plugin for TaintToleration {
         Ok(Self)
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.filter(&self);
         points.score(&self);
     }
 
-    fn events(&self) -> &'static [EventKind] {
+    fn events_to_register(&self) -> &'static [EventKind] {
         &[
             EventKind::NodeAdded,
             EventKind::NodeTaints,
@@ -49,8 +49,8 @@ impl Plugin for TaintToleration {
         ]
     }
 
-    fn hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
-        let tolerated = |node: &NodeInfo| untolerated(pod, node.taints()).is_none();
+    fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        let tolerated = |node: &NodeInfo| find_untolerated_taint(pod, node.taints()).is_none();
         match event {
             ClusterEvent::NodeAdded(node) => tolerated(node),
             ClusterEvent::NodeUpdated { old, new } => tolerated(new) && !tolerated(old),
@@ -62,7 +62,7 @@ impl Plugin for TaintToleration {
 
 impl Filter for TaintToleration {
     fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-        match untolerated(pod, node.taints()) {
+        match find_untolerated_taint(pod, node.taints()) {
             None => Ok(()),
             Some(_) => Err(Rejection::unresolvable(
                 Self::NAME,
@@ -83,7 +83,7 @@ impl Score for TaintToleration {
                 .is_none_or(|effect| matches!(effect, "" | "PreferNoSchedule"))
         };
         let tolerated = |taint: &Taint| {
-            tolerations(pod)
+            pod_tolerations(pod)
                 .iter()
                 .filter(soft)
                 .any(|known| tolerates(known, taint))
@@ -95,21 +95,27 @@ impl Score for TaintToleration {
         i64::try_from(taints.filter(|taint| !tolerated(taint)).count()).unwrap_or(i64::MAX)
     }
 
-    fn normalize(&self, _: &CycleState, _: &PodInfo, _: &[Arc<NodeInfo>], scores: &mut [i64]) {
-        normalize(scores, true);
+    fn normalize_scores(
+        &self,
+        _: &CycleState,
+        _: &PodInfo,
+        _: &[Arc<NodeInfo>],
+        scores: &mut [i64],
+    ) {
+        default_normalize_scores(scores, true);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{node, pod};
+    use crate::testing::{build_node, build_pod};
     use serde_json::json;
 
     #[test]
     fn taints() {
         let tainted = |effect: &str| {
-            node(
+            build_node(
                 "n",
                 json!({}),
                 json!({"taints": [{"key": "k", "value": "v", "effect": effect}]}),
@@ -124,12 +130,18 @@ mod tests {
             ("NoSchedule", tolerating.clone(), true),
         ];
         for (effect, spec, want) in cases {
-            let got = TaintToleration.filter(&CycleState::default(), &pod(spec), &tainted(effect));
+            let got =
+                TaintToleration.filter(&CycleState::default(), &build_pod(spec), &tainted(effect));
             assert_eq!(got.is_ok(), want, "{effect}");
         }
         let score = |spec| {
             let (state, snapshot) = (CycleState::default(), Snapshot::default());
-            TaintToleration.score(&state, &pod(spec), &tainted("PreferNoSchedule"), &snapshot)
+            TaintToleration.score(
+                &state,
+                &build_pod(spec),
+                &tainted("PreferNoSchedule"),
+                &snapshot,
+            )
         };
         assert_eq!((score(json!({})), score(tolerating)), (1, 0));
     }

@@ -10,12 +10,12 @@ use scheduler_framework::{ClaimView, Cluster, NodeInfo, PodInfo};
 use serde_json::{Value, json};
 
 /// Builds a pod named `p` with the given spec fields.
-pub(crate) fn pod(spec: Value) -> PodInfo {
-    named("p", json!({}), spec)
+pub(crate) fn build_pod(spec: Value) -> PodInfo {
+    named_pod("p", json!({}), spec)
 }
 
 /// Builds a pod with a name, labels and spec fields.
-pub(crate) fn named(name: &str, labels: Value, mut spec: Value) -> PodInfo {
+pub(crate) fn named_pod(name: &str, labels: Value, mut spec: Value) -> PodInfo {
     if spec.get("containers").is_none() {
         spec["containers"] = json!([]);
     }
@@ -24,9 +24,9 @@ pub(crate) fn named(name: &str, labels: Value, mut spec: Value) -> PodInfo {
 }
 
 /// Builds a pod that requests CPU (thousandths) and memory (bytes).
-pub(crate) fn asking(name: &str, cpu: i64, memory: i64) -> PodInfo {
+pub(crate) fn requesting_pod(name: &str, cpu: i64, memory: i64) -> PodInfo {
     let requests = json!({"cpu": format!("{cpu}m"), "memory": memory.to_string()});
-    named(
+    named_pod(
         name,
         json!({}),
         json!({"containers": [{"name": "c", "resources": {"requests": requests}}]}),
@@ -34,7 +34,7 @@ pub(crate) fn asking(name: &str, cpu: i64, memory: i64) -> PodInfo {
 }
 
 /// Builds a node with labels, spec and allocatable.
-pub(crate) fn node(name: &str, labels: Value, spec: Value, allocatable: Value) -> NodeInfo {
+pub(crate) fn build_node(name: &str, labels: Value, spec: Value, allocatable: Value) -> NodeInfo {
     let object = json!({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"allocatable": allocatable}});
     let mut info = NodeInfo::new(name);
     info.set_node(Arc::new(serde_json::from_value(object).unwrap()));
@@ -42,8 +42,8 @@ pub(crate) fn node(name: &str, labels: Value, spec: Value, allocatable: Value) -
 }
 
 /// Builds a node with labels only, and room for 110 pods.
-pub(crate) fn labelled(name: &str, labels: Value) -> NodeInfo {
-    node(
+pub(crate) fn labelled_node(name: &str, labels: Value) -> NodeInfo {
+    build_node(
         name,
         labels,
         json!({}),
@@ -52,14 +52,18 @@ pub(crate) fn labelled(name: &str, labels: Value) -> NodeInfo {
 }
 
 /// An empty cluster.
-pub(crate) struct Nothing;
+pub(crate) struct EmptyCluster;
 
-impl ClaimView for Nothing {
-    fn claim(&self, _namespace: &str, _name: &str) -> Option<Arc<PersistentVolumeClaim>> {
+impl ClaimView for EmptyCluster {
+    fn persistent_volume_claim(
+        &self,
+        _namespace: &str,
+        _name: &str,
+    ) -> Option<Arc<PersistentVolumeClaim>> {
         None
     }
 
-    fn volume(&self, _name: &str) -> Option<Arc<PersistentVolume>> {
+    fn persistent_volume(&self, _name: &str) -> Option<Arc<PersistentVolume>> {
         None
     }
 
@@ -67,20 +71,24 @@ impl ClaimView for Nothing {
         Vec::new()
     }
 
-    fn class(&self, _name: &str) -> Option<Arc<StorageClass>> {
+    fn storage_class(&self, _name: &str) -> Option<Arc<StorageClass>> {
         None
     }
 }
 
 /// A cluster with volumes only.
-pub(crate) struct Volumes(pub(crate) Vec<Arc<PersistentVolume>>);
+pub(crate) struct VolumeList(pub(crate) Vec<Arc<PersistentVolume>>);
 
-impl ClaimView for Volumes {
-    fn claim(&self, _namespace: &str, _name: &str) -> Option<Arc<PersistentVolumeClaim>> {
+impl ClaimView for VolumeList {
+    fn persistent_volume_claim(
+        &self,
+        _namespace: &str,
+        _name: &str,
+    ) -> Option<Arc<PersistentVolumeClaim>> {
         None
     }
 
-    fn volume(&self, _name: &str) -> Option<Arc<PersistentVolume>> {
+    fn persistent_volume(&self, _name: &str) -> Option<Arc<PersistentVolume>> {
         None
     }
 
@@ -88,17 +96,17 @@ impl ClaimView for Volumes {
         self.0.clone()
     }
 
-    fn class(&self, _name: &str) -> Option<Arc<StorageClass>> {
+    fn storage_class(&self, _name: &str) -> Option<Arc<StorageClass>> {
         None
     }
 }
 
-impl Cluster for Nothing {
-    fn budgets(&self, _namespace: &str) -> Vec<Arc<PodDisruptionBudget>> {
+impl Cluster for EmptyCluster {
+    fn disruption_budgets(&self, _namespace: &str) -> Vec<Arc<PodDisruptionBudget>> {
         Vec::new()
     }
 
-    fn claims(&self) -> &dyn ClaimView {
+    fn claim_view(&self) -> &dyn ClaimView {
         self
     }
 
@@ -112,6 +120,6 @@ impl Cluster for Nothing {
 }
 
 /// Returns an empty cluster, shared.
-pub(crate) fn nothing() -> Arc<dyn Cluster> {
-    Arc::new(Nothing)
+pub(crate) fn empty_cluster() -> Arc<dyn Cluster> {
+    Arc::new(EmptyCluster)
 }

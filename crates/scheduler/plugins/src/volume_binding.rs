@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use scheduler_framework::{
-    Cluster, CycleState, EventKind, Filter, NodeInfo, Plugin, PodInfo, Points, PreFilter,
-    PreFilterOutcome, Rejection, Snapshot,
+    Cluster, CycleState, EventKind, ExtensionPoints, Filter, NodeInfo, Plugin, PodInfo, PreFilter,
+    PreFilterResult, Rejection, Snapshot,
 };
 use serde_json::Value;
 
 pub use binder::VolumeBinder;
-use matching::{Waiting, choose_volumes, reaches_node};
+use matching::{WaitingClaim, choose_volumes, reaches_node};
 
 const AFFINITY: &str = "node(s) didn't match PersistentVolume's node affinity";
 const NONE_FREE: &str = "node(s) didn't find available persistent volumes to bind";
@@ -27,10 +27,10 @@ pub(crate) struct VolumeBinding {
 }
 
 #[derive(Clone, Default)]
-struct Wanted {
+struct PodClaims {
     bound: Vec<Arc<PersistentVolume>>,
     /// The smallest claims first.
-    waiting: Arc<Vec<Waiting>>,
+    waiting: Arc<Vec<WaitingClaim>>,
 }
 
 impl Plugin for VolumeBinding {
@@ -42,12 +42,12 @@ impl Plugin for VolumeBinding {
         })
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.pre_filter(&self);
         points.filter(&self);
     }
 
-    fn events(&self) -> &'static [EventKind] {
+    fn events_to_register(&self) -> &'static [EventKind] {
         &[
             EventKind::StorageChanged,
             EventKind::NodeAdded,
@@ -74,10 +74,15 @@ fn claim_names(pod: &PodInfo) -> Vec<String> {
 }
 
 impl VolumeBinding {
-    fn sort(&self, pod: &PodInfo, name: &str, wanted: &mut Wanted) -> Result<(), Rejection> {
+    fn classify_claim(
+        &self,
+        pod: &PodInfo,
+        name: &str,
+        wanted: &mut PodClaims,
+    ) -> Result<(), Rejection> {
         let no = |reason: String| Rejection::unresolvable(Self::NAME, reason);
-        let claims = self.cluster.claims();
-        let Some(claim) = claims.claim(pod.namespace(), name) else {
+        let claims = self.cluster.claim_view();
+        let Some(claim) = claims.persistent_volume_claim(pod.namespace(), name) else {
             return Err(no(format!("persistentvolumeclaim {name:?} not found")));
         };
         if claim.metadata.deletion_timestamp.is_some() {
@@ -90,7 +95,7 @@ impl VolumeBinding {
             .and_then(|spec| spec.volume_name.as_deref())
             .filter(|name| !name.is_empty());
         if let Some(volume) = volume {
-            let volume = claims.volume(volume);
+            let volume = claims.persistent_volume(volume);
             wanted
                 .bound
                 .push(volume.ok_or_else(|| no(UNBOUND.to_owned()))?);
@@ -100,36 +105,36 @@ impl VolumeBinding {
             .and_then(|spec| spec.storage_class_name.as_deref())
             .unwrap_or_default();
         let class = claims
-            .class(class)
+            .storage_class(class)
             .filter(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"));
         let class = class.ok_or_else(|| no(UNBOUND.to_owned()))?;
-        Arc::make_mut(&mut wanted.waiting).push(Waiting::new(claim, class, claims));
+        Arc::make_mut(&mut wanted.waiting).push(WaitingClaim::new(claim, class, claims));
         Ok(())
     }
 }
 
 impl PreFilter for VolumeBinding {
-    fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, _: &Snapshot) -> PreFilterOutcome {
+    fn pre_filter(&self, state: &mut CycleState, pod: &PodInfo, _: &Snapshot) -> PreFilterResult {
         let names = claim_names(pod);
         if names.is_empty() {
-            return PreFilterOutcome::Skip;
+            return PreFilterResult::Skip;
         }
-        let mut wanted = Wanted::default();
+        let mut wanted = PodClaims::default();
         for name in names {
-            if let Err(rejection) = self.sort(pod, &name, &mut wanted) {
-                return PreFilterOutcome::Reject(rejection);
+            if let Err(rejection) = self.classify_claim(pod, &name, &mut wanted) {
+                return PreFilterResult::Reject(rejection);
             }
         }
-        let waiting: &mut Vec<Waiting> = Arc::make_mut(&mut wanted.waiting);
+        let waiting: &mut Vec<WaitingClaim> = Arc::make_mut(&mut wanted.waiting);
         matching::sort_by_size(waiting);
-        state.put(wanted);
-        PreFilterOutcome::All
+        state.store_value(wanted);
+        PreFilterResult::All
     }
 }
 
 impl Filter for VolumeBinding {
     fn filter(&self, state: &CycleState, _: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-        let Some(wanted) = state.get::<Wanted>() else {
+        let Some(wanted) = state.get::<PodClaims>() else {
             return Ok(());
         };
         if !wanted.bound.iter().all(|volume| reaches_node(volume, node)) {
@@ -153,24 +158,24 @@ impl Filter for VolumeBinding {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::testing::{nothing, pod};
+    use crate::testing::{build_pod, empty_cluster};
     use serde_json::json;
 
     #[test]
     fn missing_claims_are_named() {
-        let plugin = VolumeBinding::new(&Value::Null, &nothing()).unwrap();
+        let plugin = VolumeBinding::new(&Value::Null, &empty_cluster()).unwrap();
         let spec =
             json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]});
         let run = |pod: PodInfo| {
             plugin.pre_filter(&mut CycleState::default(), &pod, &Snapshot::default())
         };
-        let PreFilterOutcome::Reject(rejection) = run(pod(spec)) else {
+        let PreFilterResult::Reject(rejection) = run(build_pod(spec)) else {
             panic!("accepted")
         };
         assert_eq!(
             rejection.reasons,
             ["persistentvolumeclaim \"data\" not found"]
         );
-        assert!(matches!(run(pod(json!({}))), PreFilterOutcome::Skip));
+        assert!(matches!(run(build_pod(json!({}))), PreFilterResult::Skip));
     }
 }

@@ -35,13 +35,13 @@ pub async fn measure(options: &Options) -> anyhow::Result<Value> {
     let api = client.namespaced::<Pod>("default");
     let result = tokio::time::timeout(Duration::from_secs(300), run(&api, options)).await;
     let none_left = DeleteParams::background().grace_period(0);
-    api.delete_collection(&none_left, &ListParams::new().labels(LABEL))
+    api.delete_collection(&none_left, &ListParams::new().with_labels(LABEL))
         .await?;
     result.context("the pods did not run within five minutes")?
 }
 
 async fn run(api: &Api<Pod>, options: &Options) -> anyhow::Result<Value> {
-    let params = ListParams::new().labels(LABEL);
+    let params = ListParams::new().with_labels(LABEL);
     let version = api.list(&params).await?.resource_version().to_owned();
     let mut watch = api.watch(&params, &version, 600).await?;
     let begun = Instant::now();

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use scheduler_core::cache::Cache;
-use scheduler_core::nominated::NominationIndex;
-use scheduler_core::queue::{Failure, Judge, Queue, Waits};
-use scheduler_framework::cycle::{NoNominations, Nominations, schedule};
+use scheduler_core::nominated::Nominator;
+use scheduler_core::queue::{Failure, Queue, QueueDelays, QueuePlugins};
+use scheduler_framework::cycle::{NoNominatedPods, PodNominator, schedule_pod};
 use scheduler_framework::{
-    Cluster, ClusterEvent, NodeInfo, PodInfo, Points, Profile, Rank, Snapshot,
+    Cluster, ClusterEvent, ExtensionPoints, NodeInfo, PodInfo, Profile, Rank, Snapshot,
 };
 use serde_json::{Value, json};
 
@@ -59,8 +59,8 @@ fn time<T>(rounds: u32, mut call: impl FnMut() -> T) -> Duration {
 /// Returns a profile of the plugins of these names, or of all if none is named.
 fn profile(objects: Objects, only: &[&str]) -> anyhow::Result<Profile> {
     let cluster: Arc<dyn Cluster> = Arc::new(objects);
-    let mut points = Points::default();
-    for entry in scheduler_plugins::registry()
+    let mut points = ExtensionPoints::default();
+    for entry in scheduler_plugins::plugin_registry()
         .iter()
         .filter(|e| only.is_empty() || only.contains(&e.name))
     {
@@ -75,7 +75,7 @@ fn profile(objects: Objects, only: &[&str]) -> anyhow::Result<Profile> {
 
 struct OneProfile(Profile);
 
-impl Judge for OneProfile {
+impl QueuePlugins for OneProfile {
     fn rank(&self, _: &PodInfo, since: i128) -> Rank {
         Rank(0, since)
     }
@@ -84,12 +84,12 @@ impl Judge for OneProfile {
         false
     }
 
-    fn listens(&self, plugin: &str, event: &ClusterEvent) -> bool {
-        self.0.points.listens(plugin, event)
+    fn listens_for(&self, plugin: &str, event: &ClusterEvent) -> bool {
+        self.0.points.listens_for(plugin, event)
     }
 
-    fn hint(&self, plugin: &str, pod: &PodInfo, event: &ClusterEvent) -> bool {
-        self.0.points.hint(plugin, pod, event)
+    fn queueing_hint(&self, plugin: &str, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        self.0.points.queueing_hint(plugin, pod, event)
     }
 }
 
@@ -110,16 +110,19 @@ fn images_of_nodes(nodes: usize, rows: &mut Rows) -> anyhow::Result<()> {
 }
 
 fn nominations(nodes: usize, rows: &mut Rows) -> anyhow::Result<()> {
-    let index = NominationIndex::default();
+    let index = Nominator::default();
     for at in 0..1_000 {
-        index.set(
+        index.nominate_pod(
             &pod(&format!("p{at}"), "100m", json!({}))?,
             &format!("n{at}"),
         );
     }
     let names: Vec<String> = (0..nodes).map(|at| format!("n{at}")).collect();
     let took = time(3, || {
-        names.iter().map(|name| index.on(name).len()).sum::<usize>()
+        names
+            .iter()
+            .map(|name| index.pods_on(name).len())
+            .sum::<usize>()
     });
     rows.add_time(
         "nominations looked up for every node, 1,000 nominations",
@@ -132,12 +135,12 @@ fn nominations(nodes: usize, rows: &mut Rows) -> anyhow::Result<()> {
 fn events_for_waiting_pods(pods: usize, rows: &mut Rows) -> anyhow::Result<()> {
     let queue = Queue::new(
         Arc::new(OneProfile(profile(Objects::default(), &[])?)),
-        Waits::default(),
+        QueueDelays::default(),
     );
     for at in 0..pods {
         let name = format!("p{at}");
-        queue.set(pod(&name, "100m", json!({}))?, None, 0);
-        queue.reject(
+        queue.set_pod(pod(&name, "100m", json!({}))?, None, 0);
+        queue.requeue_failed(
             &name,
             Failure {
                 plugins: ["NodeResourcesFit"].into(),
@@ -148,7 +151,7 @@ fn events_for_waiting_pods(pods: usize, rows: &mut Rows) -> anyhow::Result<()> {
     }
     let bound = pod("other", "100m", json!({"nodeName": "n1"}))?;
     let added = time(3, || {
-        queue.event(ClusterEvent::AssignedPodAdded(Arc::clone(&bound)))
+        queue.move_pods(ClusterEvent::AssignedPodAdded(Arc::clone(&bound)))
     });
     rows.add_time(
         "a pod was bound: event for pods that wait for resources",
@@ -156,11 +159,11 @@ fn events_for_waiting_pods(pods: usize, rows: &mut Rows) -> anyhow::Result<()> {
         added,
     );
     let (old, new) = (
-        Arc::new(NodeInfo::bare(node(1, &images(0))?)),
-        Arc::new(NodeInfo::bare(node(1, &images(1))?)),
+        Arc::new(NodeInfo::without_pods(node(1, &images(0))?)),
+        Arc::new(NodeInfo::without_pods(node(1, &images(1))?)),
     );
     let pulled = || {
-        queue.event(ClusterEvent::NodeUpdated {
+        queue.move_pods(ClusterEvent::NodeUpdated {
             old: Arc::clone(&old),
             new: Arc::clone(&new),
         })
@@ -171,7 +174,7 @@ fn events_for_waiting_pods(pods: usize, rows: &mut Rows) -> anyhow::Result<()> {
         time(1, pulled),
     );
     ensure!(
-        queue.counts().unschedulable == pods,
+        queue.count_pending().unschedulable == pods,
         "the events woke pods that they can't help"
     );
     Ok(())
@@ -186,7 +189,7 @@ fn attempts(
 ) -> anyhow::Result<Duration> {
     let mut found = true;
     let took = time(rounds, || {
-        found &= schedule(profile, snapshot, &NoNominations, pod, &mut 0).is_ok()
+        found &= schedule_pod(profile, snapshot, &NoNominatedPods, pod, &mut 0).is_ok()
     });
     ensure!(found, "no node was found for the pod");
     Ok(took)
@@ -242,13 +245,13 @@ fn preemption_with_spreading(nodes: usize, rows: &mut Rows) -> anyhow::Result<()
         &["NodeResourcesFit", "PodTopologySpread", "DefaultPreemption"],
     )?;
     let begun = Instant::now();
-    let unfit = schedule(&profile, &snapshot, &NoNominations, &preemptor, &mut 0).err();
+    let fit_error = schedule_pod(&profile, &snapshot, &NoNominatedPods, &preemptor, &mut 0).err();
     let took = begun.elapsed();
-    let unfit = unfit.context("the pod fits without a preemption")?;
+    let fit_error = fit_error.context("the pod fits without a preemption")?;
     ensure!(
-        !unfit.remedy.evict.is_empty(),
+        !fit_error.post_filter_result.evict.is_empty(),
         "no victim was found: {}",
-        unfit.diagnosis.message()
+        fit_error.diagnosis.message()
     );
     rows.add_time("preemption under a spread constraint by host", nodes, took);
     Ok(())

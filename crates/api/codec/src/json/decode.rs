@@ -495,8 +495,8 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
             Shape::Time => self.text(time(scalars::time(value))),
             Shape::MicroTime => self.text(time(scalars::micro_time(value))),
             Shape::Duration => self.text(
-                base_duration::parse(value)
-                    .map(|nanos| Value::String(base_duration::format(nanos)))
+                base_duration::parse_duration(value)
+                    .map(|nanos| Value::String(base_duration::format_duration(nanos)))
                     .map_err(|error| error.to_string()),
             ),
             _ => Err(self.wrong("string")),

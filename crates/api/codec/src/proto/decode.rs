@@ -189,7 +189,7 @@ fn read_special(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Va
                 false => Value::Null,
             }
         }
-        Shape::Duration => Value::String(base_duration::format(parts.ints[0])),
+        Shape::Duration => Value::String(base_duration::format_duration(parts.ints[0])),
         Shape::Quantity => {
             let given = parts
                 .bytes

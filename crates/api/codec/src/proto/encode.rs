@@ -111,7 +111,7 @@ fn write_special(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
         Shape::Duration => {
             let nanos = value
                 .as_str()
-                .and_then(|text| base_duration::parse(text).ok())
+                .and_then(|text| base_duration::parse_duration(text).ok())
                 .unwrap_or_default();
             write_int(1, nanos as u64, out);
         }

@@ -152,14 +152,14 @@ fn kubelet_port(node: &Value) -> u16 {
 fn kubelet_config(tls: &KubeletTls) -> Result<Arc<ClientConfig>, TlsError> {
     let identity = match (&tls.certificate, &tls.key) {
         (Some(certificate), Some(key)) => {
-            Some((base_tls::read(certificate)?, base_tls::read(key)?))
+            Some((base_tls::read_file(certificate)?, base_tls::read_file(key)?))
         }
         _ => None,
     };
     let ca = tls
         .ca
         .as_ref()
-        .map(|path| base_tls::read(path))
+        .map(|path| base_tls::read_file(path))
         .transpose()?;
     let insecure = ca.is_none();
     client_config(&ClientTls {

@@ -25,12 +25,12 @@ const FOLDED: &str = "(combined from similar events): ";
 pub(crate) enum CorrelationResult {
     /// Drop it: the rate limit is exceeded.
     Drop,
-    /// Create it, then call [`Correlator::written`] with the key.
-    Create { key: u64, note: EventRecord },
+    /// Create it, then call [`Correlator::record_written`] with the key.
+    Create { key: u64, record: EventRecord },
     /// Increment the count of the event that was created as `name`.
     Repeat {
         key: u64,
-        note: EventRecord,
+        record: EventRecord,
         name: String,
         count: u32,
     },
@@ -78,19 +78,23 @@ fn evict_oldest<V>(map: &mut HashMap<u64, V>, at: impl Fn(&V) -> Instant) {
 }
 
 impl Correlator {
-    pub(crate) fn judge(&mut self, mut note: EventRecord, now: Instant) -> CorrelationResult {
-        let object = object_key(&note);
-        let similar = hash_parts(&[&object, note.event_type.as_str(), &note.reason]);
-        if self.is_flood(similar, &note.message, now) {
-            note.message.insert_str(0, FOLDED);
+    pub(crate) fn correlate_event(
+        &mut self,
+        mut record: EventRecord,
+        now: Instant,
+    ) -> CorrelationResult {
+        let object = object_key(&record);
+        let similar = hash_parts(&[&object, record.event_type.as_str(), &record.reason]);
+        if self.is_flood(similar, &record.message, now) {
+            record.message.insert_str(0, FOLDED);
         }
-        let text = if note.message.starts_with(FOLDED) {
+        let text = if record.message.starts_with(FOLDED) {
             FOLDED
         } else {
-            &note.message
+            &record.message
         };
-        let key = hash_parts(&[&object, note.event_type.as_str(), &note.reason, text]);
-        if !self.spend(hash_parts(&[&object]), now) {
+        let key = hash_parts(&[&object, record.event_type.as_str(), &record.reason, text]);
+        if !self.spend_token(hash_parts(&[&object]), now) {
             return CorrelationResult::Drop;
         }
         match self.written.get_mut(&key) {
@@ -99,7 +103,7 @@ impl Correlator {
                 known.at = now;
                 CorrelationResult::Repeat {
                     key,
-                    note,
+                    record,
                     name: known.name.clone(),
                     count: known.count,
                 }
@@ -114,13 +118,13 @@ impl Correlator {
                         at: now,
                     },
                 );
-                CorrelationResult::Create { key, note }
+                CorrelationResult::Create { key, record }
             }
         }
     }
 
     /// Records that the event of `key` exists as `name`.
-    pub(crate) fn written(&mut self, key: u64, name: String) {
+    pub(crate) fn record_written(&mut self, key: u64, name: String) {
         if let Some(entry) = self.written.get_mut(&key) {
             entry.name = name;
             entry.count = 1;
@@ -145,7 +149,7 @@ impl Correlator {
         group.messages.len() >= SIMILAR
     }
 
-    fn spend(&mut self, object: u64, now: Instant) -> bool {
+    fn spend_token(&mut self, object: u64, now: Instant) -> bool {
         evict_oldest(&mut self.buckets, |bucket| bucket.at);
         let bucket = self.buckets.entry(object).or_insert(Bucket {
             tokens: BURST,
@@ -164,14 +168,14 @@ impl Correlator {
 
 /// Returns the index of the writer for all events about the note's object, or `None` if there is no
 /// writer.
-pub(crate) fn shard_for(note: &EventRecord, count: usize) -> Option<usize> {
-    let hash = hash_parts(&[&object_key(note)]);
+pub(crate) fn shard_for(record: &EventRecord, count: usize) -> Option<usize> {
+    let hash = hash_parts(&[&object_key(record)]);
     let shard = hash.checked_rem(u64::try_from(count).ok()?)?;
     usize::try_from(shard).ok()
 }
 
-fn object_key(note: &EventRecord) -> String {
-    let object = &note.regarding;
+fn object_key(record: &EventRecord) -> String {
+    let object = &record.regarding;
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
     [
         &object.kind,
@@ -192,7 +196,7 @@ mod tests {
     use jiff::Timestamp;
     use k8s_openapi::api::core::v1::ObjectReference;
 
-    fn note(message: &str) -> EventRecord {
+    fn record(message: &str) -> EventRecord {
         EventRecord {
             regarding: ObjectReference {
                 name: Some("p".into()),
@@ -209,20 +213,26 @@ mod tests {
     fn repeats_count_up_then_are_dropped() {
         let mut correlator = Correlator::default();
         let now = Instant::now();
-        let CorrelationResult::Create { key, .. } = correlator.judge(note("m"), now) else {
+        let CorrelationResult::Create { key, .. } = correlator.correlate_event(record("m"), now)
+        else {
             panic!()
         };
-        correlator.written(key, "p.1".into());
+        correlator.record_written(key, "p.1".into());
         for want in 2..=25 {
-            let CorrelationResult::Repeat { count, .. } = correlator.judge(note("m"), now) else {
+            let CorrelationResult::Repeat { count, .. } =
+                correlator.correlate_event(record("m"), now)
+            else {
                 panic!()
             };
             assert_eq!(count, want);
         }
-        assert_eq!(correlator.judge(note("m"), now), CorrelationResult::Drop);
+        assert_eq!(
+            correlator.correlate_event(record("m"), now),
+            CorrelationResult::Drop
+        );
         let later = now + Duration::from_secs(301);
         assert!(matches!(
-            correlator.judge(note("m"), later),
+            correlator.correlate_event(record("m"), later),
             CorrelationResult::Repeat { count: 26, .. }
         ));
     }
@@ -232,24 +242,27 @@ mod tests {
         let mut correlator = Correlator::default();
         let now = Instant::now();
         for i in 0..9 {
-            let verdict = correlator.judge(note(&format!("m{i}")), now);
+            let verdict = correlator.correlate_event(record(&format!("m{i}")), now);
             assert!(
-                matches!(verdict, CorrelationResult::Create { note, .. } if !note.message.starts_with('('))
+                matches!(verdict, CorrelationResult::Create { record, .. } if !record.message.starts_with('('))
             );
         }
-        let CorrelationResult::Create { key, note: folded } = correlator.judge(note("m9"), now)
+        let CorrelationResult::Create {
+            key,
+            record: folded,
+        } = correlator.correlate_event(record("m9"), now)
         else {
             panic!()
         };
         assert!(folded.message.starts_with(FOLDED));
-        correlator.written(key, "p.2".into());
+        correlator.record_written(key, "p.2".into());
         assert!(matches!(
-            correlator.judge(note("m10"), now),
+            correlator.correlate_event(record("m10"), now),
             CorrelationResult::Repeat { count: 2, .. }
         ));
         assert!(matches!(
-            correlator.judge(note("m0"), now),
-            CorrelationResult::Create { note, .. } if !note.message.starts_with('(')
+            correlator.correlate_event(record("m0"), now),
+            CorrelationResult::Create { record, .. } if !record.message.starts_with('(')
         ));
     }
 }

@@ -60,19 +60,19 @@ impl<K: Object> Reflector<K> {
         }
     }
 
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run_reflector(self) {
         let mut position = Position::Start;
         let mut delay = FIRST_DELAY;
-        let mut connections = self.api.client().connections();
+        let mut connections = self.api.client().subscribe_connections();
         loop {
             let began = Instant::now();
             connections.mark_unchanged();
             let before = position.version().map(str::to_owned);
-            let step = self.step(&mut position).await;
+            let step = self.list_and_watch(&mut position).await;
             match &step {
                 Ok(()) => {}
                 Err(error) if error.is_expired() => position = Position::Expired,
-                Err(error) => self.report(error, &mut position),
+                Err(error) => self.log_failure(error, &mut position),
             }
             if began.elapsed() >= GOOD_WATCH || before.as_deref() != position.version() {
                 delay = FIRST_DELAY;
@@ -87,7 +87,7 @@ impl<K: Object> Reflector<K> {
         }
     }
 
-    fn report(&self, error: &Error, position: &mut Position) {
+    fn log_failure(&self, error: &Error, position: &mut Position) {
         let resource = &self.api.resource().plural;
         match error {
             Error::Connect { .. } | Error::Connection { .. } | Error::Timeout { .. } => {
@@ -102,16 +102,16 @@ impl<K: Object> Reflector<K> {
     }
 
     /// Lists if necessary, then watches until the watch ends.
-    async fn step(&self, position: &mut Position) -> Result<()> {
+    async fn list_and_watch(&self, position: &mut Position) -> Result<()> {
         let version = match position {
             Position::At(version) => version.clone(),
-            Position::Start => self.list("0", position).await?,
-            Position::Expired => self.list("", position).await?,
+            Position::Start => self.list_into_store("0", position).await?,
+            Position::Expired => self.list_into_store("", position).await?,
         };
-        self.watch(version, position).await
+        self.watch_from(version, position).await
     }
 
-    async fn list(&self, version: &str, position: &mut Position) -> Result<String> {
+    async fn list_into_store(&self, version: &str, position: &mut Position) -> Result<String> {
         let mut params = self.params.clone();
         let mut list = if version.is_empty() {
             self.api.list_paged(&params).await?
@@ -120,43 +120,46 @@ impl<K: Object> Reflector<K> {
             self.api.list(&params).await?
         };
         let version = list.resource_version().to_owned();
-        list.items.iter_mut().for_each(|item| self.transform(item));
+        list.items
+            .iter_mut()
+            .for_each(|item| self.transform_object(item));
         list.items.shrink_to_fit();
-        self.shared.replace(list.items, &list.undecodable, &version);
+        self.shared
+            .replace_all(list.items, &list.undecodable, &version);
         *position = Position::At(version.clone());
         Ok(version)
     }
 
-    async fn watch(&self, version: String, position: &mut Position) -> Result<()> {
+    async fn watch_from(&self, version: String, position: &mut Position) -> Result<()> {
         let seconds = rand::rng().random_range(300..600);
         let resource = &self.api.resource().plural;
         tracing::debug!(%resource, version, "starting a watch");
         let mut events = self.api.watch(&self.params, &version, seconds).await?;
         tracing::debug!(%resource, version, "watching");
         while let Some(event) = events.next().await {
-            let version = self.apply(event?)?;
-            self.shared.advance(&version);
+            let version = self.apply_event(event?)?;
+            self.shared.advance_version(&version);
             *position = Position::At(version);
         }
         Ok(())
     }
 
     /// Applies an event to the store and returns its version.
-    fn apply(&self, event: WatchEvent<K>) -> Result<String> {
+    fn apply_event(&self, event: WatchEvent<K>) -> Result<String> {
         Ok(match event {
             WatchEvent::Added(mut object) | WatchEvent::Modified(mut object) => {
                 let version = object.resource_version().to_owned();
-                self.transform(&mut object);
-                self.shared.apply(object);
+                self.transform_object(&mut object);
+                self.shared.apply_object(object);
                 version
             }
             WatchEvent::Deleted(mut object) => {
                 let version = object.resource_version().to_owned();
-                self.transform(&mut object);
-                self.shared.delete(object);
+                self.transform_object(&mut object);
+                self.shared.delete_object(object);
                 version
             }
-            WatchEvent::Undecodable(object) => self.pass_over(*object),
+            WatchEvent::Undecodable(object) => self.handle_undecodable(*object),
             WatchEvent::Bookmark {
                 resource_version, ..
             } => resource_version,
@@ -165,7 +168,7 @@ impl<K: Object> Reflector<K> {
     }
 
     /// Handles an object that can't be decoded: keeps its last known state, unless it was deleted.
-    fn pass_over(&self, object: Undecodable) -> String {
+    fn handle_undecodable(&self, object: Undecodable) -> String {
         let kind = &self.api.resource().kind;
         tracing::error!(%kind, object = object.key, error = object.error, "object can't be decoded; the store keeps its last known state");
         if object.deleted {
@@ -174,7 +177,7 @@ impl<K: Object> Reflector<K> {
         object.resource_version
     }
 
-    fn transform(&self, object: &mut K) {
+    fn transform_object(&self, object: &mut K) {
         for transform in &self.transforms {
             transform(object);
         }

@@ -21,7 +21,7 @@ struct Index<K> {
 }
 
 impl<K> Index<K> {
-    fn insert(&mut self, key: &Arc<str>, object: &K) {
+    fn insert_key(&mut self, key: &Arc<str>, object: &K) {
         for value in (self.keys)(object) {
             self.entries
                 .entry(value)
@@ -30,7 +30,7 @@ impl<K> Index<K> {
         }
     }
 
-    fn remove(&mut self, key: &Arc<str>, object: &K) {
+    fn remove_key(&mut self, key: &Arc<str>, object: &K) {
         for value in (self.keys)(object) {
             if let Some(keys) = self.entries.get_mut(&value) {
                 keys.remove(key);
@@ -48,22 +48,22 @@ struct Objects<K> {
 }
 
 impl<K: Object> Objects<K> {
-    fn put(&mut self, object: Arc<K>) -> Option<Arc<K>> {
+    fn put_object(&mut self, object: Arc<K>) -> Option<Arc<K>> {
         let key: Arc<str> = object.key().into();
         let old = self.by_key.insert(Arc::clone(&key), Arc::clone(&object));
         for index in &mut self.indexes {
             if let Some(old) = &old {
-                index.remove(&key, old);
+                index.remove_key(&key, old);
             }
-            index.insert(&key, &object);
+            index.insert_key(&key, &object);
         }
         old
     }
 
-    fn take(&mut self, key: &str) -> Option<Arc<K>> {
+    fn take_object(&mut self, key: &str) -> Option<Arc<K>> {
         let (key, old) = self.by_key.remove_entry(key)?;
         for index in &mut self.indexes {
-            index.remove(&key, &old);
+            index.remove_key(&key, &old);
         }
         Some(old)
     }
@@ -99,42 +99,42 @@ impl<K: Object> Shared<K> {
         }
     }
 
-    fn tell(&self, event: &Event<K>) {
+    fn notify_handlers(&self, event: &Event<K>) {
         for handler in self.handlers.read().iter() {
             handler(event.clone());
         }
     }
 
-    fn put(&self, object: K) {
+    fn put_object(&self, object: K) {
         let new = Arc::new(object);
-        let old = self.objects.write().put(Arc::clone(&new));
-        self.tell(&Event::Applied { old, new });
+        let old = self.objects.write().put_object(Arc::clone(&new));
+        self.notify_handlers(&Event::Applied { old, new });
     }
 
-    pub(crate) fn apply(&self, object: K) {
+    pub(crate) fn apply_object(&self, object: K) {
         let _writing = self.writing.lock();
-        self.put(object);
+        self.put_object(object);
     }
 
     /// Removes an object. Handlers receive the last state from the server.
-    pub(crate) fn delete(&self, object: K) {
+    pub(crate) fn delete_object(&self, object: K) {
         let _writing = self.writing.lock();
-        if self.objects.write().take(&object.key()).is_some() {
-            self.tell(&Event::Deleted(Arc::new(object)));
+        if self.objects.write().take_object(&object.key()).is_some() {
+            self.notify_handlers(&Event::Deleted(Arc::new(object)));
         }
     }
 
     /// Removes an object whose last state is unknown.
     pub(crate) fn delete_key(&self, key: &str) {
         let _writing = self.writing.lock();
-        let last = self.objects.write().take(key);
+        let last = self.objects.write().take_object(key);
         if let Some(last) = last {
-            self.tell(&Event::Deleted(last));
+            self.notify_handlers(&Event::Deleted(last));
         }
     }
 
     /// Records that the store contains all changes up to a version.
-    pub(crate) fn advance(&self, version: &str) {
+    pub(crate) fn advance_version(&self, version: &str) {
         // Resource versions are the etcd store's revisions, which only increase.
         self.version
             .fetch_max(version.parse().unwrap_or(0), Ordering::AcqRel);
@@ -142,7 +142,7 @@ impl<K: Object> Shared<K> {
 
     /// Replaces the content by a list of `version` and calls handlers for the differences. The
     /// objects with the keys `kept` exist but can't be decoded; their last known states remain.
-    pub(crate) fn replace(&self, items: Vec<K>, kept: &[String], version: &str) {
+    pub(crate) fn replace_all(&self, items: Vec<K>, kept: &[String], version: &str) {
         let _writing = self.writing.lock();
         let mut listed: HashSet<String> = items.iter().map(ObjectExt::key).collect();
         listed.extend(kept.iter().cloned());
@@ -156,17 +156,17 @@ impl<K: Object> Shared<K> {
                 .collect()
         };
         for key in gone {
-            let last = self.objects.write().take(&key);
+            let last = self.objects.write().take_object(&key);
             if let Some(last) = last {
-                self.tell(&Event::Deleted(last));
+                self.notify_handlers(&Event::Deleted(last));
             }
         }
         for item in items {
             if !self.has_version(&item) {
-                self.put(item);
+                self.put_object(item);
             }
         }
-        self.advance(version);
+        self.advance_version(version);
         self.synced.send_replace(true);
     }
 
@@ -206,9 +206,9 @@ impl<K: Object> Store<K> {
     }
 
     /// Creates a store without an informer, for tests of decisions.
-    pub fn fixed(objects: Vec<K>, indexes: Vec<(&'static str, IndexFn<K>)>) -> Self {
+    pub fn from_objects(objects: Vec<K>, indexes: Vec<(&'static str, IndexFn<K>)>) -> Self {
         let shared = Shared::new(indexes, Vec::new());
-        shared.replace(objects, &[], "");
+        shared.replace_all(objects, &[], "");
         Self {
             shared: Arc::new(shared),
         }
@@ -282,7 +282,7 @@ impl<K: Object> Store<K> {
     }
 
     /// Waits until the store contains the first list and handlers were called for it.
-    pub async fn synced(&self) {
+    pub async fn wait_until_synced(&self) {
         let mut synced = self.shared.synced.subscribe();
         // The sender lives in `shared`, which this function borrows, so the channel can't close.
         let _ = synced.wait_for(|done| *done).await;
@@ -324,10 +324,10 @@ mod tests {
                 .push(format!("{word} {}", event.object().name()));
         });
         let shared = Shared::new(vec![("node", Box::new(on_node))], vec![handler]);
-        shared.replace(vec![pod("a", "1", "x"), pod("b", "1", "x")], &[], "1");
+        shared.replace_all(vec![pod("a", "1", "x"), pod("b", "1", "x")], &[], "1");
         heard.lock().clear();
-        shared.replace(vec![pod("b", "1", "x"), pod("c", "2", "y")], &[], "2");
-        shared.apply(pod("c", "3", "x"));
+        shared.replace_all(vec![pod("b", "1", "x"), pod("c", "2", "y")], &[], "2");
+        shared.apply_object(pod("c", "3", "x"));
         assert_eq!(*heard.lock(), ["deleted a", "added c", "changed c"]);
         let store = Store::new(Arc::new(shared));
         assert_eq!(store.by_index("node", "x").len(), 2);

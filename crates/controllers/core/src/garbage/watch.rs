@@ -52,7 +52,7 @@ async fn follow(shared: &Arc<Shared>, found: &Discovered) {
             waits.push(watch(shared, resource));
         }
     }
-    let listed = futures::future::join_all(waits.iter().map(client::Store::synced));
+    let listed = futures::future::join_all(waits.iter().map(client::Store::wait_until_synced));
     if tokio::time::timeout(PATIENCE, listed).await.is_err() {
         tracing::warn!("some kinds can't be listed; their objects are not collected until then");
     }

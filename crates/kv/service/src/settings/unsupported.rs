@@ -227,7 +227,7 @@ pub(super) fn check_environment(variable: impl Fn(&str) -> Option<String>) -> Re
         let Some(value) = variable(&name) else {
             continue;
         };
-        match flag.judge(&name, &value) {
+        match flag.evaluate_value(&name, &value) {
             Verdict::Pass => {}
             Verdict::Warn(warning) => tracing::warn!("{warning}"),
             Verdict::Stop(refusal) => bail!("{refusal}"),

@@ -246,7 +246,7 @@ fn check_field(path: &str, value: &Value, honoured: &[String]) -> anyhow::Result
             .chain(honoured.iter().map(String::as_str))
     };
     if !all().any(|name| name.starts_with(&within)) {
-        let nearest = base_cli::nearest(path, all()).unwrap_or_default();
+        let nearest = base_cli::nearest_word(path, all()).unwrap_or_default();
         anyhow::bail!("unknown field {path:?}; the nearest known one is {nearest:?}");
     }
     match value {

@@ -8,7 +8,8 @@ use std::sync::{Arc, Weak};
 
 /// Follows the pods of this node. Mirror pods only represent static pods and start no worker.
 pub(crate) fn follow_pods(node: &Arc<KubeletContext>, client: &Client) -> Store<Pod> {
-    let params = ListParams::new().fields(format!("spec.nodeName={}", node.settings.node_name));
+    let params =
+        ListParams::new().with_fields(format!("spec.nodeName={}", node.settings.node_name));
     let weak: Weak<KubeletContext> = Arc::downgrade(node);
     Informer::<Pod>::new(client.api(), params)
         .on_event(move |event| {

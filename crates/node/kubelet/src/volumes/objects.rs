@@ -111,7 +111,7 @@ impl Objects {
         let users = Arc::new(Mutex::new(BTreeSet::from([uid.to_owned()])));
         let stop = self.tasks.shutdown().child_token();
         let (of_event, changed) = (users.clone(), self.changed.clone());
-        let params = ListParams::new().fields(format!("metadata.name={name}"));
+        let params = ListParams::new().with_fields(format!("metadata.name={name}"));
         let informer =
             Informer::<K>::new(client.namespaced(namespace), params).on_event(move |_| {
                 let users: Vec<String> = of_event.lock().iter().cloned().collect();

@@ -98,7 +98,7 @@ pub async fn wait_for_node(client: &Client, settings: &Settings, layout: &Layout
 /// Returns when the node is Ready; an earlier end of the watch is an error.
 async fn watch_node(client: &Client, name: &str) -> client::Result<()> {
     let api = client.api::<Node>();
-    let which = ListParams::new().fields(format!("metadata.name={name}"));
+    let which = ListParams::new().with_fields(format!("metadata.name={name}"));
     let list = api.list(&which).await?;
     if list.items.iter().any(is_node_ready) {
         return Ok(());

@@ -20,41 +20,44 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    fn end(&self) -> u64 {
+    fn end_number(&self) -> u64 {
         self.first + self.changes.len() as u64
     }
 
-    pub(super) fn start(&mut self, uid: &Uid) {
-        self.forget(uid);
-        let at = self.end();
+    pub(super) fn start_attempt(&mut self, uid: &Uid) {
+        self.forget_attempt(uid);
+        let at = self.end_number();
         self.started.insert(uid.clone(), at);
         self.order.insert((at, uid.clone()));
     }
 
-    pub(super) fn record(&mut self, event: ClusterEvent) {
+    pub(super) fn record_event(&mut self, event: ClusterEvent) {
         if !self.started.is_empty() {
             self.changes.push_back(event);
         }
     }
 
     /// Ends an attempt and returns the events since its start.
-    pub(super) fn finish(&mut self, uid: &str) -> Vec<ClusterEvent> {
+    pub(super) fn finish_attempt(&mut self, uid: &str) -> Vec<ClusterEvent> {
         let Some(at) = self.started.get(uid) else {
             return Vec::new();
         };
         let seen = usize::try_from(at.saturating_sub(self.first)).unwrap_or(usize::MAX);
         let missed = self.changes.iter().skip(seen).cloned().collect();
-        self.forget(uid);
+        self.forget_attempt(uid);
         missed
     }
 
     /// Ends an attempt without returning events.
-    pub(super) fn forget(&mut self, uid: &str) {
+    pub(super) fn forget_attempt(&mut self, uid: &str) {
         let Some((uid, at)) = self.started.remove_entry(uid) else {
             return;
         };
         self.order.remove(&(at, uid));
-        let needed = self.order.first().map_or_else(|| self.end(), |(at, _)| *at);
+        let needed = self
+            .order
+            .first()
+            .map_or_else(|| self.end_number(), |(at, _)| *at);
         let drop = usize::try_from(needed.saturating_sub(self.first)).unwrap_or(usize::MAX);
         self.changes.drain(..drop.min(self.changes.len()));
         self.first = needed;
@@ -74,15 +77,15 @@ mod tests {
     fn attempt_gets_the_changes_since_it_began_and_the_log_is_trimmed() {
         let mut log = InFlight::default();
         let (a, b): (Uid, Uid) = (Arc::from("a"), Arc::from("b"));
-        log.record(ClusterEvent::NamespaceChanged);
-        log.start(&a);
-        log.record(ClusterEvent::NamespaceChanged);
-        log.start(&b);
-        log.record(ClusterEvent::StorageChanged);
+        log.record_event(ClusterEvent::NamespaceChanged);
+        log.start_attempt(&a);
+        log.record_event(ClusterEvent::NamespaceChanged);
+        log.start_attempt(&b);
+        log.record_event(ClusterEvent::StorageChanged);
         assert_eq!(log.changes.len(), 2);
-        assert_eq!(log.finish("a").len(), 2);
+        assert_eq!(log.finish_attempt("a").len(), 2);
         assert_eq!(log.changes.len(), 1);
-        assert_eq!(log.finish("b").len(), 1);
-        assert!(log.changes.is_empty() && log.finish("b").is_empty());
+        assert_eq!(log.finish_attempt("b").len(), 1);
+        assert!(log.changes.is_empty() && log.finish_attempt("b").is_empty());
     }
 }

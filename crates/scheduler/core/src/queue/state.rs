@@ -68,8 +68,8 @@ impl State {
             Place::Unschedulable(until) => drop(self.unschedulable.remove(&(until, serial))),
             Place::Held { .. } | Place::Gated | Place::InFlight => {}
         }
-        if waits(before) && !waits(place) {
-            self.unindex(&uid);
+        if awaits_event(before) && !awaits_event(place) {
+            self.unindex_pod(&uid);
         }
         match place {
             Place::Active(rank) => drop(self.active.insert((rank, serial), uid.clone())),
@@ -79,28 +79,28 @@ impl State {
             }
             Place::Held { .. } | Place::Gated | Place::InFlight => {}
         }
-        if waits(place) && !waits(before) {
-            self.index(&uid);
+        if awaits_event(place) && !awaits_event(before) {
+            self.index_pod(&uid);
         }
         if let Some(waiting) = self.pods.get_mut(&uid) {
             waiting.place = place;
         }
     }
 
-    fn index(&mut self, uid: &Uid) {
+    fn index_pod(&mut self, uid: &Uid) {
         let Some(waiting) = self.pods.get(uid) else {
             return;
         };
-        for plugin in plugins(waiting) {
+        for plugin in rejecting_plugins(waiting) {
             self.rejected.entry(plugin).or_default().insert(uid.clone());
         }
     }
 
-    fn unindex(&mut self, uid: &Uid) {
+    fn unindex_pod(&mut self, uid: &Uid) {
         let Some(waiting) = self.pods.get(uid) else {
             return;
         };
-        for plugin in plugins(waiting) {
+        for plugin in rejecting_plugins(waiting) {
             if let Some(uids) = self.rejected.get_mut(plugin) {
                 uids.remove(uid);
             }
@@ -109,11 +109,11 @@ impl State {
 }
 
 /// Returns whether pods at a place wait for an event.
-fn waits(place: Place) -> bool {
+fn awaits_event(place: Place) -> bool {
     matches!(place, Place::Unschedulable(_) | Place::Held { .. })
 }
 
-fn plugins(waiting: &Waiting) -> impl Iterator<Item = &'static str> + '_ {
+fn rejecting_plugins(waiting: &Waiting) -> impl Iterator<Item = &'static str> + '_ {
     let unrejected = waiting.rejected_by.is_empty().then_some(NO_PLUGIN);
     waiting.rejected_by.iter().copied().chain(unrejected)
 }

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 /// Higher priority first; gated by a scheduling gate; only deleted pods help.
 struct Simple;
 
-impl Judge for Simple {
+impl QueuePlugins for Simple {
     fn rank(&self, pod: &PodInfo, since: i128) -> Rank {
         Rank(-i64::from(pod.priority()), since)
     }
@@ -16,11 +16,11 @@ impl Judge for Simple {
             .is_some_and(|spec| spec.scheduling_gates.is_some())
     }
 
-    fn listens(&self, plugin: &str, _: &ClusterEvent) -> bool {
+    fn listens_for(&self, plugin: &str, _: &ClusterEvent) -> bool {
         plugin != "Deaf"
     }
 
-    fn hint(&self, _: &str, _: &PodInfo, event: &ClusterEvent) -> bool {
+    fn queueing_hint(&self, _: &str, _: &PodInfo, event: &ClusterEvent) -> bool {
         matches!(event, ClusterEvent::AssignedPodDeleted(_))
     }
 }
@@ -39,10 +39,10 @@ fn queue() -> Queue {
     let (first_backoff, longest_backoff) = (Duration::from_millis(50), Duration::from_secs(1));
     Queue::new(
         Arc::new(Simple),
-        Waits {
+        QueueDelays {
             first_backoff,
             longest_backoff,
-            ..Waits::default()
+            ..QueueDelays::default()
         },
     )
 }
@@ -76,45 +76,45 @@ fn preempting() -> Failure {
 #[tokio::test]
 async fn pods_come_by_priority_and_age_unless_gated() {
     let queue = queue();
-    queue.set(pod("low", 0, false), None, 1);
-    queue.set(pod("late", 0, false), None, 2);
-    queue.set(pod("high", 5, false), None, 3);
-    queue.set(pod("held", 9, true), None, 0);
+    queue.set_pod(pod("low", 0, false), None, 1);
+    queue.set_pod(pod("late", 0, false), None, 2);
+    queue.set_pod(pod("high", 5, false), None, 3);
+    queue.set_pod(pod("held", 9, true), None, 0);
     for want in ["high", "low", "late"] {
         assert_eq!(next(&queue).await, want);
-        queue.settle(want);
+        queue.done(want);
     }
-    assert_eq!(queue.counts().gated, 1);
-    queue.set(pod("held", 9, false), None, 4);
+    assert_eq!(queue.count_pending().gated, 1);
+    queue.set_pod(pod("held", 9, false), None, 4);
     assert_eq!(next(&queue).await, "held");
 }
 
 #[tokio::test]
 async fn rejected_pods_wait_for_a_change_that_helps() {
     let queue = queue();
-    queue.set(pod("p", 0, false), None, 1);
+    queue.set_pod(pod("p", 0, false), None, 1);
     assert_eq!(next(&queue).await, "p");
-    queue.reject("p", by("Fit"), 2);
-    queue.event(ClusterEvent::NamespaceChanged);
-    assert_eq!(queue.counts().unschedulable, 1);
-    queue.event(deleted());
-    assert_eq!(queue.counts().unschedulable, 0);
+    queue.requeue_failed("p", by("Fit"), 2);
+    queue.move_pods(ClusterEvent::NamespaceChanged);
+    assert_eq!(queue.count_pending().unschedulable, 1);
+    queue.move_pods(deleted());
+    assert_eq!(queue.count_pending().unschedulable, 0);
     assert_eq!(next(&queue).await, "p");
     // An event during the attempt is not lost.
-    queue.event(deleted());
-    queue.reject("p", by("Fit"), 2);
+    queue.move_pods(deleted());
+    queue.requeue_failed("p", by("Fit"), 2);
     assert_eq!(next(&queue).await, "p");
-    queue.remove("p");
-    queue.reject("p", by("Fit"), 2);
-    assert_eq!(queue.counts(), Counts::default());
+    queue.remove_pod("p");
+    queue.requeue_failed("p", by("Fit"), 2);
+    assert_eq!(queue.count_pending(), Counts::default());
 }
 
 #[tokio::test]
 async fn errored_pod_backs_off() {
     let queue = queue();
-    queue.set(pod("p", 0, false), None, 1);
+    queue.set_pod(pod("p", 0, false), None, 1);
     assert_eq!(next(&queue).await, "p");
-    queue.reject(
+    queue.requeue_failed(
         "p",
         Failure {
             errored: true,
@@ -137,26 +137,26 @@ async fn rests(queue: &Queue) -> bool {
 #[tokio::test]
 async fn held_pod_is_tried_only_after_its_preemption_has_ended() {
     let queue = queue();
-    queue.set(pod("p", 0, false), None, 1);
+    queue.set_pod(pod("p", 0, false), None, 1);
     assert_eq!(next(&queue).await, "p");
-    queue.reject("p", preempting(), 2);
+    queue.requeue_failed("p", preempting(), 2);
     // The first victim is deleted while others are still to be evicted.
-    queue.event(deleted());
+    queue.move_pods(deleted());
     assert!(rests(&queue).await);
-    queue.release("p", false);
+    queue.release_held("p", false);
     assert_eq!(next(&queue).await, "p");
 }
 
 #[tokio::test]
 async fn released_pod_waits_for_a_change_unless_its_preemption_failed() {
     let queue = queue();
-    queue.set(pod("p", 0, false), None, 1);
+    queue.set_pod(pod("p", 0, false), None, 1);
     for failed in [false, true] {
-        if queue.counts().unschedulable == 0 {
+        if queue.count_pending().unschedulable == 0 {
             assert_eq!(next(&queue).await, "p");
         }
-        queue.reject("p", preempting(), 2);
-        queue.release("p", failed);
+        queue.requeue_failed("p", preempting(), 2);
+        queue.release_held("p", failed);
         assert_eq!(rests(&queue).await, !failed);
     }
 }
@@ -164,36 +164,36 @@ async fn released_pod_waits_for_a_change_unless_its_preemption_failed() {
 #[tokio::test]
 async fn plugins_see_only_the_kinds_of_changes_that_they_asked_for() {
     let queue = queue();
-    queue.set(pod("p", 0, false), None, 1);
+    queue.set_pod(pod("p", 0, false), None, 1);
     assert_eq!(next(&queue).await, "p");
-    queue.reject("p", by("Deaf"), 2);
-    queue.event(deleted());
-    assert_eq!(queue.counts().unschedulable, 1);
+    queue.requeue_failed("p", by("Deaf"), 2);
+    queue.move_pods(deleted());
+    assert_eq!(queue.count_pending().unschedulable, 1);
     queue.activate("p");
-    assert_eq!(queue.counts().unschedulable, 0);
+    assert_eq!(queue.count_pending().unschedulable, 0);
 }
 
 #[tokio::test]
 async fn failed_pod_goes_behind_younger_pods_of_its_priority() {
     let queue = queue();
-    queue.set(pod("old", 0, false), None, 1);
+    queue.set_pod(pod("old", 0, false), None, 1);
     assert_eq!(next(&queue).await, "old");
-    queue.set(pod("young", 0, false), None, 2);
-    queue.reject("old", by("Fit"), 3);
+    queue.set_pod(pod("young", 0, false), None, 2);
+    queue.requeue_failed("old", by("Fit"), 3);
     tokio::time::sleep(Duration::from_millis(60)).await;
-    queue.event(deleted());
+    queue.move_pods(deleted());
     for want in ["young", "old"] {
         assert_eq!(next(&queue).await, want);
-        queue.settle(want);
+        queue.done(want);
     }
 }
 
 #[tokio::test]
 async fn pod_does_not_wake_itself_by_its_own_change() {
     let queue = queue();
-    queue.set(pod("p", 0, false), None, 1);
+    queue.set_pod(pod("p", 0, false), None, 1);
     assert_eq!(next(&queue).await, "p");
-    queue.reject("p", by("Fit"), 2);
-    queue.event_for_others("p", deleted());
-    assert_eq!(queue.counts().unschedulable, 1);
+    queue.requeue_failed("p", by("Fit"), 2);
+    queue.move_other_pods("p", deleted());
+    assert_eq!(queue.count_pending().unschedulable, 1);
 }

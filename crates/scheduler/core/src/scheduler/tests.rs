@@ -7,16 +7,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use client::events::Recorder;
 use client::{Client, Config, Event};
-use scheduler_framework::cycle::Nominations;
+use scheduler_framework::cycle::PodNominator;
 use scheduler_framework::{
-    Bind, BindError, Cluster, CycleState, Permit, PermitOutcome, Plugin, Points,
+    Bind, BindError, Cluster, CycleState, ExtensionPoints, Permit, PermitOutcome, Plugin,
 };
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::View;
+use crate::cluster::ClusterView;
 use crate::handlers;
-use crate::queue::Waits;
+use crate::queue::QueueDelays;
 
 /// The outcome of a test binding.
 #[derive(Clone, Copy, PartialEq)]
@@ -38,7 +38,7 @@ impl Plugin for TestBinder {
         Err("made by hand".to_owned())
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.bind(&self);
     }
 }
@@ -66,7 +66,7 @@ impl Plugin for Gate {
         Ok(Self)
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.permit(&self);
     }
 }
@@ -83,18 +83,18 @@ struct Harness {
 }
 
 /// Returns a scheduler with resource fitting, and one node `n` with 2 CPUs.
-fn harness(fate: Fate, more: impl FnOnce(&mut Points)) -> Harness {
-    let view = View::default();
+fn harness(fate: Fate, more: impl FnOnce(&mut ExtensionPoints)) -> Harness {
+    let view = ClusterView::default();
     let waiting = view.waiting_pods();
     let cluster: Arc<dyn Cluster> = Arc::new(view);
-    let mut points = Points::default();
-    for entry in scheduler_plugins::registry() {
+    let mut points = ExtensionPoints::default();
+    for entry in scheduler_plugins::plugin_registry() {
         if ["PrioritySort", "NodeResourcesFit"].contains(&entry.name) {
             (entry.make)(&Value::Null, &cluster, &mut points).unwrap();
         }
     }
     let bound = Arc::new(AtomicBool::new(false));
-    points.add(TestBinder {
+    points.add_plugin(TestBinder {
         fate,
         bound: Arc::clone(&bound),
     });
@@ -109,21 +109,24 @@ fn harness(fate: Fate, more: impl FnOnce(&mut Points)) -> Harness {
     let client = Client::new(Config::builder("http://127.0.0.1:1"));
     let scheduler = Arc::new(Scheduler {
         cache: Cache::default(),
-        queue: Queue::new(Arc::clone(&profiles) as Arc<dyn Judge>, Waits::default()),
-        nominations: NominationIndex::default(),
+        queue: Queue::new(
+            Arc::clone(&profiles) as Arc<dyn QueuePlugins>,
+            QueueDelays::default(),
+        ),
+        nominations: Nominator::default(),
         profiles,
         waiting,
-        writer: Writer {
+        writer: OutcomeWriter {
             client,
             events: Recorder::disconnected(),
             name,
         },
-        numbers: Numbers::new(),
+        metrics: SchedulerMetrics::new(),
         tasks: Tasks::new(CancellationToken::new()),
     });
     let node = json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2", "memory": "1Gi", "pods": "9"}}});
     let new = Arc::new(serde_json::from_value(node).unwrap());
-    handlers::node(&scheduler, Event::Applied { old: None, new });
+    handlers::handle_node(&scheduler, Event::Applied { old: None, new });
     Harness { scheduler, bound }
 }
 
@@ -139,7 +142,7 @@ fn pod(name: &str, nominated: Option<&str>) -> Arc<Pod> {
 impl Harness {
     /// Adds a pod and schedules the first pod of the queue.
     async fn try_pod(&self, pod: &Arc<Pod>) {
-        handlers::pod(
+        handlers::handle_pod(
             &self.scheduler,
             Event::Applied {
                 old: None,
@@ -148,7 +151,8 @@ impl Harness {
         );
         let attempt =
             tokio::time::timeout(Duration::from_secs(5), self.scheduler.queue.next()).await;
-        self.scheduler.attempt(attempt.unwrap().unwrap(), &mut 0);
+        self.scheduler
+            .schedule_one(attempt.unwrap().unwrap(), &mut 0);
     }
 }
 
@@ -167,37 +171,37 @@ async fn late_status_does_not_nominate_a_pod_that_counts_on_its_node() {
     let test = harness(Fate::Hangs, |_| {});
     test.try_pod(&pod("preemptor", Some("n"))).await;
     let (old, new) = (Some(pod("preemptor", None)), pod("preemptor", Some("n")));
-    handlers::pod(&test.scheduler, Event::Applied { old, new });
+    handlers::handle_pod(&test.scheduler, Event::Applied { old, new });
     assert!(test.scheduler.nominations.is_empty());
 }
 
 #[tokio::test]
 async fn pod_that_no_plugin_permits_in_time_is_rejected_and_releases_its_node() {
-    let test = harness(Fate::Binds, |points| points.add(Gate));
+    let test = harness(Fate::Binds, |points| points.add_plugin(Gate));
     test.try_pod(&pod("p", None)).await;
     assert!(test.scheduler.cache.has_pod("p"));
-    assert_eq!(test.scheduler.waiting.list().len(), 1);
+    assert_eq!(test.scheduler.waiting.list_pods().len(), 1);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!test.bound.load(Ordering::SeqCst) && !test.scheduler.cache.has_pod("p"));
-    assert_eq!(test.scheduler.queue.counts().unschedulable, 1);
+    assert_eq!(test.scheduler.queue.count_pending().unschedulable, 1);
 }
 
 #[tokio::test]
 async fn pod_is_bound_once_its_plugin_allows_it() {
-    let test = harness(Fate::Binds, |points| points.add(Gate));
+    let test = harness(Fate::Binds, |points| points.add_plugin(Gate));
     test.try_pod(&pod("p", None)).await;
-    assert!(test.scheduler.waiting.allow("p", "Gate"));
+    assert!(test.scheduler.waiting.allow_pod("p", "Gate"));
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(test.bound.load(Ordering::SeqCst) && test.scheduler.cache.has_pod("p"));
 }
 
 #[tokio::test]
 async fn deleted_pod_does_not_wait_for_permission_any_longer() {
-    let test = harness(Fate::Binds, |points| points.add(Gate));
+    let test = harness(Fate::Binds, |points| points.add_plugin(Gate));
     test.try_pod(&pod("p", None)).await;
-    handlers::pod(&test.scheduler, Event::Deleted(pod("p", None)));
+    handlers::handle_pod(&test.scheduler, Event::Deleted(pod("p", None)));
     tokio::time::sleep(Duration::from_millis(30)).await;
-    assert!(test.scheduler.waiting.list().is_empty() && !test.scheduler.cache.has_pod("p"));
+    assert!(test.scheduler.waiting.list_pods().is_empty() && !test.scheduler.cache.has_pod("p"));
     assert!(!test.bound.load(Ordering::SeqCst));
 }
 

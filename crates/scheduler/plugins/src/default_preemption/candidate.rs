@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use scheduler_framework::{Cluster, PodInfo};
 
 /// Returns the start time of a pod; a pod without one counts as started now.
-fn started(pod: &PodInfo) -> Timestamp {
+fn start_time(pod: &PodInfo) -> Timestamp {
     let start = pod
         .pod
         .status
@@ -19,10 +19,10 @@ fn started(pod: &PodInfo) -> Timestamp {
 }
 
 /// Orders by importance, descending: by priority, then by running time.
-pub(super) fn importance(a: &PodInfo, b: &PodInfo) -> Ordering {
+pub(super) fn compare_importance(a: &PodInfo, b: &PodInfo) -> Ordering {
     b.priority()
         .cmp(&a.priority())
-        .then_with(|| started(a).cmp(&started(b)))
+        .then_with(|| start_time(a).cmp(&start_time(b)))
 }
 
 pub(super) struct Candidate {
@@ -59,7 +59,7 @@ impl Candidate {
             .iter()
             .filter(|victim| victim.priority() == highest);
         let earliest = top
-            .map(|victim| started(victim))
+            .map(|victim| start_time(victim))
             .min()
             .unwrap_or(Timestamp::MAX);
         (
@@ -82,7 +82,7 @@ impl Budgets {
         let namespaces: HashMap<&str, ()> = pods.iter().map(|pod| (pod.namespace(), ())).collect();
         let budgets = namespaces
             .into_keys()
-            .flat_map(|namespace| cluster.budgets(namespace));
+            .flat_map(|namespace| cluster.disruption_budgets(namespace));
         let allowed = |budget: &k8s_openapi::api::policy::v1::PodDisruptionBudget| {
             budget
                 .status
@@ -101,7 +101,7 @@ impl Budgets {
     }
 
     /// Counts a disruption of the pod; returns true if it violates a budget.
-    pub(super) fn violates(&mut self, pod: &PodInfo) -> bool {
+    pub(super) fn count_disruption(&mut self, pod: &PodInfo) -> bool {
         let mut broken = false;
         for (budget, left) in &mut self.budgets {
             let here = budget.metadata.namespace.as_deref() == Some(pod.namespace());

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 type Numbers = HashMap<String, HashMap<String, i64>>;
 
-/// Counts by topology domain. Changes after [`Places::freeze`] go into an overlay, which stays
+/// Counts by topology domain. Changes after [`TopologyCounts::freeze_counts`] go into an overlay, which stays
 /// small.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places {
+pub(super) struct TopologyCounts {
     base: Arc<Numbers>,
     changes: Numbers,
     /// Number of domains with a positive count.
@@ -23,8 +23,8 @@ fn look_up(numbers: &Numbers, key: &str, value: &str) -> i64 {
         .unwrap_or(0)
 }
 
-impl Places {
-    pub(super) fn add(&mut self, key: &str, value: &str, by: i64) {
+impl TopologyCounts {
+    pub(super) fn add_count(&mut self, key: &str, value: &str, by: i64) {
         let before = self.get(key, value);
         let values = match self.changes.get_mut(key) {
             Some(values) => values,
@@ -46,7 +46,7 @@ impl Places {
     }
 
     /// Returns the topology keys.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn topology_keys(&self) -> impl Iterator<Item = &str> {
         let new = self
             .changes
             .keys()
@@ -65,7 +65,7 @@ impl Places {
     }
 
     /// Ends the collection: copies share the counts added so far.
-    pub(super) fn freeze(&mut self) {
+    pub(super) fn freeze_counts(&mut self) {
         self.base = Arc::new(std::mem::take(&mut self.changes));
     }
 }
@@ -76,15 +76,15 @@ mod tests {
 
     #[test]
     fn copies_are_independent_after_freezing() {
-        let mut places = Places::default();
-        places.add("zone", "a", 1);
-        places.freeze();
+        let mut places = TopologyCounts::default();
+        places.add_count("zone", "a", 1);
+        places.freeze_counts();
         let mut tried = places.clone();
-        tried.add("zone", "a", -1);
-        tried.add("host", "n", 2);
+        tried.add_count("zone", "a", -1);
+        tried.add_count("host", "n", 2);
         assert_eq!((tried.get("zone", "a"), tried.get("host", "n")), (0, 2));
         assert!(!tried.is_void() && !places.is_void());
-        tried.add("host", "n", -2);
+        tried.add_count("host", "n", -2);
         assert!(tried.is_void() && !tried.is_empty() && places.get("zone", "a") == 1);
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use scheduler_framework::{Cluster, NodeInfo, PodInfo};
 
-use crate::node_affinity::allows;
+use crate::node_affinity::matches_node_affinity;
 
 /// Labels that differ between pods of one controller.
 const OWN_LABELS: [&str; 3] = [
@@ -68,18 +68,19 @@ impl Constraint {
     }
 
     /// Returns whether the selector matches labels.
-    pub(super) fn selects(&self, labels: Option<&Labels>) -> bool {
+    pub(super) fn selects_labels(&self, labels: Option<&Labels>) -> bool {
         labels_match(self.selector.as_ref(), labels)
     }
 
     /// Returns whether a pod of the right namespace counts.
-    pub(super) fn speaks_of(&self, other: &Pod) -> bool {
-        other.metadata.deletion_timestamp.is_none() && self.selects(other.metadata.labels.as_ref())
+    pub(super) fn counts_pod(&self, other: &Pod) -> bool {
+        other.metadata.deletion_timestamp.is_none()
+            && self.selects_labels(other.metadata.labels.as_ref())
     }
 
     /// Returns whether a node counts for a pod (node affinity and taints policies).
-    pub(super) fn includes(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
-        if self.honor_affinity && !allows(pod, node) {
+    pub(super) fn includes_node(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+        if self.honor_affinity && !matches_node_affinity(pod, node) {
             return false;
         }
         let tolerations = pod
@@ -94,9 +95,9 @@ impl Constraint {
     }
 
     /// Returns the number of matching pods on a node.
-    pub(super) fn count(&self, pod: &PodInfo, node: &NodeInfo) -> i64 {
+    pub(super) fn count_pods(&self, pod: &PodInfo, node: &NodeInfo) -> i64 {
         let counts = |other: &&std::sync::Arc<PodInfo>| {
-            other.namespace() == pod.namespace() && self.speaks_of(&other.pod)
+            other.namespace() == pod.namespace() && self.counts_pod(&other.pod)
         };
         i64::try_from(node.pods.iter().filter(counts).count()).unwrap_or(i64::MAX)
     }

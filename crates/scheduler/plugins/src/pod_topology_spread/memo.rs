@@ -30,7 +30,7 @@ pub(super) struct Memo {
 
 impl Memo {
     /// Returns the number of matching pods on each node of the snapshot.
-    pub(super) fn count(
+    pub(super) fn count_pods(
         &self,
         constraint: &Constraint,
         pod: &PodInfo,
@@ -52,7 +52,7 @@ impl Memo {
         entry.counts.resize(snapshot.nodes.len(), (0, 0));
         for (node, (generation, count)) in snapshot.nodes.iter().zip(&mut entry.counts) {
             if *generation != node.generation {
-                (*generation, *count) = (node.generation, constraint.count(pod, node));
+                (*generation, *count) = (node.generation, constraint.count_pods(pod, node));
             }
         }
         let counts = entry.counts.iter().map(|(_, count)| *count).collect();

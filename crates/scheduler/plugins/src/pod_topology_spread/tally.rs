@@ -45,11 +45,11 @@ impl Tally {
     pub(super) fn add(&mut self, place: &str, by: i64) {
         let count = self.get(place) + by;
         self.changed.insert(place.to_owned(), count);
-        self.least = self.find_least();
+        self.least = self.find_least_count();
     }
 
     /// Returns the smallest number of pods in a domain.
-    pub(super) fn least(&self) -> i64 {
+    pub(super) fn least_count(&self) -> i64 {
         self.least
     }
 
@@ -62,7 +62,7 @@ impl Tally {
         self.base.counts.len() + new.count()
     }
 
-    fn find_least(&self) -> i64 {
+    fn find_least_count(&self) -> i64 {
         let mut replaced: HashMap<i64, usize> = HashMap::new();
         for count in self
             .changed
@@ -102,8 +102,15 @@ mod tests {
         ];
         for (place, by, least, len) in steps {
             tried.add(place, by);
-            assert_eq!((tried.least(), tried.len()), (least, len), "{place} {by}");
+            assert_eq!(
+                (tried.least_count(), tried.len()),
+                (least, len),
+                "{place} {by}"
+            );
         }
-        assert_eq!((whole.least(), whole.get("a"), tried.get("a")), (1, 1, 2));
+        assert_eq!(
+            (whole.least_count(), whole.get("a"), tried.get("a")),
+            (1, 1, 2)
+        );
     }
 }

@@ -12,16 +12,16 @@ use client::{Client, ListParams, ObjectExt, Patch, WatchEvent};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use scheduler_framework::{
-    BindError, Cluster, CycleState, NodeInfo, Plugin, PodInfo, Points, PreBind,
+    BindError, Cluster, CycleState, ExtensionPoints, NodeInfo, Plugin, PodInfo, PreBind,
 };
 use serde_json::{Value, json};
 
-use super::matching::{Waiting, choose_volumes};
-use super::{VolumeBinding, Wanted};
+use super::matching::{WaitingClaim, choose_volumes};
+use super::{PodClaims, VolumeBinding};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Reserves volumes. Created with [`VolumeBinder::with`], because a registry entry has no client.
+/// Reserves volumes. Created with [`VolumeBinder::with_client`], because a registry entry has no client.
 pub struct VolumeBinder {
     client: Client,
     cluster: Arc<dyn Cluster>,
@@ -29,18 +29,18 @@ pub struct VolumeBinder {
 
 impl VolumeBinder {
     /// Creates a binder that uses a client.
-    pub fn with(client: Client, cluster: Arc<dyn Cluster>) -> Self {
+    pub fn with_client(client: Client, cluster: Arc<dyn Cluster>) -> Self {
         Self { client, cluster }
     }
 
-    fn failed(error: impl std::fmt::Display) -> BindError {
+    fn bind_error(error: impl std::fmt::Display) -> BindError {
         BindError {
             plugin: VolumeBinding::NAME,
             message: error.to_string(),
         }
     }
 
-    async fn reserve(
+    async fn reserve_volume(
         &self,
         claim: &PersistentVolumeClaim,
         volume: &PersistentVolume,
@@ -60,7 +60,7 @@ impl VolumeBinder {
             .patch(volume.name(), &patch)
             .await
             .map(drop)
-            .map_err(Self::failed)
+            .map_err(Self::bind_error)
     }
 
     async fn select_node(
@@ -81,14 +81,14 @@ impl VolumeBinder {
             .patch(claim.name(), &patch)
             .await
             .map(drop)
-            .map_err(Self::failed)
+            .map_err(Self::bind_error)
     }
 
-    async fn bound(&self, claim: &PersistentVolumeClaim) -> client::Result<()> {
+    async fn wait_until_bound(&self, claim: &PersistentVolumeClaim) -> client::Result<()> {
         let claims = self
             .client
             .namespaced::<PersistentVolumeClaim>(claim.namespace());
-        let params = ListParams::new().fields(format!("metadata.name={}", claim.name()));
+        let params = ListParams::new().with_fields(format!("metadata.name={}", claim.name()));
         loop {
             let list = claims.list(&params).await?;
             if list.items.iter().any(is_bound) {
@@ -126,7 +126,7 @@ impl Plugin for VolumeBinder {
         Err("the binding of volumes needs a client".to_owned())
     }
 
-    fn extend(self: Arc<Self>, points: &mut Points) {
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints) {
         points.pre_bind(&self);
     }
 }
@@ -135,13 +135,13 @@ impl Plugin for VolumeBinder {
 impl PreBind for VolumeBinder {
     async fn pre_bind(&self, state: &CycleState, _: &PodInfo, node: &str) -> Result<(), BindError> {
         let known = state
-            .get::<Wanted>()
+            .get::<PodClaims>()
             .map(|wanted| Arc::clone(&wanted.waiting))
             .unwrap_or_default();
         // Volumes may have been bound since the node was chosen.
-        let waiting: Vec<Waiting> = known
+        let waiting: Vec<WaitingClaim> = known
             .iter()
-            .map(|waiting| waiting.refreshed(self.cluster.claims()))
+            .map(|waiting| waiting.with_current_volumes(self.cluster.claim_view()))
             .collect();
         if waiting.is_empty() {
             return Ok(());
@@ -152,23 +152,23 @@ impl PreBind for VolumeBinder {
                 .api::<Node>()
                 .get(node)
                 .await
-                .map_err(Self::failed)?,
+                .map_err(Self::bind_error)?,
         ));
         for (waiting, volume) in waiting.iter().zip(choose_volumes(&waiting, &info)) {
             match volume {
-                Some(volume) => self.reserve(&waiting.claim, volume).await?,
+                Some(volume) => self.reserve_volume(&waiting.claim, volume).await?,
                 None => self.select_node(&waiting.claim, node).await?,
             }
         }
         let all = async {
             for waiting in &waiting {
-                self.bound(&waiting.claim).await?;
+                self.wait_until_bound(&waiting.claim).await?;
             }
             Ok::<(), client::Error>(())
         };
         match tokio::time::timeout(LIMIT, all).await {
-            Ok(done) => done.map_err(Self::failed),
-            Err(_) => Err(Self::failed(format!(
+            Ok(done) => done.map_err(Self::bind_error),
+            Err(_) => Err(Self::bind_error(format!(
                 "the claims were not bound within {LIMIT:?}"
             ))),
         }

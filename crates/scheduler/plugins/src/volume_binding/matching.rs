@@ -16,7 +16,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// A claim that waits for its first consumer, and the volumes that serve it on the nodes from which
 /// they are accessible.
 #[derive(Clone)]
-pub(super) struct Waiting {
+pub(super) struct WaitingClaim {
     pub(super) claim: Arc<PersistentVolumeClaim>,
     class: Arc<StorageClass>,
     /// Best first: a volume that names the claim, else the smallest.
@@ -28,7 +28,7 @@ pub(super) struct Waiting {
     shared: Vec<usize>,
 }
 
-impl Waiting {
+impl WaitingClaim {
     /// Collects the volumes that serve a claim, once for all nodes.
     pub(super) fn new(
         claim: Arc<PersistentVolumeClaim>,
@@ -43,14 +43,13 @@ impl Waiting {
         {
             // If a volume names the claim, no other may be used.
             Some(at) => volumes = vec![volumes.swap_remove(at)],
-            None => {
-                volumes.sort_by_cached_key(|volume| (capacity(volume), volume.name().to_owned()))
-            }
+            None => volumes
+                .sort_by_cached_key(|volume| (volume_capacity(volume), volume.name().to_owned())),
         }
         let (mut local, mut shared): (HashMap<String, Vec<usize>>, _) =
             (HashMap::new(), Vec::new());
         for (at, volume) in volumes.iter().enumerate() {
-            match host(volume) {
+            match only_host(volume) {
                 Some(host) => local.entry(host.to_owned()).or_default().push(at),
                 None => shared.push(at),
             }
@@ -65,7 +64,7 @@ impl Waiting {
     }
 
     /// Yields volumes that may be accessible from a node, best first.
-    fn candidates(&self, node: &NodeInfo) -> impl Iterator<Item = &Arc<PersistentVolume>> {
+    fn candidate_volumes(&self, node: &NodeInfo) -> impl Iterator<Item = &Arc<PersistentVolume>> {
         let local = node.label(HOSTNAME).and_then(|host| self.local.get(host));
         let (mut local, mut shared) = (
             local.into_iter().flatten().peekable(),
@@ -85,27 +84,27 @@ impl Waiting {
     }
 
     /// Returns the same claim with the current volumes.
-    pub(super) fn refreshed(&self, view: &dyn ClaimView) -> Self {
+    pub(super) fn with_current_volumes(&self, view: &dyn ClaimView) -> Self {
         Self::new(Arc::clone(&self.claim), Arc::clone(&self.class), view)
     }
 }
 
 /// Sorts claims by size, so that small ones leave the large volumes to the others.
-pub(super) fn sort_by_size(waiting: &mut [Waiting]) {
-    waiting.sort_by_key(|waiting| requested(&waiting.claim));
+pub(super) fn sort_by_size(waiting: &mut [WaitingClaim]) {
+    waiting.sort_by_key(|waiting| requested_storage(&waiting.claim));
 }
 
 /// Chooses a volume for each claim on a node; None for a claim without an accessible free volume.
 pub(super) fn choose_volumes<'a>(
-    waiting: &'a [Waiting],
+    waiting: &'a [WaitingClaim],
     node: &NodeInfo,
 ) -> Vec<Option<&'a Arc<PersistentVolume>>> {
     let mut taken = HashSet::new();
-    let mut chosen = |waiting: &'a Waiting| {
+    let mut chosen = |waiting: &'a WaitingClaim| {
         let free = |volume: &&Arc<PersistentVolume>| {
             !taken.contains(volume.name()) && reaches_node(volume, node)
         };
-        let volume = waiting.candidates(node).find(free)?;
+        let volume = waiting.candidate_volumes(node).find(free)?;
         taken.insert(volume.name());
         Some(volume)
     };
@@ -126,7 +125,7 @@ pub(super) fn reaches_node(volume: &PersistentVolume, node: &NodeInfo) -> bool {
 }
 
 /// Returns the only host that can access a volume, if its affinity names one by label.
-fn host(volume: &PersistentVolume) -> Option<&str> {
+fn only_host(volume: &PersistentVolume) -> Option<&str> {
     let required = volume
         .spec
         .as_ref()?
@@ -153,13 +152,15 @@ fn host(volume: &PersistentVolume) -> Option<&str> {
     }
 }
 
-fn capacity(volume: &PersistentVolume) -> i64 {
-    Resources::of(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref())).get("storage")
+fn volume_capacity(volume: &PersistentVolume) -> i64 {
+    Resources::from_resource_list(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref()))
+        .get("storage")
 }
 
-fn requested(claim: &PersistentVolumeClaim) -> i64 {
+fn requested_storage(claim: &PersistentVolumeClaim) -> i64 {
     let resources = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
-    Resources::of(resources.and_then(|resources| resources.requests.as_ref())).get("storage")
+    Resources::from_resource_list(resources.and_then(|resources| resources.requests.as_ref()))
+        .get("storage")
 }
 
 /// Returns whether a volume names this claim.
@@ -186,7 +187,7 @@ fn serves_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> boo
     };
     let text =
         |given: &Option<String>, default: &str| given.clone().unwrap_or_else(|| default.to_owned());
-    let fits = capacity(volume) >= requested(claim)
+    let fits = volume_capacity(volume) >= requested_storage(claim)
         && text(&offer.volume_mode, "Filesystem") == text(&want.volume_mode, "Filesystem")
         && text(&offer.volume_attributes_class_name, "")
             == text(&want.volume_attributes_class_name, "")
@@ -216,7 +217,7 @@ fn serves_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> boo
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::testing::{Volumes, labelled};
+    use crate::testing::{VolumeList, labelled_node};
     use serde_json::{Value, json};
 
     fn volume(name: &str, size: &str) -> Value {
@@ -224,27 +225,27 @@ mod tests {
             "accessModes": ["ReadWriteOnce"], "capacity": {"storage": size}}})
     }
 
-    fn waiting(name: &str, size: &str, volumes: &[Value]) -> Waiting {
+    fn waiting(name: &str, size: &str, volumes: &[Value]) -> WaitingClaim {
         let claim = json!({"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": {
             "storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}});
         let class =
             json!({"metadata": {"name": "c"}, "provisioner": "kubernetes.io/no-provisioner"});
-        let view = Volumes(
+        let view = VolumeList(
             volumes
                 .iter()
                 .map(|volume| serde_json::from_value(volume.clone()).unwrap())
                 .collect(),
         );
         let from = |value| Arc::new(serde_json::from_value(value).unwrap());
-        Waiting::new(
+        WaitingClaim::new(
             from(claim),
             Arc::new(serde_json::from_value(class).unwrap()),
             &view,
         )
     }
 
-    fn chosen(waiting: &[Waiting]) -> Vec<Option<String>> {
-        let node = labelled("n", json!({"zone": "a"}));
+    fn chosen(waiting: &[WaitingClaim]) -> Vec<Option<String>> {
+        let node = labelled_node("n", json!({"zone": "a"}));
         choose_volumes(waiting, &node)
             .into_iter()
             .map(|volume| volume.map(|volume| volume.name().to_owned()))
@@ -287,9 +288,9 @@ mod tests {
                 volume("any", "2Gi"),
             ],
         );
-        let node = labelled("n", json!({HOSTNAME: "n"}));
+        let node = labelled_node("n", json!({HOSTNAME: "n"}));
         let names: Vec<&str> = waiting
-            .candidates(&node)
+            .candidate_volumes(&node)
             .map(|volume| volume.name())
             .collect();
         assert_eq!(names, ["any", "mine"]);

@@ -74,13 +74,13 @@ pub struct Objects {
 }
 
 impl ClaimView for Objects {
-    fn claim(&self, _: &str, name: &str) -> Option<Arc<PersistentVolumeClaim>> {
+    fn persistent_volume_claim(&self, _: &str, name: &str) -> Option<Arc<PersistentVolumeClaim>> {
         let claim = json!({"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": {"storageClassName": "c",
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
         serde_json::from_value(claim).ok()
     }
 
-    fn volume(&self, _: &str) -> Option<Arc<PersistentVolume>> {
+    fn persistent_volume(&self, _: &str) -> Option<Arc<PersistentVolume>> {
         None
     }
 
@@ -88,7 +88,7 @@ impl ClaimView for Objects {
         self.volumes.clone()
     }
 
-    fn class(&self, name: &str) -> Option<Arc<StorageClass>> {
+    fn storage_class(&self, name: &str) -> Option<Arc<StorageClass>> {
         let class = json!({"metadata": {"name": name}, "provisioner": "kubernetes.io/no-provisioner",
             "volumeBindingMode": "WaitForFirstConsumer"});
         serde_json::from_value(class).ok()
@@ -96,11 +96,11 @@ impl ClaimView for Objects {
 }
 
 impl Cluster for Objects {
-    fn budgets(&self, _: &str) -> Vec<Arc<PodDisruptionBudget>> {
+    fn disruption_budgets(&self, _: &str) -> Vec<Arc<PodDisruptionBudget>> {
         Vec::new()
     }
 
-    fn claims(&self) -> &dyn ClaimView {
+    fn claim_view(&self) -> &dyn ClaimView {
         self
     }
 
