@@ -55,7 +55,7 @@ async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
         let path = cli.resolv_conf.display();
         let text = std::fs::read_to_string(&cli.resolv_conf)
             .with_context(|| format!("can't read {path}"))?;
-        upstreams = net_dns::upstreams_of(&text);
+        upstreams = net_dns::parse_name_servers(&text);
     }
     let config =
         Config::from_kubeconfig_or_in_cluster(cli.kubeconfig.as_deref())?.user_agent("cluster-dns");

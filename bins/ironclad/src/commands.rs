@@ -66,7 +66,7 @@ async fn run_up(options: Up) -> anyhow::Result<()> {
         verbosity: options.component_verbosity,
     };
     let settings = operator_cluster::start_cluster(&wanted, &print_progress).await?;
-    let kubeconfig = Layout::of(&settings).admin_kubeconfig();
+    let kubeconfig = Layout::for_settings(&settings).admin_kubeconfig();
     writeln!(
         std::io::stdout(),
         "\nThe cluster runs. Next:\n\n  export KUBECONFIG={}\n  kubectl get nodes -o wide\n  kubectl apply -f deploy/examples/hello.yaml",
@@ -99,7 +99,7 @@ async fn run_status(options: Status) -> anyhow::Result<()> {
         Output::Text => format_table(&report),
     };
     writeln!(std::io::stdout(), "{}", text.trim_end())?;
-    if !report.healthy() {
+    if !report.is_healthy() {
         bail!(
             "not everything runs; `ironclad up --data-dir={}` repairs it",
             report.data_dir

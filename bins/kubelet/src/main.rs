@@ -9,7 +9,7 @@ fn main() -> ExitCode {
         UPSTREAM_FLAGS,
         |flags: &Flags| flags.logs.clone(),
         |flags, shutdown| async move {
-            let settings = node_kubelet::settings(&flags)?;
+            let settings = node_kubelet::read_settings(&flags)?;
             if !settings.simulated() {
                 let endpoint = settings.runtime_endpoint.clone();
                 return node_kubelet::run(settings, &endpoint, shutdown).await;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// Maximum number of TCP connections: of all clients, and of one address.
-const CONNECTIONS: usize = 256;
-const CONNECTIONS_OF_ONE: usize = 16;
+const MAX_CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS_PER_CLIENT: usize = 16;
 
 /// The clients of the server.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Clients {
 
 /// A TCP connection; counted until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     connections: Arc<Mutex<HashMap<IpAddr, usize>>>,
     client: IpAddr,
 }
@@ -47,25 +47,27 @@ impl Clients {
     }
 
     /// Counts a TCP connection; None if the client has reached a limit.
-    pub(crate) fn admit(&self, client: IpAddr) -> Option<Place> {
+    pub(crate) fn admit(&self, client: IpAddr) -> Option<ConnectionSlot> {
         let client = client.to_canonical();
         let mut connections = self
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let own = connections.get(&client).copied().unwrap_or_default();
-        if own >= CONNECTIONS_OF_ONE || connections.values().sum::<usize>() >= CONNECTIONS {
+        if own >= MAX_CONNECTIONS_PER_CLIENT
+            || connections.values().sum::<usize>() >= MAX_CONNECTIONS
+        {
             return None;
         }
         connections.insert(client, own + 1);
-        Some(Place {
+        Some(ConnectionSlot {
             connections: Arc::clone(&self.connections),
             client,
         })
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut connections = self
             .connections
@@ -134,7 +136,7 @@ mod tests {
     fn connections_are_limited_for_each_client_and_in_all() {
         let clients = Clients::new(Vec::new());
         let of_one: Vec<_> = std::iter::from_fn(|| clients.admit(ip("10.0.0.1"))).collect();
-        assert_eq!(of_one.len(), CONNECTIONS_OF_ONE);
+        assert_eq!(of_one.len(), MAX_CONNECTIONS_PER_CLIENT);
         assert!(
             clients.admit(ip("::ffff:10.0.0.1")).is_none(),
             "the same client by another spelling"
@@ -143,7 +145,7 @@ mod tests {
             .flat_map(|n| [n; 2])
             .filter_map(|n| clients.admit(IpAddr::from([10, 1, 0, n])))
             .collect();
-        assert_eq!(of_one.len() + others.len(), CONNECTIONS);
+        assert_eq!(of_one.len() + others.len(), MAX_CONNECTIONS);
         drop(of_one);
         assert!(clients.admit(ip("10.0.0.1")).is_some());
     }

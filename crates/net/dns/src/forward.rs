@@ -9,22 +9,22 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// Timeout of one resolver. Two of them fit well into a client's usual five seconds.
-const PATIENCE: Duration = Duration::from_millis(1500);
+const SERVER_TIMEOUT: Duration = Duration::from_millis(1500);
 const ROUNDS: usize = 2;
 /// Maximum number of concurrent forwarded requests; more are rejected rather than queued.
-const UNDERWAY: usize = 512;
+const MAX_FORWARDED: usize = 512;
 
 /// The upstream resolvers.
 #[derive(Debug)]
 pub struct Upstreams {
     servers: Vec<SocketAddr>,
-    room: Semaphore,
+    permits: Semaphore,
 }
 
 /// Parses the name servers of a resolv.conf. Keeps those on loopback: the server runs in the node's
 /// network.
 #[must_use]
-pub fn upstreams_of(resolv_conf: &str) -> Vec<SocketAddr> {
+pub fn parse_name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
     resolv_conf
         .lines()
         .filter_map(|line| line.trim().strip_prefix("nameserver"))
@@ -51,28 +51,28 @@ impl Upstreams {
             .collect();
         Self {
             servers,
-            room: Semaphore::new(UNDERWAY),
+            permits: Semaphore::new(MAX_FORWARDED),
         }
     }
 
     /// Forwards a request and returns the response; None if no resolver responded.
-    pub async fn ask(&self, request: &[u8], udp: bool) -> Option<Vec<u8>> {
-        let _place = self.room.try_acquire().ok()?;
+    pub async fn forward_request(&self, request: &[u8], udp: bool) -> Option<Vec<u8>> {
+        let _permit = self.permits.try_acquire().ok()?;
         for server in self
             .servers
             .iter()
             .cycle()
             .take(self.servers.len() * ROUNDS)
         {
-            let asked = async {
+            let exchange = async {
                 if udp {
                     over_udp(*server, request).await
                 } else {
                     over_tcp(*server, request).await
                 }
             };
-            match timeout(PATIENCE, asked).await {
-                Ok(Ok(answer)) if answer.get(..2) == request.get(..2) => return Some(answer),
+            match timeout(SERVER_TIMEOUT, exchange).await {
+                Ok(Ok(response)) if response.get(..2) == request.get(..2) => return Some(response),
                 Ok(Err(error)) => tracing::debug!(%server, %error, "upstream failed"),
                 _ => tracing::debug!(%server, "upstream did not answer in time"),
             }
@@ -109,9 +109,9 @@ async fn over_tcp(server: SocketAddr, request: &[u8]) -> std::io::Result<Vec<u8>
         .write_all(&[&length.to_be_bytes(), request].concat())
         .await?;
     let length = stream.read_u16().await?;
-    let mut answer = vec![0; usize::from(length)];
-    stream.read_exact(&mut answer).await?;
-    Ok(answer)
+    let mut response = vec![0; usize::from(length)];
+    stream.read_exact(&mut response).await?;
+    Ok(response)
 }
 
 #[cfg(test)]
@@ -119,10 +119,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_servers_of_a_resolv_conf() {
+    fn name_servers_of_a_resolv_conf_are_parsed() {
         let text =
             "# x\nsearch a.b\nnameserver 192.0.2.1\nnameserver fe80::1%eth0\noptions ndots:1\n";
-        let found: Vec<String> = upstreams_of(text).iter().map(ToString::to_string).collect();
+        let found: Vec<String> = parse_name_servers(text)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(found, ["192.0.2.1:53", "[fe80::1]:53"]);
     }
 }

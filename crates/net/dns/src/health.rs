@@ -23,14 +23,14 @@ pub async fn serve_health(
     }
     for path in ["/ready", "/readyz"] {
         let view = view.clone();
-        endpoints = endpoints.with_page(path, move || readiness(view.has_synced()));
+        endpoints = endpoints.with_page(path, move || readiness_page(view.has_synced()));
     }
     let listener = base_serve::bind_listener(address).await?;
     endpoints.serve_pages("health", listener, base_serve::Options::default(), tasks);
     Ok(())
 }
 
-fn readiness(synced: bool) -> Page {
+fn readiness_page(synced: bool) -> Page {
     if synced {
         text_page(StatusCode::OK, "OK")
     } else {

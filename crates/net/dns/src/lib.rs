@@ -15,6 +15,6 @@ mod server;
 mod view;
 pub mod zone;
 
-pub use forward::{Upstreams, upstreams_of};
+pub use forward::{Upstreams, parse_name_servers};
 pub use run::{Settings, drop_privileges, run};
 pub use view::InformerView;

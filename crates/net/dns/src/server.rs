@@ -18,7 +18,7 @@ use crate::reply::{Reply, build_reply, empty_response, encode_message};
 use crate::zone::View;
 
 /// Idle timeout of a TCP connection.
-const SILENCE: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// State that responses need.
 pub struct Server {
@@ -31,14 +31,21 @@ pub struct Server {
 impl Server {
     /// Returns the response if it is available at once, or the request if it must be forwarded. A
     /// panic fails only this request.
-    fn quick(&self, bytes: &[u8], udp: bool) -> Result<Option<Vec<u8>>, Box<(Message, Reply)>> {
-        catch_unwind(AssertUnwindSafe(|| self.quick_unguarded(bytes, udp))).unwrap_or_else(|_| {
+    fn respond_locally(
+        &self,
+        bytes: &[u8],
+        udp: bool,
+    ) -> Result<Option<Vec<u8>>, Box<(Message, Reply)>> {
+        catch_unwind(AssertUnwindSafe(|| {
+            self.respond_locally_unguarded(bytes, udp)
+        }))
+        .unwrap_or_else(|_| {
             tracing::error!("answering a request panicked; the request is dropped");
             Ok(None)
         })
     }
 
-    fn quick_unguarded(
+    fn respond_locally_unguarded(
         &self,
         bytes: &[u8],
         udp: bool,
@@ -58,11 +65,16 @@ impl Server {
         }
     }
 
-    async fn slow(&self, bytes: &[u8], pending: (Message, Reply), udp: bool) -> Option<Vec<u8>> {
+    async fn respond_by_upstream(
+        &self,
+        bytes: &[u8],
+        pending: (Message, Reply),
+        udp: bool,
+    ) -> Option<Vec<u8>> {
         let (request, reply) = pending;
         match reply {
-            Reply::Forward => match self.upstreams.ask(bytes, udp).await {
-                Some(answer) => Some(answer),
+            Reply::Forward => match self.upstreams.forward_request(bytes, udp).await {
+                Some(response) => Some(response),
                 None => encode_message(
                     &request,
                     empty_response(&request, ResponseCode::ServFail),
@@ -70,7 +82,7 @@ impl Server {
                 ),
             },
             Reply::Follow(mut message, target, kind) => {
-                self.follow(&mut message, target, kind).await;
+                self.follow_alias(&mut message, target, kind).await;
                 encode_message(&request, *message, udp)
             }
             Reply::Ready(_) | Reply::Ignore => None,
@@ -79,18 +91,18 @@ impl Server {
 
     /// Adds the target's records to an alias. If no resolver responds, the alias alone is still
     /// correct.
-    async fn follow(&self, message: &mut Message, target: Name, kind: RecordType) {
+    async fn follow_alias(&self, message: &mut Message, target: Name, kind: RecordType) {
         let mut question = Message::new(rand::random(), MessageType::Query, OpCode::Query);
         question.metadata.recursion_desired = true;
         question.add_query(Query::query(target, kind));
         let Ok(bytes) = question.to_vec() else { return };
-        let answer = self
+        let response = self
             .upstreams
-            .ask(&bytes, true)
+            .forward_request(&bytes, true)
             .await
             .and_then(|bytes| Message::from_vec(&bytes).ok());
-        if let Some(answer) = answer {
-            message.add_answers(answer.answers);
+        if let Some(response) = response {
+            message.add_answers(response.answers);
         }
     }
 }
@@ -139,15 +151,16 @@ async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks) {
         else {
             continue;
         };
-        match server.quick(bytes, true) {
-            Ok(Some(answer)) => drop(socket.send_to(&answer, peer).await),
+        match server.respond_locally(bytes, true) {
+            Ok(Some(response)) => drop(socket.send_to(&response, peer).await),
             Ok(None) => {}
             Err(pending) => {
                 let (server, socket, bytes) =
                     (Arc::clone(&server), Arc::clone(&socket), bytes.to_vec());
                 tasks.spawn_isolated("dns forward", async move {
-                    if let Some(answer) = server.slow(&bytes, *pending, true).await {
-                        let _ = socket.send_to(&answer, peer).await;
+                    if let Some(response) = server.respond_by_upstream(&bytes, *pending, true).await
+                    {
+                        let _ = socket.send_to(&response, peer).await;
                     }
                 });
             }
@@ -169,12 +182,12 @@ async fn tcp_loop(server: Arc<Server>, listener: TcpListener, tasks: Tasks) {
         if !server.clients.allows(peer.ip()) {
             continue;
         }
-        let Some(place) = server.clients.admit(peer.ip()) else {
+        let Some(slot) = server.clients.admit(peer.ip()) else {
             continue;
         };
         let (server, shutdown) = (Arc::clone(&server), shutdown.clone());
         tasks.spawn_isolated("dns connection", async move {
-            let _place = place;
+            let _slot = slot;
             tokio::select! {
                 _ = serve_connection(&server, stream) => {}
                 () = shutdown.cancelled() => {}
@@ -185,19 +198,19 @@ async fn tcp_loop(server: Arc<Server>, listener: TcpListener, tasks: Tasks) {
 
 async fn serve_connection(server: &Server, mut stream: TcpStream) -> Option<()> {
     loop {
-        let length = timeout(SILENCE, stream.read_u16()).await.ok()?.ok()?;
+        let length = timeout(IDLE_TIMEOUT, stream.read_u16()).await.ok()?.ok()?;
         let mut bytes = vec![0; usize::from(length)];
-        timeout(SILENCE, stream.read_exact(&mut bytes))
+        timeout(IDLE_TIMEOUT, stream.read_exact(&mut bytes))
             .await
             .ok()?
             .ok()?;
-        let answer = match server.quick(&bytes, false) {
-            Ok(answer) => answer?,
-            Err(pending) => server.slow(&bytes, *pending, false).await?,
+        let response = match server.respond_locally(&bytes, false) {
+            Ok(response) => response?,
+            Err(pending) => server.respond_by_upstream(&bytes, *pending, false).await?,
         };
-        let length = u16::try_from(answer.len()).ok()?;
-        let framed = [&length.to_be_bytes()[..], &answer].concat();
-        timeout(SILENCE, stream.write_all(&framed))
+        let length = u16::try_from(response.len()).ok()?;
+        let framed = [&length.to_be_bytes()[..], &response].concat();
+        timeout(IDLE_TIMEOUT, stream.write_all(&framed))
             .await
             .ok()?
             .ok()?;

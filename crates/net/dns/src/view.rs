@@ -85,27 +85,27 @@ fn service_key(slice: &EndpointSlice) -> Option<String> {
 }
 
 impl View for InformerView {
-    fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
+    fn find_service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
         self.services.get(&format!("{namespace}/{name}"))
     }
 
-    fn slices(&self, namespace: &str, name: &str) -> Vec<Arc<EndpointSlice>> {
+    fn list_slices(&self, namespace: &str, name: &str) -> Vec<Arc<EndpointSlice>> {
         self.slices
             .by_index("service", &format!("{namespace}/{name}"))
     }
 
-    fn namespace(&self, name: &str) -> bool {
+    fn has_namespace(&self, name: &str) -> bool {
         self.namespaces.get(name).is_some()
     }
 
-    fn service_at(&self, address: IpAddr) -> Option<Arc<Service>> {
+    fn find_service_by_address(&self, address: IpAddr) -> Option<Arc<Service>> {
         self.services
             .by_index("address", &address.to_string())
             .into_iter()
             .next()
     }
 
-    fn slices_at(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>> {
+    fn list_slices_by_address(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>> {
         self.slices.by_index("address", &address.to_string())
     }
 

@@ -21,15 +21,15 @@ const VERSION: &str = "1.1.0";
 /// Read access to the objects behind the zone.
 pub trait View: Send + Sync {
     /// Returns a Service.
-    fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>>;
+    fn find_service(&self, namespace: &str, name: &str) -> Option<Arc<Service>>;
     /// Returns the slices of a Service.
-    fn slices(&self, namespace: &str, name: &str) -> Vec<Arc<EndpointSlice>>;
+    fn list_slices(&self, namespace: &str, name: &str) -> Vec<Arc<EndpointSlice>>;
     /// Returns whether a namespace exists.
-    fn namespace(&self, name: &str) -> bool;
+    fn has_namespace(&self, name: &str) -> bool;
     /// Returns the Service with a cluster IP.
-    fn service_at(&self, address: IpAddr) -> Option<Arc<Service>>;
+    fn find_service_by_address(&self, address: IpAddr) -> Option<Arc<Service>>;
     /// Returns the slices with an endpoint address.
-    fn slices_at(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>>;
+    fn list_slices_by_address(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>>;
     /// Returns whether the informers have synced.
     fn has_synced(&self) -> bool;
 }
@@ -73,18 +73,20 @@ pub fn resolve_name(view: &dyn View, domain: &Name, name: &Name, kind: RecordTyp
         [] => answer_apex(domain, name, kind),
         ["svc" | "pod"] => Answer::NoData,
         ["dns-version"] => answer_version(name, kind),
-        [namespace, "svc" | "pod"] => existence_answer(view.namespace(namespace)),
-        [address, namespace, "pod"] => lookup.pod(name, address, namespace, kind),
-        [rest @ .., service, namespace, "svc"] => match lookup.service(rest, service, namespace) {
-            Found::Nothing => Answer::NxDomain,
-            Found::Targets(targets) => lookup.answer(name, &targets, kind),
-            Found::Alias(target) => answer_alias(view, domain, name, &target, kind),
-        },
+        [namespace, "svc" | "pod"] => answer_existence(view.has_namespace(namespace)),
+        [address, namespace, "pod"] => lookup.resolve_pod(name, address, namespace, kind),
+        [rest @ .., service, namespace, "svc"] => {
+            match lookup.resolve_service(rest, service, namespace) {
+                Found::Nothing => Answer::NxDomain,
+                Found::Targets(targets) => lookup.build_answer(name, &targets, kind),
+                Found::Alias(target) => answer_alias(view, domain, name, &target, kind),
+            }
+        }
         _ => Answer::NxDomain,
     }
 }
 
-fn existence_answer(yes: bool) -> Answer {
+fn answer_existence(yes: bool) -> Answer {
     if yes {
         Answer::NoData
     } else {
@@ -177,8 +179,8 @@ fn resolve_once(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) -
         None => Answer::Elsewhere,
         Some([.., service, namespace, svc]) if svc == "svc" => {
             let lookup = Lookup { view, domain };
-            match lookup.service(&[], service, namespace) {
-                Found::Targets(targets) => lookup.answer(name, &targets, kind),
+            match lookup.resolve_service(&[], service, namespace) {
+                Found::Targets(targets) => lookup.build_answer(name, &targets, kind),
                 _ => Answer::NoData,
             }
         }

@@ -10,7 +10,7 @@ pub(crate) struct Fake {
 }
 
 impl View for Fake {
-    fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
+    fn find_service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
         self.services
             .iter()
             .find(|s| {
@@ -19,7 +19,7 @@ impl View for Fake {
             })
             .cloned()
     }
-    fn slices(&self, namespace: &str, name: &str) -> Vec<Arc<EndpointSlice>> {
+    fn list_slices(&self, namespace: &str, name: &str) -> Vec<Arc<EndpointSlice>> {
         self.slices
             .iter()
             .filter(|s| {
@@ -29,14 +29,14 @@ impl View for Fake {
             .cloned()
             .collect()
     }
-    fn namespace(&self, name: &str) -> bool {
+    fn has_namespace(&self, name: &str) -> bool {
         assert_ne!(name, "planted-panic");
         name == "ns"
     }
     fn has_synced(&self) -> bool {
         true
     }
-    fn service_at(&self, address: IpAddr) -> Option<Arc<Service>> {
+    fn find_service_by_address(&self, address: IpAddr) -> Option<Arc<Service>> {
         let text = address.to_string();
         let has = |s: &&Arc<Service>| {
             s.spec
@@ -45,7 +45,7 @@ impl View for Fake {
         };
         self.services.iter().find(has).cloned()
     }
-    fn slices_at(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>> {
+    fn list_slices_by_address(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>> {
         let text = address.to_string();
         self.slices
             .iter()
@@ -119,7 +119,7 @@ fn ask(name: &str, kind: RecordType) -> String {
 }
 
 #[test]
-fn names_and_what_they_mean() {
+fn names_are_resolved_by_the_specification() {
     use RecordType::{A, AAAA, CNAME, PTR, SRV, TXT};
     for (name, kind, expect) in [
         ("w.ns.svc.cluster.local.", A, "10.96.0.7"),

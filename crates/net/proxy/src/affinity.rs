@@ -55,7 +55,7 @@ pub(crate) fn restore_affinity(listing: &str, wanted: &BTreeSet<(Family, &str)>)
     {
         let family = [Family::V4, Family::V6]
             .into_iter()
-            .find(|family| family.word() == set.family);
+            .find(|family| family.nft_name() == set.family);
         if !family.is_some_and(|family| wanted.contains(&(family, set.name.as_str()))) {
             continue;
         }

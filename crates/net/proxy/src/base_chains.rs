@@ -51,7 +51,7 @@ pub struct BaseChainOptions {
 /// transaction.
 #[must_use]
 pub fn build_base_chains(family: Family, options: &BaseChainOptions) -> String {
-    let word = family.word();
+    let word = family.nft_name();
     let address = family.address_type();
     let guard = if family == Family::V4 {
         LOOPBACK_GUARD
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn skeleton_drops_loopback_addresses_on_the_wire() {
+    fn base_chains_drop_loopback_addresses_on_the_wire() {
         let options = BaseChainOptions {
             masquerade_bit: 14,
             node_port_addresses: Vec::new(),

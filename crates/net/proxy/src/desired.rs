@@ -27,13 +27,13 @@ pub struct Commands {
 #[derive(Debug, Default)]
 pub struct DesiredRules {
     rules_by_service: BTreeMap<String, ServiceRules>,
-    claims: BTreeMap<Key, BTreeMap<String, String>>,
+    owners_by_element: BTreeMap<Key, BTreeMap<String, String>>,
 }
 
 impl DesiredRules {
     /// Sets the rules of a Service (empty if it was deleted); returns the commands for
     /// the difference.
-    pub fn set(&mut self, service: &str, rules: ServiceRules) -> Commands {
+    pub fn set_rules(&mut self, service: &str, rules: ServiceRules) -> Commands {
         let old = self.rules_by_service.remove(service).unwrap_or_default();
         let mut out = Diff::default();
         for family in [Family::V4, Family::V6] {
@@ -43,13 +43,13 @@ impl DesiredRules {
             if before == now {
                 continue;
             }
-            out.objects(family, before, now);
-            self.claim(service, family, before, now, &mut out);
+            out.add_objects(family, before, now);
+            self.update_owners(service, family, before, now, &mut out);
         }
         if rules != ServiceRules::default() {
             self.rules_by_service.insert(service.to_owned(), rules);
         }
-        out.finish()
+        out.into_commands()
     }
 
     /// Returns the current rules of a Service.
@@ -65,19 +65,19 @@ impl DesiredRules {
 
     /// Returns the commands that install all rules after the base chains.
     #[must_use]
-    pub fn install(&self) -> String {
+    pub fn install_commands(&self) -> String {
         let mut out = Diff::default();
         for rules in self.rules_by_service.values() {
             for (family, part) in &rules.parts {
-                out.objects(*family, &Part::default(), part);
+                out.add_objects(*family, &Part::default(), part);
             }
         }
-        for ((family, set, key), owners) in &self.claims {
+        for ((family, set, key), owners) in &self.owners_by_element {
             if let Some(value) = owners.values().next() {
-                out.element("add", *family, set, key, value);
+                out.write_element("add", *family, set, key, value);
             }
         }
-        out.finish().change
+        out.into_commands().change
     }
 
     /// Returns whether any Service has session affinity.
@@ -102,11 +102,21 @@ impl DesiredRules {
         crate::affinity::restore_affinity(listing, &wanted)
     }
 
-    fn claim(&mut self, service: &str, family: Family, before: &Part, now: &Part, out: &mut Diff) {
+    fn update_owners(
+        &mut self,
+        service: &str,
+        family: Family,
+        before: &Part,
+        now: &Part,
+        out: &mut Diff,
+    ) {
         let touched: BTreeSet<_> = before.elements.keys().chain(now.elements.keys()).collect();
         for (set, key) in touched {
             let id = (*set, key.clone());
-            let owners = self.claims.entry((family, set, key.clone())).or_default();
+            let owners = self
+                .owners_by_element
+                .entry((family, set, key.clone()))
+                .or_default();
             let had = owners.values().next().cloned();
             match now.elements.get(&id) {
                 Some(value) => owners.insert(service.to_owned(), value.clone()),
@@ -114,16 +124,16 @@ impl DesiredRules {
             };
             let has = owners.values().next().cloned();
             if owners.is_empty() {
-                self.claims.remove(&(family, *set, key.clone()));
+                self.owners_by_element.remove(&(family, *set, key.clone()));
             }
             if had == has {
                 continue;
             }
             if let Some(value) = had {
-                out.element("delete", family, set, key, &value);
+                out.write_element("delete", family, set, key, &value);
             }
             if let Some(value) = has {
-                out.element("add", family, set, key, &value);
+                out.write_element("add", family, set, key, &value);
             }
         }
     }
@@ -141,8 +151,8 @@ struct Diff {
 }
 
 impl Diff {
-    fn objects(&mut self, family: Family, before: &Part, now: &Part) {
-        let word = family.word();
+    fn add_objects(&mut self, family: Family, before: &Part, now: &Part) {
+        let word = family.nft_name();
         for (name, declaration) in &now.sets {
             if !before.sets.contains_key(name) {
                 write_line(
@@ -196,8 +206,8 @@ impl Diff {
         }
     }
 
-    fn element(&mut self, verb: &str, family: Family, set: &str, key: &str, value: &str) {
-        let word = family.word();
+    fn write_element(&mut self, verb: &str, family: Family, set: &str, key: &str, value: &str) {
+        let word = family.nft_name();
         let to = if verb == "add" {
             &mut self.add_elements
         } else {
@@ -214,7 +224,7 @@ impl Diff {
         );
     }
 
-    fn finish(self) -> Commands {
+    fn into_commands(self) -> Commands {
         let Self {
             declare,
             rules,

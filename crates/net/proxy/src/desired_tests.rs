@@ -30,11 +30,11 @@ fn plain(n: usize) -> serde_json::Value {
 }
 
 #[test]
-fn nothing_changed_nothing_to_do() {
+fn unchanged_rules_need_no_commands() {
     let mut desired = DesiredRules::default();
-    desired.set("ns/web", with(2, plain(1)));
+    desired.set_rules("ns/web", with(2, plain(1)));
     assert_eq!(
-        desired.set("ns/web", with(2, plain(1))),
+        desired.set_rules("ns/web", with(2, plain(1))),
         Commands::default()
     );
 }
@@ -43,27 +43,27 @@ fn nothing_changed_nothing_to_do() {
 fn one_endpoint_among_a_thousand_services_is_a_small_transaction() {
     let mut desired = DesiredRules::default();
     for n in 0..1000 {
-        desired.set(&format!("ns/web{n}"), with(2, plain(n)));
+        desired.set_rules(&format!("ns/web{n}"), with(2, plain(n)));
     }
-    let commands = desired.set("ns/web7", with(3, plain(7)));
+    let commands = desired.set_rules("ns/web7", with(3, plain(7)));
     assert!(commands.change.lines().count() < 10, "{}", commands.change);
     assert_eq!(commands.removal, "");
-    let back = desired.set("ns/web7", with(2, plain(7)));
+    let back = desired.set_rules("ns/web7", with(2, plain(7)));
     assert_eq!(back.removal.lines().count(), 2, "{}", back.removal);
 }
 
 #[test]
-fn a_contested_address_passes_on_when_its_owner_goes() {
+fn contested_address_moves_to_the_next_service() {
     let spec = |ip: &str| json!({ "clusterIPs": [ip], "externalIPs": ["192.0.2.9"], "ports": [{ "port": 80 }] });
     let mut desired = DesiredRules::default();
-    desired.set("ns/a", named("a", 1, spec("10.96.0.1")));
-    let second = desired.set("ns/b", named("b", 1, spec("10.96.0.2")));
+    desired.set_rules("ns/a", named("a", 1, spec("10.96.0.1")));
+    let second = desired.set_rules("ns/b", named("b", 1, spec("10.96.0.2")));
     assert!(
         !second.change.contains("192.0.2.9 . tcp"),
         "{}",
         second.change
     );
-    let gone = desired.set("ns/a", ServiceRules::default());
+    let gone = desired.set_rules("ns/a", ServiceRules::default());
     assert!(
         gone.change
             .contains("add element ip kube-proxy service-ips { 192.0.2.9 . tcp . 80"),
@@ -81,21 +81,21 @@ fn nft_accepts_what_is_generated() {
         return;
     }
     let mut desired = DesiredRules::default();
-    desired.set("ns/a", with(2, plain(1)));
-    desired.set("ns/b", with(0, plain(2)));
+    desired.set_rules("ns/a", with(2, plain(1)));
+    desired.set_rules("ns/b", with(0, plain(2)));
     let rich = json!({
         "type": "LoadBalancer", "clusterIPs": ["10.96.9.9"], "externalIPs": ["192.0.2.9"],
         "externalTrafficPolicy": "Local", "sessionAffinity": "ClientIP", "loadBalancerSourceRanges": ["192.0.2.0/24"],
         "ports": [{ "port": 80, "nodePort": 30080 }]
     });
-    desired.set("ns/c", with(3, rich));
+    desired.set_rules("ns/c", with(3, rich));
     let options = BaseChainOptions {
         masquerade_bit: 14,
         node_port_addresses: vec!["192.0.2.2".parse().unwrap()],
     };
     let text = build_base_chains(Family::V4, &options)
         + &build_base_chains(Family::V6, &options)
-        + &desired.install();
+        + &desired.install_commands();
     let mut child = Command::new("nft")
         .args(["-c", "-f", "-"])
         .stdin(Stdio::piped())

@@ -70,7 +70,7 @@ fn endpoint_preference(endpoint: &Endpoint) -> (SocketAddr, bool, bool, bool) {
 }
 
 fn port_numbers(port: &ServicePort, slice: &EndpointSlice) -> Vec<u16> {
-    let protocol = port.protocol.word().to_uppercase();
+    let protocol = port.protocol.nft_name().to_uppercase();
     let ports = slice.ports.as_deref().unwrap_or_default().iter();
     ports
         .filter(|candidate| candidate.name.as_deref().unwrap_or_default() == port.name)
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn which_endpoints_serve() {
+    fn endpoints_are_chosen_by_policy_readiness_and_hints() {
         check(&["r", "r", ""], false, &[1, 2]);
         check(&["st", "s", ""], false, &[1]);
         check(&["r", "st"], false, &[1]);

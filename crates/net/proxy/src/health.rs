@@ -19,7 +19,7 @@ pub struct Health {
 
 impl Health {
     /// Records that the rules are up to date.
-    pub fn good(&self) {
+    pub fn record_success(&self) {
         self.updated
             .store(jiff::Timestamp::now().as_second(), Ordering::Relaxed);
         self.failing.store(false, Ordering::Relaxed);
@@ -27,7 +27,7 @@ impl Health {
     }
 
     /// Records a failed transaction.
-    pub fn bad(&self) {
+    pub fn record_failure(&self) {
         self.failing.store(true, Ordering::Relaxed);
     }
 
@@ -43,7 +43,7 @@ impl Health {
 
     /// Builds the response: `/healthz` for load balancers; `/livez`, which decides on a restart,
     /// ignores the node's state.
-    fn answer(&self, for_balancers: bool) -> Page {
+    fn build_page(&self, for_balancers: bool) -> Page {
         let eligible = !self.removed.load(Ordering::Relaxed);
         let healthy = self.is_healthy() && (eligible || !for_balancers);
         let time = |seconds| {
@@ -90,8 +90,8 @@ pub async fn serve_health(
 ) -> Result<(), base_serve::ListenError> {
     let for_balancers = Arc::clone(&health);
     let endpoints = Endpoints::new()
-        .with_page("/healthz", move || for_balancers.answer(true))
-        .with_page("/livez", move || health.answer(false))
+        .with_page("/healthz", move || for_balancers.build_page(true))
+        .with_page("/livez", move || health.build_page(false))
         .with_fallback(not_found);
     let listener = base_serve::bind_listener(address).await?;
     endpoints.serve_pages("health", listener, base_serve::Options::default(), tasks);
@@ -122,15 +122,18 @@ mod tests {
     fn healthz_fails_on_a_node_that_is_removed_and_livez_does_not() {
         let health = Health::default();
         let both = || {
-            [health.answer(true).status(), health.answer(false).status()]
-                .map(|status| status.as_u16())
+            [
+                health.build_page(true).status(),
+                health.build_page(false).status(),
+            ]
+            .map(|status| status.as_u16())
         };
         assert_eq!(both(), [503, 503]);
-        health.good();
+        health.record_success();
         assert_eq!(both(), [200, 200]);
         health.set_eligible(false);
         assert_eq!(both(), [503, 200]);
-        health.bad();
+        health.record_failure();
         assert_eq!(both(), [503, 503]);
     }
 }

@@ -31,7 +31,7 @@ pub use config::{Configuration, Error as ConfigError};
 pub use conntrack_settings::{ConntrackConfiguration, ConntrackSettings};
 pub use desired::{Commands, DesiredRules};
 pub use endpoints::{Endpoint, choose_endpoints};
-pub use local::Node;
+pub use local::LocalNode;
 pub use model::{Family, Protocol, ServicePort, service_ports};
 pub use nft::{check_nft, delete_tables};
 pub use run::{Settings, apply_conntrack_settings, run};

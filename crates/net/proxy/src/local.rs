@@ -8,7 +8,7 @@ use crate::model::Family;
 
 /// This node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Node {
+pub struct LocalNode {
     /// Name of the node.
     pub name: String,
     /// Zone of the node.
@@ -23,10 +23,10 @@ pub struct Node {
     pub node_port_addresses: Vec<IpAddr>,
 }
 
-impl Node {
+impl LocalNode {
     /// Returns the pods' range of a family.
     #[must_use]
-    pub fn pods(&self, family: Family) -> Option<IpNet> {
+    pub fn pod_range(&self, family: Family) -> Option<IpNet> {
         self.pod_ranges
             .iter()
             .copied()

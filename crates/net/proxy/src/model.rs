@@ -27,7 +27,7 @@ impl Family {
 
     /// Returns nft's name of the family, for tables and header fields.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn nft_name(self) -> &'static str {
         match self {
             Self::V4 => "ip",
             Self::V6 => "ip6",
@@ -67,7 +67,7 @@ impl Protocol {
 
     /// Returns nft's name of the protocol.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn nft_name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
@@ -112,7 +112,12 @@ impl ServicePort {
     /// Returns the name in rules and messages.
     #[must_use]
     pub fn readable(&self) -> String {
-        format!("{}/{}/{}", self.service, self.protocol.word(), self.name)
+        format!(
+            "{}/{}/{}",
+            self.service,
+            self.protocol.nft_name(),
+            self.name
+        )
     }
 }
 
@@ -137,7 +142,7 @@ pub fn service_ports(service: &Service) -> Vec<ServicePort> {
         meta.name.as_deref().unwrap_or_default()
     );
     let affinity =
-        (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| affinity_timeout(spec));
+        (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| read_affinity_timeout(spec));
     let external = matches!(kind, "NodePort" | "LoadBalancer");
     let ports = spec.ports.as_deref().unwrap_or_default().iter();
     ports
@@ -157,8 +162,8 @@ pub fn service_ports(service: &Service) -> Vec<ServicePort> {
                     spec.external_ips.as_deref().unwrap_or_default(),
                     None,
                 ),
-                load_balancer_ips: load_balancer_ips(service),
-                source_ranges: source_ranges(
+                load_balancer_ips: read_load_balancer_ips(service),
+                source_ranges: parse_ranges(
                     spec.load_balancer_source_ranges
                         .as_deref()
                         .unwrap_or_default(),
@@ -166,13 +171,13 @@ pub fn service_ports(service: &Service) -> Vec<ServicePort> {
                 affinity,
                 internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
                 external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
-                health_check_node_port: health_port(spec.health_check_node_port),
+                health_check_node_port: parse_health_port(spec.health_check_node_port),
             })
         })
         .collect()
 }
 
-fn affinity_timeout(spec: &k8s_openapi::api::core::v1::ServiceSpec) -> u32 {
+fn read_affinity_timeout(spec: &k8s_openapi::api::core::v1::ServiceSpec) -> u32 {
     const DEFAULT: u32 = 10_800;
     let config = spec
         .session_affinity_config
@@ -184,7 +189,7 @@ fn affinity_timeout(spec: &k8s_openapi::api::core::v1::ServiceSpec) -> u32 {
         .unwrap_or(DEFAULT)
 }
 
-fn health_port(port: Option<i32>) -> u16 {
+fn parse_health_port(port: Option<i32>) -> u16 {
     port.and_then(|port| u16::try_from(port).ok()).unwrap_or(0)
 }
 
@@ -197,13 +202,13 @@ fn parse_addresses(list: &[String], single: Option<&str>) -> Vec<IpAddr> {
         .collect()
 }
 
-fn source_ranges(list: &[String]) -> Vec<IpNet> {
+fn parse_ranges(list: &[String]) -> Vec<IpNet> {
     list.iter()
         .filter_map(|text| text.trim().parse().ok())
         .collect()
 }
 
-fn load_balancer_ips(service: &Service) -> Vec<IpAddr> {
+fn read_load_balancer_ips(service: &Service) -> Vec<IpAddr> {
     let ingress = service
         .status
         .as_ref()

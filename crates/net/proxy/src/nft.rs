@@ -73,7 +73,7 @@ pub async fn apply_commands(commands: &str) -> Result<(), Error> {
 /// Returns whether the tables exist with their hooks. If `nft` fails, they count as installed.
 pub async fn are_installed(families: &[Family]) -> bool {
     for family in families {
-        let words = ["list", "chain", family.word(), TABLE, "nat-prerouting"];
+        let words = ["list", "chain", family.nft_name(), TABLE, "nat-prerouting"];
         let listing = Command::new("nft")
             .args(words)
             .stdin(Stdio::null())
@@ -123,7 +123,7 @@ fn first_lines(output: &[u8]) -> String {
 /// Removes all tables that the proxy installed.
 pub async fn delete_tables() -> Result<(), Error> {
     for family in [Family::V4, Family::V6] {
-        let word = family.word();
+        let word = family.nft_name();
         apply_commands(&format!(
             "add table {word} {TABLE}\ndelete table {word} {TABLE}\n"
         ))

@@ -23,7 +23,7 @@ use crate::conntrack_settings::ConntrackSettings;
 use crate::desired::DesiredRules;
 use crate::health::{Health, serve_health, serve_metrics};
 use crate::health_checks::Checks;
-use crate::local::Node;
+use crate::local::LocalNode;
 use crate::nft;
 use crate::sync::Proxy;
 
@@ -71,12 +71,12 @@ pub(crate) struct DirtyServices {
 }
 
 impl DirtyServices {
-    fn service(&self, key: String) {
+    fn mark_service(&self, key: String) {
         self.services.lock().insert(key);
         self.wake.notify_one();
     }
 
-    fn node(&self) {
+    fn mark_node(&self) {
         *self.node.lock() = true;
         self.wake.notify_one();
     }
@@ -131,7 +131,7 @@ pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Re
         slices.wait_until_synced().await;
         nodes.wait_until_synced().await;
         let checks = Checks::new(tasks.clone(), Arc::clone(&health));
-        let node = Node::default();
+        let node = LocalNode::default();
         let mut proxy = Proxy {
             settings,
             services,
@@ -143,7 +143,7 @@ pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Re
             figures,
             health,
         };
-        proxy.follow(&dirty).await;
+        proxy.follow_changes(&dirty).await;
     };
     tokio::select! {
         () = work => {}
@@ -160,14 +160,13 @@ fn start_informers(
     dirty: &Arc<DirtyServices>,
     tasks: &Tasks,
 ) -> Stores {
-    let mark = Arc::clone(dirty);
-    let services = Informer::new(
-        client.api::<Service>(),
-        ListParams::new().with_labels(NOT_OURS),
-    )
-    .on_event(move |event: Event<Service>| mark.service(object_key(&event.object().metadata)))
-    .spawn(tasks);
-    let mark = Arc::clone(dirty);
+    let dirty_services = Arc::clone(dirty);
+    let services = Informer::new(client.api::<Service>(), ListParams::new().with_labels(NOT_OURS))
+        .on_event(move |event: Event<Service>| {
+            dirty_services.mark_service(object_key(&event.object().metadata))
+        })
+        .spawn(tasks);
+    let dirty_services = Arc::clone(dirty);
     let slices = Informer::new(
         client.api::<EndpointSlice>(),
         ListParams::new().with_labels(NOT_OURS),
@@ -177,17 +176,17 @@ fn start_informers(
         if let Event::Applied { old: Some(old), .. } = &event {
             service_of(old)
                 .into_iter()
-                .for_each(|key| mark.service(key));
+                .for_each(|key| dirty_services.mark_service(key));
         }
         service_of(event.object())
             .into_iter()
-            .for_each(|key| mark.service(key));
+            .for_each(|key| dirty_services.mark_service(key));
     })
     .spawn(tasks);
-    let mark = Arc::clone(dirty);
+    let dirty_services = Arc::clone(dirty);
     let own = ListParams::new().with_fields(format!("metadata.name={}", settings.node_name));
     let nodes = Informer::new(client.api::<NodeObject>(), own)
-        .on_event(move |_: Event<NodeObject>| mark.node())
+        .on_event(move |_: Event<NodeObject>| dirty_services.mark_node())
         .spawn(tasks);
     (services, slices, nodes)
 }

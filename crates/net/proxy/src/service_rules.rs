@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::endpoints::{choose_endpoints, ready_endpoints};
-use crate::local::Node;
+use crate::local::LocalNode;
 use crate::model::{Family, service_ports};
 
 use build::Build;
@@ -48,7 +48,7 @@ pub struct ServiceRules {
 pub fn build_service_rules(
     service: &Service,
     slices: &[Arc<EndpointSlice>],
-    node: &Node,
+    node: &LocalNode,
 ) -> ServiceRules {
     let mut out = ServiceRules::default();
     for port in service_ports(service) {

@@ -14,7 +14,7 @@ use crate::conntrack;
 use crate::desired::DesiredRules;
 use crate::health::Health;
 use crate::health_checks::Checks;
-use crate::local::{Node, node_port_addresses};
+use crate::local::{LocalNode, node_port_addresses};
 use crate::model::Family;
 use crate::nft;
 use crate::run::{DirtyServices, ProxyMetrics, Settings, object_key};
@@ -33,7 +33,7 @@ pub(crate) struct Proxy {
     pub(crate) services: Store<Service>,
     pub(crate) slices: Store<EndpointSlice>,
     pub(crate) nodes: Store<NodeObject>,
-    pub(crate) node: Node,
+    pub(crate) node: LocalNode,
     pub(crate) desired: DesiredRules,
     pub(crate) checks: Checks,
     pub(crate) figures: ProxyMetrics,
@@ -42,7 +42,7 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     /// Applies changes until the future is dropped.
-    pub(crate) async fn follow(&mut self, dirty: &DirtyServices) {
+    pub(crate) async fn follow_changes(&mut self, dirty: &DirtyServices) {
         let mut whole = true;
         let mut removal = String::new();
         loop {
@@ -52,29 +52,29 @@ impl Proxy {
             let began = Instant::now();
             let node_changed = std::mem::take(&mut *dirty.node.lock());
             if whole || node_changed {
-                let node = self.look_at_node();
+                let node = self.read_node();
                 whole |= node != self.node;
                 self.node = node;
             }
             let keys = std::mem::take(&mut *dirty.services.lock());
             let applied = if whole {
-                self.install().await
+                self.install_all().await
             } else {
-                self.update(&keys, &mut removal).await
+                self.apply_changes(&keys, &mut removal).await
             };
             match applied {
                 Ok(()) => {
                     whole = false;
                     self.figures.syncs.inc();
                     self.figures.duration.observe(began.elapsed().as_secs_f64());
-                    self.health.good();
+                    self.health.record_success();
                 }
                 Err(error) => {
                     tracing::error!(%error, "rules could not be applied; all of them will be installed again");
                     whole = true;
                     removal.clear();
                     self.figures.failures.inc();
-                    self.health.bad();
+                    self.health.record_failure();
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -100,7 +100,7 @@ impl Proxy {
         }
     }
 
-    fn look_at_node(&self) -> Node {
+    fn read_node(&self) -> LocalNode {
         let object = self.nodes.list().into_iter().next();
         self.health
             .set_eligible(object.as_ref().is_none_or(|node| is_eligible(node)));
@@ -123,7 +123,7 @@ impl Proxy {
             .filter(|address| address.type_ == "InternalIP")
             .filter_map(|address| address.address.parse().ok())
             .collect();
-        Node {
+        LocalNode {
             name: self.settings.node_name.clone(),
             zone: label("topology.kubernetes.io/zone"),
             families: supported_families(),
@@ -133,7 +133,7 @@ impl Proxy {
         }
     }
 
-    fn compute(&self, key: &str) -> ServiceRules {
+    fn compute_rules(&self, key: &str) -> ServiceRules {
         let Some(service) = self.services.get(key) else {
             return ServiceRules::default();
         };
@@ -142,14 +142,14 @@ impl Proxy {
 
     /// Installs everything in one transaction: packets see the old rules or the new ones. Session
     /// affinity is kept.
-    async fn install(&mut self) -> Result<(), nft::Error> {
+    async fn install_all(&mut self) -> Result<(), nft::Error> {
         let mut desired = DesiredRules::default();
         let mut fronts = BTreeMap::new();
         for service in self.services.list() {
             let key = object_key(&service.metadata);
-            let now = self.compute(&key);
+            let now = self.compute_rules(&key);
             fronts.extend(now.udp.clone());
-            desired.set(&key, now);
+            desired.set_rules(&key, now);
         }
         let options = BaseChainOptions {
             masquerade_bit: self.settings.masquerade_bit,
@@ -161,7 +161,7 @@ impl Proxy {
             .iter()
             .map(|family| build_base_chains(*family, &options))
             .collect();
-        commands += &desired.install();
+        commands += &desired.install_commands();
         if desired.has_affinity() {
             commands += &desired.keep_affinity(&nft::list_sets().await);
         }
@@ -198,7 +198,7 @@ impl Proxy {
 
     /// Applies the changed Services only. Unused chains are removed in a second transaction; if
     /// that fails, with the next one.
-    async fn update(
+    async fn apply_changes(
         &mut self,
         keys: &BTreeSet<String>,
         removal: &mut String,
@@ -208,14 +208,14 @@ impl Proxy {
         let mut checks = Vec::new();
         let mut unused = String::new();
         for key in keys {
-            let now = self.compute(key);
+            let now = self.compute_rules(key);
             let before = self.desired.rules_for(key).cloned().unwrap_or_default();
             if now == before {
                 continue;
             }
             stale.extend(conntrack::find_stale(&before.udp, &now.udp));
             checks.push((key, now.health));
-            let commands = self.desired.set(key, now);
+            let commands = self.desired.set_rules(key, now);
             change += &commands.change;
             unused += &commands.removal;
         }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use net_proxy::{
-    BaseChainOptions, DesiredRules, Family, Node, ServiceRules, build_base_chains,
+    BaseChainOptions, DesiredRules, Family, LocalNode, ServiceRules, build_base_chains,
     build_service_rules,
 };
 use serde_json::{Value, json};
@@ -168,11 +168,11 @@ fn rules_at(more: &Value, backends: &[&str], of: &str) -> ServiceRules {
         "ports": [{ "name": "", "port": 8080, "protocol": "TCP" }], "endpoints": endpoints,
     }))
     .unwrap();
-    let node = Node {
+    let node = LocalNode {
         name: "n1".into(),
         families: vec![Family::V4],
         pod_ranges: vec!["10.244.0.0/16".parse().unwrap()],
-        ..Node::default()
+        ..LocalNode::default()
     };
     build_service_rules(&service, &[Arc::new(slice)], &node)
 }
@@ -196,7 +196,7 @@ fn connections_reach_endpoints_and_follow_changes() {
     world.nft(&build_base_chains(Family::V4, &options));
     let mut desired = DesiredRules::default();
     let mut apply = |fragment: ServiceRules| {
-        let commands = desired.set("ns/web", fragment);
+        let commands = desired.set_rules("ns/web", fragment);
         world.nft(&commands.change);
         world.nft(&commands.removal);
     };
@@ -264,14 +264,14 @@ fn full_install_keeps_session_affinity() {
         node_port_addresses: Vec::new(),
     };
     let mut desired = DesiredRules::default();
-    desired.set(
+    desired.set_rules(
         "ns/web",
         rules(
             &json!({ "sessionAffinity": "ClientIP" }),
             &["10.244.0.2", "10.244.0.3"],
         ),
     );
-    world.nft(&(build_base_chains(Family::V4, &options) + &desired.install()));
+    world.nft(&(build_base_chains(Family::V4, &options) + &desired.install_commands()));
     std::thread::sleep(std::time::Duration::from_millis(300));
     let bound = world.ask("b", "10.96.0.7").unwrap();
     assert_eq!(bound.len(), 1, "{bound:?}");
@@ -283,7 +283,7 @@ fn full_install_keeps_session_affinity() {
         .unwrap();
         world.nft(
             &(build_base_chains(Family::V4, &options)
-                + &desired.install()
+                + &desired.install_commands()
                 + &desired.keep_affinity(&listing)),
         );
         assert_eq!(world.ask("b", "10.96.0.7").unwrap(), bound);
@@ -301,8 +301,8 @@ fn node_and_pods_reach_remote_endpoints_of_a_service_with_local_policy() {
     };
     let spec = json!({ "externalTrafficPolicy": "Local", "externalIPs": ["192.0.2.9"] });
     let mut desired = DesiredRules::default();
-    desired.set("ns/web", rules_at(&spec, &["10.244.0.2"], "n2"));
-    world.nft(&(build_base_chains(Family::V4, &options) + &desired.install()));
+    desired.set_rules("ns/web", rules_at(&spec, &["10.244.0.2"], "n2"));
+    world.nft(&(build_base_chains(Family::V4, &options) + &desired.install_commands()));
     std::thread::sleep(std::time::Duration::from_millis(300));
     for from in ["node", "b"] {
         assert_eq!(

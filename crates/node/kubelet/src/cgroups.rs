@@ -43,17 +43,17 @@ impl Cgroups {
         };
         if cgroups.root.is_some() {
             for class in ["", "burstable", "besteffort"] {
-                let path = cgroups.parent(class);
-                cgroups.make(&path)?;
+                let path = cgroups.parent_path(class);
+                cgroups.create(&path)?;
                 if class == "besteffort" {
-                    cgroups.set_cpu(&path, resources::shares(0), 0);
+                    cgroups.set_cpu(&path, resources::compute_cpu_shares(0), 0);
                 }
             }
         }
         Ok(cgroups)
     }
 
-    fn parent(&self, class: &str) -> String {
+    fn parent_path(&self, class: &str) -> String {
         let root = self.root.as_deref().unwrap_or_default();
         let parts = [root, "kubepods", class];
         parts
@@ -63,30 +63,30 @@ impl Cgroups {
     }
 
     /// Returns the pod's cgroup for the CRI config; empty if the kubelet manages no cgroups.
-    pub(crate) fn of_pod(&self, pod: &Pod) -> String {
+    pub(crate) fn pod_path(&self, pod: &Pod) -> String {
         if self.root.is_none() {
             return String::new();
         }
-        let class = match spec::qos(pod) {
+        let class = match spec::compute_pod_qos(pod) {
             "Burstable" => "burstable",
             "BestEffort" => "besteffort",
             _ => "",
         };
         format!(
             "{}/pod{}",
-            self.parent(class),
+            self.parent_path(class),
             pod.metadata.uid.as_deref().unwrap_or_default()
         )
     }
 
     /// Creates the pod's cgroup with its limits.
-    pub(crate) fn ensure(&self, pod: &Pod) -> io::Result<()> {
-        let path = self.of_pod(pod);
+    pub(crate) fn ensure_pod_cgroup(&self, pod: &Pod) -> io::Result<()> {
+        let path = self.pod_path(pod);
         if path.is_empty() {
             return Ok(());
         }
-        self.make(&path)?;
-        self.apply(&path, resources::of_pod(pod));
+        self.create(&path)?;
+        self.apply_limits(&path, resources::compute_pod_resources(pod));
         self.limit_pids(&path)
     }
 
@@ -95,25 +95,25 @@ impl Cgroups {
     fn limit_pids(&self, path: &str) -> io::Result<()> {
         let Some(pids) = self.pids else { return Ok(()) };
         let missing = || io::Error::other("podPidsLimit is set, but there is no pids controller");
-        let place = self.place("pids", path).ok_or_else(missing)?;
+        let place = self.controller_path("pids", path).ok_or_else(missing)?;
         fs::write(place.join("pids.max"), pids.to_string())
     }
 
     /// Removes the pod's cgroup, whatever its QoS class was.
-    pub(crate) fn remove(&self, uid: &str) {
+    pub(crate) fn remove_pod_cgroup(&self, uid: &str) {
         if self.root.is_none() || uid.is_empty() {
             return;
         }
         for class in ["", "burstable", "besteffort"] {
-            let path = format!("{}/pod{uid}", self.parent(class));
-            self.places(&path)
+            let path = format!("{}/pod{uid}", self.parent_path(class));
+            self.hierarchy_paths(&path)
                 .into_iter()
                 .for_each(|place| remove_tree(&place));
         }
     }
 
     /// Returns the path in every hierarchy.
-    fn places(&self, path: &str) -> Vec<PathBuf> {
+    fn hierarchy_paths(&self, path: &str) -> Vec<PathBuf> {
         let path = path.trim_start_matches('/');
         match &self.version {
             Version::One(hierarchies) => hierarchies
@@ -124,7 +124,7 @@ impl Cgroups {
         }
     }
 
-    fn place(&self, controller: &str, path: &str) -> Option<PathBuf> {
+    fn controller_path(&self, controller: &str, path: &str) -> Option<PathBuf> {
         let path = path.trim_start_matches('/');
         match &self.version {
             Version::One(all) => all
@@ -135,8 +135,8 @@ impl Cgroups {
         }
     }
 
-    fn make(&self, path: &str) -> io::Result<()> {
-        for place in self.places(path) {
+    fn create(&self, path: &str) -> io::Result<()> {
+        for place in self.hierarchy_paths(path) {
             if place.is_dir() {
                 continue;
             }
@@ -152,10 +152,10 @@ impl Cgroups {
     /// Copies cpus and memory nodes from the parent: a new cpuset of version 1 is empty, and no
     /// process can run in it.
     fn inherit_cpuset(&self, path: &str) {
-        let Some(leaf) = self.place("cpuset", path) else {
+        let Some(leaf) = self.controller_path("cpuset", path) else {
             return;
         };
-        let Some(root) = self.place("cpuset", "") else {
+        let Some(root) = self.controller_path("cpuset", "") else {
             return;
         };
         let Ok(relative) = leaf.strip_prefix(&root) else {
@@ -174,23 +174,23 @@ impl Cgroups {
         }
     }
 
-    fn apply(&self, path: &str, wanted: PodResources) {
-        self.set_cpu(path, wanted.shares, wanted.quota);
-        let Some(place) = self.place("memory", path) else {
+    fn apply_limits(&self, path: &str, limits: PodResources) {
+        self.set_cpu(path, limits.shares, limits.quota);
+        let Some(place) = self.controller_path("memory", path) else {
             return;
         };
-        if wanted.memory > 0 {
+        if limits.memory > 0 {
             let file = if matches!(self.version, Version::One(_)) {
                 "memory.limit_in_bytes"
             } else {
                 "memory.max"
             };
-            write_setting(&place.join(file), &wanted.memory.to_string());
+            write_setting(&place.join(file), &limits.memory.to_string());
         }
     }
 
     fn set_cpu(&self, path: &str, shares: i64, quota: i64) {
-        let Some(place) = self.place("cpu", path) else {
+        let Some(place) = self.controller_path("cpu", path) else {
             return;
         };
         if matches!(self.version, Version::One(_)) {
@@ -209,9 +209,9 @@ impl Cgroups {
 
     /// Returns nanoseconds of cpu and bytes of memory (without inactive file cache) used at `path`
     /// ("" for the node).
-    pub(crate) fn usage(&self, path: &str) -> Option<(u64, u64)> {
+    pub(crate) fn read_usage(&self, path: &str) -> Option<(u64, u64)> {
         let read = |controller: &str, file: &str| {
-            self.place(controller, path)
+            self.controller_path(controller, path)
                 .and_then(|p| fs::read_to_string(p.join(file)).ok())
         };
         let field = |text: &str, name: &str| {

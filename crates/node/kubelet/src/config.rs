@@ -8,7 +8,7 @@ mod parse;
 mod tests;
 mod unsupported;
 
-pub use file::{Configuration, honoured_fields, read};
+pub use file::{Configuration, honoured_fields, read_configuration};
 pub use flags::Flags;
 pub use unsupported::{UPSTREAM_FIELDS, UPSTREAM_FLAGS};
 
@@ -18,7 +18,7 @@ use base_tls::Offer;
 use component::AnswerLifetimes;
 use k8s_openapi::api::core::v1::Taint;
 use node_volumes::Mounter;
-use parse::{bytes, duration};
+use parse::{parse_bytes, parse_duration};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -120,9 +120,9 @@ impl Settings {
 ///
 /// # Errors
 /// An invalid value, with its name.
-pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
-    let (file, source) = read(flags.config.as_deref(), flags.config_dir.as_deref())?;
-    let node_ips = node_ips(flags)?;
+pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
+    let (file, source) = read_configuration(flags.config.as_deref(), flags.config_dir.as_deref())?;
+    let node_ips = choose_node_ips(flags)?;
     let listen = flags
         .address
         .or(file.address)
@@ -137,7 +137,7 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
             .container_runtime_endpoint
             .as_deref()
             .is_some_and(|e| e.starts_with("simulated:"));
-    let endpoint = given(
+    let endpoint = prefer_flag(
         &flags.container_runtime_endpoint,
         &file.container_runtime_endpoint,
     );
@@ -148,14 +148,14 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
         .unwrap_or(true)
         && !simulated;
     check_kernel(flags, &file, simulated)?;
-    check_cgroup_driver(given(&flags.cgroup_driver, &file.cgroup_driver).as_deref())?;
+    check_cgroup_driver(prefer_flag(&flags.cgroup_driver, &file.cgroup_driver).as_deref())?;
     let cgroup_root = flags
         .cgroup_root
         .clone()
         .or(file.cgroup_root.clone())
         .unwrap_or_default();
     Ok(Settings {
-        node_name: node_name(flags),
+        node_name: choose_node_name(flags),
         node_ips,
         kubeconfig: flags.kubeconfig.clone(),
         runtime_endpoint: if simulated {
@@ -163,7 +163,7 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
         } else {
             endpoint
         },
-        logs_dir: given(&flags.pod_logs_dir, &file.pod_logs_dir).unwrap_or_else(|| {
+        logs_dir: prefer_flag(&flags.pod_logs_dir, &file.pod_logs_dir).unwrap_or_else(|| {
             if simulated {
                 flags.root_dir.join("logs")
             } else {
@@ -171,25 +171,25 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
             }
         }),
         root_dir: flags.root_dir.clone(),
-        static_pods: given(&flags.pod_manifest_path, &file.static_pod_path),
+        static_pods: prefer_flag(&flags.pod_manifest_path, &file.static_pod_path),
         image_archives: flags.image_archives.clone(),
         register: flags.register_node.or(file.register_node).unwrap_or(true),
-        taints: taints(flags, &file)?,
-        labels: flags::pairs(flags.node_labels.as_deref().unwrap_or_default()),
+        taints: choose_taints(flags, &file)?,
+        labels: flags::parse_pairs(flags.node_labels.as_deref().unwrap_or_default()),
         address: SocketAddr::new(listen, flags.port.or(file.port).unwrap_or(10250)),
         healthz: (healthz_port > 0).then(|| SocketAddr::new(healthz_address, healthz_port)),
         port_file: flags.port_file.clone(),
-        tls: given(&flags.tls_cert_file, &file.tls_cert_file).zip(given(
+        tls: prefer_flag(&flags.tls_cert_file, &file.tls_cert_file).zip(prefer_flag(
             &flags.tls_private_key_file,
             &file.tls_private_key_file,
         )),
-        offer: offer(flags, &file)?,
+        offer: choose_tls_offer(flags, &file)?,
         debugging: flags
             .enable_debugging_handlers
             .or(file.enable_debugging_handlers)
             .unwrap_or(true),
-        answer_lifetimes: answer_lifetimes(flags, &file)?,
-        client_ca: given(
+        answer_lifetimes: read_answer_lifetimes(flags, &file)?,
+        client_ca: prefer_flag(
             &flags.client_ca_file,
             &file.authentication.x509.client_ca_file,
         ),
@@ -201,8 +201,11 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
             .authentication_token_webhook
             .or(file.authentication.webhook.enabled)
             .unwrap_or(true),
-        webhook_authorization: match given(&flags.authorization_mode, &file.authorization.mode)
-            .as_deref()
+        webhook_authorization: match prefer_flag(
+            &flags.authorization_mode,
+            &file.authorization.mode,
+        )
+        .as_deref()
         {
             Some("AlwaysAllow") => false,
             None | Some("Webhook") => true,
@@ -215,9 +218,9 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
             .clone()
             .or(file.cluster_dns.clone())
             .unwrap_or_default(),
-        cluster_domain: given(&flags.cluster_domain, &file.cluster_domain)
+        cluster_domain: prefer_flag(&flags.cluster_domain, &file.cluster_domain)
             .unwrap_or_else(|| "cluster.local".into()),
-        resolv_conf: given(&flags.resolv_conf, &file.resolv_conf)
+        resolv_conf: prefer_flag(&flags.resolv_conf, &file.resolv_conf)
             .unwrap_or_else(|| "/etc/resolv.conf".into()),
         max_pods: flags.max_pods.or(file.max_pods).unwrap_or(110),
         cgroup_root: cgroups.then_some(cgroup_root),
@@ -230,8 +233,8 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
             .node_lease_duration_seconds
             .filter(|s| *s > 0)
             .unwrap_or(40),
-        status_every: duration(
-            given(
+        status_every: parse_duration(
+            prefer_flag(
                 &flags.node_status_update_frequency,
                 &file.node_status_update_frequency,
             )
@@ -239,13 +242,13 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
             10,
             "nodeStatusUpdateFrequency",
         )?,
-        report_every: duration(
+        report_every: parse_duration(
             file.node_status_report_frequency.as_deref(),
             300,
             "nodeStatusReportFrequency",
         )?,
-        log_size: bytes(
-            given(&flags.container_log_max_size, &file.container_log_max_size)
+        log_size: parse_bytes(
+            prefer_flag(&flags.container_log_max_size, &file.container_log_max_size)
                 .as_deref()
                 .unwrap_or("10Mi"),
             "containerLogMaxSize",
@@ -255,7 +258,7 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
             .or(file.container_log_max_files)
             .unwrap_or(5)
             .max(2),
-        reserved: reserved(flags, &file)?,
+        reserved: sum_reserved(flags, &file)?,
         unsafe_sysctls: flags
             .allowed_unsafe_sysctls
             .clone()
@@ -275,7 +278,7 @@ pub fn settings(flags: &Flags) -> anyhow::Result<Settings> {
 }
 
 /// Returns the flag's value, or else the file's; an empty value counts as absent.
-fn given<T: Clone + AsRef<std::ffi::OsStr>>(flag: &Option<T>, file: &Option<T>) -> Option<T> {
+fn prefer_flag<T: Clone + AsRef<std::ffi::OsStr>>(flag: &Option<T>, file: &Option<T>) -> Option<T> {
     flag.as_ref()
         .or(file.as_ref())
         .filter(|value| !value.as_ref().is_empty())
@@ -314,8 +317,8 @@ fn check_cgroup_driver(driver: Option<&str>) -> anyhow::Result<()> {
 }
 
 /// Returns what the HTTPS server offers.
-fn offer(flags: &Flags, file: &Configuration) -> anyhow::Result<Offer> {
-    let version = given(&flags.tls_min_version, &file.tls_min_version).unwrap_or_default();
+fn choose_tls_offer(flags: &Flags, file: &Configuration) -> anyhow::Result<Offer> {
+    let version = prefer_flag(&flags.tls_min_version, &file.tls_min_version).unwrap_or_default();
     let suites = flags
         .tls_cipher_suites
         .as_ref()
@@ -324,9 +327,11 @@ fn offer(flags: &Flags, file: &Configuration) -> anyhow::Result<Offer> {
     Offer::from_names(&version, suites).context("tlsMinVersion, tlsCipherSuites")
 }
 
-fn answer_lifetimes(flags: &Flags, file: &Configuration) -> anyhow::Result<AnswerLifetimes> {
+fn read_answer_lifetimes(flags: &Flags, file: &Configuration) -> anyhow::Result<AnswerLifetimes> {
     let (tokens, access) = (&file.authentication.webhook, &file.authorization.webhook);
-    let time = |flag, file, default, name| duration(given(flag, file).as_deref(), default, name);
+    let time = |flag, file, default, name| {
+        parse_duration(prefer_flag(flag, file).as_deref(), default, name)
+    };
     Ok(AnswerLifetimes {
         tokens: time(
             &flags.authentication_token_webhook_cache_ttl,
@@ -350,9 +355,9 @@ fn answer_lifetimes(flags: &Flags, file: &Configuration) -> anyhow::Result<Answe
 }
 
 /// Sums the resources reserved for the system and for Kubernetes.
-fn reserved(flags: &Flags, file: &Configuration) -> anyhow::Result<BTreeMap<String, Quantity>> {
+fn sum_reserved(flags: &Flags, file: &Configuration) -> anyhow::Result<BTreeMap<String, Quantity>> {
     let mut all: BTreeMap<String, Quantity> = BTreeMap::new();
-    let words = |words: &Option<Vec<String>>| words.as_deref().map(flags::pairs);
+    let words = |words: &Option<Vec<String>>| words.as_deref().map(flags::parse_pairs);
     let system = words(&flags.system_reserved).or(file.system_reserved.clone());
     let kube = words(&flags.kube_reserved).or(file.kube_reserved.clone());
     for (field, map) in [("systemReserved", system), ("kubeReserved", kube)] {
@@ -377,13 +382,13 @@ fn reserved(flags: &Flags, file: &Configuration) -> anyhow::Result<BTreeMap<Stri
     Ok(all)
 }
 
-fn node_name(flags: &Flags) -> String {
+fn choose_node_name(flags: &Flags) -> String {
     let name = flags.hostname_override.clone();
     let name = name.unwrap_or_else(component::host_name);
     name.trim().to_ascii_lowercase()
 }
 
-fn node_ips(flags: &Flags) -> anyhow::Result<Vec<IpAddr>> {
+fn choose_node_ips(flags: &Flags) -> anyhow::Result<Vec<IpAddr>> {
     let given = flags.node_ip.as_deref().unwrap_or_default();
     let parse = |text: &String| {
         text.parse::<IpAddr>()
@@ -397,13 +402,13 @@ fn node_ips(flags: &Flags) -> anyhow::Result<Vec<IpAddr>> {
     })
 }
 
-fn taints(flags: &Flags, file: &Configuration) -> anyhow::Result<Vec<Taint>> {
+fn choose_taints(flags: &Flags, file: &Configuration) -> anyhow::Result<Vec<Taint>> {
     let Some(given) = &flags.register_with_taints else {
         return Ok(file.register_with_taints.clone().unwrap_or_default());
     };
     given
         .iter()
         .filter(|t| !t.is_empty())
-        .map(|text| flags::taint(text))
+        .map(|text| flags::parse_taint(text))
         .collect()
 }

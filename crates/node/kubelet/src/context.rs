@@ -60,7 +60,7 @@ pub(crate) struct Features {
 
 impl Features {
     /// Reads the features from the runtime's status.
-    pub(crate) fn of(status: &StatusResponse, apparmor: bool) -> Self {
+    pub(crate) fn from_status(status: &StatusResponse, apparmor: bool) -> Self {
         let recursive = |h: &&RuntimeHandler| {
             h.features
                 .as_ref()
@@ -84,10 +84,10 @@ impl Features {
 
 impl KubeletContext {
     /// Updates the features from the runtime's status.
-    pub(crate) fn learn(&self, status: &StatusResponse) {
+    pub(crate) fn update_features(&self, status: &StatusResponse) {
         // A simulated container has no process to confine.
         let apparmor = self.settings.simulated() || apparmor::is_enabled();
-        *self.features.write() = Features::of(status, apparmor);
+        *self.features.write() = Features::from_status(status, apparmor);
     }
 
     pub(crate) fn seccomp_profiles(&self) -> PathBuf {
@@ -100,7 +100,7 @@ impl KubeletContext {
 
     /// Returns all Services once the informer has synced. A static pod does not wait: it may be the
     /// API server.
-    pub(crate) async fn services(&self, is_static: bool) -> Vec<Arc<Service>> {
+    pub(crate) async fn list_services(&self, is_static: bool) -> Vec<Arc<Service>> {
         let Some(store) = &self.services else {
             return Vec::new();
         };
@@ -117,7 +117,7 @@ pub(crate) fn now() -> Nanos {
 }
 
 /// Builds the object reference of an event: a pod or one of its containers.
-pub(crate) fn reference(pod: &Pod, container: Option<(&str, &str)>) -> ObjectReference {
+pub(crate) fn build_reference(pod: &Pod, container: Option<(&str, &str)>) -> ObjectReference {
     let field_path = container.map(|(list, name)| format!("spec.{list}{{{name}}}"));
     ObjectReference {
         field_path,

@@ -20,94 +20,99 @@ const ORPHANS: Duration = Duration::from_secs(60);
 
 /// Removes orphaned pods until shutdown. Start it only after all pod sources have synced: an
 /// unknown pod counts as orphaned.
-pub(crate) async fn run_orphan_collection(node: Arc<KubeletContext>) {
+pub(crate) async fn run_orphan_collection(kubelet: Arc<KubeletContext>) {
     loop {
-        collect_orphans(&node).await;
+        collect_orphans(&kubelet).await;
         tokio::select! {
-            () = node.tasks.shutdown().cancelled() => return,
+            () = kubelet.tasks.shutdown().cancelled() => return,
             () = tokio::time::sleep(ORPHANS) => {}
         }
     }
 }
 
 /// Rotates logs and enforces local storage limits until shutdown; works without an API server.
-pub(crate) async fn run_housekeeping(node: Arc<KubeletContext>) {
+pub(crate) async fn run_housekeeping(kubelet: Arc<KubeletContext>) {
     loop {
-        let active: Vec<PodSnapshot> = node
+        let active: Vec<PodSnapshot> = kubelet
             .workers
             .all()
             .into_iter()
             .filter(|s| s.active)
             .collect();
         for snapshot in &active {
-            rotate_logs(&node, snapshot).await;
+            rotate_logs(&kubelet, snapshot).await;
         }
-        enforce_storage_limits(&node, active).await;
+        enforce_storage_limits(&kubelet, active).await;
         tokio::select! {
-            () = node.tasks.shutdown().cancelled() => return,
+            () = kubelet.tasks.shutdown().cancelled() => return,
             () = tokio::time::sleep(EVERY) => {}
         }
     }
 }
 
 /// Removes sandboxes, files and cgroups of pods that no source has.
-async fn collect_orphans(node: &KubeletContext) {
-    let Ok(sandboxes) = node.runtime.sandboxes(None).await else {
+async fn collect_orphans(kubelet: &KubeletContext) {
+    let Ok(sandboxes) = kubelet.runtime.list_sandboxes(None).await else {
         return;
     };
     let mut gone = BTreeSet::new();
     for sandbox in sandboxes {
-        let uid = labels::get(&sandbox.labels, labels::POD_UID);
-        if uid.is_empty() || node.workers.knows(uid) {
+        let uid = labels::read_label(&sandbox.labels, labels::POD_UID);
+        if uid.is_empty() || kubelet.workers.contains(uid) {
             continue;
         }
         tracing::info!(
-            pod = labels::get(&sandbox.labels, labels::POD_NAME),
+            pod = labels::read_label(&sandbox.labels, labels::POD_NAME),
             uid,
             "removing orphaned pod"
         );
-        for container in node.runtime.containers(Some(uid)).await.unwrap_or_default() {
-            let _ = node
+        for container in kubelet
+            .runtime
+            .list_containers(Some(uid))
+            .await
+            .unwrap_or_default()
+        {
+            let _ = kubelet
                 .runtime
                 .stop_container(&container.id, Duration::from_secs(2))
                 .await;
         }
-        let stopped = node.runtime.stop_sandbox(&sandbox.id).await;
-        if let Err(e) = stopped.and(node.runtime.remove_sandbox(&sandbox.id).await) {
+        let stopped = kubelet.runtime.stop_sandbox(&sandbox.id).await;
+        if let Err(e) = stopped.and(kubelet.runtime.remove_sandbox(&sandbox.id).await) {
             tracing::warn!(sandbox = sandbox.id, error = %e, "sandbox can't be removed");
         }
         gone.insert(uid.to_owned());
     }
-    remove_orphans(node, gone.into_iter());
+    remove_orphans(kubelet, gone.into_iter());
 }
 
 /// Removes files and cgroups of the pods `gone` and of those that left files, unless a worker has
 /// them.
-pub(crate) fn remove_orphans(node: &KubeletContext, gone: impl Iterator<Item = String>) {
+pub(crate) fn remove_orphans(kubelet: &KubeletContext, gone: impl Iterator<Item = String>) {
     base_task::blocking(|| {
-        let folders = std::fs::read_dir(node.settings.root_dir.join("pods"))
+        let folders = std::fs::read_dir(kubelet.settings.root_dir.join("pods"))
             .into_iter()
             .flatten()
             .flatten();
         let folders = folders.map(|e| e.file_name().to_string_lossy().into_owned());
         let left: BTreeSet<String> = gone
             .chain(folders)
-            .filter(|uid| !node.workers.knows(uid))
+            .filter(|uid| !kubelet.workers.contains(uid))
             .collect();
         left.iter()
-            .for_each(|uid| crate::worker::release_resources(node, uid));
+            .for_each(|uid| crate::worker::release_resources(kubelet, uid));
     });
 }
 
 /// Rotates logs that exceed the size limit, and removes the oldest above the number of files.
-async fn rotate_logs(node: &KubeletContext, snapshot: &PodSnapshot) {
+async fn rotate_logs(kubelet: &KubeletContext, snapshot: &PodSnapshot) {
     for running in snapshot
         .observed
-        .all()
-        .filter(|i| i.running() && !i.log_path.is_empty())
+        .iter_containers()
+        .filter(|i| i.is_running() && !i.log_path.is_empty())
     {
         let path = Path::new(&running.log_path);
-        let large = std::fs::metadata(path).is_ok_and(|m| m.len() > node.settings.log_size);
+        let large = std::fs::metadata(path).is_ok_and(|m| m.len() > kubelet.settings.log_size);
         if !large {
             continue;
         }
@@ -115,12 +120,12 @@ async fn rotate_logs(node: &KubeletContext, snapshot: &PodSnapshot) {
         if std::fs::rename(path, &moved).is_err() {
             continue;
         }
-        if let Err(e) = node.runtime.reopen_log(&running.id).await {
+        if let Err(e) = kubelet.runtime.reopen_log(&running.id).await {
             tracing::warn!(container = running.name, error = %e, "the log can't be reopened");
             let _ = std::fs::rename(&moved, path);
             continue;
         }
-        remove_oldest_logs(path, node.settings.log_files);
+        remove_oldest_logs(path, kubelet.settings.log_files);
     }
 }
 
@@ -165,10 +170,10 @@ pub(crate) fn remove_logs(path: &Path) {
 }
 
 /// Evicts pods that wrote more than they may.
-async fn enforce_storage_limits(node: &KubeletContext, active: Vec<PodSnapshot>) {
+async fn enforce_storage_limits(kubelet: &KubeletContext, active: Vec<PodSnapshot>) {
     // One list for all pods, and only if one of them needs it.
     let layers = if active.iter().any(has_storage_limit) {
-        read_layer_sizes(node).await
+        read_layer_sizes(kubelet).await
     } else {
         HashMap::new()
     };
@@ -176,11 +181,17 @@ async fn enforce_storage_limits(node: &KubeletContext, active: Vec<PodSnapshot>)
     let over: Vec<(String, String)> = base_task::blocking(|| {
         active
             .iter()
-            .filter_map(|s| Some((uid_of(s).to_owned(), find_exceeded_limit(node, s, &layers)?)))
+            .filter_map(|s| {
+                Some((
+                    uid_of(s).to_owned(),
+                    find_exceeded_limit(kubelet, s, &layers)?,
+                ))
+            })
             .collect()
     });
     for (uid, message) in over {
-        node.workers
+        kubelet
+            .workers
             .send(&uid, Message::Evict("Evicted".into(), message));
     }
 }
@@ -191,16 +202,16 @@ fn uid_of(snapshot: &PodSnapshot) -> &str {
 
 /// Returns why a pod must be evicted: emptyDir size limits and ephemeral-storage limits.
 fn find_exceeded_limit(
-    node: &KubeletContext,
+    kubelet: &KubeletContext,
     snapshot: &PodSnapshot,
     layers: &HashMap<String, u64>,
 ) -> Option<String> {
     base_task::assert_may_block();
-    let folder = pod_dir(node, uid_of(snapshot))
+    let folder = pod_dir(kubelet, uid_of(snapshot))
         .join("volumes")
         .join("kubernetes.io~empty-dir");
     let mut written = 0;
-    for volume in spec::spec(&snapshot.pod).volumes.iter().flatten() {
+    for volume in spec::read_spec(&snapshot.pod).volumes.iter().flatten() {
         let Some(source) = volume
             .empty_dir
             .as_ref()
@@ -211,7 +222,7 @@ fn find_exceeded_limit(
         let limit = source
             .size_limit
             .as_ref()
-            .and_then(|q| spec::parse(&q.0))
+            .and_then(|q| spec::parse_quantity(&q.0))
             .and_then(|q| u64::try_from(q.value()).ok());
         if limit.is_none() && !has_storage_limit(snapshot) {
             continue;
@@ -236,18 +247,18 @@ fn find_exceeded_limit(
             ));
         }
     }
-    check_ephemeral_storage(node, snapshot, layers, written)
+    check_ephemeral_storage(kubelet, snapshot, layers, written)
 }
 
 fn has_storage_limit(snapshot: &PodSnapshot) -> bool {
     spec::app_containers(&snapshot.pod)
-        .any(|c| resources::limit_of(c, "ephemeral-storage").is_some())
+        .any(|c| resources::read_limit(c, "ephemeral-storage").is_some())
 }
 
 /// Compares logs, emptyDirs and writable layers with the containers' limits, each alone and as a
 /// sum.
 fn check_ephemeral_storage(
-    node: &KubeletContext,
+    kubelet: &KubeletContext,
     snapshot: &PodSnapshot,
     layers: &HashMap<String, u64>,
     written: u64,
@@ -256,10 +267,10 @@ fn check_ephemeral_storage(
         return None;
     }
     let limit = |c: &Container| {
-        resources::limit_of(c, "ephemeral-storage").and_then(|l| u64::try_from(l).ok())
+        resources::read_limit(c, "ephemeral-storage").and_then(|l| u64::try_from(l).ok())
     };
-    let logs = crate::cri_config::sandbox::log_dir(&node.settings, &snapshot.pod);
-    let mut total = written + measure_own_files(&pod_dir(node, uid_of(snapshot)));
+    let logs = crate::cri_config::sandbox::log_dir(&kubelet.settings, &snapshot.pod);
+    let mut total = written + measure_own_files(&pod_dir(kubelet, uid_of(snapshot)));
     for container in spec::app_containers(&snapshot.pod) {
         let id = snapshot
             .observed
@@ -290,8 +301,8 @@ fn measure_own_files(pod: &Path) -> u64 {
 }
 
 /// Returns the bytes of writable layers by container id.
-async fn read_layer_sizes(node: &KubeletContext) -> HashMap<String, u64> {
-    let all = node.runtime.container_stats().await.unwrap_or_default();
+async fn read_layer_sizes(kubelet: &KubeletContext) -> HashMap<String, u64> {
+    let all = kubelet.runtime.container_stats().await.unwrap_or_default();
     let of = |s: ContainerStats| Some((s.attributes?.id, s.writable_layer?.used_bytes?.value));
     all.into_iter().filter_map(of).collect()
 }
@@ -308,18 +319,18 @@ mod tests {
     #[tokio::test]
     async fn volumes_are_measured_off_the_runtime() {
         let dir = tempfile::tempdir().unwrap();
-        let node = testing::context(testing::settings(dir.path()));
+        let kubelet = testing::context(testing::settings(dir.path()));
         let volume = json!({"name": "v", "emptyDir": {"sizeLimit": "4Ki"}});
         let mut worker = PodWorker::new(
-            &node,
+            &kubelet,
             testing::pod(json!({"containers": [], "volumes": [volume]})),
             false,
         );
-        let folder = pod_dir(&node, "u").join("volumes/kubernetes.io~empty-dir/v");
+        let folder = pod_dir(&kubelet, "u").join("volumes/kubernetes.io~empty-dir/v");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("file"), vec![1u8; 1 << 16]).unwrap();
-        enforce_storage_limits(&node, node.workers.all()).await;
-        assert_eq!(worker.evicted().as_deref(), Some("Evicted"));
+        enforce_storage_limits(&kubelet, kubelet.workers.all()).await;
+        assert_eq!(worker.received_eviction().as_deref(), Some("Evicted"));
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(crate) fn normalize_reference(image: &str) -> Option<String> {
 /// Ensures that the node has the container's image. `back_off` is the remaining back-off of pulls
 /// in seconds, if any.
 pub(crate) async fn ensure_image(
-    node: &KubeletContext,
+    kubelet: &KubeletContext,
     pod: &Pod,
     container: &Container,
     about: &ObjectReference,
@@ -79,7 +79,7 @@ pub(crate) async fn ensure_image(
 ) -> Result<Image, ImageError> {
     let given = container.image.as_deref().unwrap_or_default();
     let Some(image) = normalize_reference(given) else {
-        node.recorder.warning(
+        kubelet.recorder.warning(
             about,
             "InspectFailed",
             format!("Failed to apply default image tag {given:?}: couldn't parse image name"),
@@ -95,9 +95,13 @@ pub(crate) async fn ensure_image(
         .unwrap_or("IfNotPresent");
     // Events and reasons are upstream's, in upstream's order: present image, policy Never,
     // back-off, pull.
-    let present = node.runtime.image_status(&image).await.unwrap_or_default();
+    let present = kubelet
+        .runtime
+        .image_status(&image)
+        .await
+        .unwrap_or_default();
     if let (Some(found), true) = (&present, policy != "Always") {
-        node.recorder.normal(
+        kubelet.recorder.normal(
             about,
             "Pulled",
             format!("Container image {given:?} already present on machine and can be accessed by the pod"),
@@ -105,7 +109,7 @@ pub(crate) async fn ensure_image(
         return Ok(found.clone());
     }
     if policy == "Never" {
-        node.recorder.warning(
+        kubelet.recorder.warning(
             about,
             "ErrImageNeverPull",
             format!("Container image {given:?} is not present with pull policy of Never"),
@@ -118,24 +122,25 @@ pub(crate) async fn ensure_image(
     }
     if let Some(seconds) = back_off {
         let message = format!("Back-off pulling image {given:?}");
-        node.recorder.normal(about, "BackOff", message.clone());
+        kubelet.recorder.normal(about, "BackOff", message.clone());
         tracing::debug!(image, seconds, "pull is backed off");
         return Err(image_error("ImagePullBackOff", message, false));
     }
-    pull_image(node, pod, given, &image, about).await
+    pull_image(kubelet, pod, given, &image, about).await
 }
 
 async fn pull_image(
-    node: &KubeletContext,
+    kubelet: &KubeletContext,
     pod: &Pod,
     given: &str,
     image: &str,
     about: &ObjectReference,
 ) -> Result<Image, ImageError> {
-    node.recorder
+    kubelet
+        .recorder
         .normal(about, "Pulling", format!("Pulling image {given:?}"));
     let begun = Instant::now();
-    let mut auths = read_credentials(node, pod, image)
+    let mut auths = read_credentials(kubelet, pod, image)
         .await
         .into_iter()
         .map(Some)
@@ -145,10 +150,15 @@ async fn pull_image(
     }
     let mut last = String::new();
     for auth in auths {
-        match node.runtime.pull(image, auth, None).await {
+        match kubelet.runtime.pull_image(image, auth, None).await {
             Ok(reference) => {
                 let took = begun.elapsed().as_millis();
-                let found = node.runtime.image_status(&reference).await.ok().flatten();
+                let found = kubelet
+                    .runtime
+                    .image_status(&reference)
+                    .await
+                    .ok()
+                    .flatten();
                 let image = found.unwrap_or_else(|| Image {
                     id: reference,
                     ..Image::default()
@@ -157,30 +167,31 @@ async fn pull_image(
                     "Successfully pulled image {given:?} in {took}ms. Image size: {} bytes.",
                     image.size
                 );
-                node.recorder.normal(about, "Pulled", text);
+                kubelet.recorder.normal(about, "Pulled", text);
                 return Ok(image);
             }
             Err(e) => last = e.to_string(),
         }
     }
-    node.recorder.warning(
+    kubelet.recorder.warning(
         about,
         "Failed",
         format!("Failed to pull image {given:?}: {last}"),
     );
-    node.recorder
+    kubelet
+        .recorder
         .warning(about, "Failed", "Error: ErrImagePull");
     Err(image_error("ErrImagePull", last, true))
 }
 
 /// Returns credentials for the image's registry from the pod's imagePullSecrets.
-async fn read_credentials(node: &KubeletContext, pod: &Pod, image: &str) -> Vec<AuthConfig> {
+async fn read_credentials(kubelet: &KubeletContext, pod: &Pod, image: &str) -> Vec<AuthConfig> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let registry = image.split('/').next().unwrap_or_default();
     let mut all = Vec::new();
-    for reference in spec::spec(pod).image_pull_secrets.iter().flatten() {
+    for reference in spec::read_spec(pod).image_pull_secrets.iter().flatten() {
         let secret: Result<Option<Arc<Secret>>, String> =
-            node.objects.get(namespace, &reference.name, true).await;
+            kubelet.objects.get(namespace, &reference.name, true).await;
         let Ok(Some(secret)) = secret else { continue };
         for (key, value) in secret.data.iter().flatten() {
             let Ok(json) = serde_json::from_slice::<Value>(&value.0) else {
@@ -277,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_images() {
+    fn image_references_are_normalized() {
         for (given, want) in [
             ("busybox", Some("docker.io/library/busybox:latest")),
             ("busybox:1", Some("docker.io/library/busybox:1")),

@@ -25,5 +25,7 @@ mod testing;
 mod volumes;
 mod worker;
 
-pub use config::{Flags, Settings, UPSTREAM_FIELDS, UPSTREAM_FLAGS, honoured_fields, settings};
+pub use config::{
+    Flags, Settings, UPSTREAM_FIELDS, UPSTREAM_FLAGS, honoured_fields, read_settings,
+};
 pub use run::run;

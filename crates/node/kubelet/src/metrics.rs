@@ -5,12 +5,12 @@ use base_telemetry::MetricsPage;
 
 /// Renders `/metrics`. The values are computed on request, so that they cost nothing between
 /// scrapes.
-pub(crate) fn format_metrics(node: &KubeletContext) -> String {
-    let all = node.workers.all();
+pub(crate) fn format_metrics(kubelet: &KubeletContext) -> String {
+    let all = kubelet.workers.all();
     let containers = all
         .iter()
-        .flat_map(|s| s.observed.all())
-        .filter(|i| i.running())
+        .flat_map(|s| s.observed.iter_containers())
+        .filter(|i| i.is_running())
         .count();
     let pods = all.iter().filter(|s| s.active).count();
     let mut page = MetricsPage::default();

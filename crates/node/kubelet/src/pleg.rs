@@ -20,30 +20,33 @@ const IDLE: Duration = Duration::from_secs(10);
 const SAFETY: Duration = Duration::from_secs(60);
 
 /// Follows the runtime until shutdown.
-pub(crate) async fn follow_runtime(node: Arc<KubeletContext>) {
+pub(crate) async fn follow_runtime(kubelet: Arc<KubeletContext>) {
     let mut lister = Lister {
-        node: node.clone(),
+        kubelet: kubelet.clone(),
         seen: BTreeMap::new(),
     };
     let mut feed = Feed::new(Instant::now());
     let mut listed = Instant::now();
     loop {
-        if feed.open(Instant::now(), || node.runtime.events()).await {
-            lister.list().await;
+        if feed
+            .open(Instant::now(), || kubelet.runtime.open_events())
+            .await
+        {
+            lister.relist().await;
             listed = Instant::now();
         }
         // Counted from the last list, so that a stream of events does not put the next one off.
         let due = listed
             + relist_interval(feed.source.is_some(), || {
-                node.workers.all().iter().any(|s| s.active)
+                kubelet.workers.all().iter().any(|s| s.active)
             });
         tokio::select! {
-            () = node.tasks.shutdown().cancelled() => return,
+            () = kubelet.tasks.shutdown().cancelled() => return,
             change = feed.next() => if let Some(change) = change {
-                notify_worker(&node, change);
+                notify_worker(&kubelet, change);
             },
             () = tokio::time::sleep_until(due) => {
-                lister.list().await;
+                lister.relist().await;
                 listed = Instant::now();
             }
         }
@@ -113,32 +116,36 @@ impl Feed {
     }
 }
 
-fn notify_worker(node: &KubeletContext, change: Change) {
+fn notify_worker(kubelet: &KubeletContext, change: Change) {
     match change.pod_uid {
-        None if change.out_of_memory => node.workers.out_of_memory(&change.id),
-        Some(uid) => drop(node.workers.send(&uid, Message::Changed(Some(change.id)))),
-        None => node.workers.changed(&change.id),
+        None if change.out_of_memory => kubelet.workers.notify_out_of_memory(&change.id),
+        Some(uid) => drop(
+            kubelet
+                .workers
+                .send(&uid, Message::Changed(Some(change.id))),
+        ),
+        None => kubelet.workers.notify_changed(&change.id),
     }
 }
 
 struct Lister {
-    node: Arc<KubeletContext>,
+    kubelet: Arc<KubeletContext>,
     /// State and pod by container id.
     seen: BTreeMap<String, (i32, String)>,
 }
 
 impl Lister {
-    async fn list(&mut self) {
+    async fn relist(&mut self) {
         let both = tokio::try_join!(
-            self.node.runtime.sandboxes(None),
-            self.node.runtime.containers(None)
+            self.kubelet.runtime.list_sandboxes(None),
+            self.kubelet.runtime.list_containers(None)
         );
         let (sandboxes, containers) = match both {
             Ok(both) => both,
             Err(e) => return tracing::warn!(error = %e, "the runtime can't be listed"),
         };
         let uid = |all: &std::collections::HashMap<String, String>| {
-            labels::get(all, labels::POD_UID).to_owned()
+            labels::read_label(all, labels::POD_UID).to_owned()
         };
         let mut now = BTreeMap::new();
         now.extend(
@@ -157,7 +164,7 @@ impl Lister {
         let lost = self.seen.iter().filter(|(id, _)| !now.contains_key(*id));
         let pods: BTreeSet<&String> = changed.chain(lost).map(|(_, (_, uid))| uid).collect();
         for uid in pods {
-            self.node.workers.send(uid, Message::Changed(None));
+            self.kubelet.workers.send(uid, Message::Changed(None));
         }
         self.seen = now;
     }

@@ -66,22 +66,22 @@ pub async fn run(
         &settings.node_name,
         &format!("{}://{}", version.runtime_name, version.runtime_version),
     );
-    let node = new_context(settings, runtime, &version, client.clone(), &tasks)?;
-    node.learn(
-        &node
+    let kubelet = new_context(settings, runtime, &version, client.clone(), &tasks)?;
+    kubelet.update_features(
+        &kubelet
             .runtime
             .status()
             .await
             .context("the runtime does not tell its status")?,
     );
-    let tls = server_tls(&node.settings)?;
-    start_servers(&node, listener, health, tls)?;
+    let tls = server_tls(&kubelet.settings)?;
+    start_servers(&kubelet, listener, health, tls)?;
     tracing::info!(
         port,
-        node = node.settings.node_name,
+        node = kubelet.settings.node_name,
         "kubelet is ready to serve"
     );
-    start_tasks(&node, client, machine, port);
+    start_tasks(&kubelet, client, machine, port);
     shutdown.cancelled().await;
     tracing::info!("stopping; containers keep running");
     tasks.finish(Duration::from_secs(5)).await?;
@@ -179,35 +179,36 @@ pub(crate) fn new_context(
 }
 
 fn start_servers(
-    node: &Arc<KubeletContext>,
+    kubelet: &Arc<KubeletContext>,
     listener: tokio::net::TcpListener,
     health: Option<tokio::net::TcpListener>,
     tls: ServerTls,
 ) -> anyhow::Result<()> {
     let options = AccessOptions {
-        client_ca: node.settings.client_ca.clone(),
-        anonymous: node.settings.anonymous,
-        tokens: node.settings.webhook_tokens,
-        authorize: node.settings.webhook_authorization,
-        answer_lifetimes: node.settings.answer_lifetimes,
-        node: node.settings.node_name.clone(),
+        client_ca: kubelet.settings.client_ca.clone(),
+        anonymous: kubelet.settings.anonymous,
+        tokens: kubelet.settings.webhook_tokens,
+        authorize: kubelet.settings.webhook_authorization,
+        answer_lifetimes: kubelet.settings.answer_lifetimes,
+        node: kubelet.settings.node_name.clone(),
     };
-    let access = Access::new(options, node.client.clone()).context("client CA")?;
+    let access = Access::new(options, kubelet.client.clone()).context("client CA")?;
     let server = Server::new(
         access,
-        Arc::new(Serving::new(node.clone())),
-        node.tasks.clone(),
-        node.settings.debugging,
+        Arc::new(Serving::new(kubelet.clone())),
+        kubelet.tasks.clone(),
+        kubelet.settings.debugging,
     );
-    let tls =
-        base_tls::server_config_with(&tls, &node.settings.offer).context("server certificate")?;
+    let tls = base_tls::server_config_with(&tls, &kubelet.settings.offer)
+        .context("server certificate")?;
     let options = base_serve::Options {
         tls: Some(tls),
         drain: Duration::from_secs(1),
         ..base_serve::Options::default()
     };
-    let shutdown = node.tasks.shutdown().clone();
-    node.tasks
+    let shutdown = kubelet.tasks.shutdown().clone();
+    kubelet
+        .tasks
         .spawn_critical("server", server.serve(listener, options, shutdown));
     if let Some(listener) = health {
         let options = base_serve::Options {
@@ -215,33 +216,42 @@ fn start_servers(
             ..base_serve::Options::default()
         };
         let endpoints = Endpoints::new().with_health(Vec::new());
-        endpoints.serve_pages("health server", listener, options, &node.tasks);
+        endpoints.serve_pages("health server", listener, options, &kubelet.tasks);
     }
     Ok(())
 }
 
-fn start_tasks(node: &Arc<KubeletContext>, client: Option<Client>, machine: Machine, port: u16) {
+fn start_tasks(kubelet: &Arc<KubeletContext>, client: Option<Client>, machine: Machine, port: u16) {
     let pods = client
         .as_ref()
-        .map(|client| sources::api::follow_pods(node, client));
-    if let (Some(client), true) = (client, node.settings.register) {
-        node.tasks.spawn_critical(
+        .map(|client| sources::api::follow_pods(kubelet, client));
+    if let (Some(client), true) = (client, kubelet.settings.register) {
+        kubelet.tasks.spawn_critical(
             "node status",
-            node::keep_registered(node.clone(), client, machine, port, Arc::new(Notify::new())),
+            node::keep_registered(
+                kubelet.clone(),
+                client,
+                machine,
+                port,
+                Arc::new(Notify::new()),
+            ),
         );
     }
-    if let Some(folder) = node.settings.static_pods.clone() {
-        node.tasks.spawn_critical(
+    if let Some(folder) = kubelet.settings.static_pods.clone() {
+        kubelet.tasks.spawn_critical(
             "static pods",
-            sources::files::follow_manifests(node.clone(), folder),
+            sources::files::follow_manifests(kubelet.clone(), folder),
         );
     }
-    node.tasks
-        .spawn_critical("runtime events", pleg::follow_runtime(node.clone()));
-    node.tasks
-        .spawn_critical("housekeeping", housekeeping::run_housekeeping(node.clone()));
-    let keeper = node.clone();
-    node.tasks.spawn_critical("orphans", async move {
+    kubelet
+        .tasks
+        .spawn_critical("runtime events", pleg::follow_runtime(kubelet.clone()));
+    kubelet.tasks.spawn_critical(
+        "housekeeping",
+        housekeeping::run_housekeeping(kubelet.clone()),
+    );
+    let keeper = kubelet.clone();
+    kubelet.tasks.spawn_critical("orphans", async move {
         let shutdown = keeper.tasks.shutdown().clone();
         tokio::select! {
             () = shutdown.cancelled() => return,

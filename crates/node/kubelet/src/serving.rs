@@ -15,26 +15,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) struct Serving {
-    node: Arc<KubeletContext>,
+    kubelet: Arc<KubeletContext>,
 }
 
 impl Serving {
-    pub(crate) fn new(node: Arc<KubeletContext>) -> Self {
-        Serving { node }
+    pub(crate) fn new(kubelet: Arc<KubeletContext>) -> Self {
+        Serving { kubelet }
     }
 
-    fn pod(&self, target: &StreamTarget) -> Result<PodSnapshot, Failure> {
-        let found = self.node.workers.find(&target.namespace, &target.pod);
+    fn find_pod(&self, target: &StreamTarget) -> Result<PodSnapshot, Failure> {
+        let found = self
+            .kubelet
+            .workers
+            .find_by_name(&target.namespace, &target.pod);
         let found = found.filter(|s| target.uid.is_none() || s.pod.metadata.uid == target.uid);
         found.ok_or_else(|| Failure::not_found(format!("pod {:?} not found", target.pod)))
     }
 
-    fn running(&self, target: &StreamTarget) -> Result<CriContainer, Failure> {
-        let snapshot = self.pod(target)?;
+    fn find_running(&self, target: &StreamTarget) -> Result<CriContainer, Failure> {
+        let snapshot = self.find_pod(target)?;
         let found = snapshot
             .observed
             .latest(&target.container)
-            .filter(|i| i.running())
+            .filter(|i| i.is_running())
             .cloned();
         found.ok_or_else(|| {
             Failure::not_found(format!("container not found ({:?})", target.container))
@@ -42,26 +45,26 @@ impl Serving {
     }
 }
 
-fn of_runtime(e: node_runtime::RuntimeError) -> Failure {
+fn runtime_failure(e: node_runtime::RuntimeError) -> Failure {
     Failure::new(http::StatusCode::INTERNAL_SERVER_ERROR, e.to_string())
 }
 
 #[async_trait]
 impl Backend for Serving {
-    fn pods(&self) -> Value {
+    fn list_pods(&self) -> Value {
         let pod = |snapshot: PodSnapshot| Pod {
             status: Some((*snapshot.status).clone()),
             ..(*snapshot.pod).clone()
         };
-        let items: Vec<Pod> = self.node.workers.all().into_iter().map(pod).collect();
+        let items: Vec<Pod> = self.kubelet.workers.all().into_iter().map(pod).collect();
         json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
     }
 
-    fn log(&self, target: &StreamTarget, query: &LogQuery) -> Result<LogSource, Failure> {
-        let snapshot = self.pod(target)?;
+    fn open_log(&self, target: &StreamTarget, query: &LogQuery) -> Result<LogSource, Failure> {
+        let snapshot = self.find_pod(target)?;
         let name = &target.container;
         if spec::find_container(&snapshot.pod, name).is_none() {
-            return Err(Failure::bad(format!(
+            return Err(Failure::bad_request(format!(
                 "container {name:?} is not valid for pod {:?}",
                 target.pod
             )));
@@ -69,7 +72,7 @@ impl Backend for Serving {
         let latest = snapshot.observed.latest(name);
         let wanted = if query.previous {
             let missing = || {
-                Failure::bad(format!(
+                Failure::bad_request(format!(
                     "previous terminated container {name:?} in pod {:?} not found",
                     target.pod
                 ))
@@ -82,14 +85,14 @@ impl Backend for Serving {
         } else {
             latest.ok_or_else(|| waiting_failure(&snapshot, target))?
         };
-        let path = crate::worker::locate_log(&self.node, &snapshot.pod, wanted);
-        let (node, uid, id) = (
-            self.node.clone(),
+        let path = crate::worker::locate_log(&self.kubelet, &snapshot.pod, wanted);
+        let (kubelet, uid, id) = (
+            self.kubelet.clone(),
             snapshot.pod.metadata.uid.clone().unwrap_or_default(),
             wanted.id.clone(),
         );
         let alive = move || {
-            node.workers.snapshot(&uid).is_some_and(|s| {
+            kubelet.workers.snapshot(&uid).is_some_and(|s| {
                 s.observed
                     .by_id(&id)
                     .is_some_and(|i| i.state != CriState::Exited)
@@ -102,7 +105,7 @@ impl Backend for Serving {
     }
 
     async fn exec(&self, target: &StreamTarget, options: StreamOptions) -> Result<String, Failure> {
-        let container_id = self.running(target)?.id;
+        let container_id = self.find_running(target)?.id;
         let StreamOptions {
             command: cmd,
             stdin,
@@ -110,7 +113,7 @@ impl Backend for Serving {
             stderr,
             tty,
         } = options;
-        self.node
+        self.kubelet
             .runtime
             .exec(ExecRequest {
                 container_id,
@@ -121,7 +124,7 @@ impl Backend for Serving {
                 stderr,
             })
             .await
-            .map_err(of_runtime)
+            .map_err(runtime_failure)
     }
 
     async fn attach(
@@ -129,7 +132,7 @@ impl Backend for Serving {
         target: &StreamTarget,
         options: StreamOptions,
     ) -> Result<String, Failure> {
-        let container_id = self.running(target)?.id;
+        let container_id = self.find_running(target)?.id;
         let StreamOptions {
             stdin,
             stdout,
@@ -137,7 +140,7 @@ impl Backend for Serving {
             ..
         } = options;
         // The container's spec decides on the terminal, not the client.
-        let snapshot = self.pod(target)?;
+        let snapshot = self.find_pod(target)?;
         let tty = spec::find_container(&snapshot.pod, &target.container)
             .is_some_and(|(_, c)| c.tty == Some(true));
         let request = AttachRequest {
@@ -147,7 +150,11 @@ impl Backend for Serving {
             stdout,
             stderr: stderr && !tty,
         };
-        self.node.runtime.attach(request).await.map_err(of_runtime)
+        self.kubelet
+            .runtime
+            .attach(request)
+            .await
+            .map_err(runtime_failure)
     }
 
     async fn port_forward(
@@ -155,14 +162,14 @@ impl Backend for Serving {
         target: &StreamTarget,
         ports: Vec<i32>,
     ) -> Result<String, Failure> {
-        let snapshot = self.pod(target)?;
+        let snapshot = self.find_pod(target)?;
         let missing = || Failure::not_found(format!("pod {:?} has no running sandbox", target.pod));
         let sandbox = snapshot.observed.sandbox().ok_or_else(missing)?;
-        self.node
+        self.kubelet
             .runtime
             .port_forward(&sandbox.id, ports)
             .await
-            .map_err(of_runtime)
+            .map_err(runtime_failure)
     }
 
     async fn run(
@@ -171,13 +178,13 @@ impl Backend for Serving {
         command: Vec<String>,
         limit: Duration,
     ) -> Result<Vec<u8>, Failure> {
-        let id = self.running(target)?.id;
+        let id = self.find_running(target)?.id;
         let done = self
-            .node
+            .kubelet
             .runtime
             .exec_sync(&id, &command, limit)
             .await
-            .map_err(of_runtime)?;
+            .map_err(runtime_failure)?;
         if done.code != 0 {
             let said = String::from_utf8_lossy(&done.output).into_owned();
             let message = format!("command terminated with exit code {}: {said}", done.code);
@@ -189,20 +196,20 @@ impl Backend for Serving {
         Ok(done.output)
     }
 
-    async fn summary(&self) -> Value {
-        stats::build_summary(&self.node).await
+    async fn read_summary(&self) -> Value {
+        stats::build_summary(&self.kubelet).await
     }
 
-    fn metrics(&self) -> String {
-        crate::metrics::format_metrics(&self.node)
+    fn format_metrics(&self) -> String {
+        crate::metrics::format_metrics(&self.kubelet)
     }
 
-    async fn resource_metrics(&self, cadvisor: bool) -> String {
-        stats::format_metrics(&self.node, cadvisor).await
+    async fn format_resource_metrics(&self, cadvisor: bool) -> String {
+        stats::format_metrics(&self.kubelet, cadvisor).await
     }
 
     fn configuration(&self) -> Value {
-        self.node.settings.source.clone()
+        self.kubelet.settings.source.clone()
     }
 }
 
@@ -240,7 +247,7 @@ fn waiting_failure(snapshot: &PodSnapshot, target: &StreamTarget) -> Failure {
         }
         other => format!("waiting to start: {other}"),
     };
-    Failure::bad(format!(
+    Failure::bad_request(format!(
         "container {:?} in pod {:?} is {what}",
         target.container, target.pod
     ))

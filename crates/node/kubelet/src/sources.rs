@@ -17,26 +17,26 @@ pub(crate) const SOURCE: &str = "kubernetes.io/config.source";
 pub(crate) const SEEN: &str = "kubernetes.io/config.seen";
 
 /// Starts or updates the worker of a pod.
-pub(crate) fn apply_pod(node: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) {
+pub(crate) fn apply_pod(kubelet: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
-    if !node.workers.send(&uid, Message::Pod(pod.clone())) {
-        worker::spawn_worker(node, pod, is_static);
+    if !kubelet.workers.send(&uid, Message::Pod(pod.clone())) {
+        worker::spawn_worker(kubelet, pod, is_static);
     }
 }
 
 /// Notifies the worker that its pod was removed from the source.
-pub(crate) fn remove_pod(node: &Arc<KubeletContext>, pod: &Arc<Pod>) {
-    node.workers.send(
+pub(crate) fn remove_pod(kubelet: &Arc<KubeletContext>, pod: &Arc<Pod>) {
+    kubelet.workers.send(
         pod.metadata.uid.as_deref().unwrap_or_default(),
         Message::Removed(pod.clone()),
     );
 }
 
 /// Handles the end of a worker: its pod is cleaned up.
-pub(crate) fn handle_cleaned_up(node: &Arc<KubeletContext>, pod: &Pod) {
+pub(crate) fn handle_cleaned_up(kubelet: &Arc<KubeletContext>, pod: &Pod) {
     tracing::debug!(pod = crate::pod::spec::full_name(pod), "pod cleaned up");
     if is_static(pod) {
-        node.static_pod_removed.notify_one();
+        kubelet.static_pod_removed.notify_one();
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn settings(root: &Path) -> Settings {
         "--node-ip=192.0.2.1",
         &root,
     ];
-    crate::config::settings(&Flags::try_parse_from(words).unwrap()).unwrap()
+    crate::config::read_settings(&Flags::try_parse_from(words).unwrap()).unwrap()
 }
 
 /// Returns a context with these settings; calls of its runtime fail.

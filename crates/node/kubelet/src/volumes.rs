@@ -7,5 +7,5 @@ mod prepare;
 mod token;
 
 pub(crate) use objects::Objects;
-pub(crate) use prepare::{Volumes, pod_dir, prepare};
+pub(crate) use prepare::{Volumes, pod_dir, prepare_volumes};
 pub(crate) use token::Tokens;

@@ -23,7 +23,7 @@ mod status_sync;
 mod status_writer;
 mod stop;
 
-pub(crate) use admit::admit;
+pub(crate) use admit::admit_pod;
 pub(crate) use cleanup::release_resources;
 pub(crate) use messages::Message;
 pub(crate) use observe::locate_log;

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 #[async_trait]
 pub trait CommandRunner: Send + Sync {
     /// Returns exit code and output, or an error's text and whether the timeout expired.
-    async fn run(
+    async fn run_command(
         &self,
         command: &[String],
         timeout: Duration,
@@ -21,36 +21,36 @@ pub trait CommandRunner: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckResult {
     /// A result, with a message.
-    Answer(Health, String),
+    Completed(Health, String),
     /// No result, for reasons outside the container.
     Unknown(String),
 }
 
 impl CheckResult {
     pub(crate) fn failure(text: impl Into<String>) -> Self {
-        CheckResult::Answer(Health::Unhealthy, text.into())
+        CheckResult::Completed(Health::Unhealthy, text.into())
     }
 
     pub(crate) fn success(text: impl Into<String>) -> Self {
-        CheckResult::Answer(Health::Healthy, text.into())
+        CheckResult::Completed(Health::Healthy, text.into())
     }
 }
 
 /// Runs `handler` once within `timeout`.
-pub async fn check(
+pub async fn run_check(
     handler: &Handler,
     timeout: Duration,
     runner: &dyn CommandRunner,
 ) -> CheckResult {
     match handler {
-        Handler::Exec(command) => exec(command, timeout, runner).await,
-        Handler::Http { url, headers } => http(url, headers, timeout).await,
-        Handler::Tcp { host, port } => tcp(host, *port, timeout).await,
+        Handler::Exec(command) => check_exec(command, timeout, runner).await,
+        Handler::Http { url, headers } => check_http(url, headers, timeout).await,
+        Handler::Tcp { host, port } => check_tcp(host, *port, timeout).await,
         Handler::Grpc {
             host,
             port,
             service,
-        } => crate::grpc::check(host, *port, service, timeout).await,
+        } => crate::grpc::check_grpc(host, *port, service, timeout).await,
         Handler::Sleep(time) => {
             tokio::time::sleep(*time).await;
             CheckResult::success("")
@@ -59,10 +59,14 @@ pub async fn check(
     }
 }
 
-async fn exec(command: &[String], timeout: Duration, runner: &dyn CommandRunner) -> CheckResult {
-    match runner.run(command, timeout).await {
-        Ok((0, output)) => CheckResult::success(words(&output)),
-        Ok((_, output)) => CheckResult::failure(words(&output)),
+async fn check_exec(
+    command: &[String],
+    timeout: Duration,
+    runner: &dyn CommandRunner,
+) -> CheckResult {
+    match runner.run_command(command, timeout).await {
+        Ok((0, output)) => CheckResult::success(truncate_output(&output)),
+        Ok((_, output)) => CheckResult::failure(truncate_output(&output)),
         Err((_, true)) => CheckResult::failure(format!(
             "command timed out: {:?} timed out after {}s",
             command.join(" "),
@@ -73,23 +77,23 @@ async fn exec(command: &[String], timeout: Duration, runner: &dyn CommandRunner)
 }
 
 /// Truncates the output of a command for messages.
-fn words(output: &[u8]) -> String {
+fn truncate_output(output: &[u8]) -> String {
     const LIMIT: usize = 10 * 1024;
     String::from_utf8_lossy(output.get(..LIMIT).unwrap_or(output)).into_owned()
 }
 
-async fn http(url: &str, headers: &[(String, String)], timeout: Duration) -> CheckResult {
+async fn check_http(url: &str, headers: &[(String, String)], timeout: Duration) -> CheckResult {
     match crate::http::http_get(url, headers, timeout).await {
-        Ok(answer) if (200..400).contains(&answer.status) => CheckResult::success(answer.body),
-        Ok(answer) => CheckResult::failure(format!(
+        Ok(health) if (200..400).contains(&health.status) => CheckResult::success(health.body),
+        Ok(health) => CheckResult::failure(format!(
             "HTTP probe failed with statuscode: {}",
-            answer.status
+            health.status
         )),
         Err(why) => CheckResult::failure(format!("Get {url:?}: {why}")),
     }
 }
 
-async fn tcp(host: &str, port: u16, timeout: Duration) -> CheckResult {
+async fn check_tcp(host: &str, port: u16, timeout: Duration) -> CheckResult {
     match tokio::time::timeout(timeout, TcpStream::connect((host, port))).await {
         Ok(Ok(_)) => CheckResult::success(""),
         Ok(Err(e)) => CheckResult::failure(format!("dial tcp {host}:{port}: connect: {e}")),

@@ -20,8 +20,13 @@ struct Response {
     status: i32,
 }
 
-pub(crate) async fn check(host: &str, port: u16, service: &str, timeout: Duration) -> CheckResult {
-    match tokio::time::timeout(timeout, ask(host, port, service)).await {
+pub(crate) async fn check_grpc(
+    host: &str,
+    port: u16,
+    service: &str,
+    timeout: Duration,
+) -> CheckResult {
+    match tokio::time::timeout(timeout, call_health(host, port, service)).await {
         Ok(Ok(SERVING)) => CheckResult::success("service healthy"),
         Ok(Ok(status)) => CheckResult::failure(format!(
             "service unhealthy (responded with status code {status})"
@@ -34,7 +39,7 @@ pub(crate) async fn check(host: &str, port: u16, service: &str, timeout: Duratio
     }
 }
 
-async fn ask(host: &str, port: u16, service: &str) -> Result<i32, String> {
+async fn call_health(host: &str, port: u16, service: &str) -> Result<i32, String> {
     let host = if host.contains(':') {
         format!("[{host}]")
     } else {
@@ -59,7 +64,7 @@ async fn ask(host: &str, port: u16, service: &str) -> Result<i32, String> {
     let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
     let codec: ProstCodec<Request, Response> = ProstCodec::default();
     match grpc.unary(request, path, codec).await {
-        Ok(answer) => Ok(answer.into_inner().status),
+        Ok(health) => Ok(health.into_inner().status),
         Err(status) if status.code() == tonic::Code::Unimplemented => {
             Err("error: this server does not implement the grpc health protocol (grpc.health.v1.Health)".into())
         }

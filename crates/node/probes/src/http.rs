@@ -17,7 +17,7 @@ const BODY: usize = 10 * 1024;
 
 /// The response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpAnswer {
+pub struct HttpResponse {
     /// Status code.
     pub status: u16,
     /// At most 10 KiB of the body.
@@ -32,8 +32,8 @@ pub async fn http_get(
     url: &str,
     headers: &[(String, String)],
     timeout: Duration,
-) -> Result<HttpAnswer, String> {
-    let all = follow(url, headers);
+) -> Result<HttpResponse, String> {
+    let all = follow_redirects(url, headers);
     tokio::time::timeout(timeout, all)
         .await
         .unwrap_or_else(|_| {
@@ -41,26 +41,26 @@ pub async fn http_get(
         })
 }
 
-async fn follow(url: &str, headers: &[(String, String)]) -> Result<HttpAnswer, String> {
+async fn follow_redirects(url: &str, headers: &[(String, String)]) -> Result<HttpResponse, String> {
     let mut url = Url::parse(url).map_err(|e| e.to_string())?;
     for _ in 0..REDIRECTS {
-        let (answer, location) = once(&url, headers).await?;
+        let (response, location) = get_once(&url, headers).await?;
         let next = location
-            .filter(|_| (300..400).contains(&answer.status))
+            .filter(|_| (300..400).contains(&response.status))
             .and_then(|l| url.join(&l).ok());
         match next {
             Some(next) if next.host_str() == url.host_str() => url = next,
             // A redirect to another host counts as the container's response and is not followed.
-            _ => return Ok(answer),
+            _ => return Ok(response),
         }
     }
     Err("stopped after 10 redirects".into())
 }
 
-async fn once(
+async fn get_once(
     url: &Url,
     headers: &[(String, String)],
-) -> Result<(HttpAnswer, Option<String>), String> {
+) -> Result<(HttpResponse, Option<String>), String> {
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or(80);
     let address = host.trim_start_matches('[').trim_end_matches(']');
@@ -68,7 +68,7 @@ async fn once(
         .await
         .map_err(|e| format!("dial tcp {host}:{port}: connect: {e}"))?;
     if url.scheme() != "https" {
-        return request(stream, url, headers).await;
+        return send_request_over(stream, url, headers).await;
     }
     let tls = ClientTls {
         insecure: true,
@@ -80,14 +80,14 @@ async fn once(
         .connect(name, stream)
         .await
         .map_err(|e| e.to_string())?;
-    request(stream, url, headers).await
+    send_request_over(stream, url, headers).await
 }
 
-async fn request<T>(
+async fn send_request_over<T>(
     io: T,
     url: &Url,
     headers: &[(String, String)],
-) -> Result<(HttpAnswer, Option<String>), String>
+) -> Result<(HttpResponse, Option<String>), String>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -109,15 +109,15 @@ where
         .map_err(|e| e.to_string())?;
     *request.headers_mut() = header_map(url, headers);
     tokio::select! {
-        result = answer(&mut sender, request) => result,
+        result = read_response(&mut sender, request) => result,
         () = driver => Err("the connection ended".into()),
     }
 }
 
-async fn answer(
+async fn read_response(
     sender: &mut hyper::client::conn::http1::SendRequest<Empty<Bytes>>,
     request: http::Request<Empty<Bytes>>,
-) -> Result<(HttpAnswer, Option<String>), String> {
+) -> Result<(HttpResponse, Option<String>), String> {
     let response = sender
         .send_request(request)
         .await
@@ -134,7 +134,7 @@ async fn answer(
         .map(|b| b.to_bytes())
         .unwrap_or_default();
     Ok((
-        HttpAnswer {
+        HttpResponse {
             status,
             body: String::from_utf8_lossy(&body).into_owned(),
         },

@@ -11,8 +11,8 @@ mod spec;
 mod thresholds;
 mod worker;
 
-pub use check::{CheckResult, CommandRunner, check};
-pub use http::{HttpAnswer, http_get};
-pub use spec::{Handler, ProbeKind, ProbeSpec, handler_of_lifecycle};
+pub use check::{CheckResult, CommandRunner, run_check};
+pub use http::{HttpResponse, http_get};
+pub use spec::{Handler, ProbeKind, ProbeSpec, resolve_hook_handler};
 pub use thresholds::{Health, Thresholds};
-pub use worker::{ProbeReport, run};
+pub use worker::{ProbeReport, run_probe};

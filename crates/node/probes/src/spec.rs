@@ -81,7 +81,7 @@ pub struct ProbeSpec {
     pub failure_threshold: u32,
 }
 
-fn seconds(value: Option<i32>, default: u64) -> Duration {
+fn positive_seconds(value: Option<i32>, default: u64) -> Duration {
     Duration::from_secs(
         value
             .filter(|v| *v > 0)
@@ -90,7 +90,7 @@ fn seconds(value: Option<i32>, default: u64) -> Duration {
     )
 }
 
-fn count(value: Option<i32>, default: u32) -> u32 {
+fn positive_count(value: Option<i32>, default: u32) -> u32 {
     value
         .filter(|v| *v > 0)
         .and_then(|v| u32::try_from(v).ok())
@@ -102,17 +102,17 @@ impl ProbeSpec {
     pub fn new(kind: ProbeKind, probe: &Probe, container: &Container, pod_ip: &str) -> Self {
         ProbeSpec {
             kind,
-            handler: handler_of_probe(probe, container, pod_ip),
-            initial_delay: seconds(probe.initial_delay_seconds, 0),
-            period: seconds(probe.period_seconds, 10),
-            timeout: seconds(probe.timeout_seconds, 1),
-            success_threshold: count(probe.success_threshold, 1),
-            failure_threshold: count(probe.failure_threshold, 3),
+            handler: resolve_probe_handler(probe, container, pod_ip),
+            initial_delay: positive_seconds(probe.initial_delay_seconds, 0),
+            period: positive_seconds(probe.period_seconds, 10),
+            timeout: positive_seconds(probe.timeout_seconds, 1),
+            success_threshold: positive_count(probe.success_threshold, 1),
+            failure_threshold: positive_count(probe.failure_threshold, 3),
         }
     }
 }
 
-fn handler_of_probe(probe: &Probe, container: &Container, pod_ip: &str) -> Handler {
+fn resolve_probe_handler(probe: &Probe, container: &Container, pod_ip: &str) -> Handler {
     if let Some(exec) = &probe.exec {
         return Handler::Exec(exec.command.clone().unwrap_or_default());
     }
@@ -136,7 +136,7 @@ fn handler_of_probe(probe: &Probe, container: &Container, pod_ip: &str) -> Handl
 }
 
 /// Resolves the handler of a postStart or preStop hook.
-pub fn handler_of_lifecycle(
+pub fn resolve_hook_handler(
     hook: &LifecycleHandler,
     container: &Container,
     pod_ip: &str,
@@ -159,7 +159,7 @@ pub fn handler_of_lifecycle(
 }
 
 fn http_handler(get: &HTTPGetAction, container: &Container, pod_ip: &str) -> Handler {
-    let port = match port_of(&get.port, container) {
+    let port = match resolve_port(&get.port, container) {
         Ok(port) => port,
         Err(why) => return Handler::Invalid(why),
     };
@@ -189,7 +189,7 @@ fn http_handler(get: &HTTPGetAction, container: &Container, pod_ip: &str) -> Han
 }
 
 fn tcp_handler(tcp: &TCPSocketAction, container: &Container, pod_ip: &str) -> Handler {
-    match port_of(&tcp.port, container) {
+    match resolve_port(&tcp.port, container) {
         Ok(port) => {
             let host = tcp
                 .host
@@ -205,7 +205,7 @@ fn tcp_handler(tcp: &TCPSocketAction, container: &Container, pod_ip: &str) -> Ha
     }
 }
 
-fn port_of(port: &IntOrString, container: &Container) -> Result<u16, String> {
+fn resolve_port(port: &IntOrString, container: &Container) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(number) => *number,
         IntOrString::String(name) => {

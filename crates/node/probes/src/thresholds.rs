@@ -30,18 +30,18 @@ impl Thresholds {
     }
 
     /// Records a result; returns the state if its threshold is reached.
-    pub fn observe(&mut self, answer: Health) -> Option<Health> {
-        self.run = if self.last == Some(answer) {
+    pub fn observe(&mut self, health: Health) -> Option<Health> {
+        self.run = if self.last == Some(health) {
             self.run.saturating_add(1)
         } else {
             1
         };
-        self.last = Some(answer);
-        let needed = match answer {
+        self.last = Some(health);
+        let needed = match health {
             Health::Healthy => self.success,
             Health::Unhealthy => self.failure,
         };
-        (self.run >= needed).then_some(answer)
+        (self.run >= needed).then_some(health)
     }
 }
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_need_their_number_in_a_row() {
+    fn health_changes_after_the_threshold_of_equal_results() {
         let mut counts = Thresholds::new(2, 3);
         let answers = [
             (H, None),
@@ -63,8 +63,8 @@ mod tests {
             (U, Some(U)),
             (U, Some(U)),
         ];
-        for (i, (answer, want)) in answers.into_iter().enumerate() {
-            assert_eq!(counts.observe(answer), want, "answer {i}");
+        for (i, (health, want)) in answers.into_iter().enumerate() {
+            assert_eq!(counts.observe(health), want, "answer {i}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One probe of one container, from its start to its end.
 
-use crate::check::{CheckResult, CommandRunner, check};
+use crate::check::{CheckResult, CommandRunner, run_check};
 use crate::spec::{ProbeKind, ProbeSpec};
 use crate::thresholds::{Health, Thresholds};
 use std::time::Duration;
@@ -14,12 +14,12 @@ pub enum ProbeReport {
     /// A check without a result, for an event.
     Errored(String),
     /// The state changed or was reached for the first time.
-    Verdict(Health, String),
+    HealthChanged(Health, String),
 }
 
 /// Checks periodically until the result is final (startup: any; liveness: unhealthy). `age` is the
 /// time since the container's start. Stops when dropped.
-pub async fn run<F>(spec: ProbeSpec, age: Duration, runner: &dyn CommandRunner, mut report: F)
+pub async fn run_probe<F>(spec: ProbeSpec, age: Duration, runner: &dyn CommandRunner, mut report: F)
 where
     F: FnMut(ProbeReport) + Send,
 {
@@ -30,22 +30,22 @@ where
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let (answer, text) = match check(&spec.handler, spec.timeout, runner).await {
-            CheckResult::Answer(answer, text) => (answer, text),
+        let (health, text) = match run_check(&spec.handler, spec.timeout, runner).await {
+            CheckResult::Completed(health, text) => (health, text),
             CheckResult::Unknown(why) => {
                 report(ProbeReport::Errored(why));
                 continue;
             }
         };
-        if answer == Health::Unhealthy {
+        if health == Health::Unhealthy {
             report(ProbeReport::Failed(text.clone()));
         }
-        let Some(new) = counts.observe(answer) else {
+        let Some(new) = counts.observe(health) else {
             continue;
         };
         if verdict != Some(new) {
             verdict = Some(new);
-            report(ProbeReport::Verdict(new, text));
+            report(ProbeReport::HealthChanged(new, text));
         }
         let last = match spec.kind {
             ProbeKind::Startup => true,

@@ -69,29 +69,29 @@ impl Runtime {
         &self.socket
     }
 
-    pub(crate) fn runtime(&self) -> RuntimeServiceClient<Channel> {
+    pub(crate) fn runtime_service(&self) -> RuntimeServiceClient<Channel> {
         RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
     }
 
-    pub(crate) fn image(&self) -> ImageServiceClient<Channel> {
+    pub(crate) fn image_service(&self) -> ImageServiceClient<Channel> {
         ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
     }
 
     /// Returns name and version of the runtime.
     pub async fn version(&self) -> Result<VersionResponse> {
-        let request = limited(
+        let request = with_timeout(
             VersionRequest {
                 version: "v1".into(),
             },
             Duration::from_secs(5),
         );
-        Ok(self.runtime().version(request).await?.into_inner())
+        Ok(self.runtime_service().version(request).await?.into_inner())
     }
 
     /// Returns whether runtime and network are ready, and the features of the handlers.
     pub async fn status(&self) -> Result<StatusResponse> {
-        let request = limited(StatusRequest { verbose: false }, Duration::from_secs(10));
-        Ok(self.runtime().status(request).await?.into_inner())
+        let request = with_timeout(StatusRequest { verbose: false }, Duration::from_secs(10));
+        Ok(self.runtime_service().status(request).await?.into_inner())
     }
 
     /// Creates and starts a pod's sandbox; returns its id.
@@ -101,8 +101,8 @@ impl Runtime {
             runtime_handler: handler,
         };
         Ok(self
-            .runtime()
-            .run_pod_sandbox(limited(request, LONG))
+            .runtime_service()
+            .run_pod_sandbox(with_timeout(request, LONG))
             .await?
             .into_inner()
             .pod_sandbox_id)
@@ -113,9 +113,9 @@ impl Runtime {
         let request = StopPodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
         };
-        gone_is_done(
-            self.runtime()
-                .stop_pod_sandbox(limited(request, LONG))
+        ignore_not_found(
+            self.runtime_service()
+                .stop_pod_sandbox(with_timeout(request, LONG))
                 .await,
         )
     }
@@ -125,27 +125,27 @@ impl Runtime {
         let request = RemovePodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
         };
-        gone_is_done(
-            self.runtime()
-                .remove_pod_sandbox(limited(request, SHORT))
+        ignore_not_found(
+            self.runtime_service()
+                .remove_pod_sandbox(with_timeout(request, SHORT))
                 .await,
         )
     }
 
     /// Lists all sandboxes, or those of one pod.
-    pub async fn sandboxes(&self, pod_uid: Option<&str>) -> Result<Vec<PodSandbox>> {
+    pub async fn list_sandboxes(&self, pod_uid: Option<&str>) -> Result<Vec<PodSandbox>> {
         let filter = PodSandboxFilter {
-            label_selector: selector(pod_uid),
+            label_selector: pod_selector(pod_uid),
             ..Default::default()
         };
-        let request = limited(
+        let request = with_timeout(
             ListPodSandboxRequest {
                 filter: Some(filter),
             },
             SHORT,
         );
         Ok(self
-            .runtime()
+            .runtime_service()
             .list_pod_sandbox(request)
             .await?
             .into_inner()
@@ -159,8 +159,8 @@ impl Runtime {
             verbose: false,
         };
         let answer = self
-            .runtime()
-            .pod_sandbox_status(limited(request, SHORT))
+            .runtime_service()
+            .pod_sandbox_status(with_timeout(request, SHORT))
             .await?
             .into_inner();
         Ok(answer.status.unwrap_or_default())
@@ -179,8 +179,8 @@ impl Runtime {
             sandbox_config: Some(sandbox_config),
         };
         Ok(self
-            .runtime()
-            .create_container(limited(request, SHORT))
+            .runtime_service()
+            .create_container(with_timeout(request, SHORT))
             .await?
             .into_inner()
             .container_id)
@@ -191,8 +191,8 @@ impl Runtime {
         let request = StartContainerRequest {
             container_id: id.to_owned(),
         };
-        self.runtime()
-            .start_container(limited(request, SHORT))
+        self.runtime_service()
+            .start_container(with_timeout(request, SHORT))
             .await?;
         Ok(())
     }
@@ -205,9 +205,9 @@ impl Runtime {
             container_id: id.to_owned(),
             timeout,
         };
-        gone_is_done(
-            self.runtime()
-                .stop_container(limited(request, grace + SHORT))
+        ignore_not_found(
+            self.runtime_service()
+                .stop_container(with_timeout(request, grace + SHORT))
                 .await,
         )
     }
@@ -217,27 +217,27 @@ impl Runtime {
         let request = RemoveContainerRequest {
             container_id: id.to_owned(),
         };
-        gone_is_done(
-            self.runtime()
-                .remove_container(limited(request, SHORT))
+        ignore_not_found(
+            self.runtime_service()
+                .remove_container(with_timeout(request, SHORT))
                 .await,
         )
     }
 
     /// Lists all containers, or those of one pod.
-    pub async fn containers(&self, pod_uid: Option<&str>) -> Result<Vec<Container>> {
+    pub async fn list_containers(&self, pod_uid: Option<&str>) -> Result<Vec<Container>> {
         let filter = ContainerFilter {
-            label_selector: selector(pod_uid),
+            label_selector: pod_selector(pod_uid),
             ..Default::default()
         };
-        let request = limited(
+        let request = with_timeout(
             ListContainersRequest {
                 filter: Some(filter),
             },
             SHORT,
         );
         Ok(self
-            .runtime()
+            .runtime_service()
             .list_containers(request)
             .await?
             .into_inner()
@@ -251,8 +251,8 @@ impl Runtime {
             verbose: false,
         };
         let answer = self
-            .runtime()
-            .container_status(limited(request, SHORT))
+            .runtime_service()
+            .container_status(with_timeout(request, SHORT))
             .await?
             .into_inner();
         Ok(answer.status.unwrap_or_default())
@@ -265,8 +265,8 @@ impl Runtime {
             linux: Some(linux),
             ..Default::default()
         };
-        self.runtime()
-            .update_container_resources(limited(request, SHORT))
+        self.runtime_service()
+            .update_container_resources(with_timeout(request, SHORT))
             .await?;
         Ok(())
     }
@@ -276,8 +276,8 @@ impl Runtime {
         let request = ReopenContainerLogRequest {
             container_id: id.to_owned(),
         };
-        self.runtime()
-            .reopen_container_log(limited(request, SHORT))
+        self.runtime_service()
+            .reopen_container_log(with_timeout(request, SHORT))
             .await?;
         Ok(())
     }
@@ -300,7 +300,11 @@ impl Runtime {
             // The runtime enforces `timeout`; this longer deadline covers a runtime that hangs.
             request.set_timeout(timeout + Duration::from_secs(15));
         }
-        let answer = self.runtime().exec_sync(request).await?.into_inner();
+        let answer = self
+            .runtime_service()
+            .exec_sync(request)
+            .await?
+            .into_inner();
         let mut output = answer.stdout;
         output.extend(answer.stderr);
         Ok(ExecOutput {
@@ -312,8 +316,8 @@ impl Runtime {
     /// Returns the runtime's streaming URL for a command.
     pub async fn exec(&self, request: ExecRequest) -> Result<String> {
         Ok(self
-            .runtime()
-            .exec(limited(request, SHORT))
+            .runtime_service()
+            .exec(with_timeout(request, SHORT))
             .await?
             .into_inner()
             .url)
@@ -322,8 +326,8 @@ impl Runtime {
     /// Returns the runtime's streaming URL for a container's main process.
     pub async fn attach(&self, request: AttachRequest) -> Result<String> {
         Ok(self
-            .runtime()
-            .attach(limited(request, SHORT))
+            .runtime_service()
+            .attach(with_timeout(request, SHORT))
             .await?
             .into_inner()
             .url)
@@ -336,8 +340,8 @@ impl Runtime {
             port,
         };
         Ok(self
-            .runtime()
-            .port_forward(limited(request, SHORT))
+            .runtime_service()
+            .port_forward(with_timeout(request, SHORT))
             .await?
             .into_inner()
             .url)
@@ -345,9 +349,9 @@ impl Runtime {
 
     /// Returns the current resource usage of every container.
     pub async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
-        let request = limited(ListContainerStatsRequest { filter: None }, SHORT);
+        let request = with_timeout(ListContainerStatsRequest { filter: None }, SHORT);
         Ok(self
-            .runtime()
+            .runtime_service()
             .list_container_stats(request)
             .await?
             .into_inner()
@@ -355,20 +359,20 @@ impl Runtime {
     }
 }
 
-pub(crate) fn limited<T>(message: T, limit: Duration) -> tonic::Request<T> {
+pub(crate) fn with_timeout<T>(message: T, limit: Duration) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(limit);
     request
 }
 
-fn selector(pod_uid: Option<&str>) -> std::collections::HashMap<String, String> {
+fn pod_selector(pod_uid: Option<&str>) -> std::collections::HashMap<String, String> {
     pod_uid
         .map(|uid| (crate::labels::POD_UID.to_owned(), uid.to_owned()))
         .into_iter()
         .collect()
 }
 
-fn gone_is_done<T>(answer: std::result::Result<T, tonic::Status>) -> Result<()> {
+fn ignore_not_found<T>(answer: std::result::Result<T, tonic::Status>) -> Result<()> {
     match answer.map_err(RuntimeError::from) {
         Err(e) if !e.is_not_found() => Err(e),
         _ => Ok(()),

@@ -39,7 +39,7 @@ impl Runtime {
     ///
     /// # Errors
     /// The runtime can't be reached.
-    pub async fn events(&self) -> Result<Option<EventSource>> {
+    pub async fn open_events(&self) -> Result<Option<EventSource>> {
         match self.cri_events().await {
             Err(e) if e.is_unimplemented() => {}
             other => return other.map(Some),
@@ -51,11 +51,11 @@ impl Runtime {
     }
 
     async fn cri_events(&self) -> Result<EventSource> {
-        let mut client = self.runtime();
+        let mut client = self.runtime_service();
         let call = async move { client.get_container_events(GetEventsRequest {}).await };
         Ok(EventSource {
             name: "CRI events",
-            changes: opened(call, of_cri).await?,
+            changes: open_stream(call, convert_cri_event).await?,
         })
     }
 
@@ -69,22 +69,22 @@ impl Runtime {
         let call = async move { client.subscribe(SubscribeRequest { filters }).await };
         Ok(EventSource {
             name: "containerd's events",
-            changes: opened(call, of_containerd).await?,
+            changes: open_stream(call, convert_containerd_event).await?,
         })
     }
 }
 
-type Answer<T> = std::result::Result<tonic::Response<tonic::Streaming<T>>, tonic::Status>;
+type StreamResult<T> = std::result::Result<tonic::Response<tonic::Streaming<T>>, tonic::Status>;
 
 /// Opens a stream. gRPC servers in Go send headers with the first message only, so a call without a
 /// response after a moment counts as open; an unimplemented call fails at once.
-async fn opened<T, F>(
+async fn open_stream<T, F>(
     call: F,
     change: fn(T) -> Option<Change>,
 ) -> Result<Pin<Box<dyn Stream<Item = Change> + Send>>>
 where
     T: Send + 'static,
-    F: Future<Output = Answer<T>> + Send + 'static,
+    F: Future<Output = StreamResult<T>> + Send + 'static,
 {
     let mut call = Box::pin(call);
     let early = tokio::time::timeout(std::time::Duration::from_millis(300), &mut call).await;
@@ -124,7 +124,7 @@ where
 
 /// Selects exits only: the kubelet itself creates and starts containers, so those events carry no
 /// news.
-fn of_cri(event: ContainerEventResponse) -> Option<Change> {
+fn convert_cri_event(event: ContainerEventResponse) -> Option<Change> {
     let kind = ContainerEventType::try_from(event.container_event_type).ok()?;
     if !matches!(
         kind,
@@ -143,7 +143,7 @@ fn of_cri(event: ContainerEventResponse) -> Option<Change> {
     })
 }
 
-fn of_containerd(envelope: Envelope) -> Option<Change> {
+fn convert_containerd_event(envelope: Envelope) -> Option<Change> {
     let out_of_memory = envelope.topic == OUT_OF_MEMORY;
     let event = TaskEvent::decode(envelope.event?.value.as_slice()).ok()?;
     // containerd reports the exit of an exec process too, under the process's own id: ignored.
@@ -168,7 +168,7 @@ mod tests {
             type_url: String::new(),
             value: event.encode_to_vec(),
         };
-        of_containerd(Envelope {
+        convert_containerd_event(Envelope {
             topic: topic.into(),
             event: Some(event),
             ..Envelope::default()
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_starts_are_passed_over() {
+    fn cri_events_of_starts_are_ignored() {
         for (kind, want) in [
             (ContainerEventType::ContainerCreatedEvent, false),
             (ContainerEventType::ContainerStartedEvent, false),
@@ -187,12 +187,12 @@ mod tests {
                 container_event_type: kind as i32,
                 ..Default::default()
             };
-            assert_eq!(of_cri(event).is_some(), want, "{kind:?}");
+            assert_eq!(convert_cri_event(event).is_some(), want, "{kind:?}");
         }
     }
 
     #[test]
-    fn events_of_containerd() {
+    fn containerd_exits_and_oom_events_become_changes() {
         let change = |out_of_memory| {
             Some(Change {
                 id: "c".into(),

@@ -26,6 +26,6 @@ pub const PORTS: &str = "io.kubernetes.container.ports";
 pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
 
 /// Returns the label's value, or an empty string.
-pub fn get<'a>(labels: &'a HashMap<String, String>, name: &str) -> &'a str {
+pub fn read_label<'a>(labels: &'a HashMap<String, String>, name: &str) -> &'a str {
     labels.get(name).map_or("", String::as_str)
 }

@@ -18,7 +18,7 @@ pub struct Record<'a> {
 }
 
 /// Parses one line of a log file (with or without its line end).
-pub fn parse(line: &[u8]) -> Option<Record<'_>> {
+pub fn parse_record(line: &[u8]) -> Option<Record<'_>> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let mut parts = line.splitn(4, |b| *b == b' ');
     let time = std::str::from_utf8(parts.next()?).ok()?;
@@ -42,7 +42,7 @@ pub fn parse(line: &[u8]) -> Option<Record<'_>> {
 ///
 /// # Errors
 /// The file can't be read.
-pub fn tail(path: &Path, lines: usize, bytes: usize) -> io::Result<Vec<u8>> {
+pub fn read_tail(path: &Path, lines: usize, bytes: usize) -> io::Result<Vec<u8>> {
     let mut file = std::fs::File::open(path)?;
     let size = file.metadata()?.len();
     // A record has about 50 bytes in addition to its text.
@@ -56,7 +56,7 @@ pub fn tail(path: &Path, lines: usize, bytes: usize) -> io::Result<Vec<u8>> {
     }
     let mut text = Vec::new();
     let skip = records.len().saturating_sub(lines);
-    for record in records.into_iter().skip(skip).filter_map(parse) {
+    for record in records.into_iter().skip(skip).filter_map(parse_record) {
         text.extend_from_slice(record.text);
         if !record.partial {
             text.push(b'\n');
@@ -71,7 +71,7 @@ pub fn tail(path: &Path, lines: usize, bytes: usize) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// The file can't be read.
-pub fn tail_offset(file: &mut std::fs::File, lines: u64) -> io::Result<(u64, u64)> {
+pub fn find_tail_offset(file: &mut std::fs::File, lines: u64) -> io::Result<(u64, u64)> {
     const BLOCK: u64 = 64 * 1024;
     let end = file.seek(SeekFrom::End(0))?;
     let (mut from, mut found, mut later_start) = (end, 0u64, end);
@@ -100,7 +100,7 @@ pub fn tail_offset(file: &mut std::fs::File, lines: u64) -> io::Result<(u64, u64
                 .and_then(|b| b.iter().rposition(|b| *b == b'\n'))
                 .map_or(first, |i| first + i + 1);
             let record = block.get(start..stop).unwrap_or_default();
-            if parse(record).is_some_and(|r| !r.partial) {
+            if parse_record(record).is_some_and(|r| !r.partial) {
                 if found == lines {
                     return Ok((later_start, found));
                 }
@@ -124,21 +124,21 @@ mod tests {
                        2026-01-01T00:00:00.3Z stderr F o\n2026-01-01T00:00:00.4Z stdout F \n";
 
     #[test]
-    fn records_are_read() {
-        let got = parse(b"T stdout P a b").unwrap();
+    fn log_records_are_parsed() {
+        let got = parse_record(b"T stdout P a b").unwrap();
         assert_eq!(
             (got.time, got.stderr, got.partial, got.text),
             ("T", false, true, b"a b".as_slice())
         );
-        assert_eq!(parse(b"garbage"), None);
+        assert_eq!(parse_record(b"garbage"), None);
     }
 
     #[test]
-    fn ends_of_logs() {
+    fn tail_returns_the_last_lines_within_its_limits() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(LOG.as_bytes()).unwrap();
-        assert_eq!(tail(file.path(), 80, 2048).unwrap(), b"one\ntwo\n\n");
-        assert_eq!(tail(file.path(), 80, 5).unwrap(), b"two\n\n");
+        assert_eq!(read_tail(file.path(), 80, 2048).unwrap(), b"one\ntwo\n\n");
+        assert_eq!(read_tail(file.path(), 80, 5).unwrap(), b"two\n\n");
         let starts: Vec<usize> = LOG
             .split_inclusive('\n')
             .scan(0, |at, l| {
@@ -156,7 +156,7 @@ mod tests {
             (9, 0),
         ] {
             assert_eq!(
-                tail_offset(&mut handle, lines).unwrap().0,
+                find_tail_offset(&mut handle, lines).unwrap().0,
                 want as u64,
                 "{lines} lines"
             );

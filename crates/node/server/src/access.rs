@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::backend::Failure;
-use crate::route::{Right, Segments};
+use crate::route::{Permission, Segments};
 
 /// Options of authentication and authorization.
 #[derive(Clone, Debug)]
@@ -59,17 +59,21 @@ impl Access {
     }
 
     /// Authenticates and authorizes a request whose path is `segments`.
-    pub(crate) async fn check(&self, parts: &Parts, segments: &Segments) -> Result<(), Failure> {
+    pub(crate) async fn check_access(
+        &self,
+        parts: &Parts,
+        segments: &Segments,
+    ) -> Result<(), Failure> {
         let user = self
-            .user(parts)
+            .authenticate(parts)
             .await
             .ok_or_else(|| Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized"))?;
         if !self.options.authorize {
             return Ok(());
         }
-        let Right { verb, subresource } = segments.right(&parts.method);
-        if self.allowed(&user, verb, subresource).await?
-            || self.allowed(&user, verb, "proxy").await?
+        let Permission { verb, subresource } = segments.required_permission(&parts.method);
+        if self.is_allowed(&user, verb, subresource).await?
+            || self.is_allowed(&user, verb, "proxy").await?
         {
             return Ok(());
         }
@@ -81,7 +85,7 @@ impl Access {
     }
 
     /// Returns the user as the subject of a review of permissions.
-    async fn user(&self, parts: &Parts) -> Option<SubjectAccessReviewSpec> {
+    async fn authenticate(&self, parts: &Parts) -> Option<SubjectAccessReviewSpec> {
         let peer = parts.extensions.get::<base_serve::Peer>();
         if let (Some(ca), Some(peer)) = (&self.ca, peer.filter(|p| !p.certificates.is_empty()))
             && ca.verify(&peer.certificates)
@@ -89,14 +93,14 @@ impl Access {
             return peer
                 .certificates
                 .first()
-                .and_then(|leaf| user_of_certificate(leaf));
+                .and_then(|leaf| read_certificate_user(leaf));
         }
         let header = parts
             .headers
             .get(http::header::AUTHORIZATION)
             .and_then(|h| h.to_str().ok());
         if let Some(token) = header.and_then(|h| h.strip_prefix("Bearer ")) {
-            return self.user_of_token(token.trim()).await;
+            return self.authenticate_token(token.trim()).await;
         }
         self.options.anonymous.then(|| SubjectAccessReviewSpec {
             user: Some("system:anonymous".into()),
@@ -105,14 +109,14 @@ impl Access {
         })
     }
 
-    async fn user_of_token(&self, token: &str) -> Option<SubjectAccessReviewSpec> {
+    async fn authenticate_token(&self, token: &str) -> Option<SubjectAccessReviewSpec> {
         if !self.options.tokens || token.is_empty() {
             return None;
         }
         self.reviews.as_ref()?.authenticate(token).await
     }
 
-    async fn allowed(
+    async fn is_allowed(
         &self,
         user: &SubjectAccessReviewSpec,
         verb: &str,
@@ -146,7 +150,7 @@ impl Access {
     }
 }
 
-fn user_of_certificate(leaf: &[u8]) -> Option<SubjectAccessReviewSpec> {
+fn read_certificate_user(leaf: &[u8]) -> Option<SubjectAccessReviewSpec> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let subject = certificate.subject();
     let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();

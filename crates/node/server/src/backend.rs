@@ -32,7 +32,7 @@ impl Failure {
     }
 
     /// Creates a 400 failure.
-    pub fn bad(message: impl Into<String>) -> Self {
+    pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 }
@@ -96,9 +96,9 @@ pub struct StreamOptions {
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
     /// Returns a PodList of the pods on this node.
-    fn pods(&self) -> Value;
+    fn list_pods(&self) -> Value;
     /// Returns a container's log.
-    fn log(&self, target: &StreamTarget, query: &LogQuery) -> Result<LogSource, Failure>;
+    fn open_log(&self, target: &StreamTarget, query: &LogQuery) -> Result<LogSource, Failure>;
     /// Returns the runtime's streaming URL for a command.
     async fn exec(&self, target: &StreamTarget, options: StreamOptions) -> Result<String, Failure>;
     /// Returns the runtime's streaming URL for a main process.
@@ -118,11 +118,11 @@ pub trait Backend: Send + Sync + 'static {
         limit: Duration,
     ) -> Result<Vec<u8>, Failure>;
     /// Returns resource usage of node and pods.
-    async fn summary(&self) -> Value;
+    async fn read_summary(&self) -> Value;
     /// Returns metrics of the kubelet itself.
-    fn metrics(&self) -> String;
+    fn format_metrics(&self) -> String;
     /// Returns `/metrics/resource` or `/metrics/cadvisor`.
-    async fn resource_metrics(&self, cadvisor: bool) -> String;
+    async fn format_resource_metrics(&self, cadvisor: bool) -> String;
     /// Returns the configuration in use.
     fn configuration(&self) -> Value;
 }

@@ -16,7 +16,7 @@ use http::{Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use node_runtime::FolderWatch;
-use node_runtime::logs::{parse, tail_offset};
+use node_runtime::logs::{find_tail_offset, parse_record};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -29,8 +29,12 @@ const CHUNK: usize = 64 * 1024;
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Responds with the log.
-pub(crate) fn answer(source: LogSource, query: LogQuery, tasks: &Tasks) -> Result<Reply, Failure> {
-    let files = parts(&source.path, query.tail)?;
+pub(crate) fn serve_log(
+    source: LogSource,
+    query: LogQuery,
+    tasks: &Tasks,
+) -> Result<Reply, Failure> {
+    let files = open_files(&source.path, query.tail)?;
     let (sender, receiver) = mpsc::channel::<Bytes>(4);
     let shutdown = tasks.shutdown().clone();
     tasks.spawn_isolated("log", async move {
@@ -42,7 +46,7 @@ pub(crate) fn answer(source: LogSource, query: LogQuery, tasks: &Tasks) -> Resul
         };
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = feed(source, files, reader, sender) => {}
+            () = send_log(source, files, reader, sender) => {}
         }
     });
     let frames = receiver.map(|data| Ok(Frame::data(data)));
@@ -56,16 +60,16 @@ pub(crate) fn answer(source: LogSource, query: LogQuery, tasks: &Tasks) -> Resul
 
 /// Opens the files of a log from the requested position, in order, each positioned at its start of
 /// reading.
-fn parts(path: &Path, tail: Option<u64>) -> Result<VecDeque<File>, Failure> {
+fn open_files(path: &Path, tail: Option<u64>) -> Result<VecDeque<File>, Failure> {
     // Open the newest first: if it is rotated meanwhile it is listed among the others too, and
     // nothing is lost.
-    let newest = open(path);
-    let known = newest.as_ref().ok().and_then(inode);
-    let older = moved_away(path)
+    let newest = open_log_file(path);
+    let known = newest.as_ref().ok().and_then(read_inode);
+    let older = list_rotated(path)
         .into_iter()
         .filter_map(|path| File::open(path).ok());
     let older: Vec<File> = older
-        .filter(|file| known.is_none() || inode(file) != known)
+        .filter(|file| known.is_none() || read_inode(file) != known)
         .collect();
     let newest = match newest {
         // Rotated; the new file does not exist yet.
@@ -76,9 +80,10 @@ fn parts(path: &Path, tail: Option<u64>) -> Result<VecDeque<File>, Failure> {
     let mut wanted = tail;
     for mut file in newest.into_iter().chain(older.into_iter().rev()) {
         if let Some(lines) = wanted {
-            let (start, found) = tail_offset(&mut file, lines).map_err(|e| internal(&e))?;
+            let (start, found) =
+                find_tail_offset(&mut file, lines).map_err(|e| internal_error(&e))?;
             file.seek(SeekFrom::Start(start))
-                .map_err(|e| internal(&e))?;
+                .map_err(|e| internal_error(&e))?;
             wanted = Some(lines - found);
         }
         files.push_front(file);
@@ -90,7 +95,7 @@ fn parts(path: &Path, tail: Option<u64>) -> Result<VecDeque<File>, Failure> {
 }
 
 /// Lists the rotated files of a log, oldest first, with their rotation time in seconds.
-fn moved_away(path: &Path) -> Vec<PathBuf> {
+fn list_rotated(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Vec::new();
     };
@@ -113,28 +118,28 @@ fn moved_away(path: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-fn inode(file: &File) -> Option<u64> {
+fn read_inode(file: &File) -> Option<u64> {
     file.metadata().ok().map(|metadata| metadata.ino())
 }
 
-fn open(path: &Path) -> Result<File, Failure> {
+fn open_log_file(path: &Path) -> Result<File, Failure> {
     File::open(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Failure::not_found(format!(
             "failed to open log file {:?}: no such file or directory",
             path.display()
         )),
-        _ => internal(&e),
+        _ => internal_error(&e),
     })
 }
 
-fn internal(e: &std::io::Error) -> Failure {
+fn internal_error(e: &std::io::Error) -> Failure {
     Failure::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         format!("failed to read the log: {e}"),
     )
 }
 
-async fn feed(
+async fn send_log(
     source: LogSource,
     mut files: VecDeque<File>,
     mut reader: Reader,
@@ -159,7 +164,7 @@ async fn feed(
             if count == 0 {
                 break;
             }
-            let text = reader.take(buffer.get(..count).unwrap_or_default());
+            let text = reader.consume(buffer.get(..count).unwrap_or_default());
             if !text.is_empty() && sender.send(text.into()).await.is_err() {
                 return;
             }
@@ -167,7 +172,10 @@ async fn feed(
                 return;
             }
         }
-        if let Some(next) = files.pop_front().or_else(|| rotated(&file, &source.path)) {
+        if let Some(next) = files
+            .pop_front()
+            .or_else(|| open_rotated(&file, &source.path))
+        {
             file = next;
             continue;
         }
@@ -182,9 +190,9 @@ async fn feed(
 }
 
 /// Returns the new file if the path now names another one than `file`.
-fn rotated(file: &File, path: &Path) -> Option<File> {
+fn open_rotated(file: &File, path: &Path) -> Option<File> {
     let next = File::open(path).ok()?;
-    (inode(file)? != inode(&next)?).then_some(next)
+    (read_inode(file)? != read_inode(&next)?).then_some(next)
 }
 
 struct Reader {
@@ -197,7 +205,7 @@ struct Reader {
 
 impl Reader {
     /// Consumes raw bytes of the file; returns the text of the whole records.
-    fn take(&mut self, data: &[u8]) -> Vec<u8> {
+    fn consume(&mut self, data: &[u8]) -> Vec<u8> {
         let mut raw = std::mem::take(&mut self.pending);
         raw.extend_from_slice(data);
         let mut text = Vec::new();
@@ -207,7 +215,7 @@ impl Reader {
             .unwrap_or_default()
             .split_inclusive(|b| *b == b'\n')
         {
-            self.record(line, &mut text);
+            self.push_record(line, &mut text);
         }
         self.pending = raw.split_off(whole);
         let limit = usize::try_from(self.left).unwrap_or(usize::MAX);
@@ -216,8 +224,10 @@ impl Reader {
         text
     }
 
-    fn record(&mut self, line: &[u8], text: &mut Vec<u8>) {
-        let Some(record) = parse(line) else { return };
+    fn push_record(&mut self, line: &[u8], text: &mut Vec<u8>) {
+        let Some(record) = parse_record(line) else {
+            return;
+        };
         let begins = std::mem::replace(&mut self.fresh, !record.partial);
         if self
             .query
@@ -261,13 +271,13 @@ mod tests {
         let text: Vec<u8> = log
             .as_bytes()
             .chunks(7)
-            .flat_map(|c| reader.take(c))
+            .flat_map(|c| reader.consume(c))
             .collect();
         String::from_utf8_lossy(&text).into_owned()
     }
 
     #[test]
-    fn parts_of_a_log() {
+    fn log_query_selects_records() {
         let log = "2026-01-01T00:00:01Z stdout F one\n2026-01-01T00:00:02Z stderr P t\n2026-01-01T00:00:02Z stderr F wo\n";
         let since = "2026-01-01T00:00:01Z".parse().ok();
         for (query, want) in [
@@ -326,7 +336,7 @@ mod tests {
             path,
             alive: Box::new(|| false),
         };
-        let reply = answer(
+        let reply = serve_log(
             source,
             query,
             &Tasks::new(base_task::CancellationToken::new()),
@@ -337,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rotated_log_is_whole() {
+    async fn rotated_log_is_served_whole() {
         assert_eq!(of_rotated(LogQuery::default(), true).await, "01234567");
         assert_eq!(of_rotated(LogQuery::default(), false).await, "012345");
         for (tail, want) in [

@@ -11,14 +11,14 @@ use std::error::Error;
 pub(crate) type Body = BoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 pub(crate) type Reply = Response<Body>;
 
-pub(crate) fn body(data: impl Into<Bytes>) -> Body {
+pub(crate) fn full_body(data: impl Into<Bytes>) -> Body {
     Full::new(data.into())
         .map_err(|never| match never {})
         .boxed()
 }
 
-pub(crate) fn reply(status: StatusCode, kind: &'static str, data: impl Into<Bytes>) -> Reply {
-    let mut response = Response::new(body(data));
+pub(crate) fn build_reply(status: StatusCode, kind: &'static str, data: impl Into<Bytes>) -> Reply {
+    let mut response = Response::new(full_body(data));
     *response.status_mut() = status;
     response
         .headers_mut()
@@ -26,16 +26,16 @@ pub(crate) fn reply(status: StatusCode, kind: &'static str, data: impl Into<Byte
     response
 }
 
-pub(crate) fn text(data: impl Into<Bytes>) -> Reply {
-    reply(StatusCode::OK, "text/plain; charset=utf-8", data)
+pub(crate) fn text_reply(data: impl Into<Bytes>) -> Reply {
+    build_reply(StatusCode::OK, "text/plain; charset=utf-8", data)
 }
 
-pub(crate) fn json(value: &serde_json::Value) -> Reply {
-    reply(StatusCode::OK, "application/json", value.to_string())
+pub(crate) fn json_reply(value: &serde_json::Value) -> Reply {
+    build_reply(StatusCode::OK, "application/json", value.to_string())
 }
 
 impl From<Failure> for Reply {
     fn from(failure: Failure) -> Self {
-        reply(failure.status, "text/plain; charset=utf-8", failure.message)
+        build_reply(failure.status, "text/plain; charset=utf-8", failure.message)
     }
 }

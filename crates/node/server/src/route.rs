@@ -39,7 +39,7 @@ impl Route {
 
 /// The permission that a request needs, as attributes of a SubjectAccessReview for `nodes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Right {
+pub(crate) struct Permission {
     pub(crate) verb: &'static str,
     /// One of KEP-2862's subresources; `proxy` covers all.
     pub(crate) subresource: &'static str,
@@ -55,14 +55,14 @@ impl Segments {
         Segments(path.trim_matches('/').split('/').map(decode).collect())
     }
 
-    fn words(&self) -> Vec<&str> {
+    fn as_strs(&self) -> Vec<&str> {
         self.0.iter().map(String::as_str).collect()
     }
 
     /// Returns the permission that a request needs. An unknown path needs one too, so that clients
     /// without permissions learn nothing.
-    pub(crate) fn right(&self, method: &Method) -> Right {
-        let words = self.words();
+    pub(crate) fn required_permission(&self, method: &Method) -> Permission {
+        let words = self.as_strs();
         let first = words.first().copied().unwrap_or_default();
         let verb = match method.as_str() {
             // Commands need `create` whatever the method: a WebSocket always begins with GET.
@@ -82,7 +82,7 @@ impl Segments {
             "configz" => "configz",
             _ => "proxy",
         };
-        Right { verb, subresource }
+        Permission { verb, subresource }
     }
 
     /// Returns the route.
@@ -91,7 +91,7 @@ impl Segments {
     /// 404 for an unknown path, 405 for a method that the path does not have.
     pub(crate) fn route(&self, method: &Method) -> Result<Route, Failure> {
         let route = self
-            .find()
+            .find_route()
             .ok_or_else(|| Failure::not_found("404 page not found"))?;
         let methods: &[Method] = match route {
             Route::Stream(Stream::Run, _) => &[Method::POST],
@@ -107,8 +107,8 @@ impl Segments {
         Ok(route)
     }
 
-    fn find(&self) -> Option<Route> {
-        Some(match self.words().as_slice() {
+    fn find_route(&self) -> Option<Route> {
+        Some(match self.as_strs().as_slice() {
             ["healthz" | "livez" | "readyz"] | ["healthz", "ping" | "syncloop" | "log"] => {
                 Route::Health
             }
@@ -120,26 +120,29 @@ impl Segments {
             ["stats"] | ["stats", "summary"] => Route::Stats,
             ["configz"] => Route::Configz,
             ["containerLogs", namespace, pod, container] => {
-                Route::Log(target(namespace, pod, None, container))
+                Route::Log(build_target(namespace, pod, None, container))
             }
             ["portForward", namespace, pod] => {
-                Route::Stream(Stream::PortForward, target(namespace, pod, None, ""))
+                Route::Stream(Stream::PortForward, build_target(namespace, pod, None, ""))
             }
-            ["portForward", namespace, pod, uid] => {
-                Route::Stream(Stream::PortForward, target(namespace, pod, Some(uid), ""))
-            }
-            [word, namespace, pod, container] => {
-                Route::Stream(command(word)?, target(namespace, pod, None, container))
-            }
-            [word, namespace, pod, uid, container] => {
-                Route::Stream(command(word)?, target(namespace, pod, Some(uid), container))
-            }
+            ["portForward", namespace, pod, uid] => Route::Stream(
+                Stream::PortForward,
+                build_target(namespace, pod, Some(uid), ""),
+            ),
+            [word, namespace, pod, container] => Route::Stream(
+                parse_command(word)?,
+                build_target(namespace, pod, None, container),
+            ),
+            [word, namespace, pod, uid, container] => Route::Stream(
+                parse_command(word)?,
+                build_target(namespace, pod, Some(uid), container),
+            ),
             _ => return None,
         })
     }
 }
 
-fn command(word: &str) -> Option<Stream> {
+fn parse_command(word: &str) -> Option<Stream> {
     match word {
         "exec" => Some(Stream::Exec),
         "attach" => Some(Stream::Attach),
@@ -148,7 +151,7 @@ fn command(word: &str) -> Option<Stream> {
     }
 }
 
-fn target(namespace: &str, pod: &str, uid: Option<&str>, container: &str) -> StreamTarget {
+fn build_target(namespace: &str, pod: &str, uid: Option<&str>, container: &str) -> StreamTarget {
     StreamTarget {
         namespace: namespace.to_owned(),
         pod: pod.to_owned(),
@@ -172,10 +175,10 @@ mod tests {
             "/attach/ns/p/u/c",
         ] {
             for method in [Method::GET, Method::HEAD, Method::POST] {
-                let right = Segments::decode(path).right(&method);
+                let right = Segments::decode(path).required_permission(&method);
                 assert_eq!(
                     right,
-                    Right {
+                    Permission {
                         verb: "create",
                         subresource: "proxy"
                     },
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_runs_a_command_needs_create() {
+    fn every_route_that_runs_a_command_needs_create() {
         // A double-encoded path is decoded once, by both.
         let first = [
             "exec",
@@ -203,7 +206,11 @@ mod tests {
             for method in [Method::GET, Method::POST] {
                 let segments = Segments::decode(&format!("/{word}/ns/p/c"));
                 if let Ok(Route::Stream(..)) = segments.route(&method) {
-                    assert_eq!(segments.right(&method).verb, "create", "{method} {word}");
+                    assert_eq!(
+                        segments.required_permission(&method).verb,
+                        "create",
+                        "{method} {word}"
+                    );
                 }
             }
         }
@@ -221,8 +228,8 @@ mod tests {
         ] {
             let segments = Segments::decode(path);
             assert_eq!(
-                segments.right(&Method::GET),
-                Right {
+                segments.required_permission(&Method::GET),
+                Permission {
                     verb: "get",
                     subresource
                 },
@@ -233,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_that_a_path_does_not_have_are_refused() {
+    fn unsupported_methods_are_rejected() {
         for (method, path, status) in [
             (Method::GET, "/run/ns/p/c", 405),
             (Method::PUT, "/exec/ns/p/c", 405),

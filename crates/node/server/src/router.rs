@@ -2,7 +2,7 @@
 
 use crate::access::Access;
 use crate::backend::{Backend, Failure, LogQuery, StreamOptions, StreamTarget};
-use crate::reply::{Reply, json, reply, text};
+use crate::reply::{Reply, build_reply, json_reply, text_reply};
 use crate::route::{Route, Segments, Stream};
 use crate::{logs, stream};
 use base_task::Tasks;
@@ -53,15 +53,15 @@ impl Server {
     ) {
         let service = service_fn(move |request| {
             let server = self.clone();
-            async move { Ok::<_, Infallible>(server.answer(request).await) }
+            async move { Ok::<_, Infallible>(server.handle_request(request).await) }
         });
         base_serve::serve_http(listener, options, service, shutdown).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Reply {
+    async fn handle_request(&self, request: Request<Incoming>) -> Reply {
         let (parts, body) = request.into_parts();
         let segments = Segments::decode(parts.uri.path());
-        if let Err(e) = self.access.check(&parts, &segments).await {
+        if let Err(e) = self.access.check_access(&parts, &segments).await {
             return e.into();
         }
         match segments.route(&parts.method) {
@@ -71,39 +71,47 @@ impl Server {
             )
             .into(),
             Ok(route) => self
-                .reply(route, Request::from_parts(parts, body))
+                .serve_route(route, Request::from_parts(parts, body))
                 .await
                 .unwrap_or_else(Reply::from),
             Err(e) => e.into(),
         }
     }
 
-    async fn reply(&self, route: Route, request: Request<Incoming>) -> Result<Reply, Failure> {
-        let query = Query::of(request.uri().query().unwrap_or_default());
+    async fn serve_route(
+        &self,
+        route: Route,
+        request: Request<Incoming>,
+    ) -> Result<Reply, Failure> {
+        let query = Query::parse(request.uri().query().unwrap_or_default());
         Ok(match route {
-            Route::Health => text("ok"),
-            Route::Pods => json(&self.backend.pods()),
-            Route::Metrics => reply(StatusCode::OK, OPEN_METRICS, self.backend.metrics()),
-            Route::ResourceMetrics { cadvisor } => reply(
+            Route::Health => text_reply("ok"),
+            Route::Pods => json_reply(&self.backend.list_pods()),
+            Route::Metrics => {
+                build_reply(StatusCode::OK, OPEN_METRICS, self.backend.format_metrics())
+            }
+            Route::ResourceMetrics { cadvisor } => build_reply(
                 StatusCode::OK,
                 PLAIN_METRICS,
-                self.backend.resource_metrics(cadvisor).await,
+                self.backend.format_resource_metrics(cadvisor).await,
             ),
-            Route::ProbeMetrics => reply(StatusCode::OK, PLAIN_METRICS, ""),
-            Route::Stats => json(&self.backend.summary().await),
+            Route::ProbeMetrics => build_reply(StatusCode::OK, PLAIN_METRICS, ""),
+            Route::Stats => json_reply(&self.backend.read_summary().await),
             Route::Configz => {
-                json(&serde_json::json!({"kubeletconfig": self.backend.configuration()}))
+                json_reply(&serde_json::json!({"kubeletconfig": self.backend.configuration()}))
             }
             Route::Log(target) => {
-                let query = log_query(&query)?;
-                let source = self.backend.log(&target, &query)?;
-                logs::answer(source, query, &self.tasks)?
+                let query = parse_log_query(&query)?;
+                let source = self.backend.open_log(&target, &query)?;
+                logs::serve_log(source, query, &self.tasks)?
             }
-            Route::Stream(kind, target) => self.stream(kind, &target, &query, request).await?,
+            Route::Stream(kind, target) => {
+                self.serve_stream(kind, &target, &query, request).await?
+            }
         })
     }
 
-    async fn stream(
+    async fn serve_stream(
         &self,
         kind: Stream,
         target: &StreamTarget,
@@ -112,7 +120,7 @@ impl Server {
     ) -> Result<Reply, Failure> {
         if kind == Stream::Run {
             let command = query
-                .all("cmd")
+                .values("cmd")
                 .iter()
                 .flat_map(|c| c.split_whitespace())
                 .map(str::to_owned)
@@ -121,36 +129,44 @@ impl Server {
                 .backend
                 .run(target, command, Duration::from_secs(60))
                 .await?;
-            return Ok(text(output));
+            return Ok(text_reply(output));
         }
-        stream::refuse_unknown_protocols(&request)?;
+        stream::reject_unknown_protocols(&request)?;
         let url = match kind {
             Stream::PortForward => {
                 let ports = query
-                    .all("port")
+                    .values("port")
                     .iter()
                     .flat_map(|p| p.split(','))
                     .filter_map(|p| p.parse().ok())
                     .collect();
                 self.backend.port_forward(target, ports).await?
             }
-            Stream::Attach => self.backend.attach(target, options(query)?).await?,
-            Stream::Exec | Stream::Run => self.backend.exec(target, options(query)?).await?,
+            Stream::Attach => {
+                self.backend
+                    .attach(target, parse_stream_options(query)?)
+                    .await?
+            }
+            Stream::Exec | Stream::Run => {
+                self.backend
+                    .exec(target, parse_stream_options(query)?)
+                    .await?
+            }
         };
-        stream::pass(&url, request, &self.tasks).await
+        stream::forward_stream(&url, request, &self.tasks).await
     }
 }
 
-fn options(query: &Query) -> Result<StreamOptions, Failure> {
+fn parse_stream_options(query: &Query) -> Result<StreamOptions, Failure> {
     let options = StreamOptions {
-        command: query.all("command"),
+        command: query.values("command"),
         stdin: query.flag("input") || query.flag("stdin"),
         stdout: query.flag("output") || query.flag("stdout"),
         stderr: query.flag("error") || query.flag("stderr"),
         tty: query.flag("tty"),
     };
     if !options.stdin && !options.stdout && !options.stderr {
-        return Err(Failure::bad(
+        return Err(Failure::bad_request(
             "you must specify at least 1 of stdin, stdout, stderr",
         ));
     }
@@ -161,18 +177,18 @@ fn options(query: &Query) -> Result<StreamOptions, Failure> {
     })
 }
 
-fn log_query(query: &Query) -> Result<LogQuery, Failure> {
-    let number = |key: &str| match query.one(key) {
+fn parse_log_query(query: &Query) -> Result<LogQuery, Failure> {
+    let number = |key: &str| match query.value(key) {
         None => Ok(None),
         Some(text) => text
             .parse::<u64>()
             .map(Some)
-            .map_err(|_| Failure::bad(format!("{key}: {text:?} is no number"))),
+            .map_err(|_| Failure::bad_request(format!("{key}: {text:?} is no number"))),
     };
-    let since_time = match query.one("sinceTime") {
+    let since_time = match query.value("sinceTime") {
         Some(text) => Some(
             text.parse::<Timestamp>()
-                .map_err(|_| Failure::bad(format!("sinceTime: {text:?} is no time")))?,
+                .map_err(|_| Failure::bad_request(format!("sinceTime: {text:?} is no time")))?,
         ),
         None => None,
     };
@@ -189,7 +205,7 @@ fn log_query(query: &Query) -> Result<LogQuery, Failure> {
         tail: number("tailLines")?,
         limit: number("limitBytes")?,
         since: since_time.or(since),
-        stderr: match query.one("stream").as_deref() {
+        stderr: match query.value("stream").as_deref() {
             Some("Stderr") => Some(true),
             Some("Stdout") => Some(false),
             _ => None,
@@ -201,7 +217,7 @@ fn log_query(query: &Query) -> Result<LogQuery, Failure> {
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    fn of(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         Query(
             url::form_urlencoded::parse(text.as_bytes())
                 .into_owned()
@@ -209,7 +225,7 @@ impl Query {
         )
     }
 
-    fn all(&self, key: &str) -> Vec<String> {
+    fn values(&self, key: &str) -> Vec<String> {
         self.0
             .iter()
             .filter(|(k, _)| k == key)
@@ -217,7 +233,7 @@ impl Query {
             .collect()
     }
 
-    fn one(&self, key: &str) -> Option<String> {
+    fn value(&self, key: &str) -> Option<String> {
         self.0
             .iter()
             .find(|(k, v)| k == key && !v.is_empty())
@@ -225,6 +241,6 @@ impl Query {
     }
 
     fn flag(&self, key: &str) -> bool {
-        matches!(self.one(key).as_deref(), Some("true" | "1" | "True"))
+        matches!(self.value(key).as_deref(), Some("true" | "1" | "True"))
     }
 }

@@ -6,7 +6,7 @@
 //! clients then fall back.
 
 use crate::backend::Failure;
-use crate::reply::{Body, Reply, body};
+use crate::reply::{Body, Reply, full_body};
 use base_task::Tasks;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, UPGRADE};
@@ -30,7 +30,7 @@ const KNOWN: [&str; 8] = [
 ];
 
 /// Rejects WebSocket subprotocols that only newer runtimes support.
-pub(crate) fn refuse_unknown_protocols(request: &Request<Incoming>) -> Result<(), Failure> {
+pub(crate) fn reject_unknown_protocols<B>(request: &Request<B>) -> Result<(), Failure> {
     let header = |name: &str| {
         request
             .headers()
@@ -40,7 +40,7 @@ pub(crate) fn refuse_unknown_protocols(request: &Request<Incoming>) -> Result<()
     };
     let upgrade = header("upgrade").to_ascii_lowercase();
     if upgrade.is_empty() {
-        return Err(Failure::bad("Upgrade request required"));
+        return Err(Failure::bad_request("Upgrade request required"));
     }
     if upgrade != "websocket" {
         return Ok(());
@@ -60,7 +60,7 @@ pub(crate) fn refuse_unknown_protocols(request: &Request<Incoming>) -> Result<()
 }
 
 /// Forwards the request to the runtime's server at `url`.
-pub(crate) async fn pass(
+pub(crate) async fn forward_stream(
     url: &str,
     mut request: Request<Incoming>,
     tasks: &Tasks,
@@ -86,31 +86,31 @@ pub(crate) async fn pass(
             }
         }
     });
-    let answer = sender
-        .send_request(outgoing(&url, &host, port, &request)?)
+    let response = sender
+        .send_request(build_outgoing(&url, &host, port, &request)?)
         .await
         .map_err(|e| bad_gateway(e.to_string()))?;
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return refused(answer).await;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return relay_rejection(response).await;
     }
-    let headers = answer.headers().clone();
+    let headers = response.headers().clone();
     let client = hyper::upgrade::on(&mut request);
-    let runtime = hyper::upgrade::on(answer);
+    let runtime = hyper::upgrade::on(response);
     let shutdown = tasks.shutdown().clone();
     tasks.spawn_isolated("stream", async move {
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = relay(client, runtime) => {}
+            () = relay_bytes(client, runtime) => {}
         }
     });
-    let mut response = Response::new(body(Bytes::new()));
+    let mut response = Response::new(full_body(Bytes::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;
     Ok(response)
 }
 
 /// Copies bytes in both directions until one side closes.
-async fn relay(client: OnUpgrade, runtime: OnUpgrade) {
+async fn relay_bytes(client: OnUpgrade, runtime: OnUpgrade) {
     match tokio::try_join!(client, runtime) {
         Ok((client, runtime)) => {
             let (mut client, mut runtime) = (TokioIo::new(client), TokioIo::new(runtime));
@@ -128,11 +128,11 @@ fn bad_gateway(why: String) -> Failure {
     )
 }
 
-fn outgoing(
+fn build_outgoing<B>(
     url: &Url,
     host: &str,
     port: u16,
-    request: &Request<Incoming>,
+    request: &Request<B>,
 ) -> Result<Request<Empty<Bytes>>, Failure> {
     let path = match url.query() {
         Some(query) => format!("{}?{query}", url.path()),
@@ -161,8 +161,8 @@ fn outgoing(
 }
 
 /// Returns a response other than an upgrade to the client, and closes the connection.
-async fn refused(answer: Response<Incoming>) -> Result<Reply, Failure> {
-    let (mut parts, incoming) = answer.into_parts();
+async fn relay_rejection(response: Response<Incoming>) -> Result<Reply, Failure> {
+    let (mut parts, incoming) = response.into_parts();
     let data = Limited::new(incoming, 64 * 1024)
         .collect()
         .await
@@ -182,6 +182,6 @@ async fn refused(answer: Response<Incoming>) -> Result<Reply, Failure> {
     ] {
         parts.headers.remove(name);
     }
-    let body: Body = body(data);
+    let body: Body = full_body(data);
     Ok(Response::from_parts(parts, body))
 }

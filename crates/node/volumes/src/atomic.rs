@@ -108,7 +108,7 @@ fn write_file(root: &Path, path: &str, file: &PayloadFile, gid: Option<u32>) -> 
 }
 
 /// Returns the first components of all paths: the names that are visible in the volume.
-fn entries(payload: &Payload) -> BTreeSet<PathBuf> {
+fn list_entries(payload: &Payload) -> BTreeSet<PathBuf> {
     payload
         .keys()
         .filter_map(|path| Path::new(path).components().next())
@@ -117,7 +117,7 @@ fn entries(payload: &Payload) -> BTreeSet<PathBuf> {
 }
 
 fn link_entries(dir: &Path, payload: &Payload) -> Result<()> {
-    let wanted = entries(payload);
+    let wanted = list_entries(payload);
     for name in &wanted {
         let link = dir.join(name);
         if fs::symlink_metadata(&link).is_err() {
@@ -139,7 +139,7 @@ fn up_to_date(dir: &Path, payload: &Payload) -> bool {
         return false;
     };
     let mut found = BTreeMap::new();
-    if collect(&data, &data, &mut found).is_err() || found.len() != payload.len() {
+    if read_files(&data, &data, &mut found).is_err() || found.len() != payload.len() {
         return false;
     }
     payload.iter().all(|(path, file)| {
@@ -149,7 +149,7 @@ fn up_to_date(dir: &Path, payload: &Payload) -> bool {
     })
 }
 
-fn collect(
+fn read_files(
     root: &Path,
     dir: &Path,
     found: &mut BTreeMap<String, (Vec<u8>, u32)>,
@@ -157,7 +157,7 @@ fn collect(
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            collect(root, &entry.path(), found)?;
+            read_files(root, &entry.path(), found)?;
             continue;
         }
         let path = entry.path();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn content_changes_at_once_and_leaves_nothing() {
+    fn payload_is_replaced_at_once_and_old_files_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         assert!(write_payload(root, &payload(&[("a", "1"), ("sub/b", "2")]), None).unwrap());
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_stay_inside() {
+    fn payload_paths_outside_the_volume_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         for path in ["../x", "/x", "a/../../x", "..data", ""] {
             assert!(

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_checked_and_made() {
+    fn host_path_type_is_checked_or_created() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::write(at("f"), "").unwrap();

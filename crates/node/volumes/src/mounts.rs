@@ -21,7 +21,7 @@ impl Mounter {
     ///
     /// # Errors
     /// The mount fails.
-    pub fn tmpfs(self, path: &Path, size: Option<u64>) -> Result<bool> {
+    pub fn mount_tmpfs(self, path: &Path, size: Option<u64>) -> Result<bool> {
         fs::create_dir_all(path).at("create", path)?;
         if self == Mounter::Plain || is_mount_point(path) {
             return Ok(false);
@@ -42,7 +42,7 @@ impl Mounter {
     ///
     /// # Errors
     /// The mount fails.
-    pub fn bind(self, source: &Path, target: &Path) -> Result<()> {
+    pub fn bind_mount(self, source: &Path, target: &Path) -> Result<()> {
         if self == Mounter::Plain {
             return Ok(());
         }
@@ -90,13 +90,13 @@ fn mount_points() -> Vec<PathBuf> {
     table
         .lines()
         .filter_map(|line| line.split(' ').nth(4))
-        .map(unescape)
+        .map(unescape_path)
         .collect()
 }
 
 /// Decodes a path of `/proc/self/mountinfo`: the kernel escapes blanks, tabs, line ends and
 /// backslashes as octal.
-fn unescape(text: &str) -> PathBuf {
+fn unescape_path(text: &str) -> PathBuf {
     let plain = [
         ("\\040", " "),
         ("\\011", "\t"),

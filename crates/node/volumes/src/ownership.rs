@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn matching_root_spares_the_walk() {
+    fn on_root_mismatch_skips_the_walk_if_the_root_matches() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("f");
         fs::write(&file, "").unwrap();

@@ -46,7 +46,7 @@ pub fn prepare_subpath(
     }
     make_target(&opened, target)?;
     let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
-    mounter.bind(&by_descriptor, target)?;
+    mounter.bind_mount(&by_descriptor, target)?;
     Ok(target.to_owned())
 }
 
@@ -70,7 +70,7 @@ fn open_beneath(root: &Path, relative: &Path) -> Result<OwnedFd> {
         or_dot(relative),
         OFlags::PATH | OFlags::CLOEXEC,
         Mode::empty(),
-        inside(),
+        beneath_flags(),
     ) {
         return Ok(all);
     }
@@ -78,7 +78,7 @@ fn open_beneath(root: &Path, relative: &Path) -> Result<OwnedFd> {
     // directories one by one.
     for component in relative.components() {
         let name = component.as_os_str();
-        at = match openat2(&at, name, directory, Mode::empty(), inside()) {
+        at = match openat2(&at, name, directory, Mode::empty(), beneath_flags()) {
             Ok(next) => next,
             Err(Errno::NOENT) => make_directory(&at, name).at("create", &root.join(relative))?,
             Err(e) => return Err(e).at("open", &root.join(relative)),
@@ -87,7 +87,7 @@ fn open_beneath(root: &Path, relative: &Path) -> Result<OwnedFd> {
     Ok(at)
 }
 
-fn inside() -> ResolveFlags {
+fn beneath_flags() -> ResolveFlags {
     ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS
 }
 
@@ -103,7 +103,7 @@ fn make_directory(at: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     let parent = rustix::fs::fstat(at)?;
     mkdirat(at, name, Mode::from_raw_mode(0o750))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let made = openat2(at, name, flags, Mode::empty(), inside())?;
+    let made = openat2(at, name, flags, Mode::empty(), beneath_flags())?;
     rustix::fs::fchmod(&made, Mode::from_raw_mode(parent.st_mode & 0o7777))?;
     let owner = (
         rustix::fs::Uid::from_raw(parent.st_uid),
@@ -138,7 +138,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn links_that_lead_out_are_refused() {
+    fn subpath_through_a_link_out_of_the_volume_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let volume = dir.path().join("v");
         fs::create_dir_all(volume.join("real")).unwrap();

@@ -11,10 +11,10 @@ pub fn disk_usage(path: &Path) -> u64 {
         return 0;
     };
     let mut seen = HashSet::new();
-    walk(path, root.dev(), &mut seen)
+    sum_blocks(path, root.dev(), &mut seen)
 }
 
-fn walk(path: &Path, device: u64, seen: &mut HashSet<u64>) -> u64 {
+fn sum_blocks(path: &Path, device: u64, seen: &mut HashSet<u64>) -> u64 {
     let Ok(meta) = std::fs::symlink_metadata(path) else {
         return 0;
     };
@@ -27,6 +27,6 @@ fn walk(path: &Path, device: u64, seen: &mut HashSet<u64>) -> u64 {
     }
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     own + entries
-        .map(|entry| walk(&entry.path(), device, seen))
+        .map(|entry| sum_blocks(&entry.path(), device, seen))
         .sum::<u64>()
 }

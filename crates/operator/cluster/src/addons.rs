@@ -45,8 +45,8 @@ pub async fn apply_addons(client: &Client, settings: &Settings) -> Result<()> {
 
 /// Patches the object if it differs, or creates it. (Not the other way round: creating a Service
 /// with an allocated address fails for that reason, even if the Service itself has it.)
-async fn ensure_object<K: Object>(api: client::Api<K>, wanted: &Value) -> Result<()> {
-    let name = wanted
+async fn ensure_object<K: Object>(api: client::Api<K>, desired: &Value) -> Result<()> {
+    let name = desired
         .pointer("/metadata/name")
         .and_then(Value::as_str)
         .unwrap_or_default();
@@ -54,12 +54,15 @@ async fn ensure_object<K: Object>(api: client::Api<K>, wanted: &Value) -> Result
         what: format!("{} {name}", api.resource().kind),
         cause,
     };
-    match api.patch(name, &client::Patch::Merge(wanted.clone())).await {
+    match api
+        .patch(name, &client::Patch::Merge(desired.clone()))
+        .await
+    {
         Ok(_) => return Ok(()),
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(failed(error)),
     }
-    let object: K = serde_json::from_value(wanted.clone())
+    let object: K = serde_json::from_value(desired.clone())
         .map_err(|error| Error::Refused(format!("{name} can't be built: {error}")))?;
     api.create(&object).await.map(drop).map_err(failed)
 }

@@ -46,7 +46,7 @@ pub fn why_simulated() -> Option<String> {
 pub fn check_host(settings: &Settings, layout: &Layout) -> Result<()> {
     check_folder(&settings.data_dir)?;
     check_binaries(&settings.bin_dir)?;
-    if settings.real() {
+    if settings.runs_pods() {
         check_programs(settings)?;
         check_kernel()?;
         check_only_cluster(&settings.bridge())?;
@@ -222,12 +222,12 @@ fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
         "cluster-dns",
     ]
     .iter()
-    .any(|name| Record::load(&layout.record(name)).is_some_and(|record| record.alive()));
+    .any(|name| Record::load(&layout.record(name)).is_some_and(|record| record.is_alive()));
     if components || systemd::running_supervisor(layout).is_some() {
         return Ok(());
     }
     for (what, port, flag) in settings.ports.all() {
-        if !free_soon(port) {
+        if !wait_until_port_free(port) {
             return reject(format!(
                 "port {port} for {what} is in use by another program; stop it (`ss -ltnp 'sport = :{port}'` names it), \
                  or choose other ports with {flag}"
@@ -243,12 +243,12 @@ fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
     clippy::disallowed_methods,
     reason = "before the start of the cluster, nothing else runs"
 )]
-fn free_soon(port: u16) -> bool {
-    const PATIENCE: Duration = Duration::from_millis(1500);
+fn wait_until_port_free(port: u16) -> bool {
+    const PORT_TIMEOUT: Duration = Duration::from_millis(1500);
     const PAUSE: Duration = Duration::from_millis(20);
     let began = Instant::now();
     while !is_port_free(port) {
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > PORT_TIMEOUT {
             return false;
         }
         std::thread::sleep(PAUSE);

@@ -122,7 +122,7 @@ pub fn kubelet_config(settings: &Settings, layout: &Layout) -> String {
     let tree = serde_json::json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": if settings.real() { "0.0.0.0" } else { "127.0.0.1" },
+        "address": if settings.runs_pods() { "0.0.0.0" } else { "127.0.0.1" },
         "port": settings.ports.kubelet,
         "healthzBindAddress": "127.0.0.1",
         "healthzPort": settings.ports.kubelet_health,

@@ -39,7 +39,7 @@ pub async fn stop_cluster(options: &DownOptions, say: &dyn Fn(&str)) -> Result<b
         say(&format!("{folder} holds no cluster; nothing to stop"));
         return Ok(false);
     };
-    let layout = Layout::of(&settings);
+    let layout = Layout::for_settings(&settings);
     let processes = make_plan(&settings, &layout).processes;
     let names: Vec<String> = processes
         .iter()
@@ -47,7 +47,7 @@ pub async fn stop_cluster(options: &DownOptions, say: &dyn Fn(&str)) -> Result<b
         .collect();
     say("stopping the components");
     systemd::stop_supervisor(&settings, &layout, &names).await?;
-    if settings.real() {
+    if settings.runs_pods() {
         say("removing the containers");
         remove_containers(&settings, &layout, &processes).await;
         if settings.runtime == Runtime::Own {

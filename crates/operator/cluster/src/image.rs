@@ -58,11 +58,11 @@ pub fn pause_image() -> Result<Archive> {
     let mut layer = Tar::new();
     let command = match pause::pause_program() {
         Some(program) => {
-            layer.file("pause", 0o755, &program);
+            layer.add_file("pause", 0o755, &program);
             vec!["/pause".to_owned()]
         }
         None => {
-            layer.file("pause", 0o755, &busybox_binary()?);
+            layer.add_file("pause", 0o755, &busybox_binary()?);
             let script = "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done";
             vec![
                 "/pause".to_owned(),
@@ -89,26 +89,26 @@ pub fn busybox_image() -> Result<Archive> {
         "bin", "etc", "home", "proc", "root", "sbin", "sys", "usr", "usr/bin", "usr/sbin", "var",
         "var/log",
     ] {
-        layer.directory(folder, 0o755);
+        layer.add_directory(folder, 0o755);
     }
-    layer.directory("tmp", 0o1777);
-    layer.directory("var/tmp", 0o1777);
-    layer.file(
+    layer.add_directory("tmp", 0o1777);
+    layer.add_directory("var/tmp", 0o1777);
+    layer.add_file(
         "etc/passwd",
         0o644,
         b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n",
     );
-    layer.file("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n");
-    layer.file("etc/nsswitch.conf", 0o644, b"hosts: files dns\n");
-    layer.file("bin/busybox", 0o755, &rename_applet(busybox_binary()?));
+    layer.add_file("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n");
+    layer.add_file("etc/nsswitch.conf", 0o644, b"hosts: files dns\n");
+    layer.add_file("bin/busybox", 0o755, &rename_applet(busybox_binary()?));
     for applet in crate::command::run_command("busybox", &["--list-full"])?.lines() {
         if !matches!(applet, "" | "bin/busybox" | "usr/bin/wget") {
-            layer.link(applet.trim_start_matches('/'), "/bin/busybox");
+            layer.add_link(applet.trim_start_matches('/'), "/bin/busybox");
         }
     }
-    layer.file("usr/bin/wget", 0o755, WGET.as_bytes());
+    layer.add_file("usr/bin/wget", 0o755, WGET.as_bytes());
     if let Some(openssl) = crate::command::find_program("openssl") {
-        with_libraries(&mut layer, &openssl)?;
+        add_with_libraries(&mut layer, &openssl)?;
     }
     let config = Config {
         entrypoint: Vec::new(),
@@ -122,14 +122,14 @@ pub fn busybox_image() -> Result<Archive> {
 
 /// Adds a program with its shared libraries. wget delegates TLS to `openssl` if that exists; its
 /// own TLS lacks the signature algorithms that current servers require.
-fn with_libraries(layer: &mut Tar, program: &Path) -> Result<()> {
-    layer.file("usr/bin/openssl", 0o755, &read_file(program)?);
+fn add_with_libraries(layer: &mut Tar, program: &Path) -> Result<()> {
+    layer.add_file("usr/bin/openssl", 0o755, &read_file(program)?);
     let listing = crate::command::run_command("ldd", &[&program.to_string_lossy()])?;
     for library in listing
         .split_whitespace()
         .filter(|word| word.starts_with('/'))
     {
-        layer.file(
+        layer.add_file(
             library.trim_start_matches('/'),
             0o755,
             &read_file(Path::new(library))?,

@@ -13,7 +13,7 @@ fn pause_waits_and_ends_on_term() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pause");
     let mut tar = Tar::new();
-    tar.file("pause", 0o755, &program);
+    tar.add_file("pause", 0o755, &program);
     std::fs::write(dir.path().join("a.tar"), tar.finish()).unwrap();
     let done = Command::new("tar")
         .args(["xf", "a.tar"])

@@ -14,7 +14,7 @@ pub struct Layout {
 impl Layout {
     /// Returns the layout of an existing cluster.
     #[must_use]
-    pub fn of(settings: &Settings) -> Self {
+    pub fn for_settings(settings: &Settings) -> Self {
         Self::new(&settings.data_dir, rustix::process::geteuid().is_root())
     }
 

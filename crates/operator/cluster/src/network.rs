@@ -28,7 +28,7 @@ pub fn prepare_network(settings: &Settings) -> Result<()> {
         set_sysctl(name, value)?;
     }
     create_bridge(settings)?;
-    service_route(settings)?;
+    add_service_route(settings)?;
     run_with_input("nft", &["-f", "-"], &nat_table(settings)).map(drop)
 }
 
@@ -63,7 +63,7 @@ fn device_exists(device: &str) -> bool {
 /// Adds a route for Services: a packet that the node itself sends to a Service needs some route
 /// before it is translated. The route must not lead back to the bridge: for packets of pods the
 /// kernel would send redirects, and with them use up its limit on ICMP errors.
-fn service_route(settings: &Settings) -> Result<()> {
+fn add_service_route(settings: &Settings) -> Result<()> {
     if run_command("ip", &["-4", "route", "show", "default"])?
         .trim()
         .is_empty()

@@ -60,7 +60,7 @@ pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
     processes.push(build.controller_manager());
     processes.push(build.scheduler());
     processes.push(build.kubelet());
-    if settings.real() {
+    if settings.runs_pods() {
         processes.push(build.proxy());
     }
     processes.push(build.dns());
@@ -85,7 +85,7 @@ fn path_text(path: &Path) -> String {
 }
 
 impl Builder<'_> {
-    fn pki(&self, name: &str) -> PathBuf {
+    fn pki_path(&self, name: &str) -> PathBuf {
         self.layout.pki().join(name)
     }
 
@@ -142,9 +142,9 @@ impl Builder<'_> {
         args.extend(
             files
                 .iter()
-                .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki(file)))),
+                .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki_path(file)))),
         );
-        let inputs: Vec<_> = files.iter().map(|(_, file)| self.pki(file)).collect();
+        let inputs: Vec<_> = files.iter().map(|(_, file)| self.pki_path(file)).collect();
         self.process(
             "kvstore",
             args,
@@ -195,9 +195,9 @@ impl Builder<'_> {
         args.extend(
             names
                 .iter()
-                .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki(file)))),
+                .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki_path(file)))),
         );
-        let mut inputs: Vec<_> = names.iter().map(|(_, file)| self.pki(file)).collect();
+        let mut inputs: Vec<_> = names.iter().map(|(_, file)| self.pki_path(file)).collect();
         inputs.push(authentication);
         self.process(
             "kube-apiserver",
@@ -211,7 +211,7 @@ impl Builder<'_> {
     /// Returns the API server's listen address: all addresses if pods really run; otherwise only
     /// loopback.
     fn api_bind(&self) -> IpAddr {
-        if self.settings.real() {
+        if self.settings.runs_pods() {
             Ipv4Addr::UNSPECIFIED.into()
         } else {
             Ipv4Addr::LOCALHOST.into()
@@ -253,19 +253,19 @@ impl Builder<'_> {
             format!("--service-cluster-ip-range={}", self.settings.service_cidr),
             format!(
                 "--service-account-private-key-file={}",
-                path_text(&self.pki("sa.key"))
+                path_text(&self.pki_path("sa.key"))
             ),
-            format!("--root-ca-file={}", path_text(&self.pki("ca.crt"))),
+            format!("--root-ca-file={}", path_text(&self.pki_path("ca.crt"))),
             format!(
                 "--cluster-signing-cert-file={}",
-                path_text(&self.pki("ca.crt"))
+                path_text(&self.pki_path("ca.crt"))
             ),
             format!(
                 "--cluster-signing-key-file={}",
-                path_text(&self.pki("ca.key"))
+                path_text(&self.pki_path("ca.key"))
             ),
         ];
-        let inputs = [kubeconfig, self.pki("sa.key"), self.pki("ca.crt")];
+        let inputs = [kubeconfig, self.pki_path("sa.key"), self.pki_path("ca.crt")];
         let ready = Ready::Tcp(loopback_address(ports.controller_manager));
         self.process(
             "kube-controller-manager",
@@ -320,7 +320,7 @@ impl Builder<'_> {
         let inputs = [
             kubeconfig,
             config,
-            self.pki(&format!("kubelet-serving-{name}.crt")),
+            self.pki_path(&format!("kubelet-serving-{name}.crt")),
         ];
         let after: &[&str] = match self.settings.runtime {
             Runtime::Own => &["kube-apiserver", "containerd"],
@@ -354,7 +354,7 @@ impl Builder<'_> {
             "--allow=127.0.0.0/8".to_owned(),
             format!("--allow={}/32", self.settings.node_address),
         ];
-        if self.settings.real() {
+        if self.settings.runs_pods() {
             args.push(format!("--user={NOBODY}"));
         } else {
             args.retain(|arg| !arg.ends_with("/32") || self.settings.node_address.is_ipv4());
@@ -371,7 +371,7 @@ impl Builder<'_> {
 
 impl Plan {
     /// Sets each process's stamp from its current program and inputs.
-    pub fn stamp(&mut self) {
+    pub fn set_stamps(&mut self) {
         for process in &mut self.processes {
             process.stamp = process_stamp(process);
         }

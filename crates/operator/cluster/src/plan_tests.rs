@@ -13,7 +13,7 @@ fn names(plan: &Plan) -> Vec<&str> {
 }
 
 #[test]
-fn what_runs_depends_on_the_runtime() {
+fn processes_of_the_plan_depend_on_the_runtime() {
     let layout = Layout::new(Path::new("/data"), false);
     let own = make_plan(&settings(Runtime::Own), &layout);
     assert_eq!(
@@ -53,7 +53,7 @@ fn every_dependency_starts_earlier() {
 }
 
 #[test]
-fn the_usual_addresses() {
+fn default_addresses_are_in_the_default_ranges() {
     let settings = settings(Runtime::Own);
     assert_eq!(settings.api_service_address().to_string(), "10.96.0.1");
     assert_eq!(settings.dns_service_address().to_string(), "10.96.0.10");

@@ -46,13 +46,13 @@ impl Record {
     }
 
     /// Returns whether the recorded process is alive.
-    pub fn alive(&self) -> bool {
-        self.boot == boot_id() && start_of(self.pid) == Some(self.start)
+    pub fn is_alive(&self) -> bool {
+        self.boot == read_boot_id() && read_start_time(self.pid) == Some(self.start)
     }
 }
 
 /// Returns the id of this boot.
-pub fn boot_id() -> String {
+pub fn read_boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .unwrap_or_default()
         .trim()
@@ -60,7 +60,7 @@ pub fn boot_id() -> String {
 }
 
 /// Returns the start time of a process; None if it does not exist or is a zombie.
-pub fn start_of(pid: i32) -> Option<u64> {
+pub fn read_start_time(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may contain anything; the fields after it are numbers.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -113,8 +113,8 @@ impl Running {
         let pid = i32::try_from(child.id()).unwrap_or_default();
         let record = Record {
             pid,
-            start: start_of(pid).unwrap_or_default(),
-            boot: boot_id(),
+            start: read_start_time(pid).unwrap_or_default(),
+            boot: read_boot_id(),
             stamp: process.stamp.clone(),
             restarts,
         };
@@ -127,12 +127,12 @@ impl Running {
     /// Adopts a process that an earlier supervisor started, if it is alive.
     pub fn adopt(name: &str, layout: &Layout) -> Option<Self> {
         let record = Record::load(&layout.record(name))?;
-        if !record.alive() {
+        if !record.is_alive() {
             return None;
         }
         let running = Self::open(record).ok()?;
         // The id may have been recycled before the descriptor was opened.
-        running.record.alive().then_some(running)
+        running.record.is_alive().then_some(running)
     }
 
     /// Opens the pidfd. It is owned by the `AsyncFd` and never replaced, as its constructor
@@ -155,7 +155,7 @@ impl Running {
     }
 
     /// Waits for the exit.
-    pub async fn ended(&mut self) -> Exit {
+    pub async fn wait_for_exit(&mut self) -> Exit {
         let _ = self.descriptor.readable().await;
         let status = self.child.as_mut().and_then(|child| child.wait().ok());
         Exit(status.map_or_else(|| "it ended".to_owned(), |status| status.to_string()))
@@ -164,9 +164,12 @@ impl Running {
     /// Sends SIGTERM, and after `grace` SIGKILL.
     pub async fn stop(&mut self, grace: Duration) {
         self.signal(Signal::TERM);
-        if tokio::time::timeout(grace, self.ended()).await.is_err() {
+        if tokio::time::timeout(grace, self.wait_for_exit())
+            .await
+            .is_err()
+        {
             self.signal(Signal::KILL);
-            self.ended().await;
+            self.wait_for_exit().await;
         }
     }
 

@@ -162,7 +162,7 @@ impl Settings {
 
     /// Returns whether pods really run.
     #[must_use]
-    pub fn real(&self) -> bool {
+    pub fn runs_pods(&self) -> bool {
         self.runtime != Runtime::Simulated
     }
 
@@ -229,7 +229,7 @@ impl Settings {
     /// is no bridge.
     #[must_use]
     pub fn dns_listen_address(&self) -> IpAddr {
-        if self.real() {
+        if self.runs_pods() {
             IpAddr::V4(self.bridge_address())
         } else {
             self.node_address

@@ -53,7 +53,7 @@ pub struct Report {
 impl Report {
     /// Returns whether all components are running and ready.
     #[must_use]
-    pub fn healthy(&self) -> bool {
+    pub fn is_healthy(&self) -> bool {
         self.supervised && self.components.iter().all(|component| component.ready)
     }
 }
@@ -66,11 +66,11 @@ pub async fn cluster_status(data_dir: &Path) -> Result<Report> {
             data_dir.display()
         ))
     })?;
-    let layout = Layout::of(&settings);
+    let layout = Layout::for_settings(&settings);
     let mut components = Vec::new();
     for process in make_plan(&settings, &layout).processes {
         let record = Record::load(&layout.record(&process.name));
-        let running = record.as_ref().is_some_and(Record::alive);
+        let running = record.as_ref().is_some_and(Record::is_alive);
         components.push(Component {
             ready: running && supervisor::is_ready(&process.ready).await,
             running,

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::network;
 use crate::plan::{Plan, Process, Ready};
-use crate::process::{Record, boot_id, start_of};
+use crate::process::{Record, read_boot_id, read_start_time};
 use crate::settings::Settings;
 use crate::up;
 
@@ -49,14 +49,14 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
             data_dir.display()
         ))
     })?;
-    let layout = Layout::of(&settings);
+    let layout = Layout::for_settings(&settings);
     // Leaves the caller's terminal and session; fails harmlessly for a session leader.
     let _ = rustix::process::setsid();
     // Install the handler before the record is visible to others: without it the signal would end
     // this process.
     let mut hangup = signal(SignalKind::hangup()).map_err(Error::io(layout.run()))?;
     let _lock = lock_supervisor(&layout)?;
-    if settings.real() {
+    if settings.runs_pods() {
         network::prepare_network(&settings)?;
     }
     let mut kept = HashMap::new();
@@ -110,11 +110,11 @@ fn lock_supervisor(layout: &Layout) -> Result<std::fs::File> {
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
         .map_err(|_| Error::Refused(format!("another supervisor holds {}", path.display())))?;
     let pid = i32::try_from(std::process::id()).unwrap_or_default();
-    let start = start_of(pid).unwrap_or_default();
+    let start = read_start_time(pid).unwrap_or_default();
     let record = Record {
         pid,
         start,
-        boot: boot_id(),
+        boot: read_boot_id(),
         stamp: String::new(),
         restarts: 0,
     };
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keeper_that_panics_is_replaced() {
+    async fn process_loop_that_panics_is_replaced() {
         let runs = Arc::new(AtomicUsize::new(0));
         let task = || {
             let run = runs.fetch_add(1, Ordering::Relaxed);

@@ -35,7 +35,7 @@ fn unit_path(settings: &Settings) -> PathBuf {
 
 /// Returns the record of the running supervisor.
 pub fn running_supervisor(layout: &Layout) -> Option<Record> {
-    Record::load(&layout.record(NAME)).filter(Record::alive)
+    Record::load(&layout.record(NAME)).filter(Record::is_alive)
 }
 
 /// Makes the supervisor read the plan: signals the running one, or starts one.

@@ -57,7 +57,7 @@ pub struct UpOptions {
 pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Settings> {
     let began = Instant::now();
     let (settings, remark) = choose::choose_settings(options)?;
-    let layout = Layout::of(&settings);
+    let layout = Layout::for_settings(&settings);
     checks::check_host(&settings, &layout)?;
     if let Some(remark) = remark {
         say(&remark);
@@ -66,7 +66,7 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
     settings.save()?;
     say("certificates and configuration");
     write_files(&settings, &layout)?;
-    if settings.real() {
+    if settings.runs_pods() {
         network::prepare_network(&settings)?;
     }
     say("starting the components");
@@ -79,7 +79,7 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
     }
     let client = connect_client(&layout)?;
     say("waiting for the API server");
-    wait::api_server(&client, &layout).await?;
+    wait::wait_for_api_server(&client, &layout).await?;
     wait::wait_for_system(&client, &settings, &layout).await?;
     addons::apply_addons(&client, &settings).await?;
     say("waiting for the node");
@@ -132,9 +132,9 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
         ("dns", "dns", "system:cluster-dns"),
         ("kubelet", &kubelet, &node_user),
     ] {
-        pki.kubeconfig(&layout.kubeconfig(file), certificate, user, &server)?;
+        pki.write_kubeconfig(&layout.kubeconfig(file), certificate, user, &server)?;
     }
-    pki.kubeconfig(
+    pki.write_kubeconfig(
         &layout.admin_kubeconfig(),
         "admin",
         "kubernetes-admin",
@@ -149,7 +149,7 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
         configs::kubelet_config(settings, layout).as_bytes(),
     )?;
     files::create_dir(&settings.data_dir.join("manifests"), 0o755)?;
-    if settings.real() {
+    if settings.runs_pods() {
         files::write_if_changed(
             &layout.config("kube-proxy.yaml"),
             configs::proxy_config(settings, layout).as_bytes(),
@@ -169,7 +169,7 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
 /// Writes the plan with the current stamps of programs and files.
 pub(crate) fn write_plan(settings: &Settings, layout: &Layout) -> Result<()> {
     let mut plan = make_plan(settings, layout);
-    plan.stamp();
+    plan.set_stamps();
     let text = serde_json::to_string_pretty(&plan).unwrap_or_default();
     files::write_if_changed(&layout.plan(), text.as_bytes()).map(drop)
 }

@@ -87,7 +87,7 @@ pub fn ensure_certificate(
     let crt = folder.join(format!("{name}.crt"));
     let key = folder.join(format!("{name}.key"));
     if let (Some(present), Some(_)) = (read_optional(&crt)?, read_optional(&key)?)
-        && still_good(&present, authority, subject)
+        && is_valid_for(&present, authority, subject)
     {
         return Ok(false);
     }
@@ -137,11 +137,11 @@ fn issue_certificate(
     write_public(crt, certificate.pem().as_bytes())
 }
 
-fn still_good(present: &str, authority: &Authority, subject: &Subject) -> bool {
+fn is_valid_for(present: &str, authority: &Authority, subject: &Subject) -> bool {
     let Some(der) = pem_to_der(present) else {
         return false;
     };
-    let Some(authority_der) = der_of_authority(authority) else {
+    let Some(authority_der) = authority_der(authority) else {
         return false;
     };
     let Ok((_, certificate)) = X509Certificate::from_der(&der) else {
@@ -154,7 +154,7 @@ fn still_good(present: &str, authority: &Authority, subject: &Subject) -> bool {
         certificate.validity().not_after.timestamp() - OffsetDateTime::now_utc().unix_timestamp();
     left > RENEW_BEFORE.whole_seconds()
         && authority_key(&certificate).is_some_and(|key| Some(key) == subject_key(&signer))
-        && certificate_names(&certificate) == wanted_names(subject)
+        && certificate_names(&certificate) == desired_names(subject)
 }
 
 fn pem_to_der(pem: &str) -> Option<Vec<u8>> {
@@ -163,7 +163,7 @@ fn pem_to_der(pem: &str) -> Option<Vec<u8>> {
         .map(|(_, pem)| pem.contents)
 }
 
-fn der_of_authority(authority: &Authority) -> Option<Vec<u8>> {
+fn authority_der(authority: &Authority) -> Option<Vec<u8>> {
     pem_to_der(authority.certificate())
 }
 
@@ -225,7 +225,7 @@ fn parse_address(bytes: &[u8]) -> Option<IpAddr> {
         .ok()
 }
 
-fn wanted_names(subject: &Subject) -> Vec<String> {
+fn desired_names(subject: &Subject) -> Vec<String> {
     let mut all = vec![format!("cn {}", subject.common_name)];
     all.extend(subject.organization.iter().map(|o| format!("o {o}")));
     all.extend(subject.dns.iter().map(|d| format!("dns {d}")));

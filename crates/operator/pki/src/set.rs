@@ -68,7 +68,7 @@ pub fn ensure_pki(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Er
 
 fn desired_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<(&'a Authority, String, Subject)> {
     let mut all = vec![
-        (&pki.cluster, "apiserver", api_server(names)),
+        (&pki.cluster, "apiserver", api_server_subject(names)),
         // Not in `system:masters`: a node's object controls where these connections go, so the
         // certificate must give access to kubelets only.
         (
@@ -147,7 +147,7 @@ fn loopback_addresses() -> [IpAddr; 2] {
     ]
 }
 
-fn api_server(names: &Names) -> Subject {
+fn api_server_subject(names: &Names) -> Subject {
     let mut dns = vec![
         "localhost".to_owned(),
         "kubernetes".to_owned(),
@@ -225,7 +225,7 @@ impl Pki {
     }
 
     /// Writes a kubeconfig with the certificate `name`; returns true if the file changed.
-    pub fn kubeconfig(
+    pub fn write_kubeconfig(
         &self,
         path: &Path,
         name: &str,

@@ -39,7 +39,7 @@ fn a_second_run_writes_nothing_and_a_new_address_only_what_it_concerns() {
 }
 
 #[test]
-fn a_lost_authority_key_is_named() {
+fn missing_key_of_a_ca_is_an_error_that_names_it() {
     let dir = tempfile::tempdir().unwrap();
     ensure_pki(dir.path(), &names()).unwrap();
     std::fs::remove_file(dir.path().join("ca.key")).unwrap();
@@ -53,11 +53,11 @@ fn a_kubeconfig_is_private_and_written_once() {
     let (pki, _) = ensure_pki(dir.path(), &names()).unwrap();
     let file = dir.path().join("admin.kubeconfig");
     assert!(
-        pki.kubeconfig(&file, "admin", "kubernetes-admin", "https://127.0.0.1:6443")
+        pki.write_kubeconfig(&file, "admin", "kubernetes-admin", "https://127.0.0.1:6443")
             .unwrap()
     );
     assert!(
-        !pki.kubeconfig(&file, "admin", "kubernetes-admin", "https://127.0.0.1:6443")
+        !pki.write_kubeconfig(&file, "admin", "kubernetes-admin", "https://127.0.0.1:6443")
             .unwrap()
     );
     assert_eq!(

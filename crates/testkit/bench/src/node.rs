@@ -71,7 +71,7 @@ async fn calls_of_starts(pods: usize) -> anyhow::Result<u64> {
         format!("--root-dir={}", folder.path().display()),
         format!("--pod-manifest-path={}", manifests.display()),
     ];
-    let settings = node_kubelet::settings(&node_kubelet::Flags::try_parse_from(words)?)?;
+    let settings = node_kubelet::read_settings(&node_kubelet::Flags::try_parse_from(words)?)?;
     let runtime = FakeRuntime::start(&settings.root_dir).await?;
     let stop = CancellationToken::new();
     let kubelet = async {

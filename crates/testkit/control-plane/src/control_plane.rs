@@ -289,7 +289,7 @@ impl ControlPlane {
             "--simulated".to_owned(),
         ];
         words.extend(flags.iter().map(|&flag| flag.to_owned()));
-        let settings = node_kubelet::settings(&node_kubelet::Flags::try_parse_from(words)?)?;
+        let settings = node_kubelet::read_settings(&node_kubelet::Flags::try_parse_from(words)?)?;
         let runtime = testkit_cri::FakeRuntime::start(&settings.root_dir).await?;
         let stop = self.tasks.shutdown().clone();
         spawn(&self.tasks, "kubelet", async move {

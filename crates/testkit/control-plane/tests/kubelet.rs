@@ -265,7 +265,7 @@ impl Node {
             ),
         ];
         let flags = node_kubelet::Flags::try_parse_from(words.iter().chain(flags)).unwrap();
-        let settings = node_kubelet::settings(&flags).unwrap();
+        let settings = node_kubelet::read_settings(&flags).unwrap();
         let runtime = testkit_cri::FakeRuntime::start(&settings.root_dir)
             .await
             .unwrap();

@@ -50,7 +50,7 @@ impl<'a> NamePart<'a> {
         }
     }
 
-    fn wants_port(&self, name: &str, protocol: &str) -> bool {
+    fn selects_port(&self, name: &str, protocol: &str) -> bool {
         match self {
             Self::Port {
                 name: wanted,
@@ -63,11 +63,11 @@ impl<'a> NamePart<'a> {
 
 impl Lookup<'_> {
     /// Returns the targets of a Service, or of the part of it that `labels` name.
-    pub fn service(&self, labels: &[&str], name: &str, namespace: &str) -> Found {
+    pub fn resolve_service(&self, labels: &[&str], name: &str, namespace: &str) -> Found {
         let Some(part) = NamePart::parse(labels) else {
             return Found::Nothing;
         };
-        let Some(service) = self.view.service(namespace, name) else {
+        let Some(service) = self.view.find_service(namespace, name) else {
             return Found::Nothing;
         };
         let spec = service.spec.clone().unwrap_or_default();
@@ -85,9 +85,9 @@ impl Lookup<'_> {
         let headless = spec.cluster_ip.as_deref() == Some("None");
         let by_endpoint = headless || matches!(part, NamePart::Host(_));
         let targets = if by_endpoint {
-            self.endpoints(&part, name, namespace)
+            self.endpoint_targets(&part, name, namespace)
         } else {
-            self.cluster_addresses(&part, &service, name, namespace)
+            self.cluster_targets(&part, &service, name, namespace)
         };
         // A headless Service without endpoints has a name without records; CoreDNS responds with
         // NXDOMAIN, and so does this server.
@@ -98,7 +98,7 @@ impl Lookup<'_> {
         }
     }
 
-    fn cluster_addresses(
+    fn cluster_targets(
         &self,
         part: &NamePart<'_>,
         service: &Service,
@@ -112,7 +112,7 @@ impl Lookup<'_> {
             .flatten()
             .filter(|port| {
                 let protocol = port.protocol.as_deref().unwrap_or("TCP");
-                part.wants_port(port.name.as_deref().unwrap_or_default(), protocol)
+                part.selects_port(port.name.as_deref().unwrap_or_default(), protocol)
             })
             .filter_map(|port| u16::try_from(port.port).ok())
             .collect();
@@ -136,15 +136,15 @@ impl Lookup<'_> {
             .collect()
     }
 
-    fn endpoints(&self, part: &NamePart<'_>, name: &str, namespace: &str) -> Vec<Target> {
+    fn endpoint_targets(&self, part: &NamePart<'_>, name: &str, namespace: &str) -> Vec<Target> {
         let mut targets: Vec<Target> = Vec::new();
-        for slice in self.view.slices(namespace, name) {
+        for slice in self.view.list_slices(namespace, name) {
             let ports = slice_ports(&slice, part);
             if matches!(part, NamePart::Port { .. }) && ports.is_empty() {
                 continue;
             }
             for (endpoint, address) in ready_endpoints(&slice) {
-                let host = host_of(endpoint, address);
+                let host = endpoint_host(endpoint, address);
                 if matches!(part, NamePart::Host(wanted) if *wanted != host) {
                     continue;
                 }
@@ -162,7 +162,7 @@ impl Lookup<'_> {
     }
 
     /// Builds records of one type for some targets.
-    pub fn answer(&self, name: &Name, targets: &[Target], kind: RecordType) -> Answer {
+    pub fn build_answer(&self, name: &Name, targets: &[Target], kind: RecordType) -> Answer {
         let answers: Vec<Record> = match kind {
             RecordType::A | RecordType::AAAA => {
                 let mut addresses: Vec<IpAddr> =
@@ -195,8 +195,15 @@ impl Lookup<'_> {
 
     /// Resolves a pod's dashed address without verifying it: CoreDNS' mode `pods insecure`,
     /// kubeadm's default.
-    pub fn pod(&self, name: &Name, dashed: &str, namespace: &str, kind: RecordType) -> Answer {
-        let Some(address) = parse_dashed(dashed).filter(|_| self.view.namespace(namespace)) else {
+    pub fn resolve_pod(
+        &self,
+        name: &Name,
+        dashed: &str,
+        namespace: &str,
+        kind: RecordType,
+    ) -> Answer {
+        let Some(address) = parse_dashed(dashed).filter(|_| self.view.has_namespace(namespace))
+        else {
             return Answer::NxDomain;
         };
         match address_record(name, address, kind) {
@@ -210,7 +217,7 @@ impl Lookup<'_> {
 
     /// Returns the names of an address, for reverse lookups.
     pub fn names_of(&self, address: IpAddr) -> Vec<Name> {
-        if let Some(service) = self.view.service_at(address) {
+        if let Some(service) = self.view.find_service_by_address(address) {
             let meta = &service.metadata;
             let labels = [meta.name.as_deref(), meta.namespace.as_deref()];
             let [name, namespace] = labels.map(Option::unwrap_or_default);
@@ -219,7 +226,7 @@ impl Lookup<'_> {
                 .collect();
         }
         let mut found = Vec::new();
-        for slice in self.view.slices_at(address) {
+        for slice in self.view.list_slices_by_address(address) {
             let Some(service) = crate::view::service_name(&slice) else {
                 continue;
             };
@@ -227,7 +234,7 @@ impl Lookup<'_> {
             for (endpoint, at) in ready_endpoints(&slice).filter(|(_, at)| *at == address) {
                 found.extend(name_under(
                     self.domain,
-                    &[&host_of(endpoint, at), service, namespace, "svc"],
+                    &[&endpoint_host(endpoint, at), service, namespace, "svc"],
                 ));
             }
         }
@@ -259,7 +266,7 @@ fn ready_endpoints(slice: &EndpointSlice) -> impl Iterator<Item = (&Endpoint, Ip
         })
 }
 
-fn host_of(endpoint: &Endpoint, address: IpAddr) -> String {
+fn endpoint_host(endpoint: &Endpoint, address: IpAddr) -> String {
     endpoint
         .hostname
         .clone()
@@ -272,7 +279,7 @@ fn slice_ports(slice: &EndpointSlice, part: &NamePart<'_>) -> Vec<u16> {
     ports
         .filter(|port| {
             let protocol = port.protocol.as_deref().unwrap_or("TCP");
-            part.wants_port(port.name.as_deref().unwrap_or_default(), protocol)
+            part.selects_port(port.name.as_deref().unwrap_or_default(), protocol)
         })
         .filter_map(|port| u16::try_from(port.port?).ok())
         .collect()

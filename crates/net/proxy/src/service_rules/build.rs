@@ -8,7 +8,7 @@ use crate::base_chains::{
     SERVICE_NODE_PORTS,
 };
 use crate::endpoints::{Endpoint, choose_endpoints};
-use crate::local::Node;
+use crate::local::LocalNode;
 use crate::model::{Family, Protocol, ServicePort};
 use crate::names;
 use crate::service_rules::Part;
@@ -29,7 +29,7 @@ pub(super) struct Chains {
 pub(super) struct Build<'a> {
     pub(super) port: &'a ServicePort,
     pub(super) family: Family,
-    pub(super) node: &'a Node,
+    pub(super) node: &'a LocalNode,
     pub(super) chains: Chains,
     /// Endpoints for the policy Cluster.
     pub(super) everywhere: Vec<&'a Endpoint>,
@@ -43,7 +43,7 @@ impl<'a> Build<'a> {
     pub(super) fn new(
         port: &'a ServicePort,
         family: Family,
-        node: &'a Node,
+        node: &'a LocalNode,
         all: &'a [Endpoint],
     ) -> Self {
         let readable = port.readable();
@@ -66,9 +66,9 @@ impl<'a> Build<'a> {
 
     /// Returns the port's rules and its UDP targets.
     pub(super) fn finish(mut self) -> (Part, UdpTargets) {
-        let cluster_ips = self.addresses(&self.port.cluster_ips);
-        let balancer = self.addresses(&self.port.load_balancer_ips);
-        let mut outside = self.addresses(&self.port.external_ips);
+        let cluster_ips = self.own_family(&self.port.cluster_ips);
+        let balancer = self.own_family(&self.port.load_balancer_ips);
+        let mut outside = self.own_family(&self.port.external_ips);
         outside.extend(balancer.iter().copied());
         for ip in &cluster_ips {
             self.part
@@ -83,15 +83,15 @@ impl<'a> Build<'a> {
             self.lead_node_port();
         }
         let external = !outside.is_empty() || self.port.node_port > 0;
-        self.policy_chains(external, &cluster_ips);
+        self.add_policy_chains(external, &cluster_ips);
         if external && !self.everywhere.is_empty() {
-            self.external_chain();
+            self.add_external_chain();
         }
-        self.firewall(&balancer);
+        self.add_firewall(&balancer);
         (self.part, self.udp)
     }
 
-    pub(super) fn targets(&self, local_only: bool) -> &[&'a Endpoint] {
+    pub(super) fn policy_endpoints(&self, local_only: bool) -> &[&'a Endpoint] {
         if local_only {
             &self.here
         } else {
@@ -108,7 +108,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    pub(super) fn addresses(&self, all: &[IpAddr]) -> Vec<IpAddr> {
+    pub(super) fn own_family(&self, all: &[IpAddr]) -> Vec<IpAddr> {
         all.iter()
             .copied()
             .filter(|ip| Family::of(*ip) == self.family)
@@ -127,7 +127,7 @@ impl<'a> Build<'a> {
 
     fn lead_cluster_ip(&mut self, ip: IpAddr) {
         let (local_only, key) = (self.port.internal_local, self.address_key(ip));
-        if self.targets(local_only).is_empty() {
+        if self.policy_endpoints(local_only).is_empty() {
             self.part
                 .elements
                 .insert((NO_ENDPOINT_SERVICES, key), self.without_endpoints());
@@ -135,23 +135,27 @@ impl<'a> Build<'a> {
             let verdict = format!("goto {}", self.policy_chain(local_only));
             self.part.elements.insert((SERVICE_IPS, key), verdict);
         }
-        self.track(
+        self.track_udp(
             SocketAddr::new(ip, self.port.port),
-            endpoint_addresses(self.targets(local_only)),
+            endpoint_addresses(self.policy_endpoints(local_only)),
         );
     }
 
     fn lead_outside(&mut self, ip: IpAddr) {
         let key = self.address_key(ip);
         self.lead_external(SERVICE_IPS, NO_ENDPOINT_SERVICES, key);
-        self.track(SocketAddr::new(ip, self.port.port), self.external_targets());
+        self.track_udp(SocketAddr::new(ip, self.port.port), self.external_targets());
     }
 
     fn lead_node_port(&mut self) {
-        let key = format!("{} . {}", self.port.protocol.word(), self.port.node_port);
+        let key = format!(
+            "{} . {}",
+            self.port.protocol.nft_name(),
+            self.port.node_port
+        );
         self.lead_external(SERVICE_NODE_PORTS, NO_ENDPOINT_NODE_PORTS, key);
-        for ip in self.addresses(&self.node.node_port_addresses) {
-            self.track(
+        for ip in self.own_family(&self.node.node_port_addresses) {
+            self.track_udp(
                 SocketAddr::new(ip, self.port.node_port),
                 self.external_targets(),
             );
@@ -168,7 +172,7 @@ impl<'a> Build<'a> {
                 format!("goto {}", self.chains.external),
             );
         }
-        if self.targets(self.port.external_local).is_empty() {
+        if self.policy_endpoints(self.port.external_local).is_empty() {
             self.part
                 .elements
                 .insert((no_endpoints, key), self.without_endpoints());
@@ -176,7 +180,11 @@ impl<'a> Build<'a> {
     }
 
     fn address_key(&self, ip: IpAddr) -> String {
-        format!("{ip} . {} . {}", self.port.protocol.word(), self.port.port)
+        format!(
+            "{ip} . {} . {}",
+            self.port.protocol.nft_name(),
+            self.port.port
+        )
     }
 
     /// Returns the endpoints reachable by any connection from outside, or by this node and its pods
@@ -189,7 +197,7 @@ impl<'a> Build<'a> {
         all
     }
 
-    fn track(&mut self, front: SocketAddr, targets: BTreeSet<IpAddr>) {
+    fn track_udp(&mut self, front: SocketAddr, targets: BTreeSet<IpAddr>) {
         if self.port.protocol == Protocol::Udp {
             self.udp.insert(front, targets);
         }

@@ -12,12 +12,12 @@ use crate::service_rules::build::Build;
 impl Build<'_> {
     /// Adds the chains that pick an endpoint, and those of the endpoints. External connections need
     /// all endpoints even with the policy Local, for connections of this node and its pods.
-    pub(super) fn policy_chains(&mut self, external: bool, cluster_ips: &[IpAddr]) {
+    pub(super) fn add_policy_chains(&mut self, external: bool, cluster_ips: &[IpAddr]) {
         let uses_all = !self.port.internal_local || external;
         let uses_local = self.port.internal_local || (self.port.external_local && external);
         let mut used = BTreeSet::new();
         for (local_only, wanted) in [(false, uses_all), (true, uses_local)] {
-            let targets = self.targets(local_only).to_vec();
+            let targets = self.policy_endpoints(local_only).to_vec();
             if !wanted || targets.is_empty() {
                 continue;
             }
@@ -27,40 +27,40 @@ impl Build<'_> {
             } else {
                 Vec::new()
             };
-            rules.extend(self.spread(&targets));
+            rules.extend(self.pick_rules(&targets));
             self.part
                 .chains
                 .insert(self.policy_chain(local_only).to_owned(), rules);
             used.extend(targets);
         }
         for endpoint in used {
-            self.endpoint_chain(endpoint);
+            self.add_endpoint_chain(endpoint);
         }
     }
 
     /// Returns rules that masquerade connections to the cluster IPs from sources other than pods.
     fn masquerade_foreign_sources(&self, cluster_ips: &[IpAddr]) -> Vec<String> {
-        let word = self.family.word();
-        let (protocol, port) = (self.port.protocol.word(), self.port.port);
+        let word = self.family.nft_name();
+        let (protocol, port) = (self.port.protocol.nft_name(), self.port.port);
         let mut rules = Vec::new();
         for ip in cluster_ips {
             let to = format!("{word} daddr {ip} {protocol} dport {port}");
             if self.node.masquerade_all {
                 rules.push(format!("{to} jump {MARK}"));
-            } else if let Some(pods) = self.node.pods(self.family) {
+            } else if let Some(pods) = self.node.pod_range(self.family) {
                 rules.push(format!("{to} {word} saddr != {pods} jump {MARK}"));
             }
         }
         rules
     }
 
-    pub(super) fn external_chain(&mut self) {
-        let word = self.family.word();
+    pub(super) fn add_external_chain(&mut self) {
+        let word = self.family.nft_name();
         let service = &self.chains.service;
         let mut rules = Vec::new();
         if self.port.external_local {
             // Connections of the node and its pods are internal: all endpoints are allowed.
-            if let Some(pods) = self.node.pods(self.family) {
+            if let Some(pods) = self.node.pod_range(self.family) {
                 rules.push(format!("{word} saddr {pods} goto {service}"));
             }
             rules.push(format!("fib saddr type local jump {MARK}"));
@@ -76,22 +76,22 @@ impl Build<'_> {
     }
 
     /// Returns rules that pick one of the endpoints: by session affinity, else at random.
-    fn spread(&self, targets: &[&Endpoint]) -> Vec<String> {
-        let word = self.family.word();
+    fn pick_rules(&self, targets: &[&Endpoint]) -> Vec<String> {
+        let word = self.family.nft_name();
         let mut rules = Vec::new();
         if let Some(seconds) = self.port.affinity {
             for endpoint in targets {
                 let set = self.affinity_set(endpoint, seconds);
                 rules.push(format!(
                     "{word} saddr @{set} goto {}",
-                    self.name("endpoint", endpoint)
+                    self.endpoint_name("endpoint", endpoint)
                 ));
             }
         }
         let picks: Vec<String> = targets
             .iter()
             .enumerate()
-            .map(|(n, endpoint)| format!("{n} : goto {}", self.name("endpoint", endpoint)))
+            .map(|(n, endpoint)| format!("{n} : goto {}", self.endpoint_name("endpoint", endpoint)))
             .collect();
         if !picks.is_empty() {
             rules.push(format!(
@@ -103,7 +103,7 @@ impl Build<'_> {
         rules
     }
 
-    fn name(&self, kind: &str, endpoint: &Endpoint) -> String {
+    fn endpoint_name(&self, kind: &str, endpoint: &Endpoint) -> String {
         let address = endpoint.address.ip().to_string().replace(':', ".");
         names::chain_name(
             kind,
@@ -117,12 +117,12 @@ impl Build<'_> {
 
     /// Returns the set of an endpoint's clients; another timeout makes another set.
     fn affinity_set(&self, endpoint: &Endpoint, seconds: u32) -> String {
-        self.name(&format!("affinity{seconds}"), endpoint)
+        self.endpoint_name(&format!("affinity{seconds}"), endpoint)
     }
 
-    fn endpoint_chain(&mut self, endpoint: &Endpoint) {
-        let word = self.family.word();
-        let name = self.name("endpoint", endpoint);
+    fn add_endpoint_chain(&mut self, endpoint: &Endpoint) {
+        let word = self.family.nft_name();
+        let name = self.endpoint_name("endpoint", endpoint);
         // Hairpin: a pod that reaches itself must see another source, or its reply never leaves it.
         let mut rules = vec![format!(
             "{word} saddr {} jump {MARK}",
@@ -139,13 +139,13 @@ impl Build<'_> {
         }
         rules.push(format!(
             "meta l4proto {} dnat to {}",
-            self.port.protocol.word(),
+            self.port.protocol.nft_name(),
             endpoint.address
         ));
         self.part.chains.insert(name, rules);
     }
 
-    pub(super) fn firewall(&mut self, balancer: &[IpAddr]) {
+    pub(super) fn add_firewall(&mut self, balancer: &[IpAddr]) {
         let ranges: Vec<String> = self
             .port
             .source_ranges
@@ -157,14 +157,18 @@ impl Build<'_> {
             return;
         }
         let name = names::chain_name("firewall", &self.port.readable());
-        let word = self.family.word();
+        let word = self.family.nft_name();
         let rule = match ranges.as_slice() {
             [] => "drop".to_owned(),
             some => format!("{word} saddr != {{ {} }} drop", some.join(", ")),
         };
         self.part.chains.insert(name.clone(), vec![rule]);
         for ip in balancer {
-            let key = format!("{ip} . {} . {}", self.port.protocol.word(), self.port.port);
+            let key = format!(
+                "{ip} . {} . {}",
+                self.port.protocol.nft_name(),
+                self.port.port
+            );
             self.part
                 .elements
                 .insert((FIREWALL_IPS, key), format!("goto {name}"));

@@ -6,12 +6,12 @@ use crate::base_chains::{
     CLUSTER_IPS, NO_ENDPOINT_NODE_PORTS, NO_ENDPOINT_SERVICES, SERVICE_IPS, SERVICE_NODE_PORTS,
 };
 
-pub(crate) fn node() -> Node {
-    Node {
+pub(crate) fn node() -> LocalNode {
+    LocalNode {
         name: "n1".into(),
         families: vec![Family::V4],
         pod_ranges: vec!["10.244.0.0/16".parse().unwrap()],
-        ..Node::default()
+        ..LocalNode::default()
     }
 }
 
@@ -70,7 +70,7 @@ fn two() -> Value {
 }
 
 #[test]
-fn a_cluster_address_spreads_over_its_endpoints() {
+fn cluster_ip_is_balanced_over_its_endpoints() {
     let part = part(&plain(json!({})), two());
     assert!(
         element(&part, SERVICE_IPS, "10.96.0.7 . tcp . 80")
@@ -97,7 +97,7 @@ fn a_cluster_address_spreads_over_its_endpoints() {
 }
 
 #[test]
-fn without_endpoints_connections_are_refused() {
+fn service_without_endpoints_rejects_connections() {
     let part = part(
         &plain(json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": 30080 }] })),
         json!([]),
@@ -114,7 +114,7 @@ fn without_endpoints_connections_are_refused() {
 }
 
 #[test]
-fn a_local_policy_drops_rather_than_leave_the_node() {
+fn local_policy_drops_connections_without_local_endpoints() {
     let inside = part(&plain(json!({ "internalTrafficPolicy": "Local" })), far());
     assert_eq!(
         element(&inside, NO_ENDPOINT_SERVICES, "10.96.0.7 . tcp . 80"),
@@ -215,7 +215,7 @@ fn node_port_connections_are_tracked_at_the_node_addresses_only() {
         "endpoints": far(),
     }))
     .unwrap();
-    let node = Node {
+    let node = LocalNode {
         node_port_addresses: vec!["192.0.2.2".parse().unwrap()],
         ..node()
     };
@@ -225,7 +225,7 @@ fn node_port_connections_are_tracked_at_the_node_addresses_only() {
 }
 
 #[test]
-fn external_addresses_and_node_ports_hide_the_source() {
+fn external_addresses_and_node_ports_masquerade_the_source() {
     let part = part(
         &plain(
             json!({ "type": "NodePort", "externalIPs": ["192.0.2.9"], "ports": [{ "port": 80, "nodePort": 30080 }] }),
@@ -282,7 +282,7 @@ fn headless_and_external_name_services_have_no_rules() {
 }
 
 #[test]
-fn a_health_check_port_counts_local_endpoints() {
+fn health_check_port_counts_local_endpoints() {
     let service = plain(json!({
         "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 31000,
         "ports": [{ "port": 80, "nodePort": 30080 }]

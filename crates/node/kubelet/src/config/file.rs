@@ -118,17 +118,17 @@ pub struct AccessWebhook {
 
 /// Returns the paths of the fields that are honoured, such as `authentication.webhook.enabled`.
 pub fn honoured_fields() -> Vec<String> {
-    fn walk(value: &Value, path: &str, into: &mut Vec<String>) {
+    fn collect_leaves(value: &Value, path: &str, into: &mut Vec<String>) {
         match value.as_object() {
             Some(map) => map
                 .iter()
-                .for_each(|(name, value)| walk(value, &join(path, name), into)),
+                .for_each(|(name, value)| collect_leaves(value, &join_path(path, name), into)),
             None => into.push(path.to_owned()),
         }
     }
     let mut fields = Vec::new();
     // The defaults have all fields; unset ones are null.
-    walk(
+    collect_leaves(
         &serde_json::to_value(Configuration::default()).unwrap_or_default(),
         "",
         &mut fields,
@@ -136,7 +136,7 @@ pub fn honoured_fields() -> Vec<String> {
     fields
 }
 
-fn join(path: &str, name: &str) -> String {
+fn join_path(path: &str, name: &str) -> String {
     if path.is_empty() {
         name.to_owned()
     } else {
@@ -149,23 +149,26 @@ fn join(path: &str, name: &str) -> String {
 ///
 /// # Errors
 /// An invalid file, with the file's name and the place.
-pub fn read(file: Option<&Path>, folder: Option<&Path>) -> anyhow::Result<(Configuration, Value)> {
+pub fn read_configuration(
+    file: Option<&Path>,
+    folder: Option<&Path>,
+) -> anyhow::Result<(Configuration, Value)> {
     let mut all = serde_json::json!({});
     for path in file
         .map(Path::to_owned)
         .into_iter()
-        .chain(folder.map(fragments).transpose()?.unwrap_or_default())
+        .chain(folder.map(list_drop_ins).transpose()?.unwrap_or_default())
     {
         let shown = path.display();
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("can't read configuration {shown}"))?;
         let value: Value = serde_yaml::from_str(&text)
             .map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
-        check(&value).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
+        check_document(&value).map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
         // Parses the text, not the merged value: its errors name the field and the line.
         let _: Configuration = serde_yaml::from_str(&text)
             .map_err(|e| anyhow::anyhow!("configuration {shown}: {e}"))?;
-        merge(&mut all, value);
+        merge_values(&mut all, value);
     }
     let read = Configuration::deserialize(&all).context("configuration")?;
     Ok((read, all))
@@ -173,7 +176,7 @@ pub fn read(file: Option<&Path>, folder: Option<&Path>) -> anyhow::Result<(Confi
 
 /// Lists the `.conf` files of the directory and its subdirectories; later files override earlier
 /// ones.
-fn fragments(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn list_drop_ins(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let shown = folder.display();
     let entries = std::fs::read_dir(folder)
         .with_context(|| format!("can't read the folder --config-dir {shown}"))?;
@@ -184,7 +187,7 @@ fn fragments(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for path in paths {
         if path.is_dir() {
-            found.extend(fragments(&path)?);
+            found.extend(list_drop_ins(&path)?);
         } else if path.extension().is_some_and(|e| e == "conf") {
             found.push(path);
         }
@@ -193,17 +196,18 @@ fn fragments(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Merges maps recursively; replaces everything else.
-fn merge(into: &mut Value, more: Value) {
+fn merge_values(into: &mut Value, more: Value) {
     match (into, more) {
         (Value::Object(into), Value::Object(more)) => {
-            more.into_iter()
-                .for_each(|(name, value)| merge(into.entry(name).or_insert(Value::Null), value));
+            more.into_iter().for_each(|(name, value)| {
+                merge_values(into.entry(name).or_insert(Value::Null), value)
+            });
         }
         (into, more) => *into = more,
     }
 }
 
-fn check(value: &Value) -> anyhow::Result<()> {
+fn check_document(value: &Value) -> anyhow::Result<()> {
     let map = value
         .as_object()
         .ok_or_else(|| anyhow::anyhow!("not a KubeletConfiguration object"))?;
@@ -252,7 +256,7 @@ fn check_field(path: &str, value: &Value, honoured: &[String]) -> anyhow::Result
     match value {
         Value::Object(map) => map
             .iter()
-            .try_for_each(|(name, value)| check_field(&join(path, name), value, honoured)),
+            .try_for_each(|(name, value)| check_field(&join_path(path, name), value, honoured)),
         Value::Null => Ok(()),
         _ => anyhow::bail!("{path} must be an object"),
     }

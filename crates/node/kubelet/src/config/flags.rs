@@ -160,7 +160,7 @@ pub struct Flags {
 }
 
 /// Parses `key=value` words.
-pub(crate) fn pairs(words: &[String]) -> BTreeMap<String, String> {
+pub(crate) fn parse_pairs(words: &[String]) -> BTreeMap<String, String> {
     let pair = |word: &String| {
         word.split_once('=')
             .map(|(k, v)| (k.to_owned(), v.to_owned()))
@@ -169,7 +169,7 @@ pub(crate) fn pairs(words: &[String]) -> BTreeMap<String, String> {
 }
 
 /// Parses `key=value:effect` or `key:effect`.
-pub(crate) fn taint(text: &str) -> anyhow::Result<Taint> {
+pub(crate) fn parse_taint(text: &str) -> anyhow::Result<Taint> {
     let bad = || {
         anyhow::anyhow!("--register-with-taints: {text:?} is no taint such as key=value:NoSchedule")
     };

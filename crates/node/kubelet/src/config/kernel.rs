@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_that_is_not_as_it_must_be_stops_the_start() {
+    fn kernel_settings_that_differ_stop_the_start() {
         let proc = tempfile::tempdir().unwrap();
         for (name, value) in SYSCTLS {
             let path = proc.path().join("sys").join(name);

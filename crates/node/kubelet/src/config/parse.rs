@@ -7,7 +7,11 @@ use std::time::Duration;
 ///
 /// # Errors
 /// The text is no duration; `name` is the setting.
-pub(crate) fn duration(text: Option<&str>, default: u64, name: &str) -> anyhow::Result<Duration> {
+pub(crate) fn parse_duration(
+    text: Option<&str>,
+    default: u64,
+    name: &str,
+) -> anyhow::Result<Duration> {
     let given = text
         .map(base_duration::parse_unsigned)
         .transpose()
@@ -21,7 +25,7 @@ pub(crate) fn duration(text: Option<&str>, default: u64, name: &str) -> anyhow::
 ///
 /// # Errors
 /// The text is no quantity; `name` is the setting.
-pub(crate) fn bytes(text: &str, name: &str) -> anyhow::Result<u64> {
+pub(crate) fn parse_bytes(text: &str, name: &str) -> anyhow::Result<u64> {
     let quantity = text
         .parse::<api_meta::Quantity>()
         .map_err(|_| anyhow::anyhow!("{name}: {text:?} is no quantity"))?;

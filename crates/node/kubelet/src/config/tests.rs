@@ -18,7 +18,7 @@ fn start(flags: &[&str], text: &str) -> anyhow::Result<Settings> {
         .chain(flags.iter().copied());
     let accepted = base_cli::accept_upstream_flags(words.map(Into::into), UPSTREAM_FLAGS);
     anyhow::ensure!(accepted.refusals.is_empty(), "{:?}", accepted.refusals);
-    settings(&Flags::try_parse_from(accepted.arguments)?)
+    read_settings(&Flags::try_parse_from(accepted.arguments)?)
 }
 
 /// Configuration file and flags of `kubeadm init`.

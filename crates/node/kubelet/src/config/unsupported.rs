@@ -7,11 +7,11 @@
 
 use base_cli::{Unsupported, shared};
 
-const fn none(name: &'static str, reason: &'static str) -> Unsupported {
+const fn no_effect(name: &'static str, reason: &'static str) -> Unsupported {
     Unsupported::no_effect(name, reason)
 }
 
-const fn refused(
+const fn reject_unless(
     name: &'static str,
     except: &'static [&'static str],
     reason: &'static str,
@@ -55,188 +55,188 @@ pub const UPSTREAM_FLAGS: &[Unsupported] =
 
 /// Flags that no table of [`shared`] has.
 const OWN: &[Unsupported] = &[
-    none("application-metrics-count-limit", CADVISOR),
-    none("boot-id-file", CADVISOR),
-    none(
+    no_effect("application-metrics-count-limit", CADVISOR),
+    no_effect("boot-id-file", CADVISOR),
+    no_effect(
         "bootstrap-kubeconfig",
         "no client certificate is requested from the cluster: --kubeconfig must have one",
     ),
-    none("cadvisor-port", CADVISOR),
-    none(
+    no_effect("cadvisor-port", CADVISOR),
+    no_effect(
         "cert-dir",
         "own certificates are kept in the folder pki of --root-dir",
     ),
-    none(
+    no_effect(
         "cloud-config",
         "there are no cloud providers in the kubelet",
     ),
-    none(
+    no_effect(
         "cloud-provider",
         "the node is not kept free of pods until a cloud controller has initialised it",
     ),
-    none("cni-bin-dir", "networks are the container runtime's matter"),
-    none(
+    no_effect("cni-bin-dir", "networks are the container runtime's matter"),
+    no_effect(
         "cni-conf-dir",
         "networks are the container runtime's matter",
     ),
-    none("container-hints", CADVISOR),
-    none("container-runtime", "every runtime is reached by CRI"),
-    none("containerd", CADVISOR),
-    none("containerd-namespace", CADVISOR),
-    none("cpu-cfs-quota", QUOTA),
-    none("cpu-cfs-quota-period", QUOTA),
-    none("cpu-manager-policy", CPUS),
-    none("cpu-manager-policy-options", CPUS),
-    none("cpu-manager-reconcile-period", CPUS),
-    none(
+    no_effect("container-hints", CADVISOR),
+    no_effect("container-runtime", "every runtime is reached by CRI"),
+    no_effect("containerd", CADVISOR),
+    no_effect("containerd-namespace", CADVISOR),
+    no_effect("cpu-cfs-quota", QUOTA),
+    no_effect("cpu-cfs-quota-period", QUOTA),
+    no_effect("cpu-manager-policy", CPUS),
+    no_effect("cpu-manager-policy-options", CPUS),
+    no_effect("cpu-manager-reconcile-period", CPUS),
+    no_effect(
         "enable-controller-attach-detach",
         "volumes that must be attached are not supported",
     ),
-    none("enable-load-reader", CADVISOR),
-    refused(
+    no_effect("enable-load-reader", CADVISOR),
+    reject_unless(
         "enable-server",
         &["true"],
         "the server is always there, guarded by authentication and authorisation",
     ),
-    none("enforce-node-allocatable", ALLOCATABLE),
-    none("event-burst", EVENTS),
-    none("event-qps", EVENTS),
-    none("event-storage-age-limit", CADVISOR),
-    none("event-storage-event-limit", CADVISOR),
-    none("eviction-hard", EVICTION),
-    none("eviction-max-pod-grace-period", EVICTION),
-    none("eviction-minimum-reclaim", EVICTION),
-    none("eviction-pressure-transition-period", EVICTION),
-    none("eviction-soft", EVICTION),
-    none("eviction-soft-grace-period", EVICTION),
-    none("exit-on-lock-contention", "there is no lock file"),
-    none("experimental-allocatable-ignore-eviction", EVICTION),
-    none(
+    no_effect("enforce-node-allocatable", ALLOCATABLE),
+    no_effect("event-burst", EVENTS),
+    no_effect("event-qps", EVENTS),
+    no_effect("event-storage-age-limit", CADVISOR),
+    no_effect("event-storage-event-limit", CADVISOR),
+    no_effect("eviction-hard", EVICTION),
+    no_effect("eviction-max-pod-grace-period", EVICTION),
+    no_effect("eviction-minimum-reclaim", EVICTION),
+    no_effect("eviction-pressure-transition-period", EVICTION),
+    no_effect("eviction-soft", EVICTION),
+    no_effect("eviction-soft-grace-period", EVICTION),
+    no_effect("exit-on-lock-contention", "there is no lock file"),
+    no_effect("experimental-allocatable-ignore-eviction", EVICTION),
+    no_effect(
         "experimental-mounter-path",
         "volumes are mounted by system calls",
     ),
-    none("fail-cgroupv1", "cgroup v1 is supported"),
-    none("file-check-frequency", LOOP),
-    none("global-housekeeping-interval", CADVISOR),
-    none(
+    no_effect("fail-cgroupv1", "cgroup v1 is supported"),
+    no_effect("file-check-frequency", LOOP),
+    no_effect("global-housekeeping-interval", CADVISOR),
+    no_effect(
         "hairpin-mode",
         "networks are the container runtime's matter",
     ),
-    none("housekeeping-interval", CADVISOR),
-    none("http-check-frequency", LOOP),
-    none(
+    no_effect("housekeeping-interval", CADVISOR),
+    no_effect("http-check-frequency", LOOP),
+    no_effect(
         "image-credential-provider-bin-dir",
         "credentials for pulls come from imagePullSecrets only",
     ),
-    none(
+    no_effect(
         "image-credential-provider-config",
         "credentials for pulls come from imagePullSecrets only",
     ),
-    none("image-gc-high-threshold", IMAGES),
-    none("image-gc-low-threshold", IMAGES),
-    refused("image-service-endpoint", &[""], IMAGE_SERVICE),
-    none("kernel-memcg-notification", EVICTION),
-    none("kube-reserved-cgroup", ALLOCATABLE),
-    none("kubelet-cgroups", SYSTEM_CGROUPS),
-    none(
+    no_effect("image-gc-high-threshold", IMAGES),
+    no_effect("image-gc-low-threshold", IMAGES),
+    reject_unless("image-service-endpoint", &[""], IMAGE_SERVICE),
+    no_effect("kernel-memcg-notification", EVICTION),
+    no_effect("kube-reserved-cgroup", ALLOCATABLE),
+    no_effect("kubelet-cgroups", SYSTEM_CGROUPS),
+    no_effect(
         "local-storage-capacity-isolation",
         "limits of local storage are always enforced",
     ),
-    none("lock-file", "there is no lock file"),
-    none("log-cadvisor-usage", CADVISOR),
-    none("machine-id-file", CADVISOR),
-    none(
+    no_effect("lock-file", "there is no lock file"),
+    no_effect("log-cadvisor-usage", CADVISOR),
+    no_effect("machine-id-file", CADVISOR),
+    no_effect(
         "make-iptables-util-chains",
         "packet rules are kube-proxy's matter",
     ),
-    refused("manifest-url", &[""], STATIC_URL),
-    none("manifest-url-header", STATIC_URL),
-    none("max-housekeeping-interval", CADVISOR),
-    none(
+    reject_unless("manifest-url", &[""], STATIC_URL),
+    no_effect("manifest-url-header", STATIC_URL),
+    no_effect("max-housekeeping-interval", CADVISOR),
+    no_effect(
         "max-open-files",
         "the limit of open files is the one that the kubelet was started with",
     ),
-    none(
+    no_effect(
         "maximum-dead-containers",
         "the last exited container of each name is kept",
     ),
-    none(
+    no_effect(
         "maximum-dead-containers-per-container",
         "the last exited container of each name is kept",
     ),
-    none("memory-manager-policy", CPUS),
-    none(
+    no_effect("memory-manager-policy", CPUS),
+    no_effect(
         "minimum-container-ttl-duration",
         "the last exited container of each name is kept",
     ),
-    none("minimum-image-ttl-duration", IMAGES),
-    none(
+    no_effect("minimum-image-ttl-duration", IMAGES),
+    no_effect(
         "network-plugin",
         "networks are the container runtime's matter",
     ),
-    none(
+    no_effect(
         "node-status-max-images",
         "the node's status names at most 50 images",
     ),
-    none(
+    no_effect(
         "oom-score-adj",
         "the kubelet keeps the OOM score that it was started with",
     ),
-    none("pod-cidr", "the pod network has its own configuration"),
-    none(
+    no_effect("pod-cidr", "the pod network has its own configuration"),
+    no_effect(
         "pod-infra-container-image",
         "the sandbox's image is the container runtime's matter",
     ),
-    none(
+    no_effect(
         "pods-per-core",
         "the number of pods is limited by --max-pods only",
     ),
-    none(
+    no_effect(
         "provider-id",
         "the node's spec.providerID is the cloud controller's to set",
     ),
-    none("qos-reserved", "memory is not reserved for classes of pods"),
-    none("read-only-port", "no port without authentication is served"),
-    none(
+    no_effect("qos-reserved", "memory is not reserved for classes of pods"),
+    no_effect("read-only-port", "no port without authentication is served"),
+    no_effect(
         "register-schedulable",
         "a new node is schedulable unless --register-with-taints says otherwise",
     ),
-    none("registry-burst", PULLS),
-    none("registry-qps", PULLS),
-    none("reserved-cpus", CPUS),
-    none("reserved-memory", CPUS),
-    none("rotate-certificates", ROTATION),
-    refused("rotate-server-certificates", &["false"], SERVING),
-    refused(
+    no_effect("registry-burst", PULLS),
+    no_effect("registry-qps", PULLS),
+    no_effect("reserved-cpus", CPUS),
+    no_effect("reserved-memory", CPUS),
+    no_effect("rotate-certificates", ROTATION),
+    reject_unless("rotate-server-certificates", &["false"], SERVING),
+    reject_unless(
         "runonce",
         &["false"],
         "the kubelet runs until it is stopped",
     ),
-    none("runtime-cgroups", SYSTEM_CGROUPS),
-    none(
+    no_effect("runtime-cgroups", SYSTEM_CGROUPS),
+    no_effect(
         "runtime-request-timeout",
         "requests to the runtime have limits of their own, 2 to 4 minutes",
     ),
-    none("serialize-image-pulls", PULLS),
-    none("storage-driver-buffer-duration", CADVISOR),
-    none("storage-driver-db", CADVISOR),
-    none("storage-driver-host", CADVISOR),
-    none("storage-driver-password", CADVISOR),
-    none("storage-driver-secure", CADVISOR),
-    none("storage-driver-table", CADVISOR),
-    none("storage-driver-user", CADVISOR),
-    none(
+    no_effect("serialize-image-pulls", PULLS),
+    no_effect("storage-driver-buffer-duration", CADVISOR),
+    no_effect("storage-driver-db", CADVISOR),
+    no_effect("storage-driver-host", CADVISOR),
+    no_effect("storage-driver-password", CADVISOR),
+    no_effect("storage-driver-secure", CADVISOR),
+    no_effect("storage-driver-table", CADVISOR),
+    no_effect("storage-driver-user", CADVISOR),
+    no_effect(
         "streaming-connection-idle-timeout",
         "idle streams are kept until one side closes them",
     ),
-    none("sync-frequency", LOOP),
-    none("system-cgroups", SYSTEM_CGROUPS),
-    none("system-reserved-cgroup", ALLOCATABLE),
-    none("topology-manager-policy", CPUS),
-    none("topology-manager-policy-options", CPUS),
-    none("topology-manager-scope", CPUS),
-    none("volume-plugin-dir", VOLUME_PLUGINS),
-    none(
+    no_effect("sync-frequency", LOOP),
+    no_effect("system-cgroups", SYSTEM_CGROUPS),
+    no_effect("system-reserved-cgroup", ALLOCATABLE),
+    no_effect("topology-manager-policy", CPUS),
+    no_effect("topology-manager-policy-options", CPUS),
+    no_effect("topology-manager-scope", CPUS),
+    no_effect("volume-plugin-dir", VOLUME_PLUGINS),
+    no_effect(
         "volume-stats-agg-period",
         "the use of volumes is not reported",
     ),
@@ -244,184 +244,184 @@ const OWN: &[Unsupported] = &[
 
 /// Fields of upstream's KubeletConfiguration that are not implemented, by their paths.
 pub const UPSTREAM_FIELDS: &[Unsupported] = &[
-    refused(
+    reject_unless(
         "enableServer",
         &["true"],
         "the server is always there, guarded by authentication and authorisation",
     ),
-    none("syncFrequency", LOOP),
-    none("fileCheckFrequency", LOOP),
-    none("httpCheckFrequency", LOOP),
-    refused("staticPodURL", &[], STATIC_URL),
-    none("staticPodURLHeader", STATIC_URL),
-    none("readOnlyPort", "no port without authentication is served"),
-    refused(
+    no_effect("syncFrequency", LOOP),
+    no_effect("fileCheckFrequency", LOOP),
+    no_effect("httpCheckFrequency", LOOP),
+    reject_unless("staticPodURL", &[], STATIC_URL),
+    no_effect("staticPodURLHeader", STATIC_URL),
+    no_effect("readOnlyPort", "no port without authentication is served"),
+    reject_unless(
         "tlsCurvePreferences",
         &[],
         "the curves are rustls's secure ones and can't be chosen",
     ),
-    none("rotateCertificates", ROTATION),
-    refused("serverTLSBootstrap", &["false"], SERVING),
-    none("registryPullQPS", PULLS),
-    none("registryBurst", PULLS),
-    refused(
+    no_effect("rotateCertificates", ROTATION),
+    reject_unless("serverTLSBootstrap", &["false"], SERVING),
+    no_effect("registryPullQPS", PULLS),
+    no_effect("registryBurst", PULLS),
+    reject_unless(
         "imagePullCredentialsVerificationPolicy",
         &["NeverVerify"],
         "an image that is on the node may be used by every pod of the node",
     ),
-    none(
+    no_effect(
         "preloadedImagesVerificationAllowlist",
         "an image that is on the node may be used by every pod of the node",
     ),
-    none("eventRecordQPS", EVENTS),
-    none("eventBurst", EVENTS),
-    none("enableContentionProfiling", shared::NO_PROFILES),
-    none(
+    no_effect("eventRecordQPS", EVENTS),
+    no_effect("eventBurst", EVENTS),
+    no_effect("enableContentionProfiling", shared::NO_PROFILES),
+    no_effect(
         "oomScoreAdj",
         "the kubelet keeps the OOM score that it was started with",
     ),
-    none(
+    no_effect(
         "streamingConnectionIdleTimeout",
         "idle streams are kept until one side closes them",
     ),
-    none("imageMinimumGCAge", IMAGES),
-    none("imageMaximumGCAge", IMAGES),
-    none("imageGCHighThresholdPercent", IMAGES),
-    none("imageGCLowThresholdPercent", IMAGES),
-    none("volumeStatsAggPeriod", "the use of volumes is not reported"),
-    none("kubeletCgroups", SYSTEM_CGROUPS),
-    none("systemCgroups", SYSTEM_CGROUPS),
-    none("cpuManagerPolicy", CPUS),
-    none(
+    no_effect("imageMinimumGCAge", IMAGES),
+    no_effect("imageMaximumGCAge", IMAGES),
+    no_effect("imageGCHighThresholdPercent", IMAGES),
+    no_effect("imageGCLowThresholdPercent", IMAGES),
+    no_effect("volumeStatsAggPeriod", "the use of volumes is not reported"),
+    no_effect("kubeletCgroups", SYSTEM_CGROUPS),
+    no_effect("systemCgroups", SYSTEM_CGROUPS),
+    no_effect("cpuManagerPolicy", CPUS),
+    no_effect(
         "singleProcessOOMKill",
         "the kernel ends one process of a container that is out of memory, not all of them",
     ),
-    none("cpuManagerPolicyOptions", CPUS),
-    none("cpuManagerReconcilePeriod", CPUS),
-    none("memoryManagerPolicy", CPUS),
-    none("topologyManagerPolicy", CPUS),
-    none("topologyManagerScope", CPUS),
-    none("topologyManagerPolicyOptions", CPUS),
-    none("qosReserved", "memory is not reserved for classes of pods"),
-    none(
+    no_effect("cpuManagerPolicyOptions", CPUS),
+    no_effect("cpuManagerReconcilePeriod", CPUS),
+    no_effect("memoryManagerPolicy", CPUS),
+    no_effect("topologyManagerPolicy", CPUS),
+    no_effect("topologyManagerScope", CPUS),
+    no_effect("topologyManagerPolicyOptions", CPUS),
+    no_effect("qosReserved", "memory is not reserved for classes of pods"),
+    no_effect(
         "runtimeRequestTimeout",
         "requests to the runtime have limits of their own, 2 to 4 minutes",
     ),
-    none("hairpinMode", "networks are the container runtime's matter"),
-    none("podCIDR", "the pod network has its own configuration"),
-    refused(
+    no_effect("hairpinMode", "networks are the container runtime's matter"),
+    no_effect("podCIDR", "the pod network has its own configuration"),
+    reject_unless(
         "runOnce",
         &["false"],
         "the kubelet runs until it is stopped",
     ),
-    none("cpuCFSQuota", QUOTA),
-    none("cpuCFSQuotaPeriod", QUOTA),
-    none(
+    no_effect("cpuCFSQuota", QUOTA),
+    no_effect("cpuCFSQuotaPeriod", QUOTA),
+    no_effect(
         "nodeStatusMaxImages",
         "the node's status names at most 50 images",
     ),
-    none(
+    no_effect(
         "maxOpenFiles",
         "the limit of open files is the one that the kubelet was started with",
     ),
-    none("contentType", shared::JSON),
-    none("kubeAPIQPS", shared::NO_RATE),
-    none("kubeAPIBurst", shared::NO_RATE),
-    none("serializeImagePulls", PULLS),
-    none("maxParallelImagePulls", PULLS),
-    none("evictionHard", EVICTION),
-    none("evictionSoft", EVICTION),
-    none("evictionSoftGracePeriod", EVICTION),
-    none("evictionPressureTransitionPeriod", EVICTION),
-    none("evictionMaxPodGracePeriod", EVICTION),
-    none("evictionMinimumReclaim", EVICTION),
-    none("mergeDefaultEvictionSettings", EVICTION),
-    none(
+    no_effect("contentType", shared::JSON),
+    no_effect("kubeAPIQPS", shared::NO_RATE),
+    no_effect("kubeAPIBurst", shared::NO_RATE),
+    no_effect("serializeImagePulls", PULLS),
+    no_effect("maxParallelImagePulls", PULLS),
+    no_effect("evictionHard", EVICTION),
+    no_effect("evictionSoft", EVICTION),
+    no_effect("evictionSoftGracePeriod", EVICTION),
+    no_effect("evictionPressureTransitionPeriod", EVICTION),
+    no_effect("evictionMaxPodGracePeriod", EVICTION),
+    no_effect("evictionMinimumReclaim", EVICTION),
+    no_effect("mergeDefaultEvictionSettings", EVICTION),
+    no_effect(
         "podsPerCore",
         "the number of pods is limited by maxPods only",
     ),
-    none(
+    no_effect(
         "enableControllerAttachDetach",
         "volumes that must be attached are not supported",
     ),
-    none(
+    no_effect(
         "makeIPTablesUtilChains",
         "packet rules are kube-proxy's matter",
     ),
-    none(
+    no_effect(
         "iptablesMasqueradeBit",
         "packet rules are kube-proxy's matter",
     ),
-    none("iptablesDropBit", "packet rules are kube-proxy's matter"),
-    none("featureGates", shared::NO_GATES),
-    refused(
+    no_effect("iptablesDropBit", "packet rules are kube-proxy's matter"),
+    no_effect("featureGates", shared::NO_GATES),
+    reject_unless(
         "memorySwap.swapBehavior",
         &["NoSwap"],
         "the use of swap by pods is not limited",
     ),
-    none(
+    no_effect(
         "containerLogMaxWorkers",
         "logs are rotated one after the other",
     ),
-    none(
+    no_effect(
         "containerLogMonitorInterval",
         "logs are looked at every 10 s",
     ),
-    none(
+    no_effect(
         "configMapAndSecretChangeDetectionStrategy",
         "ConfigMaps and Secrets are always watched",
     ),
-    none("reservedSystemCPUs", CPUS),
-    none("showHiddenMetricsForVersion", shared::FIXED_METRICS),
-    none("systemReservedCgroup", ALLOCATABLE),
-    none("kubeReservedCgroup", ALLOCATABLE),
-    none("enforceNodeAllocatable", ALLOCATABLE),
-    none("volumePluginDir", VOLUME_PLUGINS),
-    none(
+    no_effect("reservedSystemCPUs", CPUS),
+    no_effect("showHiddenMetricsForVersion", shared::FIXED_METRICS),
+    no_effect("systemReservedCgroup", ALLOCATABLE),
+    no_effect("kubeReservedCgroup", ALLOCATABLE),
+    no_effect("enforceNodeAllocatable", ALLOCATABLE),
+    no_effect("volumePluginDir", VOLUME_PLUGINS),
+    no_effect(
         "providerID",
         "the node's spec.providerID is the cloud controller's to set",
     ),
-    none("kernelMemcgNotification", EVICTION),
-    none(
+    no_effect("kernelMemcgNotification", EVICTION),
+    no_effect(
         "logging.format",
         "the format is set by the flag --logging-format",
     ),
-    none("logging.flushFrequency", shared::ONE_STREAM),
-    none("logging.verbosity", "the level is set by the flag -v"),
-    none(
+    no_effect("logging.flushFrequency", shared::ONE_STREAM),
+    no_effect("logging.verbosity", "the level is set by the flag -v"),
+    no_effect(
         "logging.vmodule",
         "the level of logging is the same for all modules",
     ),
-    none("logging.options", shared::ONE_STREAM),
-    none(
+    no_effect("logging.options", shared::ONE_STREAM),
+    no_effect(
         "enableSystemLogHandler",
         "logs of the system are not served",
     ),
-    none("enableSystemLogQuery", "logs of the system are not served"),
-    none("shutdownGracePeriod", SHUTDOWN),
-    none("shutdownGracePeriodCriticalPods", SHUTDOWN),
-    none("shutdownGracePeriodByPodPriority", SHUTDOWN),
-    none(
+    no_effect("enableSystemLogQuery", "logs of the system are not served"),
+    no_effect("shutdownGracePeriod", SHUTDOWN),
+    no_effect("shutdownGracePeriodCriticalPods", SHUTDOWN),
+    no_effect("shutdownGracePeriodByPodPriority", SHUTDOWN),
+    no_effect(
         "crashLoopBackOff.maxContainerRestartPeriod",
         "restarts wait 10 s at first and 5 minutes at most",
     ),
-    none("reservedMemory", CPUS),
-    none("enableProfilingHandler", shared::NO_PROFILES),
-    none(
+    no_effect("reservedMemory", CPUS),
+    no_effect("enableProfilingHandler", shared::NO_PROFILES),
+    no_effect(
         "enableDebugFlagsHandler",
         "the level of logging can't be changed while the kubelet runs",
     ),
-    none("memoryThrottlingFactor", "memory.high is not set"),
-    none(
+    no_effect("memoryThrottlingFactor", "memory.high is not set"),
+    no_effect(
         "memoryReservationPolicy",
         "memory.min and memory.low are not set",
     ),
-    none("tracing", "there are no traces"),
-    none(
+    no_effect("tracing", "there are no traces"),
+    no_effect(
         "localStorageCapacityIsolation",
         "limits of local storage are always enforced",
     ),
-    refused("imageServiceEndpoint", &[], IMAGE_SERVICE),
-    none("failCgroupV1", "cgroup v1 is supported"),
-    none("userNamespaces", "pods with hostUsers: false are refused"),
+    reject_unless("imageServiceEndpoint", &[], IMAGE_SERVICE),
+    no_effect("failCgroupV1", "cgroup v1 is supported"),
+    no_effect("userNamespaces", "pods with hostUsers: false are refused"),
 ];

@@ -28,7 +28,7 @@ pub(crate) fn choose_profile(pod: &Pod, container: &Container) -> Option<Profile
         .annotations
         .as_ref()
         .and_then(|a| a.get(&format!("{ANNOTATION}{}", container.name)));
-    let of_pod = spec::spec(pod)
+    let of_pod = spec::read_spec(pod)
         .security_context
         .as_ref()
         .and_then(|s| s.app_armor_profile.as_ref());

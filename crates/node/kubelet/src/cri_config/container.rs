@@ -60,7 +60,7 @@ pub(crate) fn build_container_config(
     )?;
     let (command, args) = (expand(&container.command), expand(&container.args));
     let linux = LinuxContainerConfig {
-        resources: Some(resources::of_container(
+        resources: Some(resources::build_container_resources(
             pod,
             container,
             parts.memory_capacity,

@@ -10,7 +10,7 @@ const MAX_SERVERS: usize = 3;
 /// Returns the DNS configuration of a pod; `node` is the content of the node's resolv.conf.
 pub(crate) fn build_dns_config(pod: &Pod, settings: &Settings, node: &str) -> DnsConfig {
     let own = parse_resolv_conf(node);
-    let policy = spec::spec(pod)
+    let policy = spec::read_spec(pod)
         .dns_policy
         .as_deref()
         .unwrap_or("ClusterFirst");
@@ -19,10 +19,10 @@ pub(crate) fn build_dns_config(pod: &Pod, settings: &Settings, node: &str) -> Dn
             || policy == "ClusterFirst" && !spec::host_network(pod));
     let mut dns = match policy {
         "None" => DnsConfig::default(),
-        _ if cluster => of_cluster(pod, settings, own),
+        _ if cluster => build_cluster_dns(pod, settings, own),
         _ => own,
     };
-    if let Some(config) = &spec::spec(pod).dns_config {
+    if let Some(config) = &spec::read_spec(pod).dns_config {
         extend_unique(&mut dns.servers, config.nameservers.iter().flatten());
         extend_unique(&mut dns.searches, config.searches.iter().flatten());
         for option in config.options.iter().flatten() {
@@ -39,7 +39,7 @@ pub(crate) fn build_dns_config(pod: &Pod, settings: &Settings, node: &str) -> Dn
     dns
 }
 
-fn of_cluster(pod: &Pod, settings: &Settings, own: DnsConfig) -> DnsConfig {
+fn build_cluster_dns(pod: &Pod, settings: &Settings, own: DnsConfig) -> DnsConfig {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let domain = &settings.cluster_domain;
     let mut searches = vec![

@@ -57,7 +57,7 @@ pub(crate) async fn build_environment(
     sources: &Sources<'_>,
 ) -> Result<Environment, String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let links = crate::pod::spec::spec(pod)
+    let links = crate::pod::spec::read_spec(pod)
         .enable_service_links
         .unwrap_or(true);
     let services = list_service_variables(&sources.services, namespace, links);

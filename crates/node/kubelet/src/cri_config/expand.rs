@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references() {
+    fn variable_references_are_expanded() {
         let lookup = |name: &str| (name == "A").then_some("x");
         for (text, want) in [
             ("$(A)y", "xy"),

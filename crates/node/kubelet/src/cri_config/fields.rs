@@ -34,8 +34,8 @@ pub(crate) fn read_field(pod: &Pod, path: &str, addresses: &Addresses) -> Result
         "metadata.uid" => text(&meta.uid),
         "metadata.labels" => format_map(meta.labels.as_ref()),
         "metadata.annotations" => format_map(meta.annotations.as_ref()),
-        "spec.nodeName" => text(&spec::spec(pod).node_name),
-        "spec.serviceAccountName" => text(&spec::spec(pod).service_account_name),
+        "spec.nodeName" => text(&spec::read_spec(pod).node_name),
+        "spec.serviceAccountName" => text(&spec::read_spec(pod).service_account_name),
         "status.podIP" => addresses.pod_ips.first().cloned().unwrap_or_default(),
         "status.podIPs" => addresses.pod_ips.join(","),
         "status.hostIP" => addresses.host_ips.first().cloned().unwrap_or_default(),
@@ -70,7 +70,7 @@ pub(crate) fn read_resource(
                     m.get(name)
                 },
             )
-            .and_then(|q| spec::parse(&q.0))
+            .and_then(|q| spec::parse_quantity(&q.0))
     };
     let amount = match which {
         "limits" => of(&resources.limits)
@@ -85,7 +85,7 @@ pub(crate) fn read_resource(
     let divisor = selector
         .divisor
         .as_ref()
-        .and_then(|d| spec::parse(&d.0))
+        .and_then(|d| spec::parse_quantity(&d.0))
         .filter(|d| !d.is_zero());
     let ceil = |a: i64, b: i64| if b == 0 { a } else { (a + b - 1) / b };
     Ok(match (name, divisor) {
@@ -101,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn fields_and_resources() {
+    fn field_and_resource_references_are_resolved() {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "a", "labels": {"app": "a", "l1": "v1"}}, "spec": {"containers": []}}))
         .unwrap();

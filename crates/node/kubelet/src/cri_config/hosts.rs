@@ -19,7 +19,7 @@ pub(crate) struct Names {
 }
 
 pub(crate) fn choose_names(pod: &Pod, cluster_domain: &str, node: &str) -> Names {
-    let s = spec::spec(pod);
+    let s = spec::read_spec(pod);
     if spec::host_network(pod) {
         return Names {
             hostname: node.to_owned(),
@@ -72,7 +72,10 @@ pub(crate) fn format_hosts_file(
     } else {
         format_own_file(names, ips)
     };
-    let aliases = spec::spec(pod).host_aliases.as_deref().unwrap_or_default();
+    let aliases = spec::read_spec(pod)
+        .host_aliases
+        .as_deref()
+        .unwrap_or_default();
     if !aliases.is_empty() {
         text.push_str("\n# Entries added by HostAliases.\n");
     }

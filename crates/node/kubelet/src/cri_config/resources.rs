@@ -12,7 +12,7 @@ const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
 
 /// Returns cpu.shares for an amount of cpu in millis.
-pub(crate) fn shares(millis: i64) -> i64 {
+pub(crate) fn compute_cpu_shares(millis: i64) -> i64 {
     if millis == 0 {
         MIN_SHARES
     } else {
@@ -21,7 +21,7 @@ pub(crate) fn shares(millis: i64) -> i64 {
 }
 
 /// Returns cpu.cfs_quota_us for an amount of cpu in millis, in a period of 100 ms; 0 for no limit.
-pub(crate) fn quota(millis: i64) -> i64 {
+pub(crate) fn compute_cpu_quota(millis: i64) -> i64 {
     if millis == 0 {
         0
     } else {
@@ -29,43 +29,43 @@ pub(crate) fn quota(millis: i64) -> i64 {
     }
 }
 
-fn amount(container: &Container, limits: bool, name: &str) -> Option<Quantity> {
+fn read_amount(container: &Container, limits: bool, name: &str) -> Option<Quantity> {
     let resources = container.resources.as_ref()?;
     let map = if limits {
         resources.limits.as_ref()
     } else {
         resources.requests.as_ref()
     };
-    map?.get(name).and_then(|q| spec::parse(&q.0))
+    map?.get(name).and_then(|q| spec::parse_quantity(&q.0))
 }
 
 /// Returns the cpu request in millis, or else the limit.
-pub(crate) fn cpu_request(container: &Container) -> i64 {
-    amount(container, false, "cpu")
-        .or_else(|| amount(container, true, "cpu"))
+pub(crate) fn read_cpu_request(container: &Container) -> i64 {
+    read_amount(container, false, "cpu")
+        .or_else(|| read_amount(container, true, "cpu"))
         .map_or(0, |q| q.milli_value())
 }
 
-pub(crate) fn cpu_limit(container: &Container) -> i64 {
-    amount(container, true, "cpu").map_or(0, |q| q.milli_value())
+pub(crate) fn read_cpu_limit(container: &Container) -> i64 {
+    read_amount(container, true, "cpu").map_or(0, |q| q.milli_value())
 }
 
-pub(crate) fn memory_limit(container: &Container) -> i64 {
-    amount(container, true, "memory").map_or(0, |q| q.value())
+pub(crate) fn read_memory_limit(container: &Container) -> i64 {
+    read_amount(container, true, "memory").map_or(0, |q| q.value())
 }
 
-fn memory_request(container: &Container) -> i64 {
-    amount(container, false, "memory")
-        .or_else(|| amount(container, true, "memory"))
+fn read_memory_request(container: &Container) -> i64 {
+    read_amount(container, false, "memory")
+        .or_else(|| read_amount(container, true, "memory"))
         .map_or(0, |q| q.value())
 }
 
-pub(crate) fn limit_of(container: &Container, name: &str) -> Option<i64> {
-    amount(container, true, name).map(|q| q.value())
+pub(crate) fn read_limit(container: &Container, name: &str) -> Option<i64> {
+    read_amount(container, true, name).map(|q| q.value())
 }
 
 /// Returns a container's cgroup settings.
-pub(crate) fn of_container(
+pub(crate) fn build_container_resources(
     pod: &Pod,
     container: &Container,
     capacity: i64,
@@ -73,25 +73,25 @@ pub(crate) fn of_container(
 ) -> LinuxContainerResources {
     LinuxContainerResources {
         cpu_period: PERIOD,
-        cpu_quota: quota(cpu_limit(container)),
-        cpu_shares: shares(cpu_request(container)),
-        memory_limit_in_bytes: memory_limit(container),
-        oom_score_adj: oom_score(pod, container, capacity).max(least_score),
+        cpu_quota: compute_cpu_quota(read_cpu_limit(container)),
+        cpu_shares: compute_cpu_shares(read_cpu_request(container)),
+        memory_limit_in_bytes: read_memory_limit(container),
+        oom_score_adj: compute_oom_score(pod, container, capacity).max(least_score),
         ..LinuxContainerResources::default()
     }
 }
 
 /// Returns the OOM score adjustment: the smaller the memory request relative to the node's memory,
 /// the sooner the kernel kills the container.
-pub(crate) fn oom_score(pod: &Pod, container: &Container, capacity: i64) -> i64 {
+pub(crate) fn compute_oom_score(pod: &Pod, container: &Container, capacity: i64) -> i64 {
     if is_node_critical(pod) {
         return -997;
     }
-    match spec::qos(pod) {
+    match spec::compute_pod_qos(pod) {
         "Guaranteed" => -997,
         "BestEffort" => 1000,
         _ => {
-            let score = 1000 - 1000 * memory_request(container) / capacity.max(1);
+            let score = 1000 - 1000 * read_memory_request(container) / capacity.max(1);
             score.clamp(3, 999)
         }
     }
@@ -100,7 +100,7 @@ pub(crate) fn oom_score(pod: &Pod, container: &Container, capacity: i64) -> i64 
 /// Returns whether the pod is node-critical. Cluster-critical pods get no protection from the OOM
 /// killer.
 fn is_node_critical(pod: &Pod) -> bool {
-    let spec = spec::spec(pod);
+    let spec = spec::read_spec(pod);
     let critical =
         spec.priority.is_some_and(|p| p >= 2_000_000_000) || crate::sources::is_static(pod);
     critical && spec.priority_class_name.as_deref() == Some("system-node-critical")
@@ -115,8 +115,8 @@ pub(crate) struct PodResources {
 }
 
 /// Returns the settings of a pod's cgroup.
-pub(crate) fn of_pod(pod: &Pod) -> PodResources {
-    if spec::qos(pod) == "BestEffort" {
+pub(crate) fn compute_pod_resources(pod: &Pod) -> PodResources {
+    if spec::compute_pod_qos(pod) == "BestEffort" {
         return PodResources {
             shares: MIN_SHARES,
             ..PodResources::default()
@@ -132,8 +132,8 @@ pub(crate) fn of_pod(pod: &Pod) -> PodResources {
         }
     };
     PodResources {
-        shares: shares(requests.count("cpu")),
-        quota: quota(limit("cpu")),
+        shares: compute_cpu_shares(requests.count("cpu")),
+        quota: compute_cpu_quota(limit("cpu")),
         memory: limit("memory"),
     }
 }
@@ -174,11 +174,11 @@ mod tests {
                 0,
             ),
         ] {
-            let got = of_pod(&pod(spec.clone()));
+            let got = compute_pod_resources(&pod(spec.clone()));
             assert_eq!((got.quota, got.memory), (quota, memory), "{spec}");
         }
         let level = json!({"containers": c(json!({})), "resources": {"requests": {"cpu": "1"}}, "overhead": {"cpu": "1"}});
-        assert_eq!(of_pod(&pod(level)).shares, 2048);
+        assert_eq!(compute_pod_resources(&pod(level)).shares, 2048);
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
             let spec = json!({"priorityClassName": class, "priority": priority, "containers": [{"name": "c"}]});
             let pod = pod(spec);
             let container = spec::app_containers(&pod).next().unwrap().clone();
-            oom_score(&pod, &container, 1000)
+            compute_oom_score(&pod, &container, 1000)
         };
         assert_eq!(score("system-node-critical", 2_000_001_000), -997);
         assert_eq!(score("system-cluster-critical", 2_000_000_000), 1000);

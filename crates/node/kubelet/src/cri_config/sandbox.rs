@@ -93,7 +93,10 @@ fn build_linux_config(
     settings: &Settings,
     cgroup_parent: String,
 ) -> Result<LinuxPodSandboxConfig, String> {
-    let context = spec::spec(pod).security_context.clone().unwrap_or_default();
+    let context = spec::read_spec(pod)
+        .security_context
+        .clone()
+        .unwrap_or_default();
     let mut groups = context.supplemental_groups.clone().unwrap_or_default();
     groups.extend(context.fs_group);
     let privileged = spec::app_containers(pod)

@@ -50,7 +50,7 @@ const SAFE_SYSCTLS: &[&str] = &[
 
 /// Returns the first sysctl of the pod that is not allowed.
 pub(crate) fn forbidden_sysctl(pod: &Pod, allowed: &[String]) -> Option<String> {
-    let sysctls = spec::spec(pod)
+    let sysctls = spec::read_spec(pod)
         .security_context
         .iter()
         .flat_map(|c| c.sysctls.iter().flatten());
@@ -69,7 +69,7 @@ pub(crate) fn forbidden_sysctl(pod: &Pod, allowed: &[String]) -> Option<String> 
 
 /// Returns the namespaces that the pod's containers share.
 pub(crate) fn build_namespaces(pod: &Pod, target: Option<String>) -> NamespaceOption {
-    let s = spec::spec(pod);
+    let s = spec::read_spec(pod);
     let mode = |host: Option<bool>, else_: NamespaceMode| {
         (if host == Some(true) {
             NamespaceMode::Node
@@ -171,7 +171,10 @@ pub(crate) fn check_non_root(
     container: &Container,
     image: &ImageUser,
 ) -> Result<(), String> {
-    let of_pod = spec::spec(pod).security_context.clone().unwrap_or_default();
+    let of_pod = spec::read_spec(pod)
+        .security_context
+        .clone()
+        .unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     if own.run_as_non_root.or(of_pod.run_as_non_root) != Some(true) {
         return Ok(());
@@ -209,7 +212,10 @@ pub(crate) fn build_security_context(
     node: Seccomp<'_>,
     extra_groups: &[i64],
 ) -> Result<LinuxContainerSecurityContext, String> {
-    let of_pod = spec::spec(pod).security_context.clone().unwrap_or_default();
+    let of_pod = spec::read_spec(pod)
+        .security_context
+        .clone()
+        .unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let user = own.run_as_user.or(of_pod.run_as_user);
     let privileged = own.privileged == Some(true);

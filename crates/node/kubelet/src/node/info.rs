@@ -19,7 +19,7 @@ fn read_file(path: &str) -> String {
         .unwrap_or_default()
 }
 
-fn architecture() -> &'static str {
+fn go_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -34,7 +34,7 @@ impl Machine {
         let machine_id = read_first(&[
             read_file("/etc/machine-id"),
             read_file("/var/lib/dbus/machine-id"),
-            made_up(node_name),
+            derive_identity(node_name),
         ]);
         let uuid = read_first(&[
             read_file("/sys/class/dmi/id/product_uuid"),
@@ -42,15 +42,15 @@ impl Machine {
         ]);
         Machine {
             info: NodeSystemInfo {
-                architecture: architecture().to_owned(),
-                boot_id: read_first(&[boot_id, made_up("boot")]),
+                architecture: go_architecture().to_owned(),
+                boot_id: read_first(&[boot_id, derive_identity("boot")]),
                 container_runtime_version: runtime.to_owned(),
                 kernel_version: read_file("/proc/sys/kernel/osrelease"),
                 kube_proxy_version: String::new(),
                 kubelet_version: concat!("v1.36.2+ironclad.", env!("CARGO_PKG_VERSION")).to_owned(),
                 machine_id,
                 operating_system: "linux".to_owned(),
-                os_image: os_image(),
+                os_image: read_os_image(),
                 swap: None,
                 system_uuid: uuid,
             },
@@ -67,13 +67,13 @@ fn read_first(candidates: &[String]) -> String {
 }
 
 /// Derives an identity for machines without one; it is the same after each start.
-fn made_up(seed: &str) -> String {
+fn derive_identity(seed: &str) -> String {
     use sha2::Digest;
     let digest = sha2::Sha256::digest(seed.as_bytes());
     digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
 }
 
-fn os_image() -> String {
+fn read_os_image() -> String {
     let text = read_file("/etc/os-release");
     let name = text.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="));
     name.map_or_else(|| "Linux".to_owned(), |n| n.trim_matches('"').to_owned())

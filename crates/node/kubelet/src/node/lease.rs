@@ -16,23 +16,23 @@ const NAMESPACE: &str = "kube-node-lease";
 /// Renews the Lease until shutdown. `uid` is the Node object's, which changes when the object is
 /// created again.
 pub(crate) async fn renew_lease(
-    node: Arc<KubeletContext>,
+    kubelet: Arc<KubeletContext>,
     client: Client,
     uid: watch::Receiver<String>,
 ) {
     let api = client.namespaced::<Lease>(NAMESPACE);
-    let seconds = node.settings.lease_seconds;
+    let seconds = kubelet.settings.lease_seconds;
     let every = Duration::from_secs(u64::try_from(seconds).unwrap_or(40)) / 4;
     let mut held: Option<Lease> = None;
     let mut failures: u32 = 0;
     loop {
         let uid = uid.borrow().clone();
-        let next = desired_lease(&node.settings, &uid, held.as_ref());
+        let next = desired_lease(&kubelet.settings, &uid, held.as_ref());
         let result = match &held {
             Some(_) => api.update(&next).await,
-            None => match api.get(&node.settings.node_name).await {
+            None => match api.get(&kubelet.settings.node_name).await {
                 Ok(found) => {
-                    api.update(&desired_lease(&node.settings, &uid, Some(&found)))
+                    api.update(&desired_lease(&kubelet.settings, &uid, Some(&found)))
                         .await
                 }
                 Err(e) if e.is_not_found() => api.create(&next).await,
@@ -53,7 +53,7 @@ pub(crate) async fn renew_lease(
             }
         };
         tokio::select! {
-            () = node.tasks.shutdown().cancelled() => return,
+            () = kubelet.tasks.shutdown().cancelled() => return,
             () = tokio::time::sleep(wait) => {}
         }
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lease_is_owned_by_the_node_object_of_now() {
+    fn lease_is_owned_by_the_current_node_object() {
         let dir = tempfile::tempdir().unwrap();
         let settings = crate::testing::settings(dir.path());
         let owners = |lease: &Lease| {

@@ -19,21 +19,21 @@ use tokio::sync::{Notify, watch};
 /// Registers the node and updates its status until shutdown. `now` requests an update ahead of
 /// time.
 pub(crate) async fn keep_registered(
-    node: Arc<KubeletContext>,
+    kubelet: Arc<KubeletContext>,
     client: Client,
     machine: Machine,
     port: u16,
     now: Arc<Notify>,
 ) {
-    let shutdown = node.tasks.shutdown().clone();
+    let shutdown = kubelet.tasks.shutdown().clone();
     let mut registration = NodeRegistration {
-        node: node.clone(),
+        kubelet: kubelet.clone(),
         client: client.clone(),
         machine,
         port,
         last_status: NodeStatus::default(),
         at: Instant::now(),
-        runtime: LastAnswer::default(),
+        runtime: LastRuntimeStatus::default(),
         uid: watch::Sender::default(),
     };
     let uid = tokio::select! {
@@ -41,15 +41,15 @@ pub(crate) async fn keep_registered(
         uid = registration.register() => uid,
     };
     registration.uid.send_replace(uid);
-    node.tasks.spawn_critical(
+    kubelet.tasks.spawn_critical(
         "node lease",
-        lease::renew_lease(node.clone(), client, registration.uid.subscribe()),
+        lease::renew_lease(kubelet.clone(), client, registration.uid.subscribe()),
     );
     loop {
         let ready = registration.write_status().await;
         // Polls faster until the node is ready, because clients wait for readiness.
         let every = if ready {
-            node.settings.status_every
+            kubelet.settings.status_every
         } else {
             Duration::from_millis(500)
         };
@@ -67,15 +67,15 @@ const RUNTIME_GRACE: Duration = Duration::from_secs(30);
 
 /// Last answer of the runtime.
 #[derive(Default)]
-struct LastAnswer(Option<(Instant, RuntimeStatus, Vec<Image>)>);
+struct LastRuntimeStatus(Option<(Instant, RuntimeStatus, Vec<Image>)>);
 
-impl LastAnswer {
+impl LastRuntimeStatus {
     fn put(&mut self, status: RuntimeStatus, images: Vec<Image>, now: Instant) {
         self.0 = Some((now, status, images));
     }
 
     /// Returns the answer unless it is too old.
-    fn at(&self, now: Instant) -> (Option<&RuntimeStatus>, &[Image]) {
+    fn fresh_at(&self, now: Instant) -> (Option<&RuntimeStatus>, &[Image]) {
         match &self.0 {
             Some((at, status, images)) if now.duration_since(*at) < RUNTIME_GRACE => {
                 (Some(status), images)
@@ -86,13 +86,13 @@ impl LastAnswer {
 }
 
 struct NodeRegistration {
-    node: Arc<KubeletContext>,
+    kubelet: Arc<KubeletContext>,
     client: Client,
     machine: Machine,
     port: u16,
     last_status: NodeStatus,
     at: Instant,
-    runtime: LastAnswer,
+    runtime: LastRuntimeStatus,
     /// The Node object's uid.
     uid: watch::Sender<String>,
 }
@@ -105,7 +105,7 @@ impl NodeRegistration {
             match self.try_register().await {
                 Ok(found) => {
                     self.last_status = found.status.unwrap_or_default();
-                    tracing::info!(node = self.node.settings.node_name, "node registered");
+                    tracing::info!(node = self.kubelet.settings.node_name, "node registered");
                     return found.metadata.uid.unwrap_or_default();
                 }
                 Err(e) => tracing::warn!(error = %e, "the node can't be registered; trying again"),
@@ -117,21 +117,21 @@ impl NodeRegistration {
 
     async fn try_register(&mut self) -> client::Result<Node> {
         let api = self.client.api::<Node>();
-        let name = self.node.settings.node_name.clone();
+        let name = self.kubelet.settings.node_name.clone();
         match api.get_opt(&name).await? {
-            Some(found) => self.adopt(found).await,
+            Some(found) => self.adopt_node(found).await,
             None => {
-                self.ask_runtime().await;
-                api.create(&object::new_node(&self.node, &self.observe()))
+                self.poll_runtime().await;
+                api.create(&object::new_node(&self.kubelet, &self.observe()))
                     .await
             }
         }
     }
 
     /// Updates an existing Node's labels; labels and taints of other owners stay.
-    async fn adopt(&self, found: Node) -> client::Result<Node> {
+    async fn adopt_node(&self, found: Node) -> client::Result<Node> {
         let has = found.metadata.labels.clone().unwrap_or_default();
-        let wanted = object::build_labels(&self.node.settings, &self.machine);
+        let wanted = object::build_labels(&self.kubelet.settings, &self.machine);
         let missing: BTreeMap<&String, &String> = wanted
             .iter()
             .filter(|(k, v)| has.get(*k) != Some(v))
@@ -142,14 +142,17 @@ impl NodeRegistration {
         let patch = Patch::Merge(json!({"metadata": {"labels": missing}}));
         self.client
             .api::<Node>()
-            .patch(&self.node.settings.node_name, &patch)
+            .patch(&self.kubelet.settings.node_name, &patch)
             .await
     }
 
-    async fn ask_runtime(&mut self) {
-        let (status, images) = tokio::join!(self.node.runtime.status(), self.node.runtime.images());
+    async fn poll_runtime(&mut self) {
+        let (status, images) = tokio::join!(
+            self.kubelet.runtime.status(),
+            self.kubelet.runtime.list_images()
+        );
         if let Ok(status) = status {
-            self.node.learn(&status);
+            self.kubelet.update_features(&status);
             self.runtime.put(
                 status.status.unwrap_or_default(),
                 images.unwrap_or_default(),
@@ -159,7 +162,7 @@ impl NodeRegistration {
     }
 
     fn observe(&self) -> NodeObservation<'_> {
-        let (runtime, images) = self.runtime.at(Instant::now());
+        let (runtime, images) = self.runtime.fresh_at(Instant::now());
         NodeObservation {
             machine: &self.machine,
             runtime,
@@ -172,23 +175,23 @@ impl NodeRegistration {
     /// Writes the status if it is due. Returns true if the node is ready and the API server has
     /// that status.
     async fn write_status(&mut self) -> bool {
-        self.ask_runtime().await;
-        let status = object::build_status(&self.node, &self.observe(), &self.last_status);
+        self.poll_runtime().await;
+        let status = object::build_status(&self.kubelet, &self.observe(), &self.last_status);
         let ready = status
             .conditions
             .iter()
             .flatten()
             .any(|c| c.type_ == "Ready" && c.status == "True");
-        let due = self.at.elapsed() >= self.node.settings.report_every
+        let due = self.at.elapsed() >= self.kubelet.settings.report_every
             || object::is_different(&status, &self.last_status);
         if !due {
             return ready;
         }
-        let patch = Patch::Strategic(json!({"status": status_patch(&status)}));
+        let patch = Patch::Strategic(json!({"status": build_status_patch(&status)}));
         match self
             .client
             .api::<Node>()
-            .patch_status(&self.node.settings.node_name, &patch)
+            .patch_status(&self.kubelet.settings.node_name, &patch)
             .await
         {
             Ok(_) => {
@@ -211,7 +214,7 @@ impl NodeRegistration {
 }
 
 /// Builds the patch. Addresses are replaced as a whole, because a merge would keep removed ones.
-fn status_patch(status: &NodeStatus) -> serde_json::Value {
+fn build_status_patch(status: &NodeStatus) -> serde_json::Value {
     let mut body = serde_json::to_value(status).unwrap_or_default();
     if let Some(list) = body
         .get_mut("addresses")
@@ -229,10 +232,10 @@ mod tests {
 
     #[test]
     fn runtime_that_is_away_for_a_moment_counts_as_up() {
-        let (start, mut answer) = (Instant::now(), LastAnswer::default());
-        assert!(answer.at(start).0.is_none(), "it has never answered");
+        let (start, mut answer) = (Instant::now(), LastRuntimeStatus::default());
+        assert!(answer.fresh_at(start).0.is_none(), "it has never answered");
         answer.put(RuntimeStatus::default(), vec![Image::default()], start);
-        let later = |seconds| answer.at(start + Duration::from_secs(seconds));
+        let later = |seconds| answer.fresh_at(start + Duration::from_secs(seconds));
         assert!(later(29).0.is_some() && later(29).1.len() == 1);
         assert!(later(30).0.is_none() && later(30).1.is_empty());
     }

@@ -66,7 +66,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn of(&mut self, name: &str) -> &mut ContainerMemory {
+    pub(crate) fn entry(&mut self, name: &str) -> &mut ContainerMemory {
         self.containers.entry(name.to_owned()).or_default()
     }
 
@@ -79,8 +79,8 @@ impl Memory {
     }
 
     /// Requests the stop of a CRI container, so that a new one is created from the current spec.
-    pub(crate) fn replace(&mut self, name: &str, id: String, why: String) {
-        let memory = self.of(name);
+    pub(crate) fn request_replacement(&mut self, name: &str, id: String, why: String) {
+        let memory = self.entry(name);
         if memory.kill.as_ref().is_none_or(|kill| kill.id != id) {
             memory.replaced = Some(id.clone());
             memory.kill = Some(StopRequest {
@@ -96,7 +96,7 @@ impl Memory {
         match work {
             Work::Volumes => self.volumes_retry.record_panic(now),
             Work::Sandbox => self.sandbox_retry.record_panic(now),
-            Work::Container(name) => self.of(name).backoff.record_panic(now),
+            Work::Container(name) => self.entry(name).backoff.record_panic(now),
         }
         self.busy.remove(work);
     }

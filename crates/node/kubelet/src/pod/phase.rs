@@ -66,7 +66,7 @@ pub(crate) fn find_incomplete_init_containers(facts: Facts<'_>) -> Vec<String> {
             Role::Sidecar => {
                 begun
                     || super::plan::is_started(facts.memory.of_container(&c.name, &i.id), c)
-                        && i.running()
+                        && i.is_running()
             }
             _ => i.state == CriState::Exited && i.exit_code == 0,
         }

@@ -168,7 +168,7 @@ fn push_kills(facts: Facts<'_>, actions: &mut Vec<PodAction>) {
         if facts
             .observed
             .by_id(&kill.id)
-            .is_some_and(CriContainer::running)
+            .is_some_and(CriContainer::is_running)
         {
             let grace = kill.grace.unwrap_or_else(|| spec::grace_seconds(facts.pod));
             actions.push(PodAction::Kill {
@@ -216,7 +216,7 @@ fn plan_init_containers(
         let done = match (role, current_container(facts, sandbox, &container.name)) {
             (Role::Init, Some(latest)) => latest.state == CriState::Exited && latest.exit_code == 0,
             (Role::Sidecar, Some(latest)) => {
-                latest.running()
+                latest.is_running()
                     && is_started(
                         facts.memory.of_container(&container.name, &latest.id),
                         container,

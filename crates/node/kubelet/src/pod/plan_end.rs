@@ -19,7 +19,11 @@ pub(crate) fn plan_termination(
         .filter(|(role, _)| *role == Role::Sidecar)
         .map(|(_, c)| c.name.as_str())
         .collect();
-    let running: Vec<&CriContainer> = facts.observed.all().filter(|i| i.running()).collect();
+    let running: Vec<&CriContainer> = facts
+        .observed
+        .iter_containers()
+        .filter(|i| i.is_running())
+        .collect();
     let (last, first): (Vec<&CriContainer>, Vec<&CriContainer>) = running
         .into_iter()
         .partition(|i| sidecars.contains(&i.name.as_str()));

@@ -54,7 +54,7 @@ impl PendingRelists {
     pub(crate) fn record_relist(&mut self, observed: &Observed) {
         let candidates = &self.oom_candidates;
         let may_change = |c: &CriContainer| {
-            c.running() || (candidates.contains(&c.id) && c.reason != OUT_OF_MEMORY)
+            c.is_running() || (candidates.contains(&c.id) && c.reason != OUT_OF_MEMORY)
         };
         self.counts.retain(|id, count| {
             *count += 1;

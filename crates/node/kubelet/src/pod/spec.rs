@@ -1,6 +1,6 @@
 //! Accessors of a pod's spec.
 
-pub(crate) use api_semantics::qos::compute_pod_qos as qos;
+pub(crate) use api_semantics::qos::compute_pod_qos;
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
 use std::sync::LazyLock;
 
@@ -20,7 +20,7 @@ pub(crate) enum Role {
 static EMPTY: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
 
 /// Returns the spec, or an empty one.
-pub(crate) fn spec(pod: &Pod) -> &PodSpec {
+pub(crate) fn read_spec(pod: &Pod) -> &PodSpec {
     pod.spec.as_ref().unwrap_or(&EMPTY)
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn role_of_init(container: &Container) -> Role {
 }
 
 pub(crate) fn init_containers(pod: &Pod) -> impl Iterator<Item = (Role, &Container)> {
-    spec(pod)
+    read_spec(pod)
         .init_containers
         .iter()
         .flatten()
@@ -41,11 +41,11 @@ pub(crate) fn init_containers(pod: &Pod) -> impl Iterator<Item = (Role, &Contain
 }
 
 pub(crate) fn app_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
-    spec(pod).containers.iter()
+    read_spec(pod).containers.iter()
 }
 
 pub(crate) fn ephemeral_containers(pod: &Pod) -> impl Iterator<Item = &EphemeralContainer> {
-    spec(pod).ephemeral_containers.iter().flatten()
+    read_spec(pod).ephemeral_containers.iter().flatten()
 }
 
 /// Finds a container of any role by name; converts an ephemeral one to the common type.
@@ -96,7 +96,7 @@ fn convert_ephemeral(c: &EphemeralContainer) -> Container {
 }
 
 pub(crate) fn restart_policy(pod: &Pod) -> &str {
-    spec(pod).restart_policy.as_deref().unwrap_or("Always")
+    read_spec(pod).restart_policy.as_deref().unwrap_or("Always")
 }
 
 /// Returns whether a container that exited with `code` is restarted: by its rules, its policy, or
@@ -124,17 +124,17 @@ pub(crate) fn should_restart(pod: &Pod, role: Role, container: &Container, code:
 }
 
 pub(crate) fn host_network(pod: &Pod) -> bool {
-    spec(pod).host_network.unwrap_or(false)
+    read_spec(pod).host_network.unwrap_or(false)
 }
 
 pub(crate) fn grace_seconds(pod: &Pod) -> i64 {
-    spec(pod)
+    read_spec(pod)
         .termination_grace_period_seconds
         .unwrap_or(30)
         .max(0)
 }
 
-pub(crate) fn parse(text: &str) -> Option<api_meta::Quantity> {
+pub(crate) fn parse_quantity(text: &str) -> Option<api_meta::Quantity> {
     text.parse().ok()
 }
 

@@ -44,7 +44,7 @@ impl PodState {
     }
 
     /// Returns the addresses of the pod, those of its node if it uses the host's network.
-    pub(crate) fn ips(&self, node_ips: &[String]) -> Vec<String> {
+    pub(crate) fn pod_ips(&self, node_ips: &[String]) -> Vec<String> {
         match self.observed.sandbox() {
             _ if spec::host_network(&self.pod) => node_ips.to_vec(),
             Some(sandbox) => sandbox.ips.clone(),
@@ -57,7 +57,7 @@ impl PodState {
         if !self.memory.lifecycle.is_running() {
             return None;
         }
-        let limit = spec::spec(&self.pod).active_deadline_seconds?;
+        let limit = spec::read_spec(&self.pod).active_deadline_seconds?;
         let begun = last_status
             .start_time
             .as_ref()
@@ -102,9 +102,9 @@ impl PodState {
                 .flatten()
                 .flatten()
                 .find(|s| s.container_id.as_deref() == Some(&full));
-            let (id, running) = (latest.id.clone(), latest.running());
+            let (id, running) = (latest.id.clone(), latest.is_running());
             let verdicts = before.filter(|_| running).map(|s| (s.started, s.ready));
-            let memory = self.memory.of(&name);
+            let memory = self.memory.entry(&name);
             memory.container_id = id;
             memory.hooked = true;
             memory.started = verdicts.and_then(|v| v.0);
@@ -197,7 +197,7 @@ mod tests {
             ("containerd://other", CriState::Running, None),
         ] {
             let mut state = state(json!({"containers": [{"name": "c"}]}));
-            state.observed.put(container(0, container_state));
+            state.observed.record(container(0, container_state));
             let last: PodStatus = serde_json::from_value(status(id)).unwrap();
             state.recover_containers(&last, "containerd");
             let memory = state.memory.of_container("c", "c0").unwrap();
@@ -223,7 +223,7 @@ mod tests {
         ] {
             let mut state = state(json!({"containers": [{"name": "c"}]}));
             for (attempt, container_state) in (0..).zip(&states) {
-                state.observed.put(container(attempt, *container_state));
+                state.observed.record(container(attempt, *container_state));
             }
             let ids = |all: &[CriContainer]| all.iter().map(|c| c.id.clone()).collect::<Vec<_>>();
             assert_eq!(ids(&state.drop_old_containers("c")), dropped, "{states:?}");
@@ -248,7 +248,7 @@ mod tests {
                 state.observed.put_sandbox(sandbox.clone());
             }
             assert_eq!(
-                state.ips(&["192.0.2.1".to_owned()]),
+                state.pod_ips(&["192.0.2.1".to_owned()]),
                 expected,
                 "host network {host_network}, sandbox {with_sandbox}"
             );

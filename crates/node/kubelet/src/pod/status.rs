@@ -87,7 +87,7 @@ pub(crate) fn compute_status(facts: Facts<'_>, context: StatusContext<'_>) -> Po
                 .before
                 .qos_class
                 .clone()
-                .unwrap_or_else(|| spec::qos(pod).to_owned()),
+                .unwrap_or_else(|| spec::compute_pod_qos(pod).to_owned()),
         ),
         start_time: context
             .before
@@ -225,7 +225,7 @@ fn compute_container_state(
 ) -> ContainerState {
     let latest = facts.observed.latest(&container.name);
     let memory = facts.memory.get(&container.name);
-    if let Some(i) = latest.filter(|i| i.running()) {
+    if let Some(i) = latest.filter(|i| i.is_running()) {
         let running = ContainerStateRunning {
             started_at: to_api_time(i.started_at),
         };

@@ -138,7 +138,7 @@ fn compute_ready(facts: Facts<'_>, phase: &str, containers: &ConditionValue) -> 
             .into_iter()
             .any(|c| c.type_ == gate && c.status == "True")
     };
-    let gates = spec::spec(facts.pod).readiness_gates.iter().flatten();
+    let gates = spec::read_spec(facts.pod).readiness_gates.iter().flatten();
     let problems: Vec<String> = gates
         .filter(|g| !held(&g.condition_type))
         .map(|g| {

@@ -156,7 +156,7 @@ fn crash_loop_waits_and_is_reported() {
         vec![container("c", 1, CriState::Exited, 5)],
     );
     let mut memory = memory();
-    memory.of("c").backoff.begin_start(1, NOW - 20 * SECOND);
+    memory.entry("c").backoff.begin_start(1, NOW - 20 * SECOND);
     let wake = NOW + 9 * SECOND;
     assert_eq!(next(&pod, &observed, &memory), [PodAction::WakeAt(wake)]);
     let computed = compute(&pod, &observed, &memory);
@@ -329,7 +329,7 @@ fn compute(pod: &Pod, observed: &Observed, memory: &Memory) -> PodStatus {
 }
 
 #[test]
-fn phases_and_conditions() {
+fn phase_and_ready_condition_follow_the_containers() {
     let run = |code| {
         Observed::new(
             vec![sandbox()],
@@ -419,9 +419,9 @@ fn replaced_container_is_created_again_whatever_the_policy() {
     );
     let mut memory = memory();
     assert_eq!(next(&pod, &ended, &memory), [PodAction::Terminate]);
-    memory.of("c").replaced = Some("c0".into());
+    memory.entry("c").replaced = Some("c0".into());
     assert_eq!(next(&pod, &ended, &memory), [start("c", 1)]);
-    memory.of("c").replaced = Some("older".into());
+    memory.entry("c").replaced = Some("older".into());
     assert_eq!(next(&pod, &ended, &memory), [PodAction::Terminate]);
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    pub(crate) fn of(status: PodSandboxStatus) -> Self {
+    pub(crate) fn from_status(status: PodSandboxStatus) -> Self {
         let network = status.network.unwrap_or_default();
         let more = network.additional_ips.into_iter().map(|ip| ip.ip);
         Sandbox {
@@ -72,14 +72,14 @@ pub(crate) struct CriContainer {
 }
 
 impl CriContainer {
-    pub(crate) fn of(status: ContainerStatus) -> Self {
+    pub(crate) fn from_status(status: ContainerStatus) -> Self {
         let state = match ContainerState::try_from(status.state) {
             Ok(ContainerState::ContainerCreated) => CriState::Created,
             Ok(ContainerState::ContainerRunning) => CriState::Running,
             Ok(ContainerState::ContainerExited) => CriState::Exited,
             _ => CriState::Unknown,
         };
-        let inside = labels::get(&status.annotations, labels::MESSAGE_PATH);
+        let inside = labels::read_label(&status.annotations, labels::MESSAGE_PATH);
         let recursive = status
             .mounts
             .iter()
@@ -91,7 +91,7 @@ impl CriContainer {
             .iter()
             .find(|m| !inside.is_empty() && m.container_path == inside);
         let metadata = status.metadata.unwrap_or_default();
-        let restarts = labels::get(&status.annotations, labels::RESTART_COUNT).parse();
+        let restarts = labels::read_label(&status.annotations, labels::RESTART_COUNT).parse();
         CriContainer {
             name: metadata.name,
             attempt: restarts.unwrap_or(metadata.attempt),
@@ -111,14 +111,15 @@ impl CriContainer {
             log_path: status.log_path,
             resources: status.resources,
             message_path: mount.map(|m| m.host_path.clone()),
-            message_policy: labels::get(&status.annotations, labels::MESSAGE_POLICY).to_owned(),
+            message_policy: labels::read_label(&status.annotations, labels::MESSAGE_POLICY)
+                .to_owned(),
             recursive_read_only,
-            hash: labels::get(&status.annotations, labels::HASH).to_owned(),
+            hash: labels::read_label(&status.annotations, labels::HASH).to_owned(),
             id: status.id,
         }
     }
 
-    pub(crate) fn running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.state == CriState::Running
     }
 }
@@ -137,7 +138,7 @@ impl Observed {
             sandboxes,
             containers: BTreeMap::new(),
         };
-        containers.into_iter().for_each(|i| all.put(i));
+        containers.into_iter().for_each(|i| all.record(i));
         all
     }
 
@@ -155,7 +156,7 @@ impl Observed {
 
     /// Records the observed state of a container; a stale observation does not replace a known
     /// exit.
-    pub(crate) fn put(&mut self, container: CriContainer) {
+    pub(crate) fn record(&mut self, container: CriContainer) {
         if self
             .by_id(&container.id)
             .is_some_and(|known| known.state == CriState::Exited)
@@ -177,14 +178,14 @@ impl Observed {
     }
 
     pub(crate) fn by_id(&self, id: &str) -> Option<&CriContainer> {
-        self.all().find(|i| i.id == id)
+        self.iter_containers().find(|i| i.id == id)
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &CriContainer> {
+    pub(crate) fn iter_containers(&self) -> impl Iterator<Item = &CriContainer> {
         self.containers.values().flatten()
     }
 
     pub(crate) fn any_running(&self) -> bool {
-        self.all().any(CriContainer::running)
+        self.iter_containers().any(CriContainer::is_running)
     }
 }

@@ -21,8 +21,8 @@ struct ContainerUsage {
     time: String,
 }
 
-async fn measure_usage(node: &KubeletContext) -> Vec<ContainerUsage> {
-    let all = node.runtime.container_stats().await.unwrap_or_default();
+async fn measure_usage(kubelet: &KubeletContext) -> Vec<ContainerUsage> {
+    let all = kubelet.runtime.container_stats().await.unwrap_or_default();
     let id = |s: &ContainerStats| {
         s.attributes
             .as_ref()
@@ -30,16 +30,22 @@ async fn measure_usage(node: &KubeletContext) -> Vec<ContainerUsage> {
             .unwrap_or_default()
     };
     let by_id: HashMap<String, ContainerStats> = all.into_iter().map(|s| (id(&s), s)).collect();
-    let pods = node.workers.all();
+    let pods = kubelet.workers.all();
     pods.iter()
-        .flat_map(|snapshot| of_pod(snapshot, &by_id))
+        .flat_map(|snapshot| pod_usage(snapshot, &by_id))
         .collect()
 }
 
-fn of_pod(snapshot: &PodSnapshot, by_id: &HashMap<String, ContainerStats>) -> Vec<ContainerUsage> {
+fn pod_usage(
+    snapshot: &PodSnapshot,
+    by_id: &HashMap<String, ContainerStats>,
+) -> Vec<ContainerUsage> {
     let text = |s: &Option<String>| s.clone().unwrap_or_default();
     let meta = &snapshot.pod.metadata;
-    let running = snapshot.observed.all().filter(|i| i.running());
+    let running = snapshot
+        .observed
+        .iter_containers()
+        .filter(|i| i.is_running());
     running
         .filter_map(|i| {
             let stats = by_id.get(&i.id)?;
@@ -68,7 +74,7 @@ fn of_pod(snapshot: &PodSnapshot, by_id: &HashMap<String, ContainerStats>) -> Ve
 }
 
 /// Returns the usage of the machine: nanoseconds of cpu, bytes of memory.
-fn read_machine(node: &KubeletContext) -> (u64, u64) {
+fn read_machine(kubelet: &KubeletContext) -> (u64, u64) {
     let from_kernel = || {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let first: Vec<u64> = stat
@@ -98,19 +104,20 @@ fn read_machine(node: &KubeletContext) -> (u64, u64) {
         Some((busy * 10_000_000, used))
     };
     let by_cgroup = || {
-        node.cgroups
-            .usage("")
+        kubelet
+            .cgroups
+            .read_usage("")
             .filter(|(cpu, memory)| *cpu > 0 && *memory > 0)
     };
     from_kernel().or_else(by_cgroup).unwrap_or_default()
 }
 
-pub(crate) async fn build_summary(node: &KubeletContext) -> Value {
-    let all = measure_usage(node).await;
-    let (cpu, memory) = read_machine(node);
+pub(crate) async fn build_summary(kubelet: &KubeletContext) -> Value {
+    let all = measure_usage(kubelet).await;
+    let (cpu, memory) = read_machine(kubelet);
     let now = Timestamp::now().to_string();
     let mut pods: Vec<Value> = Vec::new();
-    for snapshot in node.workers.all().into_iter().filter(|s| s.active) {
+    for snapshot in kubelet.workers.all().into_iter().filter(|s| s.active) {
         let uid = snapshot.pod.metadata.uid.clone().unwrap_or_default();
         let own: Vec<&ContainerUsage> = all.iter().filter(|u| u.uid == uid).collect();
         let containers: Vec<Value> = own
@@ -130,15 +137,15 @@ pub(crate) async fn build_summary(node: &KubeletContext) -> Value {
             "memory": {"time": now, "workingSetBytes": sum(|u| u.memory), "usageBytes": sum(|u| u.memory)},
         }));
     }
-    let total = node.memory_capacity();
+    let total = kubelet.memory_capacity();
     json!({
         "node": {
-            "nodeName": node.settings.node_name,
+            "nodeName": kubelet.settings.node_name,
             "startTime": now,
             "cpu": {"time": now, "usageCoreNanoSeconds": cpu},
             "memory": {"time": now, "workingSetBytes": memory, "usageBytes": memory,
                 "availableBytes": u64::try_from(total).unwrap_or_default().saturating_sub(memory)},
-            "fs": measure_filesystem(node),
+            "fs": measure_filesystem(kubelet),
         },
         "pods": pods,
     })
@@ -150,8 +157,8 @@ fn to_timestamp(time: f64) -> Value {
         .unwrap_or(Value::Null)
 }
 
-fn measure_filesystem(node: &KubeletContext) -> Value {
-    match rustix::fs::statvfs(&node.settings.root_dir) {
+fn measure_filesystem(kubelet: &KubeletContext) -> Value {
+    match rustix::fs::statvfs(&kubelet.settings.root_dir) {
         Ok(s) => json!({
             "time": Timestamp::now().to_string(),
             "capacityBytes": s.f_blocks * s.f_frsize,
@@ -164,9 +171,9 @@ fn measure_filesystem(node: &KubeletContext) -> Value {
 }
 
 /// Renders the metrics.
-pub(crate) async fn format_metrics(node: &KubeletContext, cadvisor: bool) -> String {
-    let all = measure_usage(node).await;
-    let (cpu, memory) = read_machine(node);
+pub(crate) async fn format_metrics(kubelet: &KubeletContext, cadvisor: bool) -> String {
+    let all = measure_usage(kubelet).await;
+    let (cpu, memory) = read_machine(kubelet);
     let mut page = MetricsPage::default();
     let mut family = |metric: &str, kind: &str, value: &dyn Fn(&ContainerUsage) -> f64| {
         page.kind(metric, kind);

@@ -7,30 +7,31 @@ use k8s_openapi::api::core::v1::Pod;
 use std::sync::{Arc, Weak};
 
 /// Follows the pods of this node. Mirror pods only represent static pods and start no worker.
-pub(crate) fn follow_pods(node: &Arc<KubeletContext>, client: &Client) -> Store<Pod> {
-    let params =
-        ListParams::new().with_fields(format!("spec.nodeName={}", node.settings.node_name));
-    let weak: Weak<KubeletContext> = Arc::downgrade(node);
+pub(crate) fn follow_pods(kubelet: &Arc<KubeletContext>, client: &Client) -> Store<Pod> {
+    let params = ListParams::new().with_fields(format!("spec.nodeName={}", kubelet.settings.node_name));
+    let weak: Weak<KubeletContext> = Arc::downgrade(kubelet);
     Informer::<Pod>::new(client.api(), params)
         .on_event(move |event| {
-            let Some(node) = weak.upgrade() else { return };
+            let Some(kubelet) = weak.upgrade() else {
+                return;
+            };
             let mirror = |pod: &Pod| read_annotation(pod, MIRROR).is_some();
             match event {
                 Event::Applied { new, .. } if mirror(&new) => {
-                    super::mirror::reconcile_mirror(&node, &new)
+                    super::mirror::reconcile_mirror(&kubelet, &new)
                 }
                 Event::Deleted(last) if mirror(&last) => {
-                    super::mirror::recreate_mirror(&node, &last)
+                    super::mirror::recreate_mirror(&kubelet, &last)
                 }
                 Event::Applied { old, new } => {
                     // The name was used again between two relists: this is another pod.
                     if let Some(old) = old.filter(|o| o.metadata.uid != new.metadata.uid) {
-                        remove_pod(&node, &old);
+                        remove_pod(&kubelet, &old);
                     }
-                    apply_pod(&node, new, false);
+                    apply_pod(&kubelet, new, false);
                 }
-                Event::Deleted(last) => remove_pod(&node, &last),
+                Event::Deleted(last) => remove_pod(&kubelet, &last),
             }
         })
-        .spawn(&node.tasks)
+        .spawn(&kubelet.tasks)
 }

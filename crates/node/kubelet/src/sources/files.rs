@@ -13,16 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Follows the directory until shutdown.
-pub(crate) async fn follow_manifests(node: Arc<KubeletContext>, folder: PathBuf) {
+pub(crate) async fn follow_manifests(kubelet: Arc<KubeletContext>, folder: PathBuf) {
     let mut known: BTreeMap<String, Arc<Pod>> = BTreeMap::new();
     let mut watch = watch_folder(&folder);
     loop {
-        reconcile_folder(&node, &folder, &mut known);
+        reconcile_folder(&kubelet, &folder, &mut known);
         tokio::select! {
-            () = node.tasks.shutdown().cancelled() => return,
+            () = kubelet.tasks.shutdown().cancelled() => return,
             () = wait_for_change(&mut watch) => {}
             // A changed manifest waits until its predecessor is cleaned up.
-            () = node.static_pod_removed.notified() => {}
+            () = kubelet.static_pod_removed.notified() => {}
         }
     }
 }
@@ -45,11 +45,11 @@ async fn wait_for_change(watch: &mut Option<FolderWatch>) {
 }
 
 fn reconcile_folder(
-    node: &Arc<KubeletContext>,
+    kubelet: &Arc<KubeletContext>,
     folder: &Path,
     known: &mut BTreeMap<String, Arc<Pod>>,
 ) {
-    let found = read_folder(node, folder);
+    let found = read_folder(kubelet, folder);
     let old: Vec<String> = known
         .keys()
         .filter(|uid| !found.contains_key(*uid))
@@ -57,12 +57,12 @@ fn reconcile_folder(
         .collect();
     for uid in old {
         if let Some(pod) = known.remove(&uid) {
-            remove_pod(node, &pod);
-            mirror::delete_mirror_of(node, &pod);
+            remove_pod(kubelet, &pod);
+            mirror::delete_mirror_of(kubelet, &pod);
         }
     }
     for (uid, pod) in found {
-        if !known.contains_key(&uid) && node.workers.has_namesake(&pod) {
+        if !known.contains_key(&uid) && kubelet.workers.has_namesake(&pod) {
             tracing::info!(
                 pod = crate::pod::spec::full_name(&pod),
                 "waiting for the pod of the earlier manifest to terminate"
@@ -70,13 +70,13 @@ fn reconcile_folder(
             continue;
         }
         if known.insert(uid, pod.clone()).is_none() {
-            apply_pod(node, pod.clone(), true);
-            mirror::ensure_mirror(node, &pod);
+            apply_pod(kubelet, pod.clone(), true);
+            mirror::ensure_mirror(kubelet, &pod);
         }
     }
 }
 
-fn read_folder(node: &KubeletContext, folder: &Path) -> BTreeMap<String, Arc<Pod>> {
+fn read_folder(kubelet: &KubeletContext, folder: &Path) -> BTreeMap<String, Arc<Pod>> {
     let mut found = BTreeMap::new();
     for path in std::fs::read_dir(folder)
         .into_iter()
@@ -92,7 +92,7 @@ fn read_folder(node: &KubeletContext, folder: &Path) -> BTreeMap<String, Arc<Pod
         if name.starts_with('.') || !path.is_file() {
             continue;
         }
-        match manifest::read_manifest(&path, &node.settings.node_name) {
+        match manifest::read_manifest(&path, &kubelet.settings.node_name) {
             Ok(pod) => {
                 found.insert(pod.metadata.uid.clone().unwrap_or_default(), Arc::new(pod));
             }

@@ -117,7 +117,7 @@ fn complete_object(object: &mut Value, node: &str, hash: &str) -> Result<(), Man
 
 /// Returns the kind of API objects that a pod references, if any.
 fn find_api_reference(pod: &Pod) -> Option<&'static str> {
-    let spec = crate::pod::spec::spec(pod);
+    let spec = crate::pod::spec::read_spec(pod);
     let named = |name: &Option<String>| name.as_deref().is_some_and(|n| !n.is_empty());
     if named(&spec.service_account_name) || named(&spec.service_account) {
         return Some("serviceaccounts");

@@ -67,7 +67,7 @@ impl Objects {
     ) -> Result<Option<Arc<K>>, String> {
         let unavailable = || format!("{} {name:?} can't be read without an API server", K::WORD);
         let client = self.client.as_ref().ok_or_else(unavailable)?;
-        if let Some(found) = self.cached::<K>(namespace, name) {
+        if let Some(found) = self.find_cached::<K>(namespace, name) {
             return Ok(Some(found));
         }
         match client.namespaced::<K>(namespace).get_opt(name).await {
@@ -78,7 +78,7 @@ impl Objects {
         }
     }
 
-    fn cached<K: Found>(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+    fn find_cached<K: Found>(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         let followed = self.followed.lock();
         let entry = followed.get(&(K::WORD, namespace.to_owned(), name.to_owned()))?;
         let store = entry.store.downcast_ref::<Store<K>>()?;
@@ -94,13 +94,13 @@ impl Objects {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let (maps, secrets) = list_references(pod);
         maps.iter()
-            .for_each(|name| self.follow::<ConfigMap>(&namespace, name, &uid));
+            .for_each(|name| self.follow_object::<ConfigMap>(&namespace, name, &uid));
         secrets
             .iter()
-            .for_each(|name| self.follow::<Secret>(&namespace, name, &uid));
+            .for_each(|name| self.follow_object::<Secret>(&namespace, name, &uid));
     }
 
-    fn follow<K: Found>(&self, namespace: &str, name: &str, uid: &str) {
+    fn follow_object<K: Found>(&self, namespace: &str, name: &str, uid: &str) {
         let Some(client) = &self.client else { return };
         let key = (K::WORD, namespace.to_owned(), name.to_owned());
         let mut followed = self.followed.lock();
@@ -144,7 +144,7 @@ impl Objects {
 /// Returns the names of ConfigMaps and Secrets in volumes and environment.
 fn list_references(pod: &Pod) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
-    for volume in spec::spec(pod).volumes.iter().flatten() {
+    for volume in spec::read_spec(pod).volumes.iter().flatten() {
         maps.extend(volume.config_map.iter().map(|s| s.name.clone()));
         secrets.extend(volume.secret.iter().filter_map(|s| s.secret_name.clone()));
         for source in volume

@@ -33,7 +33,7 @@ pub(crate) struct Content {
 const DEFAULT_MODE: i32 = 0o644;
 
 /// Returns the content of a volume; None if the volume is of another type.
-pub(crate) async fn content(
+pub(crate) async fn build_content(
     volume: &Volume,
     sources: &Sources<'_>,
 ) -> Option<Result<Content, String>> {
@@ -46,7 +46,7 @@ pub(crate) async fn content(
     if let Some(source) = &volume.config_map {
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
         return plain(
-            config_map(
+            read_config_map(
                 sources,
                 &source.name,
                 source.items.as_deref(),
@@ -96,7 +96,7 @@ fn payload_file(data: Vec<u8>, mode: i32) -> PayloadFile {
     }
 }
 
-async fn config_map(
+async fn read_config_map(
     sources: &Sources<'_>,
     name: &str,
     items: Option<&[KeyToPath]>,
@@ -226,7 +226,9 @@ async fn read_projected(
     let mut refresh_at: Option<Timestamp> = None;
     for source in volume.sources.iter().flatten() {
         if let Some(s) = &source.config_map {
-            files.extend(config_map(sources, &s.name, s.items.as_deref(), mode, s.optional).await?);
+            files.extend(
+                read_config_map(sources, &s.name, s.items.as_deref(), mode, s.optional).await?,
+            );
         }
         if let Some(s) = &source.secret {
             files
@@ -251,7 +253,10 @@ async fn read_projected(
 /// Returns a token's file. With one user for all containers only that user may read it; with an
 /// fsGroup the group too.
 fn token_file(pod: &Pod, token: String, mode: i32) -> PayloadFile {
-    let context = spec::spec(pod).security_context.clone().unwrap_or_default();
+    let context = spec::read_spec(pod)
+        .security_context
+        .clone()
+        .unwrap_or_default();
     if context.fs_group.is_some() {
         return payload_file(token.into_bytes(), 0o640);
     }

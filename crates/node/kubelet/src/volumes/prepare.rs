@@ -1,7 +1,7 @@
 //! Sets up a pod's volumes and refreshes their content.
 
 use super::claims;
-use super::payload::{Content, Sources, content};
+use super::payload::{Content, Sources, build_content};
 use crate::context::KubeletContext;
 use crate::cri_config::fields::Addresses;
 use crate::pod::spec;
@@ -39,29 +39,29 @@ impl Volumes {
 }
 
 /// Returns the directory of a pod's own files.
-pub(crate) fn pod_dir(node: &KubeletContext, uid: &str) -> PathBuf {
-    node.settings.root_dir.join("pods").join(uid)
+pub(crate) fn pod_dir(kubelet: &KubeletContext, uid: &str) -> PathBuf {
+    kubelet.settings.root_dir.join("pods").join(uid)
 }
 
 /// Sets up or refreshes all volumes; the error names the first that fails.
-pub(crate) async fn prepare(
-    node: &KubeletContext,
+pub(crate) async fn prepare_volumes(
+    kubelet: &KubeletContext,
     pod: &Pod,
     tokens: &Tokens,
     addresses: &Addresses,
 ) -> Result<Volumes, String> {
     let sources = Sources {
         pod,
-        objects: &node.objects,
-        client: node.client.as_ref(),
+        objects: &kubelet.objects,
+        client: kubelet.client.as_ref(),
         tokens,
         addresses,
-        allocatable: &node.allocatable,
+        allocatable: &kubelet.allocatable,
     };
-    let wanted = spec::spec(pod).volumes.as_deref().unwrap_or_default();
+    let wanted = spec::read_spec(pod).volumes.as_deref().unwrap_or_default();
     let each = wanted
         .iter()
-        .map(|volume| set_up_volume(node, pod, volume, &sources));
+        .map(|volume| set_up_volume(kubelet, pod, volume, &sources));
     let mut all = Volumes::default();
     for (volume, result) in wanted.iter().zip(futures::future::join_all(each).await) {
         let (prepared, again) = result.map_err(|why| {
@@ -79,13 +79,13 @@ pub(crate) async fn prepare(
 type SetUpResult = Result<(PreparedVolume, Option<Timestamp>), String>;
 
 async fn set_up_volume(
-    node: &KubeletContext,
+    kubelet: &KubeletContext,
     pod: &Pod,
     volume: &Volume,
     sources: &Sources<'_>,
 ) -> SetUpResult {
-    if let Some(content) = content(volume, sources).await {
-        return written(node, pod, volume, content?);
+    if let Some(content) = build_content(volume, sources).await {
+        return write_volume(kubelet, pod, volume, content?);
     }
     let ready = |path: PathBuf, own: bool| {
         Ok((
@@ -98,13 +98,17 @@ async fn set_up_volume(
         ))
     };
     if volume.empty_dir.is_some() {
-        return ready(empty_dir(node, pod, volume)?, true);
+        return ready(set_up_empty_dir(kubelet, pod, volume)?, true);
     }
     if let Some(source) = &volume.host_path {
-        return ready(host_path(&source.path, source.type_.as_deref())?, false);
+        return ready(
+            set_up_host_path(&source.path, source.type_.as_deref())?,
+            false,
+        );
     }
     if let Some(source) = &volume.persistent_volume_claim {
-        let (path, read_only) = claim(node, pod, &volume.name, &source.claim_name, None).await?;
+        let (path, read_only) =
+            resolve_claim(kubelet, pod, &volume.name, &source.claim_name, None).await?;
         return Ok((
             PreparedVolume {
                 path,
@@ -120,7 +124,7 @@ async fn set_up_volume(
             pod.metadata.name.as_deref().unwrap_or_default(),
             volume.name
         );
-        let (path, read_only) = claim(node, pod, &volume.name, &name, Some(pod)).await?;
+        let (path, read_only) = resolve_claim(kubelet, pod, &volume.name, &name, Some(pod)).await?;
         return Ok((
             PreparedVolume {
                 path,
@@ -144,22 +148,27 @@ async fn set_up_volume(
     Err("volumes of this kind are not supported by this node".into())
 }
 
-fn volume_dir(node: &KubeletContext, pod: &Pod, plugin: &str, name: &str) -> PathBuf {
+fn volume_dir(kubelet: &KubeletContext, pod: &Pod, plugin: &str, name: &str) -> PathBuf {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    pod_dir(node, uid)
+    pod_dir(kubelet, uid)
         .join("volumes")
         .join(format!("kubernetes.io~{plugin}"))
         .join(name)
 }
 
-fn group(pod: &Pod) -> Option<u32> {
-    let context = spec::spec(pod).security_context.as_ref()?;
+fn read_fs_group(pod: &Pod) -> Option<u32> {
+    let context = spec::read_spec(pod).security_context.as_ref()?;
     context.fs_group.and_then(|g| u32::try_from(g).ok())
 }
 
 /// Writes a volume's files; all but ConfigMaps to a tmpfs, because Secrets and tokens must never
 /// reach the disk.
-fn written(node: &KubeletContext, pod: &Pod, volume: &Volume, content: Content) -> SetUpResult {
+fn write_volume(
+    kubelet: &KubeletContext,
+    pod: &Pod,
+    volume: &Volume,
+    content: Content,
+) -> SetUpResult {
     let (plugin, in_memory) = if volume.secret.is_some() {
         ("secret", true)
     } else if volume.projected.is_some() {
@@ -169,14 +178,18 @@ fn written(node: &KubeletContext, pod: &Pod, volume: &Volume, content: Content) 
     } else {
         ("downward-api", true)
     };
-    let path = volume_dir(node, pod, plugin, &volume.name);
+    let path = volume_dir(kubelet, pod, plugin, &volume.name);
     let made = if in_memory {
-        node.settings.mounter.tmpfs(&path, None).map(|_| ())
+        kubelet
+            .settings
+            .mounter
+            .mount_tmpfs(&path, None)
+            .map(|_| ())
     } else {
         make_dir(&path, 0o755)
     };
     made.map_err(|e| e.to_string())?;
-    let gid = group(pod);
+    let gid = read_fs_group(pod);
     let mut files = content.files;
     if gid.is_some() {
         // With an fsGroup the group gets the owner's read permission.
@@ -205,33 +218,40 @@ fn make_dir(path: &Path, mode: u32) -> node_volumes::Result<()> {
     })
 }
 
-fn empty_dir(node: &KubeletContext, pod: &Pod, volume: &Volume) -> Result<PathBuf, String> {
-    let path = volume_dir(node, pod, "empty-dir", &volume.name);
+fn set_up_empty_dir(
+    kubelet: &KubeletContext,
+    pod: &Pod,
+    volume: &Volume,
+) -> Result<PathBuf, String> {
+    let path = volume_dir(kubelet, pod, "empty-dir", &volume.name);
     let source = volume.empty_dir.clone().unwrap_or_default();
     let fresh = match source.medium.as_deref() {
         Some("Memory") => {
             let limit = source
                 .size_limit
-                .and_then(|q| spec::parse(&q.0))
+                .and_then(|q| spec::parse_quantity(&q.0))
                 .and_then(|q| u64::try_from(q.value()).ok());
-            node.settings.mounter.tmpfs(&path, limit.filter(|l| *l > 0))
+            kubelet
+                .settings
+                .mounter
+                .mount_tmpfs(&path, limit.filter(|l| *l > 0))
         }
         _ if path.is_dir() => Ok(false),
         _ => make_dir(&path, 0o777).map(|()| true),
     };
-    once(
-        &mark(node, pod, &volume.name),
+    set_up_once(
+        &setup_marker(kubelet, pod, &volume.name),
         fresh.map_err(|e| e.to_string())?,
         || {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777))
                 .map_err(|e| e.to_string())?;
-            group(pod).map_or(Ok(()), |gid| own(&path, gid, false))
+            read_fs_group(pod).map_or(Ok(()), |gid| set_volume_group(&path, gid, false))
         },
     )?;
     Ok(path)
 }
 
-fn host_path(path: &str, kind: Option<&str>) -> Result<PathBuf, String> {
+fn set_up_host_path(path: &str, kind: Option<&str>) -> Result<PathBuf, String> {
     let path = PathBuf::from(path);
     check_host_path(&path, kind.unwrap_or_default()).map_err(|e| e.to_string())?;
     if kind.unwrap_or_default().is_empty() && !path.exists() {
@@ -243,14 +263,14 @@ fn host_path(path: &str, kind: Option<&str>) -> Result<PathBuf, String> {
 
 /// Returns the path of the volume that a claim is bound to (hostPath or local), and whether it is
 /// read-only.
-async fn claim(
-    node: &KubeletContext,
+async fn resolve_claim(
+    kubelet: &KubeletContext,
     pod: &Pod,
     volume: &str,
     name: &str,
     of_pod: Option<&Pod>,
 ) -> Result<(PathBuf, bool), String> {
-    let client = node
+    let client = kubelet
         .client
         .as_ref()
         .ok_or("claims can't be read without an API server")?;
@@ -266,7 +286,7 @@ async fn claim(
     let spec = claims::owned_spec(found, &claim)?;
     let read_only = spec.access_modes.as_deref() == Some(&["ReadOnlyMany".to_owned()][..]);
     let path = match (&spec.host_path, &spec.local) {
-        (Some(source), _) => host_path(&source.path, source.type_.as_deref())?,
+        (Some(source), _) => set_up_host_path(&source.path, source.type_.as_deref())?,
         (None, Some(local)) => {
             let path = PathBuf::from(&local.path);
             if !path.exists() {
@@ -280,31 +300,37 @@ async fn claim(
             ));
         }
     };
-    if let (Some(gid), false, true) = (group(pod), read_only, spec.local.is_some()) {
-        let context = crate::pod::spec::spec(pod).security_context.as_ref();
+    if let (Some(gid), false, true) = (read_fs_group(pod), read_only, spec.local.is_some()) {
+        let context = crate::pod::spec::read_spec(pod).security_context.as_ref();
         let lazy =
             context.and_then(|c| c.fs_group_change_policy.as_deref()) == Some("OnRootMismatch");
-        once(&mark(node, pod, volume), false, || own(&path, gid, lazy))?;
+        set_up_once(&setup_marker(kubelet, pod, volume), false, || {
+            set_volume_group(&path, gid, lazy)
+        })?;
     }
     Ok((path, read_only))
 }
 
 /// Gives a volume to the pod's group.
-fn own(path: &Path, gid: u32, lazy: bool) -> Result<(), String> {
+fn set_volume_group(path: &Path, gid: u32, lazy: bool) -> Result<(), String> {
     base_task::assert_may_block();
     set_group(path, gid, false, lazy).map_err(|e| e.to_string())
 }
 
 /// Returns the path of the file that says that a volume was set up.
-fn mark(node: &KubeletContext, pod: &Pod, volume: &str) -> PathBuf {
-    pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default())
+fn setup_marker(kubelet: &KubeletContext, pod: &Pod, volume: &str) -> PathBuf {
+    pod_dir(kubelet, pod.metadata.uid.as_deref().unwrap_or_default())
         .join("volumes-set-up")
         .join(volume)
 }
 
 /// Sets owner and mode of a pod's volume on its first mount, and not again while containers use it.
 /// `fresh` is a mount that was made anew and has lost them, as after a reboot.
-fn once(mark: &Path, fresh: bool, set: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+fn set_up_once(
+    mark: &Path,
+    fresh: bool,
+    set: impl FnOnce() -> Result<(), String>,
+) -> Result<(), String> {
     if mark.exists() && !fresh {
         return Ok(());
     }

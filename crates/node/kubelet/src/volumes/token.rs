@@ -39,18 +39,18 @@ impl Tokens {
         }
         let client = client.ok_or("tokens can't be had without an API server")?;
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let account = crate::pod::spec::spec(pod)
+        let account = crate::pod::spec::read_spec(pod)
             .service_account_name
             .clone()
             .filter(|n| !n.is_empty());
         let account = account.unwrap_or_else(|| "default".into());
         let request = build_request(pod, audience, life);
         let api = client.namespaced::<ServiceAccount>(namespace);
-        let answer: TokenRequest = api
+        let response: TokenRequest = api
             .subresource_create(&account, "token", &request)
             .await
             .map_err(|e| format!("failed to fetch token: {e}"))?;
-        let status = answer
+        let status = response
             .status
             .ok_or("failed to fetch token: the answer has none")?;
         let token = status

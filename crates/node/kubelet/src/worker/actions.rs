@@ -2,7 +2,7 @@
 
 use super::pod_worker::PodWorker;
 use super::stop::StopContainer;
-use crate::context::{now, reference};
+use crate::context::{build_reference, now};
 use crate::cri_config::container;
 use crate::pod::lifecycle::TerminationCause;
 use crate::pod::memory::Work;
@@ -80,13 +80,13 @@ impl PodWorker {
                 continue;
             };
             let latest = self.state.observed.latest(&name);
-            let Some(running) = latest.filter(|i| i.running()) else {
+            let Some(running) = latest.filter(|i| i.is_running()) else {
                 continue;
             };
             if container::is_changed(&running.hash, &container) {
                 let why = format!("Container {name} definition changed, will be restarted");
                 let id = running.id.clone();
-                self.state.memory.replace(&name, id, why);
+                self.state.memory.request_replacement(&name, id, why);
             }
         }
     }
@@ -104,13 +104,13 @@ impl PodWorker {
                 continue;
             }
             let list = super::observe::list_name(&state.pod, &exited.name);
-            let about = reference(&state.pod, Some((list, &exited.name)));
+            let about = build_reference(&state.pod, Some((list, &exited.name)));
             let text = format!(
                 "Back-off restarting failed container {} in pod {}",
                 exited.name,
                 spec::full_name(&state.pod)
             );
-            self.node.recorder.warning(&about, "BackOff", text);
+            self.kubelet.recorder.warning(&about, "BackOff", text);
         }
     }
 }

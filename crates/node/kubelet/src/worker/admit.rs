@@ -20,36 +20,36 @@ pub(crate) struct Rejection {
 }
 
 /// Returns why the pod can't run here; None if it is admitted.
-pub(crate) fn admit(node: &KubeletContext, pod: &Pod) -> Option<Rejection> {
-    if let Some(name) = security::forbidden_sysctl(pod, &node.settings.unsafe_sysctls) {
+pub(crate) fn admit_pod(kubelet: &KubeletContext, pod: &Pod) -> Option<Rejection> {
+    if let Some(name) = security::forbidden_sysctl(pod, &kubelet.settings.unsafe_sysctls) {
         let message = format!("forbidden sysctl: {name:?} not allowlisted");
         return Some(Rejection {
             reason: "SysctlForbidden".into(),
             message,
         });
     }
-    let labels_differ = spec::spec(pod)
+    let is_other_os = spec::read_spec(pod)
         .os
         .as_ref()
         .is_some_and(|os| os.name != "linux");
-    if labels_differ {
+    if is_other_os {
         let message = "Failed to admit pod as the OS field doesn't match node OS".into();
         return Some(Rejection {
             reason: "PodOSNotSupported".into(),
             message,
         });
     }
-    if let Some(rejection) = features::check_features(pod, &node.features.read()) {
+    if let Some(rejection) = features::check_features(pod, &kubelet.features.read()) {
         return Some(rejection);
     }
-    let others = node
+    let others = kubelet
         .workers
         .active_besides(pod.metadata.uid.as_deref().unwrap_or_default());
-    fit(pod, &others, &node.allocatable)
+    check_fit(pod, &others, &kubelet.allocatable)
 }
 
 /// Checks that a pod fits beside the others: number of pods, host ports, resources.
-fn fit(
+fn check_fit(
     pod: &Pod,
     others: &[Arc<Pod>],
     allocatable: &BTreeMap<String, Quantity>,
@@ -57,7 +57,7 @@ fn fit(
     let pods = allocatable.get("pods").map_or(i64::MAX, |q| q.value());
     let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
     if count >= pods {
-        return Some(out_of("pods", 1, count, pods));
+        return Some(reject_out_of("pods", 1, count, pods));
     }
     if ports::has_conflict(pod, others) {
         return Some(Rejection {
@@ -78,7 +78,7 @@ fn fit(
     let requests = pod_requests(pod, &Options::default());
     let mut requests: Vec<_> = requests
         .iter()
-        .filter(|(name, _)| counted(allocatable, name))
+        .filter(|(name, _)| is_counted(allocatable, name))
         .collect();
     requests.sort_unstable_by_key(|(name, _)| *name);
     requests.into_iter().find_map(|(name, asked)| {
@@ -88,18 +88,18 @@ fn fit(
             .map_or(0, |q| resources::count(name, *q));
         let used: i64 = others.iter().map(|other| other.count(name)).sum();
         (asked > 0 && asked.saturating_add(used) > capacity)
-            .then(|| out_of(name, asked, used, capacity))
+            .then(|| reject_out_of(name, asked, used, capacity))
     })
 }
 
 /// Returns whether this node accounts for a resource. Extended resources that were written into the
 /// node's status are counted by the scheduler only: the node has no amount of its own.
-fn counted(allocatable: &BTreeMap<String, Quantity>, name: &str) -> bool {
+fn is_counted(allocatable: &BTreeMap<String, Quantity>, name: &str) -> bool {
     let native = !name.contains('/') || name.contains("kubernetes.io/");
     native || allocatable.contains_key(name)
 }
 
-fn out_of(name: &str, asked: i64, used: i64, capacity: i64) -> Rejection {
+fn reject_out_of(name: &str, asked: i64, used: i64, capacity: i64) -> Rejection {
     let message = format!(
         "Pod was rejected: Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {capacity}"
     );
@@ -128,12 +128,12 @@ mod tests {
     }
 
     #[test]
-    fn pod_may_use_all_that_others_left() {
-        let node: BTreeMap<String, Quantity> = [("cpu", "2"), ("pods", "2")]
+    fn pod_is_admitted_up_to_the_allocatable_resources() {
+        let allocatable: BTreeMap<String, Quantity> = [("cpu", "2"), ("pods", "2")]
             .map(|(n, q)| (n.to_owned(), q.parse().unwrap()))
             .into();
         let reason = |cpu: &str, others: &[Arc<Pod>]| {
-            fit(&asking("new", cpu), others, &node).map(|r| r.reason)
+            check_fit(&asking("new", cpu), others, &allocatable).map(|r| r.reason)
         };
         assert_eq!(
             reason("1400m", &[]),
@@ -166,13 +166,14 @@ mod tests {
             "containers": [{"name": "c", "resources": {"requests": {"cpu": "300m", "memory": "5"}}}]}),
         );
         let allocatable = |cpu: &str| BTreeMap::from([("cpu".to_owned(), cpu.parse().unwrap())]);
-        let message = |cpu: &str| fit(&pod, &[], &allocatable(cpu)).map(|refusal| refusal.message);
+        let message =
+            |cpu: &str| check_fit(&pod, &[], &allocatable(cpu)).map(|refusal| refusal.message);
         assert!(message("1099m").unwrap().contains("cpu, requested: 1100"));
         assert!(message("1100m").unwrap().contains("memory, requested: 5"));
     }
 
     #[test]
-    fn resources_of_others_are_not_counted_here() {
+    fn extended_resources_without_a_node_amount_are_not_counted() {
         let one = || Quantity::from_units(1, api_meta::quantity::Format::DecimalSi);
         let own = BTreeMap::from([("cpu".to_owned(), one()), ("x.com/own".to_owned(), one())]);
         let table = [
@@ -183,7 +184,7 @@ mod tests {
             ("x.com/own", true),
         ];
         for (name, expected) in table.into_iter().chain([("example.com/gpu", false)]) {
-            assert_eq!(counted(&own, name), expected, "{name}");
+            assert_eq!(is_counted(&own, name), expected, "{name}");
         }
     }
 }

@@ -24,31 +24,31 @@ impl PodWorker {
         if !self.state.memory.lifecycle.is_removed() {
             self.status.flush(FLUSH).await;
         }
-        base_task::blocking(|| release_resources(&self.node, &self.state.uid));
+        base_task::blocking(|| release_resources(&self.kubelet, &self.state.uid));
         if !self.state.memory.lifecycle.is_removed() && !self.state.is_static {
-            delete_object(&self.node, &self.state.pod).await;
+            delete_object(&self.kubelet, &self.state.pod).await;
         }
         for sandbox in &self.state.observed.sandboxes {
-            if let Err(e) = self.node.runtime.remove_sandbox(&sandbox.id).await {
+            if let Err(e) = self.kubelet.runtime.remove_sandbox(&sandbox.id).await {
                 tracing::warn!(pod = spec::full_name(&self.state.pod), error = %e, "sandbox can't be removed");
             }
         }
-        let logs = log_dir(&self.node.settings, &self.state.pod);
+        let logs = log_dir(&self.kubelet.settings, &self.state.pod);
         // Missing logs are fine: the pod may have had no container.
         let _ = base_task::blocking(|| std::fs::remove_dir_all(logs));
-        self.node.objects.unregister(&self.state.uid);
-        self.node.workers.remove(&self.state.uid);
-        crate::sources::handle_cleaned_up(&self.node, &self.state.pod);
+        self.kubelet.objects.unregister(&self.state.uid);
+        self.kubelet.workers.remove(&self.state.uid);
+        crate::sources::handle_cleaned_up(&self.kubelet, &self.state.pod);
     }
 }
 
 /// Unmounts and removes a pod's files and its cgroup.
-pub(crate) fn release_resources(node: &KubeletContext, uid: &str) {
+pub(crate) fn release_resources(kubelet: &KubeletContext, uid: &str) {
     base_task::assert_may_block();
-    if let Err(e) = remove_files(node.settings.mounter, &pod_dir(node, uid)) {
+    if let Err(e) = remove_files(kubelet.settings.mounter, &pod_dir(kubelet, uid)) {
         tracing::warn!(pod = uid, error = %e, "the pod's files can't be removed");
     }
-    node.cgroups.remove(uid);
+    kubelet.cgroups.remove_pod_cgroup(uid);
 }
 
 /// Removes a pod's directory; fails while anything is still mounted there, because it may hold user
@@ -66,8 +66,10 @@ fn remove_files(mounter: Mounter, dir: &Path) -> Result<(), VolumeError> {
 }
 
 /// Deletes the pod object with a grace period of 0, now that nothing is left on the node.
-async fn delete_object(node: &Arc<KubeletContext>, pod: &Pod) {
-    let Some(client) = &node.client else { return };
+async fn delete_object(kubelet: &Arc<KubeletContext>, pod: &Pod) {
+    let Some(client) = &kubelet.client else {
+        return;
+    };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let params = DeleteParams::new()
@@ -81,7 +83,7 @@ async fn delete_object(node: &Arc<KubeletContext>, pod: &Pod) {
         }
         tracing::warn!(pod = spec::full_name(pod), error = %e, "the terminated pod can't be deleted; trying again");
         tokio::select! {
-            () = node.tasks.shutdown().cancelled() => return,
+            () = kubelet.tasks.shutdown().cancelled() => return,
             () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(10)),
         }
     }
@@ -98,14 +100,14 @@ mod tests {
     #[tokio::test]
     async fn files_of_a_pod_are_removed_off_the_runtime() {
         let dir = tempfile::tempdir().unwrap();
-        let node = testing::context(testing::settings(dir.path()));
+        let kubelet = testing::context(testing::settings(dir.path()));
         let pod = testing::pod(json!({"containers": []}));
-        let file = pod_dir(&node, "u").join("volumes/kubernetes.io~empty-dir/v/file");
+        let file = pod_dir(&kubelet, "u").join("volumes/kubernetes.io~empty-dir/v/file");
         let write = || {
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(&file, "x").unwrap();
         };
-        let mut worker = PodWorker::new(&node, pod, true);
+        let mut worker = PodWorker::new(&kubelet, pod, true);
         write();
         worker.executor.release_resources(worker.state.uid.clone());
         assert!(
@@ -120,7 +122,7 @@ mod tests {
         worker.clean_up().await;
         assert!(!file.exists(), "the pod is deleted");
         write();
-        crate::housekeeping::remove_orphans(&node, std::iter::empty());
+        crate::housekeeping::remove_orphans(&kubelet, std::iter::empty());
         assert!(!file.exists(), "no pod owns it");
     }
 }

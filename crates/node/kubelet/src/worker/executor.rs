@@ -12,7 +12,7 @@ use crate::pod::memory::Work;
 use crate::pod::spec;
 use crate::pod::state::PodState;
 use crate::pod::view::{CriContainer, Sandbox};
-use crate::volumes::{Tokens, Volumes, prepare};
+use crate::volumes::{Tokens, Volumes, prepare_volumes};
 use base_task::CancellationToken;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use node_runtime::v1::LinuxContainerResources;
@@ -24,7 +24,7 @@ use tokio::task::{self, JoinError, JoinSet};
 
 /// The jobs of one pod.
 pub(crate) struct Executor {
-    node: Arc<KubeletContext>,
+    kubelet: Arc<KubeletContext>,
     /// The worker's inbox, for reports of a job before its end.
     inbox: UnboundedSender<Message>,
     jobs: JoinSet<JobResult>,
@@ -57,9 +57,9 @@ pub(crate) struct ResizeContainer {
 }
 
 impl Executor {
-    pub(crate) fn new(node: &Arc<KubeletContext>, inbox: UnboundedSender<Message>) -> Self {
+    pub(crate) fn new(kubelet: &Arc<KubeletContext>, inbox: UnboundedSender<Message>) -> Self {
         Executor {
-            node: node.clone(),
+            kubelet: kubelet.clone(),
             inbox,
             jobs: JoinSet::new(),
             running_work: HashMap::new(),
@@ -112,8 +112,8 @@ impl Executor {
 
     pub(crate) fn addresses(&self, state: &PodState) -> Addresses {
         Addresses {
-            pod_ips: state.ips(&self.node.ips),
-            host_ips: self.node.ips.clone(),
+            pod_ips: state.pod_ips(&self.kubelet.ips),
+            host_ips: self.kubelet.ips.clone(),
         }
     }
 
@@ -124,8 +124,8 @@ impl Executor {
             self.volumes_outdated = true;
             return;
         }
-        let (node, pod, tokens, addresses) = (
-            self.node.clone(),
+        let (kubelet, pod, tokens, addresses) = (
+            self.kubelet.clone(),
             state.pod.clone(),
             self.tokens.clone(),
             self.addresses(state),
@@ -139,7 +139,7 @@ impl Executor {
         self.begin_work(state, Work::Volumes, async move {
             tokio::select! {
                 () = abort.cancelled() => JobResult::VolumesSetUp(None),
-                result = prepare(&node, &pod, &tokens, &addresses) => {
+                result = prepare_volumes(&kubelet, &pod, &tokens, &addresses) => {
                     JobResult::VolumesSetUp(Some(result))
                 }
             }
@@ -152,16 +152,16 @@ impl Executor {
     }
 
     pub(crate) fn create_sandbox(&mut self, state: &mut PodState, attempt: u32) {
-        let (node, pod) = (self.node.clone(), state.pod.clone());
+        let (kubelet, pod) = (self.kubelet.clone(), state.pod.clone());
         self.begin_work(state, Work::Sandbox, async move {
-            JobResult::SandboxCreated(run_sandbox(&node, &pod, attempt).await)
+            JobResult::SandboxCreated(run_sandbox(&kubelet, &pod, attempt).await)
         });
     }
 
     pub(crate) fn stop_sandbox(&mut self, state: &mut PodState, id: String) {
-        let node = self.node.clone();
+        let kubelet = self.kubelet.clone();
         self.begin_work(state, Work::Sandbox, async move {
-            let stopped = node.runtime.stop_sandbox(&id).await;
+            let stopped = kubelet.runtime.stop_sandbox(&id).await;
             JobResult::SandboxStopped(stopped.map_err(|e| e.to_string()))
         });
     }
@@ -171,7 +171,7 @@ impl Executor {
             return;
         };
         let time = now();
-        let backoff = &mut state.memory.of(&name).backoff;
+        let backoff = &mut state.memory.entry(&name).backoff;
         backoff.begin_start(attempt, time);
         let remaining_pull_seconds = backoff.remaining_pull_seconds(time);
         let target = spec::ephemeral_containers(&state.pod).find(|c| c.name == name);
@@ -179,8 +179,8 @@ impl Executor {
             .and_then(|c| c.target_container_name.as_deref())
             .and_then(|t| state.observed.latest(t));
         let start = Start {
-            target: target.filter(|i| i.running()).map(|i| i.id.clone()),
-            node: self.node.clone(),
+            target: target.filter(|i| i.is_running()).map(|i| i.id.clone()),
+            kubelet: self.kubelet.clone(),
             pod: state.pod.clone(),
             name: name.clone(),
             attempt,
@@ -206,14 +206,14 @@ impl Executor {
     }
 
     pub(crate) fn stop_container(&mut self, state: &mut PodState, stop: StopContainer) {
-        let (node, pod, ips) = (
-            self.node.clone(),
+        let (kubelet, pod, ips) = (
+            self.kubelet.clone(),
             state.pod.clone(),
-            state.ips(&self.node.ips),
+            state.pod_ips(&self.kubelet.ips),
         );
         self.begin_work(state, Work::Container(stop.name.clone()), async move {
             JobResult::ContainerStop {
-                stopped: stop.run(&node, &pod, ips.first()).await,
+                stopped: stop.run(&kubelet, &pod, ips.first()).await,
                 name: stop.name,
             }
         });
@@ -223,10 +223,10 @@ impl Executor {
     /// `grace` seconds.
     pub(crate) fn shorten_stops(&mut self, state: &PodState, grace: i64) {
         let grace = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
-        for container in state.observed.all().filter(|c| c.running()) {
-            let (node, id) = (self.node.clone(), container.id.clone());
+        for container in state.observed.iter_containers().filter(|c| c.is_running()) {
+            let (kubelet, id) = (self.kubelet.clone(), container.id.clone());
             self.jobs.spawn(async move {
-                if let Err(e) = node.runtime.stop_container(&id, grace).await {
+                if let Err(e) = kubelet.runtime.stop_container(&id, grace).await {
                     tracing::warn!(id, error = %e, "container can't be stopped sooner");
                 }
                 JobResult::Other
@@ -236,10 +236,10 @@ impl Executor {
 
     /// Removes an exited container and its logs.
     pub(crate) fn remove_container(&mut self, pod: &Pod, old: CriContainer) {
-        let node = self.node.clone();
-        let log = super::observe::locate_log(&self.node, pod, &old);
+        let kubelet = self.kubelet.clone();
+        let log = super::observe::locate_log(&self.kubelet, pod, &old);
         self.jobs.spawn(async move {
-            if node.runtime.remove_container(&old.id).await.is_ok() {
+            if kubelet.runtime.remove_container(&old.id).await.is_ok() {
                 base_task::blocking(|| crate::housekeeping::remove_logs(&log));
             }
             JobResult::Other
@@ -247,7 +247,7 @@ impl Executor {
     }
 
     pub(crate) fn resize_container(&mut self, pod: Arc<Pod>, resize: ResizeContainer) {
-        let node = self.node.clone();
+        let kubelet = self.kubelet.clone();
         let ResizeContainer {
             name,
             id,
@@ -255,10 +255,10 @@ impl Executor {
             resources,
         } = resize;
         self.jobs.spawn(async move {
-            if let Err(e) = base_task::blocking(|| node.cgroups.ensure(&pod)) {
+            if let Err(e) = base_task::blocking(|| kubelet.cgroups.ensure_pod_cgroup(&pod)) {
                 tracing::warn!(pod = spec::full_name(&pod), error = %e, "the pod's cgroup can't be changed");
             }
-            let result = node.runtime.update_resources(&id, settings).await;
+            let result = kubelet.runtime.update_resources(&id, settings).await;
             if let Err(e) = &result {
                 tracing::warn!(container = name, error = %e, "container can't be resized; trying again");
             }
@@ -271,48 +271,50 @@ impl Executor {
 
     /// Releases the pod's files and its cgroup.
     pub(crate) fn release_resources(&mut self, uid: String) {
-        let node = self.node.clone();
+        let kubelet = self.kubelet.clone();
         self.jobs.spawn(async move {
-            base_task::blocking(|| super::release_resources(&node, &uid));
+            base_task::blocking(|| super::release_resources(&kubelet, &uid));
             JobResult::Other
         });
     }
 }
 
-async fn run_sandbox(node: &KubeletContext, pod: &Pod, attempt: u32) -> Result<Sandbox, String> {
+async fn run_sandbox(kubelet: &KubeletContext, pod: &Pod, attempt: u32) -> Result<Sandbox, String> {
     let config = base_task::blocking(|| {
-        let resolv = std::fs::read_to_string(&node.settings.resolv_conf).unwrap_or_default();
-        node.cgroups
-            .ensure(pod)
+        let resolv = std::fs::read_to_string(&kubelet.settings.resolv_conf).unwrap_or_default();
+        kubelet
+            .cgroups
+            .ensure_pod_cgroup(pod)
             .map_err(|e| format!("can't make the pod's cgroup: {e}"))?;
-        let cgroup = node.cgroups.of_pod(pod);
-        let config = sandbox::build_sandbox_config(pod, &node.settings, cgroup, attempt, &resolv)?;
+        let cgroup = kubelet.cgroups.pod_path(pod);
+        let config =
+            sandbox::build_sandbox_config(pod, &kubelet.settings, cgroup, attempt, &resolv)?;
         std::fs::create_dir_all(&config.log_directory)
             .map_err(|e| format!("can't create {}: {e}", config.log_directory))?;
         Ok::<_, String>(config)
     })?;
-    let handler = read_runtime_handler(node, pod).await?;
-    let _turn = node.starts.acquire().await;
-    let created = node.runtime.run_sandbox(config, handler).await;
+    let handler = read_runtime_handler(kubelet, pod).await?;
+    let _turn = kubelet.starts.acquire().await;
+    let created = kubelet.runtime.run_sandbox(config, handler).await;
     let id = created.map_err(|e| e.to_string())?;
-    let status = node.runtime.sandbox_status(&id).await;
-    status.map(Sandbox::of).map_err(|e| e.to_string())
+    let status = kubelet.runtime.sandbox_status(&id).await;
+    status.map(Sandbox::from_status).map_err(|e| e.to_string())
 }
 
 /// Returns the runtime handler of the pod's RuntimeClass.
 pub(super) async fn read_runtime_handler(
-    node: &KubeletContext,
+    kubelet: &KubeletContext,
     pod: &Pod,
 ) -> Result<String, String> {
     use k8s_openapi::api::node::v1::RuntimeClass;
-    let Some(name) = spec::spec(pod)
+    let Some(name) = spec::read_spec(pod)
         .runtime_class_name
         .as_deref()
         .filter(|n| !n.is_empty())
     else {
         return Ok(String::new());
     };
-    let client = node
+    let client = kubelet
         .client
         .as_ref()
         .ok_or("RuntimeClasses can't be read without an API server")?;

@@ -1,7 +1,7 @@
 //! Runs the probes of the containers and applies their results.
 
 use super::pod_worker::PodWorker;
-use crate::context::{now, reference};
+use crate::context::{build_reference, now};
 use crate::pod::spec;
 use node_probes::{Health, ProbeKind, ProbeReport, ProbeSpec};
 use std::time::Duration;
@@ -10,11 +10,11 @@ impl PodWorker {
     /// Starts the probes that should run and stops the others.
     pub(super) fn sync_probes(&mut self) {
         let terminating = !self.state.memory.lifecycle.is_running();
-        let ips = self.state.ips(&self.node.ips);
+        let ips = self.state.pod_ips(&self.kubelet.ips);
         let ip = ips.first().cloned().unwrap_or_default();
-        let mut wanted = Vec::new();
+        let mut expected = Vec::new();
         for (_, name) in spec::list_containers(&self.state.pod) {
-            let Some(running) = self.state.observed.latest(&name).filter(|i| i.running()) else {
+            let Some(running) = self.state.observed.latest(&name).filter(|i| i.is_running()) else {
                 continue;
             };
             let Some(memory) = self.state.memory.of_container(&name, &running.id) else {
@@ -44,12 +44,12 @@ impl PodWorker {
                 };
                 let spec = ProbeSpec::new(kind, probe, &container, &ip);
                 self.probes
-                    .ensure(&self.node, &self.sender, &name, &running.id, age, spec);
-                wanted.push((running.id.clone(), kind));
+                    .ensure(&self.kubelet, &self.sender, &name, &running.id, age, spec);
+                expected.push((running.id.clone(), kind));
             }
         }
         self.probes
-            .retain(|id, kind| wanted.iter().any(|(i, k)| i == id && *k == kind));
+            .retain(|id, kind| expected.iter().any(|(i, k)| i == id && *k == kind));
     }
 
     /// Applies a probe's report: events, readiness, startup, or the restart of the container.
@@ -60,26 +60,26 @@ impl PodWorker {
         kind: ProbeKind,
         report: ProbeReport,
     ) {
-        let about = reference(
+        let about = build_reference(
             &self.state.pod,
             Some((super::observe::list_name(&self.state.pod, name), name)),
         );
         let (health, _) = match report {
             ProbeReport::Failed(why) => {
-                return self.node.recorder.warning(
+                return self.kubelet.recorder.warning(
                     &about,
                     "Unhealthy",
                     format!("{} probe failed: {why}", kind.as_str()),
                 );
             }
             ProbeReport::Errored(why) => {
-                return self.node.recorder.warning(
+                return self.kubelet.recorder.warning(
                     &about,
                     "Unhealthy",
                     format!("{} probe errored: {why}", kind.as_str()),
                 );
             }
-            ProbeReport::Verdict(health, text) => (health, text),
+            ProbeReport::HealthChanged(health, text) => (health, text),
         };
         let probe_grace =
             spec::find_container(&self.state.pod, name).and_then(|(_, c)| match kind {

@@ -3,7 +3,7 @@
 use super::executor::JobPanic;
 use super::messages::{JobResult, StartError};
 use super::pod_worker::PodWorker;
-use crate::context::{now, reference};
+use crate::context::{build_reference, now};
 use crate::pod::backoff::{FailedStep, RUNTIME_DELAY, SANDBOX, VOLUMES};
 use crate::pod::memory::Work;
 use crate::pod::spec;
@@ -62,7 +62,7 @@ impl PodWorker {
                     .busy
                     .remove(&Work::Container(name.clone()));
                 if stopped {
-                    self.state.memory.of(&name).kill = None;
+                    self.state.memory.entry(&name).kill = None;
                 }
                 return true;
             }
@@ -83,9 +83,11 @@ impl PodWorker {
                 self.state.memory.volumes_retry.record_success();
             }
             Err(why) => {
-                self.node
-                    .recorder
-                    .warning(&reference(&self.state.pod, None), "FailedMount", why);
+                self.kubelet.recorder.warning(
+                    &build_reference(&self.state.pod, None),
+                    "FailedMount",
+                    why,
+                );
                 let again = self
                     .state
                     .memory
@@ -113,8 +115,8 @@ impl PodWorker {
             }
             Err(why) => {
                 let message = format!("Failed to create pod sandbox: {why}");
-                self.node.recorder.warning(
-                    &reference(&self.state.pod, None),
+                self.kubelet.recorder.warning(
+                    &build_reference(&self.state.pod, None),
                     "FailedCreatePodSandBox",
                     message,
                 );
@@ -134,13 +136,13 @@ impl PodWorker {
         container: CriContainer,
     ) -> bool {
         let exited = container.state != CriState::Running;
-        let memory = self.state.memory.of(&name);
+        let memory = self.state.memory.entry(&name);
         memory.container_id.clone_from(&container.id);
         (memory.hooked, memory.started, memory.ready) = (true, None, None);
         (memory.waiting, memory.kill, memory.replaced) = (None, None, None);
         memory.backoff.record_success();
         self.resizes.record(name.clone(), resources);
-        self.state.observed.put(container);
+        self.state.observed.record(container);
         for old in self.state.drop_old_containers(&name) {
             self.executor.remove_container(&self.state.pod, old);
         }
@@ -151,7 +153,7 @@ impl PodWorker {
 
     fn apply_start_error(&mut self, name: &str, e: StartError) -> bool {
         let created = e.step == FailedStep::Created;
-        let memory = self.state.memory.of(name);
+        let memory = self.state.memory.entry(name);
         memory.backoff.record_failure(e.step, now());
         memory.waiting = if created { None } else { Some(e.waiting) };
         created
@@ -170,7 +172,7 @@ mod tests {
     #[tokio::test]
     async fn work_of_a_job_that_panicked_is_tried_again() {
         let dir = tempfile::tempdir().unwrap();
-        let node = testing::context(testing::settings(dir.path()));
+        let kubelet = testing::context(testing::settings(dir.path()));
         let pod = testing::pod(json!({"containers": [{"name": "c"}]}));
         let name = "c".to_owned();
         for (work, command) in [
@@ -181,7 +183,7 @@ mod tests {
                 PodAction::Start { name, attempt: 0 },
             ),
         ] {
-            let mut worker = PodWorker::new(&node, pod.clone(), false);
+            let mut worker = PodWorker::new(&kubelet, pod.clone(), false);
             worker.state.memory.volumes_ready = work != Work::Volumes;
             if work != Work::Sandbox {
                 let sandbox = Sandbox {

@@ -19,7 +19,7 @@ const HOSTS: &str = "/etc/hosts";
 
 /// The inputs of a container's mounts.
 pub(crate) struct MountSources<'a> {
-    pub(crate) node: &'a KubeletContext,
+    pub(crate) kubelet: &'a KubeletContext,
     pub(crate) pod: &'a Pod,
     pub(crate) container: &'a Container,
     pub(crate) volumes: &'a Volumes,
@@ -35,7 +35,7 @@ pub(crate) struct MountSources<'a> {
 pub(crate) fn build_mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, String> {
     base_task::assert_may_block();
     let MountSources {
-        node,
+        kubelet,
         pod,
         container,
         ..
@@ -52,7 +52,7 @@ pub(crate) fn build_mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, Str
         .any(|m| m.container_path.trim_end_matches('/') == HOSTS)
     {
         let hosts = build_mount(
-            &write_hosts_file(node, pod, sources.ips)?,
+            &write_hosts_file(kubelet, pod, sources.ips)?,
             HOSTS,
             false,
             None,
@@ -62,7 +62,7 @@ pub(crate) fn build_mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, Str
             ..hosts
         });
     }
-    let message = create_message_file(node, pod, container, sources.attempt)?;
+    let message = create_message_file(kubelet, pod, container, sources.attempt)?;
     all.push(Mount {
         selinux_relabel,
         ..build_mount(&message, message_path(container), false, None)
@@ -76,7 +76,7 @@ fn build_volume_mount(
     wanted: &VolumeMount,
 ) -> Result<Mount, String> {
     let MountSources {
-        node,
+        kubelet,
         pod,
         container,
         environment,
@@ -112,12 +112,12 @@ fn build_volume_mount(
         volume.path.clone()
     } else {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let target = pod_dir(node, uid)
+        let target = pod_dir(kubelet, uid)
             .join("volume-subpaths")
             .join(&wanted.name)
             .join(&container.name)
             .join(index.to_string());
-        prepare_subpath(node.settings.mounter, &volume.path, &sub, &target).map_err(|e| {
+        prepare_subpath(kubelet.settings.mounter, &volume.path, &sub, &target).map_err(|e| {
             format!(
                 "failed to prepare subPath for volumeMount {:?} of container {:?}: {e}",
                 wanted.name, container.name
@@ -219,27 +219,35 @@ fn expand_sub_path(environment: &Environment, expression: &str) -> Result<String
     }
 }
 
-fn write_hosts_file(node: &KubeletContext, pod: &Pod, ips: &[String]) -> Result<PathBuf, String> {
-    let names = hosts::choose_names(pod, &node.settings.cluster_domain, &node.settings.node_name);
+fn write_hosts_file(
+    kubelet: &KubeletContext,
+    pod: &Pod,
+    ips: &[String],
+) -> Result<PathBuf, String> {
+    let names = hosts::choose_names(
+        pod,
+        &kubelet.settings.cluster_domain,
+        &kubelet.settings.node_name,
+    );
     let host = if spec::host_network(pod) {
         std::fs::read_to_string(HOSTS).unwrap_or_default()
     } else {
         String::new()
     };
     let text = hosts::format_hosts_file(pod, &names, ips, &host);
-    let path = pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default()).join("etc-hosts");
+    let path = pod_dir(kubelet, pod.metadata.uid.as_deref().unwrap_or_default()).join("etc-hosts");
     write_file(&path, text.as_bytes(), 0o644)?;
     Ok(path)
 }
 
 /// Creates an empty termination message file for the attempt, writable for any user.
 fn create_message_file(
-    node: &KubeletContext,
+    kubelet: &KubeletContext,
     pod: &Pod,
     container: &Container,
     attempt: u32,
 ) -> Result<PathBuf, String> {
-    let folder = pod_dir(node, pod.metadata.uid.as_deref().unwrap_or_default())
+    let folder = pod_dir(kubelet, pod.metadata.uid.as_deref().unwrap_or_default())
         .join("containers")
         .join(&container.name);
     let path = folder.join(format!("{attempt:08x}"));

@@ -18,14 +18,16 @@ const LOG_LINES: usize = 80;
 /// Reads everything of the pod. Containers known to have exited are not read again, unless listed
 /// in `doubted`.
 pub(crate) async fn observe_pod(
-    node: &KubeletContext,
+    kubelet: &KubeletContext,
     pod: &Pod,
     known: &Observed,
     doubted: &BTreeSet<String>,
 ) -> Result<Observed> {
     let uid = pod.metadata.uid.as_deref();
-    let (sandboxes, containers) =
-        tokio::try_join!(node.runtime.sandboxes(uid), node.runtime.containers(uid))?;
+    let (sandboxes, containers) = tokio::try_join!(
+        kubelet.runtime.list_sandboxes(uid),
+        kubelet.runtime.list_containers(uid)
+    )?;
     let mut boxes = Vec::new();
     for sandbox in sandboxes {
         let same = known
@@ -34,9 +36,8 @@ pub(crate) async fn observe_pod(
             .find(|s| s.id == sandbox.id && s.ready == (sandbox.state == 0));
         boxes.extend(match same {
             Some(same) => Some(same.clone()),
-            None => {
-                none_if_not_found(node.runtime.sandbox_status(&sandbox.id).await)?.map(Sandbox::of)
-            }
+            None => none_if_not_found(kubelet.runtime.sandbox_status(&sandbox.id).await)?
+                .map(Sandbox::from_status),
         });
     }
     let mut statuses = Vec::new();
@@ -46,7 +47,7 @@ pub(crate) async fn observe_pod(
             .filter(|i| i.state == CriState::Exited && !doubted.contains(&i.id));
         statuses.extend(match ended {
             Some(ended) => Some(ended.clone()),
-            None => read_container(node, pod, &container.id).await?,
+            None => read_container(kubelet, pod, &container.id).await?,
         });
     }
     Ok(Observed::new(boxes, statuses))
@@ -54,16 +55,16 @@ pub(crate) async fn observe_pod(
 
 /// Reads one container; None if the runtime no longer has it.
 pub(crate) async fn read_container(
-    node: &KubeletContext,
+    kubelet: &KubeletContext,
     pod: &Pod,
     id: &str,
 ) -> Result<Option<CriContainer>> {
-    let Some(status) = none_if_not_found(node.runtime.container_status(id).await)? else {
+    let Some(status) = none_if_not_found(kubelet.runtime.container_status(id).await)? else {
         return Ok(None);
     };
-    let mut container = CriContainer::of(status);
+    let mut container = CriContainer::from_status(status);
     if container.state == CriState::Exited {
-        let log = locate_log(node, pod, &container);
+        let log = locate_log(kubelet, pod, &container);
         let text = base_task::blocking(|| read_termination_message(&container, &log));
         if !text.is_empty() {
             let separator = if container.message.is_empty() {
@@ -85,9 +86,9 @@ fn none_if_not_found<T>(answer: Result<T>) -> Result<Option<T>> {
 }
 
 /// Returns the path of a container's log.
-pub(crate) fn locate_log(node: &KubeletContext, pod: &Pod, container: &CriContainer) -> PathBuf {
+pub(crate) fn locate_log(kubelet: &KubeletContext, pod: &Pod, container: &CriContainer) -> PathBuf {
     if container.log_path.is_empty() {
-        return log_dir(&node.settings, pod).join(crate::cri_config::container::log_path(
+        return log_dir(&kubelet.settings, pod).join(crate::cri_config::container::log_path(
             &container.name,
             container.attempt,
         ));
@@ -110,7 +111,7 @@ fn read_termination_message(container: &CriContainer, log: &Path) -> String {
     }
     let fall_back = container.message_policy == "FallbackToLogsOnError" && container.exit_code != 0;
     if text.is_empty() && fall_back {
-        text = logs::tail(log, LOG_LINES, LOG_BYTES).unwrap_or_default();
+        text = logs::read_tail(log, LOG_LINES, LOG_BYTES).unwrap_or_default();
     }
     String::from_utf8_lossy(&text).into_owned()
 }

@@ -6,7 +6,7 @@ use super::messages::Message;
 use super::probing::Probes;
 use super::resize::Resizes;
 use super::status_sync::StatusSync;
-use crate::context::{KubeletContext, now, reference};
+use crate::context::{KubeletContext, build_reference, now};
 use crate::pod::backoff::RUNTIME_DELAY;
 use crate::pod::lifecycle::{TerminationCause, Transition};
 use crate::pod::plan::compute_actions;
@@ -23,7 +23,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// The task that runs one pod: it applies messages and results of jobs to the state, computes the
 /// next actions from it, and hands them to the executor.
 pub(crate) struct PodWorker {
-    pub(super) node: Arc<KubeletContext>,
+    pub(super) kubelet: Arc<KubeletContext>,
     pub(super) state: PodState,
     pub(super) executor: Executor,
     pub(super) status: StatusSync,
@@ -48,24 +48,25 @@ fn final_phase(pod: &Pod) -> Option<&'static str> {
 }
 
 /// Starts the pod worker.
-pub(crate) fn spawn_worker(node: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) {
-    let worker = PodWorker::new(node, pod, is_static);
-    node.tasks.spawn("pod worker", worker.run());
+pub(crate) fn spawn_worker(kubelet: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) {
+    let worker = PodWorker::new(kubelet, pod, is_static);
+    kubelet.tasks.spawn("pod worker", worker.run());
 }
 
 impl PodWorker {
     /// Registers a pod with a worker that does not run yet.
-    pub(crate) fn new(node: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) -> Self {
+    pub(crate) fn new(kubelet: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) -> Self {
         let (sender, inbox) = unbounded_channel();
-        let status = StatusSync::spawn(node, &pod, is_static);
+        let status = StatusSync::spawn(kubelet, &pod, is_static);
         let state = PodState::new(pod, is_static, now());
-        node.workers
+        kubelet
+            .workers
             .add(&state.uid, sender.clone(), status.snapshot());
-        node.objects.register(&state.pod);
+        kubelet.objects.register(&state.pod);
         PodWorker {
-            node: node.clone(),
+            kubelet: kubelet.clone(),
             state,
-            executor: Executor::new(node, sender.clone()),
+            executor: Executor::new(kubelet, sender.clone()),
             status,
             probes: Probes::default(),
             resizes: Resizes::default(),
@@ -79,7 +80,7 @@ impl PodWorker {
 
     /// Returns the reason of the eviction that waits in the inbox.
     #[cfg(test)]
-    pub(crate) fn evicted(&mut self) -> Option<String> {
+    pub(crate) fn received_eviction(&mut self) -> Option<String> {
         match self.inbox.try_recv() {
             Ok(Message::Evict(reason, _)) => Some(reason),
             _ => None,
@@ -87,7 +88,7 @@ impl PodWorker {
     }
 
     async fn run(mut self) {
-        let shutdown = self.node.tasks.shutdown().clone();
+        let shutdown = self.kubelet.tasks.shutdown().clone();
         self.recover_and_admit().await;
         loop {
             self.sync_pod();
@@ -96,7 +97,7 @@ impl PodWorker {
             if deleted && self.executor.is_idle() {
                 break;
             }
-            let sleep = self.sleep();
+            let sleep = self.time_to_deadline();
             let mut relist = tokio::select! {
                 () = shutdown.cancelled() => {
                     self.executor.detach_jobs();
@@ -130,7 +131,7 @@ impl PodWorker {
         if self.status.is_finished() {
             self.terminate(TerminationCause::AlreadyFinished, 0);
         } else if is_new && let Some(Rejection { reason, message }) = self.admit() {
-            self.fail(reason, message);
+            self.fail_pod(reason, message);
         } else {
             self.status.set_active(true);
             // Applies a resize that was requested while no kubelet ran.
@@ -141,14 +142,14 @@ impl PodWorker {
 
     /// Runs the node's admission; from then on an admitted pod counts for the node's resources.
     fn admit(&self) -> Option<Rejection> {
-        let _turn = self.node.workers.admission();
-        let rejection = super::admit(&self.node, &self.state.pod);
+        let _turn = self.kubelet.workers.lock_admission();
+        let rejection = super::admit_pod(&self.kubelet, &self.state.pod);
         self.status.set_active(rejection.is_none());
         rejection
     }
 
     /// Returns the time until the next deadline.
-    fn sleep(&self) -> Duration {
+    fn time_to_deadline(&self) -> Duration {
         let due = [
             self.wake_at,
             self.executor.volumes.refresh_nanos(),
@@ -169,8 +170,10 @@ impl PodWorker {
                 "DeadlineExceeded".to_owned(),
                 "Pod was active on the node longer than the specified deadline".to_owned(),
             );
-            let about = reference(&self.state.pod, None);
-            self.node.recorder.normal(&about, &reason, message.clone());
+            let about = build_reference(&self.state.pod, None);
+            self.kubelet
+                .recorder
+                .normal(&about, &reason, message.clone());
             let grace = spec::grace_seconds(&self.state.pod);
             self.terminate(TerminationCause::Failed { reason, message }, grace);
         }
@@ -203,9 +206,13 @@ impl PodWorker {
     /// Computes and publishes the status, and handles exits that were announced before the worker
     /// had published the container.
     pub(super) fn sync_status(&mut self) {
-        self.status.sync(&self.node, &self.state);
-        let running = self.state.observed.all().filter(|i| i.running());
-        for exited in running.filter(|i| self.node.workers.ended_early(&i.id)) {
+        self.status.sync(&self.kubelet, &self.state);
+        let running = self
+            .state
+            .observed
+            .iter_containers()
+            .filter(|i| i.is_running());
+        for exited in running.filter(|i| self.kubelet.workers.take_early_exit(&i.id)) {
             // Can't fail: the receiver is the worker's own inbox.
             let _ = self.sender.send(Message::Changed(Some(exited.id.clone())));
         }
@@ -214,7 +221,8 @@ impl PodWorker {
     /// Relists the pod's sandboxes and containers; returns false if the runtime does not respond.
     async fn relist(&mut self) -> bool {
         let (state, candidates) = (&mut self.state, self.relists.oom_candidates());
-        match super::observe::observe_pod(&self.node, &state.pod, &state.observed, candidates).await
+        match super::observe::observe_pod(&self.kubelet, &state.pod, &state.observed, candidates)
+            .await
         {
             Ok(observed) => state.observed = observed,
             Err(e) => {
@@ -224,7 +232,7 @@ impl PodWorker {
             }
         }
         self.relists.record_relist(&state.observed);
-        state.recover_containers(self.status.last(), &self.node.runtime_name);
+        state.recover_containers(self.status.last(), &self.kubelet.runtime_name);
         true
     }
 
@@ -238,9 +246,11 @@ impl PodWorker {
     }
 
     /// Fails the pod at once, with an event.
-    fn fail(&mut self, reason: String, message: String) {
-        let about = reference(&self.state.pod, None);
-        self.node.recorder.warning(&about, &reason, message.clone());
+    fn fail_pod(&mut self, reason: String, message: String) {
+        let about = build_reference(&self.state.pod, None);
+        self.kubelet
+            .recorder
+            .warning(&about, &reason, message.clone());
         self.terminate(TerminationCause::Failed { reason, message }, 0);
     }
 
@@ -274,14 +284,14 @@ impl PodWorker {
             Message::Refresh => self.refresh_volumes(),
             Message::MirrorCreated => self.status.rewrite(),
             Message::MirrorUpdated(mirror) => self.status.compare(mirror),
-            Message::Started(container) => self.state.observed.put(container),
+            Message::Started(container) => self.state.observed.record(container),
             Message::Probe {
                 name,
                 id,
                 kind,
                 report,
             } => self.apply_probe_report(&name, &id, kind, report),
-            Message::Evict(reason, message) => self.fail(reason, message),
+            Message::Evict(reason, message) => self.fail_pod(reason, message),
         }
         false
     }
@@ -306,7 +316,7 @@ impl PodWorker {
         self.state.pod = pod;
         self.check_deletion();
         if spec_changed {
-            self.node.objects.register(&self.state.pod);
+            self.kubelet.objects.register(&self.state.pod);
             self.sync_resources();
         }
         if changed {

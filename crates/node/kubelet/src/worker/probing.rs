@@ -12,19 +12,19 @@ use tokio_util::sync::DropGuard;
 
 /// Runs commands in one container.
 pub(crate) struct ContainerCommands {
-    pub(crate) node: Arc<KubeletContext>,
+    pub(crate) kubelet: Arc<KubeletContext>,
     pub(crate) id: String,
 }
 
 #[async_trait]
 impl CommandRunner for ContainerCommands {
-    async fn run(
+    async fn run_command(
         &self,
         command: &[String],
         timeout: Duration,
     ) -> Result<(i32, Vec<u8>), (String, bool)> {
         match self
-            .node
+            .kubelet
             .runtime
             .exec_sync(&self.id, command, timeout)
             .await
@@ -43,7 +43,7 @@ impl Probes {
     /// Starts a probe unless it is already running.
     pub(crate) fn ensure(
         &mut self,
-        node: &Arc<KubeletContext>,
+        kubelet: &Arc<KubeletContext>,
         inbox: &UnboundedSender<Message>,
         name: &str,
         id: &str,
@@ -53,13 +53,13 @@ impl Probes {
         let kind = spec.kind;
         self.0.entry((id.to_owned(), kind)).or_insert_with(|| {
             let commands = ContainerCommands {
-                node: node.clone(),
+                kubelet: kubelet.clone(),
                 id: id.to_owned(),
             };
             let (inbox, name, id) = (inbox.clone(), name.to_owned(), id.to_owned());
-            let stop = node.tasks.shutdown().child_token();
+            let stop = kubelet.tasks.shutdown().child_token();
             let stopped = stop.clone();
-            node.tasks.spawn("probe", async move {
+            kubelet.tasks.spawn("probe", async move {
                 let report = |report| {
                     // Fails only if the worker has stopped, and then this task is about to be
                     // cancelled.
@@ -72,7 +72,7 @@ impl Probes {
                 };
                 tokio::select! {
                     () = stopped.cancelled() => {}
-                    () = node_probes::run(spec, age, &commands, report) => {}
+                    () = node_probes::run_probe(spec, age, &commands, report) => {}
                 }
             });
             stop.drop_guard()

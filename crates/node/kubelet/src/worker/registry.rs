@@ -64,7 +64,7 @@ impl Workers {
             .is_some_and(|h| h.inbox.send(message).is_ok())
     }
 
-    pub(crate) fn knows(&self, uid: &str) -> bool {
+    pub(crate) fn contains(&self, uid: &str) -> bool {
         self.all.lock().contains_key(uid)
     }
 
@@ -89,7 +89,7 @@ impl Workers {
     }
 
     /// Finds a pod by namespace and name; prefers one that is not terminating.
-    pub(crate) fn find(&self, namespace: &str, name: &str) -> Option<PodSnapshot> {
+    pub(crate) fn find_by_name(&self, namespace: &str, name: &str) -> Option<PodSnapshot> {
         let fits = |s: &PodSnapshot| {
             s.pod.metadata.namespace.as_deref() == Some(namespace)
                 && s.pod.metadata.name.as_deref() == Some(name)
@@ -101,7 +101,7 @@ impl Workers {
 
     /// Notifies the worker of a container or sandbox of a change, now or once the worker knows the
     /// id.
-    pub(crate) fn changed(&self, id: &str) {
+    pub(crate) fn notify_changed(&self, id: &str) {
         // Record first, look up second. The worker publishes first and reads the records second, so
         // that one of the two always sees the exit.
         {
@@ -111,26 +111,26 @@ impl Workers {
             }
             early.insert(id.to_owned());
         }
-        if let Some(uid) = self.owner(id) {
+        if let Some(uid) = self.find_owner(id) {
             self.early.lock().remove(id);
             self.send(&uid, Message::Changed(Some(id.to_owned())));
         }
     }
 
     /// Notifies the worker of a container that it ran out of memory.
-    pub(crate) fn out_of_memory(&self, id: &str) {
-        if let Some(uid) = self.owner(id) {
+    pub(crate) fn notify_out_of_memory(&self, id: &str) {
+        if let Some(uid) = self.find_owner(id) {
             self.send(&uid, Message::OutOfMemory(id.to_owned()));
         }
     }
 
     /// Returns whether an exit of the container was recorded, and removes the record.
-    pub(crate) fn ended_early(&self, id: &str) -> bool {
+    pub(crate) fn take_early_exit(&self, id: &str) -> bool {
         self.early.lock().remove(id)
     }
 
     /// Returns the uid of the pod that owns a container or sandbox.
-    fn owner(&self, id: &str) -> Option<String> {
+    fn find_owner(&self, id: &str) -> Option<String> {
         let all = self.all.lock();
         all.iter()
             .find(|(_, h)| {
@@ -152,7 +152,7 @@ impl Workers {
     }
 
     /// Serializes admission: each decision must count the pods admitted before it.
-    pub(crate) fn admission(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_admission(&self) -> MutexGuard<'_, ()> {
         self.admission.lock()
     }
 }

@@ -44,7 +44,7 @@ impl PodWorker {
                 .state
                 .observed
                 .latest(&name)
-                .filter(|i| i.running())
+                .filter(|i| i.is_running())
                 .cloned()
             else {
                 continue;
@@ -55,18 +55,18 @@ impl PodWorker {
                 continue;
             }
             if applied.is_some_and(|before| needs_restart(&container, before, &wanted)) {
-                self.state.memory.replace(
+                self.state.memory.request_replacement(
                     &name,
                     running.id,
                     format!("Container {name} resize requires restart"),
                 );
                 continue;
             }
-            let settings = resources::of_container(
+            let settings = resources::build_container_resources(
                 &self.state.pod,
                 &container,
-                self.node.memory_capacity(),
-                self.node.least_oom_score,
+                self.kubelet.memory_capacity(),
+                self.kubelet.least_oom_score,
             );
             if applied.is_none() && has_settings(&running, &settings) {
                 self.resizes.record(name, wanted);
@@ -101,7 +101,7 @@ impl PodWorker {
         let requests = pod_requests(&self.state.pod, &Options::default());
         requests.iter().find_map(|(name, asked)| {
             let asked = count(name, asked);
-            let has = count(name, *self.node.allocatable.get(name)?);
+            let has = count(name, *self.kubelet.allocatable.get(name)?);
             (asked > has).then(|| {
                 format!(
                     "Node didn't have enough capacity: {name}, requested: {asked}, capacity: {has}"

@@ -4,7 +4,7 @@ use super::messages::{Message, StartError};
 use super::mounts::{MountSources, build_mounts, needs_recursive_read_only};
 use super::observe::{list_name, read_container};
 use super::probing::ContainerCommands;
-use crate::context::{KubeletContext, reference};
+use crate::context::{KubeletContext, build_reference};
 use crate::cri_config::container::{self, Parts};
 use crate::cri_config::env::{self, Sources};
 use crate::cri_config::fields::Addresses;
@@ -18,7 +18,7 @@ use crate::pod::view::CriContainer;
 use crate::volumes::Volumes;
 use base_task::CancellationToken;
 use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod};
-use node_probes::{CheckResult, handler_of_lifecycle};
+use node_probes::{CheckResult, resolve_hook_handler};
 use node_runtime::v1::{Image, PodSandboxConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// The inputs of a container's start.
 pub(crate) struct Start {
-    pub(crate) node: Arc<KubeletContext>,
+    pub(crate) kubelet: Arc<KubeletContext>,
     pub(crate) pod: Arc<Pod>,
     pub(crate) name: String,
     pub(crate) attempt: u32,
@@ -65,7 +65,7 @@ impl Start {
                 "the container is no longer in the spec",
             ));
         };
-        let about = reference(
+        let about = build_reference(
             &self.pod,
             Some((list_name(&self.pod, &self.name), &self.name)),
         );
@@ -77,7 +77,7 @@ impl Start {
         {
             Ok(id) => id,
             Err(e) => {
-                self.node.recorder.warning(
+                self.kubelet.recorder.warning(
                     &about,
                     "Failed",
                     format!("Error: {}", e.waiting.message),
@@ -85,18 +85,20 @@ impl Start {
                 return Err(e);
             }
         };
-        self.node.recorder.normal(
+        self.kubelet.recorder.normal(
             &about,
             "Created",
             format!("Container created: {}", self.name),
         );
         if let Err(e) = self.start_created(&id).await {
-            self.node
-                .recorder
-                .warning(&about, "Failed", format!("Error: {}", e.waiting.message));
+            self.kubelet.recorder.warning(
+                &about,
+                "Failed",
+                format!("Error: {}", e.waiting.message),
+            );
             return Err(e);
         }
-        self.node.recorder.normal(
+        self.kubelet.recorder.normal(
             &about,
             "Started",
             format!("Container started: {}", self.name),
@@ -114,7 +116,7 @@ impl Start {
     ) -> Result<Image, StartError> {
         let image = tokio::select! {
             () = self.abort.cancelled() => return Err(start_error("ContainerCreating", "")),
-            image = images::ensure_image(&self.node, &self.pod, container, about, self.back_off) => image,
+            image = images::ensure_image(&self.kubelet, &self.pod, container, about, self.back_off) => image,
         };
         image.map_err(|e| {
             let backed_off = e.waiting.reason == "ImagePullBackOff";
@@ -124,7 +126,7 @@ impl Start {
                 (false, false) => FailedStep::Preparation,
             };
             if backed_off {
-                self.node
+                self.kubelet
                     .recorder
                     .warning(about, "Failed", "Error: ImagePullBackOff");
             }
@@ -142,7 +144,7 @@ impl Start {
         about: &ObjectReference,
     ) -> Result<BTreeMap<String, String>, StartError> {
         let mut found = BTreeMap::new();
-        for volume in spec::spec(&self.pod).volumes.iter().flatten() {
+        for volume in spec::read_spec(&self.pod).volumes.iter().flatten() {
             let Some(source) = &volume.image else {
                 continue;
             };
@@ -175,16 +177,16 @@ impl Start {
     ) -> Result<String, StartError> {
         let config_error = |why: String| start_error("CreateContainerConfigError", why);
         let sources = Sources {
-            objects: &self.node.objects,
-            services: self.node.services(self.is_static).await,
+            objects: &self.kubelet.objects,
+            services: self.kubelet.list_services(self.is_static).await,
             addresses: self.addresses.clone(),
-            allocatable: &self.node.allocatable,
+            allocatable: &self.kubelet.allocatable,
         };
         let environment = env::build_environment(&self.pod, spec, &sources)
             .await
             .map_err(config_error)?;
         let sources = MountSources {
-            node: &self.node,
+            kubelet: &self.kubelet,
             pod: &self.pod,
             container: spec,
             volumes: &self.volumes,
@@ -198,7 +200,7 @@ impl Start {
                 .map_err(config_error)?,
         };
         let mounts = base_task::blocking(|| build_mounts(&sources)).map_err(config_error)?;
-        let profiles = self.node.seccomp_profiles();
+        let profiles = self.kubelet.seccomp_profiles();
         let parts = Parts {
             attempt: self.attempt,
             environment,
@@ -211,10 +213,10 @@ impl Start {
             target: self.target.clone(),
             seccomp: Seccomp {
                 profiles: &profiles,
-                default: self.node.settings.seccomp_default,
+                default: self.kubelet.settings.seccomp_default,
             },
-            memory_capacity: self.node.memory_capacity(),
-            least_oom_score: self.node.least_oom_score,
+            memory_capacity: self.kubelet.memory_capacity(),
+            least_oom_score: self.kubelet.least_oom_score,
         };
         let config =
             container::build_container_config(&self.pod, spec, parts).map_err(config_error)?;
@@ -223,9 +225,9 @@ impl Start {
             self.sandbox_config()
         });
         let sandbox = sandbox.map_err(config_error)?;
-        let _turn = self.node.starts.acquire().await;
+        let _turn = self.kubelet.starts.acquire().await;
         let made = self
-            .node
+            .kubelet
             .runtime
             .create_container(&self.sandbox_id, config, sandbox)
             .await;
@@ -238,9 +240,9 @@ impl Start {
         if !needs_recursive_read_only(spec) {
             return Ok(false);
         }
-        let handler = super::executor::read_runtime_handler(&self.node, &self.pod).await?;
+        let handler = super::executor::read_runtime_handler(&self.kubelet, &self.pod).await?;
         Ok(self
-            .node
+            .kubelet
             .features
             .read()
             .recursive_read_only
@@ -248,16 +250,17 @@ impl Start {
     }
 
     fn create_log_dir(&self) -> Result<(), String> {
-        let logs = sandbox::log_dir(&self.node.settings, &self.pod).join(&self.name);
+        let logs = sandbox::log_dir(&self.kubelet.settings, &self.pod).join(&self.name);
         std::fs::create_dir_all(&logs).map_err(|e| format!("can't create {}: {e}", logs.display()))
     }
 
     fn sandbox_config(&self) -> Result<PodSandboxConfig, String> {
-        let resolv = std::fs::read_to_string(&self.node.settings.resolv_conf).unwrap_or_default();
-        let cgroup = self.node.cgroups.of_pod(&self.pod);
+        let resolv =
+            std::fs::read_to_string(&self.kubelet.settings.resolv_conf).unwrap_or_default();
+        let cgroup = self.kubelet.cgroups.pod_path(&self.pod);
         sandbox::build_sandbox_config(
             &self.pod,
-            &self.node.settings,
+            &self.kubelet.settings,
             cgroup,
             self.sandbox_attempt,
             &resolv,
@@ -265,8 +268,8 @@ impl Start {
     }
 
     async fn start_created(&self, id: &str) -> Result<(), StartError> {
-        let _turn = self.node.starts.acquire().await;
-        let started = self.node.runtime.start_container(id).await;
+        let _turn = self.kubelet.starts.acquire().await;
+        let started = self.kubelet.runtime.start_container(id).await;
         started.map_err(|e| StartError {
             step: FailedStep::Created,
             ..start_error("RunContainerError", e.to_string())
@@ -278,7 +281,7 @@ impl Start {
             step: FailedStep::Created,
             ..start_error("RunContainerError", why)
         };
-        let found = read_container(&self.node, &self.pod, id)
+        let found = read_container(&self.kubelet, &self.pod, id)
             .await
             .map_err(|e| made(e.to_string()))?;
         found.ok_or_else(|| made("the container vanished".into()))
@@ -301,31 +304,36 @@ impl Start {
             .first()
             .map(String::as_str)
             .unwrap_or_default();
-        let handler = handler_of_lifecycle(hook, spec, ip);
+        let handler = resolve_hook_handler(hook, spec, ip);
         let commands = ContainerCommands {
-            node: self.node.clone(),
+            kubelet: self.kubelet.clone(),
             id: running.id.clone(),
         };
         let outcome = tokio::select! {
             () = self.abort.cancelled() => return Ok(()),
-            outcome = node_probes::check(&handler, hook_timeout(&handler), &commands) => outcome,
+            outcome = node_probes::run_check(&handler, hook_timeout(&handler), &commands) => outcome,
         };
         let why = match outcome {
-            CheckResult::Answer(node_probes::Health::Healthy, _) => return Ok(()),
-            CheckResult::Answer(node_probes::Health::Unhealthy, why)
+            CheckResult::Completed(node_probes::Health::Healthy, _) => return Ok(()),
+            CheckResult::Completed(node_probes::Health::Unhealthy, why)
             | CheckResult::Unknown(why) => why,
         };
-        self.node.recorder.warning(
+        self.kubelet.recorder.warning(
             about,
             "FailedPostStartHook",
             format!("PostStartHook failed: {why}"),
         );
-        self.node
+        self.kubelet
             .recorder
             .normal(about, "Killing", "FailedPostStartHook");
         let grace =
             Duration::from_secs(u64::try_from(spec::grace_seconds(&self.pod)).unwrap_or_default());
-        if let Err(e) = self.node.runtime.stop_container(&running.id, grace).await {
+        if let Err(e) = self
+            .kubelet
+            .runtime
+            .stop_container(&running.id, grace)
+            .await
+        {
             tracing::warn!(container = self.name, error = %e, "container with a failed postStart hook can't be stopped");
         }
         Err(StartError {

@@ -21,7 +21,7 @@ pub(crate) struct StatusSync {
 
 impl StatusSync {
     /// Starts the status writer of a pod.
-    pub(crate) fn spawn(node: &Arc<KubeletContext>, pod: &Arc<Pod>, is_static: bool) -> Self {
+    pub(crate) fn spawn(kubelet: &Arc<KubeletContext>, pod: &Arc<Pod>, is_static: bool) -> Self {
         let last = pod.status.clone().unwrap_or_default();
         let snapshot = PodSnapshot {
             pod: pod.clone(),
@@ -34,7 +34,7 @@ impl StatusSync {
             is_desired: true,
         };
         StatusSync {
-            writer: StatusWriter::spawn(node, pod, is_static),
+            writer: StatusWriter::spawn(kubelet, pod, is_static),
             last,
             snapshot: Arc::new(RwLock::new(snapshot)),
         }
@@ -65,12 +65,12 @@ impl StatusSync {
     }
 
     /// Computes the status, queues it for writing if it changed, and publishes the pod's state.
-    pub(crate) fn sync(&mut self, node: &KubeletContext, state: &PodState) {
+    pub(crate) fn sync(&mut self, kubelet: &KubeletContext, state: &PodState) {
         let lifecycle = &state.memory.lifecycle;
         if !lifecycle.is_status_final() {
             let context = StatusContext {
-                node_ips: &node.ips,
-                runtime: &node.runtime_name,
+                node_ips: &kubelet.ips,
+                runtime: &kubelet.runtime_name,
                 before: &self.last,
                 first_seen: state.first_seen,
             };

@@ -38,10 +38,10 @@ struct WriterInput {
 
 impl StatusWriter {
     /// Starts the status writer of a pod.
-    pub(crate) fn spawn(node: &Arc<KubeletContext>, pod: &Arc<Pod>, is_static: bool) -> Self {
+    pub(crate) fn spawn(kubelet: &Arc<KubeletContext>, pod: &Arc<Pod>, is_static: bool) -> Self {
         let (sender, input) = watch::channel(WriterInput::default());
         let (done, written) = watch::channel(0);
-        if let Some(client) = node.client.clone() {
+        if let Some(client) = kubelet.client.clone() {
             let patcher = StatusPatcher {
                 client,
                 namespace: pod.metadata.namespace.clone().unwrap_or_default(),
@@ -49,11 +49,13 @@ impl StatusWriter {
                 uid: pod.metadata.uid.clone().filter(|_| !is_static),
                 full_name: spec::full_name(pod),
                 before: pod.status.clone().unwrap_or_default(),
-                node: node.clone(),
+                kubelet: kubelet.clone(),
                 is_static,
                 version: None,
             };
-            node.tasks.spawn("status writer", patcher.run(input, done));
+            kubelet
+                .tasks
+                .spawn("status writer", patcher.run(input, done));
         }
         StatusWriter {
             input: sender,
@@ -86,7 +88,7 @@ impl StatusWriter {
 
 struct StatusPatcher {
     client: Client,
-    node: Arc<KubeletContext>,
+    kubelet: Arc<KubeletContext>,
     namespace: String,
     name: String,
     uid: Option<String>,
@@ -149,7 +151,7 @@ impl StatusPatcher {
     /// Writes the newest status, and retries until it is written; returns its number, or None if
     /// the pod was deleted.
     async fn write_newest(&mut self, input: &mut watch::Receiver<WriterInput>) -> Option<u64> {
-        let shutdown = self.node.tasks.shutdown().clone();
+        let shutdown = self.kubelet.tasks.shutdown().clone();
         let mut wait = Duration::from_millis(100);
         loop {
             let WriterInput { number, status, .. } = input.borrow_and_update().clone();

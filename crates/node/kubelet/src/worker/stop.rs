@@ -3,10 +3,10 @@
 use super::observe::list_name;
 use super::probing::ContainerCommands;
 use super::start::hook_timeout;
-use crate::context::{KubeletContext, reference};
+use crate::context::{KubeletContext, build_reference};
 use crate::pod::spec;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use node_probes::{CheckResult, handler_of_lifecycle};
+use node_probes::{CheckResult, resolve_hook_handler};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,28 +29,28 @@ impl StopContainer {
     /// Stops the container; returns false if the runtime failed.
     pub(crate) async fn run(
         &self,
-        node: &Arc<KubeletContext>,
+        kubelet: &Arc<KubeletContext>,
         pod: &Pod,
         ip: Option<&String>,
     ) -> bool {
-        let about = reference(pod, Some((list_name(pod, &self.name), &self.name)));
+        let about = build_reference(pod, Some((list_name(pod, &self.name), &self.name)));
         let message = if self.why.is_empty() {
             format!("Stopping container {}", self.name)
         } else {
             self.why.clone()
         };
-        node.recorder.normal(&about, "Killing", message);
+        kubelet.recorder.normal(&about, "Killing", message);
         let begun = Instant::now();
         let grace = Duration::from_secs(u64::try_from(self.grace).unwrap_or_default());
         if !grace.is_zero() {
-            self.run_pre_stop(node, pod, ip, &about).await;
+            self.run_pre_stop(kubelet, pod, ip, &about).await;
         }
         let left = if grace.is_zero() {
             grace
         } else {
             grace.saturating_sub(begun.elapsed()).max(LEAST.min(grace))
         };
-        if let Err(e) = node.runtime.stop_container(&self.id, left).await {
+        if let Err(e) = kubelet.runtime.stop_container(&self.id, left).await {
             tracing::warn!(container = self.name, id = self.id, error = %e, "container can't be stopped; trying again");
             tokio::time::sleep(Duration::from_secs(1)).await;
             return false;
@@ -61,7 +61,7 @@ impl StopContainer {
     /// Runs the preStop hook, at most for the grace period.
     async fn run_pre_stop(
         &self,
-        node: &Arc<KubeletContext>,
+        kubelet: &Arc<KubeletContext>,
         pod: &Pod,
         ip: Option<&String>,
         about: &ObjectReference,
@@ -76,18 +76,21 @@ impl StopContainer {
         let Some(hook) = hook else { return };
         let grace = Duration::from_secs(u64::try_from(self.grace).unwrap_or_default());
         let ip = ip.map(String::as_str).unwrap_or_default();
-        let handler = handler_of_lifecycle(hook, &container, ip);
+        let handler = resolve_hook_handler(hook, &container, ip);
         let commands = ContainerCommands {
-            node: node.clone(),
+            kubelet: kubelet.clone(),
             id: self.id.clone(),
         };
         let limit = hook_timeout(&handler);
         let limit = if limit.is_zero() { grace } else { limit };
-        match tokio::time::timeout(grace, node_probes::check(&handler, limit, &commands)).await {
-            Ok(CheckResult::Answer(node_probes::Health::Healthy, _)) | Err(_) => {}
-            Ok(CheckResult::Answer(_, why) | CheckResult::Unknown(why)) => {
+        match tokio::time::timeout(grace, node_probes::run_check(&handler, limit, &commands)).await
+        {
+            Ok(CheckResult::Completed(node_probes::Health::Healthy, _)) | Err(_) => {}
+            Ok(CheckResult::Completed(_, why) | CheckResult::Unknown(why)) => {
                 let message = format!("PreStopHook failed: {why}");
-                node.recorder.warning(about, "FailedPreStopHook", message);
+                kubelet
+                    .recorder
+                    .warning(about, "FailedPreStopHook", message);
             }
         }
     }

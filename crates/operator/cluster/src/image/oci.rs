@@ -49,12 +49,12 @@ pub fn image_archive(reference: &str, layer: &[u8], config: &Config) -> Vec<u8> 
     let index = json!({ "schemaVersion": 2, "manifests": [entry] }).to_string();
 
     let mut tar = Tar::new();
-    tar.file("oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#);
-    tar.file("index.json", 0o644, index.as_bytes());
-    tar.directory("blobs", 0o755);
-    tar.directory("blobs/sha256", 0o755);
+    tar.add_file("oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#);
+    tar.add_file("index.json", 0o644, index.as_bytes());
+    tar.add_directory("blobs", 0o755);
+    tar.add_directory("blobs/sha256", 0o755);
     for blob in [layer, config.as_bytes(), manifest.as_bytes()] {
-        tar.file(&format!("blobs/sha256/{}", digest_hex(blob)), 0o644, blob);
+        tar.add_file(&format!("blobs/sha256/{}", digest_hex(blob)), 0o644, blob);
     }
     tar.finish()
 }

@@ -15,21 +15,21 @@ impl Tar {
     }
 
     /// Adds a directory.
-    pub fn directory(&mut self, path: &str, mode: u32) {
-        self.header(&format!("{path}/"), mode, 0, b'5', "");
+    pub fn add_directory(&mut self, path: &str, mode: u32) {
+        self.write_header(&format!("{path}/"), mode, 0, b'5', "");
     }
 
     /// Adds a file.
-    pub fn file(&mut self, path: &str, mode: u32, content: &[u8]) {
-        self.header(path, mode, content.len(), b'0', "");
+    pub fn add_file(&mut self, path: &str, mode: u32, content: &[u8]) {
+        self.write_header(path, mode, content.len(), b'0', "");
         self.data.extend_from_slice(content);
         let padding = content.len().next_multiple_of(BLOCK) - content.len();
         self.data.resize(self.data.len() + padding, 0);
     }
 
     /// Adds a symbolic link.
-    pub fn link(&mut self, path: &str, target: &str) {
-        self.header(path, 0o777, 0, b'2', target);
+    pub fn add_link(&mut self, path: &str, target: &str) {
+        self.write_header(path, 0o777, 0, b'2', target);
     }
 
     /// Returns the finished archive.
@@ -40,7 +40,7 @@ impl Tar {
 
     /// Writes a header. Paths come from this crate and are shorter than the header's limit of 100
     /// bytes.
-    fn header(&mut self, path: &str, mode: u32, size: usize, kind: u8, target: &str) {
+    fn write_header(&mut self, path: &str, mode: u32, size: usize, kind: u8, target: &str) {
         let mut block = [0u8; BLOCK];
         put_field(&mut block, 0, 100, path.as_bytes());
         put_field(&mut block, 100, 8, format!("{mode:07o}").as_bytes());

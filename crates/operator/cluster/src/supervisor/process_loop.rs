@@ -14,10 +14,10 @@ pub(crate) const GRACE: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 /// Running time after which the back-off is reset.
-const PROVED: Duration = Duration::from_secs(30);
+const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// Maximum wait for dependencies: after that the process is started anyway, because components wait
 /// for them themselves.
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEPENDENCY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Keeps `process` running until `stop`.
 pub(crate) async fn run_process(
@@ -36,7 +36,7 @@ pub(crate) async fn run_process(
             None => {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    _ = tokio::time::timeout(PATIENCE, all_ready(&after)) => {}
+                    _ = tokio::time::timeout(DEPENDENCY_TIMEOUT, wait_until_ready(&after)) => {}
                 }
                 Running::start(&process, &layout, restarts)
             }
@@ -51,14 +51,14 @@ pub(crate) async fn run_process(
                         tracing::info!(name = process.name, "stopped");
                         return;
                     }
-                    exit = running.ended() => tracing::warn!(name = process.name, exit = exit.0, "ended by itself"),
+                    exit = running.wait_for_exit() => tracing::warn!(name = process.name, exit = exit.0, "ended by itself"),
                 }
             }
             Err(error) => tracing::error!(name = process.name, %error, "can't be started"),
         }
         // Only a process that ran for a while resets the back-off, so that a crash loop does not
         // restart quickly.
-        if began.elapsed() > PROVED {
+        if began.elapsed() > STABLE_AFTER {
             pause = FIRST_PAUSE;
         }
         tokio::select! {
@@ -85,7 +85,7 @@ async fn adopt_process(process: &Process, layout: &Layout) -> Option<Running> {
     None
 }
 
-async fn all_ready(what: &[Ready]) {
+async fn wait_until_ready(what: &[Ready]) {
     for one in what {
         while !is_ready(one).await {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -17,7 +17,7 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
     let (runtime, remark) = choose_runtime(options, before.as_ref());
     let settings = Settings {
         layout: LAYOUT,
-        bin_dir: bin_dir(options, before.as_ref())?,
+        bin_dir: choose_bin_dir(options, before.as_ref())?,
         node_name: keep_or_choose(
             options.node_name.clone(),
             before.as_ref().map(|b| &b.node_name),
@@ -94,7 +94,7 @@ fn check_fixed(
 fn choose_runtime(options: &UpOptions, before: Option<&Settings>) -> (Runtime, Option<String>) {
     let why = why_simulated();
     if options.simulated
-        || (before.is_some_and(|b| !b.real()) && options.runtime_endpoint.is_none())
+        || (before.is_some_and(|b| !b.runs_pods()) && options.runtime_endpoint.is_none())
     {
         return (Runtime::Simulated, Some(simulated_reason(None)));
     }
@@ -121,7 +121,7 @@ fn simulated_reason(why: Option<&str>) -> String {
     )
 }
 
-fn bin_dir(options: &UpOptions, before: Option<&Settings>) -> Result<PathBuf> {
+fn choose_bin_dir(options: &UpOptions, before: Option<&Settings>) -> Result<PathBuf> {
     if let Some(given) = &options.bin_dir {
         return absolute_path(given);
     }
@@ -193,7 +193,7 @@ fn choose_ports(options: &UpOptions, before: Option<Ports>) -> Result<Ports> {
         (&mut ports.dns, options.dns_port),
     ] {
         match given {
-            Some(0) => *port = pick_one()?,
+            Some(0) => *port = pick_port()?,
             Some(given) => *port = given,
             None => {}
         }
@@ -208,7 +208,7 @@ fn bind_free_port() -> Result<(TcpListener, u16)> {
     Ok((listener, port))
 }
 
-fn pick_one() -> Result<u16> {
+fn pick_port() -> Result<u16> {
     bind_free_port().map(|(_, port)| port)
 }
 
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_nodes() {
+    fn node_names_are_dns_subdomains() {
         for (name, good) in [
             ("vm", true),
             ("a.b-1", true),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_stays_what_it_was() {
+    fn address_range_cannot_change() {
         let (one, other): (Ipv4Net, Ipv4Net) = (
             "10.1.0.0/16".parse().unwrap(),
             "10.2.0.0/16".parse().unwrap(),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn picked_ports_differ() {
+    fn picked_ports_are_distinct() {
         let mut all: Vec<u16> = pick_ports()
             .unwrap()
             .all()

@@ -51,7 +51,7 @@ pub async fn wait_for_socket(path: &Path, layout: &Layout) -> Result<()> {
 }
 
 /// Waits until the API server is ready.
-pub async fn api_server(client: &Client, layout: &Layout) -> Result<()> {
+pub async fn wait_for_api_server(client: &Client, layout: &Layout) -> Result<()> {
     wait_until(
         "the start of the API server",
         120,

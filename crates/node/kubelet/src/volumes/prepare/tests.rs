@@ -18,7 +18,7 @@ fn pod_with(volume: Value) -> Arc<Pod> {
 }
 
 fn volume_of(pod: &Pod) -> &Volume {
-    &spec::spec(pod).volumes.as_ref().unwrap()[0]
+    &spec::read_spec(pod).volumes.as_ref().unwrap()[0]
 }
 
 #[test]
@@ -30,12 +30,12 @@ fn volume_is_set_up_again_after_a_failure_and_on_a_new_mount() {
         calls.set(calls.get() + 1);
         Ok(())
     };
-    once(&mark, true, || Err("planted".into())).unwrap_err();
-    once(&mark, false, set).unwrap();
+    set_up_once(&mark, true, || Err("planted".into())).unwrap_err();
+    set_up_once(&mark, false, set).unwrap();
     assert_eq!(calls.get(), 1, "the first try failed");
-    once(&mark, false, set).unwrap();
+    set_up_once(&mark, false, set).unwrap();
     assert_eq!(calls.get(), 1, "containers use it");
-    once(&mark, true, set).unwrap();
+    set_up_once(&mark, true, set).unwrap();
     assert_eq!(
         calls.get(),
         2,
@@ -61,14 +61,14 @@ fn with_own_mounts(test: impl FnOnce() + Send + 'static) {
 #[tokio::test]
 async fn tmpfs_has_its_mode_and_group_after_a_reboot() {
     let dir = tempfile::tempdir().unwrap();
-    let node = testing::context(Settings {
+    let kubelet = testing::context(Settings {
         mounter: Mounter::Kernel,
         ..testing::settings(dir.path())
     });
     let pod = pod_with(json!({"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}));
     with_own_mounts(move || {
         for boot in ["first", "second"] {
-            let path = empty_dir(&node, &pod, volume_of(&pod)).unwrap();
+            let path = set_up_empty_dir(&kubelet, &pod, volume_of(&pod)).unwrap();
             let made = std::fs::metadata(&path).unwrap();
             assert_eq!(
                 (made.mode() & 0o7777, made.gid()),
@@ -84,10 +84,10 @@ async fn tmpfs_has_its_mode_and_group_after_a_reboot() {
 #[tokio::test]
 async fn group_of_a_volume_is_set_off_the_runtime() {
     let dir = tempfile::tempdir().unwrap();
-    let node = testing::context(testing::settings(dir.path()));
+    let kubelet = testing::context(testing::settings(dir.path()));
     let pod = pod_with(json!({"name": "v", "emptyDir": {}}));
     // `own` panics on a thread of the runtime.
-    let made = empty_dir(&node, &pod, volume_of(&pod));
+    let made = set_up_empty_dir(&kubelet, &pod, volume_of(&pod));
     if rustix::process::geteuid().is_root() {
         assert_eq!(std::fs::metadata(made.unwrap()).unwrap().gid(), GROUP);
     }

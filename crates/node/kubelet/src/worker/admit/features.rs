@@ -32,7 +32,7 @@ fn list_containers(pod: &Pod) -> impl Iterator<Item = Container> {
 }
 
 fn find_unsupported_security(pod: &Pod) -> Option<&'static str> {
-    if spec::spec(pod).host_users == Some(false) {
+    if spec::read_spec(pod).host_users == Some(false) {
         return Some("user namespaces (hostUsers: false)");
     }
     // An unmasked /proc in the node's user namespace gives the container root on the node.
@@ -48,7 +48,7 @@ fn find_unsupported_security(pod: &Pod) -> Option<&'static str> {
 }
 
 fn find_unsupported_volume(pod: &Pod) -> Option<&'static str> {
-    for volume in spec::spec(pod).volumes.iter().flatten() {
+    for volume in spec::read_spec(pod).volumes.iter().flatten() {
         let medium = volume
             .empty_dir
             .as_ref()
@@ -74,7 +74,7 @@ fn find_unsupported_volume(pod: &Pod) -> Option<&'static str> {
 }
 
 fn find_unsupported_container(pod: &Pod) -> Option<&'static str> {
-    if spec::spec(pod)
+    if spec::read_spec(pod)
         .resource_claims
         .as_ref()
         .is_some_and(|claims| !claims.is_empty())
@@ -96,7 +96,7 @@ fn find_unsupported_container(pod: &Pod) -> Option<&'static str> {
 }
 
 fn check_groups(pod: &Pod, features: &Features) -> Option<Rejection> {
-    let policy = spec::spec(pod)
+    let policy = spec::read_spec(pod)
         .security_context
         .as_ref()
         .and_then(|c| c.supplemental_groups_policy.as_deref());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn pod_is_refused_for_what_the_node_cannot_give() {
+    fn pod_that_needs_a_missing_feature_is_rejected() {
         let none = Features::default();
         let c = |more: Value| {
             let mut c = json!({"name": "c"});
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn features_of_host_and_runtime_are_used() {
+    fn pod_is_admitted_with_the_features_of_host_and_runtime() {
         let all = Features {
             apparmor: true,
             strict_groups: true,

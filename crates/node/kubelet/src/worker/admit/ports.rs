@@ -10,7 +10,7 @@ pub(crate) const MESSAGE: &str = "Pod was rejected: Predicate NodePorts failed: 
 /// Returns whether another pod uses one of the pod's host ports.
 pub(crate) fn has_conflict(pod: &Pod, others: &[Arc<Pod>]) -> bool {
     let taken: Vec<&ContainerPort> = others.iter().flat_map(|other| host_ports(other)).collect();
-    host_ports(pod).any(|wanted| taken.iter().any(|port| overlap(wanted, port)))
+    host_ports(pod).any(|wanted| taken.iter().any(|port| ports_overlap(wanted, port)))
 }
 
 fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
@@ -23,7 +23,7 @@ fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
     all.filter(|p| p.host_port.is_some_and(|port| port > 0))
 }
 
-fn overlap(a: &ContainerPort, b: &ContainerPort) -> bool {
+fn ports_overlap(a: &ContainerPort, b: &ContainerPort) -> bool {
     fn protocol(port: &ContainerPort) -> &str {
         port.protocol
             .as_deref()
