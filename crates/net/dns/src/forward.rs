@@ -116,6 +116,7 @@ async fn over_tcp(server: SocketAddr, request: &[u8]) -> std::io::Result<Vec<u8>
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
     use super::*;
 
     #[test]
@@ -127,5 +128,55 @@ mod tests {
             .map(ToString::to_string)
             .collect();
         assert_eq!(found, ["192.0.2.1:53", "[fe80::1]:53"]);
+    }
+
+    /// Starts a resolver that sends `responses` for each request, with the request's id unless
+    /// `forged`.
+    async fn start_resolver(forged: bool) -> SocketAddr {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let answer = async move {
+            let mut buffer = [0; 512];
+            while let Ok((length, peer)) = socket.recv_from(&mut buffer).await {
+                let mut response = buffer[..length].to_vec();
+                response.push(0xff);
+                if forged {
+                    let mut other = response.clone();
+                    other[0] ^= 1;
+                    socket.send_to(&other, peer).await.unwrap();
+                }
+                socket.send_to(&response, peer).await.unwrap();
+            }
+        };
+        drop(tokio::spawn(answer));
+        address
+    }
+
+    fn own() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 53))
+    }
+
+    /// A packet with another id may come from an attacker who guesses.
+    #[tokio::test]
+    async fn response_with_another_id_is_ignored() {
+        let upstreams = Upstreams::new(vec![start_resolver(true).await], own());
+        let response = upstreams.forward_request(&[1, 2, 3], true).await;
+        assert_eq!(response, Some(vec![1, 2, 3, 0xff]));
+    }
+
+    #[tokio::test]
+    async fn next_resolver_is_used_if_one_does_not_listen() {
+        let closed = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let dead = closed.local_addr().unwrap();
+        drop(closed);
+        let upstreams = Upstreams::new(vec![dead, start_resolver(false).await], own());
+        let response = upstreams.forward_request(&[1, 2], true).await;
+        assert_eq!(response, Some(vec![1, 2, 0xff]));
+    }
+
+    #[tokio::test]
+    async fn own_address_is_no_upstream() {
+        let upstreams = Upstreams::new(vec![own()], own());
+        assert_eq!(upstreams.forward_request(&[1, 2], true).await, None);
     }
 }

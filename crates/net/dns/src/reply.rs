@@ -129,4 +129,100 @@ mod tests {
         assert_eq!(answer.queries, [Query::query(name(0), RecordType::A)]);
         assert!(encode_message(&request, answer, false).unwrap().len() < 100);
     }
+
+    fn query(name: &str, kind: RecordType) -> Message {
+        let mut request = Message::new(7, MessageType::Query, OpCode::Query);
+        request.add_query(Query::query(Name::from_ascii(name).unwrap(), kind));
+        request
+    }
+
+    fn reply_to(request: &Message, synced: bool) -> Reply {
+        let domain = Name::from_ascii("cluster.local.").unwrap();
+        build_reply(&crate::zone::tests::cluster(), &domain, request, synced)
+    }
+
+    fn response_code(request: &Message, synced: bool) -> Option<ResponseCode> {
+        match reply_to(request, synced) {
+            Reply::Ready(message) => Some(message.metadata.response_code),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn response_code_follows_the_request() {
+        let known = || query("w.ns.svc.cluster.local.", RecordType::A);
+        let mut update = known();
+        update.metadata.op_code = OpCode::Update;
+        let mut empty = known();
+        empty.queries.clear();
+        let mut chaos = known();
+        chaos.queries[0].set_query_class(DNSClass::CH);
+        for (case, request, expected) in [
+            ("known name", known(), ResponseCode::NoError),
+            (
+                "unknown name",
+                query("x.ns.svc.cluster.local.", RecordType::A),
+                ResponseCode::NXDomain,
+            ),
+            ("update", update, ResponseCode::NotImp),
+            ("no question", empty, ResponseCode::FormErr),
+            ("another class", chaos, ResponseCode::Refused),
+        ] {
+            assert_eq!(response_code(&request, true), Some(expected), "{case}");
+        }
+    }
+
+    #[test]
+    fn response_is_not_a_request() {
+        let mut response = query("w.ns.svc.cluster.local.", RecordType::A);
+        response.metadata.message_type = MessageType::Response;
+        assert!(matches!(reply_to(&response, true), Reply::Ignore));
+    }
+
+    /// A client caches NXDOMAIN; SERVFAIL makes it retry.
+    #[test]
+    fn name_of_the_zone_is_a_server_failure_until_the_informers_have_synced() {
+        let request = query("w.ns.svc.cluster.local.", RecordType::A);
+        assert_eq!(response_code(&request, false), Some(ResponseCode::ServFail));
+        let outside = query("www.example.com.", RecordType::A);
+        assert!(matches!(reply_to(&outside, false), Reply::Forward));
+    }
+
+    /// RFC 2308: without the zone's SOA record a negative answer is not cached.
+    #[test]
+    fn negative_answer_has_the_soa_record() {
+        for name in ["x.ns.svc.cluster.local.", "ns.svc.cluster.local."] {
+            let Reply::Ready(message) = reply_to(&query(name, RecordType::A), true) else {
+                unreachable!("{name} is in the zone");
+            };
+            let kinds: Vec<_> = message
+                .authorities
+                .iter()
+                .map(|r| r.record_type())
+                .collect();
+            assert_eq!(kinds, [RecordType::SOA], "{name}");
+            assert!(message.answers.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn response_that_is_too_large_for_udp_is_truncated() {
+        let request = query("big.ns.svc.cluster.local.", RecordType::TXT);
+        let mut message = empty_response(&request, ResponseCode::NoError);
+        let text = || hickory_proto::rr::rdata::TXT::new(vec!["x".repeat(200)]);
+        let name = Name::from_ascii("big.ns.svc.cluster.local.").unwrap();
+        message.add_answers((0..40).map(|_| {
+            let data = hickory_proto::rr::RData::TXT(text());
+            Record::from_rdata(name.clone(), 5, data)
+        }));
+        let udp = encode_message(&request, message.clone(), true).unwrap();
+        let short = Message::from_vec(&udp).unwrap();
+        assert!(
+            udp.len() <= 512 && short.metadata.truncation,
+            "{}",
+            udp.len()
+        );
+        let tcp = Message::from_vec(&encode_message(&request, message, false).unwrap()).unwrap();
+        assert!(tcp.answers.len() == 40 && !tcp.metadata.truncation);
+    }
 }

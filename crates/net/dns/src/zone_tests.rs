@@ -172,3 +172,127 @@ fn names_are_resolved_by_the_specification() {
         assert_eq!(ask(name, kind), expect, "{name} {kind}");
     }
 }
+
+/// Resolves a name of these Services and slices.
+fn resolve(services: Vec<Arc<Service>>, slices: &[Value], name: &str, kind: RecordType) -> String {
+    let slices = slices
+        .iter()
+        .map(|slice| Arc::new(serde_json::from_value(slice.clone()).unwrap()));
+    let view = Fake {
+        services,
+        slices: slices.collect(),
+    };
+    let domain = Name::from_ascii("cluster.local.").unwrap();
+    match resolve_name(&view, &domain, &Name::from_ascii(name).unwrap(), kind) {
+        Answer::Records { answers, .. } => answers
+            .iter()
+            .map(|record| record.data.to_string())
+            .collect::<Vec<_>>()
+            .join(" | "),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn dual_stack_service_has_an_address_record_of_each_family() {
+    let addresses = ["10.96.0.7", "fd00::7"];
+    let spec = json!({ "clusterIP": addresses[0], "clusterIPs": addresses, "ports": [] });
+    for (kind, expected) in [
+        (RecordType::A, addresses[0]),
+        (RecordType::AAAA, addresses[1]),
+    ] {
+        let services = vec![service("d", spec.clone())];
+        assert_eq!(
+            resolve(services, &[], "d.ns.svc.cluster.local.", kind),
+            expected
+        );
+    }
+}
+
+fn slice_of(endpoints: Value) -> Value {
+    json!({
+        "metadata": { "name": "h-1", "namespace": "ns", "labels": { "kubernetes.io/service-name": "h" } },
+        "addressType": "IPv4", "ports": [{ "name": "db", "port": 5432, "protocol": "TCP" }],
+        "endpoints": endpoints,
+    })
+}
+
+fn headless() -> Vec<Arc<Service>> {
+    let ports = json!([{ "name": "db", "port": 5432 }]);
+    vec![service(
+        "h",
+        json!({ "clusterIP": "None", "clusterIPs": ["None"], "ports": ports }),
+    )]
+}
+
+#[test]
+fn headless_service_without_ready_endpoints_does_not_exist() {
+    let name = "h.ns.svc.cluster.local.";
+    for (endpoints, expected) in [
+        (json!([]), "NxDomain"),
+        (
+            json!([{ "addresses": ["10.0.0.1"], "conditions": { "ready": false } }]),
+            "NxDomain",
+        ),
+        // An absent condition means ready.
+        (json!([{ "addresses": ["10.0.0.1"] }]), "10.0.0.1"),
+        (
+            json!([{ "addresses": ["10.0.0.1"], "conditions": {} }]),
+            "10.0.0.1",
+        ),
+    ] {
+        let found = resolve(
+            headless(),
+            &[slice_of(endpoints.clone())],
+            name,
+            RecordType::A,
+        );
+        assert_eq!(found, expected, "{endpoints}");
+    }
+}
+
+/// An endpoint that moves from one slice to another is in both for a moment.
+#[test]
+fn endpoint_in_two_slices_has_one_record() {
+    let slice = slice_of(json!([{ "addresses": ["10.0.0.1"] }]));
+    let slices = [slice.clone(), slice];
+    let name = "h.ns.svc.cluster.local.";
+    assert_eq!(
+        resolve(headless(), &slices, name, RecordType::A),
+        "10.0.0.1"
+    );
+    let port = "_db._tcp.h.ns.svc.cluster.local.";
+    let record = "0 100 5432 10-0-0-1.h.ns.svc.cluster.local.";
+    assert_eq!(resolve(headless(), &slices, port, RecordType::SRV), record);
+}
+
+#[test]
+fn loop_of_external_names_ends_with_the_first_alias() {
+    let alias = |name: &str, target: &str| {
+        let target = format!("{target}.ns.svc.cluster.local");
+        service(
+            name,
+            json!({ "type": "ExternalName", "externalName": target }),
+        )
+    };
+    let services = vec![alias("a", "b"), alias("b", "a"), alias("self", "self")];
+    let a = resolve(
+        services.clone(),
+        &[],
+        "a.ns.svc.cluster.local.",
+        RecordType::A,
+    );
+    assert_eq!(a, "b.ns.svc.cluster.local.");
+    let own = resolve(services, &[], "self.ns.svc.cluster.local.", RecordType::A);
+    assert_eq!(own, "self.ns.svc.cluster.local.");
+}
+
+#[test]
+fn pod_record_exists_for_ipv6_addresses() {
+    let name = "2001-db8--1.ns.pod.cluster.local.";
+    assert_eq!(
+        resolve(Vec::new(), &[], name, RecordType::AAAA),
+        "2001:db8::1"
+    );
+    assert_eq!(resolve(Vec::new(), &[], name, RecordType::A), "NoData");
+}

@@ -100,3 +100,94 @@ async fn check_tcp(host: &str, port: u16, timeout: Duration) -> CheckResult {
         Err(_) => CheckResult::failure(format!("dial tcp {host}:{port}: i/o timeout")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing::{ScriptedCommands, serve_once};
+    use tokio::net::TcpListener;
+
+    const TIMEOUT: Duration = Duration::from_secs(5);
+
+    async fn run_exec(result: Result<(i32, Vec<u8>), (String, bool)>) -> CheckResult {
+        let handler = Handler::Exec(vec!["test".into(), "-e".into()]);
+        run_check(&handler, TIMEOUT, &ScriptedCommands::new(vec![result])).await
+    }
+
+    #[tokio::test]
+    async fn exec_check_is_healthy_only_with_exit_code_zero() {
+        for (code, health) in [
+            (0, Health::Healthy),
+            (1, Health::Unhealthy),
+            (137, Health::Unhealthy),
+        ] {
+            let result = run_exec(Ok((code, b"output".to_vec()))).await;
+            let expected = CheckResult::Completed(health, "output".into());
+            assert_eq!(result, expected, "exit code {code}");
+        }
+    }
+
+    #[tokio::test]
+    async fn exec_check_that_times_out_fails_and_a_runtime_error_has_no_result() {
+        let late = run_exec(Err(("deadline".into(), true))).await;
+        let message = r#"command timed out: "test -e" timed out after 5s"#;
+        assert_eq!(
+            late,
+            CheckResult::Completed(Health::Unhealthy, message.into())
+        );
+        let broken = run_exec(Err(("the runtime is away".into(), false))).await;
+        assert_eq!(broken, CheckResult::Unknown("the runtime is away".into()));
+    }
+
+    #[test]
+    fn output_of_a_command_is_limited_to_ten_kibibytes() {
+        assert_eq!(truncate_output(&[b'a'; 10 * 1024]).len(), 10 * 1024);
+        assert_eq!(truncate_output(&[b'a'; 10 * 1024 + 1]).len(), 10 * 1024);
+    }
+
+    #[tokio::test]
+    async fn http_check_is_healthy_from_200_to_399() {
+        for (status, health) in [
+            ("200 OK", Health::Healthy),
+            ("304 Not Modified", Health::Healthy),
+            ("399 Odd", Health::Healthy),
+            ("400 Bad Request", Health::Unhealthy),
+            ("500 Internal Server Error", Health::Unhealthy),
+        ] {
+            let reply = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+            let (address, _) = serve_once(vec![reply]).await;
+            let handler = Handler::Http {
+                url: format!("http://{address}/"),
+                headers: Vec::new(),
+            };
+            let result = run_check(&handler, TIMEOUT, &ScriptedCommands::default()).await;
+            assert!(
+                matches!(&result, CheckResult::Completed(found, _) if *found == health),
+                "{status}: {result:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn tcp_check_needs_a_listening_port() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let handler = Handler::Tcp {
+            host: "127.0.0.1".into(),
+            port,
+        };
+        let none = ScriptedCommands::default();
+        assert_eq!(
+            run_check(&handler, TIMEOUT, &none).await,
+            CheckResult::success("")
+        );
+        drop(listener);
+        let refused = run_check(&handler, TIMEOUT, &none).await;
+        assert!(
+            matches!(&refused, CheckResult::Completed(Health::Unhealthy, why)
+                if why.starts_with(&format!("dial tcp 127.0.0.1:{port}: connect: "))),
+            "{refused:?}"
+        );
+    }
+}

@@ -177,3 +177,73 @@ fn header_map(url: &Url, headers: &[(String, String)]) -> HeaderMap {
     }
     map
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing::serve_once;
+
+    const TIMEOUT: Duration = Duration::from_secs(5);
+
+    fn redirect(location: &str) -> String {
+        format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n")
+    }
+
+    #[tokio::test]
+    async fn redirect_on_the_same_host_is_followed() {
+        let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_owned();
+        let (address, server) = serve_once(vec![redirect("/next?x=1"), ok]).await;
+        let response = http_get(&format!("http://{address}/first"), &[], TIMEOUT).await;
+        assert_eq!(
+            response.unwrap(),
+            HttpResponse {
+                status: 200,
+                body: "ok".into()
+            }
+        );
+        let requests = server.await.unwrap();
+        assert!(requests[1].starts_with("GET /next?x=1 "), "{requests:?}");
+    }
+
+    /// A redirect must not make the kubelet connect to a host that the pod's author chose.
+    #[tokio::test]
+    async fn redirect_to_another_host_is_the_result() {
+        let (address, _) = serve_once(vec![redirect("http://192.0.2.1/")]).await;
+        let response = http_get(&format!("http://{address}/"), &[], TIMEOUT).await;
+        assert_eq!(response.unwrap().status, 302);
+    }
+
+    #[tokio::test]
+    async fn redirects_end_after_ten() {
+        let (address, _) = serve_once(vec![redirect("/"); REDIRECTS]).await;
+        let response = http_get(&format!("http://{address}/"), &[], TIMEOUT).await;
+        assert_eq!(response.unwrap_err(), "stopped after 10 redirects");
+    }
+
+    #[test]
+    fn headers_of_the_probe_replace_the_defaults_and_an_empty_value_removes_them() {
+        let url = Url::parse("http://10.0.0.1:8080/").unwrap();
+        let of = |headers: &[(&str, &str)]| {
+            let headers: Vec<(String, String)> = headers
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect();
+            let map = header_map(&url, &headers);
+            ["host", "user-agent", "accept"].map(|name| {
+                let values = map.get_all(name).iter();
+                let values: Vec<&str> = values.map(|v| v.to_str().unwrap()).collect();
+                values.join("|")
+            })
+        };
+        assert_eq!(of(&[]), ["10.0.0.1:8080", "kube-probe/1.36", "*/*"]);
+        assert_eq!(
+            of(&[("Host", "a"), ("host", "b"), ("Accept", "x")]),
+            ["b", "kube-probe/1.36", "x"]
+        );
+        assert_eq!(
+            of(&[("User-Agent", ""), ("Accept", "")]),
+            ["10.0.0.1:8080", "", ""]
+        );
+    }
+}

@@ -8,6 +8,8 @@ mod check;
 mod grpc;
 mod http;
 mod spec;
+#[cfg(test)]
+mod testing;
 mod thresholds;
 mod worker;
 

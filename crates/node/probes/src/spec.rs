@@ -233,3 +233,87 @@ fn resolve_port(port: &IntOrString, container: &Container) -> Result<u16, String
         .filter(|p| *p > 0)
         .ok_or_else(|| format!("invalid port {number}"))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn resolve(probe: Value) -> ProbeSpec {
+        let container: Container = serde_json::from_value(json!({"name": "c",
+            "ports": [{"name": "web", "containerPort": 8080}]}))
+        .unwrap();
+        let probe: Probe = serde_json::from_value(probe).unwrap();
+        ProbeSpec::new(ProbeKind::Readiness, &probe, &container, "fd00::5")
+    }
+
+    #[test]
+    fn probe_without_numbers_has_the_defaults_of_the_api() {
+        let spec = resolve(json!({"exec": {"command": ["true"]}}));
+        assert_eq!(
+            (spec.initial_delay, spec.period, spec.timeout),
+            (
+                Duration::ZERO,
+                Duration::from_secs(10),
+                Duration::from_secs(1)
+            )
+        );
+        assert_eq!((spec.success_threshold, spec.failure_threshold), (1, 3));
+    }
+
+    #[test]
+    fn http_probe_addresses_the_pod_unless_it_names_a_host() {
+        for (get, url) in [
+            (json!({"port": 80}), "http://[fd00::5]:80/"),
+            (
+                json!({"port": "web", "path": "live"}),
+                "http://[fd00::5]:8080/live",
+            ),
+            (
+                json!({"port": 80, "host": "example.com", "scheme": "HTTPS", "path": "/x?y=z"}),
+                "https://example.com:80/x?y=z",
+            ),
+            (json!({"port": 80, "host": ""}), "http://[fd00::5]:80/"),
+        ] {
+            let Handler::Http { url: found, .. } = resolve(json!({"httpGet": get})).handler else {
+                unreachable!("{get} is no HTTP handler");
+            };
+            assert_eq!(found, url, "{get}");
+        }
+    }
+
+    #[test]
+    fn port_of_a_probe_is_a_number_or_the_name_of_a_container_port() {
+        for (port, expected) in [
+            (json!(1), Some(1)),
+            (json!("web"), Some(8080)),
+            (json!("81"), Some(81)),
+            (json!("metrics"), None),
+            (json!(0), None),
+            (json!(65536), None),
+        ] {
+            let handler = resolve(json!({"tcpSocket": {"port": port}})).handler;
+            let found = match handler {
+                Handler::Tcp { port, .. } => Some(port),
+                _ => None,
+            };
+            assert_eq!(found, expected, "{port}");
+        }
+    }
+
+    #[test]
+    fn probe_without_a_handler_is_invalid() {
+        assert_eq!(
+            resolve(json!({})).handler,
+            Handler::Invalid("the probe has no handler".into())
+        );
+    }
+
+    #[test]
+    fn hook_may_sleep() {
+        let hook = serde_json::from_value(json!({"sleep": {"seconds": 7}})).unwrap();
+        let handler = resolve_hook_handler(&hook, &Container::default(), "10.0.0.1");
+        assert_eq!(handler, Handler::Sleep(Duration::from_secs(7)));
+    }
+}

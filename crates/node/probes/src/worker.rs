@@ -57,3 +57,91 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::spec::Handler;
+    use crate::testing::ScriptedCommands;
+
+    /// Runs a probe with these exit codes, with a runtime error for None; returns its reports, and
+    /// whether it ended by itself.
+    async fn run_with(kind: ProbeKind, codes: &[Option<i32>]) -> (Vec<ProbeReport>, bool) {
+        let spec = ProbeSpec {
+            kind,
+            handler: Handler::Exec(Vec::new()),
+            initial_delay: Duration::ZERO,
+            period: Duration::from_millis(1),
+            timeout: Duration::from_secs(5),
+            success_threshold: 1,
+            failure_threshold: 2,
+        };
+        let results = codes.iter().map(|code| match code {
+            Some(code) => Ok((*code, Vec::new())),
+            None => Err((String::from("away"), false)),
+        });
+        let commands = ScriptedCommands::new(results.collect());
+        let mut reports = Vec::new();
+        let probe = run_probe(spec, Duration::ZERO, &commands, |report| {
+            reports.push(report);
+        });
+        let ended = tokio::time::timeout(Duration::from_millis(300), probe).await;
+        (reports, ended.is_ok())
+    }
+
+    fn changed(health: Health) -> ProbeReport {
+        ProbeReport::HealthChanged(health, String::new())
+    }
+
+    fn failed() -> ProbeReport {
+        ProbeReport::Failed(String::new())
+    }
+
+    #[tokio::test]
+    async fn readiness_probe_reports_each_change_and_continues() {
+        let codes = [0, 0, 1, 0, 1, 1, 1, 0].map(Some);
+        let (reports, ended) = run_with(ProbeKind::Readiness, &codes).await;
+        let expected = [
+            changed(Health::Healthy),
+            failed(),
+            failed(),
+            failed(),
+            changed(Health::Unhealthy),
+            failed(),
+            changed(Health::Healthy),
+        ];
+        assert_eq!(reports, expected);
+        assert!(!ended);
+    }
+
+    #[tokio::test]
+    async fn liveness_probe_ends_when_the_container_must_be_restarted() {
+        let (reports, ended) = run_with(ProbeKind::Liveness, &[0, 1, 1].map(Some)).await;
+        let expected = [
+            changed(Health::Healthy),
+            failed(),
+            failed(),
+            changed(Health::Unhealthy),
+        ];
+        assert_eq!(reports, expected);
+        assert!(ended);
+    }
+
+    #[tokio::test]
+    async fn startup_probe_ends_with_its_first_success() {
+        let (reports, ended) = run_with(ProbeKind::Startup, &[1, 0].map(Some)).await;
+        assert_eq!(reports, [failed(), changed(Health::Healthy)]);
+        assert!(ended);
+    }
+
+    /// A runtime that is restarted must not restart the containers.
+    #[tokio::test]
+    async fn check_without_a_result_does_not_count_as_a_failure() {
+        let codes = [Some(1), None, None, Some(0)];
+        let (reports, _) = run_with(ProbeKind::Liveness, &codes).await;
+        let errored = || ProbeReport::Errored("away".into());
+        let expected = [failed(), errored(), errored(), changed(Health::Healthy)];
+        assert_eq!(reports, expected);
+    }
+}

@@ -378,3 +378,42 @@ fn ignore_not_found<T>(answer: std::result::Result<T, tonic::Status>) -> Result<
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn endpoint_is_a_unix_socket() {
+        for (endpoint, socket) in [
+            ("unix:///run/c.sock", Some("/run/c.sock")),
+            ("/run/c.sock", Some("/run/c.sock")),
+            ("tcp://127.0.0.1:1", None),
+            ("npipe:////./pipe/c", None),
+            ("unix://c.sock", None),
+            ("", None),
+        ] {
+            let runtime = Runtime::new(endpoint).ok();
+            let found = runtime.as_ref().map(|r| r.socket().to_str().unwrap());
+            assert_eq!(found, socket, "{endpoint:?}");
+        }
+    }
+
+    /// Stops and removals are repeated after a crash, and the object may be removed already.
+    #[test]
+    fn removal_of_a_missing_object_succeeds() {
+        use tonic::Status;
+        assert!(ignore_not_found(Ok(())).is_ok());
+        assert!(ignore_not_found::<()>(Err(Status::not_found("x"))).is_ok());
+        let busy = ignore_not_found::<()>(Err(Status::unavailable("the task is busy")));
+        assert_eq!(busy.unwrap_err().to_string(), "the task is busy");
+    }
+
+    #[test]
+    fn list_of_one_pod_selects_by_its_uid() {
+        assert!(pod_selector(None).is_empty());
+        let expected = [(crate::labels::POD_UID.to_owned(), "u".to_owned())];
+        assert_eq!(pod_selector(Some("u")), expected.into());
+    }
+}

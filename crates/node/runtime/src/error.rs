@@ -58,3 +58,31 @@ impl From<tonic::Status> for RuntimeError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_is_classified_by_its_code() {
+        for (code, not_found, unimplemented, timeout) in [
+            (Code::NotFound, true, false, false),
+            (Code::Unimplemented, false, true, false),
+            (Code::DeadlineExceeded, false, false, true),
+            // tonic reports an expired deadline of its own as cancelled.
+            (Code::Cancelled, false, false, true),
+            (Code::Internal, false, false, false),
+        ] {
+            let error = RuntimeError::from(tonic::Status::new(code, "x"));
+            assert_eq!(
+                (
+                    error.is_not_found(),
+                    error.is_unimplemented(),
+                    error.is_timeout()
+                ),
+                (not_found, unimplemented, timeout),
+                "{code:?}"
+            );
+        }
+    }
+}

@@ -204,4 +204,44 @@ mod tests {
         assert_eq!(told("/tasks/oom", "c", ""), change(true));
         assert_eq!(told("/tasks/exit", "c", "a command run inside"), None);
     }
+
+    #[test]
+    fn cri_event_names_the_pod_if_the_runtime_reports_it() {
+        let event = |uid: Option<&str>| ContainerEventResponse {
+            container_id: "c".into(),
+            container_event_type: ContainerEventType::ContainerStoppedEvent as i32,
+            pod_sandbox_status: uid.map(|uid| proto_cri::v1::PodSandboxStatus {
+                metadata: Some(proto_cri::v1::PodSandboxMetadata {
+                    uid: uid.into(),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        for (uid, expected) in [(None, None), (Some(""), None), (Some("u"), Some("u"))] {
+            let change = convert_cri_event(event(uid));
+            assert_eq!(
+                change.map(|c| (c.id, c.pod_uid)),
+                Some(("c".into(), expected.map(str::to_owned))),
+                "{uid:?}"
+            );
+        }
+    }
+
+    /// Go's gRPC servers send headers with the first event, which may come hours later.
+    #[tokio::test]
+    async fn stream_without_headers_counts_as_open() {
+        let silent = std::future::pending::<StreamResult<ContainerEventResponse>>();
+        assert!(open_stream(silent, convert_cri_event).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn stream_that_the_runtime_does_not_implement_is_an_error() {
+        let call = async {
+            StreamResult::<ContainerEventResponse>::Err(tonic::Status::unimplemented("no events"))
+        };
+        let opened = open_stream(call, convert_cri_event).await;
+        assert!(opened.is_err_and(|e| e.is_unimplemented()));
+    }
 }

@@ -34,3 +34,36 @@ impl FolderWatch {
         while self.0.try_read(&mut buffer).is_ok_and(|n| n > 0) {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    #[tokio::test]
+    async fn watch_reports_writes_renames_and_removals() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut watch = FolderWatch::new(folder.path()).unwrap();
+        let idle = timeout(Duration::from_millis(50), watch.changed()).await;
+        assert!(idle.is_err(), "nothing has changed yet");
+        let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+        let steps: [(&str, Box<dyn Fn()>); 3] = [
+            ("write", Box::new(|| std::fs::write(&a, "x").unwrap())),
+            ("rename", Box::new(|| std::fs::rename(&a, &b).unwrap())),
+            ("removal", Box::new(|| std::fs::remove_file(&b).unwrap())),
+        ];
+        for (name, step) in steps {
+            step();
+            let noticed = timeout(Duration::from_secs(5), watch.changed()).await;
+            assert!(noticed.is_ok(), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn watch_of_a_missing_directory_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(FolderWatch::new(&folder.path().join("missing")).is_err());
+    }
+}

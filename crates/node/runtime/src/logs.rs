@@ -162,4 +162,53 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn record_without_text_or_with_more_tags_is_read() {
+        let empty = parse_record(b"T stderr F").unwrap();
+        assert_eq!(
+            (empty.stderr, empty.partial, empty.text),
+            (true, false, &b""[..])
+        );
+        assert!(parse_record(b"T stdout P:x:y part").unwrap().partial);
+        assert_eq!(parse_record(b"T stdlog F text"), None);
+        assert_eq!(parse_record(b"T stdout"), None);
+    }
+
+    #[test]
+    fn tail_of_more_records_than_lines_starts_at_a_whole_record() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        for n in 0..100 {
+            writeln!(file, "2026-01-01T00:00:00.123456789Z stdout F line {n}").unwrap();
+        }
+        assert_eq!(
+            read_tail(file.path(), 2, 1024).unwrap(),
+            b"line 98\nline 99\n"
+        );
+        assert_eq!(read_tail(file.path(), 80, 10).unwrap(), b"8\nline 99\n");
+    }
+
+    /// The file is read backwards in blocks of 64 KiB; a record may span two of them.
+    #[test]
+    fn tail_offset_is_found_across_blocks() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let mut starts = Vec::new();
+        let mut size = 0;
+        for n in 0..40 {
+            let record = format!("T stdout F {}\n", "x".repeat(5_000 + n));
+            starts.push(size);
+            size += record.len() as u64;
+            file.write_all(record.as_bytes()).unwrap();
+        }
+        let mut handle = file.reopen().unwrap();
+        for lines in [1, 12, 13, 14, 26, 39, 40] {
+            let expected = (starts[40 - lines], lines as u64);
+            assert_eq!(
+                find_tail_offset(&mut handle, lines as u64).unwrap(),
+                expected,
+                "{lines} lines"
+            );
+        }
+        assert_eq!(find_tail_offset(&mut handle, 41).unwrap(), (0, 40));
+    }
 }

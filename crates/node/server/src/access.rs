@@ -166,3 +166,62 @@ fn read_certificate_user(leaf: &[u8]) -> Option<SubjectAccessReviewSpec> {
         ..SubjectAccessReviewSpec::default()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use http::Request;
+    use std::time::Duration;
+
+    /// Returns the status of a rejected request without a client certificate and without an API
+    /// server for reviews; None if it is allowed.
+    async fn status(anonymous: bool, authorize: bool, token: Option<&str>) -> Option<u16> {
+        let lifetime = Duration::from_secs(1);
+        let options = AccessOptions {
+            client_ca: None,
+            anonymous,
+            tokens: true,
+            authorize,
+            answer_lifetimes: AnswerLifetimes {
+                tokens: lifetime,
+                authorized: lifetime,
+                unauthorized: lifetime,
+            },
+            node: "n1".into(),
+        };
+        let mut request = Request::get("/pods");
+        if let Some(token) = token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let access = Access::new(options, None).unwrap();
+        let checked = access
+            .check_access(&parts, &Segments::decode("/pods"))
+            .await;
+        checked.err().map(|failure| failure.status.as_u16())
+    }
+
+    #[tokio::test]
+    async fn request_without_credentials_needs_anonymous_access() {
+        assert_eq!(status(false, false, None).await, Some(401));
+        assert_eq!(status(true, false, None).await, None);
+    }
+
+    /// An invalid token must not be downgraded to an anonymous request.
+    #[tokio::test]
+    async fn token_that_cannot_be_reviewed_is_unauthorized() {
+        for token in ["t", ""] {
+            assert_eq!(
+                status(true, false, Some(token)).await,
+                Some(401),
+                "{token:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn request_that_cannot_be_authorized_fails() {
+        assert_eq!(status(true, true, None).await, Some(500));
+    }
+}

@@ -254,4 +254,40 @@ mod tests {
         }
         assert!(Segments::decode("/run/ns/p/c").route(&Method::POST).is_ok());
     }
+
+    #[test]
+    fn pod_is_addressed_with_and_without_its_uid() {
+        let of = |path: &str| match Segments::decode(path).route(&Method::POST) {
+            Ok(Route::Stream(stream, target)) => Some((stream, target)),
+            _ => None,
+        };
+        let container = |uid| Some(build_target("ns", "p", uid, "c"));
+        let ports = |uid| Some(build_target("ns", "p", uid, ""));
+        for (path, stream, target) in [
+            ("/exec/ns/p/c", Stream::Exec, container(None)),
+            ("/exec/ns/p/u/c", Stream::Exec, container(Some("u"))),
+            ("/attach/ns/p/c", Stream::Attach, container(None)),
+            ("/run/ns/p/u/c", Stream::Run, container(Some("u"))),
+            ("/portForward/ns/p", Stream::PortForward, ports(None)),
+            ("/portForward/ns/p/u", Stream::PortForward, ports(Some("u"))),
+        ] {
+            assert_eq!(of(path), target.map(|target| (stream, target)), "{path}");
+        }
+        assert_eq!(of("/exec/ns/p"), None);
+    }
+
+    #[test]
+    fn debugging_handlers_are_streams_and_logs() {
+        for (path, method, debugging) in [
+            ("/exec/ns/p/c", Method::POST, true),
+            ("/run/ns/p/c", Method::POST, true),
+            ("/containerLogs/ns/p/c", Method::GET, true),
+            ("/pods", Method::GET, false),
+            ("/metrics", Method::GET, false),
+            ("/healthz", Method::GET, false),
+        ] {
+            let route = Segments::decode(path).route(&method).unwrap();
+            assert_eq!(route.is_debugging(), debugging, "{path}");
+        }
+    }
 }

@@ -244,3 +244,70 @@ impl Query {
         matches!(self.value(key).as_deref(), Some("true" | "1" | "True"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn log_query_is_read_from_the_parameters_of_kubectl() {
+        let query = parse_log_query(&Query::parse(
+            "follow=true&previous=1&timestamps=True&tailLines=5&limitBytes=9&stream=Stderr",
+        ))
+        .unwrap();
+        let expected = LogQuery {
+            follow: true,
+            previous: true,
+            timestamps: true,
+            tail: Some(5),
+            limit: Some(9),
+            since: None,
+            stderr: Some(true),
+        };
+        assert_eq!(query, expected);
+        let all = parse_log_query(&Query::parse("stream=All&follow=false&tailLines=")).unwrap();
+        assert_eq!(all, LogQuery::default());
+    }
+
+    #[test]
+    fn log_query_starts_at_a_time_or_some_seconds_ago() {
+        let at = "2026-01-01T00:00:00Z";
+        let query = format!("sinceTime={at}&sinceSeconds=60");
+        let given = parse_log_query(&Query::parse(&query)).unwrap();
+        assert_eq!(given.since, at.parse().ok(), "the time has precedence");
+        let ago = parse_log_query(&Query::parse("sinceSeconds=60")).unwrap();
+        let age = Timestamp::now().duration_since(ago.since.unwrap());
+        assert!((60..70).contains(&age.as_secs()), "{age}");
+    }
+
+    #[test]
+    fn log_query_with_an_invalid_value_is_a_bad_request() {
+        for query in [
+            "tailLines=-1",
+            "limitBytes=x",
+            "sinceSeconds=1.5",
+            "sinceTime=now",
+        ] {
+            let failure = parse_log_query(&Query::parse(query)).unwrap_err();
+            assert_eq!(failure.status, StatusCode::BAD_REQUEST, "{query}");
+        }
+    }
+
+    #[test]
+    fn stream_options_are_read_in_both_spellings() {
+        for (query, expected) in [
+            ("input=1&output=1&error=1", Some((true, true, true, false))),
+            ("stdin=true&stdout=true", Some((true, true, false, false))),
+            ("stdout=1&stderr=1&tty=1", Some((false, true, false, true))),
+            ("command=ls", None),
+            ("tty=1", None),
+        ] {
+            let options = parse_stream_options(&Query::parse(query)).ok();
+            let found = options.map(|o| (o.stdin, o.stdout, o.stderr, o.tty));
+            assert_eq!(found, expected, "{query}");
+        }
+        let words = parse_stream_options(&Query::parse("stdout=1&command=a&command=b%20c"));
+        assert_eq!(words.unwrap().command, ["a", "b c"]);
+    }
+}

@@ -185,3 +185,58 @@ async fn relay_rejection(response: Response<Incoming>) -> Result<Reply, Failure>
     let body: Body = full_body(data);
     Ok(Response::from_parts(parts, body))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn request(headers: &[(&str, &str)]) -> Request<()> {
+        let mut builder = Request::post("/exec/ns/p/c?command=sh");
+        for (name, value) in headers {
+            builder = builder.header(*name, *value);
+        }
+        builder.body(()).unwrap()
+    }
+
+    #[test]
+    fn stream_needs_an_upgrade_to_a_protocol_of_the_runtime() {
+        let websocket = |protocols| {
+            [
+                ("Upgrade", "websocket"),
+                ("Sec-WebSocket-Protocol", protocols),
+            ]
+        };
+        for (headers, status) in [
+            (&[][..], Some(400)),
+            (&[("Upgrade", "SPDY/3.1")][..], None),
+            (&websocket("v4.channel.k8s.io")[..], None),
+            (&websocket("v5.channel.k8s.io, v4.channel.k8s.io")[..], None),
+            (&websocket("v5.channel.k8s.io")[..], Some(403)),
+            (&[("Upgrade", "WebSocket")][..], None),
+        ] {
+            let rejected = reject_unknown_protocols(&request(headers)).err();
+            assert_eq!(rejected.map(|f| f.status.as_u16()), status, "{headers:?}");
+        }
+    }
+
+    /// The runtime's streaming server is another party: a token of the client would let it act as
+    /// that client.
+    #[test]
+    fn credentials_of_the_client_do_not_reach_the_runtime() {
+        let url = Url::parse("http://127.0.0.1:4000/exec/token?x=1").unwrap();
+        let incoming = request(&[
+            ("Authorization", "Bearer secret"),
+            ("Cookie", "session=secret"),
+            ("Host", "node:10250"),
+            ("Upgrade", "SPDY/3.1"),
+        ]);
+        let outgoing = build_outgoing(&url, "127.0.0.1", 4000, &incoming).unwrap();
+        assert_eq!(outgoing.uri(), "/exec/token?x=1");
+        assert_eq!(outgoing.method(), http::Method::POST);
+        let headers = outgoing.headers();
+        assert_eq!(headers.get(HOST).unwrap(), "127.0.0.1:4000");
+        assert_eq!(headers.get(UPGRADE).unwrap(), "SPDY/3.1");
+        assert!(!format!("{headers:?}").contains("secret"));
+    }
+}

@@ -225,4 +225,51 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn payload_file_has_its_mode_and_a_changed_mode_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = payload(&[("key", "secret")]);
+        for mode in [0o644, 0o400] {
+            files.get_mut("key").unwrap().mode = mode;
+            assert!(write_payload(dir.path(), &files, None).unwrap());
+            let written = fs::metadata(dir.path().join("key")).unwrap();
+            assert_eq!(written.permissions().mode() & 0o7777, mode);
+        }
+    }
+
+    /// A kubelet that was killed between its two steps leaves the temporary link.
+    #[test]
+    fn payload_is_written_after_a_crash_that_left_a_temporary_link() {
+        let dir = tempfile::tempdir().unwrap();
+        symlink("..1_of_a_crash", dir.path().join("..data_tmp")).unwrap();
+        assert!(write_payload(dir.path(), &payload(&[("a", "1")]), None).unwrap());
+        assert_eq!(fs::read_to_string(dir.path().join("a")).unwrap(), "1");
+    }
+
+    /// Readers open the files of one version, before and after the swap.
+    #[test]
+    fn payload_changes_all_files_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        write_payload(root, &payload(&[("a", "0"), ("b", "0")]), None).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for n in 1..200 {
+                    let text = n.to_string();
+                    write_payload(root, &payload(&[("a", &text), ("b", &text)]), None).unwrap();
+                }
+            });
+            while !writer.is_finished() {
+                // Pinned by the link's target, as a reader with an open directory is.
+                let Ok(version) = fs::canonicalize(root.join("..data")) else {
+                    continue;
+                };
+                let read = |name: &str| fs::read_to_string(version.join(name));
+                if let (Ok(a), Ok(b)) = (read("a"), read("b")) {
+                    assert_eq!(a, b);
+                }
+            }
+        });
+    }
 }

@@ -107,3 +107,20 @@ fn unescape_path(text: &str) -> PathBuf {
         text.replace(code, plain)
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_point_with_blanks_is_decoded() {
+        for (escaped, path) in [
+            ("/mnt/a\\040b", "/mnt/a b"),
+            ("/mnt/tab\\011\\012", "/mnt/tab\t\n"),
+            ("/mnt/back\\134slash", "/mnt/back\\slash"),
+            ("/plain", "/plain"),
+        ] {
+            assert_eq!(unescape_path(escaped), PathBuf::from(path), "{escaped}");
+        }
+    }
+}

@@ -161,4 +161,30 @@ mod tests {
         }
         assert!(volume.join("made/deep").is_dir());
     }
+
+    #[test]
+    fn missing_subpath_is_created_with_the_mode_of_the_volume() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let volume = dir.path().join("v");
+        fs::create_dir(&volume).unwrap();
+        fs::set_permissions(&volume, fs::Permissions::from_mode(0o2770)).unwrap();
+        prepare_subpath(Mounter::Plain, &volume, "a/b", &dir.path().join("t")).unwrap();
+        for made in ["a", "a/b"] {
+            let mode = fs::metadata(volume.join(made))
+                .unwrap()
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o7777, 0o2770, "{made}");
+        }
+    }
+
+    #[test]
+    fn subpath_may_be_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        let path = prepare_subpath(Mounter::Plain, dir.path(), "file", &dir.path().join("t"));
+        assert!(path.unwrap().ends_with("file"));
+        clean_subpaths(Mounter::Plain, &dir.path().join("never-mounted")).unwrap();
+    }
 }

@@ -30,3 +30,24 @@ fn sum_blocks(path: &Path, device: u64, seen: &mut HashSet<u64>) -> u64 {
         .map(|entry| sum_blocks(&entry.path(), device, seen))
         .sum::<u64>()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn hard_link_is_counted_once_and_links_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("large"), vec![1u8; 1 << 20]).unwrap();
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        std::fs::write(dir.path().join("sub/file"), vec![1u8; 1 << 16]).unwrap();
+        let before = disk_usage(dir.path());
+        assert!((1 << 16..1 << 18).contains(&before), "{before}");
+        std::fs::hard_link(dir.path().join("sub/file"), dir.path().join("second")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("out")).unwrap();
+        assert!(disk_usage(dir.path()) < before + (1 << 16));
+        assert_eq!(disk_usage(&dir.path().join("missing")), 0);
+    }
+}

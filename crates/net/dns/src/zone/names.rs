@@ -37,3 +37,35 @@ pub fn parse_dashed(text: &str) -> Option<IpAddr> {
     v4.or_else(|_| text.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6))
         .ok()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn labels_are_those_below_the_domain_in_lower_case() {
+        let domain = Name::from_ascii("cluster.local.").unwrap();
+        let of = |name: &str| labels_below(&domain, &Name::from_ascii(name).unwrap());
+        assert_eq!(of("A.b.Cluster.LOCAL."), Some(vec!["a".into(), "b".into()]));
+        assert_eq!(of("cluster.local."), Some(Vec::new()));
+        assert_eq!(of("cluster.local.example."), None);
+        assert_eq!(of("xcluster.local."), None);
+    }
+
+    #[test]
+    fn dashed_address_is_parsed_back() {
+        for (address, dashed) in [
+            ("10.0.0.1", "10-0-0-1"),
+            ("2001:db8::1", "2001-db8--1"),
+            ("::1", "--1"),
+        ] {
+            let address: IpAddr = address.parse().unwrap();
+            assert_eq!(dashed_address(address), dashed);
+            assert_eq!(parse_dashed(dashed), Some(address));
+        }
+        for text in ["10-0-0", "10-0-0-256", "web", ""] {
+            assert_eq!(parse_dashed(text), None, "{text}");
+        }
+    }
+}
