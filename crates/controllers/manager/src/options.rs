@@ -199,22 +199,22 @@ impl Options {
     pub fn signers(&self) -> anyhow::Result<Vec<(&'static str, &PathBuf, &PathBuf)>> {
         let own = [
             (
-                controllers_core::KUBELET_SERVING,
+                controllers_certificates::KUBELET_SERVING,
                 &self.cluster_signing_kubelet_serving_cert_file,
                 &self.cluster_signing_kubelet_serving_key_file,
             ),
             (
-                controllers_core::KUBELET_CLIENT,
+                controllers_certificates::KUBELET_CLIENT,
                 &self.cluster_signing_kubelet_client_cert_file,
                 &self.cluster_signing_kubelet_client_key_file,
             ),
             (
-                controllers_core::CLIENT,
+                controllers_certificates::CLIENT,
                 &self.cluster_signing_kube_apiserver_client_cert_file,
                 &self.cluster_signing_kube_apiserver_client_key_file,
             ),
             (
-                controllers_core::LEGACY,
+                controllers_certificates::LEGACY,
                 &self.cluster_signing_legacy_unknown_cert_file,
                 &self.cluster_signing_legacy_unknown_key_file,
             ),
@@ -378,7 +378,10 @@ mod tests {
             .collect();
         assert_eq!(signers.len(), 4);
         assert!(
-            signers.contains(&(controllers_core::KUBELET_SERVING, "server-ca.crt".into())),
+            signers.contains(&(
+                controllers_certificates::KUBELET_SERVING,
+                "server-ca.crt".into()
+            )),
             "{signers:?}"
         );
         let kops = start(&[

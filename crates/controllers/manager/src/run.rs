@@ -10,7 +10,7 @@ use base_telemetry::Metrics;
 use client::election;
 use client::{Client, Config};
 use component::{Endpoints, HttpVersions};
-use controllers_runtime::{Passes, Setup};
+use controllers_runtime::{Deletions, Passes, Setup};
 
 use crate::options::Options;
 use crate::table::{self, Files, Inputs, Row};
@@ -110,7 +110,7 @@ async fn lead(
         options.use_service_account_credentials,
         passes,
     );
-    let deletions = controllers_core::Deletions::default();
+    let deletions = Deletions::default();
     let inputs = Inputs {
         options: &options,
         files: &files,

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
 use base_task::CancellationToken;
-use controllers_core::{Authorities, Ca, Deletions, TokenKey};
-use controllers_runtime::Setup;
+use controllers_auth::TokenKey;
+use controllers_certificates::{Authorities, Ca};
+use controllers_runtime::{Deletions, Setup};
 
 use crate::options::Options;
 
@@ -81,19 +82,19 @@ pub struct Row {
 /// Every controller.
 const TABLE: &[Row] = &[
     row("namespace-controller", &["namespace"], |s, i, n| {
-        controllers_core::namespaces(s, n, i.deletions)
+        controllers_namespaces::add_namespace_controller(s, n, i.deletions)
     }),
     row(
         "serviceaccount-controller",
         &["serviceaccount"],
-        |s, _, n| controllers_core::service_accounts(s, n),
+        |s, _, n| controllers_auth::add_service_account_controller(s, n),
     ),
     row(
         "root-ca-certificate-publisher-controller",
         &["root-ca-cert-publisher"],
         |s, i, n| {
             if let Some(ca) = &i.files.root_ca {
-                controllers_core::root_ca(s, ca.clone(), n);
+                controllers_certificates::add_root_ca_publisher(s, ca.clone(), n);
             }
         },
     ),
@@ -101,7 +102,7 @@ const TABLE: &[Row] = &[
         "garbage-collector-controller",
         &["garbagecollector"],
         |s, i, n| {
-            controllers_core::garbage_collector(s, n, i.stop, i.deletions);
+            controllers_garbage::add_garbage_collector(s, n, i.stop, i.deletions);
         },
     ),
     row(
@@ -109,63 +110,63 @@ const TABLE: &[Row] = &[
         &["serviceaccount-token"],
         |s, i, n| {
             if let Some(key) = &i.files.token_key {
-                controllers_core::account_tokens(s, key.clone(), i.files.root_ca.clone(), n);
+                controllers_auth::add_token_controller(s, key.clone(), i.files.root_ca.clone(), n);
             }
         },
     ),
     row(
         "clusterrole-aggregation-controller",
         &["clusterrole-aggregation"],
-        |s, _, _| controllers_core::aggregation(s),
+        |s, _, _| controllers_auth::add_role_aggregation(s),
     ),
     row("resourcequota-controller", &["resourcequota"], |s, i, n| {
-        controllers_core::resource_quota(s, n, i.deletions)
+        controllers_namespaces::add_quota_controller(s, n, i.deletions)
     }),
     row(
         "persistentvolume-binder-controller",
         &["persistentvolume-binder"],
-        |s, _, _| controllers_core::volume_binder(s),
+        |s, _, _| controllers_volumes::add_volume_binder(s),
     ),
     row(
         "persistentvolumeclaim-protection-controller",
         &["pvc-protection"],
         |s, _, _| {
-            controllers_core::claim_protection(s);
+            controllers_volumes::add_claim_protection(s);
         },
     ),
     row(
         "persistentvolume-protection-controller",
         &["pv-protection"],
-        |s, _, _| controllers_core::volume_protection(s),
+        |s, _, _| controllers_volumes::add_volume_protection(s),
     ),
     row(
         "volumeattributesclass-protection-controller",
         &[],
-        |s, _, _| controllers_core::attributes_class_protection(s),
+        |s, _, _| controllers_volumes::add_attributes_class_protection(s),
     ),
     row(
         "ephemeral-volume-controller",
         &["ephemeral-volume"],
-        |s, _, n| controllers_core::ephemeral_volumes(s, n),
+        |s, _, n| controllers_volumes::add_ephemeral_volume_controller(s, n),
     ),
     row(
         "certificatesigningrequest-approving-controller",
         &["csrapproving"],
-        |s, _, _| controllers_core::approving(s),
+        |s, _, _| controllers_certificates::add_csr_approver(s),
     ),
     row(
         "certificatesigningrequest-signing-controller",
         &["csrsigning"],
         |s, i, _| {
             if !i.files.authorities.is_empty() {
-                controllers_core::signing(s, i.files.authorities.clone());
+                controllers_certificates::add_csr_signer(s, i.files.authorities.clone());
             }
         },
     ),
     row(
         "certificatesigningrequest-cleaner-controller",
         &["csrcleaner"],
-        |s, _, _| controllers_core::cleaning(s),
+        |s, _, _| controllers_certificates::add_csr_cleaner(s),
     ),
     row("disruption-controller", &["disruption"], |s, _, n| {
         controllers_workloads::disruption(s, n)

@@ -6,10 +6,10 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use controllers_core::garbage::RecentlyAbsent;
-use controllers_core::volumes::Binder;
+use controllers_garbage::RecentlyAbsent;
 use controllers_node::ipam::{Pool, Range};
 use controllers_runtime::Decide;
+use controllers_volumes::Binder;
 use ipnet::IpNet;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
@@ -231,7 +231,7 @@ fn new_volume(count: usize) -> anyhow::Result<Duration> {
     let now = "2026-01-01T00:00:00Z".parse()?;
     Ok(time(|| {
         binder
-            .keys_woken_by(&new)
+            .keys_enqueued_by(&new)
             .iter()
             .map(|key| binder.reconcile(key, now).len())
             .sum::<usize>()

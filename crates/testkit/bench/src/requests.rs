@@ -55,7 +55,7 @@ pub async fn measure(options: &Options) -> anyhow::Result<Value> {
     );
     let names = COUNTED.map(str::to_owned).into();
     let before = server.count().await?;
-    controllers_core::quota::counts(&client, "default", names).await?;
+    controllers_namespaces::quota::count_objects(&client, "default", names).await?;
     let quota = server.since(before).await?;
     rows.add_count(
         "requests of one quota with 5 counted resources",

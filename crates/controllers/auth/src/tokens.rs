@@ -1,0 +1,199 @@
+//! Token Secrets: filled in for the ServiceAccount they name, deleted with it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use client::{Error, ListParams};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use serde_json::json;
+
+use controllers_runtime::{Action, Cache, Drive, Executor, Meta, Queue, Setup, wake};
+
+const TYPE: &str = "kubernetes.io/service-account-token";
+const NAME: &str = "kubernetes.io/service-account.name";
+const UID: &str = "kubernetes.io/service-account.uid";
+const ISSUER: &str = "kubernetes/serviceaccount";
+
+/// The key that signs tokens.
+#[derive(Clone)]
+pub struct TokenKey {
+    algorithm: Algorithm,
+    key: EncodingKey,
+}
+
+impl std::fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenKey")
+            .field("algorithm", &self.algorithm)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TokenKey {
+    /// Loads an RSA or P-256 private key in PEM.
+    ///
+    /// # Errors
+    /// The text is neither.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, jsonwebtoken::errors::Error> {
+        match EncodingKey::from_rsa_pem(pem) {
+            Ok(key) => Ok(Self {
+                algorithm: Algorithm::RS256,
+                key,
+            }),
+            Err(_) => EncodingKey::from_ec_pem(pem).map(|key| Self {
+                algorithm: Algorithm::ES256,
+                key,
+            }),
+        }
+    }
+
+    fn sign(&self, account: &ServiceAccount, secret: &Secret) -> Option<String> {
+        let claims = json!({
+            "iss": ISSUER,
+            "sub": format!("system:serviceaccount:{}:{}", account.namespace(), account.name()),
+            "kubernetes.io/serviceaccount/namespace": account.namespace(),
+            "kubernetes.io/serviceaccount/secret.name": secret.name(),
+            "kubernetes.io/serviceaccount/service-account.name": account.name(),
+            "kubernetes.io/serviceaccount/service-account.uid": account.uid(),
+        });
+        jsonwebtoken::encode(&Header::new(self.algorithm), &claims, &self.key).ok()
+    }
+}
+
+/// Returns the actions for one token Secret.
+pub fn reconcile_secret(
+    secret: &Secret,
+    account: Option<&ServiceAccount>,
+    key: &TokenKey,
+    ca: Option<&str>,
+) -> Vec<Action> {
+    if secret.deleting() {
+        return Vec::new();
+    }
+    let Some(account) = account.filter(|a| is_for(secret, a)) else {
+        return vec![Action::delete(secret)];
+    };
+    let mut fresh = secret.clone();
+    let notes = fresh.metadata.annotations.get_or_insert_default();
+    notes.insert(UID.to_owned(), account.uid().to_owned());
+    let data = fresh.data.get_or_insert_default();
+    if data.get("token").is_none_or(|t| t.0.is_empty()) {
+        let Some(token) = key.sign(account, secret) else {
+            return Vec::new();
+        };
+        data.insert("token".to_owned(), ByteString(token.into_bytes()));
+    }
+    data.insert(
+        "namespace".to_owned(),
+        ByteString(account.namespace().as_bytes().to_vec()),
+    );
+    if let Some(ca) = ca {
+        data.insert("ca.crt".to_owned(), ByteString(ca.as_bytes().to_vec()));
+    }
+    if fresh == *secret {
+        Vec::new()
+    } else {
+        vec![Action::update(&fresh)]
+    }
+}
+
+struct Tokens {
+    secrets: Cache<Secret>,
+    accounts: Cache<ServiceAccount>,
+    key: TokenKey,
+    ca: Option<String>,
+}
+
+/// Sets up the token controller; it writes with the process's own identity, because the other
+/// controllers' identities depend on it.
+pub fn add_token_controller(setup: &mut Setup, key: TokenKey, ca: Option<String>, workers: usize) {
+    let queue = Queue::new();
+    let only = ListParams::default().with_fields(format!("type={TYPE}"));
+    let secrets = setup
+        .informers
+        .selected::<Secret>(only)
+        .index("account", |s| account_key(s).into_iter().collect());
+    let secrets = secrets.on(wake::itself(&queue)).cache();
+    let (waiting, known) = (queue.clone(), secrets.clone());
+    let accounts = setup.informers.of::<ServiceAccount>().on(move |event| {
+        let of: Vec<Arc<Secret>> = known.by("account", &event.object().key());
+        of.iter().for_each(|s| waiting.add(s.key()));
+    });
+    let accounts = accounts.cache();
+    setup.drive_as_process(
+        "serviceaccount-token-controller",
+        workers,
+        queue,
+        Tokens {
+            secrets,
+            accounts,
+            key,
+            ca,
+        },
+    );
+}
+
+fn account_key(secret: &Secret) -> Option<String> {
+    Some(format!(
+        "{}/{}",
+        secret.namespace(),
+        secret.annotation(NAME)?
+    ))
+}
+
+#[async_trait]
+impl Drive for Tokens {
+    async fn reconcile(&self, key: &str, executor: &Executor) -> Result<Vec<Action>, Error> {
+        let Some(secret) = self
+            .secrets
+            .get(key)
+            .filter(|s| s.type_.as_deref() == Some(TYPE))
+        else {
+            return Ok(Vec::new());
+        };
+        let Some(name) = secret.annotation(NAME) else {
+            return Ok(Vec::new());
+        };
+        let cached = self
+            .accounts
+            .named(secret.namespace(), name)
+            .filter(|a| is_for(&secret, a));
+        let account = match cached {
+            Some(account) => Some(account),
+            // The watches of Secrets and ServiceAccounts are not ordered: one request may have
+            // created both.
+            None => read_account(executor, secret.namespace(), name).await?,
+        };
+        Ok(reconcile_secret(
+            &secret,
+            account.as_deref(),
+            &self.key,
+            self.ca.as_deref(),
+        ))
+    }
+}
+
+async fn read_account(
+    executor: &Executor,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Arc<ServiceAccount>>, Error> {
+    let client = executor.client().await?;
+    Ok(client
+        .namespaced::<ServiceAccount>(namespace)
+        .get_opt(name)
+        .await?
+        .map(Arc::new))
+}
+
+/// Returns whether the Secret belongs to this account and not to a deleted one of the same name.
+fn is_for(secret: &Secret, account: &ServiceAccount) -> bool {
+    secret
+        .annotation(UID)
+        .is_none_or(|uid| uid.is_empty() || uid == account.uid())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Approves requests for kubelets' client certificates.
+
+use api_meta::certificate_request::CertificateRequest;
+use async_trait::async_trait;
+use client::{Client, Error};
+use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
+
+use controllers_runtime::{
+    Action, Cache, Drive, Executor, Queue, Setup, Target, Verb, Write, tree, wake,
+};
+
+use crate::csr::{KUBELET_CLIENT, has_condition, is_signed, list_usages, new_condition};
+
+struct CsrApprover {
+    requests: Cache<Csr>,
+    client: Client,
+}
+
+/// Sets up the approval of kubelets' client certificates.
+pub fn add_csr_approver(setup: &mut Setup) {
+    let queue = Queue::new();
+    let requests = setup.informers.of::<Csr>().on(wake::itself(&queue)).cache();
+    let client = setup.client.clone();
+    setup.drive(
+        "certificate-controller",
+        1,
+        queue,
+        CsrApprover { requests, client },
+    );
+}
+
+#[async_trait]
+impl Drive for CsrApprover {
+    async fn reconcile(&self, key: &str, _executor: &Executor) -> Result<Vec<Action>, Error> {
+        let Some(csr) = self.requests.get(key) else {
+            return Ok(Vec::new());
+        };
+        if is_signed(&csr)
+            || has_condition(&csr, "Approved")
+            || has_condition(&csr, "Denied")
+            || csr.spec.signer_name != KUBELET_CLIENT
+        {
+            return Ok(Vec::new());
+        }
+        let Ok(request) = CertificateRequest::from_pem(&csr.spec.request.0) else {
+            return Ok(Vec::new());
+        };
+        if request.check_kubelet_client(&list_usages(&csr)).is_err() {
+            return Ok(Vec::new());
+        }
+        let own = csr.spec.username.as_deref() == Some(&request.common_name);
+        let itself = (
+            "selfnodeclient",
+            "Auto approving self kubelet client certificate after SubjectAccessReview.",
+        );
+        let any = (
+            "nodeclient",
+            "Auto approving kubelet client certificate after SubjectAccessReview.",
+        );
+        let recognized = if own { vec![itself, any] } else { vec![any] };
+        for (subresource, message) in recognized {
+            if self.is_allowed(&csr, subresource).await? {
+                let mut fresh = csr.as_ref().clone();
+                let approved = new_condition("Approved", "AutoApproved", message, Timestamp::now());
+                fresh
+                    .status
+                    .get_or_insert_default()
+                    .conditions
+                    .get_or_insert_default()
+                    .push(approved);
+                return Ok(vec![
+                    Write::new(Verb::Put("approval"), Target::of(&fresh), tree(&fresh)).into(),
+                ]);
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+impl CsrApprover {
+    async fn is_allowed(&self, csr: &Csr, subresource: &str) -> Result<bool, Error> {
+        let attributes = ResourceAttributes {
+            group: Some("certificates.k8s.io".to_owned()),
+            resource: Some("certificatesigningrequests".to_owned()),
+            subresource: Some(subresource.to_owned()),
+            verb: Some("create".to_owned()),
+            version: Some("*".to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SubjectAccessReviewSpec {
+            user: csr.spec.username.clone(),
+            groups: csr.spec.groups.clone(),
+            uid: csr.spec.uid.clone(),
+            extra: csr.spec.extra.clone(),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview {
+            spec,
+            ..SubjectAccessReview::default()
+        };
+        let reviewed = self
+            .client
+            .api::<SubjectAccessReview>()
+            .review(&review)
+            .await?;
+        Ok(reviewed.status.is_some_and(|s| s.allowed))
+    }
+}

@@ -1,0 +1,20 @@
+//! Controllers of certificates: CertificateSigningRequests are approved for kubelets, signed, and
+//! deleted when they are old; the root CA is published in every namespace.
+
+mod approve;
+mod ca;
+mod clean;
+mod csr;
+mod error;
+mod root_ca;
+mod rules;
+mod sign;
+mod usages;
+
+pub use approve::add_csr_approver;
+pub use ca::Ca;
+pub use clean::add_csr_cleaner;
+pub use csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY};
+pub use error::CaError;
+pub use root_ca::add_root_ca_publisher;
+pub use sign::{Authorities, add_csr_signer};

@@ -1,0 +1,199 @@
+//! Usage of ResourceQuotas, recounted after objects are deleted.
+//!
+//! Admission adds the usage of a created object with the write. This controller reduces usage:
+//! after deletions, when pods terminate, and when a quota itself changes.
+
+mod usage;
+
+use std::collections::BTreeMap;
+
+use api_semantics::quota::pod_usage;
+use async_trait::async_trait;
+use client::{Client, Error, Event};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+
+use controllers_runtime::discovery;
+use controllers_runtime::{Action, Cache, Deletions, Drive, Executor, Meta, Queue, Setup, pods};
+
+struct Quotas {
+    quotas: Cache<ResourceQuota>,
+    pods: Cache<Pod>,
+    services: Cache<Service>,
+    claims: Cache<PersistentVolumeClaim>,
+    client: Client,
+}
+
+/// Sets up the quota controller.
+pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Deletions) {
+    let queue = Queue::new();
+    let waiting = queue.clone();
+    let quotas = setup
+        .informers
+        .of::<ResourceQuota>()
+        .index_namespace()
+        .on(move |event| {
+            let Event::Applied { old, new } = event else {
+                return;
+            };
+            if old.as_ref().is_none_or(|o| o.spec != new.spec) || is_status_incomplete(new) {
+                waiting.add(new.key());
+            }
+        });
+    let quotas = quotas.cache();
+    let (waiting, known) = (queue.clone(), quotas.clone());
+    let again = move |namespace: &str| {
+        known
+            .within(namespace)
+            .iter()
+            .for_each(|q| waiting.add(q.key()))
+    };
+    let (on_pod, on_other) = (again.clone(), again.clone());
+    // Admission charges what is created, so only events that free usage enqueue quotas: the end of
+    // a pod, and the end of its resize.
+    let pods = setup
+        .informers
+        .of::<Pod>()
+        .index_namespace()
+        .on(move |event| match event {
+            Event::Deleted(pod) => on_pod(pod.namespace()),
+            Event::Applied {
+                old: Some(old),
+                new,
+            } if pods::is_terminal(new) && !pods::is_terminal(old)
+                || pod_usage(new) != pod_usage(old) =>
+            {
+                on_pod(new.namespace());
+            }
+            Event::Applied { .. } => {}
+        });
+    let pods = pods.cache();
+    let on_service = again.clone();
+    let services = setup
+        .informers
+        .of::<Service>()
+        .index_namespace()
+        .on(move |event| {
+            let changed = match event {
+                Event::Deleted(_) => true,
+                Event::Applied { old, new } => old.as_ref().is_some_and(|o| o.spec != new.spec),
+            };
+            if changed {
+                on_service(event.object().namespace());
+            }
+        });
+    let services = services.cache();
+    let claims = setup
+        .informers
+        .of::<PersistentVolumeClaim>()
+        .index_namespace()
+        .on(move |event| {
+            if let Event::Deleted(claim) = event {
+                on_other(claim.namespace());
+            }
+        });
+    let claims = claims.cache();
+    deletions.subscribe(move |_, _, namespace| again(namespace));
+    let client = setup.client.clone();
+    setup.drive(
+        "resourcequota-controller",
+        workers,
+        queue,
+        Quotas {
+            quotas,
+            pods,
+            services,
+            claims,
+            client,
+        },
+    );
+}
+
+/// Returns whether the status lacks a limit or a count.
+fn is_status_incomplete(quota: &ResourceQuota) -> bool {
+    let hard = quota
+        .spec
+        .as_ref()
+        .and_then(|s| s.hard.clone())
+        .unwrap_or_default();
+    let status = quota.status.clone().unwrap_or_default();
+    let used = status.used.unwrap_or_default();
+    status.hard.unwrap_or_default() != hard || hard.keys().any(|k| !used.contains_key(k))
+}
+
+#[async_trait]
+impl Drive for Quotas {
+    async fn reconcile(&self, key: &str, _executor: &Executor) -> Result<Vec<Action>, Error> {
+        let Some(quota) = self.quotas.get(key) else {
+            return Ok(Vec::new());
+        };
+        let namespace = quota.namespace();
+        let hard = quota
+            .spec
+            .as_ref()
+            .and_then(|s| s.hard.clone())
+            .unwrap_or_default();
+        let objects = usage::NamespaceObjects {
+            pods: self.pods.within(namespace),
+            services: self.services.within(namespace),
+            claims: self.claims.within(namespace),
+        };
+        let mut used = usage::compute_usage(&quota, &objects, Timestamp::now());
+        let missing: Vec<_> = hard
+            .keys()
+            .filter(|name| !used.contains_key(*name))
+            .cloned()
+            .collect();
+        used.extend(count_objects(&self.client, namespace, missing).await?);
+        Ok(update_usage(&quota, hard, used))
+    }
+}
+
+/// Counts the objects of each plain or `count/` resource; a name that counts nothing is left out.
+///
+/// # Errors
+/// The API server does not answer.
+pub async fn count_objects(
+    client: &Client,
+    namespace: &str,
+    names: Vec<String>,
+) -> Result<Vec<(String, Amount)>, Error> {
+    let names: Vec<_> = names
+        .into_iter()
+        .filter(|name| usage::parse_counted_resource(name).is_some())
+        .collect();
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let found = discovery::discover(client).await?;
+    let mut counts = Vec::new();
+    for name in names {
+        let Some((plural, group)) = usage::parse_counted_resource(&name) else {
+            continue;
+        };
+        let mut all = found.resources.iter().map(|served| &served.resource);
+        let count = match all.find(|r| r.plural == plural && r.group == group && r.namespaced) {
+            Some(resource) => client.metadata(resource, Some(namespace)).count().await?,
+            None => 0,
+        };
+        counts.push((name, Amount(count.to_string())));
+    }
+    Ok(counts)
+}
+
+fn update_usage(
+    quota: &ResourceQuota,
+    hard: BTreeMap<String, Amount>,
+    used: BTreeMap<String, Amount>,
+) -> Vec<Action> {
+    let mut fresh = quota.clone();
+    let status = fresh.status.get_or_insert_default();
+    status.hard = Some(hard);
+    status.used = Some(used);
+    if fresh.status == quota.status {
+        Vec::new()
+    } else {
+        vec![Action::update_status(&fresh)]
+    }
+}

@@ -1,0 +1,94 @@
+//! Claims of pods' ephemeral volumes: created for the pod and owned by it, so that they are deleted
+//! with it.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use client::Event;
+use controllers_runtime::{
+    Action, Cache, Decide, Meta, Queue, Setup, Write, controller_ref, pods, reference,
+};
+
+/// Returns the actions for one pod; `claim` reports whether its namespace has a claim of that name.
+pub fn reconcile_pod(pod: &Pod, claim: &dyn Fn(&str) -> bool) -> Vec<Action> {
+    if pod.deleting() || pods::is_terminal(pod) {
+        return Vec::new();
+    }
+    let missing = ephemeral_volumes_of(pod).filter(|v| !claim(&claim_name(pod, v)));
+    missing.filter_map(|v| create_claim(pod, v)).collect()
+}
+
+fn ephemeral_volumes_of(pod: &Pod) -> impl Iterator<Item = &Volume> {
+    pod.spec
+        .iter()
+        .flat_map(|s| s.volumes.iter().flatten())
+        .filter(|v| v.ephemeral.is_some())
+}
+
+fn claim_name(pod: &Pod, volume: &Volume) -> String {
+    format!("{}-{}", pod.name(), volume.name)
+}
+
+fn create_claim(pod: &Pod, volume: &Volume) -> Option<Action> {
+    let template = volume.ephemeral.as_ref()?.volume_claim_template.as_ref()?;
+    let meta = template.metadata.clone().unwrap_or_default();
+    let claim = PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some(claim_name(pod, volume)),
+            namespace: pod.meta().namespace.clone(),
+            labels: meta.labels,
+            annotations: meta.annotations,
+            owner_references: Some(vec![controller_ref(pod)]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(template.spec.clone()),
+        status: None,
+    };
+    let mut write = Write::create(&claim);
+    write.tolerate.exists = true;
+    let text = "ephemeral volume controller failed to create the claim {name}: {error}";
+    write.notes.failure = Some(controllers_runtime::Note::warning(
+        &reference(pod),
+        "EphemeralVolumeClaimCreationFailed",
+        text,
+    ));
+    Some(write.into())
+}
+
+struct Ephemeral {
+    pods: Cache<Pod>,
+    claims: Cache<PersistentVolumeClaim>,
+}
+
+/// Sets up the controller of ephemeral volumes.
+pub fn add_ephemeral_volume_controller(setup: &mut Setup, workers: usize) {
+    let queue = Queue::new();
+    let waiting = queue.clone();
+    let all = setup.informers.of::<Pod>().on(move |event| {
+        if let Event::Applied { old: None, new } = event
+            && ephemeral_volumes_of(new).next().is_some()
+        {
+            waiting.add(new.key());
+        }
+    });
+    let all = all.cache();
+    let claims = setup.informers.of::<PersistentVolumeClaim>().cache();
+    setup.decide(
+        "ephemeral-volume-controller",
+        workers,
+        queue,
+        Ephemeral { pods: all, claims },
+    );
+}
+
+impl Decide for Ephemeral {
+    fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
+        let Some(pod) = self.pods.get(key) else {
+            return Vec::new();
+        };
+        reconcile_pod(&pod, &|name| {
+            self.claims.named(pod.namespace(), name).is_some()
+        })
+    }
+}

@@ -1,0 +1,270 @@
+//! Finalizers that keep claims while pods use them, volumes while claims are bound to them, and
+//! attribute classes while claims or volumes name them.
+
+use client::Event;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttributesClass;
+
+use controllers_runtime::{Action, Cache, Decide, Meta, Object, Queue, Setup, pods, wake};
+
+const CLAIM: &str = "kubernetes.io/pvc-protection";
+const VOLUME: &str = "kubernetes.io/pv-protection";
+const CLASS: &str = "kubernetes.io/vac-protection";
+/// Index of claims and volumes by the attribute classes that they name.
+const BY_CLASS: &str = "attributes-class";
+
+/// Adds or removes a finalizer; the object keeps it while `used`.
+pub fn reconcile_finalizer<K: Object>(object: &K, finalizer: &str, used: bool) -> Vec<Action> {
+    let mut fresh = object.clone();
+    let held = object.has_finalizer(finalizer);
+    let all = fresh.metadata_mut().finalizers.get_or_insert_default();
+    match (object.deleting(), held) {
+        (false, false) => all.push(finalizer.to_owned()),
+        (true, true) if !used => all.retain(|f| f != finalizer),
+        _ => return Vec::new(),
+    }
+    vec![Action::update(&fresh).ignore_absent()]
+}
+
+/// Returns the keys of the claims that a pod uses.
+fn claims_of_pod(pod: &Pod) -> Vec<String> {
+    let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+    let names = volumes.filter_map(|v| {
+        let named = v
+            .persistent_volume_claim
+            .as_ref()
+            .map(|c| c.claim_name.clone());
+        named.or_else(|| {
+            v.ephemeral
+                .as_ref()
+                .map(|_| format!("{}-{}", pod.name(), v.name))
+        })
+    });
+    names
+        .map(|name| format!("{}/{name}", pod.namespace()))
+        .collect()
+}
+
+struct Claims {
+    claims: Cache<PersistentVolumeClaim>,
+    pods: Cache<Pod>,
+}
+
+/// Sets up the protection of claims in use.
+pub fn add_claim_protection(setup: &mut Setup) {
+    let queue = Queue::new();
+    let all = setup
+        .informers
+        .of::<PersistentVolumeClaim>()
+        .on(wake::itself(&queue))
+        .cache();
+    let waiting = queue.clone();
+    let pods = setup
+        .informers
+        .of::<Pod>()
+        .index("claims", claims_of_pod)
+        .on(move |event| {
+            let ended = match event {
+                Event::Deleted(pod) => Some(pod),
+                Event::Applied { new, .. } => Some(new).filter(|p| pods::is_terminal(p)),
+            };
+            ended
+                .into_iter()
+                .flat_map(|p| claims_of_pod(p))
+                .for_each(|key| waiting.add(key));
+        });
+    let pods = pods.cache();
+    setup.decide(
+        "pvc-protection-controller",
+        1,
+        queue,
+        Claims { claims: all, pods },
+    );
+}
+
+impl Decide for Claims {
+    fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
+        let Some(claim) = self.claims.get(key) else {
+            return Vec::new();
+        };
+        let used = self
+            .pods
+            .by("claims", key)
+            .iter()
+            .any(|p| !pods::is_terminal(p) && !pods::node_name(p).is_empty());
+        reconcile_finalizer(claim.as_ref(), CLAIM, used)
+    }
+}
+
+struct Volumes {
+    volumes: Cache<PersistentVolume>,
+}
+
+/// Sets up the protection of bound volumes.
+pub fn add_volume_protection(setup: &mut Setup) {
+    let queue = Queue::new();
+    let volumes = setup
+        .informers
+        .of::<PersistentVolume>()
+        .on(wake::itself(&queue))
+        .cache();
+    setup.decide("pv-protection-controller", 1, queue, Volumes { volumes });
+}
+
+impl Decide for Volumes {
+    fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
+        let Some(volume) = self.volumes.get(key) else {
+            return Vec::new();
+        };
+        let bound = volume.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
+        reconcile_finalizer(volume.as_ref(), VOLUME, bound)
+    }
+}
+
+/// Returns the attribute classes of a claim: current, previous and desired.
+fn classes_of_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
+    let status = claim.status.as_ref();
+    let names = [
+        claim
+            .spec
+            .as_ref()
+            .and_then(|s| s.volume_attributes_class_name.clone()),
+        status.and_then(|s| s.current_volume_attributes_class_name.clone()),
+        status.and_then(|s| {
+            s.modify_volume_status
+                .as_ref()?
+                .target_volume_attributes_class_name
+                .clone()
+        }),
+    ];
+    let mut names: Vec<_> = names
+        .into_iter()
+        .flatten()
+        .filter(|name| !name.is_empty())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn class_of_volume(volume: &PersistentVolume) -> Vec<String> {
+    let name = volume
+        .spec
+        .as_ref()
+        .and_then(|s| s.volume_attributes_class_name.clone());
+    name.into_iter().filter(|name| !name.is_empty()).collect()
+}
+
+/// Enqueues the classes that an object no longer names.
+fn enqueue_released_classes<K: Object>(
+    queue: &Queue,
+    classes: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+) -> impl Fn(&Event<K>) + Send + Sync + 'static {
+    let queue = queue.clone();
+    move |event| {
+        let (before, now) = match event {
+            Event::Applied { old, new } => (
+                old.as_ref().map(|o| classes(o)).unwrap_or_default(),
+                classes(new),
+            ),
+            Event::Deleted(last) => (classes(last), Vec::new()),
+        };
+        before
+            .into_iter()
+            .filter(|name| !now.contains(name))
+            .for_each(|name| queue.add(name));
+    }
+}
+
+struct Classes {
+    classes: Cache<VolumeAttributesClass>,
+    claims: Cache<PersistentVolumeClaim>,
+    volumes: Cache<PersistentVolume>,
+}
+
+/// Sets up the protection of attribute classes in use.
+pub fn add_attributes_class_protection(setup: &mut Setup) {
+    let queue = Queue::new();
+    let classes = setup
+        .informers
+        .of::<VolumeAttributesClass>()
+        .on(wake::itself(&queue))
+        .cache();
+    let claims = setup
+        .informers
+        .of::<PersistentVolumeClaim>()
+        .index(BY_CLASS, classes_of_claim);
+    let claims = claims
+        .on(enqueue_released_classes(&queue, classes_of_claim))
+        .cache();
+    let volumes = setup
+        .informers
+        .of::<PersistentVolume>()
+        .index(BY_CLASS, class_of_volume);
+    let volumes = volumes
+        .on(enqueue_released_classes(&queue, class_of_volume))
+        .cache();
+    let logic = Classes {
+        classes,
+        claims,
+        volumes,
+    };
+    setup.decide(
+        "volumeattributesclass-protection-controller",
+        1,
+        queue,
+        logic,
+    );
+}
+
+impl Decide for Classes {
+    fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
+        let Some(class) = self.classes.get(key) else {
+            return Vec::new();
+        };
+        let used =
+            !self.claims.by(BY_CLASS, key).is_empty() || !self.volumes.by(BY_CLASS, key).is_empty();
+        reconcile_finalizer(class.as_ref(), CLASS, used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use controllers_runtime::describe;
+    use serde_json::json;
+
+    #[test]
+    fn attributes_class_is_released_when_no_object_names_it() {
+        let class = |deleting: bool, held: bool| -> VolumeAttributesClass {
+            let finalizers = if held { vec![CLASS] } else { Vec::new() };
+            serde_json::from_value(
+                json!({"driverName": "d", "metadata": {"name": "gold", "finalizers": finalizers,
+                "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")}}),
+            )
+            .unwrap()
+        };
+        let cases = [
+            (class(true, true), false, true),
+            (class(true, true), true, false),
+            (class(false, false), false, true),
+            (class(false, true), false, false),
+        ];
+        for (class, used, writes) in cases {
+            let got = describe(&reconcile_finalizer(&class, CLASS, used));
+            assert_eq!(!got.is_empty(), writes, "{class:?} used: {used}");
+        }
+    }
+
+    #[test]
+    fn claim_names_its_present_and_its_future_class() {
+        let claim = serde_json::from_value(
+            json!({"spec": {"volumeAttributesClassName": "gold"}, "status": {
+            "currentVolumeAttributesClassName": "silver",
+            "modifyVolumeStatus": {"status": "Pending", "targetVolumeAttributesClassName": "gold"}}}),
+        );
+        assert_eq!(classes_of_claim(&claim.unwrap()), ["gold", "silver"]);
+    }
+}
