@@ -199,12 +199,18 @@ pub(crate) static CSI_DRIVER: Printer = Printer {
     columns: &[
         NAME,
         boolean_column("AttachRequired", "Whether volumes must be attached."),
-        boolean_column("PodInfoOnMount", "Whether it is told about the pod."),
+        boolean_column(
+            "PodInfoOnMount",
+            "Whether the driver receives the pod's name, namespace and UID when it mounts a volume.",
+        ),
         boolean_column("StorageCapacity", "Whether it publishes capacity."),
-        text_column("TokenRequests", "Audiences of the tokens that it asks for."),
+        text_column(
+            "TokenRequests",
+            "Audiences of the tokens that the driver requests.",
+        ),
         boolean_column(
             "RequiresRepublish",
-            "Whether volumes are published again and again.",
+            "Whether the kubelet publishes mounted volumes periodically.",
         ),
         text_column("Modes", "Kinds of volumes."),
         AGE,
