@@ -27,12 +27,12 @@ impl Context {
         name: &str,
     ) -> Result<Option<Arc<Value>>, ApiError> {
         let resource = GroupResource::new(group, resource);
-        if let Some(object) = self.objects.cached(&resource, namespace, name) {
+        if let Some(object) = self.objects.cached_object(&resource, namespace, name) {
             return Ok(Some(object));
         }
         Ok(self
             .objects
-            .live(&resource, namespace, name)
+            .read_live(&resource, namespace, name)
             .await?
             .map(Arc::new))
     }

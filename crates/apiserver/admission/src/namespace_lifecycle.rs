@@ -52,12 +52,15 @@ impl NamespaceLifecycle {
 
     async fn content(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let namespaces = GroupResource::new("", "namespaces");
-        let mut found = self.0.objects.cached(&namespaces, "", request.namespace);
+        let mut found = self
+            .0
+            .objects
+            .cached_object(&namespaces, "", request.namespace);
         if found.is_none() {
             found = self
                 .0
                 .objects
-                .live(&namespaces, "", request.namespace)
+                .read_live(&namespaces, "", request.namespace)
                 .await?
                 .map(std::sync::Arc::new);
         }

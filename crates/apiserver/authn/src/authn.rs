@@ -17,20 +17,20 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Anonymous {
     /// All paths; authorization decides.
-    Everywhere,
+    AllPaths,
     /// Exactly these paths.
     Paths(Vec<String>),
     /// No path.
     #[default]
-    Nobody,
+    Disabled,
 }
 
 impl Anonymous {
     fn allows(&self, path: &str) -> bool {
         match self {
-            Anonymous::Everywhere => true,
+            Anonymous::AllPaths => true,
             Anonymous::Paths(paths) => paths.iter().any(|allowed| allowed == path),
-            Anonymous::Nobody => false,
+            Anonymous::Disabled => false,
         }
     }
 }
@@ -222,7 +222,7 @@ mod tests {
         ] {
             assert_eq!(health.allows(path), expect, "{path}");
         }
-        assert!(Anonymous::Everywhere.allows("/api"));
-        assert!(!Anonymous::Nobody.allows("/livez"));
+        assert!(Anonymous::AllPaths.allows("/api"));
+        assert!(!Anonymous::Disabled.allows("/livez"));
     }
 }

@@ -73,9 +73,9 @@ impl Authenticator for BootstrapTokens {
             return Ok(None);
         };
         let secrets = GroupResource::new("", "secrets");
-        let stored = self
-            .objects
-            .cached(&secrets, "kube-system", &format!("bootstrap-token-{id}"));
+        let stored =
+            self.objects
+                .cached_object(&secrets, "kube-system", &format!("bootstrap-token-{id}"));
         Ok(stored.and_then(|s| user_of_secret(&s, id, token_secret, jiff::Timestamp::now())))
     }
 }

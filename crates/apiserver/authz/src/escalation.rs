@@ -96,7 +96,7 @@ impl EscalationCheck {
         }
         let role = self
             .objects
-            .live(
+            .read_live(
                 &GroupResource::new(GROUP, resource),
                 namespace,
                 text("name"),

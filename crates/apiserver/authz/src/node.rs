@@ -244,7 +244,7 @@ fn own_node(node: &str, a: &Attributes) -> Decision {
 }
 
 impl Observer for NodeAuthorizer {
-    fn changed(&self, resource: &GroupResource, event: &ObjectEvent) {
+    fn object_changed(&self, resource: &GroupResource, event: &ObjectEvent) {
         let mut graph = self.graph.write();
         let (object, gone) = match event {
             ObjectEvent::Applied(object) => (object, false),
@@ -284,7 +284,7 @@ mod tests {
     fn authorizer() -> NodeAuthorizer {
         let node = NodeAuthorizer::new();
         let apply = |resource: &str, object: Value| {
-            node.changed(
+            node.object_changed(
                 &GroupResource::new("", resource),
                 &ObjectEvent::Applied(Arc::new(object)),
             );
@@ -399,7 +399,7 @@ mod tests {
         let slices = GroupResource::new("resource.k8s.io", "resourceslices");
         for (name, of) in [("mine", "one"), ("theirs", "two")] {
             let slice = json!({"metadata": {"name": name}, "spec": {"nodeName": of}});
-            node.changed(&slices, &ObjectEvent::Applied(Arc::new(slice)));
+            node.object_changed(&slices, &ObjectEvent::Applied(Arc::new(slice)));
         }
         let allows = |verb: &str, name: &str, selector: &str| {
             let mut asked = ask(verb, "resource.k8s.io:resourceslices", "", name);
@@ -428,7 +428,7 @@ mod tests {
     fn a_pod_that_goes_away_takes_its_references_along() {
         let node = authorizer();
         let pod = json!({"metadata": {"name": "p", "namespace": "n"}});
-        node.changed(
+        node.object_changed(
             &GroupResource::new("", "pods"),
             &ObjectEvent::Deleted(Arc::new(pod)),
         );

@@ -131,7 +131,7 @@ pub fn effective_name(attributes: &Attributes) -> &str {
 }
 
 impl Observer for Rbac {
-    fn changed(&self, resource: &GroupResource, event: &ObjectEvent) {
+    fn object_changed(&self, resource: &GroupResource, event: &ObjectEvent) {
         let mut index = self.index.write();
         match event {
             ObjectEvent::Applied(object) => index.apply(&resource.resource, object),
@@ -167,7 +167,7 @@ mod tests {
     use serde_json::json;
 
     fn apply(rbac: &Rbac, resource: &str, object: Value) {
-        rbac.changed(
+        rbac.object_changed(
             &GroupResource::new(GROUP, resource),
             &ObjectEvent::Applied(Arc::new(object)),
         );
@@ -329,7 +329,7 @@ mod tests {
             ("Role", "reader"),
             json!({"kind": "User", "name": "jane"}),
         );
-        rbac.changed(
+        rbac.object_changed(
             &GroupResource::new(GROUP, "rolebindings"),
             &ObjectEvent::Deleted(Arc::new(gone)),
         );

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-const BEHIND: Duration = Duration::from_secs(3);
-const ASK_AFTER: Duration = Duration::from_millis(50);
+const MAX_WAIT: Duration = Duration::from_secs(3);
+const REQUEST_PROGRESS_AFTER: Duration = Duration::from_millis(50);
 
 /// Reasons why the caches can't serve a read.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub struct Caches {
     by_resource: HashMap<GroupResource, Arc<ResourceCache>>,
     pub(crate) revision: watch::Sender<i64>,
     pub(crate) connected: AtomicBool,
-    pub(crate) ask_progress: parking_lot::Mutex<Option<mpsc::Sender<()>>>,
+    pub(crate) progress_requests: parking_lot::Mutex<Option<mpsc::Sender<()>>>,
 }
 
 impl Caches {
@@ -48,7 +48,7 @@ impl Caches {
     /// `tasks` until shutdown. If that task ended, the server would serve stale data forever, so
     /// its end stops the server.
     pub fn start(store: Store, root: &str, tasks: &Tasks) -> Arc<Self> {
-        let all: Vec<_> = StoredKind::all()
+        let all: Vec<_> = StoredKind::stored_kinds()
             .into_iter()
             .map(|kind| Arc::new(ResourceCache::new(kind)))
             .collect();
@@ -71,7 +71,7 @@ impl Caches {
             by_resource,
             revision: watch::Sender::new(0),
             connected: AtomicBool::new(false),
-            ask_progress: parking_lot::Mutex::default(),
+            progress_requests: parking_lot::Mutex::default(),
         });
         tasks.spawn_critical(
             "watch-cache",
@@ -81,22 +81,26 @@ impl Caches {
     }
 
     /// Returns the cache of a resource in any of its versions.
-    pub fn of(&self, group: &str, plural: &str) -> Option<&Arc<ResourceCache>> {
+    pub fn find_cache(&self, group: &str, plural: &str) -> Option<&Arc<ResourceCache>> {
         self.by_resource.get(&GroupResource::new(group, plural))
     }
 
     /// Returns every cache.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<ResourceCache>> {
+    pub fn iter_caches(&self) -> impl Iterator<Item = &Arc<ResourceCache>> {
         self.by_prefix.values()
     }
 
     /// Returns the full key of an object.
     pub fn store_key(&self, kind: &StoredKind, namespace: &str, name: &str) -> String {
-        format!("{}/{}", self.store_prefix(kind), kind.key(namespace, name))
+        format!(
+            "{}/{}",
+            self.store_prefix(kind),
+            kind.object_key(namespace, name)
+        )
     }
 
     /// Returns the prefix of all keys: `/registry`.
-    pub fn root(&self) -> &str {
+    pub fn root_prefix(&self) -> &str {
         &self.root
     }
 
@@ -128,7 +132,7 @@ impl Caches {
     }
 
     /// Waits until the caches show the store's current state; returns the revision.
-    pub async fn fresh(&self) -> Result<i64, CacheError> {
+    pub async fn wait_for_current(&self) -> Result<i64, CacheError> {
         let wanted = self.store.current_revision().await?;
         self.wait_for(wanted).await
     }
@@ -136,11 +140,11 @@ impl Caches {
     /// Waits until the caches have reached `wanted`; returns the revision.
     pub async fn wait_for(&self, wanted: i64) -> Result<i64, CacheError> {
         let mut revision = self.revision.subscribe();
-        if wait_for_revision(&mut revision, wanted, ASK_AFTER).await {
+        if wait_for_revision(&mut revision, wanted, REQUEST_PROGRESS_AFTER).await {
             return Ok(self.revision());
         }
         self.request_progress();
-        match wait_for_revision(&mut revision, wanted, BEHIND).await {
+        match wait_for_revision(&mut revision, wanted, MAX_WAIT).await {
             true => Ok(self.revision()),
             false => Err(CacheError::TooNew {
                 wanted,
@@ -150,7 +154,7 @@ impl Caches {
     }
 
     fn request_progress(&self) {
-        if let Some(ask) = &*self.ask_progress.lock() {
+        if let Some(ask) = &*self.progress_requests.lock() {
             // A full channel means that another request is already queued.
             let _ = ask.try_send(());
         }

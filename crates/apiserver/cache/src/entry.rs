@@ -124,17 +124,17 @@ impl Entry {
     }
 
     /// Decodes the object in the stored version.
-    pub fn tree(&self) -> Result<Value, ApiError> {
+    pub fn decode_tree(&self) -> Result<Value, ApiError> {
         let decoded = match &self.broken {
             None => decode_stored(self.kind.resource, &self.stored).map_err(|e| e.to_string()),
             Some(reason) => Err(reason.to_string()),
         };
-        let mut tree = decoded.map_err(|reason| self.undecodable(&reason))?;
+        let mut tree = decoded.map_err(|reason| self.undecodable_error(&reason))?;
         set_revision(&mut tree, self.revision);
         Ok(tree)
     }
 
-    fn undecodable(&self, reason: &str) -> ApiError {
+    fn undecodable_error(&self, reason: &str) -> ApiError {
         let text = format!(
             "{} {:?} in the store can't be decoded: {reason}",
             self.kind.resource.kind, self.key
@@ -144,20 +144,24 @@ impl Entry {
 
     /// Decodes the object in a served version.
     pub fn tree_as(&self, resource: &Resource) -> Result<Value, ApiError> {
-        Ok(convert_object(self.kind.resource, resource, self.tree()?))
+        Ok(convert_object(
+            self.kind.resource,
+            resource,
+            self.decode_tree()?,
+        ))
     }
 
     /// Returns JSON in a served version, without a newline.
-    pub fn json(&self, resource: &'static Resource) -> Result<Bytes, ApiError> {
-        self.encoded(resource, &self.json, json::encode)
+    pub fn encode_json(&self, resource: &'static Resource) -> Result<Bytes, ApiError> {
+        self.encode_once(resource, &self.json, json::encode)
     }
 
     /// Returns the protobuf message (without envelope) in a served version.
-    pub fn proto(&self, resource: &'static Resource) -> Result<Bytes, ApiError> {
-        self.encoded(resource, &self.proto, proto::encode)
+    pub fn encode_proto(&self, resource: &'static Resource) -> Result<Bytes, ApiError> {
+        self.encode_once(resource, &self.proto, proto::encode)
     }
 
-    fn encoded(
+    fn encode_once(
         &self,
         resource: &'static Resource,
         made: &OnceLock<Bytes>,
@@ -169,7 +173,7 @@ impl Entry {
         if let Some(bytes) = made.get() {
             return Ok(bytes.clone());
         }
-        let mut bytes = encode(resource.message, &self.tree()?);
+        let mut bytes = encode(resource.message, &self.decode_tree()?);
         bytes.shrink_to_fit();
         Ok(made.get_or_init(|| bytes.into()).clone())
     }

@@ -38,7 +38,7 @@ pub struct CacheEvent {
     pub new: Option<Arc<Entry>>,
     pub(crate) at: Instant,
     /// The state before with this event's revision, for DELETED.
-    gone: OnceLock<Arc<Entry>>,
+    deleted: OnceLock<Arc<Entry>>,
 }
 
 impl CacheEvent {
@@ -48,7 +48,7 @@ impl CacheEvent {
             old,
             new,
             at: Instant::now(),
-            gone: OnceLock::new(),
+            deleted: OnceLock::new(),
         }
     }
 
@@ -68,12 +68,12 @@ impl CacheEvent {
             (None, None) => None,
             (None, Some(new)) => Some((EventType::Added, new.clone())),
             (Some(_), Some(new)) => Some((EventType::Modified, new.clone())),
-            (Some(old), None) => Some((EventType::Deleted, self.gone(old))),
+            (Some(old), None) => Some((EventType::Deleted, self.deleted_entry(old))),
         }
     }
 
-    fn gone(&self, old: &Entry) -> Arc<Entry> {
-        self.gone
+    fn deleted_entry(&self, old: &Entry) -> Arc<Entry> {
+        self.deleted
             .get_or_init(|| Arc::new(old.at_revision(self.revision)))
             .clone()
     }

@@ -41,12 +41,12 @@ impl History {
         self.events.push_back(event);
     }
 
-    pub(crate) fn oldest(&self) -> i64 {
+    pub(crate) fn oldest_revision(&self) -> i64 {
         self.oldest
     }
 
     /// Returns changes after `revision`, oldest first; `None` if some of them were dropped.
-    pub(crate) fn after(
+    pub(crate) fn events_after(
         &self,
         revision: i64,
     ) -> Option<impl DoubleEndedIterator<Item = &Arc<CacheEvent>>> {
@@ -71,9 +71,13 @@ mod tests {
         for revision in 11..14 {
             history.push(Arc::new(CacheEvent::new(revision, None, None)));
         }
-        assert!(history.after(9).is_none());
-        let revisions: Vec<i64> = history.after(11).unwrap().map(|e| e.revision).collect();
+        assert!(history.events_after(9).is_none());
+        let revisions: Vec<i64> = history
+            .events_after(11)
+            .unwrap()
+            .map(|e| e.revision)
+            .collect();
         assert_eq!(revisions, [12, 13]);
-        assert_eq!(history.after(99).unwrap().count(), 0);
+        assert_eq!(history.events_after(99).unwrap().count(), 0);
     }
 }

@@ -16,7 +16,7 @@ pub struct StoredKind {
 
 impl StoredKind {
     /// Returns all kinds that are stored and served, one for each prefix.
-    pub fn all() -> Vec<StoredKind> {
+    pub fn stored_kinds() -> Vec<StoredKind> {
         let mut by_prefix: BTreeMap<&'static str, StoredKind> = BTreeMap::new();
         for resource in api_kinds::resources().iter().filter(|r| r.served) {
             let Some(storage) = &resource.storage else {
@@ -35,7 +35,7 @@ impl StoredKind {
     }
 
     /// Returns the object's key below the prefix: `NAMESPACE/NAME`, or `NAME`.
-    pub fn key(&self, namespace: &str, name: &str) -> String {
+    pub fn object_key(&self, namespace: &str, name: &str) -> String {
         if self.resource.namespaced {
             format!("{namespace}/{name}")
         } else {

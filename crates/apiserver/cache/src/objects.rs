@@ -9,42 +9,51 @@ use std::sync::Arc;
 
 #[async_trait::async_trait]
 impl Objects for Caches {
-    fn cached(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        let cache = self.of(&resource.group, &resource.resource)?;
-        let entry = cache.get(&cache.kind().key(namespace, name))?;
-        entry.tree().ok().map(Arc::new)
+    fn cached_object(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<Value>> {
+        let cache = self.find_cache(&resource.group, &resource.resource)?;
+        let entry = cache.get(&cache.kind().object_key(namespace, name))?;
+        entry.decode_tree().ok().map(Arc::new)
     }
 
     fn cached_list(&self, resource: &GroupResource, namespace: Option<&str>) -> Vec<Arc<Value>> {
-        let Some(cache) = self.of(&resource.group, &resource.resource) else {
+        let Some(cache) = self.find_cache(&resource.group, &resource.resource) else {
             return Vec::new();
         };
         let prefix = namespace.map(|n| format!("{n}/")).unwrap_or_default();
         let snapshot = cache.snapshot(0);
         snapshot
-            .range(&prefix, "")
-            .filter_map(|e| e.tree().ok())
+            .range_entries(&prefix, "")
+            .filter_map(|e| e.decode_tree().ok())
             .map(Arc::new)
             .collect()
     }
 
-    async fn live(
+    async fn read_live(
         &self,
         resource: &GroupResource,
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, ApiError> {
-        let Some(cache) = self.of(&resource.group, &resource.resource) else {
+        let Some(cache) = self.find_cache(&resource.group, &resource.resource) else {
             return Ok(None);
         };
         let key = self.store_key(cache.kind(), namespace, name);
-        let stored = self.store.read(&key).await.map_err(ApiError::internal)?;
+        let stored = self
+            .store
+            .read_key(&key)
+            .await
+            .map_err(ApiError::internal)?;
         let Some(stored) = stored else {
             return Ok(None);
         };
         let (_, tree) = Entry::new(
             cache.kind(),
-            &cache.kind().key(namespace, name),
+            &cache.kind().object_key(namespace, name),
             &stored.value,
             stored.revision,
         );
@@ -52,13 +61,13 @@ impl Objects for Caches {
     }
 
     fn observe(&self, resource: &GroupResource, observer: Arc<dyn Observer>) {
-        match self.of(&resource.group, &resource.resource) {
-            Some(cache) => cache.observe(observer),
+        match self.find_cache(&resource.group, &resource.resource) {
+            Some(cache) => cache.add_observer(observer),
             None => tracing::warn!(?resource, "cannot observe a resource that is not stored"),
         }
     }
 
-    fn ready(&self) -> bool {
+    fn caches_ready(&self) -> bool {
         self.is_ready()
     }
 }

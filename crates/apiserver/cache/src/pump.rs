@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 const PAGE: i64 = 2000;
 const RETRY: Duration = Duration::from_millis(200);
 
-type LocatedEntry = HashMap<&'static str, Vec<(String, Bytes, i64)>>;
+type EntriesByPrefix = HashMap<&'static str, Vec<(String, Bytes, i64)>>;
 
 pub(crate) async fn run_watch(caches: Arc<Caches>, stop: CancellationToken) {
     let work = async {
@@ -31,19 +31,19 @@ pub(crate) async fn run_watch(caches: Arc<Caches>, stop: CancellationToken) {
 
 /// Lists everything, retrying until it succeeds; returns the revision.
 async fn load_all(caches: &Caches) -> i64 {
-    let mut told = false;
+    let mut warned = false;
     loop {
         match read_all(caches).await {
             Ok((mut found, revision)) => {
                 for (prefix, cache) in &caches.by_prefix {
-                    cache.replace(found.remove(prefix).unwrap_or_default(), revision);
+                    cache.replace_all(found.remove(prefix).unwrap_or_default(), revision);
                 }
                 caches.connected.store(true, Ordering::Relaxed);
                 caches.revision.send_replace(revision);
                 return revision;
             }
-            Err(e) if !told => {
-                told = true;
+            Err(e) if !warned => {
+                warned = true;
                 tracing::warn!(error = %e, "the store can't be read yet; trying again");
             }
             Err(e) => tracing::debug!(error = %e, "the store can't be read yet"),
@@ -52,11 +52,14 @@ async fn load_all(caches: &Caches) -> i64 {
     }
 }
 
-async fn read_all(caches: &Caches) -> Result<(LocatedEntry, i64), StoreError> {
+async fn read_all(caches: &Caches) -> Result<(EntriesByPrefix, i64), StoreError> {
     let prefix = format!("{}/", caches.root);
-    let (mut found, mut start, mut revision) = (LocatedEntry::new(), prefix.clone(), 0);
+    let (mut found, mut start, mut revision) = (EntriesByPrefix::new(), prefix.clone(), 0);
     loop {
-        let page = caches.store.list(&prefix, &start, PAGE, revision).await?;
+        let page = caches
+            .store
+            .list_range(&prefix, &start, PAGE, revision)
+            .await?;
         revision = if revision == 0 {
             page.revision
         } else {
@@ -100,8 +103,8 @@ fn locate_cache<'a, 'k>(
 async fn follow_watch(caches: &Caches, after: i64, stop: CancellationToken) {
     let mut feed = caches
         .store
-        .watch(&format!("{}/", caches.root), after, stop);
-    *caches.ask_progress.lock() = Some(feed.ask_progress.clone());
+        .watch_prefix(&format!("{}/", caches.root), after, stop);
+    *caches.progress_requests.lock() = Some(feed.progress_requests.clone());
     while let Some(item) = feed.next().await {
         match item {
             WatchItem::Changes(changes, revision) => {
@@ -130,8 +133,8 @@ fn apply_change(caches: &Caches, change: Change) {
         return;
     };
     match &change {
-        Change::Put(stored) => cache.put(key, &stored.value, stored.revision),
-        Change::Delete(stored) => cache.remove(key, stored.revision),
+        Change::Put(stored) => cache.apply_put(key, &stored.value, stored.revision),
+        Change::Delete(stored) => cache.apply_delete(key, stored.revision),
     }
 }
 
@@ -218,7 +221,7 @@ mod tests {
     struct Planted;
 
     impl Observer for Planted {
-        fn changed(&self, _: &GroupResource, _: &ObjectEvent) {
+        fn object_changed(&self, _: &GroupResource, _: &ObjectEvent) {
             panic!("planted");
         }
     }

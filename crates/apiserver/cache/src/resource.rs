@@ -24,7 +24,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Returns entries whose key starts with `prefix` and is not before `start`, in order.
-    pub fn range<'a>(
+    pub fn range_entries<'a>(
         &'a self,
         prefix: &'a str,
         start: &'a str,
@@ -37,10 +37,10 @@ impl Snapshot {
     }
 
     /// Returns all selected entries.
-    pub fn select<'a>(&'a self, selection: &'a Selection) -> Vec<Arc<Entry>> {
+    pub fn select_entries<'a>(&'a self, selection: &'a Selection) -> Vec<Arc<Entry>> {
         let prefix = selection.key_prefix();
         let found: Vec<_> = self
-            .range(&prefix, "")
+            .range_entries(&prefix, "")
             .filter(|e| selection.matches(e))
             .cloned()
             .collect();
@@ -130,7 +130,7 @@ impl ResourceCache {
     pub fn snapshot_at(&self, revision: i64) -> Option<Snapshot> {
         let state = self.state.lock();
         let mut objects = state.objects.clone();
-        for event in state.history.after(revision)?.rev() {
+        for event in state.history.events_after(revision)?.rev() {
             match &event.old {
                 Some(old) => objects.insert(old.key.clone(), old.clone()),
                 None => objects.remove(event.key()),
@@ -153,7 +153,11 @@ impl ResourceCache {
             event: EventType::Added,
             entry,
         };
-        let backlog = snapshot.select(&selection).into_iter().map(added).collect();
+        let backlog = snapshot
+            .select_entries(&selection)
+            .into_iter()
+            .map(added)
+            .collect();
         Subscription {
             backlog,
             revision: snapshot.revision,
@@ -164,8 +168,8 @@ impl ResourceCache {
     /// Subscribes to changes after `after`; the error is the oldest possible revision.
     pub fn subscribe_after(&self, selection: Selection, after: i64) -> Result<Subscription, i64> {
         let mut state = self.state.lock();
-        let Some(missed) = state.history.after(after) else {
-            return Err(state.history.oldest());
+        let Some(missed) = state.history.events_after(after) else {
+            return Err(state.history.oldest_revision());
         };
         let backlog: Vec<Delivery> = missed
             .filter_map(|event| event.seen_by(&selection))
@@ -182,18 +186,19 @@ impl ResourceCache {
     }
 
     /// Replays the existing objects to `observer` and registers it.
-    pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
+    pub(crate) fn add_observer(&self, observer: Arc<dyn Observer>) {
         let mut state = self.state.lock();
         for entry in state.objects.values() {
-            if let Ok(tree) = entry.tree() {
-                observer.changed(&self.group_resource, &ObjectEvent::Applied(Arc::new(tree)));
+            if let Ok(tree) = entry.decode_tree() {
+                observer
+                    .object_changed(&self.group_resource, &ObjectEvent::Applied(Arc::new(tree)));
             }
         }
         state.observers.push(observer);
     }
 
     /// Applies a write; `value` is the store's.
-    pub(crate) fn put(&self, key: &str, value: &[u8], revision: i64) {
+    pub(crate) fn apply_put(&self, key: &str, value: &[u8], revision: i64) {
         let (entry, tree) = Entry::new(&self.kind, key, value, revision);
         let entry = Arc::new(entry);
         let mut state = self.state.lock();
@@ -201,27 +206,27 @@ impl ResourceCache {
             entry.prepare_json(tree);
         }
         let old = state.objects.insert(entry.key.clone(), entry.clone());
-        state.changed(CacheEvent::new(revision, old, Some(entry)));
+        state.record_event(CacheEvent::new(revision, old, Some(entry)));
         if let Some(tree) = tree {
-            self.tell(&state.observers, ObjectEvent::Applied, || tree);
+            self.notify_observers(&state.observers, ObjectEvent::Applied, || tree);
         }
     }
 
     /// Applies a deletion.
-    pub(crate) fn remove(&self, key: &str, revision: i64) {
+    pub(crate) fn apply_delete(&self, key: &str, revision: i64) {
         let mut state = self.state.lock();
         let Some(old) = state.objects.remove(key) else {
             return;
         };
-        state.changed(CacheEvent::new(revision, Some(old.clone()), None));
+        state.record_event(CacheEvent::new(revision, Some(old.clone()), None));
         if !state.observers.is_empty()
-            && let Ok(tree) = old.tree()
+            && let Ok(tree) = old.decode_tree()
         {
-            self.tell(&state.observers, ObjectEvent::Deleted, || tree);
+            self.notify_observers(&state.observers, ObjectEvent::Deleted, || tree);
         }
     }
 
-    fn tell(
+    fn notify_observers(
         &self,
         observers: &[Arc<dyn Observer>],
         event: fn(Arc<Value>) -> ObjectEvent,
@@ -232,13 +237,13 @@ impl ResourceCache {
         }
         let event = event(Arc::new(tree()));
         for observer in observers {
-            observer.changed(&self.group_resource, &event);
+            observer.object_changed(&self.group_resource, &event);
         }
     }
 
     /// Replaces all objects by a list at `revision`. Watchers are closed, because they missed an
     /// unknown number of changes. Observers receive the difference.
-    pub(crate) fn replace(&self, found: Vec<(String, bytes::Bytes, i64)>, revision: i64) {
+    pub(crate) fn replace_all(&self, found: Vec<(String, bytes::Bytes, i64)>, revision: i64) {
         let mut state = self.state.lock();
         let mut objects = Objects::new();
         for (key, value, modified) in found {
@@ -250,7 +255,7 @@ impl ResourceCache {
             let entry = known.unwrap_or_else(|| {
                 let (entry, tree) = Entry::new(&self.kind, &key, &value, modified);
                 if let Some(tree) = tree {
-                    self.tell(&state.observers, ObjectEvent::Applied, || tree);
+                    self.notify_observers(&state.observers, ObjectEvent::Applied, || tree);
                 }
                 Arc::new(entry)
             });
@@ -258,9 +263,9 @@ impl ResourceCache {
         }
         for (key, old) in &state.objects {
             if !objects.contains_key(key)
-                && let Ok(tree) = old.tree()
+                && let Ok(tree) = old.decode_tree()
             {
-                self.tell(&state.observers, ObjectEvent::Deleted, || tree);
+                self.notify_observers(&state.observers, ObjectEvent::Deleted, || tree);
             }
         }
         state.objects = objects;
@@ -271,7 +276,7 @@ impl ResourceCache {
 }
 
 impl State {
-    fn changed(&mut self, event: CacheEvent) {
+    fn record_event(&mut self, event: CacheEvent) {
         self.revision = self.revision.max(event.revision);
         let event = Arc::new(event);
         self.watchers.retain(|watcher| watcher.deliver(&event));

@@ -30,8 +30,8 @@ impl Registry {
     fn grants_admin_access(&self, namespace: &str) -> bool {
         let found = self
             .caches
-            .of("", "namespaces")
-            .and_then(|cache| cache.get(&cache.kind().key("", namespace)));
+            .find_cache("", "namespaces")
+            .and_then(|cache| cache.get(&cache.kind().object_key("", namespace)));
         found.is_some_and(|namespace| namespace.label(ADMIN_ACCESS_LABEL) == Some("true"))
     }
 }

@@ -46,7 +46,7 @@ impl Registry {
         default_object(write.kind(), &mut object);
         prepare_create(write.kind(), &mut object);
         if !write.applies {
-            write.track(None, &mut object);
+            write.track_fields(None, &mut object);
         }
         let name = object.name().to_owned();
         let mut object = self.admit_create(write, &name, object).await?;
@@ -57,8 +57,8 @@ impl Registry {
             .services
             .allocate_for(self, write, &mut object, None)
             .await?;
-        let done = self.insert(write, &name, object).await;
-        self.settle(allocation, done.is_ok() && !write.dry_run)
+        let done = self.insert_object(write, &name, object).await;
+        self.settle_allocation(allocation, done.is_ok() && !write.dry_run)
             .await;
         done
     }
@@ -69,14 +69,14 @@ impl Registry {
         name: &str,
         object: Value,
     ) -> Result<Value, ApiError> {
-        let mut request = write.admission(Operation::Create, name, object, None);
-        self.admit(&mut request).await?;
+        let mut request = write.admission_request(Operation::Create, name, object, None);
+        self.run_mutating(&mut request).await?;
         let (object, warnings) = (request.object, request.warnings);
         write.warnings.extend(warnings);
         Ok(object)
     }
 
-    async fn insert(
+    async fn insert_object(
         &self,
         write: &mut Write,
         name: &str,
@@ -84,16 +84,16 @@ impl Registry {
     ) -> Result<Value, ApiError> {
         let mut errors = validate_create(write.kind(), &object);
         errors.extend(self.check_admin_access(write, &object, None));
-        write.check(name, errors)?;
-        let request = write.admission(Operation::Create, name, object, None);
-        self.validate(&request).await?;
+        write.reject_invalid(name, errors)?;
+        let request = write.admission_request(Operation::Create, name, object, None);
+        self.run_validating(&request).await?;
         let (mut object, warnings) = (request.object, request.warnings);
         write.warnings.extend(warnings);
         as_stored(write.kind(), &mut object);
-        let cache = self.cache(write)?;
+        let cache = self.write_cache(write)?;
         let kind = cache.kind();
         if write.dry_run {
-            return match cache.get(&kind.key(&write.namespace, name)) {
+            return match cache.get(&kind.object_key(&write.namespace, name)) {
                 Some(_) => Err(ApiError::already_exists(
                     write.resource.group,
                     write.resource.plural,
@@ -109,20 +109,20 @@ impl Registry {
         let key = self.caches.store_key(kind, &write.namespace, name);
         match self
             .store
-            .create(&key, stored.into(), self.ttl(write))
+            .create(&key, stored.into(), self.key_ttl(write))
             .await
         {
             Ok(revision) => {
                 meta::set_revision(&mut object, revision);
                 Ok(object)
             }
-            Err(StoreError::Exists) => Err(self.exists(write, &key, name).await),
+            Err(StoreError::Exists) => Err(self.exists_error(write, &key, name).await),
             Err(e) => Err(store_error(&e)),
         }
     }
 
     /// Builds a 409; it also reports whether the existing object is being deleted.
-    async fn exists(&self, write: &Write, key: &str, name: &str) -> ApiError {
+    async fn exists_error(&self, write: &Write, key: &str, name: &str) -> ApiError {
         let mut error = ApiError::already_exists(write.resource.group, write.resource.plural, name);
         let present = self.live_entry(write, key, name).await.ok().flatten();
         if present.is_some_and(|(object, _)| object.is_being_deleted()) {
@@ -131,7 +131,7 @@ impl Registry {
         error
     }
 
-    async fn settle(&self, allocation: ServiceAllocation, keep: bool) {
+    async fn settle_allocation(&self, allocation: ServiceAllocation, keep: bool) {
         if !keep {
             self.options
                 .services

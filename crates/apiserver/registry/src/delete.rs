@@ -23,14 +23,17 @@ pub struct DeleteOutcome {
     /// The last state, or the object with the deletion requested.
     pub object: Value,
     /// The object was removed.
-    pub gone: bool,
+    pub removed: bool,
 }
 
 /// The decision of one attempt.
-enum Plan {
+enum DeletionPlan {
+    /// Remove it from the store.
     Remove,
-    Mark(Value),
-    Nothing,
+    /// Write it with `deletionTimestamp`.
+    RequestDeletion(Value),
+    /// Deletion was requested before; nothing changes.
+    Unchanged,
 }
 
 impl Registry {
@@ -42,9 +45,11 @@ impl Registry {
     ) -> Result<DeleteOutcome, ApiError> {
         write.dry_run |= options.dry_run;
         write.options = options.raw.clone();
-        let key = self
-            .caches
-            .store_key(self.cache(write)?.kind(), &write.namespace, &write.name);
+        let key = self.caches.store_key(
+            self.write_cache(write)?.kind(),
+            &write.namespace,
+            &write.name,
+        );
         for _ in 0..ATTEMPTS {
             let Some((object, revision)) = self.live_entry(write, &key, &write.name).await? else {
                 return Err(write.not_found());
@@ -52,7 +57,7 @@ impl Registry {
             check_preconditions(write, options, &object)?;
             self.admit_delete(write, &object).await?;
             match self
-                .carry_out(
+                .execute_plan(
                     write,
                     plan_deletion(write, options, &object),
                     object,
@@ -76,42 +81,48 @@ impl Registry {
     async fn admit_delete(&self, write: &mut Write, object: &Value) -> Result<(), ApiError> {
         let name = write.name.clone();
         let mut request =
-            write.admission(Operation::Delete, &name, Value::Null, Some(object.clone()));
-        self.admit(&mut request).await?;
-        self.validate(&request).await?;
+            write.admission_request(Operation::Delete, &name, Value::Null, Some(object.clone()));
+        self.run_mutating(&mut request).await?;
+        self.run_validating(&request).await?;
         let warnings = request.warnings;
         write.warnings.extend(warnings);
         Ok(())
     }
 
-    async fn carry_out(
+    async fn execute_plan(
         &self,
         write: &Write,
-        plan: Plan,
+        plan: DeletionPlan,
         mut object: Value,
         key: &str,
         revision: i64,
     ) -> Result<DeleteOutcome, StoreError> {
         match plan {
-            Plan::Nothing => Ok(DeleteOutcome {
+            DeletionPlan::Unchanged => Ok(DeleteOutcome {
                 object,
-                gone: false,
+                removed: false,
             }),
-            Plan::Mark(object) if write.dry_run => Ok(DeleteOutcome {
+            DeletionPlan::RequestDeletion(object) if write.dry_run => Ok(DeleteOutcome {
                 object,
-                gone: false,
+                removed: false,
             }),
-            Plan::Remove if write.dry_run => Ok(DeleteOutcome { object, gone: true }),
-            Plan::Remove => {
+            DeletionPlan::Remove if write.dry_run => Ok(DeleteOutcome {
+                object,
+                removed: true,
+            }),
+            DeletionPlan::Remove => {
                 let removed = self.store.delete(key, revision).await?;
                 self.options
                     .services
                     .release_deleted(self, write.resource, &object)
                     .await;
                 meta::set_revision(&mut object, removed);
-                Ok(DeleteOutcome { object, gone: true })
+                Ok(DeleteOutcome {
+                    object,
+                    removed: true,
+                })
             }
-            Plan::Mark(mut object) => {
+            DeletionPlan::RequestDeletion(mut object) => {
                 let resource = apiserver_convert::storage_resource(write.resource);
                 object.metadata_mut().remove("resourceVersion");
                 let stored = encode_stored(
@@ -120,19 +131,19 @@ impl Registry {
                 );
                 let written = self
                     .store
-                    .update(key, stored.into(), revision, self.ttl(write))
+                    .update(key, stored.into(), revision, self.key_ttl(write))
                     .await?;
                 meta::set_revision(&mut object, written);
                 Ok(DeleteOutcome {
                     object,
-                    gone: false,
+                    removed: false,
                 })
             }
         }
     }
 }
 
-fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Plan {
+fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> DeletionPlan {
     let mut marked = object.clone();
     if let Some(finalizers) =
         propagation::propagation_finalizers(write.resource, object, options.propagation)
@@ -142,7 +153,7 @@ fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Plan
     let grace = grace::decide_grace(write.resource, object, options.grace);
     let held = !marked.finalizers().is_empty() || namespaces::is_held(write.resource, &marked);
     match grace {
-        Grace::None if !held => return Plan::Remove,
+        Grace::None if !held => return DeletionPlan::Remove,
         Grace::None if object.is_being_deleted() => {
             // A pod whose grace period was cut to 0 still waits for its finalizers.
             marked
@@ -155,7 +166,7 @@ fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Plan
     }
     namespaces::mark_terminating(write.resource, &mut marked);
     if marked == *object {
-        return Plan::Nothing;
+        return DeletionPlan::Unchanged;
     }
     let generation = marked
         .metadata()
@@ -167,7 +178,7 @@ fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Plan
             .metadata_mut()
             .insert("generation".into(), (generation + 1).into());
     }
-    Plan::Mark(marked)
+    DeletionPlan::RequestDeletion(marked)
 }
 
 pub(crate) fn check_preconditions(
@@ -176,7 +187,7 @@ pub(crate) fn check_preconditions(
     object: &Value,
 ) -> Result<(), ApiError> {
     let failed = |what: &str, wanted: &str, found: &str| {
-        write.conflict(&format!(
+        write.conflict_error(&format!(
             "Precondition failed: the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
              The object might have been deleted and then recreated"
         ))

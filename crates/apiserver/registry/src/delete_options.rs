@@ -35,7 +35,7 @@ pub struct DeleteOptions {
 
 impl DeleteOptions {
     /// Parses an options object (null for none).
-    pub fn read(raw: Value) -> Result<Self, ApiError> {
+    pub fn parse(raw: Value) -> Result<Self, ApiError> {
         let text = |field: &str| raw.get(field).and_then(Value::as_str);
         let orphan = raw.get("orphanDependents").and_then(Value::as_bool);
         let mut causes = Vec::new();

@@ -16,16 +16,16 @@ pub(crate) enum Grace {
     Marked,
 }
 
-/// Decides the effect of deleting `object`; `asked` is the requested grace period in seconds.
-pub(crate) fn decide_grace(resource: &Resource, object: &Value, asked: Option<i64>) -> Grace {
-    let asked = asked.map(|seconds| if seconds < 0 { 1 } else { seconds });
+/// Decides the effect of deleting `object`; `requested` is the requested grace period in seconds.
+pub(crate) fn decide_grace(resource: &Resource, object: &Value, requested: Option<i64>) -> Grace {
+    let requested = requested.map(|seconds| if seconds < 0 { 1 } else { seconds });
     if !is_pod(resource) {
         return Grace::None;
     }
     if object.is_being_deleted() {
-        return shorten_grace(object, asked);
+        return shorten_grace(object, requested);
     }
-    match pod_period(object, asked) {
+    match pod_period(object, requested) {
         0 => Grace::None,
         seconds => Grace::Mark(seconds),
     }
@@ -35,7 +35,7 @@ fn is_pod(resource: &Resource) -> bool {
     resource.group.is_empty() && resource.plural == "pods"
 }
 
-fn pod_period(pod: &Value, asked: Option<i64>) -> i64 {
+fn pod_period(pod: &Value, requested: Option<i64>) -> i64 {
     let ended = api_semantics::pods::is_terminal_phase(str_at(pod, &["status", "phase"]));
     if ended || str_at(pod, &["spec", "nodeName"]).is_empty() {
         return 0;
@@ -43,16 +43,16 @@ fn pod_period(pod: &Value, asked: Option<i64>) -> i64 {
     let own = pod
         .pointer("/spec/terminationGracePeriodSeconds")
         .and_then(Value::as_i64);
-    match asked.or(own).unwrap_or(30) {
+    match requested.or(own).unwrap_or(30) {
         seconds if seconds < 0 => 1,
         seconds => seconds,
     }
 }
 
 /// Shortens a running grace period; it never becomes longer.
-fn shorten_grace(pod: &Value, asked: Option<i64>) -> Grace {
+fn shorten_grace(pod: &Value, requested: Option<i64>) -> Grace {
     let running = current_grace(pod);
-    match asked {
+    match requested {
         Some(0) => Grace::None,
         _ if running == 0 => Grace::None,
         Some(seconds) if seconds < running => Grace::Mark(seconds),

@@ -13,7 +13,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) fn propagation_finalizers(
     resource: &Resource,
     object: &Value,
-    asked: Option<Propagation>,
+    requested: Option<Propagation>,
 ) -> Option<Vec<String>> {
     if (resource.group.is_empty() || resource.group == "events.k8s.io")
         && resource.plural == "events"
@@ -21,7 +21,7 @@ pub(crate) fn propagation_finalizers(
         return None;
     }
     let present = object.finalizers();
-    let policy = asked
+    let policy = requested
         .or_else(|| from_present(&present))
         .unwrap_or_else(|| default_propagation(resource));
     let wanted = match policy {

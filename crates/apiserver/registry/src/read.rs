@@ -53,11 +53,11 @@ impl Registry {
     ) -> Result<Arc<Entry>, ApiError> {
         let cache = self
             .caches
-            .of(resource.group, resource.plural)
+            .find_cache(resource.group, resource.plural)
             .ok_or_else(ApiError::no_such_path)?;
         self.wait_for_version(resource_version).await?;
         cache
-            .get(&cache.kind().key(namespace, name))
+            .get(&cache.kind().object_key(namespace, name))
             .ok_or_else(|| ApiError::not_found(resource.group, resource.plural, name))
     }
 
@@ -65,7 +65,7 @@ impl Registry {
     /// their revision.
     pub async fn wait_for_version(&self, resource_version: &str) -> Result<i64, ApiError> {
         let reached = match resource_version {
-            "" => self.caches.fresh().await,
+            "" => self.caches.wait_for_current().await,
             "0" if self.caches.is_ready() => return Ok(self.caches.revision()),
             "0" => self.caches.wait_for(1).await,
             text => self.caches.wait_for(parse_version(text)?).await,
@@ -81,19 +81,22 @@ impl Registry {
     ) -> Result<ListResult, ApiError> {
         let cache = self
             .caches
-            .of(resource.group, resource.plural)
+            .find_cache(resource.group, resource.plural)
             .ok_or_else(ApiError::no_such_path)?;
         check_match(query)?;
         let prefix = query.selection.key_prefix();
         let (snapshot, start) = if query.continue_token.is_empty() {
-            (self.snapshot(cache, query, &prefix).await?, String::new())
+            (
+                self.read_snapshot(cache, query, &prefix).await?,
+                String::new(),
+            )
         } else {
-            self.continued(cache, query, &prefix).await?
+            self.resume_list(cache, query, &prefix).await?
         };
         Ok(list_page(&snapshot, query, &prefix, &start))
     }
 
-    async fn snapshot(
+    async fn read_snapshot(
         &self,
         cache: &ResourceCache,
         query: &ListQuery,
@@ -114,7 +117,7 @@ impl Registry {
         Ok(Source::Cached(cache.snapshot(revision)))
     }
 
-    async fn continued(
+    async fn resume_list(
         &self,
         cache: &ResourceCache,
         query: &ListQuery,
@@ -125,7 +128,7 @@ impl Registry {
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let (revision, key) = token::read(&query.continue_token)?;
+        let (revision, key) = token::parse_token(&query.continue_token)?;
         let start = format!("{prefix}{key}");
         let source = match revision {
             // A token without a revision continues at the current revision.
@@ -134,7 +137,7 @@ impl Registry {
                 .snapshot_at(cache, revision, query, prefix, &start)
                 .await
                 .map_err(|error| match error.reason {
-                    Reason::Expired => expired_page(token::inconsistent(&key)),
+                    Reason::Expired => expired_page(token::inconsistent_page(&key)),
                     _ => error,
                 })?,
         };
@@ -189,7 +192,7 @@ impl Registry {
         loop {
             let page = self
                 .store
-                .list(&range, &from, PAGE, revision)
+                .list_range(&range, &from, PAGE, revision)
                 .await
                 .map_err(|e| match e {
                     StoreError::Compacted => expired_error(),
@@ -225,13 +228,18 @@ impl Registry {
         key: &str,
         name: &str,
     ) -> Result<Option<(Value, i64)>, ApiError> {
-        let Some(stored) = self.store.read(key).await.map_err(|e| store_error(&e))? else {
+        let Some(stored) = self
+            .store
+            .read_key(key)
+            .await
+            .map_err(|e| store_error(&e))?
+        else {
             return Ok(None);
         };
-        let kind = self.cache(write)?.kind();
+        let kind = self.write_cache(write)?.kind();
         let (entry, tree) = Entry::new(
             kind,
-            &kind.key(&write.namespace, name),
+            &kind.object_key(&write.namespace, name),
             &stored.value,
             stored.revision,
         );
@@ -240,7 +248,9 @@ impl Registry {
                 convert_object(kind.resource, write.resource, tree),
                 stored.revision,
             ))),
-            None => entry.tree().map(|tree| Some((tree, stored.revision))),
+            None => entry
+                .decode_tree()
+                .map(|tree| Some((tree, stored.revision))),
         }
     }
 }
@@ -274,13 +284,13 @@ impl Source {
         }
     }
 
-    fn entries<'a>(
+    fn iter_entries<'a>(
         &'a self,
         prefix: &'a str,
         start: &'a str,
     ) -> Box<dyn Iterator<Item = &'a Arc<Entry>> + 'a> {
         match self {
-            Source::Cached(snapshot) => Box::new(snapshot.range(prefix, start)),
+            Source::Cached(snapshot) => Box::new(snapshot.range_entries(prefix, start)),
             Source::Read(past) => Box::new(
                 past.entries
                     .iter()
@@ -292,7 +302,7 @@ impl Source {
 
 fn list_page(source: &Source, query: &ListQuery, prefix: &str, start: &str) -> ListResult {
     let mut matching = source
-        .entries(prefix, start)
+        .iter_entries(prefix, start)
         .filter(|e| query.selection.matches(e));
     let revision = source.revision();
     if query.limit == 0 {
@@ -315,7 +325,7 @@ fn list_page(source: &Source, query: &ListQuery, prefix: &str, start: &str) -> L
     };
     let continue_token = match entries.last() {
         Some(last) if more > 0 => {
-            token::write(revision, last.key.get(prefix.len()..).unwrap_or_default())
+            token::next_page(revision, last.key.get(prefix.len()..).unwrap_or_default())
         }
         _ => String::new(),
     };
@@ -382,23 +392,23 @@ mod token {
     use api_meta::ApiError;
     use serde_json::{Value, json};
 
-    pub(super) fn write(revision: i64, last: &str) -> String {
-        encode(revision, &format!("{last}\0"))
+    pub(super) fn next_page(revision: i64, last: &str) -> String {
+        encode_token(revision, &format!("{last}\0"))
     }
 
     /// Creates a token that continues at `start`, at the current revision.
-    pub(super) fn inconsistent(start: &str) -> String {
-        encode(-1, start)
+    pub(super) fn inconsistent_page(start: &str) -> String {
+        encode_token(-1, start)
     }
 
-    fn encode(revision: i64, start: &str) -> String {
+    fn encode_token(revision: i64, start: &str) -> String {
         let text = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start}).to_string();
-        base64::encode(text.as_bytes())
+        base64::encode_bytes(text.as_bytes())
     }
 
-    pub(super) fn read(token: &str) -> Result<(i64, String), ApiError> {
+    pub(super) fn parse_token(token: &str) -> Result<(i64, String), ApiError> {
         let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
-        let bytes = base64::decode(token).ok_or_else(|| bad("illegal base64 data"))?;
+        let bytes = base64::decode_text(token).ok_or_else(|| bad("illegal base64 data"))?;
         let value: Value =
             serde_json::from_slice(&bytes).map_err(|_| bad("it is no JSON object"))?;
         if value["v"] != "meta.k8s.io/v1" {
@@ -419,11 +429,11 @@ mod token {
         use ::base64::Engine;
         use ::base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-        pub(super) fn encode(bytes: &[u8]) -> String {
+        pub(super) fn encode_bytes(bytes: &[u8]) -> String {
             URL_SAFE_NO_PAD.encode(bytes)
         }
 
-        pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
+        pub(super) fn decode_text(text: &str) -> Option<Vec<u8>> {
             URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()
         }
     }
@@ -435,14 +445,14 @@ mod token {
         #[test]
         fn tokens_are_read_back() {
             assert_eq!(
-                super::read(&super::write(7, "ns/a")).unwrap(),
+                super::parse_token(&super::next_page(7, "ns/a")).unwrap(),
                 (7, "ns/a\0".to_owned())
             );
             assert_eq!(
-                super::read(&super::inconsistent("ns/a\0")).unwrap(),
+                super::parse_token(&super::inconsistent_page("ns/a\0")).unwrap(),
                 (-1, "ns/a\0".to_owned())
             );
-            assert!(super::read("nonsense").is_err());
+            assert!(super::parse_token("nonsense").is_err());
         }
     }
 }

@@ -55,30 +55,30 @@ impl Registry {
     }
 
     /// Returns the watch cache of a write's resource.
-    pub(crate) fn cache(&self, write: &Write) -> Result<&Arc<ResourceCache>, ApiError> {
+    pub(crate) fn write_cache(&self, write: &Write) -> Result<&Arc<ResourceCache>, ApiError> {
         self.caches
-            .of(write.resource.group, write.resource.plural)
+            .find_cache(write.resource.group, write.resource.plural)
             .ok_or_else(ApiError::no_such_path)
     }
 
     /// Returns the seconds after which objects of the resource expire.
-    pub(crate) fn ttl(&self, write: &Write) -> Option<i64> {
+    pub(crate) fn key_ttl(&self, write: &Write) -> Option<i64> {
         (write.resource.plural == "events").then_some(self.options.event_ttl)
     }
 
     /// Runs the mutating plugins.
-    pub async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+    pub async fn run_mutating(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
         for plugin in &self.options.admission {
             let begun = Instant::now();
             let admitted = plugin.admit(request).await;
-            self.admission.add(plugin.name(), begun);
+            self.admission.record_duration(plugin.name(), begun);
             admitted?;
         }
         Ok(())
     }
 
     /// Runs the validating plugins.
-    pub async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    pub async fn run_validating(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         for plugin in &self.options.admission {
             plugin.validate(request).await?;
         }

@@ -74,16 +74,16 @@ impl Allocators {
         }
         if old.is_none() {
             // Validates the client's values before any field is filled in or dropped.
-            write.check(service.name(), validate_create(write.kind(), service))?;
+            write.reject_invalid(service.name(), validate_create(write.kind(), service))?;
         }
         families::fill_families(&self.options, service, old)?;
         let mut allocation = ServiceAllocation::default();
         let done = match self
-            .addresses(registry, write, service, old, &mut allocation)
+            .allocate_addresses(registry, write, service, old, &mut allocation)
             .await
         {
             Ok(()) => {
-                self.ports(registry, write, service, old, &mut allocation)
+                self.allocate_ports(registry, write, service, old, &mut allocation)
                     .await
             }
             Err(e) => Err(e),
@@ -103,7 +103,7 @@ impl Allocators {
         registry: &Registry,
         allocation: ServiceAllocation,
     ) {
-        self.free(registry, &allocation.allocated).await;
+        self.release_set(registry, &allocation.allocated).await;
     }
 
     /// Releases the allocations that a successful write replaced.
@@ -112,7 +112,7 @@ impl Allocators {
         registry: &Registry,
         allocation: ServiceAllocation,
     ) {
-        self.free(registry, &allocation.replaced).await;
+        self.release_set(registry, &allocation.replaced).await;
     }
 
     /// Releases the allocations of a deleted Service.
@@ -123,15 +123,15 @@ impl Allocators {
         service: &Value,
     ) {
         if is_service(resource) {
-            let had = AllocatedSet {
+            let held = AllocatedSet {
                 addresses: addresses::cluster_ips(service),
                 ports: ports::node_ports(service),
             };
-            self.free(registry, &had).await;
+            self.release_set(registry, &held).await;
         }
     }
 
-    async fn free(&self, registry: &Registry, allocated: &AllocatedSet) {
+    async fn release_set(&self, registry: &Registry, allocated: &AllocatedSet) {
         for address in &allocated.addresses {
             addresses::release_address(registry, *address).await;
         }

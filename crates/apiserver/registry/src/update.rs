@@ -60,17 +60,17 @@ impl Mode {
 enum Outcome {
     Done(Value),
     /// A conflict: another write came first.
-    Again,
+    Conflict,
 }
 
 impl Registry {
     /// Changes an object; returns it as stored.
     pub async fn update(&self, write: &mut Write, update: &Update<'_>) -> Result<Value, ApiError> {
-        let kind = self.cache(write)?.kind().clone();
+        let kind = self.write_cache(write)?.kind().clone();
         let key = self.caches.store_key(&kind, &write.namespace, &write.name);
         let mut live = false;
         for _ in 0..ATTEMPTS {
-            let found = self.present(write, &key, live).await?;
+            let found = self.current_object(write, &key, live).await?;
             let Some((old, revision)) = found else {
                 if live {
                     return Err(write.not_found());
@@ -81,7 +81,7 @@ impl Registry {
             write.warnings.clear();
             match self.update_once(write, update, &key, old, revision).await {
                 Ok(Outcome::Done(object)) => return Ok(object),
-                Ok(Outcome::Again) => live = true,
+                Ok(Outcome::Conflict) => live = true,
                 Err(_) if !live => live = true,
                 Err(e) => return Err(e),
             }
@@ -95,7 +95,7 @@ impl Registry {
 
     /// Returns the current object in the client's version with its revision, from the cache or from
     /// the store.
-    async fn present(
+    async fn current_object(
         &self,
         write: &Write,
         key: &str,
@@ -104,8 +104,8 @@ impl Registry {
         if live {
             return self.live_entry(write, key, &write.name).await;
         }
-        let cache = self.cache(write)?;
-        let Some(entry) = cache.get(&cache.kind().key(&write.namespace, &write.name)) else {
+        let cache = self.write_cache(write)?;
+        let Some(entry) = cache.get(&cache.kind().object_key(&write.namespace, &write.name)) else {
             return Ok(None);
         };
         Ok(Some((entry.tree_as(write.resource)?, entry.revision)))
@@ -131,7 +131,7 @@ impl Registry {
             prepare_update(write.kind(), update.mode.subresource(write), &mut new, &old);
             as_stored(write.kind(), &mut new);
             if !write.applies {
-                write.track(Some(&old), &mut new);
+                write.track_fields(Some(&old), &mut new);
             }
             new = self.admit_update(write, new, &old).await?;
             default_object(write.kind(), &mut new);
@@ -167,8 +167,8 @@ impl Registry {
         old: &Value,
     ) -> Result<Value, ApiError> {
         let name = write.name.clone();
-        let mut request = write.admission(Operation::Update, &name, new, Some(old.clone()));
-        self.admit(&mut request).await?;
+        let mut request = write.admission_request(Operation::Update, &name, new, Some(old.clone()));
+        self.run_mutating(&mut request).await?;
         let (object, warnings) = (request.object, request.warnings);
         write.warnings.extend(warnings);
         Ok(object)
@@ -189,9 +189,9 @@ impl Registry {
             let mut errors =
                 validate_update(write.kind(), update.mode.subresource(write), &new, &old);
             errors.extend(self.check_admin_access(write, &new, Some(&old)));
-            write.check(&name, errors)?;
-            let request = write.admission(Operation::Update, &name, new, Some(old.clone()));
-            self.validate(&request).await?;
+            write.reject_invalid(&name, errors)?;
+            let request = write.admission_request(Operation::Update, &name, new, Some(old.clone()));
+            self.run_validating(&request).await?;
             let (object, warnings) = (request.object, request.warnings);
             write.warnings.extend(warnings);
             new = object;
@@ -218,9 +218,9 @@ impl Registry {
                     .release_deleted(self, write.resource, &new)
                     .await;
             }
-            return self.outcome(removed, |_| new);
+            return self.swap_outcome(removed, |_| new);
         }
-        let kind = self.cache(write)?.kind();
+        let kind = self.write_cache(write)?.kind();
         let mut bare = new.clone();
         bare.metadata_mut().remove("resourceVersion");
         let stored = encode_stored(
@@ -229,22 +229,22 @@ impl Registry {
         );
         let written = self
             .store
-            .update(key, stored.into(), revision, self.ttl(write))
+            .update(key, stored.into(), revision, self.key_ttl(write))
             .await;
-        self.outcome(written, |revision| {
+        self.swap_outcome(written, |revision| {
             meta::set_revision(&mut new, revision);
             new
         })
     }
 
-    fn outcome(
+    fn swap_outcome(
         &self,
         result: Result<i64, StoreError>,
         object: impl FnOnce(i64) -> Value,
     ) -> Result<Outcome, ApiError> {
         match result {
             Ok(revision) => Ok(Outcome::Done(object(revision))),
-            Err(StoreError::Conflict(_)) => Ok(Outcome::Again),
+            Err(StoreError::Conflict(_)) => Ok(Outcome::Conflict),
             Err(e) => Err(store_error(&e)),
         }
     }
@@ -276,7 +276,7 @@ fn check_identity(
             old.uid()
         );
         return Err(
-            ApiError::new(Reason::Conflict, write.conflict(&why).message)
+            ApiError::new(Reason::Conflict, write.conflict_error(&why).message)
                 .with_details(status_details(write)),
         );
     }

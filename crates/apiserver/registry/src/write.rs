@@ -65,7 +65,7 @@ impl Write {
     }
 
     /// Records in `managedFields` the fields that this write changes.
-    pub(crate) fn track(&self, old: Option<&Value>, new: &mut Value) {
+    pub(crate) fn track_fields(&self, old: Option<&Value>, new: &mut Value) {
         self.as_writer(|writer| track_update(writer, old, new));
     }
 
@@ -76,14 +76,14 @@ impl Write {
             api_version: &self.resource.api_version(),
             subresource: &self.subresource,
             message: self.resource.message,
-            ignored: self.ignored(),
+            ignored: self.ignored_fields(),
             now: &time::now(),
         })
     }
 
     /// Returns the top-level fields that a write through this path does not set, so that it does
     /// not own them.
-    fn ignored(&self) -> &'static [&'static str] {
+    fn ignored_fields(&self) -> &'static [&'static str] {
         match (
             self.subresource.as_str(),
             self.resource.group,
@@ -104,12 +104,12 @@ impl Write {
     }
 
     /// Builds a 409 for this object.
-    pub fn conflict(&self, why: &str) -> ApiError {
+    pub fn conflict_error(&self, why: &str) -> ApiError {
         ApiError::conflict(self.resource.group, self.resource.plural, &self.name, why)
     }
 
     /// Builds a 422 with these causes, if there are any.
-    pub fn check(&self, name: &str, errors: Vec<FieldError>) -> Result<(), ApiError> {
+    pub fn reject_invalid(&self, name: &str, errors: Vec<FieldError>) -> Result<(), ApiError> {
         if errors.is_empty() {
             Ok(())
         } else {
@@ -118,7 +118,7 @@ impl Write {
     }
 
     /// Builds the admission request.
-    pub fn admission<'a>(
+    pub fn admission_request<'a>(
         &'a self,
         operation: Operation,
         name: &'a str,

@@ -35,18 +35,23 @@ pub enum ObjectEvent {
 /// not block.
 pub trait Observer: Send + Sync {
     /// Handles one change.
-    fn changed(&self, resource: &GroupResource, event: &ObjectEvent);
+    fn object_changed(&self, resource: &GroupResource, event: &ObjectEvent);
 }
 
 /// Read access to the caches.
 #[async_trait::async_trait]
 pub trait Objects: Send + Sync {
     /// Returns the object from the cache, which may lag behind the store.
-    fn cached(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>>;
+    fn cached_object(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<Value>>;
     /// Lists the cached objects of a namespace (`None`: of all namespaces).
     fn cached_list(&self, resource: &GroupResource, namespace: Option<&str>) -> Vec<Arc<Value>>;
     /// Reads the object from the store.
-    async fn live(
+    async fn read_live(
         &self,
         resource: &GroupResource,
         namespace: &str,
@@ -55,5 +60,5 @@ pub trait Objects: Send + Sync {
     /// Replays the existing objects to `observer`, then every change.
     fn observe(&self, resource: &GroupResource, observer: Arc<dyn Observer>);
     /// Returns whether every cache has its first list.
-    fn ready(&self) -> bool;
+    fn caches_ready(&self) -> bool;
 }

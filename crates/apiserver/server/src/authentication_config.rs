@@ -18,14 +18,14 @@ const VERSIONS: [&str; 3] = [
 /// # Errors
 /// The file can't be read, is no AuthenticationConfiguration, or uses a field that is not
 /// implemented.
-pub fn read(path: &Path) -> anyhow::Result<Option<Anonymous>> {
+pub fn read_file(path: &Path) -> anyhow::Result<Option<Anonymous>> {
     let bytes = std::fs::read(path).with_context(|| format!("can't read {}", path.display()))?;
     let (tree, _) = api_codec::yaml::parse(&bytes)
         .with_context(|| format!("{} can't be parsed", path.display()))?;
-    anonymous(&tree).with_context(|| format!("{} can't be used", path.display()))
+    parse_anonymous(&tree).with_context(|| format!("{} can't be used", path.display()))
 }
 
-fn anonymous(tree: &Value) -> anyhow::Result<Option<Anonymous>> {
+fn parse_anonymous(tree: &Value) -> anyhow::Result<Option<Anonymous>> {
     let text = |field: &str| tree.get(field).and_then(Value::as_str).unwrap_or_default();
     if text("kind") != "AuthenticationConfiguration" || !VERSIONS.contains(&text("apiVersion")) {
         bail!("it is not an AuthenticationConfiguration of apiserver.config.k8s.io/v1");
@@ -75,8 +75,8 @@ fn anonymous(tree: &Value) -> anyhow::Result<Option<Anonymous>> {
         (false, Some(paths)) if !paths.is_empty() => {
             bail!("anonymous has conditions but is not enabled")
         }
-        (false, Some(_)) => Ok(Some(Anonymous::Nobody)),
-        (true, Some(paths)) if paths.is_empty() => Ok(Some(Anonymous::Everywhere)),
+        (false, Some(_)) => Ok(Some(Anonymous::Disabled)),
+        (true, Some(paths)) if paths.is_empty() => Ok(Some(Anonymous::AllPaths)),
         (true, Some(paths)) => Ok(Some(Anonymous::Paths(paths))),
     }
 }
@@ -92,11 +92,11 @@ mod tests {
         tree.as_object_mut()
             .unwrap()
             .extend(rest.as_object().unwrap().clone());
-        anonymous(&tree)
+        parse_anonymous(&tree)
     }
 
     #[test]
-    fn conditions_open_single_paths() {
+    fn conditions_allow_anonymous_requests_on_their_paths() {
         let paths = json!({"anonymous": {"enabled": true, "conditions": [{"path": "/livez"}, {"path": "/readyz"}]}});
         assert_eq!(
             read(paths).unwrap(),
@@ -106,16 +106,16 @@ mod tests {
         assert_eq!(read(json!({"jwt": []})).unwrap(), None);
         assert_eq!(
             read(json!({"anonymous": {"enabled": true}})).unwrap(),
-            Some(Anonymous::Everywhere)
+            Some(Anonymous::AllPaths)
         );
         assert_eq!(
             read(json!({"anonymous": {"enabled": false}})).unwrap(),
-            Some(Anonymous::Nobody)
+            Some(Anonymous::Disabled)
         );
     }
 
     #[test]
-    fn what_is_not_implemented_is_refused() {
+    fn unknown_or_unimplemented_field_is_rejected() {
         for rest in [
             json!({"jwt": [{"issuer": {"url": "https://issuer"}}]}),
             json!({"kind": "AuthorizationConfiguration"}),

@@ -42,7 +42,7 @@ impl Payload {
     ///
     /// # Errors
     /// 413, or 400 if the body does not arrive.
-    pub async fn read(&mut self) -> Result<Bytes, ApiError> {
+    pub async fn read_all(&mut self) -> Result<Bytes, ApiError> {
         match self.0.take() {
             Some(body) => read_body(body).await,
             None => Ok(Bytes::new()),
@@ -50,21 +50,21 @@ impl Payload {
     }
 
     /// Takes the stream itself, for proxies.
-    pub fn take(&mut self) -> Option<Incoming> {
+    pub fn take_stream(&mut self) -> Option<Incoming> {
         self.0.take()
     }
 
     /// Discards the body unless a handler took it.
-    pub async fn discard(&mut self) {
+    pub async fn discard_rest(&mut self) {
         if let Some(body) = self.0.take().filter(|body| !body.is_end_stream()) {
             // If the client stops sending, the response is sent all the same.
-            let _ = tokio::time::timeout(DISCARD_FOR, throw_away(body)).await;
+            let _ = tokio::time::timeout(DISCARD_FOR, drain_body(body)).await;
         }
     }
 }
 
 /// Reads a body and discards its data.
-async fn throw_away<B: http_body::Body<Data = Bytes> + Unpin>(mut body: B) {
+async fn drain_body<B: http_body::Body<Data = Bytes> + Unpin>(mut body: B) {
     let mut seen = 0;
     while let Some(Ok(frame)) = body.frame().await {
         seen += frame.data_ref().map_or(0, Bytes::len);

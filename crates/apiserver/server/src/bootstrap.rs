@@ -35,7 +35,7 @@ pub async fn run_bootstrap(server: Arc<Server>, options: ServerOptions, port: u1
     }
     tracing::info!(address = server.external_address, "ready");
     let own = OwnEndpoint {
-        address: options.advertised(),
+        address: options.advertised_address(),
         port,
     };
     server.tasks.clone().spawn(
@@ -53,19 +53,21 @@ async fn bootstrap_all(
     let steps = &server.bootstrapped;
     server.registry.wait_for_version("").await?;
     steps
-        .note(Step::Allocations, server.registry.repair_allocations())
+        .complete_step(Step::Allocations, server.registry.repair_allocations())
         .await?;
     steps
-        .note(Step::Namespaces, objects::ensure_namespaces(server))
+        .complete_step(Step::Namespaces, objects::ensure_namespaces(server))
         .await?;
     // Each write waits for the disk, so independent ones run concurrently.
     let parts = [
         steps
-            .note(Step::Objects, objects::ensure_objects(server, options))
+            .complete_step(Step::Objects, objects::ensure_objects(server, options))
             .boxed(),
-        steps.note(Step::Rbac, rbac::ensure_rbac(server)).boxed(),
         steps
-            .note(Step::Service, own_endpoint(server, options, port))
+            .complete_step(Step::Rbac, rbac::ensure_rbac(server))
+            .boxed(),
+        steps
+            .complete_step(Step::Service, own_endpoint(server, options, port))
             .boxed(),
     ];
     try_join_all(parts).await.map(|_| ())
@@ -73,7 +75,7 @@ async fn bootstrap_all(
 
 async fn own_endpoint(server: &Server, options: &ServerOptions, port: u16) -> Result<(), ApiError> {
     let own = OwnEndpoint {
-        address: options.advertised(),
+        address: options.advertised_address(),
         port,
     };
     let parts = [
@@ -104,11 +106,11 @@ pub struct Steps(AtomicU8);
 
 impl Steps {
     /// Returns whether the step was completed.
-    pub fn has(&self, step: Step) -> bool {
+    pub fn is_done(&self, step: Step) -> bool {
         self.0.load(Ordering::Relaxed) & (1 << step as u8) != 0
     }
 
-    async fn note<T>(
+    async fn complete_step<T>(
         &self,
         step: Step,
         work: impl Future<Output = Result<T, ApiError>>,
@@ -131,9 +133,9 @@ fn find_object(
     namespace: &str,
     name: &str,
 ) -> Option<Value> {
-    let cache = server.caches.of(resource.group, resource.plural)?;
+    let cache = server.caches.find_cache(resource.group, resource.plural)?;
     cache
-        .get(&cache.kind().key(namespace, name))?
+        .get(&cache.kind().object_key(namespace, name))?
         .tree_as(resource)
         .ok()
 }

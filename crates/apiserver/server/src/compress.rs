@@ -18,11 +18,11 @@ pub fn compress_response(
     bytes: Vec<u8>,
 ) -> Response<Body> {
     let (mut parts, _) = response.into_parts();
-    let asked = context
+    let requested = context
         .header("accept-encoding")
         .split(',')
         .any(|e| e.trim().split(';').next() == Some("gzip"));
-    if !asked || bytes.len() < THRESHOLD {
+    if !requested || bytes.len() < THRESHOLD {
         return Response::from_parts(parts, full_body(bytes));
     }
     match gzip_bytes(&bytes) {

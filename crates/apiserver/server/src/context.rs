@@ -61,7 +61,7 @@ impl Context {
     /// Negotiates the representation of the response.
     pub fn media_type(&self) -> Result<MediaType, ApiError> {
         Ok(MediaType {
-            pretty: self.pretty(),
+            pretty: self.wants_indentation(),
             ..negotiate::negotiate_media_type(self.header("accept"))?
         })
     }
@@ -69,7 +69,7 @@ impl Context {
     /// Negotiates the representation of an object without columns.
     pub fn media_type_without_table(&self) -> Result<MediaType, ApiError> {
         Ok(MediaType {
-            pretty: self.pretty(),
+            pretty: self.wants_indentation(),
             ..negotiate::media_type_without_table(self.header("accept"))?
         })
     }
@@ -104,7 +104,7 @@ impl Context {
     }
 
     /// Returns whether to indent JSON: for `pretty`, or for curl, wget and browsers.
-    fn pretty(&self) -> bool {
+    fn wants_indentation(&self) -> bool {
         let agent = self.header("user-agent");
         let person = ["curl", "Wget", "Mozilla/5.0"]
             .iter()
@@ -113,7 +113,7 @@ impl Context {
     }
 
     /// Returns the field manager: as given, or the first word of the user agent.
-    pub fn manager(&self) -> String {
+    pub fn field_manager(&self) -> String {
         let given = self.query.text("fieldManager");
         if !given.is_empty() {
             return given.to_owned();

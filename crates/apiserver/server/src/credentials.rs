@@ -107,7 +107,7 @@ fn take_protocol_token(headers: &mut HeaderMap) -> Option<String> {
     let is_websocket = headers
         .get(UPGRADE)
         .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
-    let token = base64url::decode(encoded).and_then(|bytes| String::from_utf8(bytes).ok());
+    let token = base64url::decode_unpadded(encoded).and_then(|bytes| String::from_utf8(bytes).ok());
     token.filter(|_| is_websocket)
 }
 

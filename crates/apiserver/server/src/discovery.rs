@@ -49,16 +49,22 @@ pub async fn respond_discovery(
     match parts.as_slice() {
         [] => Ok(Some(respond::plain_json(
             200,
-            &json!({"paths": server.discovery.paths()}),
+            &json!({"paths": server.discovery.list_paths()}),
         ))),
         ["api"] | ["apis"] | ["apis", _] | ["api", _] | ["apis", _, _] => {
-            server.discovery.respond(context, &parts)
+            server.discovery.respond_document(context, &parts)
         }
         ["openid", "v1", "jwks"] => Ok(server.authn.accounts().map(|accounts| {
             let keys = serde_json::to_vec(&accounts.jwks()).unwrap_or_default();
             respond::raw_response(200, "application/jwk-set+json", keys)
         })),
-        ["openapi", ..] => server.discovery.openapi().respond(context, &parts).await,
+        ["openapi", ..] => {
+            server
+                .discovery
+                .openapi()
+                .respond_openapi(context, &parts)
+                .await
+        }
         [".well-known", "openid-configuration"] => Ok(server.authn.accounts().map(|accounts| {
             respond::plain_json(
                 200,

@@ -73,7 +73,7 @@ impl FlowControl {
     /// Returns the first schema that matches the request and whose level exists, and counts the
     /// request.
     pub fn classify(&self, attributes: &Attributes) -> Option<Class> {
-        let class = self.find(attributes)?;
+        let class = self.find_class(attributes)?;
         *self
             .dispatched
             .lock()
@@ -82,12 +82,17 @@ impl FlowControl {
         Some(class)
     }
 
-    fn find(&self, attributes: &Attributes) -> Option<Class> {
+    fn find_class(&self, attributes: &Attributes) -> Option<Class> {
         let table = self.table.read();
         table
             .schemas
             .iter()
-            .filter(|schema| schema.rules.iter().any(|rule| rule.fits(attributes)))
+            .filter(|schema| {
+                schema
+                    .rules
+                    .iter()
+                    .any(|rule| rule.matches_request(attributes))
+            })
             .find_map(|schema| {
                 Some(Class {
                     schema: schema.name.clone(),
@@ -99,7 +104,7 @@ impl FlowControl {
     }
 
     /// Returns the number of requests by schema and level.
-    pub fn dispatched(&self) -> Vec<(String, String, u64)> {
+    pub fn dispatched_counts(&self) -> Vec<(String, String, u64)> {
         let each = |((schema, level), count): (&(Arc<str>, Arc<str>), &u64)| {
             (schema.to_string(), level.to_string(), *count)
         };
@@ -108,7 +113,7 @@ impl FlowControl {
 
     /// Responds to `/debug/api_priority_and_fairness/dump_*`. No request is ever queued, so queues
     /// and requests are empty tables.
-    pub fn dump(&self, what: &str) -> Option<Response<Body>> {
+    pub fn dump_table(&self, what: &str) -> Option<Response<Body>> {
         let text = match what {
             "dump_priority_levels" => self.dump_levels(),
             "dump_queues" => "PriorityLevelName, Index, PendingRequests, ExecutingRequests, SeatsInUse\n".to_owned(),
@@ -123,7 +128,7 @@ impl FlowControl {
     fn dump_levels(&self) -> String {
         let mut text =
             "PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, WaitingRequests, DispatchedRequests\n".to_owned();
-        let dispatched = self.dispatched();
+        let dispatched = self.dispatched_counts();
         for level in self.table.read().levels.keys() {
             let count: u64 = dispatched
                 .iter()
@@ -138,7 +143,7 @@ impl FlowControl {
 
 impl Class {
     /// Adds headers with the uids of schema and level to a response.
-    pub fn mark(&self, response: &mut Response<Body>) {
+    pub fn mark_response(&self, response: &mut Response<Body>) {
         let both = [
             ("x-kubernetes-pf-flowschema-uid", &self.schema_uid),
             ("x-kubernetes-pf-prioritylevel-uid", &self.level_uid),
@@ -168,12 +173,12 @@ fn read_schema(object: &Value) -> Schema {
             .and_then(Value::as_i64)
             .unwrap_or(1000),
         level: text("/spec/priorityLevelConfiguration/name"),
-        rules: Rule::list(object.pointer("/spec/rules")),
+        rules: Rule::parse_rules(object.pointer("/spec/rules")),
     }
 }
 
 impl Observer for FlowControl {
-    fn changed(&self, resource: &GroupResource, event: &ObjectEvent) {
+    fn object_changed(&self, resource: &GroupResource, event: &ObjectEvent) {
         let (object, gone) = match event {
             ObjectEvent::Applied(object) => (object, false),
             ObjectEvent::Deleted(object) => (object, true),
@@ -217,7 +222,7 @@ mod tests {
                 "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": true}]}]}})
         };
         let apply = |resource: &str, object: Value| {
-            flow.changed(
+            flow.object_changed(
                 &GroupResource::new(GROUP, resource),
                 &ObjectEvent::Applied(Arc::new(object)),
             );
@@ -243,8 +248,8 @@ mod tests {
         };
         assert_eq!(ask("nodes").as_deref(), Some("early"));
         assert_eq!(ask("people").as_deref(), Some("late"));
-        assert_eq!(flow.dispatched().len(), 2);
-        flow.changed(
+        assert_eq!(flow.dispatched_counts().len(), 2);
+        flow.object_changed(
             &GroupResource::new(GROUP, LEVELS),
             &ObjectEvent::Deleted(Arc::new(json!({"metadata": {"name": "low"}}))),
         );

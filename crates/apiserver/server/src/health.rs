@@ -122,7 +122,7 @@ async fn run_checks(server: &Server, endpoint: &str) -> Vec<Check> {
         ));
     }
     // Liveness must not depend on steps that wait for another process.
-    let done = |step| server.bootstrapped.has(step) || endpoint == "livez";
+    let done = |step| server.bootstrapped.is_done(step) || endpoint == "livez";
     all.extend(
         HOOKS
             .iter()

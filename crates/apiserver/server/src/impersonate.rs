@@ -40,8 +40,8 @@ fn target_user(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
             user.extra.insert(key, all(name.as_str()));
         }
     }
-    let asked = !user.uid.is_empty() || !user.groups.is_empty() || !user.extra.is_empty();
-    match (user.name.is_empty(), asked) {
+    let requested = !user.uid.is_empty() || !user.groups.is_empty() || !user.extra.is_empty();
+    match (user.name.is_empty(), requested) {
         (true, true) => Err(ApiError::internal(
             "requested impersonation without impersonating a user",
         )),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum number of waiting requests per allowed concurrent request.
-const WAITING_PER_PLACE: usize = 4;
+const WAITING_PER_SEAT: usize = 4;
 
 /// Control plane users in addition to members of `system:masters`.
 const SYSTEM_USERS: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
@@ -26,11 +26,11 @@ pub struct InFlight {
     reading: Option<Lane>,
     mutating: Option<Lane>,
     system: Option<Lane>,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 struct Lane {
-    places: Arc<Semaphore>,
+    seats: Arc<Semaphore>,
     waiting: AtomicUsize,
     limit: usize,
 }
@@ -53,7 +53,7 @@ impl InFlight {
             reading: Lane::new(reading),
             mutating: Lane::new(mutating),
             system: Lane::new(system),
-            patience: request_timeout / 4,
+            max_wait: request_timeout / 4,
         }
     }
 
@@ -61,7 +61,7 @@ impl InFlight {
     ///
     /// # Errors
     /// 429, with the number of seconds until a retry.
-    pub async fn enter(&self, context: &Context) -> Result<SeatGuard, ApiError> {
+    pub async fn acquire_seat(&self, context: &Context) -> Result<SeatGuard, ApiError> {
         let reads = matches!(context.info.verb.as_str(), "get" | "list" | "watch");
         let lane = match is_system(&context.user) {
             true => &self.system,
@@ -70,7 +70,7 @@ impl InFlight {
         };
         match lane {
             Some(lane) if !is_exempt(&context.info, &context.user) => {
-                lane.enter(self.patience).await
+                lane.acquire_seat(self.max_wait).await
             }
             _ => Ok(SeatGuard { _permit: None }),
         }
@@ -80,48 +80,48 @@ impl InFlight {
 impl Lane {
     fn new(limit: usize) -> Option<Self> {
         let lane = || Lane {
-            places: Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS))),
+            seats: Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS))),
             waiting: AtomicUsize::new(0),
             limit,
         };
         (limit > 0).then(lane)
     }
 
-    async fn enter(&self, patience: Duration) -> Result<SeatGuard, ApiError> {
-        if let Ok(permit) = self.places.clone().try_acquire_owned() {
+    async fn acquire_seat(&self, max_wait: Duration) -> Result<SeatGuard, ApiError> {
+        if let Ok(permit) = self.seats.clone().try_acquire_owned() {
             return Ok(SeatGuard {
                 _permit: Some(permit),
             });
         }
-        let waits = WaitTimes::begin(&self.waiting);
-        if waits.before >= self.limit.saturating_mul(WAITING_PER_PLACE) {
-            return Err(too_many());
+        let waits = WaitingGuard::start_waiting(&self.waiting);
+        if waits.before >= self.limit.saturating_mul(WAITING_PER_SEAT) {
+            return Err(too_many_requests());
         }
-        match tokio::time::timeout(patience, self.places.clone().acquire_owned()).await {
+        match tokio::time::timeout(max_wait, self.seats.clone().acquire_owned()).await {
             Ok(Ok(permit)) => Ok(SeatGuard {
                 _permit: Some(permit),
             }),
-            _ => Err(too_many()),
+            _ => Err(too_many_requests()),
         }
     }
 }
 
 /// Counts a waiting request until it is dropped.
-struct WaitTimes<'a> {
+struct WaitingGuard<'a> {
     count: &'a AtomicUsize,
     before: usize,
 }
 
-impl<'a> WaitTimes<'a> {
-    fn begin(count: &'a AtomicUsize) -> Self {
-        WaitTimes {
+impl<'a> WaitingGuard<'a> {
+    fn start_waiting(count: &'a AtomicUsize) -> Self {
+        WaitingGuard {
             count,
             before: count.fetch_add(1, Ordering::Relaxed),
         }
     }
 }
 
-impl Drop for WaitTimes<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
@@ -147,7 +147,7 @@ fn is_exempt(info: &RequestInfo, user: &User) -> bool {
     health || is_long_running(info) || user.in_group(User::MASTERS)
 }
 
-fn too_many() -> ApiError {
+fn too_many_requests() -> ApiError {
     ApiError::too_many_requests("Too many requests, please try again later.", 1)
 }
 
@@ -169,18 +169,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_beyond_the_places_and_the_queue_are_refused() {
+    async fn requests_beyond_the_seats_and_the_queue_get_429() {
         let limits = Arc::new(InFlight::new(0, 1, Duration::from_secs(60)));
         let write = || context(http::Method::POST, "/api/v1/namespaces/d/pods", "people");
-        let place = limits.enter(&write()).await.unwrap();
-        let waiting: Vec<_> = (0..WAITING_PER_PLACE)
+        let seat = limits.acquire_seat(&write()).await.unwrap();
+        let waiting: Vec<_> = (0..WAITING_PER_SEAT)
             .map(|_| {
                 let (limits, context) = (limits.clone(), write());
-                tokio::spawn(async move { limits.enter(&context).await.map(drop) })
+                tokio::spawn(async move { limits.acquire_seat(&context).await.map(drop) })
             })
             .collect();
         tokio::task::yield_now().await;
-        let refused = limits.enter(&write()).await.unwrap_err();
+        let refused = limits.acquire_seat(&write()).await.unwrap_err();
         assert_eq!(
             (refused.reason, refused.details.unwrap().retry_after_seconds),
             (Reason::TooManyRequests, 1)
@@ -191,36 +191,39 @@ mod tests {
             User::MASTERS,
         );
         assert!(
-            limits.enter(&admin).await.is_ok(),
-            "administrators are let in"
+            limits.acquire_seat(&admin).await.is_ok(),
+            "system:masters is exempt"
         );
         let read = context(http::Method::GET, "/api/v1/namespaces/d/pods", "people");
         assert!(
-            limits.enter(&read).await.is_ok(),
+            limits.acquire_seat(&read).await.is_ok(),
             "reads have no limit here"
         );
-        drop(place);
-        for one in waiting {
-            assert!(one.await.unwrap().is_ok(), "who waits gets the place");
+        drop(seat);
+        for waiter in waiting {
+            assert!(
+                waiter.await.unwrap().is_ok(),
+                "a waiting request gets the released seat"
+            );
         }
     }
 
     #[tokio::test]
-    async fn wait_for_a_place_ends() {
+    async fn wait_for_a_seat_times_out() {
         let limits = InFlight::new(1, 1, Duration::from_millis(40));
         let read = context(http::Method::GET, "/api/v1/pods", "people");
-        let _place = limits.enter(&read).await.unwrap();
+        let _seat = limits.acquire_seat(&read).await.unwrap();
         assert_eq!(
-            limits.enter(&read).await.unwrap_err().reason,
+            limits.acquire_seat(&read).await.unwrap_err().reason,
             Reason::TooManyRequests
         );
         let node = context(http::Method::GET, "/api/v1/pods", "system:nodes");
         assert!(
-            limits.enter(&node).await.is_ok(),
-            "nodes have places of their own"
+            limits.acquire_seat(&node).await.is_ok(),
+            "nodes have their own seats"
         );
         let health = context(http::Method::GET, "/readyz", "people");
-        assert!(limits.enter(&health).await.is_ok());
+        assert!(limits.acquire_seat(&health).await.is_ok());
         for path in [
             "/api/v1/pods?watch=1",
             "/api/v1/namespaces/d/pods/p/log",
@@ -228,7 +231,7 @@ mod tests {
         ] {
             assert!(
                 limits
-                    .enter(&context(http::Method::GET, path, "people"))
+                    .acquire_seat(&context(http::Method::GET, path, "people"))
                     .await
                     .is_ok(),
                 "{path}"

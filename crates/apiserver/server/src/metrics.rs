@@ -67,13 +67,13 @@ impl Drop for Gauge {
 
 impl ServerMetrics {
     /// Records the start of a request.
-    pub fn begin(&self, context: &Context) -> Gauge {
+    pub fn begin_request(&self, context: &Context) -> Gauge {
         let reads = matches!(context.info.verb.as_str(), "get" | "list" | "watch");
         Gauge::new(if reads { &self.reading } else { &self.mutating })
     }
 
     /// Records the end of a request.
-    pub fn end(
+    pub fn end_request(
         &self,
         begun: Gauge,
         context: &Context,
@@ -100,7 +100,7 @@ impl ServerMetrics {
     }
 
     /// Counts a running watch while the gauge lives.
-    pub fn watching(&self) -> Gauge {
+    pub fn begin_watch(&self) -> Gauge {
         Gauge::new(&self.watches)
     }
 
@@ -114,7 +114,7 @@ impl ServerMetrics {
     }
 
     /// Counts an authentication attempt.
-    pub fn authenticated(&self, ok: bool) {
+    pub fn count_authentication(&self, ok: bool) {
         let counter = if ok {
             &self.authenticated
         } else {
@@ -124,7 +124,7 @@ impl ServerMetrics {
     }
 
     /// Responds with the page.
-    pub fn respond(&self, server: &Server) -> Response<Body> {
+    pub fn respond_metrics(&self, server: &Server) -> Response<Body> {
         let mut page = MetricsPage::default();
         self.write_requests(&mut page);
         self.write_server(&mut page, server);
@@ -226,7 +226,7 @@ impl ServerMetrics {
             load(&self.watches),
         );
         page.head("apiserver_storage_objects", "gauge", "Stored objects.");
-        for cache in server.caches.all() {
+        for cache in server.caches.iter_caches() {
             let row = cache.kind().resource;
             page.sample(
                 "apiserver_storage_objects",
@@ -272,7 +272,7 @@ impl ServerMetrics {
             "counter",
             "Requests by the flow schema and level that they were classified to.",
         );
-        for (schema, level, count) in server.flow.dispatched() {
+        for (schema, level, count) in server.flow.dispatched_counts() {
             page.sample(
                 flows,
                 &format_labels(&[("flow_schema", schema), ("priority_level", level)]),
@@ -317,7 +317,7 @@ fn write_latencies(
     latencies: &LatencyMetrics,
 ) {
     page.head(name, "histogram", "Time taken, in seconds.");
-    for (operation, durations) in latencies.all() {
+    for (operation, durations) in latencies.list_histograms() {
         let labels = format_labels(&[(label, operation)]);
         write_histogram(page, name, &labels, &durations);
     }

@@ -165,13 +165,13 @@ pub fn not_acceptable() -> ApiError {
 /// Returns a 406 error for the metadata of one object where the response is a list, and the
 /// reverse.
 pub fn wrong_plurality(transform: Transform, kind: &str) -> ApiError {
-    let (asked, what) = match transform {
+    let (requested, what) = match transform {
         Transform::PartialList => ("PartialObjectMetadataList", "not a list"),
         _ => ("PartialObjectMetadata", "a list"),
     };
     ApiError::new(
         Reason::NotAcceptable,
-        format!("you requested {asked}, but the requested object is {what} ({kind})"),
+        format!("you requested {requested}, but the requested object is {what} ({kind})"),
     )
 }
 

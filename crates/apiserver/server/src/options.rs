@@ -196,7 +196,7 @@ fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
 
 impl ServerOptions {
     /// Returns the options of the store's client.
-    pub fn store(&self) -> StoreConfig {
+    pub fn store_config(&self) -> StoreConfig {
         StoreConfig {
             servers: self.etcd_servers.clone(),
             ca_file: self.etcd_cafile.clone(),
@@ -209,7 +209,7 @@ impl ServerOptions {
     ///
     /// # Errors
     /// A configuration file that can't be used.
-    pub fn authn(&self) -> anyhow::Result<AuthnOptions> {
+    pub fn authn_options(&self) -> anyhow::Result<AuthnOptions> {
         let accounts = !self.service_account_key_file.is_empty()
             || self.service_account_signing_key_file.is_some();
         Ok(AuthnOptions {
@@ -221,15 +221,15 @@ impl ServerOptions {
             token_auth_file: self.token_auth_file.clone(),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             service_accounts: accounts.then(|| self.service_accounts()).transpose()?,
-            anonymous: self.anonymous()?,
+            anonymous: self.anonymous_access()?,
         })
     }
 
     /// Returns the paths open to anonymous requests. With AlwaysAllow there are none: every
     /// anonymous request would be allowed.
-    fn anonymous(&self) -> anyhow::Result<Anonymous> {
+    fn anonymous_access(&self) -> anyhow::Result<Anonymous> {
         let configured = match &self.authentication_config {
-            Some(path) => authentication_config::read(path)?,
+            Some(path) => authentication_config::read_file(path)?,
             None => None,
         };
         if configured.is_some() && self.anonymous_auth.is_some() {
@@ -239,16 +239,18 @@ impl ServerOptions {
         }
         let everywhere = self.anonymous_auth.unwrap_or(true);
         let flag = if everywhere {
-            Anonymous::Everywhere
+            Anonymous::AllPaths
         } else {
-            Anonymous::Nobody
+            Anonymous::Disabled
         };
         let anonymous = configured.unwrap_or(flag);
-        if anonymous != Anonymous::Nobody && self.modes()?.contains(&Mode::AlwaysAllow) {
+        if anonymous != Anonymous::Disabled
+            && self.authorization_modes()?.contains(&Mode::AlwaysAllow)
+        {
             tracing::warn!(
                 "requests without credentials are rejected, because --authorization-mode is AlwaysAllow"
             );
-            return Ok(Anonymous::Nobody);
+            return Ok(Anonymous::Disabled);
         }
         Ok(anonymous)
     }
@@ -284,13 +286,13 @@ impl ServerOptions {
             signing_key_file: self.service_account_signing_key_file.clone(),
             audiences: self.api_audiences.clone(),
             extend_expiration: self.service_account_extend_token_expiration,
-            max_expiration_seconds: self.longest_token()?,
+            max_expiration_seconds: self.max_token_seconds()?,
             jwks_uri: self.service_account_jwks_uri.clone(),
         })
     }
 
     /// Returns the seconds of `--service-account-max-token-expiration`, within upstream's bounds.
-    fn longest_token(&self) -> anyhow::Result<Option<i64>> {
+    fn max_token_seconds(&self) -> anyhow::Result<Option<i64>> {
         const FLAG: &str = "service-account-max-token-expiration";
         let seconds = parse_duration(FLAG, &self.service_account_max_token_expiration)?.as_secs();
         match seconds {
@@ -304,7 +306,7 @@ impl ServerOptions {
     ///
     /// # Errors
     /// An unknown mode.
-    pub fn modes(&self) -> anyhow::Result<Vec<Mode>> {
+    pub fn authorization_modes(&self) -> anyhow::Result<Vec<Mode>> {
         Ok(self
             .authorization_mode
             .iter()
@@ -314,7 +316,7 @@ impl ServerOptions {
 
     /// Returns the address for other components: the advertised one, the one to listen on, or this
     /// machine's.
-    pub fn advertised(&self) -> IpAddr {
+    pub fn advertised_address(&self) -> IpAddr {
         let unusable = self.bind_address.is_unspecified() || self.bind_address.is_loopback();
         self.advertise_address.unwrap_or_else(|| {
             if unusable {
@@ -360,38 +362,38 @@ mod tests {
     }
 
     fn anonymous(flags: &[&str]) -> Anonymous {
-        parse(flags).anonymous().unwrap()
+        parse(flags).anonymous_access().unwrap()
     }
 
     #[test]
-    fn longest_token_is_bounded_like_upstreams() {
+    fn max_token_expiration_has_upstreams_bounds() {
         let longest = |text: &str| {
-            parse(&[&format!("--service-account-max-token-expiration={text}")]).longest_token()
+            parse(&[&format!("--service-account-max-token-expiration={text}")]).max_token_seconds()
         };
-        assert_eq!(parse(&[]).longest_token().unwrap(), None);
+        assert_eq!(parse(&[]).max_token_seconds().unwrap(), None);
         assert_eq!(longest("24h").unwrap(), Some(86_400));
         assert!(longest("59m").is_err() && longest("1200000h").is_err());
     }
 
     #[test]
-    fn always_allow_lets_nobody_in_without_credentials() {
+    fn always_allow_rejects_anonymous_requests() {
         assert_eq!(
             anonymous(&[]),
-            Anonymous::Nobody,
+            Anonymous::Disabled,
             "AlwaysAllow is the default"
         );
-        assert_eq!(anonymous(&["--anonymous-auth"]), Anonymous::Nobody);
+        assert_eq!(anonymous(&["--anonymous-auth"]), Anonymous::Disabled);
         assert_eq!(
             anonymous(&["--authorization-mode=RBAC,AlwaysAllow"]),
-            Anonymous::Nobody
+            Anonymous::Disabled
         );
         assert_eq!(
             anonymous(&["--authorization-mode=Node,RBAC"]),
-            Anonymous::Everywhere
+            Anonymous::AllPaths
         );
         assert_eq!(
             anonymous(&["--authorization-mode=RBAC", "--anonymous-auth=false"]),
-            Anonymous::Nobody
+            Anonymous::Disabled
         );
     }
 }

@@ -31,22 +31,22 @@ pub async fn handle_request(server: Arc<Server>, mut request: Request<Incoming>)
     let (parts, body) = request.into_parts();
     let mut context = match Context::new(&parts) {
         Ok(context) => context,
-        Err(bad) => return refuse_path(&bad),
+        Err(bad) => return reject_path(&bad),
     };
-    let guard = server.metrics.begin(&context);
+    let guard = server.metrics.begin_request(&context);
     let mut payload = Payload::new(body);
-    let mut response = match in_time(&server, &mut context, &mut payload, upgrade).await {
+    let mut response = match run_in_time(&server, &mut context, &mut payload, upgrade).await {
         Ok(response) => response,
         Err(error) => respond::error_response(context.error_media_type(), &error),
     };
     if let Some(flow) = &context.flow {
-        flow.mark(&mut response);
+        flow.mark_response(&mut response);
     }
     response
         .headers_mut()
         .insert("audit-id", audit_id(&context));
-    payload.discard().await;
-    server.metrics.end(
+    payload.discard_rest().await;
+    server.metrics.end_request(
         guard,
         &context,
         response.status().as_u16(),
@@ -85,7 +85,7 @@ fn random_uuid() -> String {
 }
 
 /// Responds within the request timeout, or the client's if that is shorter.
-async fn in_time(
+async fn run_in_time(
     server: &Arc<Server>,
     context: &mut Context,
     body: &mut Payload,
@@ -94,11 +94,11 @@ async fn in_time(
     if is_long_running(&context.info) {
         return run_chain(server, context, body, upgrade).await;
     }
-    let limit = request_timeout(context)?.map_or(server.request_timeout, |asked| {
-        asked.min(server.request_timeout)
+    let limit = request_timeout(context)?.map_or(server.request_timeout, |requested| {
+        requested.min(server.request_timeout)
     });
     match tokio::time::timeout(limit, run_chain(server, context, body, upgrade)).await {
-        Ok(answered) => answered,
+        Ok(response) => response,
         Err(_) => Err(ApiError::new(
             Reason::Timeout,
             "the request did not complete within the allotted timeout",
@@ -108,17 +108,17 @@ async fn in_time(
 
 /// Returns the timeout in the client's request.
 fn request_timeout(context: &Context) -> Result<Option<Duration>, ApiError> {
-    let asked = context.query.text("timeout");
-    if asked.is_empty() {
+    let requested = context.query.text("timeout");
+    if requested.is_empty() {
         return Ok(None);
     }
     let invalid = |_| {
         ApiError::bad_request(format!(
-            "invalid timeout specified in the request URL: {asked:?}"
+            "invalid timeout specified in the request URL: {requested:?}"
         ))
     };
-    parse_duration("timeout", asked)
-        .map(|asked| Some(asked).filter(|asked| !asked.is_zero()))
+    parse_duration("timeout", requested)
+        .map(|requested| Some(requested).filter(|requested| !requested.is_zero()))
         .map_err(invalid)
 }
 
@@ -132,7 +132,7 @@ async fn run_chain(
     if let Some(other) = impersonate::take_target(&mut context.headers)? {
         context.user = impersonate::switch_user(server, &context.user, other)?;
     }
-    let _place = server.inflight.enter(context).await?;
+    let _seat = server.inflight.acquire_seat(context).await?;
     let attributes = request_attributes(context);
     context.flow = server.flow.classify(&attributes);
     authorize_request(server, &attributes)?;
@@ -148,7 +148,7 @@ async fn authenticate_request(server: &Server, context: &mut Context) -> Result<
         .authn
         .identify(&context.info.path, &credentials)
         .await;
-    server.metrics.authenticated(identified.is_ok());
+    server.metrics.count_authentication(identified.is_ok());
     identified.map_err(|error| {
         tracing::debug!(%error, path = context.info.path, "a request is not authenticated");
         ApiError::new(Reason::Unauthorized, "Unauthorized")
@@ -224,7 +224,7 @@ fn request_attributes(context: &Context) -> Attributes {
     }
 }
 
-fn refuse_path(bad: &BadPath) -> Response<Body> {
+fn reject_path(bad: &BadPath) -> Response<Body> {
     match bad {
         BadPath::Malformed => respond::text_response(400, "400 Bad Request"),
         BadPath::Unclean(clean) => {

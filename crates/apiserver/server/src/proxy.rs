@@ -66,8 +66,8 @@ pub async fn respond_proxy(
         ("pods", "proxy") => services::pod_target(server, context)?,
         _ => streams::pod_stream_target(server, context).await?,
     };
-    if subresource == "proxy" && upgrade.is_none() && lacks_slash(context) {
-        return Ok(to_slash(context));
+    if subresource == "proxy" && upgrade.is_none() && lacks_trailing_slash(context) {
+        return Ok(redirect_to_slash(context));
     }
     if let ("log", Some(reader)) = (
         subresource,
@@ -85,17 +85,17 @@ pub async fn respond_proxy(
             .await;
     }
     let body = body
-        .take()
+        .take_stream()
         .ok_or_else(|| ApiError::internal("the request has no body"))?;
     backend::forward_request(&server.tasks, context, target, body, upgrade).await
 }
 
 /// Returns whether a read of the backend's root lacks the trailing slash that relative links need.
-fn lacks_slash(context: &Context) -> bool {
+fn lacks_trailing_slash(context: &Context) -> bool {
     context.info.rest.is_empty() && matches!(context.method, Method::GET | Method::HEAD)
 }
 
-fn to_slash(context: &Context) -> Response<Body> {
+fn redirect_to_slash(context: &Context) -> Response<Body> {
     let query = if context.raw_query.is_empty() {
         String::new()
     } else {
@@ -121,7 +121,8 @@ async fn admit_connect(
         .subresource(&context.info.subresource)
         .map_or(resource.kind, |s| s.kind);
     let options: Value = json!({"kind": kind, "apiVersion": "v1", "command": context.query.all("command").collect::<Vec<_>>()});
-    let mut request = write.admission(Operation::Connect, &context.info.name, options, None);
-    server.registry.admit(&mut request).await?;
-    server.registry.validate(&request).await
+    let mut request =
+        write.admission_request(Operation::Connect, &context.info.name, options, None);
+    server.registry.run_mutating(&mut request).await?;
+    server.registry.run_validating(&request).await
 }

@@ -29,7 +29,7 @@ pub fn parse_request_info(
     raw: &str,
     query: &Query,
 ) -> Result<RequestInfo, BadPath> {
-    let segments = Segments::read(raw)?;
+    let segments = Segments::parse(raw)?;
     let words = segments.words();
     let mut info = RequestInfo {
         path: segments.path.clone(),
@@ -48,11 +48,11 @@ pub fn parse_request_info(
         _ => return segments.expect_clean(words.len()).map(|()| info),
     };
     info.is_resource = true;
-    info.verb = verb_of(method).to_owned();
+    info.verb = method_verb(method).to_owned();
     let watched = is_watch_path(method, words.get(begin..).unwrap_or_default());
     let begin = begin + usize::from(watched);
     let subresource = begin + fill_resource(&mut info, words.get(begin..).unwrap_or_default()) + 2;
-    info.rest = segments.after(subresource);
+    info.rest = segments.path_after(subresource);
     segments.expect_clean(if info.subresource == PROXY {
         subresource + 1
     } else {
@@ -80,7 +80,7 @@ fn is_watch_path(method: &Method, words: &[&str]) -> bool {
         && plain.subresource.is_empty()
 }
 
-fn verb_of(method: &Method) -> &'static str {
+fn method_verb(method: &Method) -> &'static str {
     match *method {
         Method::POST => "create",
         Method::GET | Method::HEAD => "get",

@@ -115,9 +115,9 @@ pub fn entry_response(
         Format::Protobuf => envelope::wrap(
             &resource.api_version(),
             resource.kind,
-            &entry.proto(resource)?,
+            &entry.encode_proto(resource)?,
         ),
-        _ => with_newline(&entry.json(resource)?),
+        _ => with_newline(&entry.encode_json(resource)?),
     };
     Ok(compress::compress_response(
         context,
@@ -138,7 +138,7 @@ pub fn list_response(
         (Transform::None, Format::Protobuf) => {
             let items = entries
                 .iter()
-                .map(|e| e.proto(resource))
+                .map(|e| e.encode_proto(resource))
                 .collect::<Result<Vec<_>, _>>()?;
             list::proto(
                 &resource.api_version(),
@@ -150,7 +150,7 @@ pub fn list_response(
         (Transform::None, _) => {
             let items = entries
                 .iter()
-                .map(|e| e.json(resource))
+                .map(|e| e.encode_json(resource))
                 .collect::<Result<Vec<_>, _>>()?;
             let joined = list::json(
                 &resource.api_version(),

@@ -40,7 +40,7 @@ pub async fn respond_review(
     let mut object = decode::decode_object(
         context,
         expected,
-        &body.read().await?,
+        &body.read_all().await?,
         strictness,
         &mut write.warnings,
     )?;
@@ -82,7 +82,7 @@ async fn bind_token_request(
     let mut write = options::parse_write(context, pods, "CreateOptions")?;
     write.name = binding.name().to_owned();
     write.subresource = "binding".into();
-    server.registry.bind(&mut write, binding).await?;
+    server.registry.bind_pod(&mut write, binding).await?;
     Ok(respond::status_response(
         context.media_type()?,
         &Status {

@@ -38,7 +38,7 @@ async fn dispatch_plain(
     let (first, rest) = (parts.next().unwrap_or_default(), parts.next());
     let dump = path
         .strip_prefix("/debug/api_priority_and_fairness/")
-        .and_then(|what| server.flow.dump(what));
+        .and_then(|what| server.flow.dump_table(what));
     let known = match (first, rest) {
         _ if dump.is_some() => true,
         ("livez" | "readyz" | "healthz", rest) => {
@@ -56,7 +56,7 @@ async fn dispatch_plain(
     let response = match (first, rest) {
         _ if dump.is_some() => dump,
         ("version", None) => Some(respond::plain_json(200, &discovery::version_info())),
-        ("metrics", None) => Some(server.metrics.respond(server)),
+        ("metrics", None) => Some(server.metrics.respond_metrics(server)),
         _ => discovery::respond_discovery(server, context, path).await?,
     };
     match response {
@@ -105,19 +105,20 @@ async fn dispatch_resource(
         "list" => handlers::read::handle_list(server, context, resource).await,
         "watch" => handlers::watch::handle_watch(server, context, resource).await,
         "create" => {
-            handlers::write::handle_create(server, context, resource, body.read().await?).await
+            handlers::write::handle_create(server, context, resource, body.read_all().await?).await
         }
         "update" => {
-            handlers::write::handle_update(server, context, resource, body.read().await?).await
+            handlers::write::handle_update(server, context, resource, body.read_all().await?).await
         }
         "patch" => {
-            handlers::patch::handle_patch(server, context, resource, body.read().await?).await
+            handlers::patch::handle_patch(server, context, resource, body.read_all().await?).await
         }
         "delete" => {
-            handlers::delete::handle_delete(server, context, resource, body.read().await?).await
+            handlers::delete::handle_delete(server, context, resource, body.read_all().await?).await
         }
         "deletecollection" => {
-            handlers::delete::delete_collection(server, context, resource, body.read().await?).await
+            handlers::delete::delete_collection(server, context, resource, body.read_all().await?)
+                .await
         }
         _ => Err(method_not_allowed()),
     }
@@ -137,7 +138,8 @@ async fn dispatch_subresource(
     if proxy::is_proxied(resource, name) {
         return proxy::respond_proxy(server, context, resource, body, upgrade).await;
     }
-    handlers::subresource::handle_subresource(server, context, resource, body.read().await?).await
+    handlers::subresource::handle_subresource(server, context, resource, body.read_all().await?)
+        .await
 }
 
 /// Finds the resource of the path.

@@ -90,15 +90,15 @@ fn build_server(
     tasks: &Tasks,
     shutdown: CancellationToken,
 ) -> anyhow::Result<Arc<Server>> {
-    let store = Store::new(&options.store())?;
+    let store = Store::new(&options.store_config())?;
     let caches = Caches::start(
         store.clone(),
         options.etcd_prefix.trim_end_matches('/'),
         tasks,
     );
     let objects: Arc<dyn Objects> = caches.clone();
-    let authn = Authn::new(options.authn()?, objects.clone())?;
-    let authz = Authz::new(&options.modes()?, &objects);
+    let authn = Authn::new(options.authn_options()?, objects.clone())?;
+    let authz = Authz::new(&options.authorization_modes()?, &objects);
     // Two-phase wiring: admission needs the registry to write quota usage, and the registry needs
     // admission.
     let slot = Arc::new(admission::QuotaSlot::default());
@@ -180,7 +180,7 @@ fn build_admission(
 
 fn external_address(options: &ServerOptions, port: u16) -> String {
     let host = if options.external_hostname.is_empty() {
-        options.advertised().to_string()
+        options.advertised_address().to_string()
     } else {
         options.external_hostname.clone()
     };

@@ -214,7 +214,10 @@ const OWN: &[Unsupported] = &[
         "connections are not closed to spread clients",
     ),
     Unsupported::no_effect("kubelet-port", "the port is taken from the node's status"),
-    Unsupported::no_effect("kubelet-read-only-port", "kubelets are asked over TLS only"),
+    Unsupported::no_effect(
+        "kubelet-read-only-port",
+        "kubelets are requested over TLS only",
+    ),
     Unsupported::no_effect("kubelet-timeout", "a connection to a kubelet has 5 s"),
     Unsupported::no_effect(
         "kubernetes-service-node-port",

@@ -65,7 +65,7 @@ pub struct Store {
 impl Store {
     /// Loads the files that `config` names; connects on first use.
     pub fn new(config: &StoreConfig) -> Result<Self, ConfigError> {
-        let channel = config.channel()?;
+        let channel = config.build_channel()?;
         let read_index = ReadIndex::new(channel.clone());
         let leases = Arc::new(Leases::new(channel.clone()));
         Ok(Store {
@@ -93,18 +93,18 @@ impl Store {
         self.compacted.fetch_max(revision, Ordering::Relaxed);
     }
 
-    async fn timed<T>(
+    async fn time_call<T>(
         &self,
         name: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let begun = Instant::now();
         let done = call.await;
-        self.latencies.add(name, begun);
+        self.latencies.record_duration(name, begun);
         done
     }
 
-    fn kv(&self) -> pb::kv_client::KvClient<Channel> {
+    fn kv_client(&self) -> pb::kv_client::KvClient<Channel> {
         pb::kv_client::KvClient::new(self.channel.clone())
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE)
@@ -112,24 +112,24 @@ impl Store {
 
     /// Returns the store's revision, at least as new as the call. Concurrent calls share one read.
     pub async fn current_revision(&self) -> Result<i64, StoreError> {
-        self.read_index.current().await
+        self.read_index.current_revision().await
     }
 
     /// Reads one key.
-    pub async fn read(&self, key: &str) -> Result<Option<StoredValue>, StoreError> {
+    pub async fn read_key(&self, key: &str) -> Result<Option<StoredValue>, StoreError> {
         let request = pb::RangeRequest {
-            key: bytes_of(key),
+            key: key_bytes(key),
             ..Default::default()
         };
         let response = self
-            .timed("get", with_deadline(self.kv().range(request)))
+            .time_call("get", with_deadline(self.kv_client().range(request)))
             .await?;
         Ok(response.kvs.into_iter().next().map(StoredValue::from))
     }
 
     /// Reads keys that start with `prefix`, from `start` (a full key, or the prefix) on, at
     /// `revision` (0: current).
-    pub async fn list(
+    pub async fn list_range(
         &self,
         prefix: &str,
         start: &str,
@@ -137,14 +137,14 @@ impl Store {
         revision: i64,
     ) -> Result<Page, StoreError> {
         let request = pb::RangeRequest {
-            key: bytes_of(start),
+            key: key_bytes(start),
             range_end: prefix_end(prefix),
             limit,
             revision,
             ..Default::default()
         };
         let response = self
-            .timed("list", with_deadline(self.kv().range(request)))
+            .time_call("list", with_deadline(self.kv_client().range(request)))
             .await?;
         Ok(Page {
             revision: response.header.map_or(0, |h| h.revision),
@@ -162,8 +162,11 @@ impl Store {
         value: Bytes,
         ttl: Option<i64>,
     ) -> Result<i64, StoreError> {
-        let put = put_operation(key, value, self.lease(ttl).await?);
-        match self.timed("create", self.swap(key, 0, put)).await {
+        let put = put_operation(key, value, self.lease_for(ttl).await?);
+        match self
+            .time_call("create", self.compare_and_swap(key, 0, put))
+            .await
+        {
             Err(StoreError::Conflict(_)) => Err(StoreError::Exists),
             other => other,
         }
@@ -177,28 +180,30 @@ impl Store {
         expected: i64,
         ttl: Option<i64>,
     ) -> Result<i64, StoreError> {
-        let put = put_operation(key, value, self.lease(ttl).await?);
-        self.timed("update", self.swap(key, expected, put)).await
+        let put = put_operation(key, value, self.lease_for(ttl).await?);
+        self.time_call("update", self.compare_and_swap(key, expected, put))
+            .await
     }
 
     /// Deletes a key whose mod revision is `expected`; returns the revision of the deletion.
     pub async fn delete(&self, key: &str, expected: i64) -> Result<i64, StoreError> {
         let request = pb::DeleteRangeRequest {
-            key: bytes_of(key),
+            key: key_bytes(key),
             ..Default::default()
         };
         let delete = pb::request_op::Request::RequestDeleteRange(request);
-        self.timed("delete", self.swap(key, expected, delete)).await
+        self.time_call("delete", self.compare_and_swap(key, expected, delete))
+            .await
     }
 
-    async fn lease(&self, ttl: Option<i64>) -> Result<i64, StoreError> {
+    async fn lease_for(&self, ttl: Option<i64>) -> Result<i64, StoreError> {
         match ttl {
-            Some(seconds) => self.leases.of(seconds).await,
+            Some(seconds) => self.leases.lease_for(seconds).await,
             None => Ok(0),
         }
     }
 
-    async fn swap(
+    async fn compare_and_swap(
         &self,
         key: &str,
         expected: i64,
@@ -207,12 +212,12 @@ impl Store {
         let compare = pb::Compare {
             result: pb::compare::CompareResult::Equal.into(),
             target: pb::compare::CompareTarget::Mod.into(),
-            key: bytes_of(key),
+            key: key_bytes(key),
             target_union: Some(pb::compare::TargetUnion::ModRevision(expected)),
             ..Default::default()
         };
         let read = pb::RangeRequest {
-            key: bytes_of(key),
+            key: key_bytes(key),
             ..Default::default()
         };
         let request = pb::TxnRequest {
@@ -224,7 +229,7 @@ impl Store {
                 request: Some(pb::request_op::Request::RequestRange(read)),
             }],
         };
-        let response = with_deadline(self.kv().txn(request)).await?;
+        let response = with_deadline(self.kv_client().txn(request)).await?;
         if response.succeeded {
             return Ok(response.header.map_or(0, |h| h.revision));
         }
@@ -234,26 +239,28 @@ impl Store {
     }
 
     /// Executes a transaction that the caller composed.
-    pub(crate) async fn transact(
+    pub(crate) async fn execute_txn(
         &self,
         request: pb::TxnRequest,
     ) -> Result<pb::TxnResponse, StoreError> {
-        with_deadline(self.kv().txn(request)).await
+        with_deadline(self.kv_client().txn(request)).await
     }
 
     /// Compacts history up to `revision`.
-    pub(crate) async fn compact(&self, revision: i64) -> Result<(), StoreError> {
+    pub(crate) async fn compact_history(&self, revision: i64) -> Result<(), StoreError> {
         let request = pb::CompactionRequest {
             revision,
             physical: false,
         };
-        with_deadline(self.kv().compact(request)).await.map(|_| ())
+        with_deadline(self.kv_client().compact(request))
+            .await
+            .map(|_| ())
     }
 }
 
 fn put_operation(key: &str, value: Bytes, lease: i64) -> pb::request_op::Request {
     pb::request_op::Request::RequestPut(pb::PutRequest {
-        key: bytes_of(key),
+        key: key_bytes(key),
         value,
         lease,
         ..Default::default()
@@ -276,11 +283,11 @@ pub(crate) async fn with_deadline<T>(
     match tokio::time::timeout(DEADLINE, call).await {
         Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(status.into()),
-        Err(_) => Err(StoreError::Unavailable("no answer within 10 s".into())),
+        Err(_) => Err(StoreError::Unavailable("no response within 10 s".into())),
     }
 }
 
-pub(crate) fn bytes_of(text: &str) -> Bytes {
+pub(crate) fn key_bytes(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 

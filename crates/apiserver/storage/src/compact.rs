@@ -5,7 +5,7 @@
 //! round recorded, so that the history of one whole interval stays. This is upstream's protocol:
 //! stock servers may run beside this one.
 
-use crate::client::bytes_of;
+use crate::client::key_bytes;
 use crate::{Store, StoreError};
 use proto_etcd::etcdserverpb as pb;
 use std::time::Duration;
@@ -35,7 +35,7 @@ struct Round {
 }
 
 async fn run_round(store: &Store, round: &Round) -> Result<Round, StoreError> {
-    let response = store.transact(take_turn(round)).await?;
+    let response = store.execute_txn(round_txn(round)).await?;
     let now = response.header.map_or(0, |h| h.revision);
     if !response.succeeded {
         let current = response
@@ -55,7 +55,7 @@ async fn run_round(store: &Store, round: &Round) -> Result<Round, StoreError> {
         });
     }
     if round.revision > 0 {
-        match store.compact(round.revision).await {
+        match store.compact_history(round.revision).await {
             Ok(()) | Err(StoreError::Compacted) => store.note_compaction(round.revision),
             Err(e) => return Err(e),
         }
@@ -66,21 +66,21 @@ async fn run_round(store: &Store, round: &Round) -> Result<Round, StoreError> {
     })
 }
 
-fn take_turn(round: &Round) -> pb::TxnRequest {
+fn round_txn(round: &Round) -> pb::TxnRequest {
     let compare = pb::Compare {
         result: pb::compare::CompareResult::Equal.into(),
         target: pb::compare::CompareTarget::Version.into(),
-        key: bytes_of(KEY),
+        key: key_bytes(KEY),
         target_union: Some(pb::compare::TargetUnion::Version(round.version)),
         ..Default::default()
     };
     let put = pb::PutRequest {
-        key: bytes_of(KEY),
-        value: bytes_of(&round.revision.to_string()),
+        key: key_bytes(KEY),
+        value: key_bytes(&round.revision.to_string()),
         ..Default::default()
     };
     let read = pb::RangeRequest {
-        key: bytes_of(KEY),
+        key: key_bytes(KEY),
         ..Default::default()
     };
     let op = |request| {

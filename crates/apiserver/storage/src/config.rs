@@ -52,8 +52,8 @@ pub enum ConfigError {
 
 impl StoreConfig {
     /// Creates a channel that connects on first use and reconnects as needed.
-    pub(crate) fn channel(&self) -> Result<Channel, ConfigError> {
-        let tls = self.tls()?;
+    pub(crate) fn build_channel(&self) -> Result<Channel, ConfigError> {
+        let tls = self.build_tls()?;
         let endpoints = self
             .servers
             .iter()
@@ -66,7 +66,7 @@ impl StoreConfig {
         }
     }
 
-    fn tls(&self) -> Result<ClientTlsConfig, ConfigError> {
+    fn build_tls(&self) -> Result<ClientTlsConfig, ConfigError> {
         let mut tls = ClientTlsConfig::new();
         if let Some(ca) = &self.ca_file {
             let pem = read_file(ca)?;

@@ -85,7 +85,7 @@ impl LatencyMetrics {
     }
 
     /// Adds one operation that began at `begun`.
-    pub fn add(&self, name: &'static str, begun: Instant) {
+    pub fn record_duration(&self, name: &'static str, begun: Instant) {
         let mut all = self.all.lock();
         all.entry(name)
             .or_insert_with(|| Histogram::new(self.bounds))
@@ -93,7 +93,7 @@ impl LatencyMetrics {
     }
 
     /// Returns name and durations of each.
-    pub fn all(&self) -> Vec<(&'static str, Histogram)> {
+    pub fn list_histograms(&self) -> Vec<(&'static str, Histogram)> {
         self.all
             .lock()
             .iter()

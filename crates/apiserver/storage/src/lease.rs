@@ -35,7 +35,7 @@ impl Leases {
 
     /// Returns a lease that lives for at least `ttl` seconds from now, and at most a twentieth (one
     /// minute) longer.
-    pub(crate) async fn of(&self, ttl: i64) -> Result<i64, StoreError> {
+    pub(crate) async fn lease_for(&self, ttl: i64) -> Result<i64, StoreError> {
         let mut by_ttl = self.by_ttl.lock().await;
         let now = Instant::now();
         if let Some(lease) = by_ttl.get_mut(&ttl)

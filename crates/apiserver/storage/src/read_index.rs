@@ -33,13 +33,13 @@ impl ReadIndex {
         }
     }
 
-    pub(crate) async fn current(&self) -> Result<i64, StoreError> {
-        let reading = self.join();
+    pub(crate) async fn current_revision(&self) -> Result<i64, StoreError> {
+        let reading = self.join_batch();
         reading.await.map_err(StoreError::Unavailable)
     }
 
     /// Joins the queued reading, or queues a new one behind the running one.
-    fn join(&self) -> ReadBatch {
+    fn join_batch(&self) -> ReadBatch {
         let mut last = self.last.lock();
         if let Some((reading, started)) = &*last
             && !*started.lock()

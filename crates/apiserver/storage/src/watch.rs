@@ -5,7 +5,7 @@
 //! is compacted and ends. One watch for all resources (instead of one each) gives every cache the
 //! same revision; see docs/adr.
 
-use crate::client::{bytes_of, prefix_end};
+use crate::client::{key_bytes, prefix_end};
 use crate::{Store, StoreError, StoredValue};
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::mvccpb::{Event, event::EventType};
@@ -42,12 +42,12 @@ pub enum WatchItem {
     Compacted,
 }
 
-/// The receiving end of a watch, and the means to ask for progress. The watch ends when it is
+/// The receiving end of a watch, and the means to request progress. The watch ends when it is
 /// dropped.
 pub struct Feed {
     items: mpsc::Receiver<WatchItem>,
-    /// Send to be told the present revision soon.
-    pub ask_progress: mpsc::Sender<()>,
+    /// Send to receive the current revision soon, as `WatchItem::Progress`.
+    pub progress_requests: mpsc::Sender<()>,
     /// The one task that reads the stream.
     reader: JoinSet<()>,
 }
@@ -73,24 +73,24 @@ impl Feed {
 
 impl Store {
     /// Watches `prefix` from `after + 1` on, until `stop`.
-    pub fn watch(&self, prefix: &str, after: i64, stop: CancellationToken) -> Feed {
+    pub fn watch_prefix(&self, prefix: &str, after: i64, stop: CancellationToken) -> Feed {
         let (sender, items) = mpsc::channel(256);
-        let (ask_progress, asked) = mpsc::channel(1);
+        let (progress_requests, progress_requested) = mpsc::channel(1);
         let watch = Watch {
             store: self.clone(),
             prefix: prefix.to_owned(),
             after,
             sender,
-            asked,
+            progress_requested,
             pending: Vec::new(),
         };
         let mut reader = JoinSet::new();
         reader.spawn(async move {
-            stop.run_until_cancelled(watch.run()).await;
+            stop.run_until_cancelled(watch.run_watch()).await;
         });
         Feed {
             items,
-            ask_progress,
+            progress_requests,
             reader,
         }
     }
@@ -101,26 +101,26 @@ struct Watch {
     prefix: String,
     after: i64,
     sender: mpsc::Sender<WatchItem>,
-    asked: mpsc::Receiver<()>,
+    progress_requested: mpsc::Receiver<()>,
     /// Parts of a fragmented response.
     pending: Vec<Change>,
 }
 
-enum End {
+enum StreamEnd {
     Compacted,
-    Gone,
+    ReceiverDropped,
     Lost(String),
 }
 
 impl Watch {
-    async fn run(mut self) {
+    async fn run_watch(mut self) {
         let mut backoff = FIRST_BACKOFF;
         loop {
             let before = self.after;
-            let why = match self.stream().await {
-                End::Gone => return,
-                End::Compacted => return drop(self.sender.send(WatchItem::Compacted).await),
-                End::Lost(why) => why,
+            let why = match self.run_stream().await {
+                StreamEnd::ReceiverDropped => return,
+                StreamEnd::Compacted => return drop(self.sender.send(WatchItem::Compacted).await),
+                StreamEnd::Lost(why) => why,
             };
             self.pending.clear();
             backoff = if self.after > before {
@@ -135,19 +135,19 @@ impl Watch {
         }
     }
 
-    async fn stream(&mut self) -> End {
-        match self.connect().await {
-            Ok((requests, responses)) => self.follow(requests, responses).await,
-            Err(e) => End::Lost(e.to_string()),
+    async fn run_stream(&mut self) -> StreamEnd {
+        match self.open_stream().await {
+            Ok((requests, responses)) => self.follow_stream(requests, responses).await,
+            Err(e) => StreamEnd::Lost(e.to_string()),
         }
     }
 
-    async fn connect(
+    async fn open_stream(
         &self,
     ) -> Result<(mpsc::Sender<pb::WatchRequest>, Streaming<pb::WatchResponse>), StoreError> {
         let (requests, outgoing) = mpsc::channel(4);
         let create = pb::WatchCreateRequest {
-            key: bytes_of(&self.prefix),
+            key: key_bytes(&self.prefix),
             range_end: prefix_end(&self.prefix),
             start_revision: self.after + 1,
             progress_notify: true,
@@ -166,50 +166,50 @@ impl Watch {
         Ok((requests, responses.into_inner()))
     }
 
-    async fn follow(
+    async fn follow_stream(
         &mut self,
         requests: mpsc::Sender<pb::WatchRequest>,
         mut responses: Streaming<pb::WatchResponse>,
-    ) -> End {
+    ) -> StreamEnd {
         loop {
             tokio::select! {
-                asked = self.asked.recv() => {
-                    if asked.is_none() {
-                        return End::Gone;
+                requested = self.progress_requested.recv() => {
+                    if requested.is_none() {
+                        return StreamEnd::ReceiverDropped;
                     }
                     let progress = pb::watch_request::RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
                     if requests.send(watch_request(progress)).await.is_err() {
-                        return End::Lost("the watch stream is closed".into());
+                        return StreamEnd::Lost("the watch stream is closed".into());
                     }
                 }
                 response = responses.message() => match response {
-                    Ok(Some(response)) => if let Some(end) = self.handle(response).await {
+                    Ok(Some(response)) => if let Some(end) = self.handle_response(response).await {
                         return end;
                     },
-                    Ok(None) => return End::Lost("the store ended the watch".into()),
-                    Err(status) => return End::Lost(status.message().to_owned()),
+                    Ok(None) => return StreamEnd::Lost("the store ended the watch".into()),
+                    Err(status) => return StreamEnd::Lost(status.message().to_owned()),
                 },
             }
         }
     }
 
-    async fn handle(&mut self, response: pb::WatchResponse) -> Option<End> {
+    async fn handle_response(&mut self, response: pb::WatchResponse) -> Option<StreamEnd> {
         if response.canceled {
             let compacted = response.compact_revision > 0;
             return Some(if compacted {
-                End::Compacted
+                StreamEnd::Compacted
             } else {
-                End::Lost(response.cancel_reason)
+                StreamEnd::Lost(response.cancel_reason)
             });
         }
         let revision = response.header.map_or(0, |h| h.revision);
         if response.created {
-            return self.deliver(WatchItem::Restored).await;
+            return self.send_item(WatchItem::Restored).await;
         }
         if response.events.is_empty() && self.pending.is_empty() {
             // A progress notification: every event up to this revision was delivered.
             self.after = self.after.max(revision);
-            return self.deliver(WatchItem::Progress(revision)).await;
+            return self.send_item(WatchItem::Progress(revision)).await;
         }
         self.pending
             .extend(response.events.into_iter().filter_map(to_change));
@@ -221,11 +221,15 @@ impl Watch {
         // not.
         let last = changes.iter().map(revision_of).max().unwrap_or(revision);
         self.after = self.after.max(last);
-        self.deliver(WatchItem::Changes(changes, last)).await
+        self.send_item(WatchItem::Changes(changes, last)).await
     }
 
-    async fn deliver(&mut self, item: WatchItem) -> Option<End> {
-        self.sender.send(item).await.is_err().then_some(End::Gone)
+    async fn send_item(&mut self, item: WatchItem) -> Option<StreamEnd> {
+        self.sender
+            .send(item)
+            .await
+            .is_err()
+            .then_some(StreamEnd::ReceiverDropped)
     }
 }
 

@@ -18,7 +18,7 @@ pub enum Protocol {
 impl Protocol {
     /// Returns the WebSocket subprotocol.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn subprotocol(self) -> &'static str {
         match self {
             Self::Channels => "v5.channel.k8s.io",
             Self::Tunnel => "SPDY/3.1+portforward.k8s.io",
@@ -27,7 +27,7 @@ impl Protocol {
 
     /// Returns the value of `X-Stream-Protocol-Version` for the kubelet.
     #[must_use]
-    pub fn upstream(self) -> &'static str {
+    pub fn kubelet_protocol(self) -> &'static str {
         match self {
             Self::Channels => "v4.channel.k8s.io",
             Self::Tunnel => "portforward.k8s.io",
@@ -49,7 +49,7 @@ pub enum Reader {
 impl Reader {
     /// Returns the WebSocket subprotocol, if any.
     #[must_use]
-    pub fn name(self) -> Option<&'static str> {
+    pub fn subprotocol(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,
             Self::Binary => Some("binary.k8s.io"),
@@ -69,7 +69,7 @@ pub fn choose_reader(headers: &HeaderMap) -> Option<Reader> {
     let known = |name: &&str| {
         [Reader::Binary, Reader::Base64]
             .into_iter()
-            .find(|reader| reader.name() == Some(*name))
+            .find(|reader| reader.subprotocol() == Some(*name))
     };
     offered.iter().find_map(known)
 }
@@ -101,7 +101,7 @@ pub fn choose_protocol(headers: &HeaderMap) -> Option<Protocol> {
     let offered = offered_protocols(headers)?;
     [Protocol::Channels, Protocol::Tunnel]
         .into_iter()
-        .find(|protocol| offered.contains(&protocol.name()))
+        .find(|protocol| offered.contains(&protocol.subprotocol()))
 }
 
 /// Returns status and headers of the response that accepts the WebSocket; None if the request lacks
@@ -112,14 +112,14 @@ pub fn accept_upgrade(
     protocol: Option<&'static str>,
 ) -> Option<(StatusCode, HeaderMap)> {
     let key = derive_accept_key(headers.get(SEC_WEBSOCKET_KEY)?.as_bytes());
-    let mut answer = HeaderMap::new();
-    answer.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    answer.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    answer.insert(SEC_WEBSOCKET_ACCEPT, HeaderValue::from_str(&key).ok()?);
+    let mut response = HeaderMap::new();
+    response.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    response.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    response.insert(SEC_WEBSOCKET_ACCEPT, HeaderValue::from_str(&key).ok()?);
     if let Some(name) = protocol {
-        answer.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
+        response.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
     }
-    Some((StatusCode::SWITCHING_PROTOCOLS, answer))
+    Some((StatusCode::SWITCHING_PROTOCOLS, response))
 }
 
 #[cfg(test)]
@@ -179,21 +179,22 @@ mod tests {
     fn the_accepting_answer_is_that_of_the_rfc() {
         let mut headers = request("websocket", &["v5.channel.k8s.io"]);
         assert!(
-            accept_upgrade(&headers, Some(Protocol::Channels.name())).is_none(),
+            accept_upgrade(&headers, Some(Protocol::Channels.subprotocol())).is_none(),
             "no key"
         );
         headers.insert(
             SEC_WEBSOCKET_KEY,
             HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="),
         );
-        let (status, answer) = accept_upgrade(&headers, Some(Protocol::Channels.name())).unwrap();
+        let (status, response) =
+            accept_upgrade(&headers, Some(Protocol::Channels.subprotocol())).unwrap();
         assert_eq!(status, StatusCode::SWITCHING_PROTOCOLS);
         assert_eq!(
-            answer.get(SEC_WEBSOCKET_ACCEPT).unwrap(),
+            response.get(SEC_WEBSOCKET_ACCEPT).unwrap(),
             "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
         );
         assert_eq!(
-            answer.get(SEC_WEBSOCKET_PROTOCOL).unwrap(),
+            response.get(SEC_WEBSOCKET_PROTOCOL).unwrap(),
             "v5.channel.k8s.io"
         );
     }
@@ -221,7 +222,7 @@ mod tests {
             SEC_WEBSOCKET_KEY,
             HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="),
         );
-        let (_, answer) = accept_upgrade(&headers, Reader::Plain.name()).unwrap();
-        assert!(!answer.contains_key(SEC_WEBSOCKET_PROTOCOL));
+        let (_, response) = accept_upgrade(&headers, Reader::Plain.subprotocol()).unwrap();
+        assert!(!response.contains_key(SEC_WEBSOCKET_PROTOCOL));
     }
 }

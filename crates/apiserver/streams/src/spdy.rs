@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn data_arrives_in_pieces_and_only_the_last_one_ends_the_stream() {
         let mut wire = BytesMut::new();
-        Encoder::data(&mut wire, 5, b"hello", true);
+        Encoder::put_data(&mut wire, 5, b"hello", true);
         let whole = wire.clone().freeze();
         let (mut decoder, mut buffer) = (Decoder::default(), BytesMut::from(&whole[..10]));
         let piece = |bytes: &'static [u8], last| Frame::Data {
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn an_empty_last_frame_ends_a_stream() {
         let mut wire = BytesMut::new();
-        Encoder::data(&mut wire, 3, b"", true);
+        Encoder::put_data(&mut wire, 3, b"", true);
         let frames = all(&mut Decoder::default(), &mut wire);
         assert_eq!(
             frames,
@@ -138,7 +138,7 @@ mod tests {
         let mut unpack = Decompress::new(true);
         for (id, kind) in [(1, "error"), (3, "stdin")] {
             let mut wire = BytesMut::new();
-            encoder.open(&mut wire, id, kind).unwrap();
+            encoder.open_stream(&mut wire, id, kind).unwrap();
             assert_eq!(wire[..4], [0x80, 3, 0, 1]);
             assert_eq!(wire[HEAD..HEAD + 4], [0, 0, 0, u8::try_from(id).unwrap()]);
             let mut text = Vec::with_capacity(1024);

@@ -84,7 +84,7 @@ async fn read_current(
     wanted: &Reference,
 ) -> Option<Arc<Value>> {
     let resource = GroupResource::new("", resource);
-    let cached = objects.cached(&resource, namespace, &wanted.name);
+    let cached = objects.cached_object(&resource, namespace, &wanted.name);
     if cached
         .as_ref()
         .is_some_and(|o| wanted.uid.is_empty() || o.uid() == wanted.uid)
@@ -92,7 +92,7 @@ async fn read_current(
         return cached;
     }
     objects
-        .live(&resource, namespace, &wanted.name)
+        .read_live(&resource, namespace, &wanted.name)
         .await
         .ok()
         .flatten()

@@ -145,7 +145,7 @@ impl TokenIssuer {
         // again.
         let found = self
             .objects
-            .live(&GroupResource::new("", resource), namespace, name)
+            .read_live(&GroupResource::new("", resource), namespace, name)
             .await?;
         let found = found.ok_or_else(|| ApiError::not_found("", resource, name))?;
         if !text("uid").is_empty() && text("uid") != found.uid() {
@@ -183,7 +183,7 @@ impl TokenIssuer {
         let name = pod["spec"]["nodeName"].as_str().filter(|n| !n.is_empty())?;
         let node = self
             .objects
-            .cached(&GroupResource::new("", "nodes"), "", name);
+            .cached_object(&GroupResource::new("", "nodes"), "", name);
         Some(Reference {
             name: name.to_owned(),
             uid: node.map(|n| n.uid().to_owned()).unwrap_or_default(),

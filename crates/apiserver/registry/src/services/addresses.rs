@@ -36,7 +36,7 @@ pub(super) fn cluster_ips(service: &Value) -> Vec<IpAddr> {
 }
 
 impl Allocators {
-    pub(super) async fn addresses(
+    pub(super) async fn allocate_addresses(
         &self,
         registry: &Registry,
         write: &Write,
@@ -44,17 +44,18 @@ impl Allocators {
         old: Option<&Value>,
         allocation: &mut ServiceAllocation,
     ) -> Result<(), ApiError> {
-        let had = old.map(cluster_ips).unwrap_or_default();
+        let held = old.map(cluster_ips).unwrap_or_default();
         if service_type(service) == "ExternalName" {
-            allocation.replaced.addresses = had;
+            allocation.replaced.addresses = held;
             return Ok(());
         }
         if spec_str(service, "clusterIP") == "None" {
             return Ok(());
         }
         let mut all = cluster_ips(service);
-        for address in all.iter().filter(|a| !had.contains(a)) {
-            self.take(registry, write, service, *address, &all).await?;
+        for address in all.iter().filter(|a| !held.contains(a)) {
+            self.allocate_requested(registry, write, service, *address, &all)
+                .await?;
             allocation.allocated.addresses.push(*address);
         }
         let families = service
@@ -64,12 +65,12 @@ impl Allocators {
             .unwrap_or_default();
         for family in families.iter().skip(all.len()) {
             let address = self
-                .next(registry, write, service, family == "IPv4")
+                .allocate_free(registry, write, service, family == "IPv4")
                 .await?;
             allocation.allocated.addresses.push(address);
             all.push(address);
         }
-        allocation.replaced.addresses = had
+        allocation.replaced.addresses = held
             .into_iter()
             .filter(|address| !all.contains(address))
             .collect();
@@ -78,7 +79,7 @@ impl Allocators {
     }
 
     /// Allocates a requested address.
-    async fn take(
+    async fn allocate_requested(
         &self,
         registry: &Registry,
         write: &Write,
@@ -92,7 +93,7 @@ impl Allocators {
             invalid_field(service, "spec.clusterIPs", &json!(texts), &why)
         };
         if !self
-            .cidrs(registry)
+            .service_cidrs(registry)
             .iter()
             .any(|cidr| is_usable(cidr, address))
         {
@@ -108,7 +109,7 @@ impl Allocators {
     }
 
     /// Allocates a free address of a family.
-    async fn next(
+    async fn allocate_free(
         &self,
         registry: &Registry,
         write: &Write,
@@ -116,7 +117,7 @@ impl Allocators {
         v4: bool,
     ) -> Result<IpAddr, ApiError> {
         for cidr in self
-            .cidrs(registry)
+            .service_cidrs(registry)
             .iter()
             .filter(|cidr| cidr.addr().is_ipv4() == v4)
         {
@@ -137,13 +138,15 @@ impl Allocators {
     }
 
     /// Returns the ranges of the flag, and of all ServiceCIDRs whose deletion was not requested.
-    pub(super) fn cidrs(&self, registry: &Registry) -> Vec<IpNet> {
-        let Some(cache) = registry.caches.of(GROUP, "servicecidrs") else {
+    pub(super) fn service_cidrs(&self, registry: &Registry) -> Vec<IpNet> {
+        let Some(cache) = registry.caches.find_cache(GROUP, "servicecidrs") else {
             return self.options.cidrs.clone();
         };
         let mut all = self.options.cidrs.clone();
-        for entry in cache.snapshot(0).range("", "") {
-            let Ok(object) = entry.tree() else { continue };
+        for entry in cache.snapshot(0).range_entries("", "") {
+            let Ok(object) = entry.decode_tree() else {
+                continue;
+            };
             let list = object.pointer("/spec/cidrs").and_then(Value::as_array);
             let cidrs = list
                 .into_iter()
@@ -177,7 +180,7 @@ fn is_usable(cidr: &IpNet, address: IpAddr) -> bool {
 fn is_known(registry: &Registry, address: IpAddr) -> bool {
     registry
         .caches
-        .of(GROUP, "ipaddresses")
+        .find_cache(GROUP, "ipaddresses")
         .is_some_and(|cache| cache.get(&address.to_string()).is_some())
 }
 
@@ -220,14 +223,14 @@ async fn record_address(
     service: &Value,
     address: IpAddr,
 ) -> Result<(), StoreError> {
-    let Some(cache) = registry.caches.of(GROUP, "ipaddresses") else {
+    let Some(cache) = registry.caches.find_cache(GROUP, "ipaddresses") else {
         return Ok(());
     };
     let key = registry
         .caches
         .store_key(cache.kind(), "", &address.to_string());
     if write.dry_run {
-        let allocated = registry.store.read(&key).await?.is_some();
+        let allocated = registry.store.read_key(&key).await?.is_some();
         return if allocated {
             Err(StoreError::Exists)
         } else {
@@ -260,13 +263,13 @@ pub(super) fn ip_address(service: &Value, namespace: &str, address: IpAddr) -> V
 
 /// Deletes the IPAddress object.
 pub(super) async fn release_address(registry: &Registry, address: IpAddr) {
-    let Some(cache) = registry.caches.of(GROUP, "ipaddresses") else {
+    let Some(cache) = registry.caches.find_cache(GROUP, "ipaddresses") else {
         return;
     };
     let key = registry
         .caches
         .store_key(cache.kind(), "", &address.to_string());
-    let done = match registry.store.read(&key).await {
+    let done = match registry.store.read_key(&key).await {
         Ok(Some(stored)) => registry
             .store
             .delete(&key, stored.revision)

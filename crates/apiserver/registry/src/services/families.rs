@@ -121,10 +121,10 @@ fn requested_families(
     policy: &str,
     any: bool,
 ) -> Result<Vec<String>, ApiError> {
-    let asked = service
+    let requested = service
         .pointer("/spec/ipFamilies")
         .and_then(Value::as_array);
-    let mut families: Vec<String> = asked
+    let mut families: Vec<String> = requested
         .into_iter()
         .flatten()
         .filter_map(Value::as_str)

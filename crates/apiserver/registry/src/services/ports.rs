@@ -70,7 +70,7 @@ fn needs_health_check(service: &Value) -> bool {
 }
 
 impl Allocators {
-    pub(super) async fn ports(
+    pub(super) async fn allocate_ports(
         &self,
         registry: &Registry,
         write: &Write,
@@ -78,33 +78,39 @@ impl Allocators {
         old: Option<&Value>,
         allocation: &mut ServiceAllocation,
     ) -> Result<(), ApiError> {
-        let had = old.map(node_ports).unwrap_or_default();
+        let held = old.map(node_ports).unwrap_or_default();
         drop_unneeded(service);
         keep_old(service, old);
         if needs_ports(service) || needs_health_check(service) || !node_ports(service).is_empty() {
-            let taken = self.allocate(registry, write, service, &had).await?;
-            allocation.allocated.ports = taken;
+            let newly_allocated = self
+                .allocate_in_bitmap(registry, write, service, &held)
+                .await?;
+            allocation.allocated.ports = newly_allocated;
         }
         let now = node_ports(service);
-        allocation.replaced.ports = had.into_iter().filter(|port| !now.contains(port)).collect();
+        allocation.replaced.ports = held
+            .into_iter()
+            .filter(|port| !now.contains(port))
+            .collect();
         Ok(())
     }
 
     /// Allocates ports in the bitmap and writes them into the Service; returns the new ones.
-    async fn allocate(
+    async fn allocate_in_bitmap(
         &self,
         registry: &Registry,
         write: &Write,
         service: &mut Value,
-        had: &[u16],
+        held: &[u16],
     ) -> Result<Vec<u16>, ApiError> {
         loop {
             let (mut bitmap, revision) = read_bitmap(registry, &self.options.node_ports)
                 .await
                 .map_err(|e| store_error(&e))?;
             let mut candidate = service.clone();
-            let taken = choose_ports(&mut candidate, &self.options.node_ports, &mut bitmap, had)?;
-            let done = match taken.is_empty() || write.dry_run {
+            let newly_allocated =
+                choose_ports(&mut candidate, &self.options.node_ports, &mut bitmap, held)?;
+            let done = match newly_allocated.is_empty() || write.dry_run {
                 true => Ok(()),
                 false => write_back(registry, &self.options.node_ports, &bitmap, revision).await,
             };
@@ -113,7 +119,11 @@ impl Allocators {
                 Err(e) => return Err(store_error(&e)),
                 Ok(()) => {
                     *service = candidate;
-                    return Ok(if write.dry_run { Vec::new() } else { taken });
+                    return Ok(if write.dry_run {
+                        Vec::new()
+                    } else {
+                        newly_allocated
+                    });
                 }
             }
         }
@@ -197,11 +207,11 @@ fn choose_ports(
     service: &mut Value,
     range: &RangeInclusive<u16>,
     bitmap: &mut BTreeSet<u16>,
-    had: &[u16],
+    held: &[u16],
 ) -> Result<Vec<u16>, ApiError> {
-    let mut taken = Vec::new();
+    let mut newly_allocated = Vec::new();
     // Ports of different protocols of the same Service may share a number.
-    let mut own: BTreeSet<u16> = had.iter().copied().collect();
+    let mut own: BTreeSet<u16> = held.iter().copied().collect();
     let wanted: Vec<Option<u16>> = service_ports(service).iter().map(port_number).collect();
     // Requested ports come first, so that no automatic choice takes them.
     for (at, port) in wanted
@@ -215,7 +225,7 @@ fn choose_ports(
         let field = format!("spec.ports[{at}].nodePort");
         take_port(service, range, bitmap, port, &field)?;
         own.insert(port);
-        taken.push(port);
+        newly_allocated.push(port);
     }
     if let Some(port) = service
         .pointer("/spec/healthCheckNodePort")
@@ -225,7 +235,7 @@ fn choose_ports(
         && port > 0
     {
         take_port(service, range, bitmap, port, "spec.healthCheckNodePort")?;
-        taken.push(port);
+        newly_allocated.push(port);
     }
     if needs_ports(service) {
         for at in wanted
@@ -235,7 +245,7 @@ fn choose_ports(
             .map(|(at, _)| at)
         {
             let port = next_free_port(range, bitmap)?;
-            taken.push(port);
+            newly_allocated.push(port);
             if let Some(Value::Object(entry)) = service.pointer_mut(&format!("/spec/ports/{at}")) {
                 entry.insert("nodePort".into(), port.into());
             }
@@ -243,10 +253,10 @@ fn choose_ports(
     }
     if needs_health_check(service) && service.pointer("/spec/healthCheckNodePort").is_none() {
         let port = next_free_port(range, bitmap)?;
-        taken.push(port);
+        newly_allocated.push(port);
         object_at(service, "spec").insert("healthCheckNodePort".into(), port.into());
     }
-    Ok(taken)
+    Ok(newly_allocated)
 }
 
 fn take_port(
@@ -341,14 +351,14 @@ async fn update_bitmap(
 }
 
 fn bitmap_key(registry: &Registry) -> String {
-    format!("{}{KEY}", registry.caches.root())
+    format!("{}{KEY}", registry.caches.root_prefix())
 }
 
 async fn read_bitmap(
     registry: &Registry,
     range: &RangeInclusive<u16>,
 ) -> Result<(BTreeSet<u16>, i64), StoreError> {
-    let Some(stored) = registry.store.read(&bitmap_key(registry)).await? else {
+    let Some(stored) = registry.store.read_key(&bitmap_key(registry)).await? else {
         return Ok((BTreeSet::new(), 0));
     };
     let message = api_message()?;

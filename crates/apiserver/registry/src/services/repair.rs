@@ -29,8 +29,8 @@ impl<T: Ord + Copy> LeakCounter<T> {
         LeakCounter(BTreeMap::new())
     }
 
-    /// Counts a round; returns the allocations that had no Service for `ROUNDS`.
-    fn count(&mut self, unused: impl IntoIterator<Item = T>) -> Vec<T> {
+    /// Counts a round; returns the allocations that held no Service for `ROUNDS`.
+    fn count_round(&mut self, unused: impl IntoIterator<Item = T>) -> Vec<T> {
         let before = std::mem::take(&mut self.0);
         self.0 = unused
             .into_iter()
@@ -53,7 +53,7 @@ impl Registry {
     /// # Errors
     /// The store can't be reached.
     pub async fn repair_allocations(&self) -> Result<(), ApiError> {
-        let services = self.services();
+        let services = self.cached_services();
         let range = &self.options.services.options.node_ports;
         ports::add_ports(self, range, &used_ports(&services))
             .await
@@ -91,15 +91,15 @@ impl Registry {
     ) -> Result<(), ApiError> {
         self.repair_allocations().await?;
         let range = &self.options.services.options.node_ports;
-        let taken = ports::allocated_ports(self, range)
+        let newly_allocated = ports::allocated_ports(self, range)
             .await
             .map_err(|e| store_error(&e))?;
         let recorded = self.recorded_addresses();
         // Read the Services after the allocations, so that a Service written in between is seen.
         self.wait_for_version("").await?;
-        let services = self.services();
+        let services = self.cached_services();
         let used = used_ports(&services);
-        let ports = lost_ports.count(taken.difference(&used).copied());
+        let ports = lost_ports.count_round(newly_allocated.difference(&used).copied());
         if !ports.is_empty() {
             tracing::info!(?ports, "node ports without a Service are released");
             ports::release_ports(self, range, &ports)
@@ -107,7 +107,7 @@ impl Registry {
                 .map_err(|e| store_error(&e))?;
         }
         let used = used_addresses(&services);
-        for address in lost_addresses.count(
+        for address in lost_addresses.count_round(
             recorded
                 .into_iter()
                 .filter(|address| !used.contains_key(address)),
@@ -118,32 +118,32 @@ impl Registry {
         Ok(())
     }
 
-    fn services(&self) -> Vec<Arc<Value>> {
-        let Some(cache) = self.caches.of("", "services") else {
+    fn cached_services(&self) -> Vec<Arc<Value>> {
+        let Some(cache) = self.caches.find_cache("", "services") else {
             return Vec::new();
         };
         cache
             .snapshot(0)
-            .range("", "")
-            .filter_map(|e| e.tree().ok())
+            .range_entries("", "")
+            .filter_map(|e| e.decode_tree().ok())
             .map(Arc::new)
             .collect()
     }
 
     /// Returns the addresses of IPAddress objects that API servers created.
     fn recorded_addresses(&self) -> Vec<IpAddr> {
-        let Some(cache) = self.caches.of("networking.k8s.io", "ipaddresses") else {
+        let Some(cache) = self.caches.find_cache("networking.k8s.io", "ipaddresses") else {
             return Vec::new();
         };
         let snapshot = cache.snapshot(0);
-        let ours = snapshot.range("", "").filter(|entry| {
+        let ours = snapshot.range_entries("", "").filter(|entry| {
             entry.label("ipaddress.kubernetes.io/managed-by") == Some("ipallocator.k8s.io")
         });
         ours.filter_map(|entry| entry.name().parse().ok()).collect()
     }
 
     async fn record_addresses(&self, services: &[Arc<Value>]) -> Result<(), ApiError> {
-        let Some(cache) = self.caches.of("networking.k8s.io", "ipaddresses") else {
+        let Some(cache) = self.caches.find_cache("networking.k8s.io", "ipaddresses") else {
             return Ok(());
         };
         for (address, service) in used_addresses(services) {
@@ -187,12 +187,12 @@ mod tests {
     #[test]
     fn allocation_is_released_after_three_rounds_without_its_service() {
         let mut leaks = LeakCounter::new();
-        assert!(leaks.count([30000, 30001]).is_empty());
-        assert!(leaks.count([30000]).is_empty());
+        assert!(leaks.count_round([30000, 30001]).is_empty());
+        assert!(leaks.count_round([30000]).is_empty());
         // The Service of 30001 was written after the first round; the count starts again when it is
         // deleted.
-        assert_eq!(leaks.count([30000, 30001]), [30000]);
-        assert!(leaks.count([30000, 30001]).is_empty());
-        assert_eq!(leaks.count([30001]), [30001]);
+        assert_eq!(leaks.count_round([30000, 30001]), [30000]);
+        assert!(leaks.count_round([30000, 30001]).is_empty());
+        assert_eq!(leaks.count_round([30001]), [30001]);
     }
 }

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 impl Registry {
     /// Handles POST of a Binding.
-    pub async fn bind(&self, write: &mut Write, binding: Value) -> Result<(), ApiError> {
+    pub async fn bind_pod(&self, write: &mut Write, binding: Value) -> Result<(), ApiError> {
         check_binding(&binding)?;
         let name = write.name.clone();
-        let mut request = write.admission(Operation::Create, &name, binding, None);
-        self.admit(&mut request).await?;
-        self.validate(&request).await?;
+        let mut request = write.admission_request(Operation::Create, &name, binding, None);
+        self.run_mutating(&mut request).await?;
+        self.run_validating(&request).await?;
         let binding = request.object;
         let pod_name = name.clone();
         let change = move |pod: &Value| assign_node(&pod_name, pod, &binding);

@@ -10,7 +10,7 @@ use api_semantics::pods::is_terminal_phase;
 use apiserver_request::Operation;
 use serde_json::{Value, json};
 
-const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+const BUDGET_VIOLATION: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
 /// The input of an eviction.
 pub struct Eviction {
@@ -20,7 +20,7 @@ pub struct Eviction {
 
 impl Registry {
     /// Deletes the pod if its disruption budget allows.
-    pub async fn evict(&self, write: &mut Write, eviction: Eviction) -> Result<(), ApiError> {
+    pub async fn evict_pod(&self, write: &mut Write, eviction: Eviction) -> Result<(), ApiError> {
         let named = eviction.body.name();
         if !named.is_empty() && named != write.name {
             return Err(ApiError::bad_request(format!(
@@ -32,10 +32,10 @@ impl Registry {
             .await?
             .tree_as(write.resource)?;
         let name = write.name.clone();
-        let mut request = write.admission(Operation::Create, &name, eviction.body, None);
-        self.admit(&mut request).await?;
-        self.validate(&request).await?;
-        let mut options = DeleteOptions::read(
+        let mut request = write.admission_request(Operation::Create, &name, eviction.body, None);
+        self.run_mutating(&mut request).await?;
+        self.run_validating(&request).await?;
+        let mut options = DeleteOptions::parse(
             request
                 .object
                 .get("deleteOptions")
@@ -115,14 +115,14 @@ impl Registry {
     }
 
     fn budgets_of(&self, pod: &Value) -> Vec<Value> {
-        let Some(cache) = self.caches.of("policy", "poddisruptionbudgets") else {
+        let Some(cache) = self.caches.find_cache("policy", "poddisruptionbudgets") else {
             return Vec::new();
         };
         let prefix = format!("{}/", pod.namespace());
         let snapshot = cache.snapshot(0);
         let budgets = snapshot
-            .range(&prefix, "")
-            .filter_map(|entry| entry.tree().ok());
+            .range_entries(&prefix, "")
+            .filter_map(|entry| entry.decode_tree().ok());
         budgets
             .filter(|budget| budget_selects(budget, pod))
             .collect()
@@ -208,7 +208,7 @@ fn too_many_requests(why: &str, retry_after_seconds: i32) -> ApiError {
         retry_after_seconds,
         ..Details::default()
     };
-    ApiError::new(Reason::TooManyRequests, REFUSED).with_details(details)
+    ApiError::new(Reason::TooManyRequests, BUDGET_VIOLATION).with_details(details)
 }
 
 #[cfg(test)]
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_spent_until_it_is_gone() {
+    fn eviction_is_rejected_after_the_last_allowed_disruption() {
         let pod = json!({"metadata": {"name": "p"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
         let budget = json!({"metadata": {"name": "b", "generation": 1},
             "status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}});

@@ -21,9 +21,9 @@ impl Registry {
             .await?
             .tree_as(write.resource)?;
         let name = write.name.clone();
-        let mut admission = write.admission(Operation::Create, &name, request, None);
-        self.admit(&mut admission).await?;
-        self.validate(&admission).await?;
+        let mut admission = write.admission_request(Operation::Create, &name, request, None);
+        self.run_mutating(&mut admission).await?;
+        self.run_validating(&admission).await?;
         issuer.issue(&account, admission.object).await
     }
 }

@@ -59,7 +59,12 @@ pub async fn renew_lease(server: &Server, own: OwnEndpoint) -> Result<(), ApiErr
     let endpoints = find_resource("", "endpoints")?;
     let object = json!({"subsets": [{"addresses": [{"ip": own.address.to_string()}]}]});
     let value = apiserver_convert::encode_stored(endpoints, &object).into();
-    let written = match server.store.read(&key).await.map_err(ApiError::internal)? {
+    let written = match server
+        .store
+        .read_key(&key)
+        .await
+        .map_err(ApiError::internal)?
+    {
         Some(stored) => {
             server
                 .store
@@ -78,7 +83,12 @@ pub async fn renew_lease(server: &Server, own: OwnEndpoint) -> Result<(), ApiErr
 
 async fn remove_lease(server: &Server, own: OwnEndpoint) -> Result<(), ApiError> {
     let key = lease_key(server, own.address);
-    if let Some(stored) = server.store.read(&key).await.map_err(ApiError::internal)? {
+    if let Some(stored) = server
+        .store
+        .read_key(&key)
+        .await
+        .map_err(ApiError::internal)?
+    {
         server
             .store
             .delete(&key, stored.revision)
@@ -95,15 +105,15 @@ async fn remove_lease(server: &Server, own: OwnEndpoint) -> Result<(), ApiError>
 }
 
 fn lease_key(server: &Server, address: IpAddr) -> String {
-    format!("{}/masterleases/{address}", server.caches.root())
+    format!("{}/masterleases/{address}", server.caches.root_prefix())
 }
 
 /// Returns the addresses of all running servers, sorted.
 async fn running_addresses(server: &Server) -> Result<Vec<IpAddr>, ApiError> {
-    let prefix = format!("{}/masterleases/", server.caches.root());
+    let prefix = format!("{}/masterleases/", server.caches.root_prefix());
     let page = server
         .store
-        .list(&prefix, &prefix, PAGE, 0)
+        .list_range(&prefix, &prefix, PAGE, 0)
         .await
         .map_err(ApiError::internal)?;
     let address = |key: &[u8]| {

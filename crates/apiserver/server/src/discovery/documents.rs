@@ -42,7 +42,7 @@ impl Discovery {
     }
 
     /// Lists the paths for `/`.
-    pub fn paths(&self) -> Vec<String> {
+    pub fn list_paths(&self) -> Vec<String> {
         let mut all: Vec<String> = [
             "/.well-known/openid-configuration",
             "/api",
@@ -89,13 +89,13 @@ impl Discovery {
     }
 
     /// Responds to `/api`, `/apis` and the paths below.
-    pub fn respond(
+    pub fn respond_document(
         &self,
         context: &Context,
         parts: &[&str],
     ) -> Result<Option<Response<Body>>, ApiError> {
         let document = match parts {
-            [root @ ("api" | "apis")] => return self.root(context, root).map(Some),
+            [root @ ("api" | "apis")] => return self.root_document(context, root).map(Some),
             ["apis", group] => discovery::api_group(group),
             ["api", version] => discovery::api_resources("", version),
             ["apis", group, version] => discovery::api_resources(group, version),
@@ -110,7 +110,7 @@ impl Discovery {
         }
     }
 
-    fn root(&self, context: &Context, root: &str) -> Result<Response<Body>, ApiError> {
+    fn root_document(&self, context: &Context, root: &str) -> Result<Response<Body>, ApiError> {
         match parse_form(context.header("accept"))? {
             Form::Aggregated(version, format) => Ok(aggregated_response(
                 context,

@@ -36,22 +36,22 @@ struct Document {
 
 impl OpenApi {
     /// Responds to OpenAPI paths.
-    pub async fn respond(
+    pub async fn respond_openapi(
         &self,
         context: &Context,
         parts: &[&str],
     ) -> Result<Option<Response<Body>>, ApiError> {
         match parts {
-            ["openapi", "v2"] => self.version2(context).await.map(Some),
+            ["openapi", "v2"] => self.respond_v2(context).await.map(Some),
             ["openapi", "v3"] => Ok(Some(respond::plain_json(200, &v3::index()))),
-            ["openapi", "v3", rest @ ..] => self.version3(context, &rest.join("/")).await,
+            ["openapi", "v3", rest @ ..] => self.respond_v3(context, &rest.join("/")).await,
             _ => Ok(None),
         }
     }
 
-    async fn version2(&self, context: &Context) -> Result<Response<Body>, ApiError> {
+    async fn respond_v2(&self, context: &Context) -> Result<Response<Body>, ApiError> {
         let protobuf = wants_protobuf(context, "spec.v2")?;
-        let document = self.document(V2, protobuf).await?;
+        let document = self.load_document(V2, protobuf).await?;
         Ok(send_document(
             context,
             &document,
@@ -63,7 +63,7 @@ impl OpenApi {
         ))
     }
 
-    async fn version3(
+    async fn respond_v3(
         &self,
         context: &Context,
         path: &str,
@@ -71,12 +71,12 @@ impl OpenApi {
         if !v3::index()["paths"].get(path).is_some_and(Value::is_object) {
             return Ok(None);
         }
-        let (asked, right) = (context.query.first("hash"), v3::hash(path));
-        if asked.is_some_and(|asked| asked != right) {
-            return Ok(Some(redirect_to_hash(path, &right)));
+        let (requested, current) = (context.query.first("hash"), v3::hash(path));
+        if requested.is_some_and(|requested| requested != current) {
+            return Ok(Some(redirect_to_hash(path, &current)));
         }
         let protobuf = wants_protobuf(context, "spec.v3")?;
-        let document = self.document(path, protobuf).await?;
+        let document = self.load_document(path, protobuf).await?;
         let mut response = send_document(
             context,
             &document,
@@ -86,7 +86,7 @@ impl OpenApi {
                 negotiate::JSON
             },
         );
-        if asked.is_some() {
+        if requested.is_some() {
             // The URL contains the content's hash, so the document at this URL never changes.
             let year = jiff::Timestamp::now().as_second() + 365 * 24 * 3600;
             let expires = jiff::Timestamp::from_second(year).unwrap_or_default();
@@ -101,7 +101,7 @@ impl OpenApi {
         Ok(Some(response))
     }
 
-    async fn document(&self, path: &str, protobuf: bool) -> Result<Arc<Document>, ApiError> {
+    async fn load_document(&self, path: &str, protobuf: bool) -> Result<Arc<Document>, ApiError> {
         let key = (path.to_owned(), protobuf);
         if let Some(document) = self.0.lock().get(&key) {
             return Ok(document.clone());

@@ -55,18 +55,18 @@ fn map_items<T>(value: &Value, field: &str, read: impl Fn(&Value) -> T) -> Vec<T
 
 impl Rule {
     /// Parses the rules of a schema.
-    pub(super) fn list(rules: Option<&Value>) -> Vec<Rule> {
+    pub(super) fn parse_rules(rules: Option<&Value>) -> Vec<Rule> {
         rules
             .and_then(Value::as_array)
             .into_iter()
             .flatten()
-            .map(Rule::read)
+            .map(Rule::parse_rule)
             .collect()
     }
 
-    fn read(rule: &Value) -> Rule {
+    fn parse_rule(rule: &Value) -> Rule {
         Rule {
-            subjects: map_items(rule, "subjects", Subject::read)
+            subjects: map_items(rule, "subjects", Subject::parse_subject)
                 .into_iter()
                 .flatten()
                 .collect(),
@@ -88,17 +88,17 @@ impl Rule {
     }
 
     /// Returns whether the rule matches the request.
-    pub(super) fn fits(&self, a: &Attributes) -> bool {
+    pub(super) fn matches_request(&self, a: &Attributes) -> bool {
         let about = match a.is_resource {
-            true => self.resources.iter().any(|rule| rule.fits(a)),
-            false => self.paths.iter().any(|rule| rule.fits(a)),
+            true => self.resources.iter().any(|rule| rule.matches_request(a)),
+            false => self.paths.iter().any(|rule| rule.matches_request(a)),
         };
-        about && self.subjects.iter().any(|subject| subject.is(a))
+        about && self.subjects.iter().any(|subject| subject.matches_user(a))
     }
 }
 
 impl Subject {
-    fn read(subject: &Value) -> Option<Subject> {
+    fn parse_subject(subject: &Value) -> Option<Subject> {
         let text = |pointer: &str| Some(subject.pointer(pointer)?.as_str()?.to_owned());
         match subject.get("kind")?.as_str()? {
             "User" => text("/user/name").map(Subject::User),
@@ -111,7 +111,7 @@ impl Subject {
         }
     }
 
-    fn is(&self, a: &Attributes) -> bool {
+    fn matches_user(&self, a: &Attributes) -> bool {
         match self {
             Subject::User(name) => name == "*" || *name == a.user.name,
             Subject::Group(name) => name == "*" || a.user.in_group(name),
@@ -128,7 +128,7 @@ impl Subject {
 }
 
 impl Resources {
-    fn fits(&self, a: &Attributes) -> bool {
+    fn matches_request(&self, a: &Attributes) -> bool {
         let scope = match a.namespace.is_empty() {
             true => self.cluster_scope,
             false => matches_item(&self.namespaces, &a.namespace),
@@ -145,7 +145,7 @@ impl Resources {
 }
 
 impl Paths {
-    fn fits(&self, a: &Attributes) -> bool {
+    fn matches_request(&self, a: &Attributes) -> bool {
         let url = |url: &String| match url.strip_suffix('*') {
             Some(prefix) => a.path.starts_with(prefix),
             None => *url == a.path,

@@ -32,7 +32,7 @@ pub async fn maintain_status(server: Arc<Server>, stop: CancellationToken) {
             let level = level.unwrap_or_default();
             let found = server
                 .caches
-                .cached(&GroupResource::new(GROUP, LEVELS), "", level)
+                .cached_object(&GroupResource::new(GROUP, LEVELS), "", level)
                 .is_some();
             if dangling_condition(&schema) != Some(!found) {
                 write_condition(

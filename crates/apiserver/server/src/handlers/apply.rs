@@ -171,7 +171,7 @@ async fn apply_as_create(
     force: bool,
 ) -> Result<Value, ApiError> {
     if !intent.uid().is_empty() {
-        return Err(write.conflict(
+        return Err(write.conflict_error(
             "uid mismatch: the provided object specified uid, and no existing object was found",
         ));
     }

@@ -46,12 +46,12 @@ pub async fn handle_delete(
     let mut write = options::parse_write(context, resource, "DeleteOptions")?;
     let options = read_options(context, &body)?;
     let deleted = server.registry.delete(&mut write, &options).await?;
-    let response = match deleted.gone && !RETURNED.contains(&(resource.group, resource.plural)) {
+    let response = match deleted.removed && !RETURNED.contains(&(resource.group, resource.plural)) {
         true => {
             respond::status_response(context.media_type()?, &success_status(resource, &deleted))
         }
         false => {
-            let accepted = !deleted.gone && options.cascades_explicitly;
+            let accepted = !deleted.removed && options.cascades_explicitly;
             respond::object_response(
                 context,
                 if accepted { 202 } else { 200 },
@@ -106,7 +106,7 @@ fn read_options(context: &Context, body: &[u8]) -> Result<DeleteOptions, ApiErro
     if context.query.dry_run("DeleteOptions")? {
         raw["dryRun"] = json!(["All"]);
     }
-    DeleteOptions::read(raw)
+    DeleteOptions::parse(raw)
 }
 
 fn from_body(context: &Context, body: &[u8]) -> Result<Value, ApiError> {

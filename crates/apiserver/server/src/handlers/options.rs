@@ -112,7 +112,7 @@ pub fn parse_write(
         },
         name: info.name.clone(),
         dry_run,
-        manager: context.manager(),
+        manager: context.field_manager(),
         applies: false,
         options: options_object(context, options),
         warnings: Vec::new(),

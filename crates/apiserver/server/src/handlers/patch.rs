@@ -39,7 +39,7 @@ enum Kind {
 
 impl Patch {
     /// Parses a patch by its Content-Type.
-    pub fn read(context: &Context, body: Bytes) -> Result<Self, ApiError> {
+    pub fn parse(context: &Context, body: Bytes) -> Result<Self, ApiError> {
         let kind = match media_type(context.header("content-type")).as_str() {
             JSON_PATCH => Kind::Json(body),
             MERGE_PATCH => Kind::Merge(parse_tree(&body)?),
@@ -69,17 +69,18 @@ impl Patch {
     }
 
     /// Returns the patched object.
-    pub fn apply(&self, message: &'static Message, old: &Value) -> Result<Value, ApiError> {
-        let patched =
-            match &self.kind {
-                Kind::Json(bytes) => json_patch(json::explicit(message, old), bytes)
-                    .map_err(|e| patch_error(old, &e))?,
-                Kind::Merge(patch) => merge_patch(old.clone(), patch),
-                Kind::Strategic(patch) => strategic_merge(message, old.clone(), patch)
-                    .map_err(|e| strategic_refused(&e))?,
-            };
+    pub fn apply_to(&self, message: &'static Message, old: &Value) -> Result<Value, ApiError> {
+        let patched = match &self.kind {
+            Kind::Json(bytes) => {
+                json_patch(json::explicit(message, old), bytes).map_err(|e| patch_error(old, &e))?
+            }
+            Kind::Merge(patch) => merge_patch(old.clone(), patch),
+            Kind::Strategic(patch) => {
+                strategic_merge(message, old.clone(), patch).map_err(|e| strategic_error(&e))?
+            }
+        };
         let (mut patched, problems) =
-            json::check(message, patched).map_err(|e| does_not_fit(old, &e))?;
+            json::check(message, patched).map_err(|e| mismatch_error(old, &e))?;
         if self.strictness == Strictness::Strict && !problems.is_empty() {
             return Err(invalid_patch(old, strict_text(&problems)));
         }
@@ -93,7 +94,7 @@ impl Patch {
     }
 
     /// Returns the warnings of the last attempt.
-    pub fn warnings(&self) -> Vec<String> {
+    pub fn list_warnings(&self) -> Vec<String> {
         if self.strictness == Strictness::Ignore {
             Vec::new()
         } else {
@@ -132,8 +133,8 @@ pub async fn handle_patch(
         ));
     }
     let mut write = options::parse_write(context, resource, "PatchOptions")?;
-    let patch = Patch::read(context, body)?;
-    let change = |old: &Value| patch.apply(resource.message, old);
+    let patch = Patch::parse(context, body)?;
+    let change = |old: &Value| patch.apply_to(resource.message, old);
     let patched = server
         .registry
         .update(
@@ -145,7 +146,7 @@ pub async fn handle_patch(
             },
         )
         .await?;
-    let mut warnings = patch.warnings();
+    let mut warnings = patch.list_warnings();
     warnings.append(&mut write.warnings);
     Ok(respond::with_warnings(
         respond::object_response(context, 200, Some(resource), resource.message, &patched)?,
@@ -178,7 +179,7 @@ fn patch_error(old: &Value, error: &PatchError) -> ApiError {
     }
 }
 
-fn strategic_refused(error: &PatchError) -> ApiError {
+fn strategic_error(error: &PatchError) -> ApiError {
     match error {
         PatchError::Malformed(why) => ApiError::bad_request(why.clone()),
         PatchError::TooLarge(why) => ApiError::new(Reason::RequestEntityTooLarge, why.clone()),
@@ -188,7 +189,7 @@ fn strategic_refused(error: &PatchError) -> ApiError {
     }
 }
 
-fn does_not_fit(old: &Value, error: &DecodeError) -> ApiError {
+fn mismatch_error(old: &Value, error: &DecodeError) -> ApiError {
     match error {
         DecodeError::Type(why) => invalid_patch(old, why.clone()),
         other => ApiError::bad_request(other.to_string()),

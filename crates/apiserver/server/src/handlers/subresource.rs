@@ -104,8 +104,8 @@ async fn handle_scale(
     }
     let mut write = options::parse_write(context, resource, "UpdateOptions")?;
     let scale = if context.info.verb == "patch" {
-        let patch = Patch::read(context, body)?;
-        let change = |old: &Value| patch.apply(message, old);
+        let patch = Patch::parse(context, body)?;
+        let change = |old: &Value| patch.apply_to(message, old);
         server
             .registry
             .update_scale(&mut write, &change, false)
@@ -133,7 +133,7 @@ async fn handle_bind(
 ) -> Result<Response<Body>, ApiError> {
     let mut write = options::parse_write(context, resource, "CreateOptions")?;
     let binding = read_body(context, subresource, &body, &mut write)?;
-    server.registry.bind(&mut write, binding).await?;
+    server.registry.bind_pod(&mut write, binding).await?;
     created_response(context)
 }
 
@@ -146,7 +146,10 @@ async fn handle_evict(
 ) -> Result<Response<Body>, ApiError> {
     let mut write = options::parse_write(context, resource, "CreateOptions")?;
     let body = read_body(context, subresource, &body, &mut write)?;
-    server.registry.evict(&mut write, Eviction { body }).await?;
+    server
+        .registry
+        .evict_pod(&mut write, Eviction { body })
+        .await?;
     created_response(context)
 }
 

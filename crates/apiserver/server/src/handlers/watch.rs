@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// oldest available one.
 enum Start {
     Subscribed(Subscription),
-    TooOld { asked: i64, oldest: i64 },
+    TooOld { requested: i64, oldest: i64 },
 }
 
 /// Handles GET with `handle_watch`.
@@ -36,16 +36,17 @@ pub async fn handle_watch(
     let selection = options::parse_selection(context, resource)?;
     let cache = server
         .caches
-        .of(resource.group, resource.plural)
+        .find_cache(resource.group, resource.plural)
         .ok_or_else(ApiError::no_such_path)?;
     let frames = Frames::new(context, resource, media_type);
     let body = match start_watch(server, cache, selection, &options).await? {
         Start::Subscribed(subscription) => {
             Stream::spawn(server.clone(), subscription, frames, options)
         }
-        Start::TooOld { asked, oldest } => {
-            let error = ApiError::expired(format!("too old resource version: {asked} ({oldest})"));
-            crate::body::full_body(frames.error(&error))
+        Start::TooOld { requested, oldest } => {
+            let error =
+                ApiError::expired(format!("too old resource version: {requested} ({oldest})"));
+            crate::body::full_body(frames.encode_error(&error))
         }
     };
     let mut response = respond::raw_response(200, media_type.format.media_type(), "");
@@ -82,7 +83,7 @@ async fn start_watch(
     Ok(match cache.subscribe_after(selection, after) {
         Ok(subscription) => Start::Subscribed(subscription),
         Err(oldest) => Start::TooOld {
-            asked: after,
+            requested: after,
             oldest,
         },
     })

@@ -53,27 +53,27 @@ impl Frames {
         }
     }
 
-    fn event(&self, delivery: &Delivery) -> Result<Bytes, ApiError> {
+    fn encode_event(&self, delivery: &Delivery) -> Result<Bytes, ApiError> {
         let (name, entry) = (delivery.event.as_str(), &*delivery.entry);
         match self.media_type.transform {
-            Transform::None => self.plain(name, entry),
-            _ => Ok(self.shaped(name, &entry.tree_as(self.resource)?)),
+            Transform::None => self.encode_plain(name, entry),
+            _ => Ok(self.encode_transformed(name, &entry.tree_as(self.resource)?)),
         }
     }
 
-    fn plain(&self, name: &str, entry: &Entry) -> Result<Bytes, ApiError> {
+    fn encode_plain(&self, name: &str, entry: &Entry) -> Result<Bytes, ApiError> {
         if self.media_type.format == Format::Protobuf {
             let object = envelope::wrap(
                 &self.resource.api_version(),
                 self.resource.kind,
-                &entry.proto(self.resource)?,
+                &entry.encode_proto(self.resource)?,
             );
             return Ok(watch::proto_frame(name, &object).into());
         }
-        Ok(watch::json_frame(name, &entry.json(self.resource)?).into())
+        Ok(watch::json_frame(name, &entry.encode_json(self.resource)?).into())
     }
 
-    fn shaped(&self, name: &str, tree: &Value) -> Bytes {
+    fn encode_transformed(&self, name: &str, tree: &Value) -> Bytes {
         if self.media_type.transform == Transform::Table {
             let first = !self
                 .columns_sent
@@ -91,7 +91,7 @@ impl Frames {
             );
             return json_frame(name, &table.unwrap_or_default());
         }
-        self.tree(
+        self.frame_bytes(
             name,
             &transform::encode_partial(
                 without_indentation(self.media_type),
@@ -100,7 +100,7 @@ impl Frames {
         )
     }
 
-    fn bookmark(&self, revision: i64, initial_end: bool) -> Bytes {
+    fn encode_bookmark(&self, revision: i64, initial_end: bool) -> Bytes {
         let mut metadata =
             json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
         if initial_end {
@@ -114,12 +114,12 @@ impl Frames {
             )
             .into(),
             (Transform::None, _) => json_frame("BOOKMARK", &object),
-            _ => self.shaped("BOOKMARK", &object),
+            _ => self.encode_transformed("BOOKMARK", &object),
         }
     }
 
     /// Encodes an ERROR event.
-    pub fn error(&self, error: &ApiError) -> Bytes {
+    pub fn encode_error(&self, error: &ApiError) -> Bytes {
         let status = serde_json::to_value(error.status()).unwrap_or_default();
         match schema().message("k8s.io.apimachinery.pkg.apis.meta.v1.Status") {
             Some(message) if self.media_type.format == Format::Protobuf => {
@@ -129,7 +129,7 @@ impl Frames {
         }
     }
 
-    fn tree(&self, name: &str, object: &[u8]) -> Bytes {
+    fn frame_bytes(&self, name: &str, object: &[u8]) -> Bytes {
         match self.media_type.format {
             Format::Protobuf => watch::proto_frame(name, object).into(),
             _ => watch::json_frame(name, object.trim_ascii_end()).into(),
@@ -178,34 +178,34 @@ impl Stream {
             sent: subscription.revision,
         };
         let tasks = stream.server.tasks.clone();
-        tasks.spawn_isolated("watch", stream.run(subscription));
+        tasks.spawn_isolated("watch", stream.run_stream(subscription));
         StreamBody::new(
             ReceiverStream::new(receiver).map(|bytes| Ok::<_, BodyError>(Frame::data(bytes))),
         )
         .boxed_unsync()
     }
 
-    async fn run(mut self, subscription: Subscription) {
-        let gauge = self.server.metrics.watching();
-        let _ = self.follow(subscription).await;
+    async fn run_stream(mut self, subscription: Subscription) {
+        let gauge = self.server.metrics.begin_watch();
+        let _ = self.send_events(subscription).await;
         drop(gauge);
     }
 
-    async fn follow(&mut self, subscription: Subscription) -> Result<(), StreamEnd> {
+    async fn send_events(&mut self, subscription: Subscription) -> Result<(), StreamEnd> {
         let ends = Instant::now() + self.options.timeout;
         for delivery in &subscription.backlog {
-            self.send(delivery).await?;
+            self.send_event(delivery).await?;
         }
         self.sent = subscription.revision;
         if self.options.initial_events == Some(true) && self.options.bookmarks {
-            self.bookmark(true).await?;
+            self.send_bookmark(true).await?;
         }
         let mut changes = subscription.changes;
         let mut next_bookmark = self.first_bookmark(ends);
         let closing = self.server.closing.clone();
         loop {
             tokio::select! {
-                change = changes.recv() => self.send(&change.ok_or(StreamEnd)?).await?,
+                change = changes.recv() => self.send_event(&change.ok_or(StreamEnd)?).await?,
                 () = tokio::time::sleep_until(next_bookmark), if self.options.bookmarks => {
                     self.catch_up(&mut changes).await?;
                     next_bookmark = self.following_bookmark(ends);
@@ -236,27 +236,27 @@ impl Stream {
     async fn catch_up(&mut self, changes: &mut mpsc::Receiver<Delivery>) -> Result<(), StreamEnd> {
         let revision = self.server.caches.revision();
         while let Ok(change) = changes.try_recv() {
-            self.send(&change).await?;
+            self.send_event(&change).await?;
         }
         self.sent = self.sent.max(revision);
-        self.bookmark(false).await
+        self.send_bookmark(false).await
     }
 
-    async fn bookmark(&self, initial_end: bool) -> Result<(), StreamEnd> {
+    async fn send_bookmark(&self, initial_end: bool) -> Result<(), StreamEnd> {
         self.out
-            .send(self.frames.bookmark(self.sent, initial_end))
+            .send(self.frames.encode_bookmark(self.sent, initial_end))
             .await
             .map_err(|_| StreamEnd)
     }
 
-    async fn send(&mut self, delivery: &Delivery) -> Result<(), StreamEnd> {
+    async fn send_event(&mut self, delivery: &Delivery) -> Result<(), StreamEnd> {
         self.sent = self.sent.max(delivery.entry.revision);
         self.server.metrics.watch_event(self.frames.resource);
-        match self.frames.event(delivery) {
+        match self.frames.encode_event(delivery) {
             Ok(frame) => self.out.send(frame).await.map_err(|_| StreamEnd),
             Err(error) => {
                 // Report the error: skipping the event would leave the client with a stale object.
-                let _ = self.out.send(self.frames.error(&error)).await;
+                let _ = self.out.send(self.frames.encode_error(&error)).await;
                 Err(StreamEnd)
             }
         }

@@ -65,7 +65,7 @@ pub async fn forward_request(
     }
     let response = Response::from_parts(parts, body);
     let response = match page_links(context, &target) {
-        Some(links) => links.apply(response),
+        Some(links) => links.rewrite_response(response),
         None => response.map(|body| body.map_err(|e| Box::new(e) as BodyError).boxed_unsync()),
     };
     // hyper closes the connection when its sender is dropped, so the sender lives as long as the

@@ -97,8 +97,8 @@ impl Kubelets {
     }
 
     /// Returns the kubelet of a node, for paths that this server builds.
-    pub fn of(&self, node: &Value, path: String) -> Result<Target, ApiError> {
-        let host = self.host(node).ok_or_else(|| {
+    pub fn kubelet_target(&self, node: &Value, path: String) -> Result<Target, ApiError> {
+        let host = self.preferred_address(node).ok_or_else(|| {
             ApiError::internal(format!(
                 "no preferred addresses found; known addresses: {}",
                 node["status"]["addresses"]
@@ -116,7 +116,7 @@ impl Kubelets {
 
     /// Returns a destination that a client names by path, over HTTP, or over HTTPS without
     /// verification (there is no CA for it).
-    pub fn outside(&self, https: bool, host: &str, port: u16, path: String) -> Target {
+    pub fn unverified_target(&self, https: bool, host: &str, port: u16, path: String) -> Target {
         let tls = https.then(|| self.any.clone());
         Target {
             host: host.to_owned(),
@@ -128,7 +128,7 @@ impl Kubelets {
         }
     }
 
-    fn host<'a>(&self, node: &'a Value) -> Option<&'a str> {
+    fn preferred_address<'a>(&self, node: &'a Value) -> Option<&'a str> {
         let addresses = node.pointer("/status/addresses")?.as_array()?;
         let of_type = |ty: &String| addresses.iter().find(|a| meta::str_at(a, &["type"]) == ty);
         self.address_types
@@ -206,7 +206,7 @@ async fn resolve_target(target: &Target) -> Result<Vec<SocketAddr>, ConnectError
         .collect();
     let allowed = found
         .iter()
-        .all(|address| target.reach.allows(*address, target.loopback));
+        .all(|address| target.reach.allows_address(*address, target.loopback));
     if allowed {
         Ok(found)
     } else {

@@ -82,7 +82,7 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
     }
 
     /// Consumes a chunk of the page and returns the bytes that can be sent.
-    pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub fn push_chunk(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.pending.extend_from_slice(bytes);
         let page = std::mem::take(&mut self.pending);
         let (mut out, mut rest) = (Vec::with_capacity(page.len()), page.as_slice());
@@ -112,7 +112,7 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
     }
 
     /// Returns the remaining bytes at the end of the page.
-    pub fn finish(&mut self) -> Vec<u8> {
+    pub fn take_rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.pending)
     }
 
@@ -263,9 +263,9 @@ mod tests {
             HtmlRewriter::new(|url| url.starts_with('/').then(|| format!("/p{url}")));
         let mut out = Vec::new();
         for bytes in page.as_bytes().chunks(piece) {
-            out.extend(rewriter.push(bytes));
+            out.extend(rewriter.push_chunk(bytes));
         }
-        out.extend(rewriter.finish());
+        out.extend(rewriter.take_rest());
         String::from_utf8_lossy(&out).into_owned()
     }
 

@@ -44,7 +44,7 @@ impl ReachPolicy {
     /// rejected addresses.
     #[must_use]
     pub fn with_servers(&self, objects: &dyn Objects) -> Self {
-        let endpoints = objects.cached(
+        let endpoints = objects.cached_object(
             &GroupResource::new("", "endpoints"),
             "default",
             "kubernetes",
@@ -59,7 +59,7 @@ impl ReachPolicy {
     }
 
     /// Returns whether an address is allowed.
-    pub fn allows(&self, address: SocketAddr, loopback: Loopback) -> bool {
+    pub fn allows_address(&self, address: SocketAddr, loopback: Loopback) -> bool {
         let ip = address.ip().to_canonical();
         let local = ip.is_loopback() || ip.is_unspecified() || is_own(ip);
         let control_plane = local && self.own_ports.contains(&address.port())
@@ -138,7 +138,7 @@ mod tests {
             "https://127.0.0.1:2379".to_owned(),
             "https://198.51.100.7:2379".to_owned(),
         ];
-        ReachPolicy::new(6443, &stores).allows(address.parse().unwrap(), loopback)
+        ReachPolicy::new(6443, &stores).allows_address(address.parse().unwrap(), loopback)
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl Links {
     /// Returns the URL through the proxy; None if the URL needs no change.
     ///
     /// Relative links work unchanged, and links to other hosts bypass the proxy.
-    pub fn rewrite(&self, url: &str) -> Option<String> {
+    pub fn rewrite_url(&self, url: &str) -> Option<String> {
         let (host, path) = split_url(url);
         let here = host.is_none_or(|host| host == self.backend || host == self.client);
         if !here || !path.starts_with('/') {
@@ -43,7 +43,7 @@ impl Links {
     }
 
     /// Rewrites the response's `Location`, or the links of an HTML page.
-    pub fn apply(self, response: Response<Incoming>) -> Response<Body> {
+    pub fn rewrite_response(self, response: Response<Incoming>) -> Response<Body> {
         let (mut parts, body) = response.into_parts();
         let location = parts
             .headers
@@ -52,7 +52,7 @@ impl Links {
             .map(str::to_owned);
         if let Some(location) = location {
             if let Some(Ok(value)) = self
-                .rewrite(&location)
+                .rewrite_url(&location)
                 .map(|url| HeaderValue::from_str(&url))
             {
                 parts.headers.insert(LOCATION, value);
@@ -64,7 +64,8 @@ impl Links {
         };
         parts.headers.remove(CONTENT_LENGTH);
         parts.headers.remove(CONTENT_ENCODING);
-        let rewriter = HtmlRewriter::new(Box::new(move |url: &str| self.rewrite(url)) as Rewrite);
+        let rewriter =
+            HtmlRewriter::new(Box::new(move |url: &str| self.rewrite_url(url)) as Rewrite);
         let page = Page {
             body,
             decoder,
@@ -123,7 +124,7 @@ fn find_decoder(headers: &HeaderMap) -> Option<Decoder> {
 }
 
 impl Decoder {
-    fn push(&mut self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    fn decode_chunk(&mut self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
         match self {
             Decoder::Plain => Ok(bytes.to_vec()),
             Decoder::Gzip(gzip) => {
@@ -133,7 +134,7 @@ impl Decoder {
         }
     }
 
-    fn finish(&mut self) -> std::io::Result<Vec<u8>> {
+    fn finish_decoding(&mut self) -> std::io::Result<Vec<u8>> {
         match self {
             Decoder::Plain => Ok(Vec::new()),
             Decoder::Gzip(gzip) => {
@@ -170,15 +171,15 @@ impl hyper::body::Body for Page {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => page
                         .decoder
-                        .push(&data)
-                        .map(|plain| page.rewriter.push(&plain)),
+                        .decode_chunk(&data)
+                        .map(|plain| page.rewriter.push_chunk(&plain)),
                     Err(_) => continue,
                 },
                 None => {
                     page.finished = true;
-                    page.decoder.finish().map(|plain| {
-                        let mut last = page.rewriter.push(&plain);
-                        last.extend(page.rewriter.finish());
+                    page.decoder.finish_decoding().map(|plain| {
+                        let mut last = page.rewriter.push_chunk(&plain);
+                        last.extend(page.rewriter.take_rest());
                         last
                     })
                 }
@@ -246,7 +247,7 @@ mod tests {
             ("http://10.0.0.9:80", None),
             ("", None),
         ] {
-            assert_eq!(links.rewrite(url).as_deref(), expect, "{url}");
+            assert_eq!(links.rewrite_url(url).as_deref(), expect, "{url}");
         }
     }
 

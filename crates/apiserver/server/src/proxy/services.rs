@@ -52,17 +52,18 @@ fn target_to(
     let not_allowed = || ApiError::bad_request("address not allowed");
     let address: IpAddr = host.parse().map_err(|_| not_allowed())?;
     let port = u16::try_from(port).map_err(|_| not_allowed())?;
-    let mut target = server
-        .kubelets
-        .outside(https, &address.to_string(), port, raw_rest(context));
+    let mut target =
+        server
+            .kubelets
+            .unverified_target(https, &address.to_string(), port, raw_rest(context));
     target.reach = target.reach.with_servers(&*server.caches);
     Ok(target)
 }
 
 /// Returns the address of a pod.
 pub fn pod_target(server: &Server, context: &Context) -> Result<Target, ApiError> {
-    let asked = parse_name(&context.info.name)?;
-    let pod = cached_object(server, "pods", &context.info.namespace, asked.name)?;
+    let requested = parse_name(&context.info.name)?;
+    let pod = cached_object(server, "pods", &context.info.namespace, requested.name)?;
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
     let ports = containers
         .into_iter()
@@ -72,11 +73,11 @@ pub fn pod_target(server: &Server, context: &Context) -> Result<Target, ApiError
     let first = ports
         .filter_map(|p| p.get("containerPort")?.as_u64())
         .next();
-    let port = asked.port.parse().ok().or(first).unwrap_or(80);
+    let port = requested.port.parse().ok().or(first).unwrap_or(80);
     target_to(
         server,
         context,
-        asked.https,
+        requested.https,
         meta::str_at(&pod, &["status", "podIP"]),
         port,
     )
@@ -120,38 +121,38 @@ fn ready_endpoints<'a>(
 
 /// Returns the target of `services/NAME/proxy`.
 pub fn service_target(server: &Server, context: &Context) -> Result<Target, ApiError> {
-    let asked = parse_name(&context.info.name)?;
+    let requested = parse_name(&context.info.name)?;
     let namespace = context.info.namespace.as_str();
-    let service = cached_object(server, "services", namespace, asked.name)?;
-    let port_name = port_name(&service, asked.port).ok_or_else(|| no_endpoints(asked.name))?;
+    let service = cached_object(server, "services", namespace, requested.name)?;
+    let port_name =
+        port_name(&service, requested.port).ok_or_else(|| no_endpoints(requested.name))?;
     let slices = server.caches.cached_list(
         &GroupResource::new("discovery.k8s.io", "endpointslices"),
         Some(namespace),
     );
-    let own = slices
-        .iter()
-        .map(|s| &**s)
-        .filter(|s| api_meta::Meta::label(*s, "kubernetes.io/service-name") == Some(asked.name));
+    let own = slices.iter().map(|s| &**s).filter(|s| {
+        api_meta::Meta::label(*s, "kubernetes.io/service-name") == Some(requested.name)
+    });
     let endpoints = ready_endpoints(own, &port_name);
     let Some((host, port)) = endpoints.choose(&mut rand::rng()) else {
-        return Err(no_endpoints(asked.name));
+        return Err(no_endpoints(requested.name));
     };
-    target_to(server, context, asked.https, host, *port)
+    target_to(server, context, requested.https, host, *port)
 }
 
 /// Returns the name of the port selected by a name, a number or nothing.
-fn port_name(service: &Value, asked: &str) -> Option<String> {
+fn port_name(service: &Value, requested: &str) -> Option<String> {
     let ports = service.pointer("/spec/ports")?.as_array()?;
     let name = |port: &Value| meta::str_at(port, &["name"]).to_owned();
-    match asked {
+    match requested {
         "" if ports.len() == 1 => ports.first().map(name),
         "" => Some(String::new()),
-        asked => {
-            let number: Option<u64> = asked.parse().ok();
+        requested => {
+            let number: Option<u64> = requested.parse().ok();
             let numbered = |port: &Value| {
                 number.is_some() && port.get("port").and_then(Value::as_u64) == number
             };
-            let is = |port: &&Value| meta::str_at(port, &["name"]) == asked || numbered(port);
+            let is = |port: &&Value| meta::str_at(port, &["name"]) == requested || numbered(port);
             ports.iter().find(is).map(name)
         }
     }

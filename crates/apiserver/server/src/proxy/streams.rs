@@ -33,18 +33,19 @@ const LOG: [&str; 9] = [
 /// Returns the target of `nodes/NAME/proxy`: the kubelet, or another port of the node
 /// (`[SCHEME:]NAME:PORT`), to which the server does not present its client certificate.
 pub fn node_target(server: &Server, context: &Context) -> Result<Target, ApiError> {
-    let asked = services::parse_name(&context.info.name)?;
-    let node = cached_object(server, "nodes", "", asked.name)?;
-    let mut target = server.kubelets.of(&node, raw_rest(context))?;
+    let requested = services::parse_name(&context.info.name)?;
+    let node = cached_object(server, "nodes", "", requested.name)?;
+    let mut target = server.kubelets.kubelet_target(&node, raw_rest(context))?;
     target.loopback = Loopback::Refused;
-    if !asked.port.is_empty() && asked.port != target.port.to_string() {
-        let port = asked
+    if !requested.port.is_empty() && requested.port != target.port.to_string() {
+        let port = requested
             .port
             .parse()
             .map_err(|_| ApiError::bad_request("the port is not a number"))?;
-        target = server
-            .kubelets
-            .outside(asked.https, &target.host, port, target.path);
+        target =
+            server
+                .kubelets
+                .unverified_target(requested.https, &target.host, port, target.path);
     }
     target.reach = target.reach.with_servers(&*server.caches);
     Ok(target)
@@ -102,7 +103,7 @@ pub async fn pod_stream_target(server: &Server, context: &Context) -> Result<Tar
     }
     server
         .kubelets
-        .of(&*cached_object(server, "nodes", "", node_name)?, path)
+        .kubelet_target(&*cached_object(server, "nodes", "", node_name)?, path)
 }
 
 /// Returns an object from the watch cache, or 404.
@@ -114,7 +115,7 @@ pub fn cached_object(
 ) -> Result<Arc<Value>, ApiError> {
     let found = server
         .caches
-        .cached(&GroupResource::new("", resource), namespace, name);
+        .cached_object(&GroupResource::new("", resource), namespace, name);
     found.ok_or_else(|| ApiError::not_found("", resource, name))
 }
 
@@ -186,15 +187,15 @@ fn choose_container(context: &Context, pod: &Value) -> Result<String, ApiError> 
     };
     let own = names("containers");
     let name = pod.name();
-    let asked = context.query.text("container");
-    if !asked.is_empty() {
+    let requested = context.query.text("container");
+    if !requested.is_empty() {
         let all = [own, names("initContainers"), names("ephemeralContainers")].concat();
-        let known = all.contains(&asked);
+        let known = all.contains(&requested);
         return if known {
-            Ok(asked.to_owned())
+            Ok(requested.to_owned())
         } else {
             Err(ApiError::bad_request(format!(
-                "container {asked} is not valid for pod {name}"
+                "container {requested} is not valid for pod {name}"
             )))
         };
     }

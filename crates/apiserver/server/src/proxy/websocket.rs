@@ -24,21 +24,22 @@ pub async fn translate_upgrade(
     protocol: Protocol,
     client: OnUpgrade,
 ) -> Result<Response<Body>, ApiError> {
-    let Some((status, headers)) = accept_upgrade(&context.headers, Some(protocol.name())) else {
+    let Some((status, headers)) = accept_upgrade(&context.headers, Some(protocol.subprotocol()))
+    else {
         return Err(ApiError::bad_request(
             "the header Sec-WebSocket-Key is missing",
         ));
     };
     let mut sender = dial_target(tasks, &target).await?;
     let request = upgrade_request(context, &target, protocol)?;
-    let mut answer = sender
+    let mut response = sender
         .send_request(request)
         .await
         .map_err(|e| broken_error(&target, &e))?;
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(upgrade_error(answer).await);
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Err(upgrade_error(response).await);
     }
-    let upstream = hyper::upgrade::on(&mut answer);
+    let upstream = hyper::upgrade::on(&mut response);
     let flag = |name| context.query.flag(name);
     let streams = Streams {
         stdin: flag("stdin"),
@@ -73,16 +74,17 @@ pub async fn send_log(
     client: OnUpgrade,
 ) -> Result<Response<Body>, ApiError> {
     let missing = || ApiError::bad_request("the header Sec-WebSocket-Key is missing");
-    let (status, headers) = accept_upgrade(&context.headers, reader.name()).ok_or_else(missing)?;
+    let (status, headers) =
+        accept_upgrade(&context.headers, reader.subprotocol()).ok_or_else(missing)?;
     let mut sender = dial_target(tasks, &target).await?;
     let request = to_kubelet(context, &target, Method::GET).body(Empty::<Bytes>::new());
     let request = request.map_err(|_| ApiError::bad_request("the path can't be passed on"))?;
-    let answer = sender
+    let response = sender
         .send_request(request)
         .await
         .map_err(|e| broken_error(&target, &e))?;
-    if !answer.status().is_success() {
-        return Err(upgrade_error(answer).await);
+    if !response.status().is_success() {
+        return Err(upgrade_error(response).await);
     }
     tasks.spawn_isolated("log over a WebSocket", async move {
         // hyper closes the kubelet's connection when its sender is dropped.
@@ -91,7 +93,7 @@ pub async fn send_log(
             send_stream(
                 reader,
                 TokioIo::new(client),
-                answer.into_body().into_data_stream(),
+                response.into_body().into_data_stream(),
             )
             .await;
         }
@@ -120,7 +122,7 @@ fn upgrade_request(
     let request = to_kubelet(context, target, Method::POST)
         .header(CONNECTION, "Upgrade")
         .header(UPGRADE, "SPDY/3.1")
-        .header("x-stream-protocol-version", protocol.upstream());
+        .header("x-stream-protocol-version", protocol.kubelet_protocol());
     request
         .body(Empty::new())
         .map_err(|_| ApiError::bad_request("the path can't be passed on"))

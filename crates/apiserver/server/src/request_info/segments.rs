@@ -31,7 +31,7 @@ impl<'a> Segments<'a> {
     ///
     /// # Errors
     /// A broken escape, bytes that are not UTF-8, or a NUL.
-    pub fn read(raw: &'a str) -> Result<Self, BadPath> {
+    pub fn parse(raw: &'a str) -> Result<Self, BadPath> {
         let path = decode_segment(raw)?;
         let (mut words, mut ends) = (Vec::new(), Vec::new());
         for (start, end) in cut_segments(raw) {
@@ -60,7 +60,7 @@ impl<'a> Segments<'a> {
     }
 
     /// Returns the path after the segment `at`, as sent: empty, or with its leading slash.
-    pub fn after(&self, at: usize) -> String {
+    pub fn path_after(&self, at: usize) -> String {
         let rest = self
             .ends
             .get(at)

@@ -60,7 +60,7 @@ where
     let mut encoder = Encoder::default();
     for (pair, kind) in &opened {
         encoder
-            .open(&mut out, pair.id, kind)
+            .open_stream(&mut out, pair.id, kind)
             .map_err(|e| e.to_string())?;
     }
     writer.write_all(&out).await.map_err(|e| e.to_string())?;
@@ -87,9 +87,9 @@ where
     let mut out = BytesMut::new();
     loop {
         tokio::select! {
-            Some(id) = pinged.recv() => Encoder::pong(&mut out, id),
+            Some(id) = pinged.recv() => Encoder::put_ping_reply(&mut out, id),
             message = client.next() => match message {
-                Some(Ok(Message::Binary(bytes))) => passed_on(&mut out, &pairs, &bytes),
+                Some(Ok(Message::Binary(bytes))) => encode_client_message(&mut out, &pairs, &bytes),
                 Some(Ok(Message::Close(_))) | None => return Ok(()),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.to_string()),
@@ -103,7 +103,7 @@ where
 }
 
 /// Translates a client's message. Messages for channels that the client may not write are ignored.
-fn passed_on(out: &mut BytesMut, pairs: &[StreamPair], message: &[u8]) {
+fn encode_client_message(out: &mut BytesMut, pairs: &[StreamPair], message: &[u8]) {
     let (channel, bytes, last) = match message {
         [END, channel, ..] => (*channel, &[][..], true),
         [channel, bytes @ ..] => (*channel, bytes, false),
@@ -113,7 +113,7 @@ fn passed_on(out: &mut BytesMut, pairs: &[StreamPair], message: &[u8]) {
         .iter()
         .find(|pair| pair.channel == channel && matches!(channel, STDIN | RESIZE));
     if let Some(pair) = open.filter(|_| last || !bytes.is_empty()) {
-        Encoder::data(out, pair.id, bytes, last);
+        Encoder::put_data(out, pair.id, bytes, last);
     }
 }
 
@@ -254,8 +254,8 @@ mod tests {
         };
         assert_eq!(seen, [input(b"in", false), input(b"", true)]);
         let mut out = BytesMut::new();
-        Encoder::data(&mut out, 5, b"out", true);
-        Encoder::data(&mut out, 1, b"{}", true);
+        Encoder::put_data(&mut out, 5, b"out", true);
+        Encoder::put_data(&mut out, 1, b"{}", true);
         kubelet.get_mut().write_all(&out).await.unwrap();
         for want in [&b"\x01"[..], b"\x01out", b"\x03{}"] {
             assert_eq!(

@@ -50,7 +50,7 @@ impl tokio_util::codec::Decoder for Decoder {
 
     fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, SpdyError> {
         if let Some(data) = self.data.take() {
-            return Ok(self.piece(data, buffer));
+            return Ok(self.take_data(data, buffer));
         }
         let Some((first, second)) = buffer.first_chunk::<HEAD>().map(|head| {
             let [a, b, c, d, e, f, g, h] = *head;
@@ -65,7 +65,7 @@ impl tokio_util::codec::Decoder for Decoder {
         let length = (second & 0x00ff_ffff) as usize;
         if first & CONTROL == 0 {
             buffer.advance(HEAD);
-            return Ok(self.piece(
+            return Ok(self.take_data(
                 Data {
                     stream: first,
                     last,
@@ -94,7 +94,7 @@ impl tokio_util::codec::Decoder for Decoder {
 }
 
 impl Decoder {
-    fn piece(&mut self, data: Data, buffer: &mut BytesMut) -> Option<Frame> {
+    fn take_data(&mut self, data: Data, buffer: &mut BytesMut) -> Option<Frame> {
         let here = data.left.min(buffer.len());
         let left = data.left - here;
         if here == 0 && left > 0 {

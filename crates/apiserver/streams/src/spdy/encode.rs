@@ -27,7 +27,12 @@ impl Encoder {
     ///
     /// # Errors
     /// The compressor fails, which is not expected.
-    pub(crate) fn open(&mut self, out: &mut BytesMut, id: u32, kind: &str) -> std::io::Result<()> {
+    pub(crate) fn open_stream(
+        &mut self,
+        out: &mut BytesMut,
+        id: u32,
+        kind: &str,
+    ) -> std::io::Result<()> {
         let mut block = BytesMut::new();
         block.put_u32(1);
         for text in ["streamtype", kind] {
@@ -47,7 +52,7 @@ impl Encoder {
     }
 
     /// Sends bytes on a stream, and with `last` closes it.
-    pub(crate) fn data(out: &mut BytesMut, id: u32, bytes: &[u8], last: bool) {
+    pub(crate) fn put_data(out: &mut BytesMut, id: u32, bytes: &[u8], last: bool) {
         let mut chunks = bytes.chunks(CHUNK).peekable();
         if chunks.peek().is_none() {
             put_data_frame(out, id, bytes, last);
@@ -58,7 +63,7 @@ impl Encoder {
     }
 
     /// Replies to a ping.
-    pub(crate) fn pong(out: &mut BytesMut, id: u32) {
+    pub(crate) fn put_ping_reply(out: &mut BytesMut, id: u32) {
         put_control_head(out, PING, 4);
         out.put_u32(id);
     }
