@@ -5,6 +5,7 @@
 
 pub mod certificate_request;
 pub mod fields;
+pub mod kind;
 pub mod labels;
 pub mod meta;
 pub mod names;
@@ -12,8 +13,10 @@ pub mod quantity;
 pub mod semantic;
 pub mod status;
 pub mod time;
+pub mod tree;
 
 pub use certificate_request::CertificateRequest;
+pub use kind::Kind;
 pub use labels::Selector;
 pub use meta::Meta;
 pub use quantity::Quantity;

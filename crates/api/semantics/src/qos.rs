@@ -2,6 +2,7 @@
 
 use api_meta::Quantity;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use serde_json::Value;
 
 use crate::resources::ResourceList;
 
@@ -37,6 +38,11 @@ pub fn compute_pod_qos(pod: &Pod) -> &'static str {
         }
     }
     sums.class()
+}
+
+/// Returns the class of the spec of a pod that is a JSON tree, like [`compute_pod_qos`].
+pub fn compute_tree_qos(pod: &Value) -> &'static str {
+    compute_pod_qos(&crate::tree::pod(pod))
 }
 
 /// Sums of CPU and memory; zero counts as absent.

@@ -2,39 +2,39 @@
 //! elsewhere.
 
 use crate::cel;
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
 use crate::selector;
-use crate::tree::{get, has, int, list, text, texts};
 use api_meta::names;
+use api_meta::tree::{get, has, int, list, text, texts};
 use serde_json::Value;
 
 /// Rules of validating and mutating webhook configurations.
 pub const WEBHOOKS: Rules = Rules {
     name: NameRule::Subdomain,
-    create: webhooks,
-    update: |new, _, e| webhooks(new, e),
-    sub: no_sub,
+    create: validate_webhooks,
+    update: |new, _, e| validate_webhooks(new, e),
+    sub: accept_subresource,
 };
 /// Rules of policy bindings.
 pub const BINDING: Rules = Rules {
     name: NameRule::Subdomain,
-    create: binding,
-    update: |new, _, e| binding(new, e),
-    sub: no_sub,
+    create: validate_binding,
+    update: |new, _, e| validate_binding(new, e),
+    sub: accept_subresource,
 };
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
-fn webhooks(object: &Value, errors: &mut Errors) {
+fn validate_webhooks(object: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("webhooks");
     let mut seen: Vec<&str> = Vec::new();
     for (i, hook) in list(object, "webhooks").iter().enumerate() {
         let at = path.index(i);
         let name = text(hook, "name");
-        webhook(hook, &at, errors);
+        validate_webhook(hook, &at, errors);
         if !name.is_empty() && seen.contains(&name) {
             errors.duplicate(&at.child("name"), name);
         }
@@ -42,19 +42,23 @@ fn webhooks(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn webhook(hook: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_webhook(hook: &Value, path: &Path<'_>, errors: &mut Errors) {
     let name = text(hook, "name");
     if name.is_empty() {
         errors.required(&path.child("name"), "");
     } else {
-        errors.invalid_each(&path.child("name"), name, rules::qualified_domain(name, 3));
+        errors.invalid_each(
+            &path.child("name"),
+            name,
+            rules::qualified_domain_problems(name, 3),
+        );
     }
     let at = path.child("rules");
     for (i, rule) in list(hook, "rules").iter().enumerate() {
         validate_rule(rule, &at.index(i), errors);
     }
-    rules::one_of(hook, "failurePolicy", &["Fail", "Ignore"], path, errors);
-    rules::one_of(hook, "matchPolicy", &["Equivalent", "Exact"], path, errors);
+    rules::validate_one_of(hook, "failurePolicy", &["Fail", "Ignore"], path, errors);
+    rules::validate_one_of(hook, "matchPolicy", &["Equivalent", "Exact"], path, errors);
     match text(hook, "sideEffects") {
         "" => errors.required(
             &path.child("sideEffects"),
@@ -71,17 +75,17 @@ fn webhook(hook: &Value, path: &Path<'_>, errors: &mut Errors) {
         );
     }
     for field in ["namespaceSelector", "objectSelector"] {
-        selector::validate(get(hook, field), &path.child(field), errors);
+        selector::validate_label_selector(get(hook, field), &path.child(field), errors);
     }
-    rules::one_of(
+    rules::validate_one_of(
         hook,
         "reinvocationPolicy",
         &["IfNeeded", "Never"],
         path,
         errors,
     );
-    versions(hook, &path.child("admissionReviewVersions"), errors);
-    cel::each(
+    validate_review_versions(hook, &path.child("admissionReviewVersions"), errors);
+    cel::validate_each_expression(
         hook,
         "matchConditions",
         "expression",
@@ -89,14 +93,14 @@ fn webhook(hook: &Value, path: &Path<'_>, errors: &mut Errors) {
         path,
         errors,
     );
-    client(
+    validate_client_config(
         get(hook, "clientConfig"),
         &path.child("clientConfig"),
         errors,
     );
 }
 
-fn versions(hook: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_review_versions(hook: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = texts(hook, "admissionReviewVersions");
     if all.is_empty() {
         errors.required(path, "must specify one of v1, v1beta1");
@@ -112,12 +116,12 @@ fn versions(hook: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn client(config: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_client_config(config: &Value, path: &Path<'_>, errors: &mut Errors) {
     match (has(config, "url"), has(config, "service")) {
         (true, true) | (false, false) => {
             errors.required(path, "exactly one of url or service is required");
         }
-        (true, false) => url(text(config, "url"), &path.child("url"), errors),
+        (true, false) => validate_webhook_url(text(config, "url"), &path.child("url"), errors),
         (false, true) => {
             let (service, at) = (get(config, "service"), path.child("service"));
             for field in ["name", "namespace"] {
@@ -126,7 +130,7 @@ fn client(config: &Value, path: &Path<'_>, errors: &mut Errors) {
                 }
             }
             if let Some(n) = int(service, "port")
-                && let Some(problem) = rules::port_number(n)
+                && let Some(problem) = rules::port_number_problem(n)
             {
                 errors.invalid(
                     &at.child("port"),
@@ -142,7 +146,7 @@ fn client(config: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn url(value: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_webhook_url(value: &str, path: &Path<'_>, errors: &mut Errors) {
     let form = "url must have the form https://host[:port]/path";
     let Ok(parsed) = url::Url::parse(value) else {
         errors.required(
@@ -225,11 +229,11 @@ fn validate_rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     {
         errors.not_supported(&at.index(i), *operation, &OPERATIONS);
     }
-    resources(rule, &path.child("resources"), errors);
-    rules::one_of(rule, "scope", &["*", "Cluster", "Namespaced"], path, errors);
+    validate_resource_rule_resources(rule, &path.child("resources"), errors);
+    rules::validate_one_of(rule, "scope", &["*", "Cluster", "Namespaced"], path, errors);
 }
 
-fn resources(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_resource_rule_resources(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = texts(rule, "resources");
     if all.is_empty() {
         errors.required(path, "");
@@ -254,7 +258,7 @@ fn resources(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn binding(object: &Value, errors: &mut Errors) {
+fn validate_binding(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let name = text(spec, "policyName");
     if name.is_empty() {
@@ -266,10 +270,10 @@ fn binding(object: &Value, errors: &mut Errors) {
             names::dns1123_subdomain(name),
         );
     }
-    parameters(spec, &path, errors);
+    validate_param_ref(spec, &path, errors);
     if has(spec, "matchResources") {
         let mutating = text(object, "kind").starts_with("Mutating");
-        match_resources(
+        validate_match_resources(
             get(spec, "matchResources"),
             mutating,
             &path.child("matchResources"),
@@ -281,13 +285,13 @@ fn binding(object: &Value, errors: &mut Errors) {
 /// Rules of bindings of validating policies, which also specify the actions on a violation.
 pub const VALIDATING_BINDING: Rules = Rules {
     name: NameRule::Subdomain,
-    create: validating_binding,
-    update: |new, _, e| validating_binding(new, e),
-    sub: no_sub,
+    create: validate_validating_binding,
+    update: |new, _, e| validate_validating_binding(new, e),
+    sub: accept_subresource,
 };
 
-fn validating_binding(object: &Value, errors: &mut Errors) {
-    binding(object, errors);
+fn validate_validating_binding(object: &Value, errors: &mut Errors) {
+    validate_binding(object, errors);
     let known = ["Audit", "Deny", "Warn"];
     let all = texts(get(object, "spec"), "validationActions");
     let at = Path::ROOT.child("spec");
@@ -311,14 +315,14 @@ fn validating_binding(object: &Value, errors: &mut Errors) {
 /// Rules of admission policies without their expressions.
 pub const POLICY: Rules = Rules {
     name: NameRule::Subdomain,
-    create: policy,
-    update: |new, _, e| policy(new, e),
-    sub: no_sub,
+    create: validate_policy,
+    update: |new, _, e| validate_policy(new, e),
+    sub: accept_subresource,
 };
 
-fn policy(object: &Value, errors: &mut Errors) {
+fn validate_policy(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    rules::one_of(spec, "failurePolicy", &["Fail", "Ignore"], &path, errors);
+    rules::validate_one_of(spec, "failurePolicy", &["Fail", "Ignore"], &path, errors);
     let at = path.child("variables");
     for (i, variable) in list(spec, "variables").iter().enumerate() {
         let name = text(variable, "name");
@@ -334,8 +338,8 @@ fn policy(object: &Value, errors: &mut Errors) {
             );
         }
     }
-    kind_of_parameters(spec, &path, errors);
-    expressions(spec, &path, errors);
+    validate_param_kind(spec, &path, errors);
+    validate_expressions(spec, &path, errors);
     let reasons = [
         "Forbidden",
         "Invalid",
@@ -344,12 +348,12 @@ fn policy(object: &Value, errors: &mut Errors) {
     ];
     let at = path.child("validations");
     for (i, validation) in list(spec, "validations").iter().enumerate() {
-        rules::one_of(validation, "reason", &reasons, &at.index(i), errors);
+        rules::validate_one_of(validation, "reason", &reasons, &at.index(i), errors);
     }
     let mutating = has(spec, "mutations");
     let at = path.child("mutations");
     for (i, mutation) in list(spec, "mutations").iter().enumerate() {
-        rules::one_of(
+        rules::validate_one_of(
             mutation,
             "patchType",
             &["ApplyConfiguration", "JSONPatch"],
@@ -357,7 +361,7 @@ fn policy(object: &Value, errors: &mut Errors) {
             errors,
         );
     }
-    rules::one_of(
+    rules::validate_one_of(
         spec,
         "reinvocationPolicy",
         &["IfNeeded", "Never"],
@@ -372,12 +376,12 @@ fn policy(object: &Value, errors: &mut Errors) {
     if list(get(spec, "matchConstraints"), "resourceRules").is_empty() {
         errors.required(&at.child("resourceRules"), "");
     }
-    match_resources(get(spec, "matchConstraints"), mutating, &at, errors);
+    validate_match_resources(get(spec, "matchConstraints"), mutating, &at, errors);
 }
 
 const VARIABLES: [&str; 4] = ["object", "oldObject", "request", "authorizer"];
 
-fn kind_of_parameters(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_param_kind(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if !has(spec, "paramKind") {
         return;
     }
@@ -391,24 +395,24 @@ fn kind_of_parameters(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn expressions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_expressions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut known = VARIABLES.to_vec();
-    cel::each(
+    cel::validate_each_expression(
         spec,
         "matchConditions",
         "expression",
-        &matching(spec, &known),
+        &list_match_variables(spec, &known),
         path,
         errors,
     );
     known.push("namespaceObject");
     known.push("variables");
-    let known = matching(spec, &known);
-    cel::each(spec, "variables", "expression", &known, path, errors);
+    let known = list_match_variables(spec, &known);
+    cel::validate_each_expression(spec, "variables", "expression", &known, path, errors);
     for field in ["expression", "messageExpression"] {
-        cel::each(spec, "validations", field, &known, path, errors);
+        cel::validate_each_expression(spec, "validations", field, &known, path, errors);
     }
-    cel::each(
+    cel::validate_each_expression(
         spec,
         "auditAnnotations",
         "valueExpression",
@@ -419,7 +423,7 @@ fn expressions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Returns the known names, with `params` if the policy has parameters.
-fn matching<'a>(spec: &Value, known: &[&'a str]) -> Vec<&'a str> {
+fn list_match_variables<'a>(spec: &Value, known: &[&'a str]) -> Vec<&'a str> {
     let mut known = known.to_vec();
     if has(spec, "paramKind") {
         known.push("params");
@@ -427,8 +431,13 @@ fn matching<'a>(spec: &Value, known: &[&'a str]) -> Vec<&'a str> {
     known
 }
 
-fn match_resources(resources: &Value, mutating: bool, path: &Path<'_>, errors: &mut Errors) {
-    rules::one_of(
+fn validate_match_resources(
+    resources: &Value,
+    mutating: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    rules::validate_one_of(
         resources,
         "matchPolicy",
         &["Equivalent", "Exact"],
@@ -436,7 +445,7 @@ fn match_resources(resources: &Value, mutating: bool, path: &Path<'_>, errors: &
         errors,
     );
     for field in ["namespaceSelector", "objectSelector"] {
-        selector::validate(get(resources, field), &path.child(field), errors);
+        selector::validate_label_selector(get(resources, field), &path.child(field), errors);
     }
     for field in ["resourceRules", "excludeResourceRules"] {
         let at = path.child(field);
@@ -455,7 +464,7 @@ fn match_resources(resources: &Value, mutating: bool, path: &Path<'_>, errors: &
     }
 }
 
-fn parameters(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_param_ref(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if !has(spec, "paramRef") {
         return;
     }
@@ -475,7 +484,7 @@ fn parameters(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         (true, true) => errors.required(&at, "one of name or selector must be specified"),
         _ => {}
     }
-    selector::validate(selector_, &at.child("selector"), errors);
+    selector::validate_label_selector(selector_, &at.child("selector"), errors);
     match text(reference, "parameterNotFoundAction") {
         "" => errors.required(&at.child("parameterNotFoundAction"), ""),
         "Allow" | "Deny" => {}

@@ -2,22 +2,22 @@
 
 mod structural;
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
-use crate::tree::{flag, get, has, list, text};
 use api_meta::names;
+use api_meta::tree::{flag, get, has, list, text};
 use serde_json::Value;
 
 pub const DEFINITION: Rules = Rules {
     name: NameRule::Subdomain,
-    create: new_definition,
-    update: update_definition,
-    sub: no_sub,
+    create: validate_new_definition,
+    update: validate_definition_update,
+    sub: accept_subresource,
 };
 
-fn new_definition(object: &Value, errors: &mut Errors) {
+fn validate_new_definition(object: &Value, errors: &mut Errors) {
     let spec = get(object, "spec");
     let (group, plural) = (text(spec, "group"), text(get(spec, "names"), "plural"));
     let name = text(get(object, "metadata"), "name");
@@ -28,10 +28,10 @@ fn new_definition(object: &Value, errors: &mut Errors) {
             "must be spec.names.plural+\".\"+spec.group",
         );
     }
-    definition(object, errors);
+    validate_definition(object, errors);
 }
 
-fn definition(object: &Value, errors: &mut Errors) {
+fn validate_definition(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let group = text(spec, "group");
     if group.is_empty() {
@@ -40,14 +40,14 @@ fn definition(object: &Value, errors: &mut Errors) {
         errors.invalid_each(
             &path.child("group"),
             group,
-            rules::qualified_domain(group, 2),
+            rules::qualified_domain_problems(group, 2),
         );
     }
-    rules::required_one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
-    versions(spec, &path.child("versions"), errors);
-    schemas(spec, &path, errors);
-    names_of(get(spec, "names"), &path.child("names"), errors);
-    conversion(get(spec, "conversion"), &path.child("conversion"), errors);
+    rules::validate_required_one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
+    validate_versions(spec, &path.child("versions"), errors);
+    validate_version_schemas(spec, &path, errors);
+    validate_names(get(spec, "names"), &path.child("names"), errors);
+    validate_conversion(get(spec, "conversion"), &path.child("conversion"), errors);
     let stored = list(get(object, "status"), "storedVersions");
     if stored.is_empty() {
         let at = Path::ROOT.child("status");
@@ -59,7 +59,7 @@ fn definition(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn versions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_versions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = list(spec, "versions");
     if all.iter().filter(|v| flag(v, "storage")).count() != 1 {
         errors.invalid(
@@ -83,14 +83,14 @@ fn versions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 /// Validates the schemas. If all versions have the same schema, upstream reports errors at the path
 /// of an older API version.
-fn schemas(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_version_schemas(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = list(spec, "versions");
     let schema = |version: &Value| get(get(version, "schema"), "openAPIV3Schema").clone();
     let Some(first) = all.first().map(schema) else {
         return;
     };
     if all.iter().all(|version| schema(version) == first) {
-        return structural::check(
+        return structural::validate_structural_schema(
             &first,
             &path.child("validation").child("openAPIV3Schema"),
             errors,
@@ -98,7 +98,7 @@ fn schemas(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     let at = path.child("versions");
     for (i, version) in all.iter().enumerate() {
-        structural::check(
+        structural::validate_structural_schema(
             &schema(version),
             &at.index(i).child("schema").child("openAPIV3Schema"),
             errors,
@@ -106,7 +106,7 @@ fn schemas(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn names_of(all: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_names(all: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["plural", "singular", "kind", "listKind"] {
         let name = text(all, field);
         if name.is_empty() {
@@ -128,7 +128,7 @@ fn names_of(all: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn conversion(conversion: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_conversion(conversion: &Value, path: &Path<'_>, errors: &mut Errors) {
     match text(conversion, "strategy") {
         "None" | "" => {}
         "Webhook" => {
@@ -147,15 +147,15 @@ fn conversion(conversion: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn update_definition(new: &Value, old: &Value, errors: &mut Errors) {
-    definition(new, errors);
+fn validate_definition_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_definition(new, errors);
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
     let established = list(get(old, "status"), "conditions")
         .iter()
         .any(|c| text(c, "type") == "Established" && text(c, "status") == "True");
     if established {
-        rules::immutable(n, o, "scope", &path, errors);
-        rules::immutable(
+        rules::validate_immutable(n, o, "scope", &path, errors);
+        rules::validate_immutable(
             get(n, "names"),
             get(o, "names"),
             "kind",
@@ -163,8 +163,8 @@ fn update_definition(new: &Value, old: &Value, errors: &mut Errors) {
             errors,
         );
     }
-    rules::immutable(n, o, "group", &path, errors);
-    rules::immutable(
+    rules::validate_immutable(n, o, "group", &path, errors);
+    rules::validate_immutable(
         get(n, "names"),
         get(o, "names"),
         "plural",

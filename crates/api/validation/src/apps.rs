@@ -1,52 +1,56 @@
 //! Workloads of the group `apps`, and ReplicationControllers.
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::pod;
-use crate::rules::{self, whole};
+use crate::rules::{self, whole_number};
 use crate::selector;
-use crate::tree::{equal, get, has, int, same, text};
+use api_meta::tree::{equal, get, has, int, same, text};
 use serde_json::{Value, json};
 
-const fn workload(create: crate::dispatch::Create, update: crate::dispatch::Update) -> Rules {
+const fn workload_rules(
+    create: crate::kind_rules::Create,
+    update: crate::kind_rules::Update,
+) -> Rules {
     Rules {
         name: NameRule::Subdomain,
         create,
         update,
-        sub: status,
+        sub: validate_status_update,
     }
 }
 
-pub const DEPLOYMENT: Rules = workload(deployment, |new, old, errors| {
-    deployment(new, errors);
-    immutable_selector(new, old, errors);
+pub const DEPLOYMENT: Rules = workload_rules(validate_deployment, |new, old, errors| {
+    validate_deployment(new, errors);
+    validate_selector_unchanged(new, old, errors);
 });
-pub const REPLICA_SET: Rules = workload(replica_set, |new, old, errors| {
-    replica_set(new, errors);
-    immutable_selector(new, old, errors);
+pub const REPLICA_SET: Rules = workload_rules(validate_replica_set, |new, old, errors| {
+    validate_replica_set(new, errors);
+    validate_selector_unchanged(new, old, errors);
 });
-pub const DAEMON_SET: Rules = workload(daemon_set, |new, old, errors| {
-    daemon_set(new, errors);
-    immutable_selector(new, old, errors);
+pub const DAEMON_SET: Rules = workload_rules(validate_daemon_set, |new, old, errors| {
+    validate_daemon_set(new, errors);
+    validate_selector_unchanged(new, old, errors);
 });
 pub const STATEFUL_SET: Rules = Rules {
     name: NameRule::Label,
-    create: stateful_set,
-    update: update_stateful_set,
-    sub: status,
+    create: validate_stateful_set,
+    update: validate_stateful_set_update,
+    sub: validate_status_update,
 };
-pub const REPLICATION_CONTROLLER: Rules = workload(replication_controller, |new, _, errors| {
-    replication_controller(new, errors)
-});
+pub const REPLICATION_CONTROLLER: Rules =
+    workload_rules(validate_replication_controller, |new, _, errors| {
+        validate_replication_controller(new, errors)
+    });
 pub const CONTROLLER_REVISION: Rules = Rules {
     name: NameRule::Subdomain,
-    create: revision,
-    update: update_revision,
-    sub: no_sub,
+    create: validate_revision,
+    update: validate_revision_update,
+    sub: accept_subresource,
 };
 
-fn status(_: &str, new: &Value, _: &Value, errors: &mut Errors) {
+fn validate_status_update(_: &str, new: &Value, _: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("status");
     let status = get(new, "status");
     for field in [
@@ -62,12 +66,12 @@ fn status(_: &str, new: &Value, _: &Value, errors: &mut Errors) {
         "desiredNumberScheduled",
         "numberReady",
     ] {
-        rules::non_negative(status, field, &path, errors);
+        rules::validate_non_negative(status, field, &path, errors);
     }
 }
 
-fn immutable_selector(new: &Value, old: &Value, errors: &mut Errors) {
-    rules::immutable(
+fn validate_selector_unchanged(new: &Value, old: &Value, errors: &mut Errors) {
+    rules::validate_immutable(
         get(new, "spec"),
         get(old, "spec"),
         "selector",
@@ -77,30 +81,30 @@ fn immutable_selector(new: &Value, old: &Value, errors: &mut Errors) {
 }
 
 /// Checks that the selector exists and is not empty, then that the template matches it.
-fn selected(spec: &Value, what: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_selected_template(spec: &Value, what: &str, path: &Path<'_>, errors: &mut Errors) {
     let labels = get(spec, "selector");
     let at = path.child("selector");
     if labels.is_null() {
         errors.required(&at, "");
     } else {
-        selector::validate(labels, &at, errors);
-        if selector::is_empty(labels) {
+        selector::validate_label_selector(labels, &at, errors);
+        if selector::is_empty_selector(labels) {
             errors.invalid(
                 &at,
                 json!({}),
                 format!("empty selector is invalid for {what}"),
             );
         }
-        if what != "daemonset" && selector::compile(labels).is_err() {
+        if what != "daemonset" && selector::compile_selector(labels).is_err() {
             errors.invalid(&at, labels.clone(), "invalid label selector");
         }
     }
 }
 
 /// Validates the template, unless the selector is invalid: then only that is reported.
-fn readable_template(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    if selector::compile(get(spec, "selector")).is_ok() {
-        pod::for_replicas(
+fn validate_template_readable(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if selector::compile_selector(get(spec, "selector")).is_ok() {
+        pod::validate_replica_template(
             get(spec, "template"),
             get(spec, "selector"),
             &path.child("template"),
@@ -109,16 +113,16 @@ fn readable_template(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn deployment(object: &Value, errors: &mut Errors) {
+fn validate_deployment(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    rules::non_negative(spec, "replicas", &path, errors);
-    selected(spec, "deployment", &path, errors);
-    readable_template(spec, &path, errors);
-    strategy(get(spec, "strategy"), &path.child("strategy"), errors);
-    rules::non_negative(spec, "minReadySeconds", &path, errors);
-    rules::non_negative(spec, "revisionHistoryLimit", &path, errors);
+    rules::validate_non_negative(spec, "replicas", &path, errors);
+    validate_selected_template(spec, "deployment", &path, errors);
+    validate_template_readable(spec, &path, errors);
+    validate_deployment_strategy(get(spec, "strategy"), &path.child("strategy"), errors);
+    rules::validate_non_negative(spec, "minReadySeconds", &path, errors);
+    rules::validate_non_negative(spec, "revisionHistoryLimit", &path, errors);
     if let Some(deadline) = int(spec, "progressDeadlineSeconds") {
-        rules::non_negative(spec, "progressDeadlineSeconds", &path, errors);
+        rules::validate_non_negative(spec, "progressDeadlineSeconds", &path, errors);
         if deadline <= int(spec, "minReadySeconds").unwrap_or(0) {
             errors.invalid(
                 &path.child("progressDeadlineSeconds"),
@@ -129,7 +133,7 @@ fn deployment(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_deployment_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
     let known = ["Recreate", "RollingUpdate"];
     let rolling = path.child("rollingUpdate");
     match text(strategy, "type") {
@@ -143,46 +147,52 @@ fn strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
         "RollingUpdate" if !has(strategy, "rollingUpdate") => {
             errors.required(&rolling, "this should be defaulted and never be nil");
         }
-        "RollingUpdate" => rolling_update(get(strategy, "rollingUpdate"), &rolling, errors),
+        "RollingUpdate" => {
+            validate_rolling_update(get(strategy, "rollingUpdate"), &rolling, errors)
+        }
         other => errors.not_supported(path, json!({"type": other}), &known),
     }
 }
 
-fn rolling_update(rolling: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_rolling_update(rolling: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (surge, unavailable) = (get(rolling, "maxSurge"), get(rolling, "maxUnavailable"));
     let at = path.child("maxUnavailable");
-    rules::non_negative_or_percent(unavailable, &at, errors);
-    rules::non_negative_or_percent(surge, &path.child("maxSurge"), errors);
+    rules::validate_non_negative_or_percent(unavailable, &at, errors);
+    rules::validate_non_negative_or_percent(surge, &path.child("maxSurge"), errors);
     let good = |v: &Value| v.is_i64() || v.as_str().is_some_and(|s| s.ends_with('%'));
-    if good(unavailable) && good(surge) && whole(unavailable) == 0 && whole(surge) == 0 {
+    if good(unavailable)
+        && good(surge)
+        && whole_number(unavailable) == 0
+        && whole_number(surge) == 0
+    {
         errors.invalid(
             &at,
             unavailable.clone(),
             "may not be 0 when `maxSurge` is 0",
         );
     }
-    rules::at_most_100_percent(unavailable, &at, errors);
+    rules::validate_at_most_100_percent(unavailable, &at, errors);
 }
 
-fn replica_set(object: &Value, errors: &mut Errors) {
+fn validate_replica_set(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    rules::non_negative(spec, "replicas", &path, errors);
-    rules::non_negative(spec, "minReadySeconds", &path, errors);
-    selected(spec, "deployment", &path, errors);
-    readable_template(spec, &path, errors);
+    rules::validate_non_negative(spec, "replicas", &path, errors);
+    rules::validate_non_negative(spec, "minReadySeconds", &path, errors);
+    validate_selected_template(spec, "deployment", &path, errors);
+    validate_template_readable(spec, &path, errors);
 }
 
-fn replication_controller(object: &Value, errors: &mut Errors) {
+fn validate_replication_controller(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    rules::non_negative(spec, "minReadySeconds", &path, errors);
+    rules::validate_non_negative(spec, "minReadySeconds", &path, errors);
     let labels = get(spec, "selector");
     if labels.as_object().is_none_or(|m| m.is_empty()) && has(spec, "template") {
         errors.required(&path.child("selector"), "");
     }
-    rules::non_negative(spec, "replicas", &path, errors);
+    rules::validate_non_negative(spec, "replicas", &path, errors);
     if has(spec, "template") {
         let as_selector = json!({"matchLabels": labels});
-        pod::for_replicas(
+        pod::validate_replica_template(
             get(spec, "template"),
             &as_selector,
             &path.child("template"),
@@ -193,25 +203,25 @@ fn replication_controller(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn daemon_set(object: &Value, errors: &mut Errors) {
+fn validate_daemon_set(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    selected(spec, "daemonset", &path, errors);
-    pod::for_replicas(
+    validate_selected_template(spec, "daemonset", &path, errors);
+    pod::validate_replica_template(
         get(spec, "template"),
         get(spec, "selector"),
         &path.child("template"),
         errors,
     );
-    rules::non_negative(spec, "minReadySeconds", &path, errors);
-    daemon_strategy(
+    rules::validate_non_negative(spec, "minReadySeconds", &path, errors);
+    validate_daemon_strategy(
         get(spec, "updateStrategy"),
         &path.child("updateStrategy"),
         errors,
     );
-    rules::non_negative(spec, "revisionHistoryLimit", &path, errors);
+    rules::validate_non_negative(spec, "revisionHistoryLimit", &path, errors);
 }
 
-fn daemon_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_daemon_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("rollingUpdate");
     match text(strategy, "type") {
         "OnDelete" => {}
@@ -219,9 +229,13 @@ fn daemon_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
         "RollingUpdate" => {
             let rolling = get(strategy, "rollingUpdate");
             let (surge, unavailable) = (get(rolling, "maxSurge"), get(rolling, "maxUnavailable"));
-            rules::non_negative_or_percent(unavailable, &at.child("maxUnavailable"), errors);
-            rules::non_negative_or_percent(surge, &at.child("maxSurge"), errors);
-            match (whole(unavailable), whole(surge)) {
+            rules::validate_non_negative_or_percent(
+                unavailable,
+                &at.child("maxUnavailable"),
+                errors,
+            );
+            rules::validate_non_negative_or_percent(surge, &at.child("maxSurge"), errors);
+            match (whole_number(unavailable), whole_number(surge)) {
                 (u, s) if u != 0 && s != 0 => {
                     errors.invalid(
                         &at.child("maxSurge"),
@@ -235,14 +249,14 @@ fn daemon_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
                 ),
                 _ => {}
             }
-            rules::at_most_100_percent(unavailable, &at.child("maxUnavailable"), errors);
-            rules::at_most_100_percent(surge, &at.child("maxSurge"), errors);
+            rules::validate_at_most_100_percent(unavailable, &at.child("maxUnavailable"), errors);
+            rules::validate_at_most_100_percent(surge, &at.child("maxSurge"), errors);
         }
         other => errors.not_supported(path, json!({"type": other}), &["RollingUpdate", "OnDelete"]),
     }
 }
 
-fn stateful_set(object: &Value, errors: &mut Errors) {
+fn validate_stateful_set(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     match text(spec, "podManagementPolicy") {
         "" => errors.required(&path.child("podManagementPolicy"), ""),
@@ -252,7 +266,7 @@ fn stateful_set(object: &Value, errors: &mut Errors) {
             errors.invalid(&path.child("podManagementPolicy"), other, detail);
         }
     }
-    set_strategy(
+    validate_stateful_set_strategy(
         get(spec, "updateStrategy"),
         &path.child("updateStrategy"),
         errors,
@@ -260,11 +274,11 @@ fn stateful_set(object: &Value, errors: &mut Errors) {
     let policy = get(spec, "persistentVolumeClaimRetentionPolicy");
     for field in ["whenDeleted", "whenScaled"] {
         let at = path.child("persistentVolumeClaimRetentionPolicy");
-        rules::one_of(policy, field, &["Retain", "Delete"], &at, errors);
+        rules::validate_one_of(policy, field, &["Retain", "Delete"], &at, errors);
     }
-    rules::non_negative(spec, "replicas", &path, errors);
-    rules::non_negative(spec, "minReadySeconds", &path, errors);
-    rules::non_negative(
+    rules::validate_non_negative(spec, "replicas", &path, errors);
+    rules::validate_non_negative(spec, "minReadySeconds", &path, errors);
+    rules::validate_non_negative(
         get(spec, "ordinals"),
         "start",
         &path.child("ordinals"),
@@ -278,9 +292,9 @@ fn stateful_set(object: &Value, errors: &mut Errors) {
             api_meta::names::dns1123_subdomain(service),
         );
     }
-    selected(spec, "statefulset", &path, errors);
-    if selector::compile(get(spec, "selector")).is_ok() {
-        readable_template(spec, &path, errors);
+    validate_selected_template(spec, "statefulset", &path, errors);
+    if selector::compile_selector(get(spec, "selector")).is_ok() {
+        validate_template_readable(spec, &path, errors);
     } else {
         let at = path.child("template");
         let at = at.child("spec");
@@ -300,15 +314,19 @@ fn stateful_set(object: &Value, errors: &mut Errors) {
         }
     }
     let at = path.child("volumeClaimTemplates");
-    for (i, claim) in crate::tree::list(spec, "volumeClaimTemplates")
+    for (i, claim) in api_meta::tree::list(spec, "volumeClaimTemplates")
         .iter()
         .enumerate()
     {
-        crate::storage::claim_template(get(claim, "spec"), &at.index(i).child("spec"), errors);
+        crate::claim::validate_claim_template_spec(
+            get(claim, "spec"),
+            &at.index(i).child("spec"),
+            errors,
+        );
     }
 }
 
-fn set_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_stateful_set_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("rollingUpdate");
     match text(strategy, "type") {
         "" => errors.required(path, ""),
@@ -324,7 +342,7 @@ fn set_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         "RollingUpdate" => {
             let rolling = get(strategy, "rollingUpdate");
-            rules::non_negative(rolling, "partition", &at, errors);
+            rules::validate_non_negative(rolling, "partition", &at, errors);
         }
         other => errors.invalid(
             path,
@@ -345,12 +363,12 @@ const SET_MUTABLE: [&str; 7] = [
     "persistentVolumeClaimRetentionPolicy",
 ];
 
-fn update_stateful_set(new: &Value, old: &Value, errors: &mut Errors) {
-    stateful_set(new, errors);
+fn validate_stateful_set_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_stateful_set(new, errors);
     let rest = |v: &Value| {
         let mut spec = get(v, "spec").clone();
         for field in SET_MUTABLE {
-            crate::tree::remove(&mut spec, field);
+            api_meta::tree::remove(&mut spec, field);
         }
         spec
     };
@@ -359,7 +377,7 @@ fn update_stateful_set(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-fn revision(object: &Value, errors: &mut Errors) {
+fn validate_revision(object: &Value, errors: &mut Errors) {
     if int(object, "revision").unwrap_or(0) < 0 {
         errors.invalid(
             &Path::ROOT.child("revision"),
@@ -372,8 +390,8 @@ fn revision(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn update_revision(new: &Value, old: &Value, errors: &mut Errors) {
-    revision(new, errors);
+fn validate_revision_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_revision(new, errors);
     if !same(new, old, "data") {
         errors.invalid(
             &Path::ROOT.child("data"),

@@ -1,18 +1,18 @@
 //! HorizontalPodAutoscalers of the versions v1 and v2.
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
-use crate::tree::{get, has, int, list, text};
 use api_meta::names;
+use api_meta::tree::{get, has, int, list, text};
 use serde_json::Value;
 
 pub const AUTOSCALER: Rules = Rules {
     name: NameRule::Subdomain,
-    create: autoscaler,
-    update: |new, _, e| autoscaler(new, e),
-    sub: no_sub,
+    create: validate_autoscaler,
+    update: |new, _, e| validate_autoscaler(new, e),
+    sub: accept_subresource,
 };
 
 /// Sources of metrics and the field of each.
@@ -33,7 +33,7 @@ const IN_ORDER: [&str; 5] = [
     "containerResource",
 ];
 
-fn autoscaler(object: &Value, errors: &mut Errors) {
+fn validate_autoscaler(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let min = int(spec, "minReplicas");
     let max = int(spec, "maxReplicas").unwrap_or(0);
@@ -56,16 +56,16 @@ fn autoscaler(object: &Value, errors: &mut Errors) {
             "must be greater than or equal to `minReplicas`",
         );
     }
-    target(
+    validate_scale_target(
         get(spec, "scaleTargetRef"),
         &path.child("scaleTargetRef"),
         errors,
     );
-    metrics(spec, min, &path.child("metrics"), errors);
+    validate_metrics(spec, min, &path.child("metrics"), errors);
     let at = path.child("behavior");
     for field in ["scaleUp", "scaleDown"] {
         if has(get(spec, "behavior"), field) {
-            behavior(get(get(spec, "behavior"), field), &at.child(field), errors);
+            validate_behavior(get(get(spec, "behavior"), field), &at.child(field), errors);
         }
     }
     if let Some(n) = int(spec, "targetCPUUtilizationPercentage").filter(|n| *n < 1) {
@@ -77,7 +77,7 @@ fn autoscaler(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn target(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_scale_target(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["kind", "name"] {
         let value = text(reference, field);
         if value.is_empty() {
@@ -97,7 +97,7 @@ fn target(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn metrics(spec: &Value, min: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_metrics(spec: &Value, min: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
     let all = list(spec, "metrics");
     let known: Vec<&str> = SOURCES.iter().map(|(kind, _)| *kind).collect();
     for (i, metric) in all.iter().enumerate() {
@@ -113,7 +113,7 @@ fn metrics(spec: &Value, min: Option<i64>, path: &Path<'_>, errors: &mut Errors)
             .map(|(_, field)| *field);
         let present: Vec<&str> = IN_ORDER.into_iter().filter(|f| has(metric, f)).collect();
         if let Some(first) = present.first() {
-            metric_source(get(metric, first), &at.child(first), errors);
+            validate_metric_source(get(metric, first), &at.child(first), errors);
         }
         for extra in present.iter().filter(|f| Some(**f) != expected) {
             errors.forbidden(
@@ -145,7 +145,7 @@ fn metrics(spec: &Value, min: Option<i64>, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-fn metric_source(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_metric_source(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (target, at) = (get(source, "target"), path.child("target"));
     match text(target, "type") {
         "" => errors.required(&at.child("type"), "must specify a metric target type"),
@@ -160,7 +160,7 @@ fn metric_source(source: &Value, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid(&at.child("averageUtilization"), n, rules::NOT_POSITIVE);
     }
     for field in ["value", "averageValue"] {
-        if rules::amount(target, field).is_some_and(|q| q.is_negative() || q.is_zero()) {
+        if rules::read_quantity(target, field).is_some_and(|q| q.is_negative() || q.is_zero()) {
             errors.invalid(
                 &at.child(field),
                 get(target, field).clone(),
@@ -190,7 +190,7 @@ fn metric_source(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn behavior(rules_: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_behavior(rules_: &Value, path: &Path<'_>, errors: &mut Errors) {
     if let Some(n) = int(rules_, "stabilizationWindowSeconds") {
         let at = path.child("stabilizationWindowSeconds");
         if n < 0 {
@@ -199,7 +199,7 @@ fn behavior(rules_: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&at, n, "must be less than or equal to 3600");
         }
     }
-    rules::one_of(
+    rules::validate_one_of(
         rules_,
         "selectPolicy",
         &["Disabled", "Max", "Min"],

@@ -2,25 +2,25 @@
 
 mod cron;
 
-use crate::dispatch::Rules;
 use crate::field::{Errors, Path};
+use crate::kind_rules::Rules;
 use crate::metadata::NameRule;
 use crate::pod;
 use crate::rules;
 use crate::selector;
-use crate::tree::{equal, flag, get, has, int, list, opt_text, same, text};
+use api_meta::tree::{equal, flag, get, has, int, list, opt_text, same, text};
 use serde_json::{Value, json};
 
 pub const JOB: Rules = Rules {
     name: NameRule::Subdomain,
-    create: job,
-    update: update_job,
+    create: validate_job,
+    update: validate_job_update,
     sub: |_, _, _, _| {},
 };
 pub const CRON_JOB: Rules = Rules {
     name: NameRule::Subdomain,
-    create: cron_job,
-    update: |new, _, errors| cron_job(new, errors),
+    create: validate_cron_job,
+    update: |new, _, errors| validate_cron_job(new, errors),
     sub: |_, _, _, _| {},
 };
 
@@ -34,20 +34,20 @@ const COUNTS: [&str; 7] = [
     "maxFailedIndexes",
 ];
 
-fn job(object: &Value, errors: &mut Errors) {
-    own_labels(object, errors);
-    job_spec(get(object, "spec"), errors);
+fn validate_job(object: &Value, errors: &mut Errors) {
+    validate_generated_labels(object, errors);
+    validate_job_spec(get(object, "spec"), errors);
 }
 
-fn job_spec(spec: &Value, errors: &mut Errors) {
+fn validate_job_spec(spec: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
-    template_part(spec, &path, errors);
+    validate_job_template(spec, &path, errors);
     if has(spec, "selector") {
-        selector::validate(get(spec, "selector"), &path.child("selector"), errors);
+        selector::validate_label_selector(get(spec, "selector"), &path.child("selector"), errors);
     } else {
         errors.required(&path.child("selector"), "");
     }
-    if let Ok(Some(compiled)) = selector::compile(get(spec, "selector")) {
+    if let Ok(Some(compiled)) = selector::compile_selector(get(spec, "selector")) {
         let labels = spec.pointer("/template/metadata/labels");
         if !compiled.matches_map(labels.and_then(Value::as_object)) {
             let at = path.child("template");
@@ -62,7 +62,7 @@ fn job_spec(spec: &Value, errors: &mut Errors) {
 }
 
 /// Checks that a generated selector uses the job's UID.
-fn own_labels(object: &Value, errors: &mut Errors) {
+fn validate_generated_labels(object: &Value, errors: &mut Errors) {
     let spec = get(object, "spec");
     if flag(spec, "manualSelector") {
         return;
@@ -88,17 +88,17 @@ fn own_labels(object: &Value, errors: &mut Errors) {
 }
 
 /// Validates the common part of jobs and templates of cron jobs.
-fn template_part(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_job_template(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in COUNTS {
-        rules::non_negative(spec, field, path, errors);
+        rules::validate_non_negative(spec, field, path, errors);
     }
-    completion(spec, path, errors);
+    validate_completion_mode(spec, path, errors);
     if let Some(manager) = opt_text(spec, "managedBy") {
-        rules::domain_prefixed_path(manager, &path.child("managedBy"), errors);
+        rules::validate_domain_prefixed_path(manager, &path.child("managedBy"), errors);
     }
-    failure_policy(spec, &path.child("podFailurePolicy"), errors);
-    success_policy(spec, &path.child("successPolicy"), errors);
-    rules::one_of(
+    validate_failure_policy(spec, &path.child("podFailurePolicy"), errors);
+    validate_success_policy(spec, &path.child("successPolicy"), errors);
+    rules::validate_one_of(
         spec,
         "podReplacementPolicy",
         &["Failed", "TerminatingOrFailed"],
@@ -106,7 +106,7 @@ fn template_part(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         errors,
     );
     let at = path.child("template");
-    pod::pod_template(get(spec, "template"), &at, errors);
+    pod::validate_pod_template(get(spec, "template"), &at, errors);
     let at = at.child("spec");
     let policy = spec
         .pointer("/template/spec/restartPolicy")
@@ -131,9 +131,9 @@ fn template_part(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn completion(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_completion_mode(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let indexed = text(spec, "completionMode") == "Indexed";
-    rules::one_of(
+    rules::validate_one_of(
         spec,
         "completionMode",
         &["NonIndexed", "Indexed"],
@@ -162,7 +162,7 @@ fn completion(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn failure_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_failure_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rules_ = list(get(spec, "podFailurePolicy"), "rules");
     let at = path.child("rules");
     if rules_.len() > 20 {
@@ -193,20 +193,20 @@ fn failure_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             list(rule, "onPodConditions").is_empty(),
         ) {
             (true, false) => {
-                exit_codes(
+                validate_exit_codes(
                     get(rule, "onExitCodes"),
                     spec,
                     &at.child("onExitCodes"),
                     errors,
                 );
-                conditions(rule, &at.child("onPodConditions"), errors);
+                validate_pod_conditions(rule, &at.child("onPodConditions"), errors);
                 errors.invalid(
                     &at,
                     rule.clone(),
                     "specifying both OnExitCodes and OnPodConditions is not supported",
                 );
             }
-            (true, true) => exit_codes(
+            (true, true) => validate_exit_codes(
                 get(rule, "onExitCodes"),
                 spec,
                 &at.child("onExitCodes"),
@@ -219,14 +219,14 @@ fn failure_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
                     "specifying one of OnExitCodes and OnPodConditions is required",
                 );
             }
-            (false, false) => conditions(rule, &at.child("onPodConditions"), errors),
+            (false, false) => validate_pod_conditions(rule, &at.child("onPodConditions"), errors),
         }
     }
 }
 
-fn exit_codes(codes: &Value, spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_exit_codes(codes: &Value, spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let operator = text(codes, "operator");
-    rules::required_one_of(codes, "operator", &["In", "NotIn"], path, errors);
+    rules::validate_required_one_of(codes, "operator", &["In", "NotIn"], path, errors);
     if let Some(name) = opt_text(codes, "containerName") {
         let named = |field: &str| {
             spec.pointer(&format!("/template/spec/{field}"))
@@ -274,7 +274,7 @@ fn exit_codes(codes: &Value, spec: &Value, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-fn conditions(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_pod_conditions(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, condition) in list(rule, "onPodConditions").iter().enumerate() {
         let at = path.index(i);
         let kind = text(condition, "type");
@@ -283,7 +283,7 @@ fn conditions(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
             kind,
             api_meta::names::qualified_name(kind),
         );
-        rules::required_one_of(
+        rules::validate_required_one_of(
             condition,
             "status",
             &["False", "True", "Unknown"],
@@ -293,7 +293,7 @@ fn conditions(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn success_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_success_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if !has(spec, "successPolicy") {
         return;
     }
@@ -319,7 +319,7 @@ fn success_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
                 "at least one of succeededCount or succeededIndexes must be specified",
             );
         }
-        rules::positive(rule, "succeededCount", &at.index(i), errors);
+        rules::validate_positive(rule, "succeededCount", &at.index(i), errors);
     }
 }
 
@@ -331,21 +331,21 @@ const FIXED: [&str; 5] = [
     "successPolicy",
 ];
 
-fn update_job(new: &Value, old: &Value, errors: &mut Errors) {
+fn validate_job_update(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
-    job(new, errors);
+    validate_job(new, errors);
     // Upstream validates the spec of a changed job twice, so errors occur twice.
-    job_spec(n, errors);
-    completions(n, o, &path, errors);
-    rules::immutable(n, o, "selector", &path, errors);
-    template(n, o, old, &path, errors);
+    validate_job_spec(n, errors);
+    validate_completions_update(n, o, &path, errors);
+    rules::validate_immutable(n, o, "selector", &path, errors);
+    validate_template_update(n, o, old, &path, errors);
     for field in FIXED {
-        rules::immutable(n, o, field, &path, errors);
+        rules::validate_immutable(n, o, field, &path, errors);
     }
 }
 
 /// Allows completions of an indexed job to change together with its parallelism.
-fn completions(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_completions_update(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     if same(new, old, "completions") {
         return;
     }
@@ -360,24 +360,30 @@ fn completions(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 /// Allows scheduling directives in the template to change while the job is suspended and has never
 /// started.
-fn template(new: &Value, old: &Value, old_job: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_template_update(
+    new: &Value,
+    old: &Value,
+    old_job: &Value,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let mut munged = get(new, "template").clone();
     let suspended = flag(old, "suspend") && !has(get(old_job, "status"), "startTime");
     if suspended {
         let before = get(get(old, "template"), "spec");
-        if let Some(spec) = crate::tree::at_mut(&mut munged, "spec") {
+        if let Some(spec) = api_meta::tree::at_mut(&mut munged, "spec") {
             for field in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
                 if has(before, field) {
-                    crate::tree::set(spec, field, get(before, field).clone());
+                    api_meta::tree::set(spec, field, get(before, field).clone());
                 } else {
-                    crate::tree::remove(spec, field);
+                    api_meta::tree::remove(spec, field);
                 }
             }
         }
         if let Some(meta) = munged.get_mut("metadata") {
             for field in ["labels", "annotations"] {
                 let kept = get(get(get(old, "template"), "metadata"), field).clone();
-                crate::tree::set(meta, field, kept);
+                api_meta::tree::set(meta, field, kept);
             }
         }
     }
@@ -399,7 +405,7 @@ fn template(new: &Value, old: &Value, old_job: &Value, path: &Path<'_>, errors: 
 
 const LONGEST_NAME: usize = 52;
 
-fn cron_job(object: &Value, errors: &mut Errors) {
+fn validate_cron_job(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let name = text(get(object, "metadata"), "name");
     if name.len() > LONGEST_NAME {
@@ -409,9 +415,9 @@ fn cron_job(object: &Value, errors: &mut Errors) {
             "must be no more than 52 bytes",
         );
     }
-    cron::schedule(spec, &path, errors);
-    rules::non_negative(spec, "startingDeadlineSeconds", &path, errors);
-    rules::required_one_of(
+    cron::validate_schedule(spec, &path, errors);
+    rules::validate_non_negative(spec, "startingDeadlineSeconds", &path, errors);
+    rules::validate_required_one_of(
         spec,
         "concurrencyPolicy",
         &["Allow", "Forbid", "Replace"],
@@ -419,7 +425,7 @@ fn cron_job(object: &Value, errors: &mut Errors) {
         errors,
     );
     for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
-        rules::non_negative(spec, field, &path, errors);
+        rules::validate_non_negative(spec, field, &path, errors);
     }
     let at = path.child("jobTemplate");
     let job = get(get(spec, "jobTemplate"), "spec");
@@ -437,5 +443,5 @@ fn cron_job(object: &Value, errors: &mut Errors) {
             &["nil", "false"],
         );
     }
-    template_part(job, &at.child("spec"), errors);
+    validate_job_template(job, &at.child("spec"), errors);
 }

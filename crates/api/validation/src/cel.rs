@@ -5,7 +5,7 @@
 //! when it should apply. In doubt it accepts, because a valid expression must never be rejected.
 
 use crate::field::{Errors, Path};
-use crate::tree::{list, text};
+use api_meta::tree::{list, text};
 use serde_json::Value;
 
 /// Names in the scope of every expression: literals, types, and global functions.
@@ -50,7 +50,7 @@ const NAMESPACES: [&str; 14] = [
 ];
 
 /// Validates `item.expression` (or another field) of each element of a list.
-pub fn each(
+pub fn validate_each_expression(
     parent: &Value,
     list_field: &str,
     field: &str,
@@ -61,11 +61,11 @@ pub fn each(
     let at = path.child(list_field);
     for (i, item) in list(parent, list_field).iter().enumerate() {
         let expression = text(item, field);
-        let verdict = list_field != "variables" && numeric(expression);
+        let verdict = list_field != "variables" && is_numeric(expression);
         let problem = if verdict {
             Some("must evaluate to bool or string".to_owned())
         } else {
-            problem(expression, known)
+            find_problem(expression, known)
         };
         if let Some(problem) = problem.filter(|_| !expression.is_empty()) {
             errors.invalid(&at.index(i).child(field), expression, problem);
@@ -75,14 +75,14 @@ pub fn each(
 
 /// Returns whether an expression is arithmetic on numbers, which is neither a verdict nor a
 /// message.
-fn numeric(expression: &str) -> bool {
+fn is_numeric(expression: &str) -> bool {
     let plain = |c: char| c.is_ascii_digit() || c.is_whitespace() || "+-*/%.()".contains(c);
     expression.contains(|c: char| c.is_ascii_digit()) && expression.chars().all(plain)
 }
 
 /// Returns the error of an expression that may use the `known` names.
-pub fn problem(expression: &str, known: &[&str]) -> Option<String> {
-    let tokens = tokens(expression);
+pub fn find_problem(expression: &str, known: &[&str]) -> Option<String> {
+    let tokens = split_tokens(expression);
     let mut open: Vec<char> = Vec::new();
     let mut bound: Vec<&str> = Vec::new();
     for (i, token) in tokens.iter().enumerate() {
@@ -105,7 +105,7 @@ pub fn problem(expression: &str, known: &[&str]) -> Option<String> {
                 let next = tokens.get(i + 1);
                 // Any function may be a macro, because libraries add new ones.
                 if next == Some(&Token::Symbol('(')) {
-                    bound.extend(macro_variables(&tokens, i + 2));
+                    bound.extend(list_macro_variables(&tokens, i + 2));
                 }
                 let earlier = i.checked_sub(2).and_then(|j| tokens.get(j));
                 let selected = before == Some(&Token::Symbol('.'))
@@ -140,7 +140,7 @@ pub fn problem(expression: &str, known: &[&str]) -> Option<String> {
 }
 
 /// Returns the variables that a macro binds: the names before its first commas.
-fn macro_variables<'a>(tokens: &[Token<'a>], start: usize) -> Vec<&'a str> {
+fn list_macro_variables<'a>(tokens: &[Token<'a>], start: usize) -> Vec<&'a str> {
     let mut out = Vec::new();
     let mut at = start;
     while let (Some(Token::Name(name)), Some(Token::Symbol(','))) =
@@ -159,19 +159,19 @@ enum Token<'a> {
     Literal,
 }
 
-fn tokens(expression: &str) -> Vec<Token<'_>> {
+fn split_tokens(expression: &str) -> Vec<Token<'_>> {
     let mut out = Vec::new();
     let mut rest = expression;
     while let Some(c) = rest.chars().next() {
         let length = match c {
             '"' | '\'' => {
                 out.push(Token::Literal);
-                quoted(rest, c, false)
+                quoted_length(rest, c, false)
             }
             // A field name that is not an identifier.
             '`' => {
                 out.push(Token::Literal);
-                quoted(rest, c, true)
+                quoted_length(rest, c, true)
             }
             '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
             c if c.is_ascii_digit() => {
@@ -188,7 +188,7 @@ fn tokens(expression: &str) -> Vec<Token<'_>> {
                 match after.chars().next() {
                     Some(quote @ ('"' | '\'')) if prefix => {
                         out.push(Token::Literal);
-                        end + quoted(after, quote, name.contains(['r', 'R']))
+                        end + quoted_length(after, quote, name.contains(['r', 'R']))
                     }
                     _ => {
                         out.push(Token::Name(name));
@@ -210,7 +210,7 @@ fn tokens(expression: &str) -> Vec<Token<'_>> {
 
 /// Returns the length of a string literal with its quotes. In a raw literal a backslash escapes
 /// nothing.
-fn quoted(text: &str, quote: char, raw: bool) -> usize {
+fn quoted_length(text: &str, quote: char, raw: bool) -> usize {
     let triple: String = std::iter::repeat_n(quote, 3).collect();
     if let Some(inner) = text.strip_prefix(triple.as_str()) {
         return inner
@@ -229,7 +229,7 @@ fn quoted(text: &str, quote: char, raw: bool) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::problem;
+    use super::find_problem;
 
     #[test]
     fn forms() {
@@ -251,7 +251,7 @@ mod tests {
             "type(object.q) == kubernetes.Quantity || object.url == 'http://x'",
             "object.m.map(k, object.m[k]) == [] ? \"it's\" : r'\\d'",
         ] {
-            assert_eq!(problem(good, &known), None, "{good}");
+            assert_eq!(find_problem(good, &known), None, "{good}");
         }
         for bad in [
             "object.spec.(",
@@ -260,7 +260,7 @@ mod tests {
             "object.x)",
             "object.",
         ] {
-            assert!(problem(bad, &known).is_some(), "{bad}");
+            assert!(find_problem(bad, &known).is_some(), "{bad}");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! CertificateSigningRequests.
 
-use crate::dispatch::Rules;
 use crate::field::{Errors, Path};
+use crate::kind_rules::Rules;
 use crate::metadata::NameRule;
-use crate::tree::{get, int, list, text, texts};
 use api_meta::certificate_request::{CertificateRequest, RequestError};
 use api_meta::names;
+use api_meta::tree::{get, int, list, text, texts};
 use base64::Engine;
 use serde_json::Value;
 
@@ -13,9 +13,9 @@ use serde_json::Value;
 /// characters are rejected here, because names are printed to terminals.
 pub const SIGNING_REQUEST: Rules = Rules {
     name: NameRule::PrintablePathSegment,
-    create: request,
+    create: validate_signing_request,
     update: |_, _, _| {},
-    sub,
+    sub: validate_subresource,
 };
 
 /// Signer of v1beta1 that signs any subject.
@@ -47,9 +47,9 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-fn request(object: &Value, errors: &mut Errors) {
+fn validate_signing_request(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    if let Err(error) = check_request(text(spec, "request")) {
+    if let Err(error) = validate_pem_request(text(spec, "request")) {
         errors.invalid(
             &path.child("request"),
             get(spec, "request").clone(),
@@ -69,7 +69,7 @@ fn request(object: &Value, errors: &mut Errors) {
             errors.duplicate(&at.index(i), *usage);
         }
     }
-    signer(text(spec, "signerName"), &path.child("signerName"), errors);
+    validate_signer_name(text(spec, "signerName"), &path.child("signerName"), errors);
     if let Some(n) = int(spec, "expirationSeconds").filter(|n| *n < 600) {
         errors.invalid(
             &path.child("expirationSeconds"),
@@ -81,7 +81,7 @@ fn request(object: &Value, errors: &mut Errors) {
 
 /// Validates a write to approval or status: at most one decision, which is final, and a valid
 /// certificate.
-fn sub(_: &str, new: &Value, old: &Value, errors: &mut Errors) {
+fn validate_subresource(_: &str, new: &Value, old: &Value, errors: &mut Errors) {
     let (status, at) = (get(new, "status"), Path::ROOT.child("status"));
     let path = at.child("conditions");
     let conditions = list(status, "conditions");
@@ -147,7 +147,7 @@ fn is_certificate(text: &str) -> bool {
         })
 }
 
-fn check_request(text: &str) -> Result<(), RequestError> {
+fn validate_pem_request(text: &str) -> Result<(), RequestError> {
     let pem = base64::engine::general_purpose::STANDARD
         .decode(text)
         .map_err(|_| RequestError::Block)?;
@@ -158,7 +158,7 @@ fn check_request(text: &str) -> Result<(), RequestError> {
     }
 }
 
-fn signer(name: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_signer_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.required(path, "");
         return;
@@ -209,7 +209,7 @@ HYEj4D05
         let mut errors = Errors::default();
         let encoded = base64::engine::general_purpose::STANDARD.encode(request);
         let spec = json!({"request": encoded, "signerName": signer, "usages": ["client auth"]});
-        super::request(&json!({"spec": spec}), &mut errors);
+        super::validate_signing_request(&json!({"spec": spec}), &mut errors);
         errors.0.into_iter().map(|error| error.field).collect()
     }
 

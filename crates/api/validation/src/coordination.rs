@@ -1,21 +1,21 @@
 //! Leases.
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
-use crate::tree::get;
+use api_meta::tree::get;
 use serde_json::Value;
 
 pub const LEASE: Rules = Rules {
     name: NameRule::Subdomain,
-    create: lease,
-    update: |new, _, e| lease(new, e),
-    sub: no_sub,
+    create: validate_lease,
+    update: |new, _, e| validate_lease(new, e),
+    sub: accept_subresource,
 };
 
-fn lease(object: &Value, errors: &mut Errors) {
+fn validate_lease(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    rules::positive(spec, "leaseDurationSeconds", &path, errors);
-    rules::non_negative(spec, "leaseTransitions", &path, errors);
+    rules::validate_positive(spec, "leaseDurationSeconds", &path, errors);
+    rules::validate_non_negative(spec, "leaseTransitions", &path, errors);
 }

@@ -6,43 +6,43 @@ mod secret;
 pub use limits::{LIMIT_RANGE, RESOURCE_QUOTA};
 pub use secret::{CONFIG_MAP, SECRET};
 
-use crate::dispatch::{Rules, no_sub};
+use crate::addresses::validate_reachable_address;
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::pod;
 use crate::rules;
-use crate::service::reachable;
-use crate::tree::{entries, get, has, list, same, text};
 use api_meta::names;
+use api_meta::tree::{entries, get, has, list, same, text};
 use serde_json::Value;
 
 pub const NAMESPACE: Rules = Rules {
     name: NameRule::Label,
-    create: namespace,
+    create: validate_namespace,
     update: |_, _, _| {},
-    sub: |_, new, _, e| namespace(new, e),
+    sub: |_, new, _, e| validate_namespace(new, e),
 };
 pub const NODE: Rules = Rules {
     name: NameRule::Subdomain,
-    create: node,
-    update: update_node,
-    sub: no_sub,
+    create: validate_node,
+    update: validate_node_update,
+    sub: accept_subresource,
 };
 pub const ENDPOINTS: Rules = Rules {
     name: NameRule::Subdomain,
-    create: endpoints,
-    update: |new, _, e| endpoints(new, e),
-    sub: no_sub,
+    create: validate_endpoints,
+    update: |new, _, e| validate_endpoints(new, e),
+    sub: accept_subresource,
 };
 /// Rules of events of the core group.
 pub const EVENT: Rules = Rules {
     name: NameRule::Subdomain,
-    create: event,
-    update: |new, _, e| event(new, e),
-    sub: no_sub,
+    create: validate_event,
+    update: |new, _, e| validate_event(new, e),
+    sub: accept_subresource,
 };
 
-fn namespace(object: &Value, errors: &mut Errors) {
+fn validate_namespace(object: &Value, errors: &mut Errors) {
     let at = Path::ROOT.child("spec");
     let path = at.child("finalizers");
     for finalizer in list(get(object, "spec"), "finalizers") {
@@ -60,10 +60,10 @@ fn namespace(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn node(object: &Value, errors: &mut Errors) {
+fn validate_node(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     // Upstream reports taints below metadata.
-    pod::taints(
+    pod::validate_taints(
         list(spec, "taints"),
         &Path::ROOT.child("metadata").child("taints"),
         errors,
@@ -73,7 +73,7 @@ fn node(object: &Value, errors: &mut Errors) {
     let mut families: Vec<bool> = Vec::new();
     for (i, block) in blocks.iter().enumerate() {
         let block = block.as_str().unwrap_or_default();
-        errors.invalid_each(&at.index(i), block, rules::cidr(block));
+        errors.invalid_each(&at.index(i), block, rules::cidr_problems(block));
         families.push(block.contains(':'));
     }
     let mixed = families.contains(&true) && families.contains(&false);
@@ -99,16 +99,16 @@ fn node(object: &Value, errors: &mut Errors) {
         let status = Path::ROOT.child("status");
         let at = status.child(field);
         for (name, value) in entries(get(object, "status"), field) {
-            if let Some(amount) = rules::quantity(value) {
-                pod::resource_quantity(name, amount, value, &at.key(name), errors);
+            if let Some(amount) = rules::parse_quantity(value) {
+                pod::validate_resource_quantity(name, amount, value, &at.key(name), errors);
             }
         }
     }
 }
 
-fn update_node(new: &Value, old: &Value, errors: &mut Errors) {
+fn validate_node_update(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
-    pod::taints(
+    pod::validate_taints(
         list(n, "taints"),
         &Path::ROOT.child("metadata").child("taints"),
         errors,
@@ -127,7 +127,7 @@ fn update_node(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-fn endpoints(object: &Value, errors: &mut Errors) {
+fn validate_endpoints(object: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("subsets");
     for (i, subset) in list(object, "subsets").iter().enumerate() {
         let at = path.index(i);
@@ -140,7 +140,7 @@ fn endpoints(object: &Value, errors: &mut Errors) {
             for (j, address) in addresses.iter().enumerate() {
                 let at = at.index(j);
                 let ip = text(address, "ip");
-                reachable(ip, &at.child("ip"), errors);
+                validate_reachable_address(ip, &at.child("ip"), errors);
                 if rules::parse_ip(ip).is_none() {
                     errors.invalid(&at.child("ip"), ip, "must be a valid IP address");
                 }
@@ -158,11 +158,11 @@ fn endpoints(object: &Value, errors: &mut Errors) {
                 }
             }
         }
-        endpoint_ports(subset, &at.child("ports"), errors);
+        validate_endpoint_ports(subset, &at.child("ports"), errors);
     }
 }
 
-fn endpoint_ports(subset: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_endpoint_ports(subset: &Value, path: &Path<'_>, errors: &mut Errors) {
     let ports = list(subset, "ports");
     for (i, port) in ports.iter().enumerate() {
         let at = path.index(i);
@@ -173,10 +173,10 @@ fn endpoint_ports(subset: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid_each(&at.child("name"), name, names::dns1123_label(name));
         }
         let number = get(port, "port").as_i64().unwrap_or(0);
-        if let Some(problem) = rules::port_number(number) {
+        if let Some(problem) = rules::port_number_problem(number) {
             errors.invalid(&at.child("port"), number, problem);
         }
-        rules::required_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
+        rules::validate_required_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
         let app = text(port, "appProtocol");
         if has(port, "appProtocol") {
             errors.invalid_each(&at.child("appProtocol"), app, names::qualified_name(app));
@@ -184,9 +184,9 @@ fn endpoint_ports(subset: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn event(object: &Value, errors: &mut Errors) {
+fn validate_event(object: &Value, errors: &mut Errors) {
     if has(object, "eventTime") {
-        return series_event(object, errors);
+        return validate_series_event(object, errors);
     }
     let involved = text(get(object, "involvedObject"), "namespace");
     let own = text(get(object, "metadata"), "namespace");
@@ -205,7 +205,7 @@ fn event(object: &Value, errors: &mut Errors) {
 }
 
 /// Validates events of the newer form, which require reporter, action and reason.
-fn series_event(object: &Value, errors: &mut Errors) {
+fn validate_series_event(object: &Value, errors: &mut Errors) {
     let controller = if has(object, "reportingComponent") {
         "reportingComponent"
     } else {
@@ -229,16 +229,16 @@ fn series_event(object: &Value, errors: &mut Errors) {
 /// Rules of events of the group `events.k8s.io`.
 pub const SERIES_EVENT: Rules = Rules {
     name: NameRule::Subdomain,
-    create: new_series_event,
+    create: validate_new_series_event,
     update: |_, _, _| {},
-    sub: no_sub,
+    sub: accept_subresource,
 };
 
-fn new_series_event(object: &Value, errors: &mut Errors) {
+fn validate_new_series_event(object: &Value, errors: &mut Errors) {
     if !has(object, "eventTime") {
         errors.required(&Path::ROOT.child("eventTime"), "");
     }
-    series_event(object, errors);
+    validate_series_event(object, errors);
     let kind = text(object, "type");
     if !["Normal", "Warning"].contains(&kind) {
         errors.invalid(&Path::ROOT.child("type"), kind, "has invalid value: ");

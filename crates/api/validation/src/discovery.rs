@@ -1,19 +1,19 @@
 //! EndpointSlices.
 
-use crate::dispatch::{Rules, no_sub};
+use crate::addresses::validate_reachable_address;
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::{self, NameRule};
 use crate::rules;
-use crate::service::reachable;
-use crate::tree::{has, int, list, text};
 use api_meta::names;
+use api_meta::tree::{has, int, list, text};
 use serde_json::Value;
 
 pub const ENDPOINT_SLICE: Rules = Rules {
     name: NameRule::Subdomain,
-    create: slice,
-    update: update_slice,
-    sub: no_sub,
+    create: validate_slice,
+    update: validate_slice_update,
+    sub: accept_subresource,
 };
 
 const TYPES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];
@@ -21,7 +21,7 @@ const MOST: usize = 1000;
 const MOST_PORTS: usize = 100;
 const MOST_ADDRESSES: usize = 100;
 
-fn slice(object: &Value, errors: &mut Errors) {
+fn validate_slice(object: &Value, errors: &mut Errors) {
     let root = Path::ROOT;
     let kind = text(object, "addressType");
     if kind.is_empty() {
@@ -37,7 +37,7 @@ fn slice(object: &Value, errors: &mut Errors) {
     }
     for (i, endpoint) in endpoints.iter().enumerate() {
         let at = path.index(i);
-        addresses(endpoint, kind, &at.child("addresses"), errors);
+        validate_endpoint_addresses(endpoint, kind, &at.child("addresses"), errors);
         let host = text(endpoint, "hostname");
         if has(endpoint, "hostname") {
             errors.invalid_each(&at.child("hostname"), host, names::dns1123_label(host));
@@ -48,7 +48,7 @@ fn slice(object: &Value, errors: &mut Errors) {
         }
         let hints = at.child("hints");
         let hints = hints.child("forNodes");
-        for (j, hint) in list(crate::tree::get(endpoint, "hints"), "forNodes")
+        for (j, hint) in list(api_meta::tree::get(endpoint, "hints"), "forNodes")
             .iter()
             .enumerate()
         {
@@ -59,12 +59,12 @@ fn slice(object: &Value, errors: &mut Errors) {
                 names::dns1123_subdomain(name),
             );
         }
-        metadata::labels(endpoint, "deprecatedTopology", &at, errors);
+        metadata::validate_labels(endpoint, "deprecatedTopology", &at, errors);
     }
-    ports(object, &root.child("ports"), errors);
+    validate_ports(object, &root.child("ports"), errors);
 }
 
-fn addresses(endpoint: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_endpoint_addresses(endpoint: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     let all = list(endpoint, "addresses");
     if all.is_empty() {
         errors.required(path, "must contain at least 1 address");
@@ -79,7 +79,7 @@ fn addresses(endpoint: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors)
             "IPv4" | "IPv6" => {
                 let family = ip.map(|ip| if ip.is_ipv4() { "IPv4" } else { "IPv6" });
                 if family == Some(kind) {
-                    reachable(address, &at, errors);
+                    validate_reachable_address(address, &at, errors);
                 } else if family.is_some() {
                     let what = if kind == "IPv4" {
                         "must be an IPv4 address"
@@ -88,7 +88,7 @@ fn addresses(endpoint: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors)
                     };
                     errors.invalid(path, address, what);
                 } else {
-                    errors.invalid_each(&at, address, rules::ip(address));
+                    errors.invalid_each(&at, address, rules::ip_problems(address));
                 }
             }
             "FQDN" => errors.invalid_each(&at, address, names::dns1123_subdomain(address)),
@@ -97,7 +97,7 @@ fn addresses(endpoint: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-fn ports(object: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_ports(object: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = list(object, "ports");
     if all.len() > MOST_PORTS {
         errors.too_many(path, all.len(), MOST_PORTS);
@@ -114,9 +114,9 @@ fn ports(object: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.duplicate(&at.child("name"), name);
         }
         seen.push(name);
-        rules::required_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
+        rules::validate_required_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
         if let Some(n) = int(port, "port")
-            && let Some(problem) = rules::port_number(n)
+            && let Some(problem) = rules::port_number_problem(n)
         {
             errors.invalid(&at.child("port"), n, problem);
         }
@@ -131,7 +131,7 @@ fn ports(object: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn update_slice(new: &Value, old: &Value, errors: &mut Errors) {
-    rules::immutable(new, old, "addressType", &Path::ROOT, errors);
-    slice(new, errors);
+fn validate_slice_update(new: &Value, old: &Value, errors: &mut Errors) {
+    rules::validate_immutable(new, old, "addressType", &Path::ROOT, errors);
+    validate_slice(new, errors);
 }

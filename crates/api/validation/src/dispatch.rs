@@ -1,63 +1,21 @@
 //! Table of the rules of each kind.
 
 use crate::field::{Errors, FieldError, Path};
-use crate::metadata::{self, NameRule};
+use crate::kind_rules::Rules;
+use crate::metadata;
 use crate::{
-    admissionregistration, apiextensions, apps, autoscaling, batch, certificates, coordination,
-    core, discovery, flowcontrol, networking, node, pod, policy, rbac, resource, scheduling,
-    service, storage,
+    admissionregistration, apiextensions, apps, autoscaling, batch, certificates, claim,
+    coordination, core, discovery, flowcontrol, networking, node, pod, policy, rbac, resource,
+    scheduling, service, storage,
 };
+use api_meta::Kind;
 use serde_json::Value;
-
-/// Kind of an object and its scope.
-#[derive(Clone, Copy, Debug)]
-pub struct Kind<'a> {
-    /// API group; empty for core.
-    pub group: &'a str,
-    /// API version.
-    pub version: &'a str,
-    /// Kind.
-    pub kind: &'a str,
-    /// True if the kind is namespaced.
-    pub namespaced: bool,
-}
-
-pub(crate) type Create = fn(&Value, &mut Errors);
-pub(crate) type Update = fn(&Value, &Value, &mut Errors);
-
-/// The rules of a kind.
-#[derive(Clone, Copy)]
-pub(crate) struct Rules {
-    /// Rule for names.
-    pub name: NameRule,
-    /// Validates a new object.
-    pub create: Create,
-    /// Validates a changed object (new, old), including the checks of `create` that upstream
-    /// repeats.
-    pub update: Update,
-    /// Validates a write to a subresource (subresource, new, old).
-    pub sub: fn(&str, &Value, &Value, &mut Errors),
-}
-
-fn nothing(_: &Value, _: &mut Errors) {}
-fn nothing_changed(_: &Value, _: &Value, _: &mut Errors) {}
-pub(crate) fn no_sub(_: &str, _: &Value, _: &Value, _: &mut Errors) {}
-
-impl Rules {
-    /// Rules of kinds with metadata rules only.
-    pub const PLAIN: Rules = Rules {
-        name: NameRule::Subdomain,
-        create: nothing,
-        update: nothing_changed,
-        sub: no_sub,
-    };
-}
 
 /// Validates a new object. Returns no errors for a valid one.
 pub fn validate_create(kind: Kind<'_>, object: &Value) -> Vec<FieldError> {
-    let rules = rules(kind);
+    let rules = select_rules(kind);
     let mut errors = Errors::default();
-    metadata::create(
+    metadata::validate_metadata(
         object,
         kind,
         rules.name,
@@ -76,9 +34,9 @@ pub fn validate_update(
     new: &Value,
     old: &Value,
 ) -> Vec<FieldError> {
-    let rules = rules(kind);
+    let rules = select_rules(kind);
     let mut errors = Errors::default();
-    metadata::update(
+    metadata::validate_metadata_update(
         new,
         old,
         kind,
@@ -94,9 +52,9 @@ pub fn validate_update(
     errors.0
 }
 
-fn rules(kind: Kind<'_>) -> Rules {
+fn select_rules(kind: Kind<'_>) -> Rules {
     match (kind.group, kind.kind) {
-        ("", name) => core_rules(name),
+        ("", name) => select_core_rules(name),
         ("apps", "Deployment") => apps::DEPLOYMENT,
         ("apps", "ReplicaSet") => apps::REPLICA_SET,
         ("apps", "DaemonSet") => apps::DAEMON_SET,
@@ -121,12 +79,12 @@ fn rules(kind: Kind<'_>) -> Rules {
         ("node.k8s.io", "RuntimeClass") => node::RUNTIME_CLASS,
         ("scheduling.k8s.io", "PriorityClass") => scheduling::PRIORITY_CLASS,
         ("certificates.k8s.io", "CertificateSigningRequest") => certificates::SIGNING_REQUEST,
-        ("storage.k8s.io", name) => storage_rules(name),
+        ("storage.k8s.io", name) => select_storage_rules(name),
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flowcontrol::FLOW_SCHEMA,
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {
             flowcontrol::PRIORITY_LEVEL
         }
-        ("admissionregistration.k8s.io", name) => admission_rules(name),
+        ("admissionregistration.k8s.io", name) => select_admission_rules(name),
         ("resource.k8s.io", "ResourceSlice") => resource::SLICE,
         ("resource.k8s.io", "DeviceClass") => resource::DEVICE_CLASS,
         ("resource.k8s.io", "ResourceClaim") => resource::CLAIM,
@@ -136,7 +94,7 @@ fn rules(kind: Kind<'_>) -> Rules {
     }
 }
 
-fn core_rules(name: &str) -> Rules {
+fn select_core_rules(name: &str) -> Rules {
     match name {
         "Pod" => pod::POD,
         "PodTemplate" => pod::POD_TEMPLATE,
@@ -151,12 +109,12 @@ fn core_rules(name: &str) -> Rules {
         "LimitRange" => core::LIMIT_RANGE,
         "ResourceQuota" => core::RESOURCE_QUOTA,
         "PersistentVolume" => storage::VOLUME,
-        "PersistentVolumeClaim" => storage::CLAIM,
+        "PersistentVolumeClaim" => claim::CLAIM,
         _ => Rules::PLAIN,
     }
 }
 
-fn storage_rules(name: &str) -> Rules {
+fn select_storage_rules(name: &str) -> Rules {
     match name {
         "StorageClass" => storage::STORAGE_CLASS,
         "CSIDriver" => storage::CSI_DRIVER,
@@ -168,7 +126,7 @@ fn storage_rules(name: &str) -> Rules {
     }
 }
 
-fn admission_rules(name: &str) -> Rules {
+fn select_admission_rules(name: &str) -> Rules {
     match name {
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
             admissionregistration::WEBHOOKS

@@ -76,7 +76,7 @@ impl fmt::Display for Path<'_> {
 
 /// Type of a field error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ErrorKind {
     /// The value refers to a missing object.
     NotFound,
     /// The value is missing.
@@ -97,31 +97,31 @@ pub enum Kind {
     TypeInvalid,
 }
 
-impl Kind {
+impl ErrorKind {
     fn text(self) -> &'static str {
         match self {
-            Kind::NotFound => "Not found",
-            Kind::Required => "Required value",
-            Kind::Duplicate => "Duplicate value",
-            Kind::Invalid | Kind::TypeInvalid => "Invalid value",
-            Kind::NotSupported => "Unsupported value",
-            Kind::Forbidden => "Forbidden",
-            Kind::TooLong => "Too long",
-            Kind::TooMany => "Too many",
+            ErrorKind::NotFound => "Not found",
+            ErrorKind::Required => "Required value",
+            ErrorKind::Duplicate => "Duplicate value",
+            ErrorKind::Invalid | ErrorKind::TypeInvalid => "Invalid value",
+            ErrorKind::NotSupported => "Unsupported value",
+            ErrorKind::Forbidden => "Forbidden",
+            ErrorKind::TooLong => "Too long",
+            ErrorKind::TooMany => "Too many",
         }
     }
 
     fn reason(self) -> &'static str {
         match self {
-            Kind::NotFound => "FieldValueNotFound",
-            Kind::Required => "FieldValueRequired",
-            Kind::Duplicate => "FieldValueDuplicate",
-            Kind::Invalid => "FieldValueInvalid",
-            Kind::NotSupported => "FieldValueNotSupported",
-            Kind::Forbidden => "FieldValueForbidden",
-            Kind::TooLong => "FieldValueTooLong",
-            Kind::TooMany => "FieldValueTooMany",
-            Kind::TypeInvalid => "FieldValueTypeInvalid",
+            ErrorKind::NotFound => "FieldValueNotFound",
+            ErrorKind::Required => "FieldValueRequired",
+            ErrorKind::Duplicate => "FieldValueDuplicate",
+            ErrorKind::Invalid => "FieldValueInvalid",
+            ErrorKind::NotSupported => "FieldValueNotSupported",
+            ErrorKind::Forbidden => "FieldValueForbidden",
+            ErrorKind::TooLong => "FieldValueTooLong",
+            ErrorKind::TooMany => "FieldValueTooMany",
+            ErrorKind::TypeInvalid => "FieldValueTypeInvalid",
         }
     }
 }
@@ -130,7 +130,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Type of the error.
-    pub kind: Kind,
+    pub kind: ErrorKind,
     /// Field path, such as `spec.containers[0].image`.
     pub field: String,
     /// The value, if the message shows it.
@@ -143,7 +143,10 @@ impl FieldError {
     /// Returns the message without the field.
     pub fn body(&self) -> String {
         let mut text = self.kind.text().to_owned();
-        let shown = !matches!(self.kind, Kind::Required | Kind::Forbidden | Kind::TooLong);
+        let shown = !matches!(
+            self.kind,
+            ErrorKind::Required | ErrorKind::Forbidden | ErrorKind::TooLong
+        );
         if let (true, Some(value)) = (shown, &self.value) {
             text.push_str(": ");
             match value {
@@ -176,11 +179,7 @@ impl fmt::Display for FieldError {
 }
 
 /// Converts the errors of the object `name` to a 422 Status.
-pub fn to_api_error(
-    kind: crate::dispatch::Kind<'_>,
-    name: &str,
-    errors: Vec<FieldError>,
-) -> ApiError {
+pub fn to_api_error(kind: api_meta::Kind<'_>, name: &str, errors: Vec<FieldError>) -> ApiError {
     let mut causes: Vec<Cause> = Vec::with_capacity(errors.len());
     causes.extend(errors.iter().map(FieldError::cause));
     ApiError::invalid(kind.group, kind.kind, name, causes)
@@ -212,7 +211,7 @@ pub struct Errors(pub Vec<FieldError>);
 impl Errors {
     fn add(
         &mut self,
-        kind: Kind,
+        kind: ErrorKind,
         path: &Path<'_>,
         value: Option<Value>,
         detail: impl Into<String>,
@@ -232,12 +231,12 @@ impl Errors {
 
     /// Adds an error for a missing value.
     pub fn required(&mut self, path: &Path<'_>, detail: impl Into<String>) {
-        self.add(Kind::Required, path, None, detail);
+        self.add(ErrorKind::Required, path, None, detail);
     }
 
     /// Adds an error for a malformed value.
     pub fn invalid(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: impl Into<String>) {
-        self.add(Kind::Invalid, path, Some(value.into()), detail);
+        self.add(ErrorKind::Invalid, path, Some(value.into()), detail);
     }
 
     /// Adds an error for each problem of a malformed value.
@@ -252,7 +251,7 @@ impl Errors {
         let mut quoted: Vec<String> = known.iter().map(|k| go_quote(k)).collect();
         quoted.sort();
         self.add(
-            Kind::NotSupported,
+            ErrorKind::NotSupported,
             path,
             Some(value.into()),
             format!("supported values: {}", quoted.join(", ")),
@@ -261,18 +260,18 @@ impl Errors {
 
     /// Adds an error for a value that exists already.
     pub fn duplicate(&mut self, path: &Path<'_>, value: impl Into<Value>) {
-        self.add(Kind::Duplicate, path, Some(value.into()), "");
+        self.add(ErrorKind::Duplicate, path, Some(value.into()), "");
     }
 
     /// Adds an error for a value that must not be set.
     pub fn forbidden(&mut self, path: &Path<'_>, detail: impl Into<String>) {
-        self.add(Kind::Forbidden, path, None, detail);
+        self.add(ErrorKind::Forbidden, path, None, detail);
     }
 
     /// Adds an error for a text above its limit.
     pub fn too_long(&mut self, path: &Path<'_>, max: usize) {
         self.add(
-            Kind::TooLong,
+            ErrorKind::TooLong,
             path,
             None,
             format!("may not be more than {max} bytes"),
@@ -282,13 +281,13 @@ impl Errors {
     /// Adds an error for a list above its limit.
     pub fn too_many(&mut self, path: &Path<'_>, actual: usize, max: usize) {
         let detail = format!("must have at most {max} items");
-        self.add(Kind::TooMany, path, Some(actual.into()), detail);
+        self.add(ErrorKind::TooMany, path, Some(actual.into()), detail);
     }
 
     /// Adds an error for a value of the wrong type.
     pub fn wrong_type(&mut self, path: &Path<'_>, value: impl Into<Value>, wanted: &str) {
         self.add(
-            Kind::TypeInvalid,
+            ErrorKind::TypeInvalid,
             path,
             Some(value.into()),
             format!("must be of type {wanted}"),
@@ -297,7 +296,7 @@ impl Errors {
 
     /// Adds an error for a reference to a missing object.
     pub fn not_found(&mut self, path: &Path<'_>, value: impl Into<Value>) {
-        self.add(Kind::NotFound, path, Some(value.into()), "");
+        self.add(ErrorKind::NotFound, path, Some(value.into()), "");
     }
 }
 

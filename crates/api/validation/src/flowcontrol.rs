@@ -1,27 +1,27 @@
 //! FlowSchemas and PriorityLevelConfigurations.
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
-use crate::tree::{get, has, int, list, text};
+use api_meta::tree::{get, has, int, list, text};
 use serde_json::{Value, json};
 
 pub const FLOW_SCHEMA: Rules = Rules {
     name: NameRule::Subdomain,
-    create: schema,
-    update: |new, _, e| schema(new, e),
-    sub: no_sub,
+    create: validate_flow_schema,
+    update: |new, _, e| validate_flow_schema(new, e),
+    sub: accept_subresource,
 };
 pub const PRIORITY_LEVEL: Rules = Rules {
     name: NameRule::Subdomain,
-    create: level,
-    update: |new, _, e| level(new, e),
-    sub: no_sub,
+    create: validate_priority_level,
+    update: |new, _, e| validate_priority_level(new, e),
+    sub: accept_subresource,
 };
 
 /// Returns the immutable specs of the catch-all flow schemas and priority levels.
-fn fixed(kind: &str, name: &str) -> Option<Value> {
+fn mandatory_spec(kind: &str, name: &str) -> Option<Value> {
     let everything = |subjects: Value| {
         json!([{"subjects": subjects, "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
             "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true, "namespaces": ["*"]}]}])
@@ -43,9 +43,9 @@ fn fixed(kind: &str, name: &str) -> Option<Value> {
     }
 }
 
-fn mandatory(kind: &str, object: &Value, errors: &mut Errors) {
+fn validate_mandatory_object(kind: &str, object: &Value, errors: &mut Errors) {
     let name = text(get(object, "metadata"), "name");
-    if fixed(kind, name).is_some_and(|fixed| fixed != *get(object, "spec")) {
+    if mandatory_spec(kind, name).is_some_and(|fixed| fixed != *get(object, "spec")) {
         let detail = format!("spec of '{name}' must equal the fixed value");
         errors.invalid(
             &Path::ROOT.child("spec"),
@@ -55,8 +55,8 @@ fn mandatory(kind: &str, object: &Value, errors: &mut Errors) {
     }
 }
 
-fn schema(object: &Value, errors: &mut Errors) {
-    mandatory("FlowSchema", object, errors);
+fn validate_flow_schema(object: &Value, errors: &mut Errors) {
+    validate_mandatory_object("FlowSchema", object, errors);
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let precedence = int(spec, "matchingPrecedence").unwrap_or(0);
     if precedence <= 0 {
@@ -88,7 +88,7 @@ fn schema(object: &Value, errors: &mut Errors) {
         );
     }
     let method = get(spec, "distinguisherMethod");
-    rules::one_of(
+    rules::validate_one_of(
         method,
         "type",
         &["ByNamespace", "ByUser"],
@@ -110,7 +110,7 @@ fn schema(object: &Value, errors: &mut Errors) {
                 "at least one of resourceRules and nonResourceRules has to be non-empty",
             );
         }
-        rule_parts(rule, &at, errors);
+        validate_rule_parts(rule, &at, errors);
         let subjects = at.child("subjects");
         for (j, subject) in list(rule, "subjects").iter().enumerate() {
             let kind = text(subject, "kind");
@@ -141,11 +141,11 @@ const METHODS: [&str; 8] = [
     "*", "delete", "get", "head", "options", "patch", "post", "put",
 ];
 
-fn rule_parts(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_rule_parts(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("resourceRules");
     for (i, one) in list(rule, "resourceRules").iter().enumerate() {
         let at = at.index(i);
-        verbs(one, &VERBS, &at, errors);
+        validate_verbs(one, &VERBS, &at, errors);
         let spaces = at.child("namespaces");
         for (j, namespace) in list(one, "namespaces").iter().enumerate() {
             let namespace = namespace.as_str().unwrap_or_default();
@@ -161,7 +161,7 @@ fn rule_parts(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("nonResourceRules");
     for (i, one) in list(rule, "nonResourceRules").iter().enumerate() {
         let at = at.index(i);
-        verbs(one, &METHODS, &at, errors);
+        validate_verbs(one, &METHODS, &at, errors);
         let urls = at.child("nonResourceURLs");
         for (j, url) in list(one, "nonResourceURLs").iter().enumerate() {
             let url = url.as_str().unwrap_or_default();
@@ -172,15 +172,15 @@ fn rule_parts(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn verbs(rule: &Value, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
-    let all = crate::tree::texts(rule, "verbs");
+fn validate_verbs(rule: &Value, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    let all = api_meta::tree::texts(rule, "verbs");
     if all.iter().any(|v| !known.contains(v)) {
         errors.not_supported(&path.child("verbs"), all, known);
     }
 }
 
-fn level(object: &Value, errors: &mut Errors) {
-    mandatory("PriorityLevelConfiguration", object, errors);
+fn validate_priority_level(object: &Value, errors: &mut Errors) {
+    validate_mandatory_object("PriorityLevelConfiguration", object, errors);
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let kind = text(spec, "type");
     let exempt = text(get(object, "metadata"), "name") == "exempt";
@@ -204,19 +204,19 @@ fn level(object: &Value, errors: &mut Errors) {
             if has(spec, "exempt") {
                 errors.forbidden(&path.child("exempt"), "must be nil if the type is Limited");
             }
-            limited(spec, &path, errors);
+            validate_limited(spec, &path, errors);
         }
         other => errors.not_supported(&path.child("type"), other, &["Exempt", "Limited"]),
     }
 }
 
-fn limited(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_limited(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (limited, at) = (get(spec, "limited"), path.child("limited"));
     if limited.is_null() {
         errors.required(&at, "must not be empty when type is Limited");
         return;
     }
-    rules::non_negative(limited, "nominalConcurrencyShares", &at, errors);
+    rules::validate_non_negative(limited, "nominalConcurrencyShares", &at, errors);
     let (response, at) = (get(limited, "limitResponse"), at.child("limitResponse"));
     match text(response, "type") {
         "Reject" if has(response, "queuing") => {
@@ -234,7 +234,7 @@ fn limited(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         "Queue" => {
             for field in ["handSize", "queues", "queueLengthLimit"] {
-                rules::positive(
+                rules::validate_positive(
                     get(response, "queuing"),
                     field,
                     &at.child("queuing"),

@@ -1,10 +1,10 @@
 //! Rules of `metadata`, equal for all kinds except for the form of names.
 
-use crate::dispatch::Kind;
 use crate::field::{Errors, Path};
 use crate::rules;
-use crate::tree::{entries, flag, get, has, int, list, text, texts};
+use api_meta::Kind;
 use api_meta::names;
+use api_meta::tree::{entries, flag, get, has, int, list, text, texts};
 use serde_json::Value;
 
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
@@ -59,7 +59,7 @@ impl NameRule {
 }
 
 /// Validates a new object's metadata.
-pub fn create(
+pub fn validate_metadata(
     object: &Value,
     kind: Kind<'_>,
     rule: NameRule,
@@ -75,8 +75,8 @@ pub fn create(
             rule.problems(generate, true),
         );
     }
-    name(text(meta, "name"), rule, path, errors);
-    namespace(text(meta, "namespace"), kind.namespaced, path, errors);
+    validate_name(text(meta, "name"), rule, path, errors);
+    validate_namespace(text(meta, "namespace"), kind.namespaced, path, errors);
     if int(meta, "generation").is_some_and(|g| g < 0) {
         errors.invalid(
             &path.child("generation"),
@@ -84,10 +84,10 @@ pub fn create(
             rules::NEGATIVE,
         );
     }
-    common(meta, path, errors);
+    validate_common_fields(meta, path, errors);
 }
 
-fn name(name: &str, rule: NameRule, path: &Path<'_>, errors: &mut Errors) {
+fn validate_name(name: &str, rule: NameRule, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("name");
     if name.is_empty() {
         errors.required(&at, "name or generateName is required");
@@ -96,7 +96,7 @@ fn name(name: &str, rule: NameRule, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn namespace(namespace: &str, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
+fn validate_namespace(namespace: &str, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("namespace");
     match (namespaced, namespace.is_empty()) {
         (true, true) => errors.required(&at, ""),
@@ -106,19 +106,19 @@ fn namespace(namespace: &str, namespaced: bool, path: &Path<'_>, errors: &mut Er
     }
 }
 
-fn common(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
-    labels(meta, "labels", path, errors);
-    annotations(meta, path, errors);
-    owners(
+fn validate_common_fields(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
+    validate_labels(meta, "labels", path, errors);
+    validate_annotations(meta, path, errors);
+    validate_owner_references(
         list(meta, "ownerReferences"),
         &path.child("ownerReferences"),
         errors,
     );
-    finalizers(meta, &path.child("finalizers"), errors);
+    validate_finalizers(meta, &path.child("finalizers"), errors);
 }
 
 /// Validates the labels in `parent[field]`.
-pub fn labels(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_labels(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child(field);
     for (key, value) in entries(parent, field) {
         errors.invalid_each(&at, key, names::qualified_name(key));
@@ -128,7 +128,7 @@ pub fn labels(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors)
 }
 
 /// Validates `parent.annotations`.
-pub fn annotations(parent: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_annotations(parent: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("annotations");
     let mut size = 0;
     for (key, value) in entries(parent, "annotations") {
@@ -140,7 +140,7 @@ pub fn annotations(parent: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
+fn validate_owner_references(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
     let mut controller: Option<String> = None;
     for owner in owners {
         let version = text(owner, "apiVersion");
@@ -177,7 +177,7 @@ fn owners(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn finalizers(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_finalizers(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = texts(meta, "finalizers");
     for finalizer in &all {
         errors.invalid_each(path, finalizer, names::qualified_name(finalizer));
@@ -199,7 +199,7 @@ fn finalizers(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates a changed object's metadata.
-pub fn update(
+pub fn validate_metadata_update(
     new: &Value,
     old: &Value,
     _kind: Kind<'_>,
@@ -208,7 +208,7 @@ pub fn update(
     errors: &mut Errors,
 ) {
     let (new, old) = (get(new, "metadata"), get(old, "metadata"));
-    no_new_finalizers(new, old, &path.child("finalizers"), errors);
+    validate_no_new_finalizers(new, old, &path.child("finalizers"), errors);
     if let (Some(n), Some(o)) = (int(new, "generation"), int(old, "generation"))
         && n < o
     {
@@ -226,10 +226,10 @@ pub fn update(
             errors.invalid(&path.child(field), get(new, field).clone(), IMMUTABLE);
         }
     }
-    common(new, path, errors);
+    validate_common_fields(new, path, errors);
 }
 
-fn no_new_finalizers(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_no_new_finalizers(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     if !has(old, "deletionTimestamp") {
         return;
     }

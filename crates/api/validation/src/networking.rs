@@ -1,46 +1,46 @@
 //! Ingresses, IngressClasses, NetworkPolicies, ServiceCIDRs and IPAddresses.
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
 use crate::selector;
-use crate::tree::{equal, get, has, int, list, same, text, texts};
 use api_meta::names;
+use api_meta::tree::{equal, get, has, int, list, same, text, texts};
 use serde_json::Value;
 
 pub const INGRESS: Rules = Rules {
     name: NameRule::Subdomain,
-    create: ingress,
-    update: |new, _, e| ingress(new, e),
-    sub: no_sub,
+    create: validate_ingress,
+    update: |new, _, e| validate_ingress(new, e),
+    sub: accept_subresource,
 };
 pub const INGRESS_CLASS: Rules = Rules {
     name: NameRule::Subdomain,
-    create: class,
-    update: update_class,
-    sub: no_sub,
+    create: validate_ingress_class,
+    update: validate_ingress_class_update,
+    sub: accept_subresource,
 };
 pub const NETWORK_POLICY: Rules = Rules {
     name: NameRule::Subdomain,
-    create: policy,
-    update: |new, _, e| policy(new, e),
-    sub: no_sub,
+    create: validate_network_policy,
+    update: |new, _, e| validate_network_policy(new, e),
+    sub: accept_subresource,
 };
 pub const SERVICE_CIDR: Rules = Rules {
     name: NameRule::Subdomain,
-    create: service_cidr,
-    update: update_cidr,
-    sub: no_sub,
+    create: validate_service_cidr,
+    update: validate_service_cidr_update,
+    sub: accept_subresource,
 };
 pub const IP_ADDRESS: Rules = Rules {
     name: NameRule::Own,
-    create: address,
-    update: update_address,
-    sub: no_sub,
+    create: validate_ip_address,
+    update: validate_ip_address_update,
+    sub: accept_subresource,
 };
 
-fn ingress(object: &Value, errors: &mut Errors) {
+fn validate_ingress(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let rules_ = list(spec, "rules");
     if rules_.is_empty() && !has(spec, "defaultBackend") {
@@ -51,7 +51,7 @@ fn ingress(object: &Value, errors: &mut Errors) {
         );
     }
     if has(spec, "defaultBackend") {
-        backend(
+        validate_backend(
             get(spec, "defaultBackend"),
             &path.child("defaultBackend"),
             errors,
@@ -60,9 +60,9 @@ fn ingress(object: &Value, errors: &mut Errors) {
     let at = path.child("rules");
     for (i, rule) in rules_.iter().enumerate() {
         let at = at.index(i);
-        host(text(rule, "host"), &at.child("host"), errors);
+        validate_host(text(rule, "host"), &at.child("host"), errors);
         if has(rule, "http") {
-            paths(
+            validate_http_paths(
                 get(rule, "http"),
                 &at.child("http").child("paths").to_string(),
                 errors,
@@ -74,7 +74,7 @@ fn ingress(object: &Value, errors: &mut Errors) {
         let at = at.index(i);
         let hosts = at.child("hosts");
         for (j, name) in list(tls, "hosts").iter().enumerate() {
-            host_name(name.as_str().unwrap_or_default(), &hosts.index(j), errors);
+            validate_host_name(name.as_str().unwrap_or_default(), &hosts.index(j), errors);
         }
         let secret = text(tls, "secretName");
         if !secret.is_empty() {
@@ -95,7 +95,7 @@ fn ingress(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn host(name: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_host(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         return;
     }
@@ -103,10 +103,10 @@ fn host(name: &str, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid(path, name, "must be a DNS name, not an IP address");
         return;
     }
-    host_name(name, path, errors);
+    validate_host_name(name, path, errors);
 }
 
-fn host_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_host_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if let Some(rest) = name.strip_prefix("*.") {
         let problems = names::dns1123_subdomain(rest);
         if !problems.is_empty() {
@@ -117,7 +117,7 @@ fn host_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_each(path, name, names::dns1123_subdomain(name));
 }
 
-fn paths(http: &Value, path: &str, errors: &mut Errors) {
+fn validate_http_paths(http: &Value, path: &str, errors: &mut Errors) {
     let path = Path::ROOT.child(path);
     let all = list(http, "paths");
     if all.is_empty() {
@@ -157,11 +157,11 @@ fn paths(http: &Value, path: &str, errors: &mut Errors) {
                 &["Exact", "ImplementationSpecific", "Prefix"],
             ),
         }
-        backend(get(one, "backend"), &at.child("backend"), errors);
+        validate_backend(get(one, "backend"), &at.child("backend"), errors);
     }
 }
 
-fn backend(backend: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_backend(backend: &Value, path: &Path<'_>, errors: &mut Errors) {
     match (has(backend, "service"), has(backend, "resource")) {
         (true, true) => errors.invalid(path, "", "cannot set both resource and service backends"),
         (false, false) => errors.required(path, "must specify either service or resource"),
@@ -186,26 +186,28 @@ fn backend(backend: &Value, path: &Path<'_>, errors: &mut Errors) {
             match (text(port, "name"), number) {
                 ("", 0) => errors.required(path, "port name or number is required"),
                 ("", n) => {
-                    if let Some(problem) = rules::port_number(n) {
+                    if let Some(problem) = rules::port_number_problem(n) {
                         errors.invalid(&at.child("number"), n, problem);
                     }
                 }
                 (_, n) if n != 0 => {
                     errors.invalid(path, "", "cannot set both port name & port number")
                 }
-                (name, _) => errors.invalid_each(&at.child("name"), name, rules::port_name(name)),
+                (name, _) => {
+                    errors.invalid_each(&at.child("name"), name, rules::port_name_problems(name))
+                }
             }
         }
     }
 }
 
-fn class(object: &Value, errors: &mut Errors) {
+fn validate_ingress_class(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let controller = text(spec, "controller");
     if controller.len() > 250 {
         errors.too_long(&path.child("controller"), 250);
     }
-    rules::domain_prefixed_path(controller, &path.child("controller"), errors);
+    rules::validate_domain_prefixed_path(controller, &path.child("controller"), errors);
     if !has(spec, "parameters") {
         return;
     }
@@ -239,31 +241,31 @@ fn class(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn update_class(new: &Value, old: &Value, errors: &mut Errors) {
-    rules::immutable(
+fn validate_ingress_class_update(new: &Value, old: &Value, errors: &mut Errors) {
+    rules::validate_immutable(
         get(new, "spec"),
         get(old, "spec"),
         "controller",
         &Path::ROOT.child("spec"),
         errors,
     );
-    class(new, errors);
+    validate_ingress_class(new, errors);
 }
 
-fn policy(object: &Value, errors: &mut Errors) {
+fn validate_network_policy(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    selector::validate(get(spec, "podSelector"), &path.child("podSelector"), errors);
+    selector::validate_label_selector(get(spec, "podSelector"), &path.child("podSelector"), errors);
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
         let at = path.child(direction);
         for (i, rule) in list(spec, direction).iter().enumerate() {
             let at = at.index(i);
             let ports = at.child("ports");
             for (j, port) in list(rule, "ports").iter().enumerate() {
-                policy_port(port, &ports.index(j), errors);
+                validate_policy_port(port, &ports.index(j), errors);
             }
             let from = at.child(peers);
             for (j, peer) in list(rule, peers).iter().enumerate() {
-                policy_peer(peer, &from.index(j), errors);
+                validate_policy_peer(peer, &from.index(j), errors);
             }
         }
     }
@@ -284,13 +286,13 @@ fn policy(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn policy_port(port: &Value, path: &Path<'_>, errors: &mut Errors) {
-    rules::one_of(port, "protocol", &["SCTP", "TCP", "UDP"], path, errors);
+fn validate_policy_port(port: &Value, path: &Path<'_>, errors: &mut Errors) {
+    rules::validate_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], path, errors);
     let number = get(port, "port");
     let end = int(port, "endPort");
     let at = path.child("endPort");
     if has(port, "port") {
-        rules::port_number_or_name(number, &path.child("port"), errors);
+        rules::validate_port_number_or_name(number, &path.child("port"), errors);
         if let Some(end) = end {
             match number.as_i64() {
                 None => errors.invalid(&at, end, "may not be specified when `port` is non-numeric"),
@@ -298,7 +300,7 @@ fn policy_port(port: &Value, path: &Path<'_>, errors: &mut Errors) {
                     errors.invalid(&at, end, "must be greater than or equal to `port`")
                 }
                 Some(_) => {
-                    if let Some(problem) = rules::port_number(end) {
+                    if let Some(problem) = rules::port_number_problem(end) {
                         errors.invalid(&at, end, problem);
                     }
                 }
@@ -313,17 +315,17 @@ fn policy_port(port: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn policy_peer(peer: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_policy_peer(peer: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut found = 0;
     for field in ["podSelector", "namespaceSelector"] {
         if has(peer, field) {
             found += 1;
-            selector::validate(get(peer, field), &path.child(field), errors);
+            selector::validate_label_selector(get(peer, field), &path.child(field), errors);
         }
     }
     if has(peer, "ipBlock") {
         found += 1;
-        block(get(peer, "ipBlock"), &path.child("ipBlock"), errors);
+        validate_ip_block(get(peer, "ipBlock"), &path.child("ipBlock"), errors);
     }
     if found == 0 {
         errors.required(path, "must specify a peer");
@@ -332,13 +334,13 @@ fn policy_peer(peer: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn block(block: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_ip_block(block: &Value, path: &Path<'_>, errors: &mut Errors) {
     let cidr = text(block, "cidr");
     if cidr.is_empty() {
         errors.required(&path.child("cidr"), "");
         return;
     }
-    let problems = rules::cidr(cidr);
+    let problems = rules::cidr_problems(cidr);
     if !problems.is_empty() {
         errors.invalid_each(&path.child("cidr"), cidr, problems);
         return;
@@ -351,7 +353,7 @@ fn block(block: &Value, path: &Path<'_>, errors: &mut Errors) {
         let except = except.as_str().unwrap_or_default();
         let at = at.index(i);
         match except.parse::<ipnet::IpNet>() {
-            Err(_) => errors.invalid_each(&at, except, rules::cidr(except)),
+            Err(_) => errors.invalid_each(&at, except, rules::cidr_problems(except)),
             Ok(inner) => {
                 if !outer.contains(&inner.addr()) || inner.prefix_len() <= outer.prefix_len() {
                     errors.invalid(&at, except, "must be a strict subset of `cidr`");
@@ -361,7 +363,7 @@ fn block(block: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn service_cidr(object: &Value, errors: &mut Errors) {
+fn validate_service_cidr(object: &Value, errors: &mut Errors) {
     let at = Path::ROOT.child("spec");
     let path = at.child("cidrs");
     let all = texts(get(object, "spec"), "cidrs");
@@ -375,7 +377,7 @@ fn service_cidr(object: &Value, errors: &mut Errors) {
     }
     for (i, cidr) in all.iter().enumerate() {
         match cidr.parse::<ipnet::IpNet>() {
-            Err(_) => errors.invalid_each(&path.index(i), cidr, rules::cidr(cidr)),
+            Err(_) => errors.invalid_each(&path.index(i), cidr, rules::cidr_problems(cidr)),
             Ok(net) if net.addr() != net.network() => {
                 errors.invalid(
                     &path.index(i),
@@ -388,7 +390,7 @@ fn service_cidr(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn update_cidr(new: &Value, old: &Value, errors: &mut Errors) {
+fn validate_service_cidr_update(new: &Value, old: &Value, errors: &mut Errors) {
     let at = Path::ROOT.child("spec");
     let path = at.child("cidrs");
     let (after, before) = (
@@ -405,11 +407,11 @@ fn update_cidr(new: &Value, old: &Value, errors: &mut Errors) {
         }
     }
     if after.len() > before.len() {
-        service_cidr(new, errors);
+        validate_service_cidr(new, errors);
     }
 }
 
-fn address(object: &Value, errors: &mut Errors) {
+fn validate_ip_address(object: &Value, errors: &mut Errors) {
     let name = text(get(object, "metadata"), "name");
     let canonical = rules::parse_ip(name).map(|ip| ip.to_string());
     if canonical.as_deref() != Some(name) {
@@ -434,12 +436,12 @@ fn address(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn update_address(new: &Value, old: &Value, errors: &mut Errors) {
-    address(new, errors);
+fn validate_ip_address_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_ip_address(new, errors);
     if !equal(get(new, "spec"), get(old, "spec"))
         && !same(get(new, "spec"), get(old, "spec"), "parentRef")
     {
-        rules::immutable(
+        rules::validate_immutable(
             get(new, "spec"),
             get(old, "spec"),
             "parentRef",

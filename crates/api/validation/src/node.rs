@@ -1,21 +1,21 @@
 //! RuntimeClasses.
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::{self, NameRule};
 use crate::pod;
 use crate::rules;
-use crate::tree::{get, has, list, text};
+use api_meta::tree::{get, has, list, text};
 use serde_json::{Value, json};
 
 pub const RUNTIME_CLASS: Rules = Rules {
     name: NameRule::Subdomain,
-    create: class,
-    update: update_class,
-    sub: no_sub,
+    create: validate_runtime_class,
+    update: validate_runtime_class_update,
+    sub: accept_subresource,
 };
 
-fn class(object: &Value, errors: &mut Errors) {
+fn validate_runtime_class(object: &Value, errors: &mut Errors) {
     let handler = text(object, "handler");
     errors.invalid_each(
         &Path::ROOT.child("handler"),
@@ -24,12 +24,12 @@ fn class(object: &Value, errors: &mut Errors) {
     );
     if has(object, "overhead") {
         let limits = json!({"limits": get(get(object, "overhead"), "podFixed")});
-        pod::resource_list(&limits, "limits", &Path::ROOT.child("overhead"), errors);
+        pod::validate_resource_list(&limits, "limits", &Path::ROOT.child("overhead"), errors);
     }
     if has(object, "scheduling") {
         let (scheduling, path) = (get(object, "scheduling"), Path::ROOT.child("scheduling"));
-        metadata::labels(scheduling, "nodeSelector", &path, errors);
-        pod::tolerations(
+        metadata::validate_labels(scheduling, "nodeSelector", &path, errors);
+        pod::validate_tolerations(
             list(scheduling, "tolerations"),
             &path.child("tolerations"),
             errors,
@@ -37,6 +37,6 @@ fn class(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn update_class(new: &Value, old: &Value, errors: &mut Errors) {
-    rules::immutable(new, old, "handler", &Path::ROOT, errors);
+fn validate_runtime_class_update(new: &Value, old: &Value, errors: &mut Errors) {
+    rules::validate_immutable(new, old, "handler", &Path::ROOT, errors);
 }

@@ -16,37 +16,40 @@ mod template;
 mod update;
 mod volume;
 
-pub use affinity::node_selector;
+pub use affinity::validate_node_selector;
 pub use resources::{
-    STANDARD, is_extended, list as resource_list, quantity as resource_quantity, standard_name,
+    STANDARD, is_extended_resource, validate_resource_list, validate_resource_quantity,
+    validate_standard_name,
 };
-pub use scheduling::{taints, tolerations};
-pub use source::{count_sources, driver_name, host_path, needed as needed_by_source};
-pub use template::{for_replicas, pod_template};
+pub use scheduling::{validate_taints, validate_tolerations};
+pub use source::{
+    count_sources, validate_driver_name, validate_host_path, validate_required_fields,
+};
+pub use template::{validate_pod_template, validate_replica_template};
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
-use crate::tree::{get, has, list};
+use api_meta::tree::{get, has, list};
 use serde_json::Value;
 
 pub const POD: Rules = Rules {
     name: NameRule::Subdomain,
-    create,
-    update: update::pod,
-    sub: update::subresource,
+    create: validate_pod,
+    update: update::validate_pod_update,
+    sub: update::validate_subresource,
 };
 pub const POD_TEMPLATE: Rules = Rules {
     name: NameRule::Subdomain,
-    create: standalone_template,
-    update: |new, _, e| standalone_template(new, e),
-    sub: no_sub,
+    create: validate_standalone_template,
+    update: |new, _, e| validate_standalone_template(new, e),
+    sub: accept_subresource,
 };
 
-fn create(pod: &Value, errors: &mut Errors) {
+fn validate_pod(pod: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
     let spec = get(pod, "spec");
-    spec::validate(spec, get(pod, "metadata"), &path, errors);
+    spec::validate_pod_spec(spec, get(pod, "metadata"), &path, errors);
     if !list(spec, "ephemeralContainers").is_empty() {
         errors.forbidden(
             &path.child("ephemeralContainers"),
@@ -64,8 +67,8 @@ fn create(pod: &Value, errors: &mut Errors) {
     }
 }
 
-fn standalone_template(object: &Value, errors: &mut Errors) {
-    pod_template(
+fn validate_standalone_template(object: &Value, errors: &mut Errors) {
+    validate_pod_template(
         get(object, "template"),
         &Path::ROOT.child("template"),
         errors,

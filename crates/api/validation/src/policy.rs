@@ -1,21 +1,21 @@
 //! PodDisruptionBudgets.
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
 use crate::selector;
-use crate::tree::{get, has};
+use api_meta::tree::{get, has};
 use serde_json::Value;
 
 pub const BUDGET: Rules = Rules {
     name: NameRule::Subdomain,
-    create: budget,
-    update: |new, _, e| budget(new, e),
-    sub: no_sub,
+    create: validate_disruption_budget,
+    update: |new, _, e| validate_disruption_budget(new, e),
+    sub: accept_subresource,
 };
 
-fn budget(object: &Value, errors: &mut Errors) {
+fn validate_disruption_budget(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     if has(spec, "minAvailable") && has(spec, "maxUnavailable") {
         errors.invalid(
@@ -25,11 +25,11 @@ fn budget(object: &Value, errors: &mut Errors) {
         );
     }
     for field in ["minAvailable", "maxUnavailable"] {
-        rules::non_negative_or_percent(get(spec, field), &path.child(field), errors);
-        rules::at_most_100_percent(get(spec, field), &path.child(field), errors);
+        rules::validate_non_negative_or_percent(get(spec, field), &path.child(field), errors);
+        rules::validate_at_most_100_percent(get(spec, field), &path.child(field), errors);
     }
-    selector::validate(get(spec, "selector"), &path.child("selector"), errors);
-    rules::one_of(
+    selector::validate_label_selector(get(spec, "selector"), &path.child("selector"), errors);
+    rules::validate_one_of(
         spec,
         "unhealthyPodEvictionPolicy",
         &["AlwaysAllow", "IfHealthyBudget"],

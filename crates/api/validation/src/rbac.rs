@@ -1,40 +1,48 @@
 //! Roles and bindings.
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::selector;
-use crate::tree::{get, has, list, same, text};
 use api_meta::names;
+use api_meta::tree::{get, has, list, same, text};
 use serde_json::Value;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-const fn path_named(create: crate::dispatch::Create, update: crate::dispatch::Update) -> Rules {
+const fn path_named_rules(
+    create: crate::kind_rules::Create,
+    update: crate::kind_rules::Update,
+) -> Rules {
     Rules {
         name: NameRule::PathSegment,
         create,
         update,
-        sub: no_sub,
+        sub: accept_subresource,
     }
 }
 
-pub const ROLE: Rules = path_named(|o, e| role(o, true, e), |new, _, e| role(new, true, e));
-pub const CLUSTER_ROLE: Rules =
-    path_named(|o, e| role(o, false, e), |new, _, e| role(new, false, e));
-pub const ROLE_BINDING: Rules = path_named(
-    |o, e| binding(o, &["ClusterRole", "Role"], e),
-    |new, old, e| update_binding(new, old, &["ClusterRole", "Role"], e),
+pub const ROLE: Rules = path_named_rules(
+    |o, e| validate_role(o, true, e),
+    |new, _, e| validate_role(new, true, e),
 );
-pub const CLUSTER_ROLE_BINDING: Rules = path_named(
-    |o, e| binding(o, &["ClusterRole"], e),
-    |new, old, e| update_binding(new, old, &["ClusterRole"], e),
+pub const CLUSTER_ROLE: Rules = path_named_rules(
+    |o, e| validate_role(o, false, e),
+    |new, _, e| validate_role(new, false, e),
+);
+pub const ROLE_BINDING: Rules = path_named_rules(
+    |o, e| validate_role_binding(o, &["ClusterRole", "Role"], e),
+    |new, old, e| validate_role_binding_update(new, old, &["ClusterRole", "Role"], e),
+);
+pub const CLUSTER_ROLE_BINDING: Rules = path_named_rules(
+    |o, e| validate_role_binding(o, &["ClusterRole"], e),
+    |new, old, e| validate_role_binding_update(new, old, &["ClusterRole"], e),
 );
 
-fn role(object: &Value, namespaced: bool, errors: &mut Errors) {
+fn validate_role(object: &Value, namespaced: bool, errors: &mut Errors) {
     let path = Path::ROOT.child("rules");
     for (i, rule) in list(object, "rules").iter().enumerate() {
-        policy_rule(rule, namespaced, &path.index(i), errors);
+        validate_policy_rule(rule, namespaced, &path.index(i), errors);
     }
     if !has(object, "aggregationRule") {
         return;
@@ -49,14 +57,14 @@ fn role(object: &Value, namespaced: bool, errors: &mut Errors) {
         );
     }
     for (i, one) in selectors.iter().enumerate() {
-        selector::validate(one, &at.index(i), errors);
-        if selector::compile(one).is_err() {
+        selector::validate_label_selector(one, &at.index(i), errors);
+        if selector::compile_selector(one).is_err() {
             errors.invalid(&at.index(i), one.clone(), "invalid label selector.");
         }
     }
 }
 
-fn policy_rule(rule: &Value, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
+fn validate_policy_rule(rule: &Value, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
     if list(rule, "verbs").is_empty() {
         errors.required(
             &path.child("verbs"),
@@ -97,7 +105,7 @@ fn policy_rule(rule: &Value, namespaced: bool, path: &Path<'_>, errors: &mut Err
     }
 }
 
-fn binding(object: &Value, kinds: &[&str], errors: &mut Errors) {
+fn validate_role_binding(object: &Value, kinds: &[&str], errors: &mut Errors) {
     let (role, path) = (get(object, "roleRef"), Path::ROOT.child("roleRef"));
     let group = text(role, "apiGroup");
     if group != GROUP {
@@ -150,8 +158,8 @@ fn validate_subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: 
     }
 }
 
-fn update_binding(new: &Value, old: &Value, kinds: &[&str], errors: &mut Errors) {
-    binding(new, kinds, errors);
+fn validate_role_binding_update(new: &Value, old: &Value, kinds: &[&str], errors: &mut Errors) {
+    validate_role_binding(new, kinds, errors);
     if !same(new, old, "roleRef") {
         errors.invalid(
             &Path::ROOT.child("roleRef"),

@@ -5,40 +5,41 @@ mod slice;
 pub use slice::SLICE;
 
 use crate::cel;
-use crate::dispatch::{Kind, Rules, no_sub};
 use crate::field::{Errors, FieldError, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
-use crate::tree::{get, has, list, text};
+use api_meta::Kind;
 use api_meta::names;
+use api_meta::tree::{get, has, list, text};
 use serde_json::Value;
 
 pub const CLAIM: Rules = Rules {
     name: NameRule::Subdomain,
-    create: claim,
-    update: update_claim,
-    sub: no_sub,
+    create: validate_resource_claim,
+    update: validate_resource_claim_update,
+    sub: accept_subresource,
 };
 pub const TEMPLATE: Rules = Rules {
     name: NameRule::Subdomain,
-    create: template,
-    update: update_claim,
-    sub: no_sub,
+    create: validate_claim_template,
+    update: validate_resource_claim_update,
+    sub: accept_subresource,
 };
 
-fn claim(object: &Value, errors: &mut Errors) {
+fn validate_resource_claim(object: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
-    devices(get(object, "spec"), &path, errors);
+    validate_device_requests(get(object, "spec"), &path, errors);
 }
 
-fn template(object: &Value, errors: &mut Errors) {
+fn validate_claim_template(object: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
     let spec = get(object, "spec");
-    template_metadata(get(spec, "metadata"), &path.child("metadata"), errors);
-    devices(get(spec, "spec"), &path.child("spec"), errors);
+    validate_template_metadata(get(spec, "metadata"), &path.child("metadata"), errors);
+    validate_device_requests(get(spec, "spec"), &path.child("spec"), errors);
 }
 
-fn devices(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_device_requests(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (devices, path) = (get(spec, "devices"), path.child("devices"));
     let at = path.child("requests");
     let mut seen: Vec<&str> = Vec::new();
@@ -70,20 +71,20 @@ fn devices(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         let exactly = get(request, "exactly");
         if choices == 1 {
-            selectors(exactly, &at.child("exactly"), errors);
+            validate_device_selectors(exactly, &at.child("exactly"), errors);
         }
         let class = text(exactly, "deviceClassName");
         if has(request, "exactly") && class.is_empty() {
             errors.required(&at.child("exactly").child("deviceClassName"), "");
         }
     }
-    constraints(devices, &seen, &path.child("constraints"), errors);
+    validate_constraints(devices, &seen, &path.child("constraints"), errors);
     let at = path.child("config");
     for (i, config) in list(devices, "config").iter().enumerate() {
         let at = at.index(i);
         let at = at.child("requests");
         for (j, name) in list(config, "requests").iter().enumerate() {
-            request_name(
+            validate_request_name(
                 name.as_str().unwrap_or_default(),
                 &seen,
                 &at.index(j),
@@ -94,11 +95,11 @@ fn devices(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates device selectors: expressions over `device`.
-fn selectors(parent: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_device_selectors(parent: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("selectors");
     for (i, selector) in list(parent, "selectors").iter().enumerate() {
         let expression = text(get(selector, "cel"), "expression");
-        if let Some(problem) = cel::problem(expression, &["device"]) {
+        if let Some(problem) = cel::find_problem(expression, &["device"]) {
             let at = at.index(i);
             errors.invalid(&at.child("cel").child("expression"), expression, problem);
         }
@@ -107,16 +108,16 @@ fn selectors(parent: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 pub const DEVICE_CLASS: Rules = Rules {
     name: NameRule::Subdomain,
-    create: class,
-    update: |new, _, e| class(new, e),
-    sub: no_sub,
+    create: validate_device_class,
+    update: |new, _, e| validate_device_class(new, e),
+    sub: accept_subresource,
 };
 
-fn class(object: &Value, errors: &mut Errors) {
+fn validate_device_class(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    selectors(spec, &path, errors);
+    validate_device_selectors(spec, &path, errors);
     let name = text(spec, "extendedResourceName");
-    if has(spec, "extendedResourceName") && !crate::pod::is_extended(name) {
+    if has(spec, "extendedResourceName") && !crate::pod::is_extended_resource(name) {
         errors.invalid(
             &path.child("extendedResourceName"),
             name,
@@ -125,7 +126,7 @@ fn class(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn request_name(name: &str, requests: &[&str], path: &Path<'_>, errors: &mut Errors) {
+fn validate_request_name(name: &str, requests: &[&str], path: &Path<'_>, errors: &mut Errors) {
     for part in name.split('/') {
         errors.invalid_each(path, name, names::dns1123_label(part));
     }
@@ -166,7 +167,7 @@ pub fn validate_admin_access(kind: Kind<'_>, object: &Value) -> Vec<FieldError> 
 }
 
 /// Rejects metadata of a template that only the server sets.
-fn template_metadata(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_template_metadata(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (field, value) in meta
         .as_object()
         .into_iter()
@@ -185,13 +186,13 @@ fn template_metadata(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn constraints(devices: &Value, requests: &[&str], path: &Path<'_>, errors: &mut Errors) {
+fn validate_constraints(devices: &Value, requests: &[&str], path: &Path<'_>, errors: &mut Errors) {
     for (i, constraint) in list(devices, "constraints").iter().enumerate() {
         let at = path.index(i);
         let names_at = at.child("requests");
         for (j, name) in list(constraint, "requests").iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
-            request_name(name, requests, &names_at.index(j), errors);
+            validate_request_name(name, requests, &names_at.index(j), errors);
         }
         let attribute = text(constraint, "matchAttribute");
         if !attribute.is_empty() && !attribute.contains('/') {
@@ -204,8 +205,8 @@ fn constraints(devices: &Value, requests: &[&str], path: &Path<'_>, errors: &mut
     }
 }
 
-fn update_claim(new: &Value, old: &Value, errors: &mut Errors) {
-    rules::immutable(new, old, "spec", &Path::ROOT, errors);
+fn validate_resource_claim_update(new: &Value, old: &Value, errors: &mut Errors) {
+    rules::validate_immutable(new, old, "spec", &Path::ROOT, errors);
 }
 
 #[cfg(test)]

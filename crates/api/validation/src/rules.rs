@@ -1,7 +1,7 @@
 //! Rules of single values that many kinds share, with upstream's messages.
 
 use crate::field::{Errors, Path};
-use crate::tree::get;
+use api_meta::tree::get;
 use api_meta::{Quantity, names};
 use serde_json::Value;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ pub const IMMUTABLE: &str = "field is immutable";
 pub const PORT_RANGE: &str = "must be between 1 and 65535, inclusive";
 
 /// Validates an optional number that must not be negative.
-pub fn non_negative(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_non_negative(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     if let Some(n) = get(parent, field).as_i64()
         && n < 0
     {
@@ -25,7 +25,7 @@ pub fn non_negative(parent: &Value, field: &str, path: &Path<'_>, errors: &mut E
 }
 
 /// Validates an optional number that must be positive.
-pub fn positive(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_positive(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     if let Some(n) = get(parent, field).as_i64()
         && n <= 0
     {
@@ -34,7 +34,13 @@ pub fn positive(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Error
 }
 
 /// Validates a string that may be absent or empty, or else must be in `known`.
-pub fn one_of(parent: &Value, field: &str, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_one_of(
+    parent: &Value,
+    field: &str,
+    known: &[&str],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if let Some(value) = get(parent, field).as_str()
         && !known.contains(&value)
     {
@@ -43,7 +49,7 @@ pub fn one_of(parent: &Value, field: &str, known: &[&str], path: &Path<'_>, erro
 }
 
 /// Validates a required string that must be in `known`.
-pub fn required_one_of(
+pub fn validate_required_one_of(
     parent: &Value,
     field: &str,
     known: &[&str],
@@ -58,8 +64,14 @@ pub fn required_one_of(
 }
 
 /// Checks that an immutable field has not changed.
-pub fn immutable(new: &Value, old: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
-    if !crate::tree::same(new, old, field) {
+pub fn validate_immutable(
+    new: &Value,
+    old: &Value,
+    field: &str,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    if !api_meta::tree::same(new, old, field) {
         errors.invalid(&path.child(field), get(new, field).clone(), IMMUTABLE);
     }
 }
@@ -70,7 +82,7 @@ pub fn parse_ip(text: &str) -> Option<IpAddr> {
 }
 
 /// Returns the problems of an IP address.
-pub fn ip(text: &str) -> Vec<String> {
+pub fn ip_problems(text: &str) -> Vec<String> {
     match parse_ip(text) {
         // Some software treats such an address as IPv4 and some as IPv6.
         Some(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
@@ -82,7 +94,7 @@ pub fn ip(text: &str) -> Vec<String> {
 }
 
 /// Returns the problems of an address block.
-pub fn cidr(text: &str) -> Vec<String> {
+pub fn cidr_problems(text: &str) -> Vec<String> {
     match text.parse::<ipnet::IpNet>() {
         Ok(_) => Vec::new(),
         Err(_) => vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".into()],
@@ -90,12 +102,12 @@ pub fn cidr(text: &str) -> Vec<String> {
 }
 
 /// Returns the problem of a port number.
-pub fn port_number(n: i64) -> Option<&'static str> {
+pub fn port_number_problem(n: i64) -> Option<&'static str> {
     (!(1..=65535).contains(&n)).then_some(PORT_RANGE)
 }
 
 /// Returns the problems of a port's name (IANA service name).
-pub fn port_name(text: &str) -> Vec<String> {
+pub fn port_name_problems(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     if text.len() > 15 {
         out.push("must be no more than 15 bytes".to_owned());
@@ -122,12 +134,12 @@ pub fn port_name(text: &str) -> Vec<String> {
 }
 
 /// Validates a port given by number or name (`targetPort`, ports of probes).
-pub fn port_number_or_name(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_port_number_or_name(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     match value {
-        Value::String(name) => errors.invalid_each(path, name, port_name(name)),
+        Value::String(name) => errors.invalid_each(path, name, port_name_problems(name)),
         other => {
             let n = other.as_i64().unwrap_or(0);
-            if let Some(problem) = port_number(n) {
+            if let Some(problem) = port_number_problem(n) {
                 errors.invalid(path, n, problem);
             }
         }
@@ -135,7 +147,7 @@ pub fn port_number_or_name(value: &Value, path: &Path<'_>, errors: &mut Errors) 
 }
 
 /// Returns the problems of a key of a ConfigMap or Secret.
-pub fn config_key(text: &str) -> Vec<String> {
+pub fn config_key_problems(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     if text.len() > 253 {
         out.push("must be no more than 253 bytes".to_owned());
@@ -156,7 +168,7 @@ pub fn config_key(text: &str) -> Vec<String> {
 }
 
 /// Validates a qualified name with a domain: `example.com/thing`.
-pub fn domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut Errors) {
     let Some((domain, rest)) = text.split_once('/') else {
         errors.invalid(
             path,
@@ -189,23 +201,23 @@ pub fn domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Returns the problems of a fully qualified name (at least `min` dot-separated labels).
-pub fn qualified_domain(text: &str, min: usize) -> Vec<String> {
+pub fn qualified_domain_problems(text: &str, min: usize) -> Vec<String> {
     let mut out = names::dns1123_subdomain(text);
     if out.is_empty() && text.split('.').count() < min {
         out.push(format!(
             "should be a domain with at least {} segments separated by dots",
-            number(min)
+            count_word(min)
         ));
     }
     out
 }
 
-fn number(n: usize) -> &'static str {
+fn count_word(n: usize) -> &'static str {
     if n == 2 { "two" } else { "three" }
 }
 
 /// Parses a quantity.
-pub fn quantity(value: &Value) -> Option<Quantity> {
+pub fn parse_quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::String(s) => s.parse().ok(),
         Value::Number(n) => n.to_string().parse().ok(),
@@ -214,12 +226,12 @@ pub fn quantity(value: &Value) -> Option<Quantity> {
 }
 
 /// Returns a quantity of a resource list.
-pub fn amount(list: &Value, name: &str) -> Option<Quantity> {
-    list.get(name).and_then(quantity)
+pub fn read_quantity(list: &Value, name: &str) -> Option<Quantity> {
+    list.get(name).and_then(parse_quantity)
 }
 
 /// Validates a percentage (`25%`).
-pub fn percentage(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_percentage(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     if let Value::String(text) = value
         && !is_percent(text)
     {
@@ -235,9 +247,9 @@ fn is_percent(text: &str) -> bool {
 }
 
 /// Validates a non-negative number or a percentage.
-pub fn non_negative_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_non_negative_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     match value {
-        Value::String(_) => percentage(value, path, errors),
+        Value::String(_) => validate_percentage(value, path, errors),
         other => {
             if other.as_i64().is_some_and(|n| n < 0) {
                 errors.invalid(path, other.clone(), NEGATIVE);
@@ -247,7 +259,7 @@ pub fn non_negative_or_percent(value: &Value, path: &Path<'_>, errors: &mut Erro
 }
 
 /// Checks that a percentage is at most 100.
-pub fn at_most_100_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_at_most_100_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     if let Value::String(text) = value
         && let Some(n) = text.strip_suffix('%').and_then(|n| n.parse::<i64>().ok())
         && n > 100
@@ -258,7 +270,7 @@ pub fn at_most_100_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) 
 
 /// Returns the number of a number or percentage; of a percentage, its digits (only for comparison
 /// with zero).
-pub fn whole(value: &Value) -> i64 {
+pub fn whole_number(value: &Value) -> i64 {
     match value {
         Value::String(text) => text.trim_end_matches('%').parse().unwrap_or(0),
         other => other.as_i64().unwrap_or(0),

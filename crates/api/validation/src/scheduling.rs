@@ -1,17 +1,17 @@
 //! PriorityClasses.
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
-use crate::tree::{get, int, same, text};
+use api_meta::tree::{get, int, same, text};
 use serde_json::Value;
 
 pub const PRIORITY_CLASS: Rules = Rules {
     name: NameRule::Subdomain,
-    create: class,
-    update: update_class,
-    sub: no_sub,
+    create: validate_priority_class,
+    update: validate_priority_class_update,
+    sub: accept_subresource,
 };
 
 const HIGHEST: i64 = 1_000_000_000;
@@ -20,7 +20,7 @@ const SYSTEM: [(&str, i64); 2] = [
     ("system-node-critical", 2 * HIGHEST + 1000),
 ];
 
-fn class(object: &Value, errors: &mut Errors) {
+fn validate_priority_class(object: &Value, errors: &mut Errors) {
     let name = text(get(object, "metadata"), "name");
     let value = int(object, "value").unwrap_or(0);
     if name.starts_with("system-") {
@@ -36,7 +36,7 @@ fn class(object: &Value, errors: &mut Errors) {
             format!("maximum allowed value of a user defined priority is {HIGHEST}"),
         );
     }
-    rules::one_of(
+    rules::validate_one_of(
         object,
         "preemptionPolicy",
         &["Never", "PreemptLowerPriority"],
@@ -45,7 +45,7 @@ fn class(object: &Value, errors: &mut Errors) {
     );
 }
 
-fn update_class(new: &Value, old: &Value, errors: &mut Errors) {
+fn validate_priority_class_update(new: &Value, old: &Value, errors: &mut Errors) {
     if int(new, "value") != int(old, "value") {
         errors.forbidden(
             &Path::ROOT.child("value"),
@@ -53,6 +53,6 @@ fn update_class(new: &Value, old: &Value, errors: &mut Errors) {
         );
     }
     if !same(new, old, "preemptionPolicy") {
-        rules::immutable(new, old, "preemptionPolicy", &Path::ROOT, errors);
+        rules::validate_immutable(new, old, "preemptionPolicy", &Path::ROOT, errors);
     }
 }

@@ -2,23 +2,23 @@
 
 use crate::field::{Errors, Path};
 use crate::metadata;
-use crate::tree::{list, text};
+use api_meta::tree::{list, text};
 use api_meta::{Selector, names};
 use serde_json::Value;
 
 /// Validates a label selector.
-pub fn validate(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_label_selector(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
     if !selector.is_object() {
         return;
     }
-    metadata::labels(selector, "matchLabels", path, errors);
+    metadata::validate_labels(selector, "matchLabels", path, errors);
     let expressions = path.child("matchExpressions");
     for (i, expression) in list(selector, "matchExpressions").iter().enumerate() {
-        requirement(expression, &expressions.index(i), errors);
+        validate_label_requirement(expression, &expressions.index(i), errors);
     }
 }
 
-fn requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_label_requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
     let values = list(expression, "values");
     let at = path.child("values");
     match text(expression, "operator") {
@@ -47,7 +47,7 @@ fn requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Returns whether a selector has no requirements.
-pub fn is_empty(selector: &Value) -> bool {
+pub fn is_empty_selector(selector: &Value) -> bool {
     let labels = selector
         .get("matchLabels")
         .and_then(Value::as_object)
@@ -56,7 +56,7 @@ pub fn is_empty(selector: &Value) -> bool {
 }
 
 /// Compiles a selector. `None` matches nothing; an error means that it is invalid.
-pub fn compile(selector: &Value) -> Result<Option<Selector>, ()> {
+pub fn compile_selector(selector: &Value) -> Result<Option<Selector>, ()> {
     let bad_set =
         |e: &Value| matches!(text(e, "operator"), "In" | "NotIn") && list(e, "values").is_empty();
     if list(selector, "matchExpressions").iter().any(bad_set) {

@@ -1,18 +1,18 @@
 //! Services.
 
-use crate::dispatch::Rules;
+use crate::addresses::validate_reachable_address;
 use crate::field::{Errors, Path};
+use crate::kind_rules::Rules;
 use crate::metadata::{self, NameRule};
 use crate::rules;
-use crate::tree::{get, has, int, list, opt_text, text};
 use api_meta::names;
+use api_meta::tree::{get, has, int, list, opt_text, text};
 use serde_json::Value;
-use std::net::IpAddr;
 
 pub const SERVICE: Rules = Rules {
     name: NameRule::Label,
-    create: service,
-    update: update_service,
+    create: validate_service,
+    update: validate_service_update,
     sub: |_, _, _, _| {},
 };
 
@@ -21,7 +21,7 @@ const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameNode", "PreferSameZone"];
 const DAY: i64 = 86_400;
 
-fn service(object: &Value, errors: &mut Errors) {
+fn validate_service(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let (one, all) = (text(spec, "clusterIP"), list(spec, "clusterIPs"));
     if !one.is_empty() && all.first().is_some_and(|first| first != one) {
@@ -30,22 +30,22 @@ fn service(object: &Value, errors: &mut Errors) {
             all.to_vec(),
             "first value must match `clusterIP`",
         );
-        return families(spec, text(spec, "type"), &path, errors);
+        return validate_ip_families(spec, text(spec, "type"), &path, errors);
     }
     let kind = text(spec, "type");
-    rules::required_one_of(spec, "type", &TYPES, &path, errors);
+    rules::validate_required_one_of(spec, "type", &TYPES, &path, errors);
     if list(spec, "ports").is_empty() && text(spec, "clusterIP") != "None" && kind != "ExternalName"
     {
         errors.required(&path.child("ports"), "");
     }
-    by_type(spec, kind, &path, errors);
-    ports(spec, kind, &path.child("ports"), errors);
-    metadata::labels(spec, "selector", &path, errors);
-    affinity(spec, &path, errors);
-    external_ips(spec, &path.child("externalIPs"), errors);
-    source_ranges(spec, kind, &path, errors);
-    policies(spec, kind, &path, errors);
-    families(spec, kind, &path, errors);
+    validate_fields_by_type(spec, kind, &path, errors);
+    validate_ports(spec, kind, &path.child("ports"), errors);
+    metadata::validate_labels(spec, "selector", &path, errors);
+    validate_session_affinity(spec, &path, errors);
+    validate_external_ips(spec, &path.child("externalIPs"), errors);
+    validate_source_ranges(spec, kind, &path, errors);
+    validate_traffic_policies(spec, kind, &path, errors);
+    validate_ip_families(spec, kind, &path, errors);
     if let Some(way) = opt_text(spec, "trafficDistribution")
         && !DISTRIBUTIONS.contains(&way)
     {
@@ -53,7 +53,7 @@ fn service(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn by_type(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_fields_by_type(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     let headless = text(spec, "clusterIP") == "None";
     match kind {
         "NodePort" | "LoadBalancer" if headless => {
@@ -86,7 +86,7 @@ fn by_type(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn ports(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_ports(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     let all = list(spec, "ports");
     let headless = text(spec, "clusterIP") == "None";
     let mut seen_names: Vec<&str> = Vec::new();
@@ -94,7 +94,7 @@ fn ports(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     let mut node_ports: Vec<(i64, &str)> = Vec::new();
     for (i, port) in all.iter().enumerate() {
         let at = path.index(i);
-        port_rules(port, all.len() > 1, headless, &mut seen_names, &at, errors);
+        validate_port(port, all.len() > 1, headless, &mut seen_names, &at, errors);
         let node_port = int(port, "nodePort").unwrap_or(0);
         if kind == "ClusterIP" && node_port != 0 {
             errors.forbidden(
@@ -117,7 +117,7 @@ fn ports(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn port_rules<'a>(
+fn validate_port<'a>(
     port: &'a Value,
     named: bool,
     headless: bool,
@@ -137,12 +137,16 @@ fn port_rules<'a>(
         seen.push(name);
     }
     let number = int(port, "port").unwrap_or(0);
-    if let Some(problem) = rules::port_number(number) {
+    if let Some(problem) = rules::port_number_problem(number) {
         errors.invalid(&path.child("port"), number, problem);
     }
-    rules::required_one_of(port, "protocol", &PROTOCOLS, path, errors);
+    rules::validate_required_one_of(port, "protocol", &PROTOCOLS, path, errors);
     if !headless || has(port, "targetPort") {
-        rules::port_number_or_name(get(port, "targetPort"), &path.child("targetPort"), errors);
+        rules::validate_port_number_or_name(
+            get(port, "targetPort"),
+            &path.child("targetPort"),
+            errors,
+        );
     }
     if let Some(protocol) = opt_text(port, "appProtocol") {
         errors.invalid_each(
@@ -153,8 +157,8 @@ fn port_rules<'a>(
     }
 }
 
-fn affinity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    rules::required_one_of(spec, "sessionAffinity", &["ClientIP", "None"], path, errors);
+fn validate_session_affinity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    rules::validate_required_one_of(spec, "sessionAffinity", &["ClientIP", "None"], path, errors);
     let at = path.child("sessionAffinityConfig");
     let config = get(spec, "sessionAffinityConfig");
     match text(spec, "sessionAffinity") {
@@ -176,54 +180,13 @@ fn affinity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Rejects addresses on which only the node itself or its link listens. An IPv4-mapped IPv6 address
-/// is treated as the IPv4 address that a connection to it reaches.
-pub fn reachable(address: &str, path: &Path<'_>, errors: &mut Errors) {
-    errors.invalid_each(path, address, rules::ip(address));
-    let Some(ip) = rules::parse_ip(address).map(|ip| ip.to_canonical()) else {
-        return;
-    };
-    let link_local = match ip {
-        IpAddr::V4(v4) => v4.is_link_local(),
-        IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xffc0 == 0xfe80),
-    };
-    let link_local_multicast = match ip {
-        IpAddr::V4(v4) => v4.octets().starts_with(&[224, 0, 0]),
-        IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xff0f == 0xff02),
-    };
-    if ip.is_unspecified() {
-        errors.invalid(path, address, format!("may not be unspecified ({address})"));
-    }
-    if ip.is_loopback() {
-        errors.invalid(
-            path,
-            address,
-            "may not be in the loopback range (127.0.0.0/8, ::1/128)",
-        );
-    }
-    if link_local {
-        errors.invalid(
-            path,
-            address,
-            "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
-        );
-    }
-    if link_local_multicast {
-        errors.invalid(
-            path,
-            address,
-            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
-        );
-    }
-}
-
-fn external_ips(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_external_ips(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, ip) in list(spec, "externalIPs").iter().enumerate() {
-        reachable(ip.as_str().unwrap_or_default(), &path.index(i), errors);
+        validate_reachable_address(ip.as_str().unwrap_or_default(), &path.index(i), errors);
     }
 }
 
-fn source_ranges(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_source_ranges(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     let ranges = list(spec, "loadBalancerSourceRanges");
     // Upstream capitalises this path.
     let at = path.child("LoadBalancerSourceRanges");
@@ -233,11 +196,11 @@ fn source_ranges(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors)
     }
     for (i, range) in ranges.iter().enumerate() {
         let range = range.as_str().unwrap_or_default().trim();
-        errors.invalid_each(&at.index(i), range, rules::cidr(range));
+        errors.invalid_each(&at.index(i), range, rules::cidr_problems(range));
     }
 }
 
-fn policies(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_traffic_policies(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     let external = matches!(kind, "NodePort" | "LoadBalancer")
         || (kind == "ClusterIP" && !list(spec, "externalIPs").is_empty());
     let policy = text(spec, "externalTrafficPolicy");
@@ -292,7 +255,7 @@ fn policies(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn families(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_ip_families(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     if kind == "ExternalName" {
         for field in ["ipFamilies", "ipFamilyPolicy"] {
             if has(spec, field) {
@@ -305,7 +268,7 @@ fn families(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
         return;
     }
     let policy_known = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-    rules::one_of(spec, "ipFamilyPolicy", &policy_known, path, errors);
+    rules::validate_one_of(spec, "ipFamilyPolicy", &policy_known, path, errors);
     let at = path.child("ipFamilies");
     let mut seen: Vec<&str> = Vec::new();
     for (i, family) in list(spec, "ipFamilies").iter().enumerate() {
@@ -331,16 +294,16 @@ fn families(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
                 );
             }
         } else if !ip.is_empty() {
-            errors.invalid_each(&at.index(i), ip, rules::ip(ip));
+            errors.invalid_each(&at.index(i), ip, rules::ip_problems(ip));
         }
     }
     let one = text(spec, "clusterIP");
     if addresses.is_empty() && !one.is_empty() && one != "None" {
-        errors.invalid_each(&at.index(0), one, rules::ip(one));
+        errors.invalid_each(&at.index(0), one, rules::ip_problems(one));
     }
 }
 
-fn update_service(new: &Value, old: &Value, errors: &mut Errors) {
+fn validate_service_update(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
     // A service that keeps a cluster IP must not change it.
     let kept =
@@ -365,29 +328,5 @@ fn update_service(new: &Value, old: &Value, errors: &mut Errors) {
             "may not change once set",
         );
     }
-    service(new, errors);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mapped_addresses_are_judged_as_what_they_reach() {
-        for (address, expect) in [
-            ("10.0.0.1", 0),
-            ("fd00::1", 0),
-            ("127.0.0.1", 1),
-            ("169.254.169.254", 1),
-            ("fe80::1", 1),
-            ("::ffff:10.0.0.1", 1),
-            ("::ffff:127.0.0.1", 2),
-            ("::ffff:169.254.169.254", 2),
-            ("::ffff:0.0.0.0", 2),
-        ] {
-            let mut errors = Errors::default();
-            reachable(address, &Path::ROOT.child("ip"), &mut errors);
-            assert_eq!(errors.0.len(), expect, "{address}: {:?}", errors.0);
-        }
-    }
+    validate_service(new, errors);
 }

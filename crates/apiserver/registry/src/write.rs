@@ -1,8 +1,8 @@
 //! The context of a write: user, object, options.
 
 use api_kinds::Resource;
-use api_meta::{ApiError, time};
-use api_validation::{FieldError, Kind, to_api_error};
+use api_meta::{ApiError, Kind, time};
+use api_validation::{FieldError, to_api_error};
 use apiserver_fields::{Writer, track_update};
 use apiserver_request::{AdmissionRequest, Operation, User};
 use serde_json::Value;

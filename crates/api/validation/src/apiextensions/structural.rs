@@ -1,20 +1,20 @@
 //! Structural schemas of custom resources: every value has a type, and defaults match it.
 
 use crate::field::{Errors, Path};
-use crate::tree::{flag, get, has, list, text};
+use api_meta::tree::{flag, get, has, list, text};
 use serde_json::Value;
 
 /// Maximum depth of nested schemas. The depth of the body was limited before.
 const DEPTH: usize = 64;
 
 /// Validates a schema. A missing one is reported elsewhere.
-pub(super) fn check(schema: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn validate_structural_schema(schema: &Value, path: &Path<'_>, errors: &mut Errors) {
     if schema.is_object() {
-        one(schema, path, 0, errors);
+        validate_schema_node(schema, path, 0, errors);
     }
 }
 
-fn one(schema: &Value, path: &Path<'_>, depth: usize, errors: &mut Errors) {
+fn validate_schema_node(schema: &Value, path: &Path<'_>, depth: usize, errors: &mut Errors) {
     let open = flag(schema, "x-kubernetes-int-or-string")
         || flag(schema, "x-kubernetes-preserve-unknown-fields");
     let kind = text(schema, "type");
@@ -28,7 +28,10 @@ fn one(schema: &Value, path: &Path<'_>, depth: usize, errors: &mut Errors) {
     } else if depth == 0 && !kind.is_empty() && kind != "object" {
         errors.invalid(&path.child("type"), kind, "must be object at the root");
     }
-    if has(schema, "default") && !kind.is_empty() && !is_of(kind, get(schema, "default"), schema) {
+    if has(schema, "default")
+        && !kind.is_empty()
+        && !is_of_type(kind, get(schema, "default"), schema)
+    {
         errors.wrong_type(&path.child("default"), get(schema, "default").clone(), kind);
     }
     if depth > DEPTH {
@@ -36,19 +39,19 @@ fn one(schema: &Value, path: &Path<'_>, depth: usize, errors: &mut Errors) {
     }
     let at = path.child("properties");
     for (name, member) in get(schema, "properties").as_object().into_iter().flatten() {
-        one(member, &at.key(name), depth + 1, errors);
+        validate_schema_node(member, &at.key(name), depth + 1, errors);
     }
     let more = get(schema, "additionalProperties");
     if more.is_object() {
-        one(more, &path.child("additionalProperties"), depth + 1, errors);
+        validate_schema_node(more, &path.child("additionalProperties"), depth + 1, errors);
     }
     let items = get(schema, "items");
     if items.is_object() {
-        one(items, &path.child("items"), depth + 1, errors);
+        validate_schema_node(items, &path.child("items"), depth + 1, errors);
     }
 }
 
-fn is_of(kind: &str, value: &Value, schema: &Value) -> bool {
+fn is_of_type(kind: &str, value: &Value, schema: &Value) -> bool {
     if (value.is_null() && flag(schema, "nullable")) || list(schema, "enum").contains(value) {
         return true;
     }

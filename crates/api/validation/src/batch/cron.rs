@@ -1,12 +1,12 @@
 //! Schedules and time zones.
 
 use crate::field::{Errors, Path};
-use crate::tree::{opt_text, text};
+use api_meta::tree::{opt_text, text};
 use api_semantics::cron::Schedule;
 use serde_json::Value;
 
 /// Validates `schedule` and `timeZone`.
-pub fn schedule(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_schedule(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let schedule = text(spec, "schedule");
     let at = path.child("schedule");
     let inside = schedule.contains("TZ");
@@ -49,7 +49,7 @@ mod tests {
         let cases: Vec<Value> = serde_json::from_str(api_semantics::cases::CRON).unwrap();
         for case in cases {
             let mut errors = Errors(Vec::new());
-            schedule(&case, &Path::ROOT, &mut errors);
+            validate_schedule(&case, &Path::ROOT, &mut errors);
             let is_valid = errors.0.is_empty();
             assert_eq!(is_valid, case.get("error").is_none(), "{case}");
         }

@@ -1,28 +1,28 @@
 //! LimitRanges and ResourceQuotas.
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
-use crate::pod::{STANDARD, resource_quantity, standard_name};
-use crate::rules::{amount, quantity};
-use crate::tree::{entries, get, list, same, text, texts};
+use crate::pod::{STANDARD, validate_resource_quantity, validate_standard_name};
+use crate::rules::{parse_quantity, read_quantity};
+use api_meta::tree::{entries, get, list, same, text, texts};
 use api_meta::{Quantity, names};
 use serde_json::Value;
 
 pub const LIMIT_RANGE: Rules = Rules {
     name: NameRule::Subdomain,
-    create: limit_range,
-    update: |new, _, e| limit_range(new, e),
-    sub: no_sub,
+    create: validate_limit_range,
+    update: |new, _, e| validate_limit_range(new, e),
+    sub: accept_subresource,
 };
 pub const RESOURCE_QUOTA: Rules = Rules {
     name: NameRule::Subdomain,
-    create: quota,
-    update: update_quota,
-    sub: no_sub,
+    create: validate_quota,
+    update: validate_quota_update,
+    sub: accept_subresource,
 };
 
-fn limit_range(object: &Value, errors: &mut Errors) {
+fn validate_limit_range(object: &Value, errors: &mut Errors) {
     let at = Path::ROOT.child("spec");
     let path = at.child("limits");
     let mut seen: Vec<&str> = Vec::new();
@@ -46,7 +46,7 @@ fn limit_range(object: &Value, errors: &mut Errors) {
         ] {
             let at = at.child(field);
             for (name, _) in entries(item, field) {
-                standard_name(name, &at.key(name), errors);
+                validate_standard_name(name, &at.key(name), errors);
             }
         }
         if seen.contains(&kind) {
@@ -64,19 +64,19 @@ fn limit_range(object: &Value, errors: &mut Errors) {
             }
         }
         if kind == "PersistentVolumeClaim"
-            && amount(get(item, "min"), "storage").is_none()
-            && amount(get(item, "max"), "storage").is_none()
+            && read_quantity(get(item, "min"), "storage").is_none()
+            && read_quantity(get(item, "max"), "storage").is_none()
         {
             errors.required(
                 &at.child("limits"),
                 "either minimum or maximum storage value is required, but neither was provided",
             );
         }
-        bounds(item, &at, errors);
+        validate_bounds(item, &at, errors);
     }
 }
 
-fn bounds(item: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_bounds(item: &Value, path: &Path<'_>, errors: &mut Errors) {
     const FIELDS: [&str; 5] = [
         "max",
         "min",
@@ -91,7 +91,7 @@ fn bounds(item: &Value, path: &Path<'_>, errors: &mut Errors) {
     resources.sort();
     resources.dedup();
     for name in resources {
-        let of = |field: &str| amount(get(item, field), name);
+        let of = |field: &str| read_quantity(get(item, field), name);
         let (max, min, default, request) =
             (of("max"), of("min"), of("default"), of("defaultRequest"));
         let mut order =
@@ -124,11 +124,11 @@ fn bounds(item: &Value, path: &Path<'_>, errors: &mut Errors) {
         );
         order(min, default, "default", "min", "default");
         order(default, max, "default", "default", "max");
-        ratio(of("maxLimitRequestRatio"), min, max, name, path, errors);
+        validate_ratio(of("maxLimitRequestRatio"), min, max, name, path, errors);
     }
 }
 
-fn ratio(
+fn validate_ratio(
     ratio: Option<Quantity>,
     min: Option<Quantity>,
     max: Option<Quantity>,
@@ -170,25 +170,25 @@ const SCOPES: [&str; 6] = [
 /// Names that are counted, in addition to the objects whose quantities are always whole.
 const COUNTED: [&str; 3] = ["services.nodeports", "services.loadbalancers", "count"];
 
-fn quota(object: &Value, errors: &mut Errors) {
+fn validate_quota(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let hard = path.child("hard");
     for (name, value) in entries(spec, "hard") {
         let at = hard.key(name);
-        resource_name(name, &at, errors);
-        if let Some(found) = quantity(value) {
-            resource_quantity(name, found, value, &at, errors);
+        validate_resource_name(name, &at, errors);
+        if let Some(found) = parse_quantity(value) {
+            validate_resource_quantity(name, found, value, &at, errors);
             let counted = COUNTED.contains(&name.as_str()) || name.starts_with("count/");
             if counted && found.milli_value() % 1000 != 0 {
                 errors.invalid(&at, value.clone(), "must be an integer");
             }
         }
     }
-    scopes(spec, &path, errors);
+    validate_quota_scopes(spec, &path, errors);
 }
 
-fn resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
-    standard_name(name, path, errors);
+fn validate_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    validate_standard_name(name, path, errors);
     let prefixed = ["requests.hugepages-", "limits.hugepages-", "hugepages-"]
         .iter()
         .any(|p| name.starts_with(p));
@@ -197,7 +197,7 @@ fn resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_quota_scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = texts(spec, "scopes");
     let at = path.child("scopes");
     let hard: Vec<&String> = entries(spec, "hard").map(|(k, _)| k).collect();
@@ -207,7 +207,7 @@ fn scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         if hard
             .iter()
-            .any(|name| known_resource(name) && !scope_allows(scope, name))
+            .any(|name| is_known_resource(name) && !scope_allows(scope, name))
         {
             errors.invalid(&at, all.clone(), "unsupported scope applied to resource");
         }
@@ -255,7 +255,7 @@ fn scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn known_resource(name: &str) -> bool {
+fn is_known_resource(name: &str) -> bool {
     STANDARD.contains(&name) && name != "count"
 }
 
@@ -277,8 +277,8 @@ fn scope_allows(scope: &str, name: &str) -> bool {
     }
 }
 
-fn update_quota(new: &Value, old: &Value, errors: &mut Errors) {
-    quota(new, errors);
+fn validate_quota_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_quota(new, errors);
     let (n, o) = (get(new, "spec"), get(old, "spec"));
     if !same(n, o, "scopes") {
         let at = Path::ROOT.child("spec");

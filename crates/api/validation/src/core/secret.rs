@@ -1,10 +1,10 @@
 //! ConfigMaps and Secrets.
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
-use crate::tree::{entries, flag, get, same, text};
+use api_meta::tree::{entries, flag, get, same, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -15,22 +15,22 @@ const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
 pub const CONFIG_MAP: Rules = Rules {
     name: NameRule::Subdomain,
-    create: config_map,
-    update: update_config_map,
-    sub: no_sub,
+    create: validate_config_map,
+    update: validate_config_map_update,
+    sub: accept_subresource,
 };
 pub const SECRET: Rules = Rules {
     name: NameRule::Subdomain,
-    create: secret,
-    update: update_secret,
-    sub: no_sub,
+    create: validate_secret,
+    update: validate_secret_update,
+    sub: accept_subresource,
 };
 
-fn config_map(object: &Value, errors: &mut Errors) {
+fn validate_config_map(object: &Value, errors: &mut Errors) {
     let data = Path::ROOT.child("data");
     let mut size = 0;
     for (key, value) in entries(object, "data") {
-        errors.invalid_each(&data.key(key), key, rules::config_key(key));
+        errors.invalid_each(&data.key(key), key, rules::config_key_problems(key));
         if get(object, "binaryData").get(key).is_some() {
             errors.invalid(
                 &data.key(key),
@@ -42,7 +42,7 @@ fn config_map(object: &Value, errors: &mut Errors) {
     }
     let binary = Path::ROOT.child("binaryData");
     for (key, value) in entries(object, "binaryData") {
-        errors.invalid_each(&binary.key(key), key, rules::config_key(key));
+        errors.invalid_each(&binary.key(key), key, rules::config_key_problems(key));
         size += decoded_length(value);
     }
     if size > LIMIT {
@@ -54,12 +54,12 @@ fn decoded_length(value: &Value) -> usize {
     value.as_str().map_or(0, |s| s.len() / 4 * 3)
 }
 
-fn update_config_map(new: &Value, old: &Value, errors: &mut Errors) {
-    frozen(new, old, &["data", "binaryData"], errors);
-    config_map(new, errors);
+fn validate_config_map_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_frozen_fields(new, old, &["data", "binaryData"], errors);
+    validate_config_map(new, errors);
 }
 
-fn frozen(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
+fn validate_frozen_fields(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
     if !flag(old, "immutable") {
         return;
     }
@@ -72,7 +72,7 @@ fn frozen(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
 }
 
 /// Returns the required keys of a type of secret.
-fn required(kind: &str) -> &'static [&'static str] {
+fn required_keys(kind: &str) -> &'static [&'static str] {
     match kind {
         "kubernetes.io/ssh-auth" => &["ssh-privatekey"],
         "kubernetes.io/tls" => &["tls.crt", "tls.key"],
@@ -82,11 +82,11 @@ fn required(kind: &str) -> &'static [&'static str] {
     }
 }
 
-fn secret(object: &Value, errors: &mut Errors) {
+fn validate_secret(object: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("data");
     let mut size = 0;
     for (key, value) in entries(object, "data") {
-        errors.invalid_each(&path.key(key), key, rules::config_key(key));
+        errors.invalid_each(&path.key(key), key, rules::config_key_problems(key));
         size += decoded_length(value);
     }
     if size > LIMIT {
@@ -114,7 +114,7 @@ fn secret(object: &Value, errors: &mut Errors) {
         errors.required(&path.key("username"), "");
         errors.required(&path.key("password"), "");
     }
-    for key in required(kind) {
+    for key in required_keys(kind) {
         let at = path.key(key);
         match data.get(*key).and_then(Value::as_str) {
             None => errors.required(&at, ""),
@@ -134,8 +134,8 @@ fn secret(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn update_secret(new: &Value, old: &Value, errors: &mut Errors) {
-    rules::immutable(new, old, "type", &Path::ROOT, errors);
-    frozen(new, old, &["data"], errors);
-    secret(new, errors);
+fn validate_secret_update(new: &Value, old: &Value, errors: &mut Errors) {
+    rules::validate_immutable(new, old, "type", &Path::ROOT, errors);
+    validate_frozen_fields(new, old, &["data"], errors);
+    validate_secret(new, errors);
 }

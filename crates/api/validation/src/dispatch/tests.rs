@@ -1,7 +1,8 @@
 //! Tables of invalid changes to valid objects, with upstream's field paths and messages.
 
 use super::*;
-use crate::{default_object, prepare_create, prepare_update};
+use api_defaulting::default_object;
+use api_strategy::{prepare_create, prepare_update};
 use serde_json::json;
 
 fn kind(group: &'static str, kind: &'static str) -> Kind<'static> {
@@ -29,10 +30,10 @@ fn merge(base: &mut Value, change: &Value) {
     };
     for (key, value) in change {
         if value.is_null() {
-            crate::tree::remove(base, key);
+            api_meta::tree::remove(base, key);
         } else {
             if base.get(key).is_none() {
-                crate::tree::set(base, key, Value::Object(serde_json::Map::new()));
+                api_meta::tree::set(base, key, Value::Object(serde_json::Map::new()));
             }
             if let Some(inner) = base.get_mut(key) {
                 merge(inner, value);
@@ -246,7 +247,7 @@ fn generation_moves_with_the_spec_only() {
         let mut new = old.clone();
         merge(&mut new, &change);
         prepare_update(kind, "", &mut new, &old);
-        crate::tree::get(&new, "metadata")
+        api_meta::tree::get(&new, "metadata")
             .get("generation")
             .and_then(Value::as_i64)
     };

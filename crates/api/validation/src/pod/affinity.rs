@@ -2,8 +2,8 @@
 
 use crate::field::{Errors, Path};
 use crate::selector;
-use crate::tree::{get, has, int, list, text};
 use api_meta::names;
+use api_meta::tree::{get, has, int, list, text};
 use serde_json::Value;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -11,32 +11,32 @@ const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const WEIGHT: &str = "must be in the range 1-100";
 
 /// Validates `affinity` of a pod.
-pub fn validate(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
-    node(
+pub fn validate_affinity(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
+    validate_node_affinity(
         get(affinity, "nodeAffinity"),
         &path.child("nodeAffinity"),
         errors,
     );
     for field in ["podAffinity", "podAntiAffinity"] {
-        pods(get(affinity, field), &path.child(field), errors);
+        validate_pod_affinity(get(affinity, field), &path.child(field), errors);
     }
 }
 
-fn weight(item: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_weight(item: &Value, path: &Path<'_>, errors: &mut Errors) {
     let weight = int(item, "weight").unwrap_or(0);
     if !(1..=100).contains(&weight) {
         errors.invalid(&path.child("weight"), weight, WEIGHT);
     }
 }
 
-fn node(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_node_affinity(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
     if has(affinity, REQUIRED) {
-        node_selector(get(affinity, REQUIRED), &path.child(REQUIRED), errors);
+        validate_node_selector(get(affinity, REQUIRED), &path.child(REQUIRED), errors);
     }
     let at = path.child(PREFERRED);
     for (i, item) in list(affinity, PREFERRED).iter().enumerate() {
-        weight(item, &at.index(i), errors);
-        node_term(
+        validate_weight(item, &at.index(i), errors);
+        validate_node_selector_term(
             get(item, "preference"),
             &at.index(i).child("preference"),
             errors,
@@ -45,29 +45,29 @@ fn node(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates a node selector: at least one term.
-pub fn node_selector(node_selector: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_node_selector(node_selector: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("nodeSelectorTerms");
     let terms = list(node_selector, "nodeSelectorTerms");
     if terms.is_empty() {
         errors.required(&at, "must have at least one node selector term");
     }
     for (i, term) in terms.iter().enumerate() {
-        node_term(term, &at.index(i), errors);
+        validate_node_selector_term(term, &at.index(i), errors);
     }
 }
 
-fn node_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_node_selector_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("matchExpressions");
     for (i, expression) in list(term, "matchExpressions").iter().enumerate() {
-        requirement(expression, &at.index(i), errors);
+        validate_node_requirement(expression, &at.index(i), errors);
     }
     let at = path.child("matchFields");
     for (i, expression) in list(term, "matchFields").iter().enumerate() {
-        field_requirement(expression, &at.index(i), errors);
+        validate_field_requirement(expression, &at.index(i), errors);
     }
 }
 
-fn requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_node_requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
     let count = list(expression, "values").len();
     let at = path.child("values");
     match text(expression, "operator") {
@@ -97,7 +97,7 @@ fn requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_each(&path.child("key"), key, names::qualified_name(key));
 }
 
-fn field_requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_field_requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
     let values = list(expression, "values");
     match text(expression, "operator") {
         "In" | "NotIn" => {
@@ -120,15 +120,15 @@ fn field_requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn pods(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_pod_affinity(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child(REQUIRED);
     for (i, term) in list(affinity, REQUIRED).iter().enumerate() {
-        pod_term(term, &at.index(i), errors);
+        validate_pod_affinity_term(term, &at.index(i), errors);
     }
     let at = path.child(PREFERRED);
     for (i, item) in list(affinity, PREFERRED).iter().enumerate() {
-        weight(item, &at.index(i), errors);
-        pod_term(
+        validate_weight(item, &at.index(i), errors);
+        validate_pod_affinity_term(
             get(item, "podAffinityTerm"),
             &at.index(i).child("podAffinityTerm"),
             errors,
@@ -136,9 +136,9 @@ fn pods(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn pod_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_pod_affinity_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["labelSelector", "namespaceSelector"] {
-        selector::validate(get(term, field), &path.child(field), errors);
+        selector::validate_label_selector(get(term, field), &path.child(field), errors);
     }
     for namespace in list(term, "namespaces") {
         let namespace = namespace.as_str().unwrap_or_default();

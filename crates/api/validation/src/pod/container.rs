@@ -3,8 +3,8 @@
 use super::{environment, probe, resources, security, volume::Volumes};
 use crate::field::{Errors, Path};
 use crate::rules;
-use crate::tree::{get, has, int, list, opt, opt_text, text};
 use api_meta::names;
+use api_meta::tree::{get, has, int, list, opt, opt_text, text};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -21,7 +21,12 @@ enum Role {
 }
 
 /// Validates all containers of a spec.
-pub fn all(spec: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_containers(
+    spec: &Value,
+    volumes: &Volumes<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let apps = list(spec, "containers");
     let at = path.child("containers");
     if apps.is_empty() {
@@ -30,27 +35,27 @@ pub fn all(spec: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Er
     let mut names: HashSet<&str> = HashSet::new();
     let mut host_ports = HashSet::new();
     for (i, one) in apps.iter().enumerate() {
-        named(one, &mut names, &at.index(i), errors);
-        container(one, Role::App, volumes, &at.index(i), errors);
-        host_port_clash(one, &mut host_ports, &at.index(i), errors);
+        validate_container_name(one, &mut names, &at.index(i), errors);
+        validate_container(one, Role::App, volumes, &at.index(i), errors);
+        validate_host_port_conflicts(one, &mut host_ports, &at.index(i), errors);
     }
     let at = path.child("initContainers");
     for (i, one) in list(spec, "initContainers").iter().enumerate() {
         let at = at.index(i);
-        named(one, &mut names, &at, errors);
-        container(one, Role::Init, volumes, &at, errors);
-        init_only(one, &at, errors);
+        validate_container_name(one, &mut names, &at, errors);
+        validate_container(one, Role::Init, volumes, &at, errors);
+        validate_init_container_fields(one, &at, errors);
     }
     let at = path.child("ephemeralContainers");
     for (i, one) in list(spec, "ephemeralContainers").iter().enumerate() {
         let at = at.index(i);
-        named(one, &mut names, &at, errors);
-        ephemeral(one, apps, list(spec, "initContainers"), &at, errors);
-        container(one, Role::Ephemeral, volumes, &at, errors);
+        validate_container_name(one, &mut names, &at, errors);
+        validate_ephemeral_container(one, apps, list(spec, "initContainers"), &at, errors);
+        validate_container(one, Role::Ephemeral, volumes, &at, errors);
     }
 }
 
-fn named<'a>(
+fn validate_container_name<'a>(
     container: &'a Value,
     names: &mut HashSet<&'a str>,
     path: &Path<'_>,
@@ -68,7 +73,7 @@ fn named<'a>(
     }
 }
 
-fn container(
+fn validate_container(
     container: &Value,
     role: Role,
     volumes: &Volumes<'_>,
@@ -82,24 +87,24 @@ fn container(
     } else if image.trim() != image {
         errors.invalid(&at, image, "must not have leading or trailing whitespace");
     }
-    rules::required_one_of(
+    rules::validate_required_one_of(
         container,
         "terminationMessagePolicy",
         &MESSAGES,
         path,
         errors,
     );
-    rules::required_one_of(container, "imagePullPolicy", &PULL, path, errors);
-    ports(container, &path.child("ports"), errors);
-    environment::env(container, volumes, path, errors);
-    volumes.mounts(container, path, errors);
-    resources::container(container, path, errors);
-    resources::resize_policy(container, &path.child("resizePolicy"), errors);
+    rules::validate_required_one_of(container, "imagePullPolicy", &PULL, path, errors);
+    validate_ports(container, &path.child("ports"), errors);
+    environment::validate_env(container, volumes, path, errors);
+    volumes.validate_mounts(container, path, errors);
+    resources::validate_container_resources(container, path, errors);
+    resources::validate_resize_policy(container, &path.child("resizePolicy"), errors);
     if role != Role::Ephemeral {
-        restart_rules(container, &path.child("restartPolicyRules"), errors);
+        validate_restart_rules(container, &path.child("restartPolicyRules"), errors);
     }
     if has(container, "securityContext") {
-        security::container(
+        security::validate_container_security_context(
             get(container, "securityContext"),
             &path.child("securityContext"),
             errors,
@@ -107,13 +112,13 @@ fn container(
     }
     let sidecar = text(container, "restartPolicy") == "Always";
     if role == Role::App || sidecar {
-        probe::probes(container, path, errors);
-        probe::lifecycle(container, &path.child("lifecycle"), errors);
+        probe::validate_probes(container, path, errors);
+        probe::validate_lifecycle(container, &path.child("lifecycle"), errors);
     }
-    restart_policy(container, role, path, errors);
+    validate_restart_policy(container, role, path, errors);
 }
 
-fn restart_policy(container: &Value, role: Role, path: &Path<'_>, errors: &mut Errors) {
+fn validate_restart_policy(container: &Value, role: Role, path: &Path<'_>, errors: &mut Errors) {
     let Some(policy) = opt_text(container, "restartPolicy") else {
         return;
     };
@@ -131,10 +136,10 @@ fn restart_policy(container: &Value, role: Role, path: &Path<'_>, errors: &mut E
     }
 }
 
-fn restart_rules(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_restart_rules(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, rule) in list(container, "restartPolicyRules").iter().enumerate() {
         let at = path.index(i);
-        rules::required_one_of(
+        rules::validate_required_one_of(
             rule,
             "action",
             &["Restart", "RestartAllContainers"],
@@ -142,7 +147,7 @@ fn restart_rules(container: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors,
         );
         let codes = get(rule, "exitCodes");
-        rules::required_one_of(
+        rules::validate_required_one_of(
             codes,
             "operator",
             &["In", "NotIn"],
@@ -152,7 +157,7 @@ fn restart_rules(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn init_only(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_init_container_fields(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     if text(container, "restartPolicy") == "Always" {
         return;
     }
@@ -189,7 +194,7 @@ const EPHEMERAL: [&str; 14] = [
     "targetContainerName",
 ];
 
-fn ephemeral(
+fn validate_ephemeral_container(
     container: &Value,
     apps: &[Value],
     inits: &[Value],
@@ -225,13 +230,13 @@ fn ephemeral(
     }
 }
 
-fn ports(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_ports(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut names: HashSet<&str> = HashSet::new();
     for (i, port) in list(container, "ports").iter().enumerate() {
         let at = path.index(i);
         let name = text(port, "name");
         if !name.is_empty() {
-            let problems = rules::port_name(name);
+            let problems = rules::port_name_problems(name);
             if problems.is_empty() && !names.insert(name) {
                 errors.duplicate(&at.child("name"), name);
             }
@@ -240,21 +245,21 @@ fn ports(container: &Value, path: &Path<'_>, errors: &mut Errors) {
         match int(port, "containerPort").unwrap_or(0) {
             0 => errors.required(&at.child("containerPort"), ""),
             n => {
-                if let Some(problem) = rules::port_number(n) {
+                if let Some(problem) = rules::port_number_problem(n) {
                     errors.invalid(&at.child("containerPort"), n, problem);
                 }
             }
         }
         if let Some(n) = int(port, "hostPort").filter(|n| *n != 0)
-            && let Some(problem) = rules::port_number(n)
+            && let Some(problem) = rules::port_number_problem(n)
         {
             errors.invalid(&at.child("hostPort"), n, problem);
         }
-        rules::required_one_of(port, "protocol", &PROTOCOLS, &at, errors);
+        rules::validate_required_one_of(port, "protocol", &PROTOCOLS, &at, errors);
     }
 }
 
-fn host_port_clash(
+fn validate_host_port_conflicts(
     container: &Value,
     taken: &mut HashSet<String>,
     path: &Path<'_>,

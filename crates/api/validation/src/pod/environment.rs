@@ -3,7 +3,7 @@
 use super::volume::Volumes;
 use crate::field::{Errors, Path};
 use crate::rules;
-use crate::tree::{get, has, list, text};
+use api_meta::tree::{get, has, list, text};
 use serde_json::Value;
 
 const ENV_FIELDS: [&str; 10] = [
@@ -35,7 +35,12 @@ const RESOURCES: [&str; 6] = [
 ];
 
 /// Validates `env` and `envFrom` of a container.
-pub fn env(container: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_env(
+    container: &Value,
+    volumes: &Volumes<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let at = path.child("env");
     for (i, variable) in list(container, "env").iter().enumerate() {
         let at = at.index(i);
@@ -43,26 +48,31 @@ pub fn env(container: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &m
         if name.is_empty() {
             errors.required(&at.child("name"), "");
         } else {
-            errors.invalid_each(&at.child("name"), name, variable_name(name));
+            errors.invalid_each(&at.child("name"), name, validate_variable_name(name));
         }
         if has(variable, "valueFrom") {
-            source(variable, volumes, &at.child("valueFrom"), errors);
+            validate_env_source(variable, volumes, &at.child("valueFrom"), errors);
         }
     }
     let at = path.child("envFrom");
     for (i, from) in list(container, "envFrom").iter().enumerate() {
-        env_from(from, &at, i, errors);
+        validate_env_from(from, &at, i, errors);
     }
 }
 
-fn variable_name(name: &str) -> Vec<String> {
+fn validate_variable_name(name: &str) -> Vec<String> {
     if name.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'=') {
         return Vec::new();
     }
     vec!["a valid environment variable name must consist only of printable ASCII characters other than '='".into()]
 }
 
-fn source(variable: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_env_source(
+    variable: &Value,
+    volumes: &Volumes<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let from = get(variable, "valueFrom");
     let mut sources = 0;
     for field in [
@@ -78,10 +88,10 @@ fn source(variable: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut
         sources += 1;
         let (part, at) = (get(from, field), path.child(field));
         match field {
-            "fieldRef" => field_ref(part, &ENV_FIELDS, &at, errors),
-            "resourceFieldRef" => resource_ref(part, false, &at, errors),
-            "fileKeyRef" => file_ref(part, volumes, &at, errors),
-            _ => key_ref(part, &at, errors),
+            "fieldRef" => validate_field_ref(part, &ENV_FIELDS, &at, errors),
+            "resourceFieldRef" => validate_resource_field_ref(part, false, &at, errors),
+            "fileKeyRef" => validate_file_key_ref(part, volumes, &at, errors),
+            _ => validate_key_ref(part, &at, errors),
         }
     }
     if sources == 0 {
@@ -101,7 +111,12 @@ fn source(variable: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut
     }
 }
 
-fn file_ref(reference: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
+fn validate_file_key_ref(
+    reference: &Value,
+    volumes: &Volumes<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let volume = text(reference, "volumeName");
     let at = path.child("volumeName");
     errors.invalid_each(&at, volume, api_meta::names::dns1123_label(volume));
@@ -110,27 +125,31 @@ fn file_ref(reference: &Value, volumes: &Volumes<'_>, path: &Path<'_>, errors: &
     }
 }
 
-fn object_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_object_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if !name.is_empty() {
         errors.invalid_each(path, name, api_meta::names::dns1123_subdomain(name));
     }
 }
 
-fn key_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
-    object_name(text(reference, "name"), &path.child("name"), errors);
+fn validate_key_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
+    validate_object_name(text(reference, "name"), &path.child("name"), errors);
     let key = text(reference, "key");
     if key.is_empty() {
         errors.required(&path.child("key"), "");
     } else {
-        errors.invalid_each(&path.child("key"), key, rules::config_key(key));
+        errors.invalid_each(&path.child("key"), key, rules::config_key_problems(key));
     }
 }
 
-fn env_from(from: &Value, list_path: &Path<'_>, index: usize, errors: &mut Errors) {
+fn validate_env_from(from: &Value, list_path: &Path<'_>, index: usize, errors: &mut Errors) {
     let path = list_path.index(index);
     let prefix = text(from, "prefix");
     if !prefix.is_empty() {
-        errors.invalid_each(&path.child("prefix"), prefix, variable_name(prefix));
+        errors.invalid_each(
+            &path.child("prefix"),
+            prefix,
+            validate_variable_name(prefix),
+        );
     }
     let sources: Vec<&str> = ["configMapRef", "secretRef"]
         .into_iter()
@@ -141,7 +160,7 @@ fn env_from(from: &Value, list_path: &Path<'_>, index: usize, errors: &mut Error
         if name.is_empty() {
             errors.required(&path.child(field).child("name"), "");
         }
-        object_name(name, &path.child(field).child("name"), errors);
+        validate_object_name(name, &path.child(field).child("name"), errors);
     }
     match sources.len() {
         0 => errors.invalid(
@@ -160,7 +179,7 @@ fn env_from(from: &Value, list_path: &Path<'_>, index: usize, errors: &mut Error
 
 /// Validates a reference to a field of the pod. `known` are the allowed fields; labels and
 /// annotations may also be referenced by key.
-pub fn field_ref(reference: &Value, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_field_ref(reference: &Value, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
     let field = text(reference, "fieldPath");
     let at = path.child("fieldPath");
     if text(reference, "apiVersion").is_empty() {
@@ -197,12 +216,17 @@ pub fn field_ref(reference: &Value, known: &[&str], path: &Path<'_>, errors: &mu
 }
 
 /// Validates a reference to a field of the pod in a volume.
-pub fn volume_field_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
-    field_ref(reference, &VOLUME_FIELDS, path, errors);
+pub fn validate_volume_field_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
+    validate_field_ref(reference, &VOLUME_FIELDS, path, errors);
 }
 
 /// Validates a reference to a container's resource.
-pub fn resource_ref(reference: &Value, for_volume: bool, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_resource_field_ref(
+    reference: &Value,
+    for_volume: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if for_volume && text(reference, "containerName").is_empty() {
         errors.required(&path.child("containerName"), "");
         return;

@@ -2,11 +2,16 @@
 //! narrower.
 
 use crate::field::{Errors, Path};
-use crate::tree::{entries, equal, get, has, list};
+use api_meta::tree::{entries, equal, get, has, list};
 use serde_json::Value;
 
 /// Checks that node labels were only added.
-pub fn node_selector(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_narrower_node_selector(
+    new: &Value,
+    old: &Value,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if entries(old, "nodeSelector").any(|(k, v)| get(new, "nodeSelector").get(k) != Some(v)) {
         errors.invalid(
             path,
@@ -17,7 +22,12 @@ pub fn node_selector(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Err
 }
 
 /// Checks that requirements were only added to the required terms of the node affinity.
-pub fn node_affinity(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_narrower_node_affinity(
+    new: &Value,
+    old: &Value,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     let required = |spec| get(get(get(spec, "affinity"), "nodeAffinity"), REQUIRED);
     if !has(get(get(old, "affinity"), "nodeAffinity"), REQUIRED) {
@@ -93,7 +103,12 @@ mod tests {
             (spec(&[term(&[])]), spec(&[term(&["a"])]), 1),
         ] {
             let mut errors = Errors::default();
-            node_affinity(&after, &before, &Path::ROOT.child("affinity"), &mut errors);
+            validate_narrower_node_affinity(
+                &after,
+                &before,
+                &Path::ROOT.child("affinity"),
+                &mut errors,
+            );
             assert_eq!(errors.0.len(), expect, "{before} {after}: {:?}", errors.0);
         }
     }

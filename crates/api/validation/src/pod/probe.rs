@@ -2,8 +2,8 @@
 
 use crate::field::{Errors, Path};
 use crate::rules;
-use crate::tree::{get, has, int, list, text};
 use api_meta::names;
+use api_meta::tree::{get, has, int, list, text};
 use serde_json::Value;
 
 const COUNTERS: [&str; 5] = [
@@ -15,13 +15,13 @@ const COUNTERS: [&str; 5] = [
 ];
 
 /// Validates the three probes of a container.
-pub fn probes(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_probes(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if !has(container, field) {
             continue;
         }
         let (probe, at) = (get(container, field), path.child(field));
-        one(probe, &at, errors);
+        validate_probe(probe, &at, errors);
         if field == "readinessProbe" {
             if has(probe, "terminationGracePeriodSeconds") {
                 let value = get(probe, "terminationGracePeriodSeconds").clone();
@@ -36,19 +36,19 @@ pub fn probes(container: &Value, path: &Path<'_>, errors: &mut Errors) {
         if let Some(n) = int(probe, "successThreshold").filter(|n| *n != 1) {
             errors.invalid(&at.child("successThreshold"), n, "must be 1");
         }
-        rules::positive(probe, "terminationGracePeriodSeconds", &at, errors);
+        rules::validate_positive(probe, "terminationGracePeriodSeconds", &at, errors);
     }
 }
 
-fn one(probe: &Value, path: &Path<'_>, errors: &mut Errors) {
-    handler(probe, path, errors);
+fn validate_probe(probe: &Value, path: &Path<'_>, errors: &mut Errors) {
+    validate_handler(probe, path, errors);
     for field in COUNTERS {
-        rules::non_negative(probe, field, path, errors);
+        rules::validate_non_negative(probe, field, path, errors);
     }
 }
 
 /// Checks that there is exactly one handler.
-fn handler(handler: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_handler(handler: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut found = 0;
     for field in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
         if !has(handler, field) {
@@ -67,9 +67,13 @@ fn handler(handler: &Value, path: &Path<'_>, errors: &mut Errors) {
                     errors.required(&at.child("command"), "");
                 }
             }
-            "httpGet" => http_get(part, &at, errors),
-            "tcpSocket" => rules::port_number_or_name(get(part, "port"), &at.child("port"), errors),
-            "grpc" => rules::port_number_or_name(get(part, "port"), &at.child("port"), errors),
+            "httpGet" => validate_http_get(part, &at, errors),
+            "tcpSocket" => {
+                rules::validate_port_number_or_name(get(part, "port"), &at.child("port"), errors)
+            }
+            "grpc" => {
+                rules::validate_port_number_or_name(get(part, "port"), &at.child("port"), errors)
+            }
             _ => {
                 if int(part, "seconds").unwrap_or(0) < 0 {
                     errors.invalid(&at, get(part, "seconds").clone(), "must be non-negative");
@@ -82,12 +86,12 @@ fn handler(handler: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn http_get(get_: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_http_get(get_: &Value, path: &Path<'_>, errors: &mut Errors) {
     if text(get_, "path").is_empty() {
         errors.required(&path.child("path"), "");
     }
-    rules::port_number_or_name(get(get_, "port"), &path.child("port"), errors);
-    rules::one_of(get_, "scheme", &["HTTP", "HTTPS"], path, errors);
+    rules::validate_port_number_or_name(get(get_, "port"), &path.child("port"), errors);
+    rules::validate_one_of(get_, "scheme", &["HTTP", "HTTPS"], path, errors);
     let at = path.child("httpHeaders");
     for (i, header) in list(get_, "httpHeaders").iter().enumerate() {
         let name = text(header, "name");
@@ -100,16 +104,16 @@ fn http_get(get_: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates the lifecycle hooks of a container.
-pub fn lifecycle(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_lifecycle(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     let lifecycle = get(container, "lifecycle");
     for field in ["postStart", "preStop"] {
         if has(lifecycle, field) {
-            handler(get(lifecycle, field), &path.child(field), errors);
+            validate_handler(get(lifecycle, field), &path.child(field), errors);
         }
     }
 }
 
 /// Validates a condition type or gate name.
-pub fn qualified(value: &str, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_qualified_name(value: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_each(path, value, names::qualified_name(value));
 }

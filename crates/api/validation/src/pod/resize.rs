@@ -1,9 +1,9 @@
 //! Changes by the subresource `resize`: only CPU and memory of containers.
 
 use super::spec;
-use crate::defaults::qos_class;
 use crate::field::{Errors, Path};
-use crate::tree::{entries, equal, get, list, text};
+use api_meta::tree::{entries, equal, get, list, text};
+use api_semantics::qos::compute_tree_qos;
 use serde_json::Value;
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];
@@ -11,7 +11,7 @@ const PARTS: [&str; 2] = ["requests", "limits"];
 const COMPUTE: [&str; 2] = ["cpu", "memory"];
 
 /// Validates a write to `pods/resize`.
-pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
+pub fn validate_resize(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
     if get(get(old, "metadata"), "annotations")
         .get("kubernetes.io/config.mirror")
@@ -24,12 +24,12 @@ pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
         errors.forbidden(&Path::ROOT, "windows pods cannot be resized");
         return;
     }
-    spec::validate(get(new, "spec"), get(new, "metadata"), &path, errors);
+    spec::validate_pod_spec(get(new, "spec"), get(new, "metadata"), &path, errors);
     let class = match text(get(old, "status"), "qosClass") {
-        "" => qos_class(old),
+        "" => compute_tree_qos(old),
         known => known,
     };
-    if class != qos_class(new) {
+    if class != compute_tree_qos(new) {
         errors.invalid(
             &path,
             class,
@@ -52,7 +52,7 @@ pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
             continue;
         }
         for (i, (after, before)) in after.iter().zip(before).enumerate() {
-            container(after, before, &at.index(i), errors);
+            validate_container_resize(after, before, &at.index(i), errors);
         }
     }
     if !equal(
@@ -63,7 +63,7 @@ pub fn resize(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-fn container(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_container_resize(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("resources");
     for part in PARTS {
         let (after, before) = (
@@ -119,7 +119,7 @@ mod tests {
             json!({"requests": {"cpu": "1", "ephemeral-storage": "1Gi"}, "limits": {"ephemeral-storage": "2Gi"}}),
         );
         let mut errors = Errors::default();
-        resize(&pod(resources), &old, &mut errors);
+        validate_resize(&pod(resources), &old, &mut errors);
         errors.0.into_iter().map(|error| error.field).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use crate::field::{Errors, Path};
 use crate::rules::{self, NEGATIVE};
-use crate::tree::{entries, get, has, list as items, text};
+use api_meta::tree::{entries, get, has, list as items, text};
 use api_meta::{Quantity, names};
 use serde_json::Value;
 
@@ -11,11 +11,11 @@ const HUGE: &str = "hugepages-";
 const CPU_PRECISION: &str = "must be an integer";
 
 /// Returns whether a name is that of an extended resource (`example.com/gpu`).
-pub fn is_extended(name: &str) -> bool {
+pub fn is_extended_resource(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }
 
-fn resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_each(path, name, names::qualified_name(name));
     let standard = CONTAINER.contains(&name) || name.starts_with(HUGE);
     if !name.contains('/') && !standard {
@@ -29,8 +29,8 @@ fn resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates a resource name of a container, with one error for an invalid name.
-fn container_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
-    standard_name(name, path, errors);
+fn validate_container_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    validate_standard_name(name, path, errors);
     let standard = CONTAINER.contains(&name) || name.starts_with(HUGE);
     if !name.contains('/') && !standard {
         errors.invalid(path, name, "must be a standard resource for containers");
@@ -73,7 +73,7 @@ pub const STANDARD: [&str; 21] = [
 ];
 
 /// Validates a resource name, standard or with a domain, with one error for an invalid name.
-pub fn standard_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_standard_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let problems = names::qualified_name(name);
     let good = problems.is_empty();
     errors.invalid_each(path, name, problems);
@@ -90,32 +90,38 @@ pub fn standard_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates an amount: not negative, and whole if the resource is counted.
-pub fn quantity(name: &str, amount: Quantity, shown: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_resource_quantity(
+    name: &str,
+    amount: Quantity,
+    shown: &Value,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if amount.is_negative() {
         errors.invalid(path, shown.clone(), NEGATIVE);
     }
-    let counted = is_extended(name) || OBJECTS.contains(&name);
+    let counted = is_extended_resource(name) || OBJECTS.contains(&name);
     if counted && amount.milli_value() % 1000 != 0 {
         errors.invalid(path, shown.clone(), CPU_PRECISION);
     }
 }
 
 /// Validates a resource list of a node or runtime class.
-pub fn list(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_resource_list(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child(field);
     for (name, value) in entries(parent, field) {
         let at = at.key(name);
-        resource_name(name, &at, errors);
-        if let Some(amount) = rules::quantity(value) {
-            quantity(name, amount, value, &at, errors);
+        validate_resource_name(name, &at, errors);
+        if let Some(amount) = rules::parse_quantity(value) {
+            validate_resource_quantity(name, amount, value, &at, errors);
         }
     }
 }
 
 /// Validates `resources` of a container.
-pub fn container(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_container_resources(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     if has(container, "resources") {
-        requirements(
+        validate_requirements(
             get(container, "resources"),
             false,
             &path.child("resources"),
@@ -125,26 +131,31 @@ pub fn container(container: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates requests and limits.
-pub fn requirements(resources: &Value, whole_pod: bool, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_requirements(
+    resources: &Value,
+    whole_pod: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let (limits, requests) = (get(resources, "limits"), get(resources, "requests"));
     let at = path.child("limits");
     let mut huge = false;
     for (name, value) in entries(resources, "limits") {
         let at = at.key(name);
-        named_amount(name, value, whole_pod, &at, errors);
+        validate_named_amount(name, value, whole_pod, &at, errors);
         huge |= name.starts_with(HUGE);
     }
     let at = path.child("requests");
     for (name, value) in entries(resources, "requests") {
         let key = at.key(name);
-        named_amount(name, value, whole_pod, &key, errors);
-        let Some(request) = rules::quantity(value) else {
+        validate_named_amount(name, value, whole_pod, &key, errors);
+        let Some(request) = rules::parse_quantity(value) else {
             continue;
         };
         huge |= name.starts_with(HUGE);
-        match rules::amount(limits, name) {
-            Some(limit) => over(name, request, limit, value, &at, errors),
-            None if is_extended(name) || name.starts_with(HUGE) => {
+        match rules::read_quantity(limits, name) {
+            Some(limit) => validate_request_within_limit(name, request, limit, value, &at, errors),
+            None if is_extended_resource(name) || name.starts_with(HUGE) => {
                 errors.required(
                     &path.child("limits"),
                     "Limit must be set for non overcommitable resources",
@@ -153,14 +164,14 @@ pub fn requirements(resources: &Value, whole_pod: bool, path: &Path<'_>, errors:
             None => {}
         }
     }
-    claims(resources, whole_pod, &path.child("claims"), errors);
+    validate_claims(resources, whole_pod, &path.child("claims"), errors);
     let base = |n: &str| limits.get(n).is_some() || requests.get(n).is_some();
     if huge && !base("cpu") && !base("memory") {
         errors.forbidden(path, "HugePages require cpu or memory");
     }
 }
 
-fn claims(resources: &Value, whole_pod: bool, path: &Path<'_>, errors: &mut Errors) {
+fn validate_claims(resources: &Value, whole_pod: bool, path: &Path<'_>, errors: &mut Errors) {
     let all = items(resources, "claims");
     if whole_pod && !all.is_empty() {
         errors.forbidden(path, "claims may not be set for Resources at pod-level");
@@ -177,7 +188,7 @@ fn claims(resources: &Value, whole_pod: bool, path: &Path<'_>, errors: &mut Erro
     }
 }
 
-fn over(
+fn validate_request_within_limit(
     name: &str,
     request: Quantity,
     limit: Quantity,
@@ -185,7 +196,7 @@ fn over(
     at: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let exact = is_extended(name) || name.starts_with(HUGE);
+    let exact = is_extended_resource(name) || name.starts_with(HUGE);
     if exact && request != limit {
         errors.invalid(
             at,
@@ -201,30 +212,36 @@ fn over(
     }
 }
 
-fn named_amount(name: &str, value: &Value, whole_pod: bool, path: &Path<'_>, errors: &mut Errors) {
+fn validate_named_amount(
+    name: &str,
+    value: &Value,
+    whole_pod: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if whole_pod {
         let before = errors.len();
-        standard_name(name, path, errors);
+        validate_standard_name(name, path, errors);
         if errors.len() == before && !matches!(name, "cpu" | "memory") && !name.starts_with(HUGE) {
             errors.not_supported(path, name, &["cpu", "memory"]);
         }
         return;
     }
-    container_resource_name(name, path, errors);
-    if let Some(amount) = rules::quantity(value) {
-        quantity(name, amount, value, path, errors);
+    validate_container_resource_name(name, path, errors);
+    if let Some(amount) = rules::parse_quantity(value) {
+        validate_resource_quantity(name, amount, value, path, errors);
     }
 }
 
 /// Validates `overhead` of a pod.
-pub fn overhead(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_overhead(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (name, value) in entries(spec, "overhead") {
-        named_amount(name, value, false, &path.child("limits").key(name), errors);
+        validate_named_amount(name, value, false, &path.child("limits").key(name), errors);
     }
 }
 
 /// Validates `resizePolicy` of a container.
-pub fn resize_policy(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_resize_policy(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     for policy in items(container, "resizePolicy") {
         let name = text(policy, "resourceName");

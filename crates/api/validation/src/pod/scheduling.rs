@@ -3,21 +3,21 @@
 use crate::field::{Errors, Path};
 use crate::rules;
 use crate::selector;
-use crate::tree::{get, has, int, list, opt_text, text};
 use api_meta::names;
+use api_meta::tree::{get, has, int, list, opt_text, text};
 use serde_json::Value;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const UNSATISFIABLE: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
 
 /// Validates the tolerations of a pod or runtime class.
-pub fn tolerations(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_tolerations(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
     for (i, toleration) in all.iter().enumerate() {
-        one(toleration, &path.index(i), errors);
+        validate_toleration(toleration, &path.index(i), errors);
     }
 }
 
-fn one(toleration: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));
     let (value, effect) = (text(toleration, "value"), text(toleration, "effect"));
     let at = path.child("operator");
@@ -61,7 +61,7 @@ fn one(toleration: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates topology spread constraints.
-pub fn spread(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_spread_constraints(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for (i, constraint) in list(spec, "topologySpreadConstraints").iter().enumerate() {
         let at = path.index(i);
@@ -86,11 +86,16 @@ pub fn spread(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             );
         }
         seen.push((key, when));
-        spread_details(constraint, when, &at, errors);
+        validate_spread_constraint(constraint, when, &at, errors);
     }
 }
 
-fn spread_details(constraint: &Value, when: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_spread_constraint(
+    constraint: &Value,
+    when: &str,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if let Some(domains) = int(constraint, "minDomains") {
         let at = path.child("minDomains");
         if domains <= 0 {
@@ -105,7 +110,7 @@ fn spread_details(constraint: &Value, when: &str, path: &Path<'_>, errors: &mut 
         }
     }
     for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-        rules::one_of(constraint, field, &["Honor", "Ignore"], path, errors);
+        rules::validate_one_of(constraint, field, &["Honor", "Ignore"], path, errors);
     }
     let keys = list(constraint, "matchLabelKeys");
     if !keys.is_empty() && !has(constraint, "labelSelector") {
@@ -122,7 +127,7 @@ fn spread_details(constraint: &Value, when: &str, path: &Path<'_>, errors: &mut 
             names::qualified_name(key),
         );
     }
-    selector::validate(
+    selector::validate_label_selector(
         get(constraint, "labelSelector"),
         &path.child("labelSelector"),
         errors,
@@ -130,9 +135,9 @@ fn spread_details(constraint: &Value, when: &str, path: &Path<'_>, errors: &mut 
 }
 
 /// Validates readiness gates.
-pub fn readiness_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_readiness_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, gate) in list(spec, "readinessGates").iter().enumerate() {
-        super::probe::qualified(
+        super::probe::validate_qualified_name(
             text(gate, "conditionType"),
             &path.index(i).child("conditionType"),
             errors,
@@ -141,11 +146,11 @@ pub fn readiness_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates scheduling gates.
-pub fn gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_scheduling_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     for (i, gate) in list(spec, "schedulingGates").iter().enumerate() {
         let name = text(gate, "name");
-        super::probe::qualified(name, &path.index(i).child("name"), errors);
+        super::probe::validate_qualified_name(name, &path.index(i).child("name"), errors);
         if seen.contains(&name) {
             errors.duplicate(&path.index(i), name);
         }
@@ -154,7 +159,7 @@ pub fn gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates the taints of a node.
-pub fn taints(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_taints(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for (i, taint) in all.iter().enumerate() {
         let at = path.index(i);

@@ -2,7 +2,7 @@
 
 use crate::field::{Errors, Path};
 use crate::rules;
-use crate::tree::{flag, get, has, list, opt_text, text};
+use api_meta::tree::{flag, get, has, list, opt_text, text};
 use serde_json::Value;
 
 const SECCOMP: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
@@ -14,7 +14,7 @@ const POLICIES: [(&str, [&str; 2]); 3] = [
 const ID_RANGE: &str = "must be between 0 and 2147483647, inclusive";
 
 /// Validates the pod's security context and its host namespaces.
-pub fn pod(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_pod_security_context(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("securityContext");
     let context = get(spec, "securityContext");
     if flag(spec, "hostNetwork") {
@@ -50,10 +50,10 @@ pub fn pod(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
     }
     if get(spec, "hostUsers") != &Value::Bool(false) {
-        masked_proc(spec, path, errors);
+        validate_proc_mount(spec, path, errors);
     }
     for field in ["runAsUser", "runAsGroup", "fsGroup"] {
-        id(context, field, &at, errors);
+        validate_user_or_group_id(context, field, &at, errors);
     }
     let groups = at.child("supplementalGroups");
     for (i, group) in list(context, "supplementalGroups").iter().enumerate() {
@@ -65,15 +65,15 @@ pub fn pod(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
     }
     for (field, known) in POLICIES {
-        rules::one_of(context, field, &known, &at, errors);
+        rules::validate_one_of(context, field, &known, &at, errors);
     }
-    sysctls(spec, context, &at.child("sysctls"), errors);
-    profiles(context, &at, errors);
-    windows(context, &at, errors);
+    validate_sysctls(spec, context, &at.child("sysctls"), errors);
+    validate_profiles(context, &at, errors);
+    validate_windows_options(context, &at, errors);
 }
 
 /// Checks that a container without a user namespace does not see all of /proc.
-fn masked_proc(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_proc_mount(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["containers", "initContainers", "ephemeralContainers"] {
         let at = path.child(field);
         for (i, container) in list(spec, field).iter().enumerate() {
@@ -90,7 +90,7 @@ fn masked_proc(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn windows(context: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_windows_options(context: &Value, path: &Path<'_>, errors: &mut Errors) {
     let name = text(get(context, "windowsOptions"), "gmsaCredentialSpecName");
     if !name.is_empty() {
         let at = path.child("windowsOptions");
@@ -102,7 +102,7 @@ fn windows(context: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn id(context: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_user_or_group_id(context: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     if let Some(n) = get(context, field).as_i64()
         && !(0..=i64::from(i32::MAX)).contains(&n)
     {
@@ -110,7 +110,7 @@ fn id(context: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn sysctls(spec: &Value, context: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_sysctls(spec: &Value, context: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     for (i, sysctl) in list(context, "sysctls").iter().enumerate() {
         let at = path.index(i);
@@ -144,7 +144,7 @@ fn is_sysctl(name: &str) -> bool {
     name.len() <= 253 && name.split(['.', '/']).all(part)
 }
 
-fn profiles(context: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_profiles(context: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (field, what) in [
         ("seccompProfile", "seccomp"),
         ("appArmorProfile", "apparmor"),
@@ -163,7 +163,9 @@ fn profiles(context: &Value, path: &Path<'_>, errors: &mut Errors) {
                     format!("must be set when {what} type is Localhost"),
                 );
             }
-            ("Localhost", Some(file)) => local_file(file, &at.child("localhostProfile"), errors),
+            ("Localhost", Some(file)) => {
+                validate_local_profile(file, &at.child("localhostProfile"), errors)
+            }
             (known, Some(file)) if SECCOMP.contains(&known) => {
                 let detail = format!("can only be set when {what} type is Localhost");
                 errors.invalid(&at.child("localhostProfile"), file, detail);
@@ -180,7 +182,7 @@ fn profiles(context: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn local_file(file: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_local_profile(file: &str, path: &Path<'_>, errors: &mut Errors) {
     if file.starts_with('/') {
         errors.invalid(path, file, "must be a relative path");
     }
@@ -190,13 +192,13 @@ fn local_file(file: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates a container's security context.
-pub fn container(context: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_container_security_context(context: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["runAsUser", "runAsGroup"] {
-        id(context, field, path, errors);
+        validate_user_or_group_id(context, field, path, errors);
     }
-    rules::one_of(context, "procMount", &["Default", "Unmasked"], path, errors);
-    profiles(context, path, errors);
-    windows(context, path, errors);
+    rules::validate_one_of(context, "procMount", &["Default", "Unmasked"], path, errors);
+    validate_profiles(context, path, errors);
+    validate_windows_options(context, path, errors);
     let escalation = get(context, "allowPrivilegeEscalation");
     if escalation == &Value::Bool(false) {
         if flag(context, "privileged") {
@@ -235,7 +237,7 @@ mod tests {
             ),
         ] {
             let mut errors = Errors::default();
-            pod(&spec, &Path::ROOT.child("spec"), &mut errors);
+            validate_pod_security_context(&spec, &Path::ROOT.child("spec"), &mut errors);
             assert_eq!(errors.0.len(), expect, "{spec}: {:?}", errors.0);
         }
     }

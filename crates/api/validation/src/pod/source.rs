@@ -1,11 +1,11 @@
 //! Volume sources of pods and persistent volumes.
 
 use super::environment;
-use super::volume::{descending, no_backsteps};
+use super::volume::{validate_descending_path, validate_no_backsteps};
 use crate::field::{Errors, Path};
 use crate::rules;
-use crate::tree::{get, has, int, list, text};
 use api_meta::names;
+use api_meta::tree::{get, has, int, list, text};
 use serde_json::Value;
 
 /// All sources of a pod's volumes, in the order in which further ones are reported.
@@ -101,39 +101,41 @@ pub fn count_sources(
 }
 
 /// Validates a volume of a pod.
-pub fn pod_volume(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_pod_volume(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     let found = count_sources(volume, true, path, errors);
     let Some(kind) = found.first() else {
         errors.required(path, "must specify a volume type");
         return;
     };
     let (source, at) = (get(volume, kind), path.child(kind));
-    needed(kind, source, &at, errors);
+    validate_required_fields(kind, source, &at, errors);
     match *kind {
-        "emptyDir" if rules::amount(source, "sizeLimit").is_some_and(|q| q.is_negative()) => {
+        "emptyDir"
+            if rules::read_quantity(source, "sizeLimit").is_some_and(|q| q.is_negative()) =>
+        {
             errors.forbidden(
                 &at.child("sizeLimit"),
                 "SizeLimit field must be a valid resource quantity",
             );
         }
-        "hostPath" => host_path(source, &at, errors),
+        "hostPath" => validate_host_path(source, &at, errors),
         "secret" | "configMap" => {
-            mode(source, "defaultMode", &at, errors);
-            key_paths(source, &at, errors);
+            validate_file_mode(source, "defaultMode", &at, errors);
+            validate_key_paths(source, &at, errors);
         }
         "downwardAPI" => {
-            mode(source, "defaultMode", &at, errors);
-            downward(source, &at, errors);
+            validate_file_mode(source, "defaultMode", &at, errors);
+            validate_downward_api(source, &at, errors);
         }
-        "projected" => projected(source, &at, errors),
-        "csi" => driver_name(text(source, "driver"), &at.child("driver"), errors),
-        "ephemeral" => ephemeral(source, &at, errors),
+        "projected" => validate_projected(source, &at, errors),
+        "csi" => validate_driver_name(text(source, "driver"), &at.child("driver"), errors),
+        "ephemeral" => validate_ephemeral_volume(source, &at, errors),
         _ => {}
     }
 }
 
 /// Checks the required fields of a source.
-pub fn needed(kind: &str, source: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_required_fields(kind: &str, source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let fields = REQUIRED
         .iter()
         .find(|(k, _)| *k == kind)
@@ -157,11 +159,11 @@ pub fn needed(kind: &str, source: &Value, path: &Path<'_>, errors: &mut Errors) 
         );
     }
     if kind == "iscsi" {
-        iscsi(source, path, errors);
+        validate_iscsi(source, path, errors);
     }
 }
 
-fn iscsi(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_iscsi(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let iqn = text(source, "iqn");
     let good = ["iqn", "eui", "naa"].iter().any(|p| iqn.starts_with(p));
     if !iqn.is_empty() && !good {
@@ -181,17 +183,17 @@ fn iscsi(source: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates a path of the host.
-pub fn host_path(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_host_path(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let value = text(source, "path");
     if value.is_empty() {
         errors.required(&path.child("path"), "");
         return;
     }
-    no_backsteps(value, &path.child("path"), errors);
-    rules::one_of(source, "type", &HOST_PATH_TYPES, path, errors);
+    validate_no_backsteps(value, &path.child("path"), errors);
+    rules::validate_one_of(source, "type", &HOST_PATH_TYPES, path, errors);
 }
 
-fn mode(source: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_file_mode(source: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     if let Some(n) = int(source, field).filter(|n| !(0..=0o777).contains(n)) {
         errors.invalid(
             &path.child(field),
@@ -201,7 +203,7 @@ fn mode(source: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn key_paths(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_key_paths(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, item) in list(source, "items").iter().enumerate() {
         // Upstream's paths differ between sources; this one names the item.
         let at = path.child("items");
@@ -209,27 +211,27 @@ fn key_paths(source: &Value, path: &Path<'_>, errors: &mut Errors) {
         if text(item, "key").is_empty() {
             errors.required(&at.child("key"), "");
         }
-        relative_path(item, &at, errors);
-        mode(item, "mode", &at, errors);
+        validate_relative_path(item, &at, errors);
+        validate_file_mode(item, "mode", &at, errors);
     }
 }
 
-fn relative_path(item: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_relative_path(item: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (value, at) = (text(item, "path"), path.child("path"));
     if value.is_empty() {
         errors.required(&at, "");
         return;
     }
-    descending(value, &at, errors);
+    validate_descending_path(value, &at, errors);
     if value.starts_with("..") && !value.starts_with("../") && value != ".." {
         errors.invalid(&at, value, "must not start with '..'");
     }
 }
 
-fn downward(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_downward_api(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     for item in list(source, "items") {
-        relative_path(item, path, errors);
-        mode(item, "mode", path, errors);
+        validate_relative_path(item, path, errors);
+        validate_file_mode(item, "mode", path, errors);
         match (has(item, "fieldRef"), has(item, "resourceFieldRef")) {
             (true, true) => {
                 errors.invalid(
@@ -238,12 +240,12 @@ fn downward(source: &Value, path: &Path<'_>, errors: &mut Errors) {
                     "fieldRef and resourceFieldRef can not be specified simultaneously",
                 );
             }
-            (true, false) => environment::volume_field_ref(
+            (true, false) => environment::validate_volume_field_ref(
                 get(item, "fieldRef"),
                 &path.child("fieldRef"),
                 errors,
             ),
-            (false, true) => environment::resource_ref(
+            (false, true) => environment::validate_resource_field_ref(
                 get(item, "resourceFieldRef"),
                 true,
                 &path.child("resourceFieldRef"),
@@ -256,8 +258,8 @@ fn downward(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn projected(source: &Value, path: &Path<'_>, errors: &mut Errors) {
-    mode(source, "defaultMode", path, errors);
+fn validate_projected(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    validate_file_mode(source, "defaultMode", path, errors);
     let at = path.child("sources");
     for (i, one) in list(source, "sources").iter().enumerate() {
         let at = at.index(i);
@@ -274,10 +276,10 @@ fn projected(source: &Value, path: &Path<'_>, errors: &mut Errors) {
                     if text(part, "name").is_empty() {
                         errors.required(&at.child("name"), "");
                     }
-                    key_paths(part, &at, errors);
+                    validate_key_paths(part, &at, errors);
                 }
-                "downwardAPI" => downward(part, &at, errors),
-                "serviceAccountToken" => token(part, &at, errors),
+                "downwardAPI" => validate_downward_api(part, &at, errors),
+                "serviceAccountToken" => validate_token_projection(part, &at, errors),
                 _ => {}
             }
         }
@@ -303,7 +305,7 @@ fn entries_of(source: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
         .map(|p| (p, get(source, p)))
 }
 
-fn token(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_token_projection(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let seconds = int(source, "expirationSeconds").unwrap_or(3600);
     let at = path.child("expirationSeconds");
     if seconds < 600 {
@@ -322,12 +324,12 @@ fn token(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     if text(source, "path").is_empty() {
         errors.required(&path.child("path"), "");
     } else {
-        descending(text(source, "path"), &path.child("path"), errors);
+        validate_descending_path(text(source, "path"), &path.child("path"), errors);
     }
 }
 
 /// Validates the name of a CSI driver.
-pub fn driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         return;
     }
@@ -341,7 +343,7 @@ pub fn driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     );
 }
 
-fn ephemeral(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_ephemeral_volume(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("volumeClaimTemplate");
     if !has(source, "volumeClaimTemplate") {
         errors.required(&at, "");
@@ -349,5 +351,5 @@ fn ephemeral(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     let template = get(source, "volumeClaimTemplate");
     let at = at.child("spec");
-    crate::storage::claim_spec(get(template, "spec"), &at, errors);
+    crate::claim::validate_claim_spec(get(template, "spec"), &at, errors);
 }

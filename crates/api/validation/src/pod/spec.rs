@@ -4,42 +4,42 @@ use super::{affinity, container, scheduling, security, volume};
 use crate::field::{Errors, Path};
 use crate::metadata;
 use crate::rules;
-use crate::tree::{entries, get, has, int, list, opt_text, text};
 use api_meta::names;
+use api_meta::tree::{entries, get, has, int, list, opt_text, text};
 use serde_json::Value;
 
 const RESTART: [&str; 3] = ["Always", "OnFailure", "Never"];
 const DNS: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
 
 /// Validates the spec of a pod or template. `_metadata` is reserved for downward references.
-pub fn validate(spec: &Value, _metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let volumes = volume::list(spec, &path.child("volumes"), errors);
-    container::all(spec, &volumes, path, errors);
-    required_one_of(spec, "restartPolicy", &RESTART, path, errors);
-    required_one_of(spec, "dnsPolicy", &DNS, path, errors);
-    metadata::labels(spec, "nodeSelector", path, errors);
-    security::pod(spec, path, errors);
-    pull_secrets(spec, &path.child("imagePullSecrets"), errors);
+pub fn validate_pod_spec(spec: &Value, _metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let volumes = volume::validate_volumes(spec, &path.child("volumes"), errors);
+    container::validate_containers(spec, &volumes, path, errors);
+    validate_required_choice(spec, "restartPolicy", &RESTART, path, errors);
+    validate_required_choice(spec, "dnsPolicy", &DNS, path, errors);
+    metadata::validate_labels(spec, "nodeSelector", path, errors);
+    security::validate_pod_security_context(spec, path, errors);
+    validate_pull_secrets(spec, &path.child("imagePullSecrets"), errors);
     if has(spec, "affinity") {
-        affinity::validate(get(spec, "affinity"), &path.child("affinity"), errors);
+        affinity::validate_affinity(get(spec, "affinity"), &path.child("affinity"), errors);
     }
-    dns_config(spec, &path.child("dnsConfig"), errors);
-    scheduling::readiness_gates(spec, &path.child("readinessGates"), errors);
-    scheduling::gates(spec, &path.child("schedulingGates"), errors);
-    scheduling::spread(spec, &path.child("topologySpreadConstraints"), errors);
-    scheduling::tolerations(
+    validate_dns_config(spec, &path.child("dnsConfig"), errors);
+    scheduling::validate_readiness_gates(spec, &path.child("readinessGates"), errors);
+    scheduling::validate_scheduling_gates(spec, &path.child("schedulingGates"), errors);
+    scheduling::validate_spread_constraints(spec, &path.child("topologySpreadConstraints"), errors);
+    scheduling::validate_tolerations(
         list(spec, "tolerations"),
         &path.child("tolerations"),
         errors,
     );
-    named(spec, path, errors);
-    deadlines(spec, path, errors);
-    host_aliases(spec, &path.child("hostAliases"), errors);
-    super::resources::overhead(spec, &path.child("overhead"), errors);
-    resource_claims(spec, &path.child("resourceClaims"), errors);
-    operating_system(spec, path, errors);
+    validate_names(spec, path, errors);
+    validate_deadlines(spec, path, errors);
+    validate_host_aliases(spec, &path.child("hostAliases"), errors);
+    super::resources::validate_overhead(spec, &path.child("overhead"), errors);
+    validate_resource_claims(spec, &path.child("resourceClaims"), errors);
+    validate_operating_system(spec, path, errors);
     if has(spec, "resources") {
-        super::resources::requirements(
+        super::resources::validate_requirements(
             get(spec, "resources"),
             true,
             &path.child("resources"),
@@ -54,18 +54,18 @@ pub fn validate(spec: &Value, _metadata: &Value, path: &Path<'_>, errors: &mut E
     }
 }
 
-fn required_one_of(
+fn validate_required_choice(
     spec: &Value,
     field: &str,
     known: &[&str],
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    rules::required_one_of(spec, field, known, path, errors);
+    rules::validate_required_one_of(spec, field, known, path, errors);
 }
 
 /// Validates names of referenced objects.
-fn named(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_names(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in [
         "serviceAccountName",
         "nodeName",
@@ -82,7 +82,7 @@ fn named(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         let at = path.child("hostnameOverride");
         errors.invalid_each(&at, own, names::dns1123_subdomain(own));
         for field in ["setHostnameAsFQDN", "hostNetwork"] {
-            if crate::tree::flag(spec, field) {
+            if api_meta::tree::flag(spec, field) {
                 errors.forbidden(&at, format!("may not be specified when `{field}` is true"));
             }
         }
@@ -95,7 +95,7 @@ fn named(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn deadlines(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_deadlines(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if let Some(seconds) = int(spec, "activeDeadlineSeconds")
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
@@ -107,7 +107,7 @@ fn deadlines(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn pull_secrets(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_pull_secrets(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, secret) in list(spec, "imagePullSecrets").iter().enumerate() {
         if text(secret, "name").is_empty() {
             errors.required(&path.index(i).child("name"), "");
@@ -115,11 +115,11 @@ fn pull_secrets(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn host_aliases(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_host_aliases(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, alias) in list(spec, "hostAliases").iter().enumerate() {
         let at = path.index(i);
         let ip = text(alias, "ip");
-        errors.invalid_each(&at.child("ip"), ip, rules::ip(ip));
+        errors.invalid_each(&at.child("ip"), ip, rules::ip_problems(ip));
         let hosts = at.child("hostnames");
         for (j, name) in list(alias, "hostnames").iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
@@ -128,7 +128,7 @@ fn host_aliases(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let config = get(spec, "dnsConfig");
     let servers = list(config, "nameservers");
     if text(spec, "dnsPolicy") == "None" {
@@ -154,7 +154,7 @@ fn dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     for (i, server) in servers.iter().enumerate() {
         let server = server.as_str().unwrap_or_default();
-        errors.invalid_each(&at.index(i), server, rules::ip(server));
+        errors.invalid_each(&at.index(i), server, rules::ip_problems(server));
     }
     let searches = list(config, "searches");
     let at = path.child("searches");
@@ -196,7 +196,7 @@ fn dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn resource_claims(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_resource_claims(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     for (i, claim) in list(spec, "resourceClaims").iter().enumerate() {
         let at = path.index(i);
@@ -226,7 +226,7 @@ fn resource_claims(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 const WINDOWS_ONLY: &str = "windows options cannot be set for a linux pod";
 const LINUX_ONLY_POD: [&str; 3] = ["hostPID", "hostIPC", "shareProcessNamespace"];
 
-fn operating_system(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_operating_system(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let Some(os) = opt_text(get(spec, "os"), "name") else {
         return;
     };
@@ -251,7 +251,7 @@ fn operating_system(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         "windows" => {
             for field in LINUX_ONLY_POD {
-                if crate::tree::flag(spec, field) {
+                if api_meta::tree::flag(spec, field) {
                     errors.forbidden(&path.child(field), "cannot be set for a windows pod");
                 }
             }

@@ -2,15 +2,15 @@
 
 use crate::field::{Errors, Path};
 use crate::rules;
-use crate::tree::{get, int, list, text};
+use api_meta::tree::{get, int, list, text};
 use serde_json::Value;
 
 /// Validates a write to `pods/status`.
-pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
+pub fn validate_status_update(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("status");
     let (n, o) = (get(new, "status"), get(old, "status"));
     if !text(o, "qosClass").is_empty() {
-        rules::immutable(n, o, "qosClass", &path, errors);
+        rules::validate_immutable(n, o, "qosClass", &path, errors);
     }
     let nominated = text(n, "nominatedNodeName");
     if !nominated.is_empty() {
@@ -24,18 +24,18 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
             "must be a non-negative integer",
         );
     }
-    addresses(n, o, ["podIP", "podIPs"], &path, errors);
+    validate_pod_addresses(n, o, ["podIP", "podIPs"], &path, errors);
     let first = list(n, "hostIPs").first().map(|host| text(host, "ip"));
     if let Some(first) = first.filter(|first| *first != text(n, "hostIP")) {
         let at = path.child("hostIPs");
         errors.invalid(&at.index(0).child("ip"), first, "must be equal to `hostIP`");
     }
-    addresses(n, o, ["hostIP", "hostIPs"], &path, errors);
+    validate_pod_addresses(n, o, ["hostIP", "hostIPs"], &path, errors);
 }
 
 /// Validates new addresses; invalid ones that existed before may remain. At most one address per
 /// family.
-fn addresses(
+fn validate_pod_addresses(
     new: &Value,
     old: &Value,
     [single, field]: [&str; 2],
@@ -48,7 +48,7 @@ fn addresses(
     };
     let mut check = |at: &Path<'_>, address: &str| {
         if !known(address) {
-            errors.invalid_each(at, address, rules::ip(address));
+            errors.invalid_each(at, address, rules::ip_problems(address));
         }
     };
     for (i, item) in after.iter().enumerate() {
@@ -77,7 +77,7 @@ mod tests {
 
     fn fields(new: Value, old: Value) -> Vec<String> {
         let mut errors = Errors::default();
-        update(
+        validate_status_update(
             &json!({"status": new}),
             &json!({"status": old}),
             &mut errors,

@@ -4,16 +4,16 @@ use super::spec;
 use crate::field::{Errors, Path};
 use crate::metadata;
 use crate::selector;
-use crate::tree::{get, has, list, text};
+use api_meta::tree::{get, has, list, text};
 use serde_json::{Value, json};
 
 /// Validates a template independent of its owner.
-pub fn pod_template(template: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_pod_template(template: &Value, path: &Path<'_>, errors: &mut Errors) {
     let meta = get(template, "metadata");
-    metadata::labels(meta, "labels", path, errors);
-    metadata::annotations(meta, path, errors);
+    metadata::validate_labels(meta, "labels", path, errors);
+    metadata::validate_annotations(meta, path, errors);
     let (pod, at) = (get(template, "spec"), path.child("spec"));
-    spec::validate(pod, meta, &at, errors);
+    spec::validate_pod_spec(pod, meta, &at, errors);
     if !list(pod, "ephemeralContainers").is_empty() {
         errors.forbidden(
             &at.child("ephemeralContainers"),
@@ -24,9 +24,14 @@ pub fn pod_template(template: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 /// Validates a template of a replicated workload, whose pods `selector` (a LabelSelector) must
 /// match.
-pub fn for_replicas(template: &Value, labels: &Value, path: &Path<'_>, errors: &mut Errors) {
-    matches(template, labels, path, errors);
-    pod_template(template, path, errors);
+pub fn validate_replica_template(
+    template: &Value,
+    labels: &Value,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    validate_template_labels(template, labels, path, errors);
+    validate_pod_template(template, path, errors);
     let (pod, at) = (get(template, "spec"), path.child("spec"));
     let policy = text(pod, "restartPolicy");
     if policy != "Always" {
@@ -42,12 +47,17 @@ pub fn for_replicas(template: &Value, labels: &Value, path: &Path<'_>, errors: &
 
 /// Checks that the selector matches the template's labels. An empty selector is rejected elsewhere;
 /// an absent one matches nothing.
-pub fn matches(template: &Value, labels: &Value, path: &Path<'_>, errors: &mut Errors) {
-    if labels.is_object() && selector::is_empty(labels) {
+pub fn validate_template_labels(
+    template: &Value,
+    labels: &Value,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    if labels.is_object() && selector::is_empty_selector(labels) {
         return;
     }
     let own = get(get(template, "metadata"), "labels");
-    let matched = match selector::compile(labels) {
+    let matched = match selector::compile_selector(labels) {
         Err(()) => return,
         Ok(None) => false,
         Ok(Some(compiled)) => compiled.matches_map(own.as_object()),

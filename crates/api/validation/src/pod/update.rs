@@ -2,16 +2,16 @@
 
 use super::{gated, spec};
 use crate::field::{Errors, Path};
-use crate::tree::{each_mut, equal, get, has, int, list, make, remove, same, set, text};
+use api_meta::tree::{each_mut, equal, get, has, int, list, make, remove, same, set, text};
 use serde_json::Value;
 
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Validates a changed pod.
-pub fn pod(new: &Value, old: &Value, errors: &mut Errors) {
+pub fn validate_pod_update(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
     let (n, o) = (get(new, "spec"), get(old, "spec"));
-    spec::validate(n, get(new, "metadata"), &path, errors);
+    spec::validate_pod_spec(n, get(new, "metadata"), &path, errors);
     for field in ["containers", "initContainers"] {
         if list(n, field).len() != list(o, field).len() {
             errors.forbidden(
@@ -21,22 +21,25 @@ pub fn pod(new: &Value, old: &Value, errors: &mut Errors) {
             return;
         }
     }
-    deadline(n, o, &path, errors);
-    tolerations(n, o, &path.child("tolerations"), errors);
-    gates(n, o, &path.child("schedulingGates"), errors);
+    validate_deadline_update(n, o, &path, errors);
+    validate_tolerations_update(n, o, &path.child("tolerations"), errors);
+    validate_scheduling_gates_update(n, o, &path.child("schedulingGates"), errors);
     let gated = !list(o, "schedulingGates").is_empty();
-    let munged = munge(n, o, gated);
+    let munged = copy_mutable_fields(n, o, gated);
     if !equal(&munged, o) {
-        errors.forbidden(&path, format!("{UPDATABLE}\n{}", difference(&munged, o)));
+        errors.forbidden(
+            &path,
+            format!("{UPDATABLE}\n{}", describe_difference(&munged, o)),
+        );
     }
     if gated {
-        gated::node_selector(n, o, &path.child("nodeSelector"), errors);
-        gated::node_affinity(n, o, &path.child("affinity"), errors);
+        gated::validate_narrower_node_selector(n, o, &path.child("nodeSelector"), errors);
+        gated::validate_narrower_node_affinity(n, o, &path.child("affinity"), errors);
     }
 }
 
 /// Returns the new spec with all mutable fields reset to their old values.
-fn munge(new: &Value, old: &Value, gated: bool) -> Value {
+fn copy_mutable_fields(new: &Value, old: &Value, gated: bool) -> Value {
     let mut munged = new.clone();
     for field in ["containers", "initContainers"] {
         let images: Vec<Value> = list(old, field)
@@ -78,7 +81,7 @@ fn restore_node_affinity(munged: &mut Value, old: &Value) {
 }
 
 /// Returns the names of the fields that differ, in the form of upstream's diff.
-fn difference(new: &Value, old: &Value) -> String {
+fn describe_difference(new: &Value, old: &Value) -> String {
     let mut fields: Vec<&String> = new
         .as_object()
         .into_iter()
@@ -94,7 +97,7 @@ fn difference(new: &Value, old: &Value) -> String {
     lines.join("\n")
 }
 
-fn deadline(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_deadline_update(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("activeDeadlineSeconds");
     match (
         int(new, "activeDeadlineSeconds"),
@@ -112,7 +115,7 @@ fn deadline(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn tolerations(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_tolerations_update(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let bare = |t: &Value| {
         let mut t = t.clone();
         remove(&mut t, "tolerationSeconds");
@@ -130,7 +133,12 @@ fn tolerations(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn gates(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_scheduling_gates_update(
+    new: &Value,
+    old: &Value,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let before: Vec<&str> = list(old, "schedulingGates")
         .iter()
         .map(|g| text(g, "name"))
@@ -146,18 +154,18 @@ fn gates(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Validates writes to a pod's subresources.
-pub fn subresource(subresource: &str, new: &Value, old: &Value, errors: &mut Errors) {
+pub fn validate_subresource(subresource: &str, new: &Value, old: &Value, errors: &mut Errors) {
     match subresource {
-        "ephemeralcontainers" => ephemeral(new, old, errors),
-        "resize" => super::resize::resize(new, old, errors),
-        "status" => super::status::update(new, old, errors),
+        "ephemeralcontainers" => validate_ephemeral_containers_update(new, old, errors),
+        "resize" => super::resize::validate_resize(new, old, errors),
+        "status" => super::status::validate_status_update(new, old, errors),
         _ => {}
     }
 }
 
-fn ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
+fn validate_ephemeral_containers_update(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
-    spec::validate(get(new, "spec"), get(new, "metadata"), &path, errors);
+    spec::validate_pod_spec(get(new, "spec"), get(new, "metadata"), &path, errors);
     let at = path.child("ephemeralContainers");
     let after = list(get(new, "spec"), "ephemeralContainers");
     for before in list(get(old, "spec"), "ephemeralContainers") {

@@ -3,8 +3,8 @@
 use super::source;
 use crate::field::{Errors, Path};
 use crate::rules;
-use crate::tree::{flag, get, has, list as items, opt_text, text};
 use api_meta::names;
+use api_meta::tree::{flag, get, has, list as items, opt_text, text};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
@@ -12,12 +12,12 @@ use std::collections::{HashMap, HashSet};
 pub struct Volumes<'a>(HashMap<&'a str, &'a Value>);
 
 /// Validates the list of volumes.
-pub fn list<'a>(spec: &'a Value, path: &Path<'_>, errors: &mut Errors) -> Volumes<'a> {
+pub fn validate_volumes<'a>(spec: &'a Value, path: &Path<'_>, errors: &mut Errors) -> Volumes<'a> {
     let mut known: HashMap<&str, &Value> = HashMap::new();
     for (i, volume) in items(spec, "volumes").iter().enumerate() {
         let at = path.index(i);
         let name = text(volume, "name");
-        source::pod_volume(volume, &at, errors);
+        source::validate_pod_volume(volume, &at, errors);
         if name.is_empty() {
             errors.required(&at.child("name"), "");
             continue;
@@ -39,7 +39,7 @@ impl Volumes<'_> {
     }
 
     /// Validates `volumeMounts` and `volumeDevices` of a container.
-    pub fn mounts(&self, container: &Value, path: &Path<'_>, errors: &mut Errors) {
+    pub fn validate_mounts(&self, container: &Value, path: &Path<'_>, errors: &mut Errors) {
         let devices = items(container, "volumeDevices");
         let device_paths: HashSet<&str> = devices.iter().map(|d| text(d, "devicePath")).collect();
         let device_names: HashSet<&str> = devices.iter().map(|d| text(d, "name")).collect();
@@ -48,7 +48,7 @@ impl Volumes<'_> {
         let at = path.child("volumeMounts");
         for (i, mount) in items(container, "volumeMounts").iter().enumerate() {
             let one = at.index(i);
-            self.known(mount, &one, errors);
+            self.validate_known_volume(mount, &one, errors);
             let name = text(mount, "name");
             if device_names.contains(name) {
                 errors.invalid(
@@ -72,9 +72,9 @@ impl Volumes<'_> {
                     "must not already exist as a path in volumeDevices",
                 );
             }
-            parts(mount, container, &at, &one, errors);
+            validate_sub_paths(mount, container, &at, &one, errors);
         }
-        self.devices(
+        self.validate_devices(
             devices,
             &paths,
             &names,
@@ -83,7 +83,7 @@ impl Volumes<'_> {
         );
     }
 
-    fn known(&self, mount: &Value, path: &Path<'_>, errors: &mut Errors) {
+    fn validate_known_volume(&self, mount: &Value, path: &Path<'_>, errors: &mut Errors) {
         let name = text(mount, "name");
         if name.is_empty() {
             errors.required(&path.child("name"), "");
@@ -92,7 +92,7 @@ impl Volumes<'_> {
         }
     }
 
-    fn devices(
+    fn validate_devices(
         &self,
         devices: &[Value],
         mounts: &HashSet<&str>,
@@ -149,10 +149,16 @@ impl Volumes<'_> {
     }
 }
 
-fn parts(mount: &Value, container: &Value, list: &Path<'_>, one: &Path<'_>, errors: &mut Errors) {
+fn validate_sub_paths(
+    mount: &Value,
+    container: &Value,
+    list: &Path<'_>,
+    one: &Path<'_>,
+    errors: &mut Errors,
+) {
     let (sub_path, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
     // Upstream names the list instead of the mount in these two paths.
-    descending(sub_path, &list.child("subPath"), errors);
+    validate_descending_path(sub_path, &list.child("subPath"), errors);
     if !expression.is_empty() {
         if !sub_path.is_empty() {
             errors.invalid(
@@ -161,7 +167,7 @@ fn parts(mount: &Value, container: &Value, list: &Path<'_>, one: &Path<'_>, erro
                 "subPathExpr and subPath are mutually exclusive",
             );
         }
-        descending(expression, &list.child("subPathExpr"), errors);
+        validate_descending_path(expression, &list.child("subPathExpr"), errors);
     }
     if let Some(propagation) = opt_text(mount, "mountPropagation") {
         let at = list.child("mountPropagation");
@@ -179,7 +185,7 @@ fn parts(mount: &Value, container: &Value, list: &Path<'_>, one: &Path<'_>, erro
             }
         }
     }
-    rules::one_of(
+    rules::validate_one_of(
         mount,
         "recursiveReadOnly",
         &["Disabled", "Enabled", "IfPossible"],
@@ -189,15 +195,15 @@ fn parts(mount: &Value, container: &Value, list: &Path<'_>, one: &Path<'_>, erro
 }
 
 /// Validates a relative path without `..`.
-pub fn descending(value: &str, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_descending_path(value: &str, path: &Path<'_>, errors: &mut Errors) {
     if value.starts_with('/') {
         errors.invalid(path, value, "must be a relative path");
     }
-    no_backsteps(value, path, errors);
+    validate_no_backsteps(value, path, errors);
 }
 
 /// Validates a path without `..`.
-pub fn no_backsteps(value: &str, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_no_backsteps(value: &str, path: &Path<'_>, errors: &mut Errors) {
     if value.split('/').any(|p| p == "..") {
         errors.invalid(path, value, "must not contain '..'");
     }

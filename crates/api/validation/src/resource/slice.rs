@@ -1,18 +1,18 @@
 //! ResourceSlices: location and sharing of devices.
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::pod;
-use crate::tree::{entries, flag, get, has, list, text};
 use api_meta::names;
+use api_meta::tree::{entries, flag, get, has, list, text};
 use serde_json::Value;
 
 pub const SLICE: Rules = Rules {
     name: NameRule::Subdomain,
-    create: slice,
-    update: |new, _, e| slice(new, e),
-    sub: no_sub,
+    create: validate_resource_slice,
+    update: |new, _, e| validate_resource_slice(new, e),
+    sub: accept_subresource,
 };
 
 const WHERE: [&str; 4] = [
@@ -24,18 +24,18 @@ const WHERE: [&str; 4] = [
 const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
 
 /// Returns how many of the fields are set.
-fn said(object: &Value, fields: &[&str]) -> usize {
+fn count_set_fields(object: &Value, fields: &[&str]) -> usize {
     let set =
         |f: &&&str| has(object, f) && get(object, f) != &Value::Bool(false) && get(object, f) != "";
     fields.iter().filter(set).count()
 }
 
-fn slice(object: &Value, errors: &mut Errors) {
+fn validate_resource_slice(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     if text(spec, "driver").is_empty() {
         errors.required(&path.child("driver"), "");
     }
-    pod::driver_name(text(spec, "driver"), &path.child("driver"), errors);
+    pod::validate_driver_name(text(spec, "driver"), &path.child("driver"), errors);
     let pool = text(get(spec, "pool"), "name");
     let at = path.child("pool");
     if pool.is_empty() {
@@ -44,7 +44,7 @@ fn slice(object: &Value, errors: &mut Errors) {
     for part in pool.split('/').filter(|p| !p.is_empty()) {
         errors.invalid_each(&at.child("name"), pool, names::dns1123_subdomain(part));
     }
-    match said(spec, &WHERE) {
+    match count_set_fields(spec, &WHERE) {
         0 => errors.required(
             &path,
             "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required",
@@ -64,7 +64,7 @@ fn slice(object: &Value, errors: &mut Errors) {
             "only one of `sharedCounters` or `devices` is allowed",
         );
     }
-    places(spec, &path, errors);
+    validate_node_choice(spec, &path, errors);
     let at = path.child("devices");
     for (i, device) in devices.iter().enumerate() {
         validate_device(
@@ -76,11 +76,11 @@ fn slice(object: &Value, errors: &mut Errors) {
     }
     let at = path.child("sharedCounters");
     for (i, set) in counters.iter().enumerate() {
-        counter_set(set, "name", &at.index(i), errors);
+        validate_counter_set(set, "name", &at.index(i), errors);
     }
 }
 
-fn places(object: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_node_choice(object: &Value, path: &Path<'_>, errors: &mut Errors) {
     let node = text(object, "nodeName");
     if !node.is_empty() {
         errors.invalid_each(
@@ -90,7 +90,7 @@ fn places(object: &Value, path: &Path<'_>, errors: &mut Errors) {
         );
     }
     if has(object, "nodeSelector") {
-        pod::node_selector(
+        pod::validate_node_selector(
             get(object, "nodeSelector"),
             &path.child("nodeSelector"),
             errors,
@@ -98,7 +98,7 @@ fn places(object: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn counter_set(set: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_counter_set(set: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     let name = text(set, field);
     errors.invalid_each(&path.child(field), name, names::dns1123_label(name));
     for (key, _) in entries(set, "counters") {
@@ -111,12 +111,12 @@ fn validate_device(device: &Value, placed: bool, path: &Path<'_>, errors: &mut E
     errors.invalid_each(&path.child("name"), name, names::dns1123_label(name));
     let at = path.child("attributes");
     for (key, value) in entries(device, "attributes") {
-        attribute(value, &at.key(key), errors);
+        validate_attribute(value, &at.key(key), errors);
     }
     let at = path.child("capacity");
     for (key, value) in entries(device, "capacity") {
         let policy = get(value, "requestPolicy");
-        if said(policy, &["validValues", "validRange"]) > 1 {
+        if count_set_fields(policy, &["validValues", "validRange"]) > 1 {
             errors.forbidden(
                 &at.key(key).child("requestPolicy"),
                 "exactly one policy can be specified",
@@ -125,23 +125,23 @@ fn validate_device(device: &Value, placed: bool, path: &Path<'_>, errors: &mut E
     }
     let at = path.child("consumesCounters");
     for (i, set) in list(device, "consumesCounters").iter().enumerate() {
-        counter_set(set, "counterSet", &at.index(i), errors);
+        validate_counter_set(set, "counterSet", &at.index(i), errors);
     }
-    if placed && said(device, &WHERE[..3]) > 1 {
+    if placed && count_set_fields(device, &WHERE[..3]) > 1 {
         errors.invalid(
             path,
             "",
             "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set",
         );
     }
-    places(device, path, errors);
+    validate_node_choice(device, path, errors);
     let at = path.child("taints");
     for (i, taint) in list(device, "taints").iter().enumerate() {
-        crate::rules::required_one_of(taint, "effect", &EFFECTS, &at.index(i), errors);
+        crate::rules::validate_required_one_of(taint, "effect", &EFFECTS, &at.index(i), errors);
     }
 }
 
-fn attribute(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_attribute(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     const KINDS: [&str; 8] = [
         "int", "bool", "string", "version", "ints", "bools", "strings", "versions",
     ];

@@ -1,50 +1,50 @@
 //! CSIDrivers, CSINodes, CSIStorageCapacities, VolumeAttachments and VolumeAttributesClasses.
 
-use crate::dispatch::{Rules, no_sub};
 use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
-use crate::pod::driver_name;
+use crate::pod::validate_driver_name;
 use crate::rules;
-use crate::tree::{get, has, list, same, text, texts};
+use api_meta::tree::{get, has, list, same, text, texts};
 use serde_json::Value;
 
 pub const CSI_DRIVER: Rules = Rules {
     name: NameRule::Subdomain,
-    create: driver,
-    update: update_driver,
-    sub: no_sub,
+    create: validate_csi_driver,
+    update: validate_csi_driver_update,
+    sub: accept_subresource,
 };
 pub const CSI_NODE: Rules = Rules {
     name: NameRule::Subdomain,
-    create: node,
-    update: update_node,
-    sub: no_sub,
+    create: validate_csi_node,
+    update: validate_csi_node_update,
+    sub: accept_subresource,
 };
 pub const CSI_STORAGE_CAPACITY: Rules = Rules {
     name: NameRule::Subdomain,
-    create: capacity,
-    update: update_capacity,
-    sub: no_sub,
+    create: validate_storage_capacity,
+    update: validate_storage_capacity_update,
+    sub: accept_subresource,
 };
 pub const VOLUME_ATTACHMENT: Rules = Rules {
     name: NameRule::Subdomain,
-    create: attachment,
-    update: update_attachment,
-    sub: no_sub,
+    create: validate_volume_attachment,
+    update: validate_volume_attachment_update,
+    sub: accept_subresource,
 };
 pub const VOLUME_ATTRIBUTES_CLASS: Rules = Rules {
     name: NameRule::Subdomain,
-    create: attributes,
-    update: update_attributes,
-    sub: no_sub,
+    create: validate_attributes_class_object,
+    update: validate_attributes_class_update,
+    sub: accept_subresource,
 };
 
 const FS_GROUP: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
 const LIFECYCLES: [&str; 2] = ["Ephemeral", "Persistent"];
 
-fn driver(object: &Value, errors: &mut Errors) {
+fn validate_csi_driver(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    driver_name(
+    validate_driver_name(
         text(get(object, "metadata"), "name"),
         &Path::ROOT.child("metadata").child("name"),
         errors,
@@ -54,7 +54,7 @@ fn driver(object: &Value, errors: &mut Errors) {
             errors.required(&path.child(field), "");
         }
     }
-    rules::one_of(spec, "fsGroupPolicy", &FS_GROUP, &path, errors);
+    rules::validate_one_of(spec, "fsGroupPolicy", &FS_GROUP, &path, errors);
     for mode in texts(spec, "volumeLifecycleModes")
         .into_iter()
         .filter(|m| !LIFECYCLES.contains(m))
@@ -93,15 +93,15 @@ fn driver(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn update_driver(new: &Value, old: &Value, errors: &mut Errors) {
-    driver(new, errors);
+fn validate_csi_driver_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_csi_driver(new, errors);
     let path = Path::ROOT.child("spec");
     for field in ["attachRequired", "volumeLifecycleModes"] {
-        rules::immutable(get(new, "spec"), get(old, "spec"), field, &path, errors);
+        rules::validate_immutable(get(new, "spec"), get(old, "spec"), field, &path, errors);
     }
 }
 
-fn node(object: &Value, errors: &mut Errors) {
+fn validate_csi_node(object: &Value, errors: &mut Errors) {
     let at = Path::ROOT.child("spec");
     let path = at.child("drivers");
     let mut seen: Vec<&str> = Vec::new();
@@ -111,7 +111,7 @@ fn node(object: &Value, errors: &mut Errors) {
         if name.is_empty() {
             errors.required(&at.child("name"), "");
         }
-        driver_name(name, &at.child("name"), errors);
+        validate_driver_name(name, &at.child("name"), errors);
         if id.is_empty() {
             errors.required(&at.child("nodeID"), "");
         }
@@ -125,8 +125,8 @@ fn node(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn update_node(new: &Value, old: &Value, errors: &mut Errors) {
-    node(new, errors);
+fn validate_csi_node_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_csi_node(new, errors);
     let at = Path::ROOT.child("spec");
     let (after, before) = (
         list(get(new, "spec"), "drivers"),
@@ -135,23 +135,23 @@ fn update_node(new: &Value, old: &Value, errors: &mut Errors) {
     for driver in after {
         let name = text(driver, "name");
         let old = before.iter().find(|d| text(d, "name") == name);
-        if old.is_some_and(|o| !crate::tree::equal(o, driver)) {
+        if old.is_some_and(|o| !api_meta::tree::equal(o, driver)) {
             errors.invalid(&at.child("drivers"), driver.clone(), rules::IMMUTABLE);
         }
     }
 }
 
-fn capacity(object: &Value, errors: &mut Errors) {
+fn validate_storage_capacity(object: &Value, errors: &mut Errors) {
     let name = text(object, "storageClassName");
     let at = Path::ROOT.child("storageClassName");
     errors.invalid_each(&at, name, api_meta::names::dns1123_subdomain(name));
-    crate::selector::validate(
+    crate::selector::validate_label_selector(
         get(object, "nodeTopology"),
         &Path::ROOT.child("nodeTopology"),
         errors,
     );
     for field in ["capacity", "maximumVolumeSize"] {
-        if rules::amount(object, field).is_some_and(|q| q.is_negative()) {
+        if rules::read_quantity(object, field).is_some_and(|q| q.is_negative()) {
             errors.invalid(
                 &Path::ROOT.child(field),
                 get(object, field).clone(),
@@ -161,21 +161,21 @@ fn capacity(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn update_capacity(new: &Value, old: &Value, errors: &mut Errors) {
-    capacity(new, errors);
+fn validate_storage_capacity_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_storage_capacity(new, errors);
     for field in ["nodeTopology", "storageClassName"] {
-        rules::immutable(new, old, field, &Path::ROOT, errors);
+        rules::validate_immutable(new, old, field, &Path::ROOT, errors);
     }
 }
 
-fn attachment(object: &Value, errors: &mut Errors) {
+fn validate_volume_attachment(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     for field in ["attacher", "nodeName"] {
         if text(spec, field).is_empty() {
             errors.required(&path.child(field), "");
         }
     }
-    driver_name(text(spec, "attacher"), &path.child("attacher"), errors);
+    validate_driver_name(text(spec, "attacher"), &path.child("attacher"), errors);
     let source = get(spec, "source");
     let at = path.child("source");
     for (parent, field, place) in [
@@ -207,17 +207,17 @@ fn attachment(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn update_attachment(new: &Value, old: &Value, errors: &mut Errors) {
-    attachment(new, errors);
-    rules::immutable(new, old, "spec", &Path::ROOT, errors);
+fn validate_volume_attachment_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_volume_attachment(new, errors);
+    rules::validate_immutable(new, old, "spec", &Path::ROOT, errors);
 }
 
-fn attributes(object: &Value, errors: &mut Errors) {
+fn validate_attributes_class_object(object: &Value, errors: &mut Errors) {
     let name = text(object, "driverName");
     if name.is_empty() {
         errors.required(&Path::ROOT.child("driverName"), "");
     }
-    driver_name(name, &Path::ROOT.child("driverName"), errors);
+    validate_driver_name(name, &Path::ROOT.child("driverName"), errors);
     if get(object, "parameters")
         .as_object()
         .is_none_or(|m| m.is_empty())
@@ -229,7 +229,7 @@ fn attributes(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn update_attributes(new: &Value, old: &Value, errors: &mut Errors) {
+fn validate_attributes_class_update(new: &Value, old: &Value, errors: &mut Errors) {
     for field in ["driverName", "parameters"] {
         if !same(new, old, field) {
             errors.forbidden(
@@ -238,5 +238,5 @@ fn update_attributes(new: &Value, old: &Value, errors: &mut Errors) {
             );
         }
     }
-    attributes(new, errors);
+    validate_attributes_class_object(new, errors);
 }

@@ -5,7 +5,9 @@
 //! validated.
 
 use super::{HASH, SEEN, SOURCE};
-use api_validation::{Kind, default_object, validate_create};
+use api_defaulting::default_object;
+use api_meta::Kind;
+use api_validation::validate_create;
 use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeProjection};
 use serde_json::{Value, json};
 use sha2::Digest;

@@ -1,16 +1,19 @@
 //! Strategies for new objects.
 
-use super::{Generation, Status, generation, jobs, status};
-use crate::defaults::qos_class;
-use crate::dispatch::Kind;
-use crate::tree::{get, has, list, make, remove, set, text};
+use crate::daemon_set::set_template_generation;
+use crate::jobs::generate_selector;
+use crate::rules::{GenerationRule, StatusRule, generation_rule, status_rule};
+use api_meta::Kind;
+use api_meta::tree::{flag, get, has, list, make, remove, set, text};
+use api_semantics::qos::compute_tree_qos;
 use serde_json::{Value, json};
 
-/// Implements `prepare_create`.
-pub fn prepare(kind: Kind<'_>, object: &mut Value) {
+/// Prepares a new object: drops fields that only the server or a controller writes, and sets
+/// initial values. `metadata.uid` and `metadata.creationTimestamp` must be set already.
+pub fn prepare_create(kind: Kind<'_>, object: &mut Value) {
     let at_first = matches!(
-        generation(kind),
-        Generation::Field(_) | Generation::Fixed | Generation::Any
+        generation_rule(kind),
+        GenerationRule::Field(_) | GenerationRule::Fixed | GenerationRule::Any
     );
     if let Some(meta) = make(object, "metadata") {
         remove(meta, "generation");
@@ -18,16 +21,16 @@ pub fn prepare(kind: Kind<'_>, object: &mut Value) {
             set(meta, "generation", 1);
         }
     }
-    if status(kind) != Status::Open && (kind.group, kind.kind) != ("", "Node") {
+    if status_rule(kind) != StatusRule::Open && (kind.group, kind.kind) != ("", "Node") {
         set(object, "status", json!({}));
     }
-    own(kind, object);
+    set_initial_values(kind, object);
 }
 
-fn own(kind: Kind<'_>, object: &mut Value) {
+fn set_initial_values(kind: Kind<'_>, object: &mut Value) {
     match (kind.group, kind.kind) {
         ("", "Pod") => {
-            let class = qos_class(object);
+            let class = compute_tree_qos(object);
             set(
                 object,
                 "status",
@@ -35,7 +38,7 @@ fn own(kind: Kind<'_>, object: &mut Value) {
             );
         }
         ("", "Service") => set(object, "status", json!({"loadBalancer": {}})),
-        ("", "Namespace") => namespace(object),
+        ("", "Namespace") => prepare_namespace(object),
         ("", "PersistentVolumeClaim") => set(object, "status", json!({"phase": "Pending"})),
         ("", "PersistentVolume") => {
             let now = text(get(object, "metadata"), "creationTimestamp").to_owned();
@@ -45,17 +48,17 @@ fn own(kind: Kind<'_>, object: &mut Value) {
                 json!({"phase": "Pending", "lastPhaseTransitionTime": now}),
             );
         }
-        ("apps", "DaemonSet") => template_generation(object, 1),
-        ("batch", "Job") => jobs::own_selector(object),
+        ("apps", "DaemonSet") => set_template_generation(object, 1),
+        ("batch", "Job") => generate_selector(object),
         ("networking.k8s.io", "Ingress") => set(object, "status", json!({"loadBalancer": {}})),
         ("storage.k8s.io", "VolumeAttachment") => set(object, "status", json!({"attached": false})),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition(object),
-        ("apiregistration.k8s.io", "APIService") => local_service(object),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => prepare_definition(object),
+        ("apiregistration.k8s.io", "APIService") => report_local_service(object),
         _ => {}
     }
 }
 
-fn namespace(object: &mut Value) {
+fn prepare_namespace(object: &mut Value) {
     set(object, "status", json!({"phase": "Active"}));
     let Some(spec) = make(object, "spec") else {
         return;
@@ -67,29 +70,18 @@ fn namespace(object: &mut Value) {
     set(spec, "finalizers", finalizers);
 }
 
-/// Sets the counter of template changes, an annotation since apps/v1.
-pub fn template_generation(object: &mut Value, generation: i64) {
-    if let Some(annotations) = make(object, "metadata").and_then(|m| make(m, "annotations")) {
-        set(
-            annotations,
-            "deprecated.daemonset.template.generation",
-            generation.to_string(),
-        );
-    }
-}
-
-fn definition(object: &mut Value) {
+fn prepare_definition(object: &mut Value) {
     let spec = get(object, "spec");
     let storage: Vec<Value> = list(spec, "versions")
         .iter()
-        .filter(|v| crate::tree::flag(v, "storage"))
+        .filter(|v| flag(v, "storage"))
         .filter_map(|v| v.get("name").cloned())
         .collect();
     let status = json!({"acceptedNames": {"plural": "", "kind": ""}, "storedVersions": storage});
     set(object, "status", status);
 }
 
-fn local_service(object: &mut Value) {
+fn report_local_service(object: &mut Value) {
     if has(get(object, "spec"), "service") {
         return;
     }

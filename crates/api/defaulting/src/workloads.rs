@@ -1,15 +1,15 @@
 //! Workloads: templates and rollout strategies.
 
-use super::core::claim_spec;
-use super::pod::workload_template;
-use crate::tree::{at_mut, each_mut, fill, fill_text, get, has, make, set, text};
+use crate::pod::default_workload_template;
+use crate::volumes::default_claim_spec;
+use api_meta::tree::{at_mut, each_mut, fill, fill_text, get, has, make, set, text};
 use serde_json::{Value, json};
 
 /// Sets the defaults of a kind of the groups `apps` and `batch`.
-pub fn defaults(kind: &str, object: &mut Value) {
+pub fn default_workload(kind: &str, object: &mut Value) {
     match kind {
-        "Job" => return job(object),
-        "CronJob" => return cron_job(object),
+        "Job" => return default_job(object),
+        "CronJob" => return default_cron_job(object),
         "ControllerRevision" => return,
         _ => {}
     }
@@ -17,16 +17,16 @@ pub fn defaults(kind: &str, object: &mut Value) {
         return;
     };
     match kind {
-        "Deployment" => deployment(spec),
+        "Deployment" => default_deployment(spec),
         "ReplicaSet" => fill(spec, "replicas", 1),
-        "StatefulSet" => stateful_set(spec),
-        "DaemonSet" => daemon_set(spec),
+        "StatefulSet" => default_stateful_set(spec),
+        "DaemonSet" => default_daemon_set(spec),
         _ => return,
     }
-    workload_template(spec);
+    default_workload_template(spec);
 }
 
-fn deployment(spec: &mut Value) {
+fn default_deployment(spec: &mut Value) {
     fill(spec, "replicas", 1);
     fill(spec, "revisionHistoryLimit", 10);
     fill(spec, "progressDeadlineSeconds", 600);
@@ -42,7 +42,7 @@ fn deployment(spec: &mut Value) {
     }
 }
 
-fn daemon_set(spec: &mut Value) {
+fn default_daemon_set(spec: &mut Value) {
     fill(spec, "revisionHistoryLimit", 10);
     let Some(strategy) = make(spec, "updateStrategy") else {
         return;
@@ -56,7 +56,7 @@ fn daemon_set(spec: &mut Value) {
     }
 }
 
-fn stateful_set(spec: &mut Value) {
+fn default_stateful_set(spec: &mut Value) {
     fill_text(spec, "podManagementPolicy", "OrderedReady");
     fill(spec, "replicas", 1);
     fill(spec, "revisionHistoryLimit", 10);
@@ -80,7 +80,7 @@ fn stateful_set(spec: &mut Value) {
     for claim in each_mut(spec, "volumeClaimTemplates") {
         fill_text(claim, "apiVersion", "v1");
         fill_text(claim, "kind", "PersistentVolumeClaim");
-        claim_spec(claim);
+        default_claim_spec(claim);
         if let Some(status) = make(claim, "status") {
             fill_text(status, "phase", "Pending");
         }
@@ -88,7 +88,7 @@ fn stateful_set(spec: &mut Value) {
 }
 
 /// Sets labels and selector of a ReplicationController from its template.
-pub fn replication_controller(object: &mut Value) {
+pub fn default_replication_controller(object: &mut Value) {
     let labels = object.pointer("/spec/template/metadata/labels").cloned();
     if let Some(labels) = labels.filter(|l| l.as_object().is_some_and(|m| !m.is_empty())) {
         if get(get(object, "metadata"), "labels")
@@ -111,11 +111,11 @@ pub fn replication_controller(object: &mut Value) {
     };
     fill(spec, "replicas", 1);
     if has(spec, "template") {
-        workload_template(spec);
+        default_workload_template(spec);
     }
 }
 
-fn job(object: &mut Value) {
+fn default_job(object: &mut Value) {
     let labels = object
         .pointer("/spec/template/metadata/labels")
         .cloned()
@@ -151,20 +151,20 @@ fn job(object: &mut Value) {
         "TerminatingOrFailed"
     };
     fill(spec, "podReplacementPolicy", policy);
-    job_template_parts(spec);
+    default_job_template(spec);
 }
 
 /// Sets the defaults of the common part of jobs and templates of cron jobs.
-fn job_template_parts(spec: &mut Value) {
+fn default_job_template(spec: &mut Value) {
     if let Some(policy) = at_mut(spec, "podFailurePolicy") {
         for rule in each_mut(policy, "rules") {
             each_mut(rule, "onPodConditions").for_each(|c| fill_text(c, "status", "True"));
         }
     }
-    workload_template(spec);
+    default_workload_template(spec);
 }
 
-fn cron_job(object: &mut Value) {
+fn default_cron_job(object: &mut Value) {
     let Some(spec) = make(object, "spec") else {
         return;
     };
@@ -177,6 +177,6 @@ fn cron_job(object: &mut Value) {
     };
     make(template, "metadata");
     if let Some(spec) = make(template, "spec") {
-        job_template_parts(spec);
+        default_job_template(spec);
     }
 }

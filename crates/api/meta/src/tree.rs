@@ -1,7 +1,7 @@
 //! Accessors of JSON trees. An absent or null value or one of another type reads as empty, because
 //! the schema checked the types.
 
-pub use api_meta::semantic::equal;
+pub use crate::semantic::equal;
 use serde_json::{Map, Value};
 
 /// Returns a string field; empty if absent.

@@ -1,6 +1,6 @@
 //! The generated selector of a job.
 
-use crate::tree::{equal, flag, get, make, set, text};
+use api_meta::tree::{equal, fill, flag, get, make, set, text};
 use serde_json::{Value, json};
 
 const UID: &str = "batch.kubernetes.io/controller-uid";
@@ -8,7 +8,7 @@ const NAME: &str = "batch.kubernetes.io/job-name";
 
 /// Labels the pods with the job's name and UID, and selects them by UID, unless `manualSelector` is
 /// set.
-pub fn own_selector(job: &mut Value) {
+pub(crate) fn generate_selector(job: &mut Value) {
     if flag(get(job, "spec"), "manualSelector") {
         return;
     }
@@ -38,7 +38,7 @@ pub fn own_selector(job: &mut Value) {
             .for_each(|(key, value)| set(labels, key, value.as_str()));
     }
     if let Some(labels) = make(spec, "selector").and_then(|s| make(s, "matchLabels")) {
-        crate::tree::fill(labels, UID, uid.as_str());
+        fill(labels, UID, uid.as_str());
     }
     if shared && let Some(labels) = make(job, "metadata").and_then(|m| make(m, "labels")) {
         pairs

@@ -1,15 +1,15 @@
 //! Webhook configurations and admission policies.
 
-use crate::tree::{at_mut, each_mut, fill, has, make};
+use api_meta::tree::{at_mut, each_mut, fill, has, make};
 use serde_json::{Value, json};
 
 /// Sets the defaults of a kind of this group.
-pub fn defaults(kind: &str, object: &mut Value) {
+pub fn default_admission_kind(kind: &str, object: &mut Value) {
     match kind {
-        "ValidatingWebhookConfiguration" => each_mut(object, "webhooks").for_each(webhook),
+        "ValidatingWebhookConfiguration" => each_mut(object, "webhooks").for_each(default_webhook),
         "MutatingWebhookConfiguration" => {
             for hook in each_mut(object, "webhooks") {
-                webhook(hook);
+                default_webhook(hook);
                 fill(hook, "reinvocationPolicy", "Never");
             }
         }
@@ -19,37 +19,37 @@ pub fn defaults(kind: &str, object: &mut Value) {
             };
             fill(spec, "failurePolicy", "Fail");
             if let Some(constraints) = at_mut(spec, "matchConstraints") {
-                match_resources(constraints);
+                default_match_resources(constraints);
             }
         }
         "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding" => {
             if let Some(resources) =
                 at_mut(object, "spec").and_then(|s| at_mut(s, "matchResources"))
             {
-                match_resources(resources);
+                default_match_resources(resources);
             }
         }
         _ => {}
     }
 }
 
-fn selectors(target: &mut Value) {
+fn default_selectors(target: &mut Value) {
     fill(target, "matchPolicy", "Equivalent");
     fill(target, "namespaceSelector", json!({}));
     fill(target, "objectSelector", json!({}));
 }
 
-fn match_resources(resources: &mut Value) {
-    selectors(resources);
+fn default_match_resources(resources: &mut Value) {
+    default_selectors(resources);
     for list in ["resourceRules", "excludeResourceRules"] {
         each_mut(resources, list).for_each(|rule| fill(rule, "scope", "*"));
     }
 }
 
-fn webhook(hook: &mut Value) {
+fn default_webhook(hook: &mut Value) {
     fill(hook, "failurePolicy", "Fail");
     fill(hook, "timeoutSeconds", 10);
-    selectors(hook);
+    default_selectors(hook);
     each_mut(hook, "rules").for_each(|rule| fill(rule, "scope", "*"));
     if let Some(client) = at_mut(hook, "clientConfig")
         && has(client, "service")

@@ -1,16 +1,18 @@
 //! The remaining, smaller groups.
 
-use crate::tree::{at_mut, each_mut, fill, fill_int, fill_text, get, list, make, set, text};
+use api_meta::tree::{
+    at_mut, each_mut, fill, fill_int, fill_text, flag, get, list, make, remove, set, text,
+};
 use serde_json::{Value, json};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// Sets the defaults of a kind of one of the smaller groups.
-pub fn defaults(group: &str, version: &str, kind: &str, object: &mut Value) {
+pub fn default_other_kind(group: &str, version: &str, kind: &str, object: &mut Value) {
     match (group, kind) {
-        (RBAC, "RoleBinding" | "ClusterRoleBinding") => binding(object),
-        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler(version, object),
-        ("networking.k8s.io", "NetworkPolicy") => network_policy(object),
+        (RBAC, "RoleBinding" | "ClusterRoleBinding") => default_role_binding(object),
+        ("autoscaling", "HorizontalPodAutoscaler") => default_autoscaler(version, object),
+        ("networking.k8s.io", "NetworkPolicy") => default_network_policy(object),
         ("networking.k8s.io", "IngressClass") => {
             if let Some(parameters) = at_mut(object, "spec").and_then(|s| at_mut(s, "parameters")) {
                 fill(parameters, "scope", "Cluster");
@@ -26,19 +28,19 @@ pub fn defaults(group: &str, version: &str, kind: &str, object: &mut Value) {
             fill(object, "reclaimPolicy", "Delete");
             fill(object, "volumeBindingMode", "Immediate");
         }
-        ("storage.k8s.io", "CSIDriver") => csi_driver(object),
+        ("storage.k8s.io", "CSIDriver") => default_csi_driver(object),
         ("scheduling.k8s.io", "PriorityClass") => {
             fill(object, "preemptionPolicy", "PreemptLowerPriority")
         }
-        ("flowcontrol.apiserver.k8s.io", _) => flow(kind, object),
-        ("resource.k8s.io", "ResourceClaim") => claim(object),
+        ("flowcontrol.apiserver.k8s.io", _) => default_flow_control(kind, object),
+        ("resource.k8s.io", "ResourceClaim") => default_device_requests(object),
         ("resource.k8s.io", "ResourceClaimTemplate") => {
             if let Some(spec) = make(object, "spec") {
                 make(spec, "metadata");
-                claim(spec);
+                default_device_requests(spec);
             }
         }
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition(object),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => default_definition(object),
         ("apiregistration.k8s.io", "APIService") => {
             if let Some(service) = at_mut(object, "spec").and_then(|s| at_mut(s, "service")) {
                 fill(service, "port", 443);
@@ -48,7 +50,7 @@ pub fn defaults(group: &str, version: &str, kind: &str, object: &mut Value) {
     }
 }
 
-fn binding(object: &mut Value) {
+fn default_role_binding(object: &mut Value) {
     if let Some(role) = at_mut(object, "roleRef") {
         fill_text(role, "apiGroup", RBAC);
     }
@@ -59,7 +61,7 @@ fn binding(object: &mut Value) {
     }
 }
 
-fn autoscaler(version: &str, object: &mut Value) {
+fn default_autoscaler(version: &str, object: &mut Value) {
     let Some(spec) = make(object, "spec") else {
         return;
     };
@@ -96,7 +98,7 @@ fn autoscaler(version: &str, object: &mut Value) {
     }
 }
 
-fn network_policy(object: &mut Value) {
+fn default_network_policy(object: &mut Value) {
     let Some(spec) = make(object, "spec") else {
         return;
     };
@@ -115,7 +117,7 @@ fn network_policy(object: &mut Value) {
     }
 }
 
-fn csi_driver(object: &mut Value) {
+fn default_csi_driver(object: &mut Value) {
     let Some(spec) = make(object, "spec") else {
         return;
     };
@@ -134,7 +136,7 @@ fn csi_driver(object: &mut Value) {
     }
 }
 
-fn flow(kind: &str, object: &mut Value) {
+fn default_flow_control(kind: &str, object: &mut Value) {
     let Some(spec) = make(object, "spec") else {
         return;
     };
@@ -158,19 +160,19 @@ fn flow(kind: &str, object: &mut Value) {
 }
 
 /// Sets the defaults of a claim's requests: one device each.
-fn claim(object: &mut Value) {
+fn default_device_requests(object: &mut Value) {
     let Some(devices) = at_mut(object, "spec").and_then(|s| at_mut(s, "devices")) else {
         return;
     };
     for request in each_mut(devices, "requests") {
         if let Some(exactly) = at_mut(request, "exactly") {
-            device_request(exactly);
+            default_device_request(exactly);
         }
-        each_mut(request, "firstAvailable").for_each(device_request);
+        each_mut(request, "firstAvailable").for_each(default_device_request);
     }
 }
 
-fn device_request(request: &mut Value) {
+fn default_device_request(request: &mut Value) {
     fill_text(request, "allocationMode", "ExactCount");
     if text(request, "allocationMode") == "ExactCount" {
         fill_int(request, "count", 1);
@@ -178,7 +180,7 @@ fn device_request(request: &mut Value) {
     each_mut(request, "tolerations").for_each(|t| fill_text(t, "operator", "Equal"));
 }
 
-fn definition(object: &mut Value) {
+fn default_definition(object: &mut Value) {
     let Some(spec) = make(object, "spec") else {
         return;
     };
@@ -201,12 +203,12 @@ fn definition(object: &mut Value) {
             fill(service, "port", 443);
         }
     }
-    if !crate::tree::flag(spec, "preserveUnknownFields") {
-        crate::tree::remove(spec, "preserveUnknownFields");
+    if !flag(spec, "preserveUnknownFields") {
+        remove(spec, "preserveUnknownFields");
     }
     let storage: Vec<Value> = list(spec, "versions")
         .iter()
-        .filter(|v| crate::tree::flag(v, "storage"))
+        .filter(|v| flag(v, "storage"))
         .filter_map(|v| v.get("name").cloned())
         .collect();
     if let Some(status) = make(object, "status")

@@ -1,27 +1,28 @@
 //! The core group, except workloads.
 
-use super::pod::volume_source;
-use crate::tree::{
-    at_mut, each_mut, entries, fill, fill_int, fill_text, get, has, int, make, set, text,
+use crate::volumes::{default_claim_spec, default_volume_source};
+use api_meta::tree::{
+    at_mut, each_mut, entries, fill, fill_int, fill_text, get, has, int, list, make, remove, set,
+    text,
 };
 use base64::Engine;
 use serde_json::{Value, json};
 
 /// Sets the defaults of a kind of the core group.
-pub fn defaults(kind: &str, object: &mut Value) {
+pub fn default_core_kind(kind: &str, object: &mut Value) {
     match kind {
-        "Service" => service(object),
-        "Secret" => secret(object),
-        "Namespace" => namespace(object),
+        "Service" => default_service(object),
+        "Secret" => default_secret(object),
+        "Namespace" => default_namespace(object),
         "Endpoints" => {
             for subset in each_mut(object, "subsets") {
                 each_mut(subset, "ports").for_each(|port| fill_text(port, "protocol", "TCP"));
             }
         }
-        "LimitRange" => limit_range(object),
-        "PersistentVolume" => volume(object),
+        "LimitRange" => default_limit_range(object),
+        "PersistentVolume" => default_persistent_volume(object),
         "PersistentVolumeClaim" => {
-            claim_spec(object);
+            default_claim_spec(object);
             if let Some(status) = make(object, "status") {
                 fill_text(status, "phase", "Pending");
             }
@@ -30,14 +31,7 @@ pub fn defaults(kind: &str, object: &mut Value) {
     }
 }
 
-/// Sets the defaults in `spec` of a PersistentVolumeClaim or of a template of one.
-pub fn claim_spec(claim: &mut Value) {
-    if let Some(spec) = make(claim, "spec") {
-        fill(spec, "volumeMode", "Filesystem");
-    }
-}
-
-fn namespace(object: &mut Value) {
+fn default_namespace(object: &mut Value) {
     let name = text(get(object, "metadata"), "name").to_owned();
     if !name.is_empty()
         && let Some(labels) = make(object, "metadata").and_then(|m| make(m, "labels"))
@@ -49,7 +43,7 @@ fn namespace(object: &mut Value) {
     }
 }
 
-fn secret(object: &mut Value) {
+fn default_secret(object: &mut Value) {
     fill_text(object, "type", "Opaque");
     let plain: Vec<(String, String)> = entries(object, "stringData")
         .map(|(k, v)| {
@@ -59,7 +53,7 @@ fn secret(object: &mut Value) {
             )
         })
         .collect();
-    crate::tree::remove(object, "stringData");
+    remove(object, "stringData");
     if plain.is_empty() {
         return;
     }
@@ -70,7 +64,7 @@ fn secret(object: &mut Value) {
     }
 }
 
-fn limit_range(object: &mut Value) {
+fn default_limit_range(object: &mut Value) {
     let Some(spec) = at_mut(object, "spec") else {
         return;
     };
@@ -95,25 +89,25 @@ fn limit_range(object: &mut Value) {
     }
 }
 
-fn volume(object: &mut Value) {
+fn default_persistent_volume(object: &mut Value) {
     if let Some(spec) = make(object, "spec") {
         fill_text(spec, "persistentVolumeReclaimPolicy", "Retain");
         fill(spec, "volumeMode", "Filesystem");
-        volume_source(spec);
+        default_volume_source(spec);
     }
     if let Some(status) = make(object, "status") {
         fill_text(status, "phase", "Pending");
     }
 }
 
-fn service(object: &mut Value) {
+fn default_service(object: &mut Value) {
     let Some(spec) = make(object, "spec") else {
         return;
     };
     fill_text(spec, "sessionAffinity", "None");
     match text(spec, "sessionAffinity") {
         "None" => {
-            crate::tree::remove(spec, "sessionAffinityConfig");
+            remove(spec, "sessionAffinityConfig");
         }
         "ClientIP" => {
             if let Some(client) =
@@ -125,11 +119,9 @@ fn service(object: &mut Value) {
         _ => {}
     }
     fill_text(spec, "type", "ClusterIP");
-    each_mut(spec, "ports").for_each(service_port);
+    each_mut(spec, "ports").for_each(default_service_port);
     let external = matches!(text(spec, "type"), "NodePort" | "LoadBalancer");
-    if external
-        || !crate::tree::list(spec, "externalIPs").is_empty() && text(spec, "type") == "ClusterIP"
-    {
+    if external || !list(spec, "externalIPs").is_empty() && text(spec, "type") == "ClusterIP" {
         fill_text(spec, "externalTrafficPolicy", "Cluster");
     }
     if external || text(spec, "type") == "ClusterIP" {
@@ -145,7 +137,7 @@ fn service(object: &mut Value) {
     }
 }
 
-fn service_port(port: &mut Value) {
+fn default_service_port(port: &mut Value) {
     fill_text(port, "protocol", "TCP");
     let target = get(port, "targetPort");
     if target.is_null() || target == &json!(0) || target == &json!("") {
@@ -154,6 +146,6 @@ fn service_port(port: &mut Value) {
     }
     fill_int(port, "nodePort", 0);
     if int(port, "nodePort") == Some(0) {
-        crate::tree::remove(port, "nodePort");
+        remove(port, "nodePort");
     }
 }

@@ -1,50 +1,52 @@
 //! Pods and pod templates.
 
-use super::core::claim_spec;
-use crate::tree::{at_mut, each_mut, fill, fill_int, fill_text, flag, int, make, set, text};
+use crate::volumes::{default_claim_spec, default_volume_source};
+use api_meta::tree::{
+    at_mut, each_mut, entries, fill, fill_int, fill_text, flag, int, make, set, text,
+};
 use serde_json::{Value, json};
 
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 const FILE_MODE: i64 = 0o644;
 
 /// Sets the defaults of a Pod: those of templates and those of pods only.
-pub fn pod(object: &mut Value) {
+pub fn default_pod(object: &mut Value) {
     let Some(spec) = make(object, "spec") else {
         return;
     };
     if flag(spec, "hostNetwork") {
-        host_ports(spec);
+        default_host_ports(spec);
     }
     fill(spec, "enableServiceLinks", true);
     for list in ["containers", "initContainers"] {
-        each_mut(spec, list).for_each(requests_from_limits);
+        each_mut(spec, list).for_each(default_requests);
     }
-    pod_spec(spec);
+    default_pod_spec(spec);
 }
 
 /// Sets the defaults in `template` of a PodTemplate.
-pub fn template(object: &mut Value) {
+pub fn default_template_object(object: &mut Value) {
     if let Some(template) = make(object, "template") {
-        template_of(template);
+        default_template(template);
     }
 }
 
 /// Sets the defaults in `spec.template` of a workload.
-pub fn workload_template(spec: &mut Value) {
+pub fn default_workload_template(spec: &mut Value) {
     if let Some(template) = make(spec, "template") {
-        template_of(template);
+        default_template(template);
     }
 }
 
 /// Sets the defaults of a pod template.
-pub fn template_of(template: &mut Value) {
+pub fn default_template(template: &mut Value) {
     make(template, "metadata");
     if let Some(spec) = make(template, "spec") {
-        pod_spec(spec);
+        default_pod_spec(spec);
     }
 }
 
-fn host_ports(spec: &mut Value) {
+fn default_host_ports(spec: &mut Value) {
     for list in ["containers", "initContainers"] {
         for container in each_mut(spec, list) {
             for port in each_mut(container, "ports") {
@@ -56,11 +58,11 @@ fn host_ports(spec: &mut Value) {
     }
 }
 
-fn requests_from_limits(container: &mut Value) {
+fn default_requests(container: &mut Value) {
     let Some(resources) = at_mut(container, "resources") else {
         return;
     };
-    let limits: Vec<(String, Value)> = crate::tree::entries(resources, "limits")
+    let limits: Vec<(String, Value)> = entries(resources, "limits")
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
     if limits.is_empty() {
@@ -73,21 +75,21 @@ fn requests_from_limits(container: &mut Value) {
     }
 }
 
-fn pod_spec(spec: &mut Value) {
+fn default_pod_spec(spec: &mut Value) {
     fill_text(spec, "dnsPolicy", "ClusterFirst");
     fill_text(spec, "restartPolicy", "Always");
     fill_text(spec, "schedulerName", "default-scheduler");
     fill(spec, "terminationGracePeriodSeconds", 30);
     make(spec, "securityContext");
-    account(spec);
+    default_service_account(spec);
     for list in CONTAINERS {
-        each_mut(spec, list).for_each(container);
+        each_mut(spec, list).for_each(default_container);
     }
-    each_mut(spec, "volumes").for_each(volume);
+    each_mut(spec, "volumes").for_each(default_volume);
 }
 
 /// Sets `serviceAccountName` and its former name `serviceAccount` to the same value.
-fn account(spec: &mut Value) {
+fn default_service_account(spec: &mut Value) {
     let (new, old) = (
         text(spec, "serviceAccountName").to_owned(),
         text(spec, "serviceAccount").to_owned(),
@@ -99,7 +101,7 @@ fn account(spec: &mut Value) {
     }
 }
 
-fn container(container: &mut Value) {
+fn default_container(container: &mut Value) {
     let policy = pull_policy(text(container, "image"));
     fill_text(container, "imagePullPolicy", policy);
     fill_text(container, "terminationMessagePath", "/dev/termination-log");
@@ -108,19 +110,19 @@ fn container(container: &mut Value) {
     each_mut(container, "ports").for_each(|port| fill_text(port, "protocol", "TCP"));
     for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(one) = at_mut(container, field) {
-            probe(one);
+            default_probe(one);
         }
     }
     if let Some(lifecycle) = at_mut(container, "lifecycle") {
         for field in ["postStart", "preStop"] {
             if let Some(handler) = at_mut(lifecycle, field) {
-                http_get(handler);
+                default_http_get(handler);
             }
         }
     }
     for env in each_mut(container, "env") {
         if let Some(from) = at_mut(env, "valueFrom") {
-            field_source(from);
+            default_field_source(from);
         }
     }
 }
@@ -142,7 +144,7 @@ fn pull_policy(image: &str) -> &'static str {
     }
 }
 
-fn probe(probe: &mut Value) {
+fn default_probe(probe: &mut Value) {
     for (field, value) in [
         ("timeoutSeconds", 1),
         ("periodSeconds", 10),
@@ -151,20 +153,20 @@ fn probe(probe: &mut Value) {
     ] {
         fill_int(probe, field, value);
     }
-    http_get(probe);
+    default_http_get(probe);
     if let Some(grpc) = at_mut(probe, "grpc") {
         fill(grpc, "service", "");
     }
 }
 
-fn http_get(handler: &mut Value) {
+fn default_http_get(handler: &mut Value) {
     if let Some(get) = at_mut(handler, "httpGet") {
         fill_text(get, "path", "/");
         fill_text(get, "scheme", "HTTP");
     }
 }
 
-fn field_source(source: &mut Value) {
+fn default_field_source(source: &mut Value) {
     if let Some(field) = at_mut(source, "fieldRef") {
         fill_text(field, "apiVersion", "v1");
     }
@@ -173,7 +175,7 @@ fn field_source(source: &mut Value) {
     }
 }
 
-fn volume(volume: &mut Value) {
+fn default_volume(volume: &mut Value) {
     let sources = volume.as_object().map_or(0, |m| {
         m.iter()
             .filter(|(k, v)| *k != "name" && !v.is_null())
@@ -188,61 +190,31 @@ fn volume(volume: &mut Value) {
         }
     }
     if let Some(source) = at_mut(volume, "downwardAPI") {
-        each_mut(source, "items").for_each(field_source);
+        each_mut(source, "items").for_each(default_field_source);
     }
     if let Some(source) = at_mut(volume, "projected") {
-        each_mut(source, "sources").for_each(projection);
+        each_mut(source, "sources").for_each(default_projection);
     }
     if let Some(ephemeral) = at_mut(volume, "ephemeral")
         && let Some(template) = at_mut(ephemeral, "volumeClaimTemplate")
     {
         make(template, "metadata");
-        claim_spec(template);
+        default_claim_spec(template);
     }
     if let Some(image) = at_mut(volume, "image") {
         let policy = pull_policy(text(image, "reference"));
         fill_text(image, "pullPolicy", policy);
     }
-    volume_source(volume);
+    default_volume_source(volume);
 }
 
-fn projection(source: &mut Value) {
+fn default_projection(source: &mut Value) {
     if let Some(token) = at_mut(source, "serviceAccountToken") {
         fill(token, "expirationSeconds", 3600);
     }
     if let Some(downward) = at_mut(source, "downwardAPI") {
-        each_mut(downward, "items").for_each(field_source);
+        each_mut(downward, "items").for_each(default_field_source);
     }
-}
-
-/// Sets the defaults of sources that pods and persistent volumes share.
-pub fn volume_source(volume: &mut Value) {
-    if let Some(path) = at_mut(volume, "hostPath") {
-        fill(path, "type", "");
-    }
-    if let Some(iscsi) = at_mut(volume, "iscsi") {
-        fill_text(iscsi, "iscsiInterface", "default");
-    }
-    if let Some(rbd) = at_mut(volume, "rbd") {
-        fill_text(rbd, "pool", "rbd");
-        fill_text(rbd, "user", "admin");
-        fill_text(rbd, "keyring", "/etc/ceph/keyring");
-    }
-    if let Some(disk) = at_mut(volume, "azureDisk") {
-        fill(disk, "cachingMode", "ReadWrite");
-        fill(disk, "kind", "Shared");
-        fill(disk, "fsType", "ext4");
-        fill(disk, "readOnly", false);
-    }
-    if let Some(scale) = at_mut(volume, "scaleIO") {
-        fill_text(scale, "storageMode", "ThinProvisioned");
-        fill_text(scale, "fsType", "xfs");
-    }
-}
-
-/// Returns the QoS class for a pod's resources.
-pub fn qos_class(pod: &Value) -> &'static str {
-    api_semantics::qos::compute_pod_qos(&api_semantics::tree::pod(pod))
 }
 
 #[cfg(test)]

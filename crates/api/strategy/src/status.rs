@@ -1,0 +1,131 @@
+//! Writes to the subresources `status` and `approval`.
+
+use crate::fields::keep_field;
+use crate::rules::{StatusRule, status_rule};
+use api_meta::Kind;
+use api_meta::tree::{each_mut, fill, get, has, list, make, remove, set, text};
+use serde_json::Value;
+
+/// Prepares a write to `status`: everything else is taken from the old object.
+pub(crate) fn prepare_status_update(kind: Kind<'_>, new: &mut Value, old: &Value) {
+    let written = new.get("status").cloned();
+    let metadata = new.get("metadata").cloned();
+    let mut result = old.clone();
+    match written {
+        Some(status) => set(&mut result, "status", status),
+        None => {
+            remove(&mut result, "status");
+        }
+    }
+    if status_rule(kind) != StatusRule::Alone
+        && let Some(metadata) = metadata
+    {
+        set(&mut result, "metadata", metadata);
+    }
+    match (kind.group, kind.kind) {
+        ("", "PersistentVolume") => set_phase_transition_time(&mut result, old),
+        ("apps", "Deployment") => keep_metadata(&mut result, old, "labels"),
+        ("", "Pod") => {
+            keep_metadata(&mut result, old, "ownerReferences");
+            let class = get(get(old, "status"), "qosClass").clone();
+            if let Some(status) = make(&mut result, "status")
+                && !class.is_null()
+            {
+                fill(status, "qosClass", class);
+            }
+        }
+        ("certificates.k8s.io", _) => {
+            keep_decisions(&mut result, old);
+            set_condition_times(&mut result, old);
+        }
+        _ => {}
+    }
+    *new = result;
+}
+
+/// Resets a field of the metadata for status writes of some kinds, because old clients send it
+/// incompletely.
+fn keep_metadata(new: &mut Value, old: &Value, field: &str) {
+    if let Some(metadata) = make(new, "metadata") {
+        keep_field(metadata, get(old, "metadata"), field);
+    }
+}
+
+/// Sets the time of a volume's last phase change, unless the writer has set it.
+fn set_phase_transition_time(new: &mut Value, old: &Value) {
+    let (after, before) = (get(new, "status"), get(old, "status"));
+    let moved = text(after, "phase") != text(before, "phase");
+    let said = text(after, "lastPhaseTransitionTime");
+    if moved && (said.is_empty() || said == text(before, "lastPhaseTransitionTime")) {
+        let now = api_meta::time::now();
+        if let Some(status) = make(new, "status") {
+            set(status, "lastPhaseTransitionTime", now);
+        }
+    }
+}
+
+fn is_decision(condition: &Value) -> bool {
+    matches!(text(condition, "type"), "Approved" | "Denied")
+}
+
+/// Resets Approved and Denied, which are only written by `approval`.
+fn keep_decisions(new: &mut Value, old: &Value) {
+    let before = list(get(old, "status"), "conditions")
+        .iter()
+        .filter(|c| is_decision(c))
+        .cloned();
+    let after = list(get(new, "status"), "conditions")
+        .iter()
+        .filter(|c| !is_decision(c))
+        .cloned();
+    let all: Vec<Value> = before.chain(after).collect();
+    if let Some(status) = make(new, "status")
+        && (!all.is_empty() || has(status, "conditions"))
+    {
+        set(status, "conditions", all);
+    }
+}
+
+/// Prepares a write to `approval` of a CertificateSigningRequest: only conditions and metadata
+/// change.
+pub(crate) fn prepare_approval(new: &mut Value, old: &Value) {
+    let conditions = get(get(new, "status"), "conditions").clone();
+    let metadata = new.get("metadata").cloned();
+    let mut result = old.clone();
+    if let Some(metadata) = metadata {
+        set(&mut result, "metadata", metadata);
+    }
+    if let Some(status) = make(&mut result, "status") {
+        match conditions.is_null() {
+            true => drop(remove(status, "conditions")),
+            false => set(status, "conditions", conditions),
+        }
+    }
+    set_condition_times(&mut result, old);
+    *new = result;
+}
+
+/// Sets the times of conditions that the writer omitted.
+fn set_condition_times(new: &mut Value, old: &Value) {
+    let before = list(get(old, "status"), "conditions").to_vec();
+    let now = api_meta::time::now();
+    let Some(status) = make(new, "status") else {
+        return;
+    };
+    for condition in each_mut(status, "conditions") {
+        let same = before
+            .iter()
+            .find(|c| {
+                text(c, "type") == text(condition, "type")
+                    && text(c, "status") == text(condition, "status")
+            })
+            .map(|c| text(c, "lastTransitionTime").to_owned());
+        fill(condition, "lastUpdateTime", now.as_str());
+        fill(
+            condition,
+            "lastTransitionTime",
+            same.filter(|t| !t.is_empty())
+                .unwrap_or_else(|| now.clone()),
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! Strategies for changed objects.
+
+use crate::daemon_set::count_template_generation;
+use crate::fields::keep_field;
+use crate::pod::{change_only_ephemeral_containers, change_only_resources};
+use crate::rules::{GenerationRule, StatusRule, generation_rule, status_rule};
+use crate::service::keep_allocated_addresses;
+use crate::status::{prepare_approval, prepare_status_update};
+use api_meta::Kind;
+use api_meta::tree::{equal, get, has, int, make, remove, same, set, text};
+use serde_json::Value;
+
+/// Prepares a changed object. `subresource` is empty for the object itself.
+pub fn prepare_update(kind: Kind<'_>, subresource: &str, new: &mut Value, old: &Value) {
+    match (kind.group, kind.kind, subresource) {
+        (_, _, "status") => prepare_status_update(kind, new, old),
+        ("certificates.k8s.io", _, "approval") => prepare_approval(new, old),
+        ("", "Namespace", "finalize") => keep_field(new, old, "status"),
+        ("", "Pod", "ephemeralcontainers") => change_only_ephemeral_containers(new, old),
+        ("", "Pod", "resize") => change_only_resources(new, old),
+        _ => prepare_object_update(kind, new, old),
+    }
+    count_generation(kind, subresource, new, old);
+}
+
+fn prepare_object_update(kind: Kind<'_>, new: &mut Value, old: &Value) {
+    if status_rule(kind) != StatusRule::Open {
+        keep_field(new, old, "status");
+    }
+    match (kind.group, kind.kind) {
+        ("", "Namespace") => {
+            let finalizers = get(get(old, "spec"), "finalizers").clone();
+            if let Some(spec) = make(new, "spec") {
+                set(spec, "finalizers", finalizers);
+            }
+        }
+        ("", "Secret") if text(new, "type").is_empty() => keep_field(new, old, "type"),
+        ("", "Service") => keep_allocated_addresses(new, old),
+        ("apps", "DaemonSet") => count_template_generation(new, old),
+        ("certificates.k8s.io", "CertificateSigningRequest") => keep_field(new, old, "spec"),
+        _ => {}
+    }
+}
+
+fn count_generation(kind: Kind<'_>, subresource: &str, new: &mut Value, old: &Value) {
+    let before = int(get(old, "metadata"), "generation").unwrap_or(0);
+    let changed = match generation_rule(kind) {
+        GenerationRule::None => return,
+        GenerationRule::Fixed => false,
+        GenerationRule::Field(field) => !same(new, old, field),
+        GenerationRule::Late => !same(new, old, "spec"),
+        GenerationRule::Any => !is_same_but_version(new, old),
+    };
+    // A Deployment's controller observes its annotations too. The controller's own annotations are
+    // written with the status.
+    let annotated = kind.group == "apps"
+        && kind.kind == "Deployment"
+        && subresource.is_empty()
+        && !same(get(new, "metadata"), get(old, "metadata"), "annotations");
+    let changed = changed || annotated;
+    let deleting = has(get(new, "metadata"), "deletionTimestamp")
+        && !has(get(old, "metadata"), "deletionTimestamp");
+    let next = before + i64::from(changed || (deleting && kind.kind == "Pod"));
+    if next > 0
+        && let Some(meta) = make(new, "metadata")
+    {
+        set(meta, "generation", next);
+    }
+}
+
+fn is_same_but_version(new: &Value, old: &Value) -> bool {
+    let stripped = |v: &Value| {
+        let mut v = v.clone();
+        if let Some(meta) = make(&mut v, "metadata") {
+            for field in ["resourceVersion", "generation", "managedFields"] {
+                remove(meta, field);
+            }
+        }
+        v
+    };
+    equal(&stripped(new), &stripped(old))
+}

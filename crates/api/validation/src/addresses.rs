@@ -1,0 +1,70 @@
+//! IP addresses of endpoints and external addresses of Services.
+
+use crate::field::{Errors, Path};
+use crate::rules;
+use std::net::IpAddr;
+
+/// Rejects addresses on which only the node itself or its link listens. An IPv4-mapped IPv6 address
+/// is treated as the IPv4 address that a connection to it reaches.
+pub(crate) fn validate_reachable_address(address: &str, path: &Path<'_>, errors: &mut Errors) {
+    errors.invalid_each(path, address, rules::ip_problems(address));
+    let Some(ip) = rules::parse_ip(address).map(|ip| ip.to_canonical()) else {
+        return;
+    };
+    let link_local = match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xffc0 == 0xfe80),
+    };
+    let link_local_multicast = match ip {
+        IpAddr::V4(v4) => v4.octets().starts_with(&[224, 0, 0]),
+        IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xff0f == 0xff02),
+    };
+    if ip.is_unspecified() {
+        errors.invalid(path, address, format!("may not be unspecified ({address})"));
+    }
+    if ip.is_loopback() {
+        errors.invalid(
+            path,
+            address,
+            "may not be in the loopback range (127.0.0.0/8, ::1/128)",
+        );
+    }
+    if link_local {
+        errors.invalid(
+            path,
+            address,
+            "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
+        );
+    }
+    if link_local_multicast {
+        errors.invalid(
+            path,
+            address,
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_address_is_checked_as_the_ipv4_address() {
+        for (address, expect) in [
+            ("10.0.0.1", 0),
+            ("fd00::1", 0),
+            ("127.0.0.1", 1),
+            ("169.254.169.254", 1),
+            ("fe80::1", 1),
+            ("::ffff:10.0.0.1", 1),
+            ("::ffff:127.0.0.1", 2),
+            ("::ffff:169.254.169.254", 2),
+            ("::ffff:0.0.0.0", 2),
+        ] {
+            let mut errors = Errors::default();
+            validate_reachable_address(address, &Path::ROOT.child("ip"), &mut errors);
+            assert_eq!(errors.0.len(), expect, "{address}: {:?}", errors.0);
+        }
+    }
+}
