@@ -101,7 +101,7 @@ impl Auth {
             options: Some(UserAddOptions { no_password }),
         };
         self.users.insert(name.to_owned(), user);
-        self.changed()
+        self.increment_revision()
     }
 
     /// Deletes a user.
@@ -110,14 +110,14 @@ impl Auth {
             return Err(AuthError::InvalidManagement);
         }
         self.users.remove(name).ok_or(AuthError::UserNotFound)?;
-        self.changed()
+        self.increment_revision()
     }
 
     /// Replaces a user's password.
     pub fn change_password(&mut self, name: &str, hashed: &[u8]) -> Result {
         let user = self.users.get_mut(name).ok_or(AuthError::UserNotFound)?;
         user.password = hashed.to_vec().into();
-        self.changed()
+        self.increment_revision()
     }
 
     /// Grants a role to a user.
@@ -132,7 +132,7 @@ impl Auth {
             return Ok(());
         };
         user.roles.insert(place, role.to_owned());
-        self.changed()
+        self.increment_revision()
     }
 
     /// Revokes a role from a user.
@@ -146,7 +146,7 @@ impl Auth {
         if user.roles.len() == before {
             return Err(AuthError::RoleNotGranted);
         }
-        self.changed()
+        self.increment_revision()
     }
 
     /// Adds a role.
@@ -162,7 +162,7 @@ impl Auth {
             key_permission: Vec::new(),
         };
         self.roles.insert(name.to_owned(), role);
-        self.changed()
+        self.increment_revision()
     }
 
     /// Deletes a role, and revokes it from all users.
@@ -174,7 +174,7 @@ impl Auth {
         for user in self.users.values_mut() {
             user.roles.retain(|has| has != name);
         }
-        self.changed()
+        self.increment_revision()
     }
 
     /// Grants a permission to a role, or changes its type.
@@ -195,7 +195,7 @@ impl Auth {
                     .sort_by(|a, b| (&a.key, &a.range_end).cmp(&(&b.key, &b.range_end)));
             }
         }
-        self.changed()
+        self.increment_revision()
     }
 
     /// Revokes a permission from a role.
@@ -207,7 +207,7 @@ impl Auth {
         if role.key_permission.len() == before {
             return Err(AuthError::PermissionNotGranted);
         }
-        self.changed()
+        self.increment_revision()
     }
 
     /// Enables auth.
@@ -230,21 +230,21 @@ impl Auth {
             return Ok(());
         }
         self.enabled = false;
-        self.changed()
+        self.increment_revision()
     }
 
-    fn changed(&mut self) -> Result {
+    fn increment_revision(&mut self) -> Result {
         self.revision += 1;
         Ok(())
     }
 
     /// Returns a user.
-    pub fn user(&self, name: &str) -> Result<&User> {
+    pub fn find_user(&self, name: &str) -> Result<&User> {
         self.users.get(name).ok_or(AuthError::UserNotFound)
     }
 
     /// Returns a role.
-    pub fn role(&self, name: &str) -> Result<&Role> {
+    pub fn find_role(&self, name: &str) -> Result<&Role> {
         self.roles.get(name).ok_or(AuthError::RoleNotFound)
     }
 
@@ -294,7 +294,13 @@ impl Auth {
     }
 
     /// Checks whether a user may access every key of a range.
-    pub fn check(&self, user: Option<&str>, key: &[u8], end: &[u8], access: Access) -> Result {
+    pub fn check_permission(
+        &self,
+        user: Option<&str>,
+        key: &[u8],
+        end: &[u8],
+        access: Access,
+    ) -> Result {
         if !self.enabled {
             return Ok(());
         }
@@ -362,18 +368,21 @@ mod tests {
             range_end: "c".into(),
         };
         auth.grant_permission("r", Some(&permission)).unwrap();
-        assert_eq!(auth.check(Some("u"), b"b", b"", Access::Read), Ok(()));
         assert_eq!(
-            auth.check(Some("u"), b"b", b"", Access::Write),
+            auth.check_permission(Some("u"), b"b", b"", Access::Read),
+            Ok(())
+        );
+        assert_eq!(
+            auth.check_permission(Some("u"), b"b", b"", Access::Write),
             Err(AuthError::Denied)
         );
         assert_eq!(
-            auth.check(Some("u"), b"b", b"d", Access::Read),
+            auth.check_permission(Some("u"), b"b", b"d", Access::Read),
             Err(AuthError::Denied)
         );
         auth.delete_role("r").unwrap();
         assert_eq!(
-            auth.check(Some("u"), b"b", b"", Access::Read),
+            auth.check_permission(Some("u"), b"b", b"", Access::Read),
             Err(AuthError::Denied)
         );
     }

@@ -83,7 +83,7 @@ type Visit<'v, E> = dyn FnMut(&[u8], &[u8]) -> Result<(), E> + 'v;
 impl<'a> File<'a> {
     /// Opens a file, on disk or in memory.
     pub fn open(source: &'a dyn Source) -> Result<Self, BoltError> {
-        let meta_at = |at: usize| decode_meta(&source.read(at as u64, META).ok()?);
+        let meta_at = |at: usize| decode_meta(&source.read_bytes(at as u64, META).ok()?);
         let first = meta_at(0);
         let second = meta_at(first.as_ref().map_or(4096, |meta| meta.page_size));
         let newest = [first, second]
@@ -102,9 +102,9 @@ impl<'a> File<'a> {
     }
 
     /// Returns the names of the buckets, in order.
-    pub fn buckets(&self) -> Result<Vec<Vec<u8>>, BoltError> {
+    pub fn bucket_names(&self) -> Result<Vec<Vec<u8>>, BoltError> {
         let mut names = Vec::new();
-        self.walk::<BoltError>(self.page(self.root)?, 0, &mut |flags, name, _| {
+        self.walk_tree::<BoltError>(self.read_page(self.root)?, 0, &mut |flags, name, _| {
             if flags & BUCKET != 0 {
                 names.push(name.to_vec());
             }
@@ -114,14 +114,14 @@ impl<'a> File<'a> {
     }
 
     /// Visits the pairs of a bucket in order.
-    pub fn each<E: From<BoltError>>(
+    pub fn visit_pairs<E: From<BoltError>>(
         &self,
         bucket: &[u8],
         visit: &mut Visit<'_, E>,
     ) -> Result<(), E> {
         self.visited.set(0);
         let mut found = None;
-        self.walk::<BoltError>(self.page(self.root)?, 0, &mut |flags, name, value| {
+        self.walk_tree::<BoltError>(self.read_page(self.root)?, 0, &mut |flags, name, value| {
             if flags & BUCKET != 0 && name == bucket {
                 found = Some((
                     u64_at(value, 0).ok_or(BoltError::Page(self.root))?,
@@ -138,17 +138,17 @@ impl<'a> File<'a> {
                 bytes: Cow::Owned(value.get(16..).unwrap_or_default().to_vec()),
             }
         } else {
-            self.page(root)?
+            self.read_page(root)?
         };
-        self.walk(page, 0, &mut |_, key, value| visit(key, value))
+        self.walk_tree(page, 0, &mut |_, key, value| visit(key, value))
     }
 
-    fn page(&self, number: u64) -> Result<Page<'a>, BoltError> {
+    fn read_page(&self, number: u64) -> Result<Page<'a>, BoltError> {
         let wrong = || BoltError::Page(number);
         let start = number
             .checked_mul(self.page_size as u64)
             .ok_or_else(wrong)?;
-        let head = self.bytes(number, start, PAGE_HEAD)?;
+        let head = self.read_page_bytes(number, start, PAGE_HEAD)?;
         let pages = u32_at(&head, 12)
             .and_then(|overflow| overflow.checked_add(1))
             .ok_or_else(wrong)?;
@@ -158,12 +158,17 @@ impl<'a> File<'a> {
         }
         Ok(Page {
             number,
-            bytes: self.bytes(number, start, size)?,
+            bytes: self.read_page_bytes(number, start, size)?,
         })
     }
 
     /// Returns the bytes of a page, never beyond the end of the file.
-    fn bytes(&self, number: u64, start: u64, size: usize) -> Result<Cow<'a, [u8]>, BoltError> {
+    fn read_page_bytes(
+        &self,
+        number: u64,
+        start: u64,
+        size: usize,
+    ) -> Result<Cow<'a, [u8]>, BoltError> {
         if start
             .checked_add(size as u64)
             .is_none_or(|end| end > self.source.length())
@@ -171,11 +176,11 @@ impl<'a> File<'a> {
             return Err(BoltError::Page(number));
         }
         self.source
-            .read(start, size)
+            .read_bytes(start, size)
             .map_err(|e| BoltError::Read(start, e.to_string()))
     }
 
-    fn walk<E: From<BoltError>>(
+    fn walk_tree<E: From<BoltError>>(
         &self,
         page: Page<'_>,
         depth: usize,
@@ -197,7 +202,7 @@ impl<'a> File<'a> {
             let at = PAGE_HEAD + number * ELEMENT;
             if flags & BRANCH != 0 {
                 let child = u64_at(&page.bytes, at + 8).ok_or_else(wrong)?;
-                self.walk(self.page(child)?, depth + 1, visit)?;
+                self.walk_tree(self.read_page(child)?, depth + 1, visit)?;
             } else if flags & LEAF != 0 {
                 let (flags, key, value) = decode_element(&page.bytes, at).ok_or_else(wrong)?;
                 visit(flags, key, value)?;
@@ -226,7 +231,7 @@ mod tests {
 
     fn sample(items: u32) -> Vec<u8> {
         let mut writer = Writer::new(Cursor::new(Vec::new())).unwrap();
-        writer.bucket("key").unwrap();
+        writer.start_bucket("key").unwrap();
         for number in 0..items {
             writer
                 .put(
@@ -235,7 +240,7 @@ mod tests {
                 )
                 .unwrap();
         }
-        writer.bucket("empty").unwrap();
+        writer.start_bucket("empty").unwrap();
         let (out, size) = writer.finish().unwrap();
         assert_eq!(out.get_ref().len() as u64, size);
         out.into_inner()
@@ -247,11 +252,11 @@ mod tests {
             let bytes = sample(items);
             let file = File::open(&bytes).unwrap();
             assert_eq!(
-                file.buckets().unwrap(),
+                file.bucket_names().unwrap(),
                 [b"empty".to_vec(), b"key".to_vec()]
             );
             let mut next = 0u32;
-            file.each::<BoltError>(b"key", &mut |key, value| {
+            file.visit_pairs::<BoltError>(b"key", &mut |key, value| {
                 assert_eq!(key, next.to_be_bytes());
                 assert_eq!(value, vec![next as u8; next as usize % 9_000]);
                 next += 1;
@@ -260,7 +265,7 @@ mod tests {
             .unwrap();
             assert_eq!(next, items);
             assert_eq!(
-                file.each::<BoltError>(b"none", &mut |_, _| Ok(())),
+                file.visit_pairs::<BoltError>(b"none", &mut |_, _| Ok(())),
                 Err(BoltError::Bucket("none".into()))
             );
         }
@@ -273,10 +278,10 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0xff;
             if let Ok(file) = File::open(&damaged) {
-                let _ = file.each::<BoltError>(b"key", &mut |_, _| Ok(()));
+                let _ = file.visit_pairs::<BoltError>(b"key", &mut |_, _| Ok(()));
             }
             if let Ok(file) = File::open(&&bytes[..at]) {
-                let _ = file.each::<BoltError>(b"key", &mut |_, _| Ok(()));
+                let _ = file.visit_pairs::<BoltError>(b"key", &mut |_, _| Ok(()));
             }
         }
     }

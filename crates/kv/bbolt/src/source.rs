@@ -9,7 +9,7 @@ pub trait Source {
     /// Returns the length in bytes.
     fn length(&self) -> u64;
     /// Returns `length` bytes at the offset `at`.
-    fn read(&self, at: u64, length: usize) -> io::Result<Cow<'_, [u8]>>;
+    fn read_bytes(&self, at: u64, length: usize) -> io::Result<Cow<'_, [u8]>>;
 }
 
 fn read_slice(bytes: &[u8], at: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
@@ -25,7 +25,7 @@ impl Source for &[u8] {
     fn length(&self) -> u64 {
         self.len() as u64
     }
-    fn read(&self, at: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
+    fn read_bytes(&self, at: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
         read_slice(self, at, length)
     }
 }
@@ -34,7 +34,7 @@ impl Source for Vec<u8> {
     fn length(&self) -> u64 {
         self.len() as u64
     }
-    fn read(&self, at: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
+    fn read_bytes(&self, at: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
         read_slice(self, at, length)
     }
 }
@@ -57,7 +57,7 @@ impl Source for FileSource {
     fn length(&self) -> u64 {
         self.length
     }
-    fn read(&self, at: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
+    fn read_bytes(&self, at: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
         let mut bytes = vec![0; length];
         self.file.read_exact_at(&mut bytes, at)?;
         Ok(Cow::Owned(bytes))

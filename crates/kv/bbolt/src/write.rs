@@ -39,8 +39,8 @@ impl<W: Write + Seek> Writer<W> {
     }
 
     /// Starts a bucket.
-    pub fn bucket(&mut self, name: &str) -> io::Result<()> {
-        self.close()?;
+    pub fn start_bucket(&mut self, name: &str) -> io::Result<()> {
+        self.close_bucket()?;
         self.open = Some(Open {
             name: name.into(),
             items: Vec::new(),
@@ -78,14 +78,14 @@ impl<W: Write + Seek> Writer<W> {
             .into_iter()
             .map(|(key, value)| (0, key, value))
             .collect();
-        let page = self.leaf(&flagged)?;
+        let page = self.write_leaf(&flagged)?;
         if let Some(open) = &mut self.open {
             open.leaves.push((first, page));
         }
         Ok(())
     }
 
-    fn leaf(&mut self, items: &[(u32, Vec<u8>, Vec<u8>)]) -> io::Result<u64> {
+    fn write_leaf(&mut self, items: &[(u32, Vec<u8>, Vec<u8>)]) -> io::Result<u64> {
         let mut heads: Vec<u8> = Vec::new();
         let mut bodies: Vec<u8> = Vec::new();
         for (number, (flags, key, value)) in items.iter().enumerate() {
@@ -98,10 +98,10 @@ impl<W: Write + Seek> Writer<W> {
             bodies.extend(value);
         }
         heads.extend(bodies);
-        self.page(LEAF, items.len(), &heads)
+        self.write_page(LEAF, items.len(), &heads)
     }
 
-    fn branch(&mut self, children: &[Child]) -> io::Result<u64> {
+    fn write_branch(&mut self, children: &[Child]) -> io::Result<u64> {
         let mut heads: Vec<u8> = Vec::new();
         let mut bodies: Vec<u8> = Vec::new();
         for (number, (key, page)) in children.iter().enumerate() {
@@ -112,10 +112,10 @@ impl<W: Write + Seek> Writer<W> {
             bodies.extend(key);
         }
         heads.extend(bodies);
-        self.page(BRANCH, children.len(), &heads)
+        self.write_page(BRANCH, children.len(), &heads)
     }
 
-    fn page(&mut self, flags: u16, count: usize, body: &[u8]) -> io::Result<u64> {
+    fn write_page(&mut self, flags: u16, count: usize, body: &[u8]) -> io::Result<u64> {
         let number = self.next;
         let pages = (PAGE_HEAD + body.len()).div_ceil(PAGE).max(1);
         self.out
@@ -127,7 +127,7 @@ impl<W: Write + Seek> Writer<W> {
         Ok(number)
     }
 
-    fn close(&mut self) -> io::Result<()> {
+    fn close_bucket(&mut self) -> io::Result<()> {
         let Some(open) = &mut self.open else {
             return Ok(());
         };
@@ -138,13 +138,13 @@ impl<W: Write + Seek> Writer<W> {
         let Some(open) = self.open.take() else {
             return Ok(());
         };
-        let root = self.tree(open.leaves)?;
+        let root = self.write_tree(open.leaves)?;
         self.buckets.push((open.name, root));
         Ok(())
     }
 
     /// Writes branch pages over a level of pages, until a single one remains.
-    fn tree(&mut self, mut level: Vec<Child>) -> io::Result<u64> {
+    fn write_tree(&mut self, mut level: Vec<Child>) -> io::Result<u64> {
         while level.len() > 1 {
             let mut above = Vec::new();
             let mut group: Vec<Child> = Vec::new();
@@ -152,38 +152,38 @@ impl<W: Write + Seek> Writer<W> {
             for child in level {
                 let size = ELEMENT + child.0.len();
                 if bytes + size > PAGE && group.len() >= 2 {
-                    above.push(self.group(&group)?);
+                    above.push(self.write_group(&group)?);
                     group.clear();
                     bytes = PAGE_HEAD;
                 }
                 bytes += size;
                 group.push(child);
             }
-            above.push(self.group(&group)?);
+            above.push(self.write_group(&group)?);
             level = above;
         }
         Ok(level.first().map_or(0, |(_, page)| *page))
     }
 
-    fn group(&mut self, group: &[Child]) -> io::Result<Child> {
+    fn write_group(&mut self, group: &[Child]) -> io::Result<Child> {
         let first = group
             .first()
             .map(|(key, _)| key.clone())
             .unwrap_or_default();
-        Ok((first, self.branch(group)?))
+        Ok((first, self.write_branch(group)?))
     }
 
     /// Completes the file. Returns it with its size.
     pub fn finish(mut self) -> io::Result<(W, u64)> {
-        self.close()?;
+        self.close_bucket()?;
         self.buckets.sort();
         let buckets = std::mem::take(&mut self.buckets);
         let entries: Vec<_> = buckets
             .into_iter()
             .map(|(name, root)| (BUCKET, name, [root.to_le_bytes(), [0; 8]].concat()))
             .collect();
-        let root = self.leaf(&entries)?;
-        let freelist = self.page(FREELIST, 0, &[])?;
+        let root = self.write_leaf(&entries)?;
+        let freelist = self.write_page(FREELIST, 0, &[])?;
         let end = self.next;
         self.out.seek(SeekFrom::Start(0))?;
         for number in 0..2 {

@@ -8,13 +8,13 @@ fn put(engine: &dyn Engine, rows: &[(Table, &str, &str)]) {
     for (table, key, value) in rows {
         batch.put(*table, key.as_bytes().to_vec(), value.as_bytes().to_vec());
     }
-    engine.write(batch).unwrap();
+    engine.write_batch(batch).unwrap();
 }
 
 fn keys(engine: &dyn Engine, table: Table, from: &str, to: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
     engine
-        .scan(
+        .scan_rows(
             table,
             from.as_bytes(),
             to.map(str::as_bytes),
@@ -61,7 +61,7 @@ fn conforms(engine: &dyn Engine) {
     batch.delete(Table::Meta, b"absent".to_vec());
     batch.delete(Table::Meta, b"a".to_vec());
     batch.put(Table::Meta, b"b".to_vec(), b"new".to_vec());
-    engine.write(batch).unwrap();
+    engine.write_batch(batch).unwrap();
     assert_eq!(keys(engine, Table::Meta, "", None), ["b"]);
     assert_eq!(
         engine.get(Table::Meta, b"b").unwrap().unwrap().as_ref(),
@@ -80,7 +80,7 @@ fn conforms(engine: &dyn Engine) {
     assert_eq!(keys(engine, Table::Auth, "", None), ["", "\0", "\u{1}"]);
     let mut seen = 0;
     engine
-        .scan(Table::Auth, b"", None, &mut |_, _| {
+        .scan_rows(Table::Auth, b"", None, &mut |_, _| {
             seen += 1;
             seen < 2
         })
@@ -88,7 +88,7 @@ fn conforms(engine: &dyn Engine) {
     assert_eq!(seen, 2);
 
     engine.flush().unwrap();
-    assert!(engine.size() > 0);
+    assert!(engine.disk_size() > 0);
     engine.clear().unwrap();
     assert!(keys(engine, Table::Meta, "", None).is_empty());
 }
@@ -138,15 +138,15 @@ fn space_of_removed_revisions_is_given_back() {
             row.to_be_bytes().to_vec(),
             vec![b'v'; ROW],
         );
-        engine.write(batch).unwrap();
+        engine.write_batch(batch).unwrap();
     }
     engine.release_space().unwrap();
-    let before = engine.size();
+    let before = engine.disk_size();
     let mut batch = Batch::default();
     (1..ROWS).for_each(|row| batch.delete(Table::Revisions, row.to_be_bytes().to_vec()));
-    engine.write(batch).unwrap();
+    engine.write_batch(batch).unwrap();
     engine.release_space().unwrap();
-    let after = engine.size();
+    let after = engine.disk_size();
     assert!(
         after + 40 * ROW as u64 <= before,
         "{before} bytes became {after}"

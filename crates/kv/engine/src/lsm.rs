@@ -65,16 +65,16 @@ impl FjallEngine {
                 others,
                 folder: folder.to_path_buf(),
             }),
-            Ok(Err(e)) => Err(EngineError::opening(
+            Ok(Err(e)) => Err(EngineError::open_error(
                 folder,
                 &e,
                 is_permission_error(&e) || matches!(e, fjall::Error::Locked),
             )),
-            Err(_) => Err(EngineError::panicked(folder)),
+            Err(_) => Err(EngineError::panic_error(folder)),
         }
     }
 
-    fn tree(&self, table: Table) -> &Keyspace {
+    fn table_keyspace(&self, table: Table) -> &Keyspace {
         if table == Table::Revisions {
             &self.revisions
         } else {
@@ -82,7 +82,7 @@ impl FjallEngine {
         }
     }
 
-    fn failed(&self, doing: &'static str, e: &fjall::Error) -> EngineError {
+    fn engine_error(&self, doing: &'static str, e: &fjall::Error) -> EngineError {
         EngineError::Io {
             doing,
             reason: format!("{}: {e}", self.folder.display()),
@@ -118,26 +118,28 @@ fn last_writes(batch: Batch) -> Vec<(Table, Vec<u8>, Option<Bytes>)> {
 }
 
 impl Engine for FjallEngine {
-    fn write(&self, batch: Batch) -> Result<(), EngineError> {
+    fn write_batch(&self, batch: Batch) -> Result<(), EngineError> {
         let mut writes = self.db.batch();
         for (table, key, value) in last_writes(batch) {
             match value {
-                Some(value) => writes.insert(self.tree(table), key, value),
-                None => writes.remove(self.tree(table), key),
+                Some(value) => writes.insert(self.table_keyspace(table), key, value),
+                None => writes.remove(self.table_keyspace(table), key),
             }
         }
-        writes.commit().map_err(|e| self.failed("written", &e))
+        writes
+            .commit()
+            .map_err(|e| self.engine_error("written", &e))
     }
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let found = self
-            .tree(table)
+            .table_keyspace(table)
             .get(prefixed_key(table, key))
-            .map_err(|e| self.failed("read", &e))?;
+            .map_err(|e| self.engine_error("read", &e))?;
         Ok(found.map(Bytes::from))
     }
 
-    fn scan(
+    fn scan_rows(
         &self,
         table: Table,
         from: &[u8],
@@ -152,8 +154,10 @@ impl Engine for FjallEngine {
             Bound::Included(prefixed_key(table, from)),
             Bound::Excluded(end),
         );
-        for row in self.tree(table).range::<Vec<u8>, _>(span) {
-            let (key, value) = row.into_inner().map_err(|e| self.failed("read", &e))?;
+        for row in self.table_keyspace(table).range::<Vec<u8>, _>(span) {
+            let (key, value) = row
+                .into_inner()
+                .map_err(|e| self.engine_error("read", &e))?;
             if !visit(key.get(1..).unwrap_or_default(), &value) {
                 break;
             }
@@ -164,7 +168,7 @@ impl Engine for FjallEngine {
     fn flush(&self) -> Result<(), EngineError> {
         self.db
             .persist(PersistMode::SyncData)
-            .map_err(|e| self.failed("flushed", &e))
+            .map_err(|e| self.engine_error("flushed", &e))
     }
 
     /// fjall merges tables only after enough new ones were written. After deletions without writes,
@@ -174,7 +178,7 @@ impl Engine for FjallEngine {
         reason = "callers of the engine expect it to block"
     )]
     fn release_space(&self) -> Result<(), EngineError> {
-        let failed = |e| self.failed("written", &e);
+        let failed = |e| self.engine_error("written", &e);
         self.revisions.rotate_memtable().map_err(failed)?;
         let begin = Instant::now();
         while self.revisions.sealed_memtable_count() > 0 && begin.elapsed() < WRITTEN_OUT {
@@ -188,11 +192,13 @@ impl Engine for FjallEngine {
         // cleared last.
         self.revisions
             .clear()
-            .map_err(|e| self.failed("written", &e))?;
-        self.others.clear().map_err(|e| self.failed("written", &e))
+            .map_err(|e| self.engine_error("written", &e))?;
+        self.others
+            .clear()
+            .map_err(|e| self.engine_error("written", &e))
     }
 
-    fn size(&self) -> u64 {
+    fn disk_size(&self) -> u64 {
         self.db.disk_space().unwrap_or_default()
     }
 }

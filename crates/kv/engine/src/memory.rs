@@ -15,7 +15,7 @@ pub struct MemoryEngine {
 }
 
 impl Engine for MemoryEngine {
-    fn write(&self, batch: Batch) -> Result<(), EngineError> {
+    fn write_batch(&self, batch: Batch) -> Result<(), EngineError> {
         let mut rows = self.rows.write();
         for (table, key, value) in batch.ops {
             match value {
@@ -30,7 +30,7 @@ impl Engine for MemoryEngine {
         Ok(self.rows.read().get(&(table, key.to_vec())).cloned())
     }
 
-    fn scan(
+    fn scan_rows(
         &self,
         table: Table,
         from: &[u8],
@@ -59,7 +59,7 @@ impl Engine for MemoryEngine {
         Ok(())
     }
 
-    fn size(&self) -> u64 {
+    fn disk_size(&self) -> u64 {
         self.rows
             .read()
             .iter()

@@ -36,13 +36,13 @@ impl SledEngine {
             }),
             Ok(Err(e)) => {
                 let refused = matches!(&e, sled::Error::Io(e) if is_permission_error(e));
-                Err(EngineError::opening(folder, &e, refused))
+                Err(EngineError::open_error(folder, &e, refused))
             }
-            Err(_) => Err(EngineError::panicked(folder)),
+            Err(_) => Err(EngineError::panic_error(folder)),
         }
     }
 
-    fn failed(&self, doing: &'static str) -> impl Fn(sled::Error) -> EngineError {
+    fn engine_error(&self, doing: &'static str) -> impl Fn(sled::Error) -> EngineError {
         let folder = self.folder.display().to_string();
         move |e| EngineError::Io {
             doing,
@@ -59,7 +59,7 @@ fn prefixed_key(table: Table, key: &[u8]) -> Vec<u8> {
 }
 
 impl Engine for SledEngine {
-    fn write(&self, batch: Batch) -> Result<(), EngineError> {
+    fn write_batch(&self, batch: Batch) -> Result<(), EngineError> {
         let mut writes = sled::Batch::default();
         for (table, key, value) in batch.ops {
             match value {
@@ -67,18 +67,20 @@ impl Engine for SledEngine {
                 None => writes.remove(prefixed_key(table, &key)),
             }
         }
-        self.db.apply_batch(writes).map_err(self.failed("written"))
+        self.db
+            .apply_batch(writes)
+            .map_err(self.engine_error("written"))
     }
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let found = self
             .db
             .get(prefixed_key(table, key))
-            .map_err(self.failed("read"))?;
+            .map_err(self.engine_error("read"))?;
         Ok(found.map(|value| Bytes::copy_from_slice(&value)))
     }
 
-    fn scan(
+    fn scan_rows(
         &self,
         table: Table,
         from: &[u8],
@@ -90,7 +92,7 @@ impl Engine for SledEngine {
         }
         let end = to.map_or_else(|| vec![table as u8 + 1], |to| prefixed_key(table, to));
         for row in self.db.range(prefixed_key(table, from)..end) {
-            let (key, value) = row.map_err(self.failed("read"))?;
+            let (key, value) = row.map_err(self.engine_error("read"))?;
             if !visit(key.get(1..).unwrap_or_default(), &value) {
                 break;
             }
@@ -99,7 +101,7 @@ impl Engine for SledEngine {
     }
 
     fn flush(&self) -> Result<(), EngineError> {
-        self.db.flush().map_err(self.failed("flushed"))?;
+        self.db.flush().map_err(self.engine_error("flushed"))?;
         sync_files(&self.folder).map_err(|e| EngineError::Io {
             doing: "flushed",
             reason: e.to_string(),
@@ -107,10 +109,10 @@ impl Engine for SledEngine {
     }
 
     fn clear(&self) -> Result<(), EngineError> {
-        self.db.clear().map_err(self.failed("written"))
+        self.db.clear().map_err(self.engine_error("written"))
     }
 
-    fn size(&self) -> u64 {
+    fn disk_size(&self) -> u64 {
         self.db.size_on_disk().unwrap_or_default()
     }
 }

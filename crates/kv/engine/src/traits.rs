@@ -53,7 +53,7 @@ impl Batch {
     }
 
     /// Returns the size of keys and values in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn size_bytes(&self) -> usize {
         self.bytes
     }
 
@@ -95,7 +95,11 @@ pub enum EngineError {
 
 impl EngineError {
     /// Classifies an error on opening: damage, unless the operating system returned the error.
-    pub(crate) fn opening(path: &Path, said: &dyn std::error::Error, refused: bool) -> EngineError {
+    pub(crate) fn open_error(
+        path: &Path,
+        said: &dyn std::error::Error,
+        refused: bool,
+    ) -> EngineError {
         let (path, reason) = (path.to_path_buf(), said.to_string());
         if refused {
             EngineError::Open { path, reason }
@@ -105,7 +109,7 @@ impl EngineError {
     }
 
     /// Returns the error for an engine that panicked while opening its files.
-    pub(crate) fn panicked(path: &Path) -> EngineError {
+    pub(crate) fn panic_error(path: &Path) -> EngineError {
         EngineError::Damaged {
             path: path.to_path_buf(),
             reason: "its files make no sense".to_owned(),
@@ -131,14 +135,14 @@ pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 /// An ordered map with tables.
 pub trait Engine: Send + Sync + 'static {
     /// Applies a batch atomically. Every read that starts afterwards sees it.
-    fn write(&self, batch: Batch) -> Result<(), EngineError>;
+    fn write_batch(&self, batch: Batch) -> Result<(), EngineError>;
 
     /// Returns the value of a key.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
 
     /// Visits the keys from `from` (inclusive) to `to` (exclusive; `None`: the end of the table) in
     /// order.
-    fn scan(
+    fn scan_rows(
         &self,
         table: Table,
         from: &[u8],
@@ -159,5 +163,5 @@ pub trait Engine: Send + Sync + 'static {
     fn clear(&self) -> Result<(), EngineError>;
 
     /// Returns the size on disk in bytes, or in memory for an engine without files.
-    fn size(&self) -> u64;
+    fn disk_size(&self) -> u64;
 }

@@ -55,7 +55,7 @@ impl Disk for MemoryDisk {
         Ok(())
     }
 
-    fn list(&self, _: &Path) -> io::Result<Vec<String>> {
+    fn list_names(&self, _: &Path) -> io::Result<Vec<String>> {
         let files = self.0.lock();
         Ok(files
             .keys()

@@ -29,7 +29,7 @@ pub fn snapshot_corpus() -> Vec<Vec<u8>> {
             "lease",
             "meta",
         ] {
-            writer.bucket(bucket)?;
+            writer.start_bucket(bucket)?;
             for number in 0..300_u64 {
                 let kv = KeyValue {
                     key: number.to_string().into(),

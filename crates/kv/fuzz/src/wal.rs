@@ -21,15 +21,15 @@ fn disk(segment: &[u8]) -> Arc<MemoryDisk> {
 }
 
 fn carry_out(writer: &mut Writer) {
-    while let Some(mut frame) = writer.waiting() {
+    while let Some(mut frame) = writer.next_frame() {
         if writer
-            .write(&mut frame)
-            .and_then(|()| writer.sync(&frame))
+            .write_frame(&mut frame)
+            .and_then(|()| writer.sync_frame(&frame))
             .is_err()
         {
             return;
         }
-        frame.finish();
+        frame.acknowledge();
     }
 }
 
@@ -45,8 +45,8 @@ pub fn wal(data: &[u8]) {
     ) else {
         return;
     };
-    if let Some((first, last)) = log.bounds() {
-        let _ = log.read(first..last.saturating_add(1), usize::MAX);
+    if let Some((first, last)) = log.index_bounds() {
+        let _ = log.read_entries(first..last.saturating_add(1), usize::MAX);
     }
     let mut entries = contents.entries;
     let next = entries.back().map_or_else(

@@ -18,7 +18,7 @@ struct Lease {
     /// Remaining TTL at the last checkpoint; 0: none.
     remaining: i64,
     /// A checkpoint may have been proposed and not applied yet.
-    noting: bool,
+    checkpoint_pending: bool,
     keys: BTreeSet<Bytes>,
     deadline: Option<Instant>,
     /// Time in the queue: the deadline, or the next attempt to revoke the lease.
@@ -64,7 +64,7 @@ fn spread_deadlines(mut deadlines: Vec<(Instant, i64)>) -> Vec<(Instant, i64)> {
 
 impl Lease {
     /// Returns the minimum remaining TTL in seconds that all members know.
-    fn known(&self) -> i64 {
+    fn known_ttl(&self) -> i64 {
         if self.remaining > 0 {
             self.remaining
         } else {
@@ -120,21 +120,21 @@ impl Leases {
     }
 
     /// Attaches a key to a lease.
-    pub fn attach(&mut self, id: i64, key: &[u8]) {
+    pub fn attach_key(&mut self, id: i64, key: &[u8]) {
         if let Some(lease) = self.leases.get_mut(&id) {
             lease.keys.insert(Bytes::copy_from_slice(key));
         }
     }
 
     /// Detaches a key from a lease.
-    pub fn detach(&mut self, id: i64, key: &[u8]) {
+    pub fn detach_key(&mut self, id: i64, key: &[u8]) {
         if let Some(lease) = self.leases.get_mut(&id) {
             lease.keys.remove(key);
         }
     }
 
     /// Returns the keys of a lease, in order.
-    pub fn keys(&self, id: i64) -> Vec<Bytes> {
+    pub fn attached_keys(&self, id: i64) -> Vec<Bytes> {
         self.leases
             .get(&id)
             .map(|lease| lease.keys.iter().cloned().collect())
@@ -142,14 +142,14 @@ impl Leases {
     }
 
     /// Returns the IDs of all leases, in order.
-    pub fn ids(&self) -> Vec<i64> {
+    pub fn lease_ids(&self) -> Vec<i64> {
         let mut ids: Vec<i64> = self.leases.keys().copied().collect();
         ids.sort_unstable();
         ids
     }
 
     /// Returns the times of a lease.
-    pub fn info(&self, id: i64, now: Instant) -> Option<LeaseInfo> {
+    pub fn lease_info(&self, id: i64, now: Instant) -> Option<LeaseInfo> {
         let lease = self.leases.get(&id)?;
         let left = lease
             .deadline
@@ -167,34 +167,34 @@ impl Leases {
         if lease.deadline.is_none_or(|deadline| deadline <= now) {
             return None;
         }
-        let (ttl, checkpointed) = (lease.ttl, lease.remaining != 0 || lease.noting);
+        let (ttl, checkpointed) = (lease.ttl, lease.remaining != 0 || lease.checkpoint_pending);
         self.set_deadline(id, now + ttl_to_duration(ttl));
         Some((ttl, checkpointed))
     }
 
     /// Sets the remaining TTL of a lease; 0 clears it.
-    pub fn checkpoint(&mut self, id: i64, remaining: i64) -> Option<i64> {
+    pub fn apply_checkpoint(&mut self, id: i64, remaining: i64) -> Option<i64> {
         let lease = self.leases.get_mut(&id)?;
-        (lease.remaining, lease.noting) = (remaining, false);
+        (lease.remaining, lease.checkpoint_pending) = (remaining, false);
         Some(lease.ttl)
     }
 
     /// Sets deadlines when this member becomes leader. `grace` is added to every lease, because its
     /// holder could not renew it in the meantime. If too many would expire together, some get more
     /// time.
-    pub fn lead(&mut self, now: Instant, grace: Duration) {
+    pub fn become_leader(&mut self, now: Instant, grace: Duration) {
         self.leading = true;
         let deadlines = self
             .leases
             .iter()
-            .map(|(id, lease)| (now + ttl_to_duration(lease.known()) + grace, *id));
+            .map(|(id, lease)| (now + ttl_to_duration(lease.known_ttl()) + grace, *id));
         for (deadline, id) in spread_deadlines(deadlines.collect()) {
             self.set_deadline(id, deadline);
         }
     }
 
     /// Clears deadlines when this member is no longer the leader.
-    pub fn follow(&mut self) {
+    pub fn become_follower(&mut self) {
         self.leading = false;
         self.deadlines.clear();
         for lease in self.leases.values_mut() {
@@ -209,7 +209,7 @@ impl Leases {
 
     /// Returns expired leases, at most `limit`. Each is returned again after `again`, unless it was
     /// revoked.
-    pub fn expired(&mut self, now: Instant, limit: usize, again: Duration) -> Vec<i64> {
+    pub fn take_expired(&mut self, now: Instant, limit: usize, again: Duration) -> Vec<i64> {
         let over: Vec<(Instant, i64)> = self
             .deadlines
             .iter()
@@ -233,13 +233,13 @@ impl Leases {
         let due = |lease: &Lease| {
             let left = lease.deadline?.checked_duration_since(now)?;
             let rounded = whole_seconds(left);
-            let gone = ttl_to_duration(lease.known()).checked_sub(left)?;
-            (gone >= interval && rounded > 0 && rounded < lease.known()).then_some(rounded)
+            let gone = ttl_to_duration(lease.known_ttl()).checked_sub(left)?;
+            (gone >= interval && rounded > 0 && rounded < lease.known_ttl()).then_some(rounded)
         };
         let mut all = Vec::new();
         for (id, lease) in &mut self.leases {
             if let Some(left) = due(lease) {
-                lease.noting = true;
+                lease.checkpoint_pending = true;
                 all.push((*id, left));
             }
         }
@@ -288,22 +288,30 @@ mod tests {
         assert!(leases.grant(1, 10, start));
         assert!(!leases.grant(1, 20, start));
         assert_eq!(
-            leases.info(1, start),
+            leases.lease_info(1, start),
             Some(LeaseInfo {
                 granted: 10,
                 left: None
             })
         );
         assert_eq!(leases.renew(1, start), None);
-        leases.lead(start, SECOND);
-        assert_eq!(leases.info(1, start).unwrap().left, Some(11));
+        leases.become_leader(start, SECOND);
+        assert_eq!(leases.lease_info(1, start).unwrap().left, Some(11));
         assert_eq!(leases.renew(1, start + 5 * SECOND), Some((10, false)));
         assert_eq!(leases.next_deadline(), Some(start + 15 * SECOND));
-        assert!(leases.expired(start + 14 * SECOND, 9, SECOND).is_empty());
-        assert_eq!(leases.expired(start + 15 * SECOND, 9, SECOND), [1]);
-        assert!(leases.expired(start + 15 * SECOND, 9, SECOND).is_empty());
+        assert!(
+            leases
+                .take_expired(start + 14 * SECOND, 9, SECOND)
+                .is_empty()
+        );
+        assert_eq!(leases.take_expired(start + 15 * SECOND, 9, SECOND), [1]);
+        assert!(
+            leases
+                .take_expired(start + 15 * SECOND, 9, SECOND)
+                .is_empty()
+        );
         assert_eq!(leases.renew(1, start + 15 * SECOND), None);
-        leases.follow();
+        leases.become_follower();
         assert_eq!(leases.next_deadline(), None);
     }
 
@@ -312,7 +320,7 @@ mod tests {
         let start = Instant::now();
         let mut leases = Leases::default();
         leases.restore(1, 1000, 0);
-        leases.lead(start, Duration::ZERO);
+        leases.become_leader(start, Duration::ZERO);
         assert!(
             leases
                 .due_checkpoints(start + 100 * SECOND, 300 * SECOND)
@@ -322,10 +330,10 @@ mod tests {
             leases.due_checkpoints(start + 300 * SECOND, 300 * SECOND),
             [(1, 700)]
         );
-        leases.checkpoint(1, 700);
-        leases.follow();
-        leases.lead(start, Duration::ZERO);
-        assert_eq!(leases.info(1, start).unwrap().left, Some(700));
+        leases.apply_checkpoint(1, 700);
+        leases.become_follower();
+        leases.become_leader(start, Duration::ZERO);
+        assert_eq!(leases.lease_info(1, start).unwrap().left, Some(700));
         assert_eq!(leases.renew(1, start), Some((1000, true)));
     }
 
@@ -334,7 +342,7 @@ mod tests {
         let start = Instant::now();
         let mut leases = Leases::default();
         leases.restore(1, 10, 0);
-        leases.lead(start, Duration::ZERO);
+        leases.become_leader(start, Duration::ZERO);
         assert_eq!(leases.due_checkpoints(start + SECOND / 2, SECOND / 4), []);
         assert_eq!(
             leases.due_checkpoints(start + 5 * SECOND / 2, SECOND),
@@ -348,11 +356,11 @@ mod tests {
         let start = Instant::now();
         let mut leases = Leases::default();
         leases.restore(1, 10, 0);
-        leases.lead(start, Duration::ZERO);
+        leases.become_leader(start, Duration::ZERO);
         leases.due_checkpoints(start + 3 * SECOND, SECOND);
         assert_eq!(leases.renew(1, start + 3 * SECOND), Some((10, true)));
-        leases.checkpoint(1, 7);
-        leases.checkpoint(1, 0);
+        leases.apply_checkpoint(1, 7);
+        leases.apply_checkpoint(1, 0);
         assert_eq!(leases.renew(1, start + 3 * SECOND), Some((10, false)));
     }
 
@@ -364,31 +372,31 @@ mod tests {
             leases.restore(id, 10, 0);
         }
         leases.restore(1_000, 60, 0);
-        leases.lead(start, Duration::ZERO);
+        leases.become_leader(start, Duration::ZERO);
         assert!(
             leases
-                .expired(start + 10 * SECOND - SECOND / 1_000, 9_999, SECOND)
+                .take_expired(start + 10 * SECOND - SECOND / 1_000, 9_999, SECOND)
                 .is_empty()
         );
         let mut ended = Vec::new();
         for step in 0..20 {
-            let now = leases.expired(start + 10 * SECOND + STEP * step, 9_999, 900 * SECOND);
+            let now = leases.take_expired(start + 10 * SECOND + STEP * step, 9_999, 900 * SECOND);
             assert!(now.len() <= TOGETHER, "{} in step {step}", now.len());
             ended.extend(now);
         }
         assert_eq!(ended.len(), 1_000);
-        assert_eq!(leases.info(1_000, start).unwrap().left, Some(60));
+        assert_eq!(leases.lease_info(1_000, start).unwrap().left, Some(60));
     }
 
     #[test]
     fn keys_follow_their_lease() {
         let mut leases = Leases::default();
         leases.restore(1, 10, 0);
-        leases.attach(1, b"b");
-        leases.attach(1, b"a");
-        leases.attach(1, b"c");
-        leases.detach(1, b"c");
-        assert_eq!(leases.keys(1), ["a", "b"]);
+        leases.attach_key(1, b"b");
+        leases.attach_key(1, b"a");
+        leases.attach_key(1, b"c");
+        leases.detach_key(1, b"c");
+        assert_eq!(leases.attached_keys(1), ["a", "b"]);
         assert_eq!(leases.revoke(1).unwrap(), ["a", "b"]);
         assert_eq!(leases.revoke(1), None);
     }

@@ -25,14 +25,14 @@ use tokio::time::Instant;
 struct Book<'a>(&'a mut Leases);
 
 impl LeaseBook for Book<'_> {
-    fn exists(&self, lease: i64) -> bool {
+    fn lease_exists(&self, lease: i64) -> bool {
         self.0.contains(lease)
     }
-    fn attach(&mut self, lease: i64, key: &[u8]) {
-        self.0.attach(lease, key);
+    fn attach_key(&mut self, lease: i64, key: &[u8]) {
+        self.0.attach_key(lease, key);
     }
-    fn detach(&mut self, lease: i64, key: &[u8]) {
-        self.0.detach(lease, key);
+    fn detach_key(&mut self, lease: i64, key: &[u8]) {
+        self.0.detach_key(lease, key);
     }
 }
 
@@ -89,12 +89,12 @@ impl Machine {
             };
             let mut begun = Instant::now();
             for envelope in &envelopes {
-                let result = scene.execute(envelope);
+                let result = scene.execute_command(envelope);
                 scene.writer.commit(&mut scene.batch);
                 let applied = Instant::now();
                 replies.push(Reply {
                     result,
-                    revision: scene.writer.revision(),
+                    revision: scene.writer.read_revision(),
                     begun,
                     applied,
                 });
@@ -102,12 +102,12 @@ impl Machine {
             }
             let changes = (
                 std::mem::take(&mut scene.batch),
-                scene.writer.revision(),
+                scene.writer.read_revision(),
                 scene.members_changed,
             );
             drop(scene);
             if leases.next_deadline() != next_deadline {
-                self.wake_lease_clock();
+                self.notify_lease_change();
             }
             changes
         };
@@ -156,12 +156,12 @@ impl Machine {
             membership: membership.unwrap_or_else(|| std::mem::take(&mut place.membership)),
         };
         drop(place);
-        self.engine_writer.store(Work { batch, revision });
+        self.engine_writer.queue_changes(Work { batch, revision });
     }
 }
 
 impl ApplyContext<'_> {
-    fn execute(&mut self, envelope: &Envelope) -> ApplyResult {
+    fn execute_command(&mut self, envelope: &Envelope) -> ApplyResult {
         let Some(command) = &envelope.command else {
             return Ok(Outcome::Done);
         };
@@ -175,16 +175,16 @@ impl ApplyContext<'_> {
             leases: self.leases,
             caller: &caller,
         }
-        .command(command)?;
+        .check_command(command)?;
         self.check_alarms(command)?;
         match command {
-            Command::Put(request) => self.put(request),
+            Command::Put(request) => self.apply_put(request),
             Command::DeleteRange(request) => {
                 let answer = self.writer.delete_range(request, &mut Book(self.leases))?;
                 Ok(Outcome::DeleteRange(answer))
             }
             Command::Txn(request) => Ok(Outcome::Txn(
-                self.writer.txn(request, &mut Book(self.leases))?,
+                self.writer.execute_txn(request, &mut Book(self.leases))?,
             )),
             Command::Compact(request) => {
                 if request.physical {
@@ -195,10 +195,10 @@ impl ApplyContext<'_> {
                 }
                 Ok(Outcome::Done)
             }
-            Command::LeaseGrant(request) => self.grant(request),
-            Command::LeaseRevoke(request) => self.revoke(request.id),
-            Command::LeaseCheckpoint(request) => self.checkpoint(request),
-            Command::Alarm(request) => self.alarm(request),
+            Command::LeaseGrant(request) => self.apply_lease_grant(request),
+            Command::LeaseRevoke(request) => self.apply_lease_revoke(request.id),
+            Command::LeaseCheckpoint(request) => self.apply_lease_checkpoint(request),
+            Command::Alarm(request) => self.apply_alarm(request),
             Command::Barrier(_) => Ok(Outcome::Done),
             Command::MembersInit(_)
             | Command::MemberAdd(_)
@@ -244,14 +244,14 @@ impl ApplyContext<'_> {
         }
     }
 
-    fn put(&mut self, request: &pb::PutRequest) -> ApplyResult {
+    fn apply_put(&mut self, request: &pb::PutRequest) -> ApplyResult {
         // Same checks as for a put in a transaction.
         let mut book = Book(self.leases);
         self.writer.check_put(request, &book)?;
         Ok(Outcome::Put(self.writer.put(request, &mut book)?))
     }
 
-    fn grant(&mut self, request: &pb::LeaseGrantRequest) -> ApplyResult {
+    fn apply_lease_grant(&mut self, request: &pb::LeaseGrantRequest) -> ApplyResult {
         if request.ttl > MAX_TTL {
             return Err(EtcdError::LeaseTtlTooLarge);
         }
@@ -268,20 +268,20 @@ impl ApplyContext<'_> {
         })
     }
 
-    fn revoke(&mut self, id: i64) -> ApplyResult {
+    fn apply_lease_revoke(&mut self, id: i64) -> ApplyResult {
         let keys = self.leases.revoke(id).ok_or(EtcdError::LeaseNotFound)?;
         for key in keys {
-            self.writer.delete(&key, &mut Book(self.leases));
+            self.writer.delete_key(&key, &mut Book(self.leases));
         }
         persist::delete_lease(&mut self.batch, id);
         Ok(Outcome::Done)
     }
 
-    fn checkpoint(&mut self, request: &pb::LeaseCheckpointRequest) -> ApplyResult {
+    fn apply_lease_checkpoint(&mut self, request: &pb::LeaseCheckpointRequest) -> ApplyResult {
         for checkpoint in &request.checkpoints {
             if let Some(ttl) = self
                 .leases
-                .checkpoint(checkpoint.id, checkpoint.remaining_ttl)
+                .apply_checkpoint(checkpoint.id, checkpoint.remaining_ttl)
             {
                 persist::put_lease(
                     &mut self.batch,
@@ -294,7 +294,7 @@ impl ApplyContext<'_> {
         Ok(Outcome::Done)
     }
 
-    fn alarm(&mut self, request: &pb::AlarmRequest) -> ApplyResult {
+    fn apply_alarm(&mut self, request: &pb::AlarmRequest) -> ApplyResult {
         let entry = (request.member_id, request.alarm);
         match request.action() {
             AlarmAction::Get => {}

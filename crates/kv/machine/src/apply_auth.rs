@@ -60,7 +60,8 @@ impl ApplyContext<'_> {
         if !auth.enabled {
             return Err(EtcdError::AuthNotEnabled);
         }
-        auth.user(&login.user).map_err(|_| EtcdError::AuthFailed)?;
+        auth.find_user(&login.user)
+            .map_err(|_| EtcdError::AuthFailed)?;
         self.tokens.add(
             format!("{}.{}", login.digest, self.index),
             &login.user,

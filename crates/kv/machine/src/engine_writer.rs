@@ -55,7 +55,7 @@ struct Inlet {
 impl Inlet {
     /// Queues an order and waits while the queue is full. The thread runs until the last order is
     /// written or the process exits.
-    fn put(&self, mut order: Order) {
+    fn queue_order(&self, mut order: Order) {
         let Some(worker) = self.idle.upgrade() else {
             let _ = self.orders.send(order);
             return;
@@ -126,40 +126,40 @@ impl EngineWriter {
             .is_some_and(|worker| worker.lock().drain_queue())
     }
 
-    pub fn store(&self, work: Work) {
-        self.order(Order::Store(work));
+    pub fn queue_changes(&self, work: Work) {
+        self.send_order(Order::Store(work));
     }
 
-    pub fn removals(&self) -> Defer {
+    pub fn removal_queue(&self) -> Defer {
         let inlet = self.inlet.clone();
         Box::new(move |batch, turn| {
             if let Some(inlet) = &inlet {
-                inlet.put(Order::Remove(batch, turn));
+                inlet.queue_order(Order::Remove(batch, turn));
             }
         })
     }
 
     pub async fn flush(&self) -> Result<(), EngineError> {
         let (sender, receiver) = oneshot::channel();
-        self.order(Order::Flush(sender));
+        self.send_order(Order::Flush(sender));
         receiver.await.unwrap_or(Ok(()))
     }
 
     /// Runs a function after all orders that were queued before.
-    pub async fn run<T: Send + 'static>(
+    pub async fn run_job<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Engine) -> T + Send + 'static,
     ) -> Option<T> {
         let (sender, receiver) = oneshot::channel();
-        self.order(Order::Run(Box::new(move |engine| {
+        self.send_order(Order::Run(Box::new(move |engine| {
             let _ = sender.send(work(engine));
         })));
         receiver.await.ok()
     }
 
-    fn order(&self, order: Order) {
+    fn send_order(&self, order: Order) {
         if let Some(inlet) = &self.inlet {
-            inlet.put(order);
+            inlet.queue_order(order);
         }
     }
 }
@@ -171,7 +171,7 @@ impl Worker {
             if matches!(first, Order::Store(_)) {
                 std::thread::sleep(GATHER);
             }
-            if !self.execute(first) {
+            if !self.execute_batch(first) {
                 return;
             }
         }
@@ -182,12 +182,12 @@ impl Worker {
         let Ok(first) = self.inbox.try_recv() else {
             return false;
         };
-        self.execute(first);
+        self.execute_batch(first);
         true
     }
 
     /// Executes one batch. Returns false after the last.
-    fn execute(&self, first: Order) -> bool {
+    fn execute_batch(&self, first: Order) -> bool {
         let Worker {
             inbox,
             engine,
@@ -214,7 +214,7 @@ impl Worker {
                     break;
                 }
             }
-            if batch.bytes() < WRITE_BYTES {
+            if batch.size_bytes() < WRITE_BYTES {
                 next = inbox.try_recv().ok();
             }
         }
@@ -243,19 +243,19 @@ fn write_batch(
         return;
     }
     let before = Instant::now();
-    if let Err(e) = engine.write(batch) {
+    if let Err(e) = engine.write_batch(batch) {
         exit_on_failure(&e.to_string());
     }
     on_store(before.elapsed());
     if revision != 0 {
-        store.stored(revision);
+        store.mark_stored(revision);
     }
 }
 
 impl Drop for EngineWriter {
     fn drop(&mut self) {
         if self.thread.is_some() {
-            self.order(Order::Stop);
+            self.send_order(Order::Stop);
         }
         self.inlet = None;
         if let Some(thread) = self.thread.take()

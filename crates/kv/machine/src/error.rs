@@ -32,7 +32,7 @@ macro_rules! etcd_errors {
 
         impl EtcdError {
             /// Returns the gRPC code of the error.
-            pub fn code(self) -> Code {
+            pub fn grpc_code(self) -> Code {
                 match self {
                     $(EtcdError::$name => Code::$code,)*
                 }

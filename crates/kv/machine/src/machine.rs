@@ -182,7 +182,7 @@ impl Machine {
             options.on_store.clone(),
             options.own_thread,
         );
-        store.defer_removals(engine_writer.removals());
+        store.defer_removals(engine_writer.removal_queue());
         Ok(Arc::new(Machine {
             store,
             engine,
@@ -207,7 +207,7 @@ impl Machine {
 
     /// Returns whether an interrupted installation of a snapshot destroyed the content. The
     /// installation must be repeated before anything else.
-    pub fn incomplete(&self) -> bool {
+    pub fn is_incomplete(&self) -> bool {
         self.incomplete
     }
 
@@ -219,7 +219,7 @@ impl Machine {
     /// Returns the size of the data in bytes, which the quota limits. It shrinks when a compaction
     /// deletes records.
     pub fn data_size(&self) -> u64 {
-        BASE_BYTES + self.store.bytes()
+        BASE_BYTES + self.store.records_size()
     }
 
     /// Returns the number of commands whose application was slow.
@@ -229,7 +229,7 @@ impl Machine {
 
     /// Returns the size of the engine's files in bytes.
     pub fn disk_size(&self) -> u64 {
-        self.engine.size()
+        self.engine.disk_size()
     }
 
     /// Returns log position and membership of the last applied entry.
@@ -243,7 +243,7 @@ impl Machine {
     }
 
     /// Subscribes to the applied index.
-    pub fn applied(&self) -> watch::Receiver<u64> {
+    pub fn subscribe_applied(&self) -> watch::Receiver<u64> {
         self.applied.subscribe()
     }
 
@@ -287,7 +287,7 @@ impl Machine {
     }
 
     /// Registers a request. Returns its number and the receiver of its result.
-    pub fn wait(&self) -> (u64, oneshot::Receiver<Reply>) {
+    pub fn register_request(&self) -> (u64, oneshot::Receiver<Reply>) {
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
         self.waiters.lock().insert(request, sender);
@@ -295,7 +295,7 @@ impl Machine {
     }
 
     /// Removes a request whose result is no longer awaited or can't arrive.
-    pub fn cancel_wait(&self, request: u64) {
+    pub fn cancel_request(&self, request: u64) {
         self.waiters.lock().remove(&request);
     }
 
@@ -311,7 +311,7 @@ impl Machine {
     /// Checks whether a caller may send a command, by the current permissions. They are checked
     /// again when it is applied.
     pub fn check_command(&self, caller: &Caller, command: &Command) -> Result<(), EtcdError> {
-        self.with_rights(caller, |rights| rights.command(command))
+        self.with_rights(caller, |rights| rights.check_command(command))
     }
 
     /// Checks whether a caller may read a range.
@@ -320,12 +320,12 @@ impl Machine {
         caller: &Caller,
         request: &pb::RangeRequest,
     ) -> Result<(), EtcdError> {
-        self.with_rights(caller, |rights| rights.range(request))
+        self.with_rights(caller, |rights| rights.check_range(request))
     }
 
     /// Checks whether a caller may execute a transaction.
     pub fn check_txn(&self, caller: &Caller, request: &pb::TxnRequest) -> Result<(), EtcdError> {
-        self.with_rights(caller, |rights| rights.txn(request))
+        self.with_rights(caller, |rights| rights.check_txn(request))
     }
 
     /// Checks whether a caller may read or write all keys of a lease.
@@ -335,12 +335,12 @@ impl Machine {
         lease: i64,
         access: Access,
     ) -> Result<(), EtcdError> {
-        self.with_rights(caller, |rights| rights.lease_keys(lease, access))
+        self.with_rights(caller, |rights| rights.check_lease_keys(lease, access))
     }
 
     /// Checks whether a caller may list leases.
     pub fn check_leases(&self, caller: &Caller) -> Result<(), EtcdError> {
-        self.with_rights(caller, |rights| rights.lease_list())
+        self.with_rights(caller, |rights| rights.check_lease_list())
     }
 
     /// Checks whether a caller has the root role.
@@ -374,30 +374,30 @@ impl Machine {
     }
 
     /// Reads users, roles and the auth status.
-    pub fn auth<T>(&self, look: impl FnOnce(&Auth) -> T) -> T {
+    pub fn with_auth<T>(&self, look: impl FnOnce(&Auth) -> T) -> T {
         look(&self.replicated.read().auth)
     }
 
     /// Returns the user of a simple token, given as digest and index, as far as this member has
     /// applied the log.
     pub fn token_user(&self, token: &str) -> Option<String> {
-        self.tokens.lock().user(token, Instant::now())
+        self.tokens.lock().find_user(token, Instant::now())
     }
 
     /// Reads the members.
-    pub fn members<T>(&self, look: impl FnOnce(&Members) -> T) -> T {
+    pub fn with_members<T>(&self, look: impl FnOnce(&Members) -> T) -> T {
         look(&self.replicated.read().members)
     }
 
     /// Returns the raised alarms.
-    pub fn alarms(&self) -> Vec<pb::AlarmMember> {
+    pub fn list_alarms(&self) -> Vec<pb::AlarmMember> {
         alarm_list(&self.replicated.read())
     }
 
     /// Locks the leases for `work`. Wakes the expiry task only if the earliest deadline moved
     /// forward. A later deadline is noticed when the old one expires, so renewals cause no
     /// wake-ups.
-    pub fn leases<T>(&self, work: impl FnOnce(&mut Leases) -> T) -> T {
+    pub fn with_leases<T>(&self, work: impl FnOnce(&mut Leases) -> T) -> T {
         let mut leases = self.leases.lock();
         let before = leases.next_deadline();
         let result = work(&mut leases);
@@ -408,7 +408,7 @@ impl Machine {
         result
     }
 
-    pub(crate) fn wake_lease_clock(&self) {
+    pub(crate) fn notify_lease_change(&self) {
         self.lease_changed.notify_one();
     }
 

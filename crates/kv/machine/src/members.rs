@@ -31,7 +31,7 @@ impl Members {
     }
 
     /// Returns the IDs of removed members.
-    pub fn removed(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn removed_ids(&self) -> impl Iterator<Item = u64> + '_ {
         self.removed.iter().copied()
     }
 

@@ -67,7 +67,7 @@ pub(crate) fn put_members(batch: &mut Batch, members: &Members) {
             member.encode_to_vec(),
         );
     }
-    for id in members.removed() {
+    for id in members.removed_ids() {
         batch.put(Table::Members, id.to_be_bytes().to_vec(), Bytes::new());
     }
 }
@@ -159,7 +159,7 @@ pub(crate) fn wipe_engine(engine: &dyn Engine) -> Result<(), EngineError> {
     for table in SMALL.into_iter().chain([Table::Revisions]) {
         loop {
             let mut batch = Batch::default();
-            engine.scan(table, b"", None, &mut |key, _| {
+            engine.scan_rows(table, b"", None, &mut |key, _| {
                 if (table, key) != (Table::Meta, INSTALLING) {
                     batch.delete(table, key.to_vec());
                 }
@@ -168,7 +168,7 @@ pub(crate) fn wipe_engine(engine: &dyn Engine) -> Result<(), EngineError> {
             if batch.is_empty() {
                 break;
             }
-            engine.write(batch)?;
+            engine.write_batch(batch)?;
         }
     }
     Ok(())
@@ -226,7 +226,7 @@ fn load_auth(engine: &dyn Engine) -> Result<Auth, MachineError> {
 fn load_members(engine: &dyn Engine) -> Result<Members, MachineError> {
     let mut members = Members::default();
     let mut damaged = false;
-    engine.scan(Table::Members, b"", None, &mut |key, value| {
+    engine.scan_rows(Table::Members, b"", None, &mut |key, value| {
         match (
             key.try_into().map(u64::from_be_bytes),
             Member::decode(value),
@@ -248,7 +248,7 @@ fn load_alarms(
     engine: &dyn Engine,
 ) -> Result<std::collections::BTreeSet<(u64, i32)>, MachineError> {
     let mut alarms = std::collections::BTreeSet::new();
-    engine.scan(Table::Alarms, b"", None, &mut |key, _| {
+    engine.scan_rows(Table::Alarms, b"", None, &mut |key, _| {
         let member = key
             .get(..8)
             .and_then(|b| b.try_into().ok())
@@ -266,7 +266,7 @@ fn load_alarms(
 fn load_leases(engine: &dyn Engine, store: &Store) -> Result<Leases, MachineError> {
     let mut leases = Leases::default();
     let mut damaged = false;
-    engine.scan(Table::Leases, b"", None, &mut |key, value| {
+    engine.scan_rows(Table::Leases, b"", None, &mut |key, value| {
         let number = |bytes: &[u8]| bytes.try_into().ok().map(i64::from_be_bytes);
         let ttl = value.get(..8).and_then(number);
         let remaining = value.get(8..).and_then(number);
@@ -279,6 +279,6 @@ fn load_leases(engine: &dyn Engine, store: &Store) -> Result<Leases, MachineErro
     if damaged {
         return Err(MachineError::Damaged("leases"));
     }
-    store.each_leased(|lease, key| leases.attach(lease, key));
+    store.visit_leased_keys(|lease, key| leases.attach_key(lease, key));
     Ok(leases)
 }

@@ -20,12 +20,12 @@ pub(crate) struct Rights<'a> {
 type CheckResult = Result<(), EtcdError>;
 
 impl Rights<'_> {
-    fn user(&self) -> Option<&str> {
+    fn user_name(&self) -> Option<&str> {
         (!self.caller.user.is_empty()).then_some(self.caller.user.as_str())
     }
 
     /// Returns an error if users or roles changed after the caller was authenticated.
-    fn check_caller_present(&self) -> CheckResult {
+    fn check_auth_revision(&self) -> CheckResult {
         let since = self.caller.auth_revision;
         if self.auth.enabled && since != 0 && since < self.auth.revision {
             return Err(AuthError::OldRevision.into());
@@ -34,24 +34,26 @@ impl Rights<'_> {
     }
 
     fn check_span(&self, key: &[u8], end: &[u8], access: Access) -> CheckResult {
-        self.check_caller_present()?;
-        Ok(self.auth.check(self.user(), key, end, access)?)
+        self.check_auth_revision()?;
+        Ok(self
+            .auth
+            .check_permission(self.user_name(), key, end, access)?)
     }
 
-    pub fn command(&self, command: &Command) -> CheckResult {
+    pub fn check_command(&self, command: &Command) -> CheckResult {
         if !self.auth.enabled || self.caller.internal {
             return Ok(());
         }
         match command {
             // The password was verified at this auth revision.
-            Command::Authenticate(_) => self.check_caller_present(),
-            Command::Put(request) => self.put(request),
-            Command::DeleteRange(request) => self.delete(request),
-            Command::Txn(request) => self.txn(request),
-            Command::LeaseRevoke(request) => self.lease_keys(request.id, Access::Write),
+            Command::Authenticate(_) => self.check_auth_revision(),
+            Command::Put(request) => self.check_put(request),
+            Command::DeleteRange(request) => self.check_delete(request),
+            Command::Txn(request) => self.check_txn(request),
+            Command::LeaseRevoke(request) => self.check_lease_keys(request.id, Access::Write),
             Command::LeaseGrant(_) | Command::Barrier(_) => self.check_known(),
             Command::Alarm(request) if request.action() == AlarmAction::Get => self.check_known(),
-            _ => Ok(self.auth.check_admin(self.user())?),
+            _ => Ok(self.auth.check_admin(self.user_name())?),
         }
     }
 
@@ -61,31 +63,31 @@ impl Rights<'_> {
         if !self.auth.enabled || self.caller.internal {
             return Ok(());
         }
-        let user = self.user().ok_or(EtcdError::UserEmpty)?;
+        let user = self.user_name().ok_or(EtcdError::UserEmpty)?;
         self.auth
-            .user(user)
+            .find_user(user)
             .map(drop)
             .map_err(|_| AuthError::Denied.into())
     }
 
-    pub fn range(&self, request: &RangeRequest) -> CheckResult {
+    pub fn check_range(&self, request: &RangeRequest) -> CheckResult {
         self.check_span(&request.key, &request.range_end, Access::Read)
     }
 
-    fn put(&self, request: &PutRequest) -> CheckResult {
+    fn check_put(&self, request: &PutRequest) -> CheckResult {
         self.check_span(&request.key, b"", Access::Write)?;
         if request.prev_kv {
             self.check_span(&request.key, b"", Access::Read)?;
         }
         // Attaching a key lets the caller affect when the lease's other keys expire.
         if request.lease != 0 {
-            self.lease_keys(request.lease, Access::Write)
+            self.check_lease_keys(request.lease, Access::Write)
         } else {
             Ok(())
         }
     }
 
-    fn delete(&self, request: &DeleteRangeRequest) -> CheckResult {
+    fn check_delete(&self, request: &DeleteRangeRequest) -> CheckResult {
         self.check_span(&request.key, &request.range_end, Access::Write)?;
         if request.prev_kv {
             self.check_span(&request.key, &request.range_end, Access::Read)?;
@@ -93,16 +95,16 @@ impl Rights<'_> {
         Ok(())
     }
 
-    pub fn txn(&self, request: &TxnRequest) -> CheckResult {
+    pub fn check_txn(&self, request: &TxnRequest) -> CheckResult {
         for compare in &request.compare {
             self.check_span(&compare.key, &compare.range_end, Access::Read)?;
         }
         for op in request.success.iter().chain(&request.failure) {
             match &op.request {
-                Some(Request::RequestRange(request)) => self.range(request)?,
-                Some(Request::RequestPut(request)) => self.put(request)?,
-                Some(Request::RequestDeleteRange(request)) => self.delete(request)?,
-                Some(Request::RequestTxn(request)) => self.txn(request)?,
+                Some(Request::RequestRange(request)) => self.check_range(request)?,
+                Some(Request::RequestPut(request)) => self.check_put(request)?,
+                Some(Request::RequestDeleteRange(request)) => self.check_delete(request)?,
+                Some(Request::RequestTxn(request)) => self.check_txn(request)?,
                 None => {}
             }
         }
@@ -111,17 +113,17 @@ impl Rights<'_> {
 
     /// Checks whether the caller may list leases: like etcd, it must be allowed to read the keys of
     /// all of them.
-    pub fn lease_list(&self) -> CheckResult {
+    pub fn check_lease_list(&self) -> CheckResult {
         self.leases
-            .ids()
+            .lease_ids()
             .into_iter()
-            .try_for_each(|id| self.lease_keys(id, Access::Read))
+            .try_for_each(|id| self.check_lease_keys(id, Access::Read))
     }
 
     /// Checks whether the caller has access to every key of a lease.
-    pub fn lease_keys(&self, lease: i64, access: Access) -> CheckResult {
+    pub fn check_lease_keys(&self, lease: i64, access: Access) -> CheckResult {
         self.check_known()?;
-        for key in self.leases.keys(lease) {
+        for key in self.leases.attached_keys(lease) {
             self.check_span(&key, b"", access)?;
         }
         Ok(())

@@ -43,9 +43,9 @@ fn table_from_number(number: u8) -> Option<Table> {
 
 impl Machine {
     /// Starts a snapshot of the current state.
-    pub async fn snapshot(self: &Arc<Self>) -> Result<SnapshotReader, MachineError> {
-        let pin = self.store.pin();
-        let taken = self.engine_writer.run(take_small).await;
+    pub async fn start_snapshot(self: &Arc<Self>) -> Result<SnapshotReader, MachineError> {
+        let pin = self.store.pin_history();
+        let taken = self.engine_writer.run_job(read_small_tables).await;
         let (small, place, revision) = taken.ok_or(MachineError::Damaged("rows"))??;
         Ok(SnapshotReader {
             engine: self.engine.clone(),
@@ -59,14 +59,14 @@ impl Machine {
 
     /// Replaces the state by the given rows. If this is interrupted, a restart finds an empty
     /// state, never a partial one.
-    pub async fn install(
+    pub async fn install_snapshot(
         &self,
         mut rows: impl FnMut() -> Result<Option<Vec<SnapshotItem>>, MachineError> + Send,
     ) -> Result<AppliedPosition, MachineError> {
         self.store.begin_replacing();
-        self.on_engine(|engine| {
+        self.run_on_engine(|engine| {
             // The marker is durable before the first row is deleted and until all new rows are.
-            engine.write(persist::installing_marker(true))?;
+            engine.write_batch(persist::installing_marker(true))?;
             engine.flush()?;
             persist::wipe_engine(engine)
         })
@@ -77,31 +77,32 @@ impl Machine {
                 let table = table_from_number(number).ok_or(MachineError::Damaged("rows"))?;
                 batch.put(table, key.to_vec(), value);
             }
-            self.on_engine(move |engine| engine.write(batch)).await?;
+            self.run_on_engine(move |engine| engine.write_batch(batch))
+                .await?;
         }
-        self.on_engine(|engine| {
+        self.run_on_engine(|engine| {
             engine.flush()?;
-            engine.write(persist::installing_marker(false))?;
+            engine.write_batch(persist::installing_marker(false))?;
             engine.flush()
         })
         .await?;
-        self.reload()
+        self.reload_state()
     }
 
-    async fn on_engine(
+    async fn run_on_engine(
         &self,
         work: impl FnOnce(&dyn Engine) -> Result<(), EngineError> + Send + 'static,
     ) -> Result<(), MachineError> {
         self.engine_writer
-            .run(work)
+            .run_job(work)
             .await
             .ok_or(MachineError::Damaged("rows"))??;
         Ok(())
     }
 
-    fn reload(&self) -> Result<AppliedPosition, MachineError> {
+    fn reload_state(&self) -> Result<AppliedPosition, MachineError> {
         let mut replicated = self.replicated.write();
-        self.store.reload()?;
+        self.store.reload_state()?;
         let loaded = persist::load_state(&*self.engine, &self.store)?;
         *replicated = loaded.replicated;
         // The skipped log entries may have revoked some tokens.
@@ -118,10 +119,10 @@ impl Machine {
 
 type SmallTables = (Vec<SnapshotItem>, AppliedPosition, i64);
 
-fn take_small(engine: &dyn Engine) -> Result<SmallTables, MachineError> {
+fn read_small_tables(engine: &dyn Engine) -> Result<SmallTables, MachineError> {
     let mut rows = Vec::new();
     for table in SMALL {
-        engine.scan(table, b"", None, &mut |key, value| {
+        engine.scan_rows(table, b"", None, &mut |key, value| {
             rows.push((
                 table as u8,
                 Bytes::copy_from_slice(key),
@@ -158,7 +159,7 @@ impl SnapshotReader {
         let end = Mark::first_key(self.revision + 1);
         let mut next = None;
         self.engine
-            .scan(Table::Revisions, &from, Some(&end), &mut |key, value| {
+            .scan_rows(Table::Revisions, &from, Some(&end), &mut |key, value| {
                 if bytes >= CHUNK_BYTES {
                     next = Some(key.to_vec());
                     return false;

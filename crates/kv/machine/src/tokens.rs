@@ -66,7 +66,7 @@ impl Tokens {
     }
 
     /// Returns the user of a token and restarts its time to live.
-    pub fn user(&mut self, token: &str, now: Instant) -> Option<String> {
+    pub fn find_user(&mut self, token: &str, now: Instant) -> Option<String> {
         let known = self.known.get_mut(token)?;
         if now.duration_since(known.used) >= self.lifetime {
             let number = known.number;
@@ -114,9 +114,9 @@ mod tests {
         let mut tokens = Tokens::new(LIFETIME);
         tokens.add("t".into(), "u", at(0));
         tokens.add("unused".into(), "u", at(0));
-        assert_eq!(tokens.user("t", at(9)).as_deref(), Some("u"));
-        assert_eq!(tokens.user("t", at(18)).as_deref(), Some("u"));
-        assert_eq!(tokens.user("t", at(28)), None);
+        assert_eq!(tokens.find_user("t", at(9)).as_deref(), Some("u"));
+        assert_eq!(tokens.find_user("t", at(18)).as_deref(), Some("u"));
+        assert_eq!(tokens.find_user("t", at(28)), None);
         tokens.add("next".into(), "u", at(30));
         assert_eq!(
             (tokens.known.len(), tokens.order.len()),
@@ -136,16 +136,16 @@ mod tests {
             tokens.add(name.into(), name, now);
         }
         assert_eq!(
-            ["a", "b", "c"].map(|token| tokens.user(token, now).is_some()),
+            ["a", "b", "c"].map(|token| tokens.find_user(token, now).is_some()),
             [false, true, true]
         );
         tokens.remove_user("b");
         tokens.add("d".into(), "d", now);
         assert_eq!(
-            ["b", "c", "d"].map(|token| tokens.user(token, now).is_some()),
+            ["b", "c", "d"].map(|token| tokens.find_user(token, now).is_some()),
             [false, true, true]
         );
         tokens.clear();
-        assert_eq!(tokens.user("c", now), None);
+        assert_eq!(tokens.find_user("c", now), None);
     }
 }

@@ -44,7 +44,7 @@ fn no_space(member_id: u64) -> Command {
 
 fn raised_by(machine: &Machine) -> Vec<u64> {
     machine
-        .alarms()
+        .list_alarms()
         .iter()
         .map(|alarm| alarm.member_id)
         .collect()

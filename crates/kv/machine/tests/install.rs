@@ -47,7 +47,7 @@ async fn with_a_key() -> Arc<Machine> {
 #[tokio::test]
 async fn what_needs_the_engine_is_refused_meanwhile() {
     let (member, leader) = (with_a_key().await, with_a_key().await);
-    let mut picture = leader.snapshot().await.unwrap();
+    let mut picture = leader.start_snapshot().await.unwrap();
     let request = RangeRequest {
         key: Bytes::from_static(b"k"),
         ..RangeRequest::default()
@@ -61,14 +61,14 @@ async fn what_needs_the_engine_is_refused_meanwhile() {
                 Err(MvccError::Replaced)
             ));
             assert!(
-                matches!(member.store().history(2, 10), Err(MvccError::Replaced)),
+                matches!(member.store().read_history(2, 10), Err(MvccError::Replaced)),
                 "a watcher would miss it"
             );
         }
         Ok(picture.next_rows()?)
     };
-    member.install(rows).await.unwrap();
+    member.install_snapshot(rows).await.unwrap();
     assert!(looked > 1);
     assert_eq!(member.store().range(&request).unwrap().0.kvs.len(), 1);
-    assert_eq!(member.store().history(2, 10).unwrap().0.len(), 1);
+    assert_eq!(member.store().read_history(2, 10).unwrap().0.len(), 1);
 }

@@ -40,7 +40,7 @@ impl Store {
     pub async fn run_compactor(&self) -> Result<(), MvccError> {
         loop {
             self.reclaim.notified().await;
-            while let Some(revision) = self.to_reclaim() {
+            while let Some(revision) = self.revision_to_reclaim() {
                 self.hash_compacted(revision);
                 self.reclaim_upto(revision).await?;
             }
@@ -49,7 +49,7 @@ impl Store {
 
     /// Holds off deletion until the pin is dropped: everything that is readable now remains
     /// readable.
-    pub fn pin(self: &Arc<Self>) -> Pin {
+    pub fn pin_history(self: &Arc<Self>) -> Pin {
         // Steps take this lock, so none is running when this function returns.
         let _state = self.state.write();
         self.pins.fetch_add(1, Ordering::AcqRel);
@@ -58,7 +58,7 @@ impl Store {
         }
     }
 
-    fn to_reclaim(&self) -> Option<i64> {
+    fn revision_to_reclaim(&self) -> Option<i64> {
         let state = self.state.read();
         (state.reclaimed < state.compacted).then_some(state.compacted)
     }
@@ -100,22 +100,22 @@ impl Store {
             let began = Instant::now();
             state
                 .index
-                .compact(revision, key, STEP, || began.elapsed() > STEP_TIME)
+                .compact_step(revision, key, STEP, || began.elapsed() > STEP_TIME)
         };
         let mut batch = Batch::default();
         for mark in taken {
-            self.bytes.fetch_sub(mark.bytes(), Ordering::Relaxed);
-            batch.delete(Table::Revisions, mark.key());
+            self.bytes.fetch_sub(mark.stored_size(), Ordering::Relaxed);
+            batch.delete(Table::Revisions, mark.engine_key());
         }
         if !batch.is_empty() {
-            self.reclaimed_records(batch, turn)?;
+            self.delete_records(batch, turn)?;
         }
         Ok(next.map_or(Step::Last, Step::Next))
     }
 
     /// Waits until all records compacted up to `revision` are deleted.
     pub async fn wait_for_compaction(&self, revision: i64) {
-        let mut reclaimed = self.reclaimed();
+        let mut reclaimed = self.subscribe_reclaimed();
         // The sender lives as long as the store.
         let _ = reclaimed.wait_for(|reclaimed| *reclaimed >= revision).await;
     }
@@ -150,8 +150,8 @@ mod tests {
         }
         writer.compact(REVISIONS, &mut batch).unwrap();
         drop(writer);
-        engine.write(batch).unwrap();
-        store.stored(store.revision());
+        engine.write_batch(batch).unwrap();
+        store.mark_stored(store.current_revision());
         store
     }
 
@@ -162,7 +162,7 @@ mod tests {
         let (seen, engine) = (steps.clone(), store.engine.clone());
         store.defer_removals(Box::new(move |batch, _turn| {
             seen.lock().push(batch.len());
-            engine.write(batch).unwrap();
+            engine.write_batch(batch).unwrap();
         }));
         tokio::select! {
             _ = store.run_compactor() => {}

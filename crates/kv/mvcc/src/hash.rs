@@ -15,7 +15,7 @@ impl Store {
     ///
     /// Records that a compaction made unreachable are not included, whether they were deleted
     /// already or not. The revision of a physical compaction keeps the hash that it had before.
-    pub fn hash(&self, revision: i64) -> Result<(u32, i64, i64), MvccError> {
+    pub fn hash_history(&self, revision: i64) -> Result<(u32, i64, i64), MvccError> {
         for _ in 0..ATTEMPTS {
             let (upto, compacted, recent) = {
                 let state = self.state.read();
@@ -26,12 +26,14 @@ impl Store {
                 {
                     return Ok(known);
                 }
-                let recent = state.history.since(state.history.first(), usize::MAX);
+                let recent = state
+                    .history
+                    .revisions_since(state.history.first_revision(), usize::MAX);
                 (upto, state.compacted, recent.unwrap_or_default())
             };
             let hash = self.hash_records(upto, compacted, &recent)?;
             // A later compaction changes which records are reachable.
-            if self.compacted() == compacted {
+            if self.compacted_revision() == compacted {
                 return Ok((hash, upto, compacted));
             }
         }
@@ -47,7 +49,9 @@ impl Store {
             else {
                 return;
             };
-            let recent = state.history.since(state.history.first(), usize::MAX);
+            let recent = state
+                .history
+                .revisions_since(state.history.first_revision(), usize::MAX);
             (upto, before, recent.unwrap_or_default())
         };
         match base_task::blocking(|| self.hash_records(upto, before, &recent)) {
@@ -73,21 +77,21 @@ impl Store {
             if mark.main() > upto {
                 return false;
             }
-            if mark.main() > compacted || self.reachable(mark, record, compacted) {
+            if mark.main() > compacted || self.is_reachable(mark, record, compacted) {
                 hash = crc32c::crc32c_append(crc32c::crc32c_append(hash, key), record);
             }
             true
         };
         let first_recent = recent.iter().flat_map(|events| events.first()).next();
         let end = first_recent.map(|event| Mark::first_key(event.mark.main()));
-        self.engine.scan(
+        self.engine.scan_rows(
             Table::Revisions,
             b"",
             end.as_ref().map(<[u8; 8]>::as_slice),
             &mut add,
         )?;
         for event in recent.iter().flat_map(|events| events.iter()) {
-            if !add(&event.mark.key(), &event.record) {
+            if !add(&event.mark.engine_key(), &event.record) {
                 break;
             }
         }
@@ -99,7 +103,7 @@ impl Store {
     }
 
     /// Returns whether a compacted record is still the newest of its key at the compacted revision.
-    fn reachable(&self, mark: Mark, record: &[u8], compacted: i64) -> bool {
+    fn is_reachable(&self, mark: Mark, record: &[u8], compacted: i64) -> bool {
         if mark.is_tombstone() {
             return false;
         }
@@ -134,13 +138,13 @@ mod tests {
     }
 
     impl Engine for Interrupted {
-        fn write(&self, batch: Batch) -> Result<(), EngineError> {
-            self.inner.write(batch)
+        fn write_batch(&self, batch: Batch) -> Result<(), EngineError> {
+            self.inner.write_batch(batch)
         }
         fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
             self.inner.get(table, key)
         }
-        fn scan(
+        fn scan_rows(
             &self,
             table: Table,
             from: &[u8],
@@ -151,7 +155,7 @@ mod tests {
             if let Some(first) = first {
                 first();
             }
-            self.inner.scan(table, from, to, visit)
+            self.inner.scan_rows(table, from, to, visit)
         }
         fn flush(&self) -> Result<(), EngineError> {
             self.inner.flush()
@@ -159,8 +163,8 @@ mod tests {
         fn clear(&self) -> Result<(), EngineError> {
             self.inner.clear()
         }
-        fn size(&self) -> u64 {
-            self.inner.size()
+        fn disk_size(&self) -> u64 {
+            self.inner.disk_size()
         }
     }
 
@@ -170,7 +174,7 @@ mod tests {
         writer.compact(revision, &mut batch).unwrap();
         writer.commit(&mut batch);
         drop(writer);
-        engine.write(batch).unwrap();
+        engine.write_batch(batch).unwrap();
     }
 
     #[test]
@@ -188,15 +192,15 @@ mod tests {
             writer.put(&request, &mut NoLeases).unwrap();
             writer.commit(&mut batch);
             drop(writer);
-            engine.write(batch).unwrap();
-            store.stored(store.revision());
+            engine.write_batch(batch).unwrap();
+            store.mark_stored(store.current_revision());
         }
         compact(&store, &*engine, 3);
         let (other, meddled) = (store.clone(), engine.clone());
         *engine.first.lock() = Some(Box::new(move || compact(&other, &*meddled, 6)));
-        let during = store.hash(0).unwrap();
+        let during = store.hash_history(0).unwrap();
         assert_eq!(during.2, 6);
-        assert_eq!(during, store.hash(0).unwrap());
+        assert_eq!(during, store.hash_history(0).unwrap());
     }
 
     #[tokio::test]
@@ -207,7 +211,7 @@ mod tests {
             let mut batch = Batch::default();
             let mut writer = store.writer();
             if number % 4 == 3 {
-                writer.delete(&Bytes::from_static(b"k"), &mut NoLeases);
+                writer.delete_key(&Bytes::from_static(b"k"), &mut NoLeases);
             } else {
                 let request = PutRequest {
                     key: "k".into(),
@@ -218,12 +222,12 @@ mod tests {
             }
             writer.commit(&mut batch);
             drop(writer);
-            engine.write(batch).unwrap();
-            store.stored(store.revision());
+            engine.write_batch(batch).unwrap();
+            store.mark_stored(store.current_revision());
         }
         // A deletion, and another revision.
-        for revision in [5, 7, store.revision()] {
-            let before = store.hash(revision).unwrap();
+        for revision in [5, 7, store.current_revision()] {
+            let before = store.hash_history(revision).unwrap();
             let mut batch = Batch::default();
             store
                 .writer()
@@ -233,9 +237,9 @@ mod tests {
                 ended = store.run_compactor() => panic!("{ended:?}"),
                 () = store.wait_for_compaction(revision) => {}
             }
-            assert_eq!(store.hash(revision).unwrap(), before, "{revision}");
-            let later = store.hash(0).unwrap();
-            assert_eq!(later.1, store.revision());
+            assert_eq!(store.hash_history(revision).unwrap(), before, "{revision}");
+            let later = store.hash_history(0).unwrap();
+            assert_eq!(later.1, store.current_revision());
         }
     }
 }

@@ -57,16 +57,16 @@ impl History {
     pub fn push(&mut self, events: RevisionEvents) {
         self.bytes += events_size(&events);
         self.revisions.push_back(events);
-        self.trim();
+        self.trim_stored();
     }
 
     /// Records that the engine has everything up to `revision`.
-    pub fn stored(&mut self, revision: i64) {
+    pub fn mark_stored(&mut self, revision: i64) {
         self.stored = self.stored.max(revision);
-        self.trim();
+        self.trim_stored();
     }
 
-    fn trim(&mut self) {
+    fn trim_stored(&mut self) {
         while (self.bytes > KEEP_BYTES || self.revisions.len() > KEEP_REVISIONS)
             && self.first <= self.stored
         {
@@ -79,7 +79,7 @@ impl History {
     }
 
     /// Returns the size of the history in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn size_bytes(&self) -> usize {
         self.bytes
     }
 
@@ -89,13 +89,13 @@ impl History {
     }
 
     /// Returns the oldest revision in the history.
-    pub fn first(&self) -> i64 {
+    pub fn first_revision(&self) -> i64 {
         self.first
     }
 
     /// Returns the revisions from `from` on, at most `limit`, or `None` if some of them are no
     /// longer in the history.
-    pub fn since(&self, from: i64, limit: usize) -> Option<Vec<RevisionEvents>> {
+    pub fn revisions_since(&self, from: i64, limit: usize) -> Option<Vec<RevisionEvents>> {
         let skip = usize::try_from(from.checked_sub(self.first)?).ok()?;
         if skip > self.revisions.len() {
             return Some(Vec::new());

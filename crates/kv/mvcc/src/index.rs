@@ -31,14 +31,14 @@ struct More {
 }
 
 impl Item {
-    fn new(last: Mark, life: Life, lease: i64, record: Option<Bytes>) -> Self {
+    fn new(last: Mark, life: Generation, lease: i64, record: Option<Bytes>) -> Self {
         let mut item = Item { last, more: None };
-        item.describe(life, lease, record);
+        item.set_generation(life, lease, record);
         item
     }
 
     /// Returns the create revision.
-    pub fn create(&self) -> i64 {
+    pub fn create_revision(&self) -> i64 {
         self.more
             .as_ref()
             .map_or(self.last.main(), |more| more.create)
@@ -48,16 +48,16 @@ impl Item {
     pub fn version(&self) -> i64 {
         self.more
             .as_ref()
-            .map_or(i64::from(self.live()), |more| more.version)
+            .map_or(i64::from(self.is_live()), |more| more.version)
     }
 
     /// Returns the lease to which the key is attached, or 0.
-    pub fn lease(&self) -> i64 {
+    pub fn lease_id(&self) -> i64 {
         self.more.as_ref().map_or(0, |more| more.lease)
     }
 
     /// Returns the newest record, if cached.
-    pub fn record(&self) -> Option<&Bytes> {
+    pub fn cached_record(&self) -> Option<&Bytes> {
         self.more.as_ref()?.record.as_ref()
     }
 
@@ -74,12 +74,12 @@ impl Item {
             .filter(|mark| !mark.is_tombstone())
     }
 
-    pub fn live(&self) -> bool {
+    pub fn is_live(&self) -> bool {
         !self.last.is_tombstone()
     }
 
-    fn supersede(&mut self, mark: Mark) {
-        let (create, version) = (self.create(), self.version());
+    fn push_revision(&mut self, mark: Mark) {
+        let (create, version) = (self.create_revision(), self.version());
         let more = self.more.get_or_insert_with(|| {
             Box::new(More {
                 create,
@@ -91,7 +91,7 @@ impl Item {
         self.last = mark;
     }
 
-    fn describe(&mut self, life: Life, lease: i64, record: Option<Bytes>) {
+    fn set_generation(&mut self, life: Generation, lease: i64, record: Option<Bytes>) {
         let plain =
             life.create == self.last.main() && life.version == 1 && lease == 0 && record.is_none();
         if plain && self.more.is_none() {
@@ -106,22 +106,22 @@ impl Item {
         self.more.as_mut()?.record.take()
     }
 
-    fn replaced(&mut self) -> ReplacedVersion {
+    fn take_replaced(&mut self) -> ReplacedVersion {
         ReplacedVersion {
             mark: self.last,
-            lease: self.lease(),
+            lease: self.lease_id(),
             record: self.take_record(),
         }
     }
 
     /// Frees the further fields if `last` implies them.
-    fn shrink(&mut self) {
+    fn drop_implied_fields(&mut self) {
         let plain = |more: &More| {
             more.older.is_empty()
                 && more.record.is_none()
                 && (more.create, more.version, more.lease) == (self.last.main(), 1, 0)
         };
-        if self.live() && self.more.as_deref().is_some_and(plain) {
+        if self.is_live() && self.more.as_deref().is_some_and(plain) {
             self.more = None;
         }
     }
@@ -155,13 +155,13 @@ pub(crate) struct ReplacedVersion {
 pub(crate) struct Change {
     pub key: Box<[u8]>,
     pub mark: Mark,
-    pub life: Life,
+    pub life: Generation,
     pub lease: i64,
 }
 
 /// Create revision and version of a key's current generation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
+pub(crate) struct Generation {
     pub create: i64,
     pub version: i64,
 }
@@ -178,7 +178,7 @@ impl Index {
     }
 
     /// Returns the number of keys that are not deleted.
-    pub fn live(&self) -> usize {
+    pub fn live_count(&self) -> usize {
         self.live
     }
 
@@ -187,13 +187,13 @@ impl Index {
     }
 
     /// Returns the create revision and version that a put of this key at `main` gets.
-    pub fn next_life(&self, key: &[u8], main: i64) -> Life {
-        match self.keys.get(key).filter(|item| item.live()) {
-            Some(item) => Life {
-                create: item.create(),
+    pub fn next_generation(&self, key: &[u8], main: i64) -> Generation {
+        match self.keys.get(key).filter(|item| item.is_live()) {
+            Some(item) => Generation {
+                create: item.create_revision(),
                 version: item.version() + 1,
             },
-            None => Life {
+            None => Generation {
                 create: main,
                 version: 1,
             },
@@ -205,7 +205,7 @@ impl Index {
         &mut self,
         key: &[u8],
         mark: Mark,
-        life: Life,
+        life: Generation,
         lease: i64,
         record: Bytes,
     ) -> Option<ReplacedVersion> {
@@ -218,24 +218,24 @@ impl Index {
             self.live += 1;
             return None;
         };
-        let replaced = item.replaced();
+        let replaced = item.take_replaced();
         self.live += usize::from(replaced.mark.is_tombstone());
         self.kept -= record_cost(replaced.record.as_ref());
-        item.supersede(mark);
-        item.describe(life, lease, record);
+        item.push_revision(mark);
+        item.set_generation(life, lease, record);
         (!replaced.mark.is_tombstone()).then_some(replaced)
     }
 
     /// Records the deletion of a live key.
     pub fn delete(&mut self, key: &[u8], mark: Mark) -> Option<ReplacedVersion> {
-        let item = self.keys.get_mut(key).filter(|item| item.live())?;
-        let replaced = item.replaced();
+        let item = self.keys.get_mut(key).filter(|item| item.is_live())?;
+        let replaced = item.take_replaced();
         self.live -= 1;
         self.kept -= record_cost(replaced.record.as_ref());
-        item.supersede(mark);
-        item.describe(
-            Life {
-                create: item.create(),
+        item.push_revision(mark);
+        item.set_generation(
+            Generation {
+                create: item.create_revision(),
                 version: 0,
             },
             0,
@@ -245,8 +245,12 @@ impl Index {
     }
 
     /// Visits the items of a span in order, until `visit` returns false.
-    pub fn visit<'a>(&'a self, span: Span<'_>, mut visit: impl FnMut(&'a [u8], &'a Item) -> bool) {
-        if let Some(key) = span.single() {
+    pub fn visit_items<'a>(
+        &'a self,
+        span: Span<'_>,
+        mut visit: impl FnMut(&'a [u8], &'a Item) -> bool,
+    ) {
+        if let Some(key) = span.single_key() {
             if let Some((key, item)) = self.keys.get_key_value(key) {
                 visit(key, item);
             }
@@ -269,13 +273,13 @@ impl Index {
             let first = changes.next()?;
             let mut item = Item::new(first.mark, first.life, first.lease, None);
             while let Some(change) = changes.next_if(|change| change.key == first.key) {
-                item.supersede(change.mark);
-                item.describe(change.life, change.lease, None);
+                item.push_revision(change.mark);
+                item.set_generation(change.life, change.lease, None);
             }
             Some((first.key, item))
         });
         let keys: BTreeMap<_, _> = items.collect();
-        let live = keys.values().filter(|item| item.live()).count();
+        let live = keys.values().filter(|item| item.is_live()).count();
         Index {
             keys,
             live,
@@ -288,7 +292,7 @@ impl Index {
     /// `from` on. It removes at most `most` revisions, visits at most as many keys, and stops when
     /// `stop` returns true. A tombstone at `revision` itself remains, because a watch may start
     /// there. Returns the removed revisions and the key at which to continue.
-    pub fn compact(
+    pub fn compact_step(
         &mut self,
         revision: i64,
         from: &[u8],
@@ -308,9 +312,9 @@ impl Index {
                 break;
             }
             match compact_item(item, revision, most, &mut taken) {
-                CompactedRest::Stays => {}
-                CompactedRest::Gone => gone.push(key.clone()),
-                CompactedRest::More => {
+                CompactedItem::Stays => {}
+                CompactedItem::Gone => gone.push(key.clone()),
+                CompactedItem::More => {
                     next = Some(key.clone());
                     break;
                 }
@@ -327,7 +331,7 @@ impl Index {
 const STOP_EVERY: usize = 64;
 
 /// Result of compacting a key.
-enum CompactedRest {
+enum CompactedItem {
     Stays,
     Gone,
     /// The limit was reached before all invisible revisions were removed.
@@ -341,7 +345,7 @@ fn compact_item(
     revision: i64,
     most: usize,
     taken: &mut Vec<Mark>,
-) -> CompactedRest {
+) -> CompactedItem {
     let superseded = item.last.main() <= revision;
     if let Some(more) = &mut item.more {
         let count = if superseded {
@@ -352,7 +356,7 @@ fn compact_item(
         let room = most.saturating_sub(taken.len());
         taken.extend(more.older.drain(..count.min(room)));
         if count > room {
-            return CompactedRest::More;
+            return CompactedItem::More;
         }
         if more.older.capacity() > 2 * more.older.len() {
             more.older.shrink_to_fit();
@@ -360,13 +364,13 @@ fn compact_item(
     }
     if superseded && item.last.is_tombstone() && item.last.main() < revision {
         if taken.len() >= most {
-            return CompactedRest::More;
+            return CompactedItem::More;
         }
         taken.push(item.last);
-        return CompactedRest::Gone;
+        return CompactedItem::Gone;
     }
-    item.shrink();
-    CompactedRest::Stays
+    item.drop_implied_fields();
+    CompactedItem::Stays
 }
 
 /// Returns how many of the oldest revisions are invisible at `revision` and later.
@@ -384,7 +388,7 @@ mod tests {
     use super::*;
 
     fn put(index: &mut Index, key: &[u8], main: i64) {
-        let life = index.next_life(key, main);
+        let life = index.next_generation(key, main);
         index.put(
             key,
             Mark::new(main, 0, false),
@@ -406,19 +410,19 @@ mod tests {
         let seen: Vec<_> = (1..8).map(|revision| at(&index, revision)).collect();
         assert_eq!(seen, [None, Some(2), Some(3), None, None, Some(6), Some(6)]);
         let item = index.get(b"a").unwrap();
-        assert_eq!((item.create(), item.version()), (6, 1));
-        assert_eq!(index.live(), 1);
+        assert_eq!((item.create_revision(), item.version()), (6, 1));
+        assert_eq!(index.live_count(), 1);
 
         let mains = |marks: Vec<Mark>| marks.into_iter().map(Mark::main).collect::<Vec<_>>();
-        assert_eq!(mains(index.compact(3, b"", 9, || false).0), [2]);
+        assert_eq!(mains(index.compact_step(3, b"", 9, || false).0), [2]);
         assert_eq!(at(&index, 3), Some(3));
-        assert_eq!(mains(index.compact(4, b"", 9, || false).0), [3]);
+        assert_eq!(mains(index.compact_step(4, b"", 9, || false).0), [3]);
         assert_eq!(at(&index, 4), None);
-        assert_eq!(mains(index.compact(6, b"", 9, || false).0), [4]);
+        assert_eq!(mains(index.compact_step(6, b"", 9, || false).0), [4]);
         index.delete(b"a", Mark::new(7, 0, true)).unwrap();
-        assert_eq!(mains(index.compact(7, b"", 9, || false).0), [6]);
-        assert_eq!(mains(index.compact(8, b"", 9, || false).0), [7]);
-        assert_eq!((index.keys.len(), index.live()), (0, 0));
+        assert_eq!(mains(index.compact_step(7, b"", 9, || false).0), [6]);
+        assert_eq!(mains(index.compact_step(8, b"", 9, || false).0), [7]);
+        assert_eq!((index.keys.len(), index.live_count()), (0, 0));
         assert_eq!(index.kept, 0);
     }
 
@@ -429,9 +433,9 @@ mod tests {
             put(&mut index, key, 2);
             put(&mut index, key, 3);
         }
-        let (taken, next) = index.compact(3, b"", 2, || false);
+        let (taken, next) = index.compact_step(3, b"", 2, || false);
         assert_eq!((taken.len(), next.as_deref()), (2, Some(&b"c"[..])));
-        let (taken, next) = index.compact(3, b"c", 2, || false);
+        let (taken, next) = index.compact_step(3, b"c", 2, || false);
         assert_eq!((taken.len(), next), (1, None));
     }
 }

@@ -28,16 +28,16 @@ struct Book {
 }
 
 impl LeaseBook for Book {
-    fn exists(&self, lease: i64) -> bool {
+    fn lease_exists(&self, lease: i64) -> bool {
         self.leases.contains(&lease)
     }
-    fn attach(&mut self, lease: i64, key: &[u8]) {
+    fn attach_key(&mut self, lease: i64, key: &[u8]) {
         assert!(
             self.keys.insert((lease, Bytes::copy_from_slice(key))),
             "attached twice"
         );
     }
-    fn detach(&mut self, lease: i64, key: &[u8]) {
+    fn detach_key(&mut self, lease: i64, key: &[u8]) {
         assert!(
             self.keys.remove(&(lease, Bytes::copy_from_slice(key))),
             "detached, and was not attached"
@@ -118,9 +118,9 @@ impl Both {
             Command::Compact(share) => self.compact(share),
             Command::Reclaim => self.reclaim(),
             Command::Restart => {
-                let hash = self.store.hash(0).unwrap();
+                let hash = self.store.hash_history(0).unwrap();
                 self.store = open(&self.engine);
-                assert_eq!(self.store.hash(0).unwrap(), hash);
+                assert_eq!(self.store.hash_history(0).unwrap(), hash);
             }
         }
     }
@@ -135,14 +135,14 @@ impl Both {
         }
         writer.commit(&mut batch);
         drop(writer);
-        self.engine.write(batch).unwrap();
-        self.store.stored(self.store.revision());
-        assert_eq!(self.store.revision(), self.naive.current());
+        self.engine.write_batch(batch).unwrap();
+        self.store.mark_stored(self.store.current_revision());
+        assert_eq!(self.store.current_revision(), self.naive.current());
         let hanging = self.naive.now().values().filter(|kv| kv.lease != 0);
         let wanted: BTreeSet<_> = hanging.map(|kv| (kv.lease, kv.key.clone())).collect();
         assert_eq!(self.book.keys, wanted);
         let mut found = BTreeSet::new();
-        self.store.each_leased(|lease, key| {
+        self.store.visit_leased_keys(|lease, key| {
             found.insert((lease, Bytes::copy_from_slice(key)));
         });
         assert_eq!(found, wanted);
@@ -156,7 +156,7 @@ impl Both {
             );
         }
         self.write(|writer, book, naive, step| {
-            same(writer.txn(request, book), naive.txn(step, request))
+            same(writer.execute_txn(request, book), naive.txn(step, request))
         });
     }
 
@@ -172,7 +172,9 @@ impl Both {
             )
         });
         same(self.store.range(request), wanted.clone());
-        if let (Ok(Some(found)), Ok((wanted, revision))) = (self.store.records(request), wanted) {
+        if let (Ok(Some(found)), Ok((wanted, revision))) =
+            (self.store.range_records(request), wanted)
+        {
             let kvs: Vec<KeyValue> = found
                 .records
                 .into_iter()
@@ -190,7 +192,7 @@ impl Both {
         let keys: Vec<Bytes> = hanging.map(|(_, key)| key.clone()).collect();
         self.write(|writer, book, _, step| {
             for key in &keys {
-                writer.delete(key, book);
+                writer.delete_key(key, book);
                 step.delete(key);
             }
             true
@@ -206,12 +208,12 @@ impl Both {
         assert_eq!(done.is_ok(), revision > self.naive.compacted);
         if done.is_ok() {
             self.naive.compacted = revision;
-            self.engine.write(batch).unwrap();
+            self.engine.write_batch(batch).unwrap();
         }
     }
 
     fn reclaim(&self) {
-        let hash = self.store.hash(0).unwrap();
+        let hash = self.store.hash_history(0).unwrap();
         self.runtime.block_on(async {
             tokio::select! {
                 _ = self.store.run_compactor() => {}
@@ -219,7 +221,7 @@ impl Both {
             }
         });
         assert_eq!(
-            self.store.hash(0).unwrap(),
+            self.store.hash_history(0).unwrap(),
             hash,
             "what can be read has changed"
         );
@@ -261,7 +263,7 @@ impl Both {
     fn told_from(&self, first: i64) -> Vec<Vec<Change>> {
         let (mut told, mut next) = (Vec::new(), first);
         loop {
-            let (found, after) = self.store.history(next, 3).unwrap();
+            let (found, after) = self.store.read_history(next, 3).unwrap();
             if found.is_empty() {
                 return told;
             }
@@ -276,7 +278,7 @@ impl Both {
     }
 
     fn change(&self, event: &Event) -> Change {
-        let previous = self.store.previous(event).unwrap();
+        let previous = self.store.previous_pair(event).unwrap();
         Change {
             deleted: event.mark.is_tombstone(),
             kv: event.kv.clone(),

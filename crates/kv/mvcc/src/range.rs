@@ -57,14 +57,14 @@ pub(crate) fn select_keys(index: &Index, request: &RangeRequest, revision: i64) 
         found: Vec::new(),
         count: 0,
     };
-    index.visit(Span::new(&request.key, &request.range_end), |_, item| {
+    index.visit_items(Span::new(&request.key, &request.range_end), |_, item| {
         let Some(mark) = item.mark_at(revision) else {
             return true;
         };
         selection.count += 1;
         if !request.count_only && selection.found.len() < limit {
             let record = if mark == item.last {
-                item.record().cloned()
+                item.cached_record().cloned()
             } else {
                 None
             };

@@ -37,7 +37,7 @@ impl Store {
                     state: &state,
                     pending: &[],
                 }
-                .choose(request, &mut path)?;
+                .choose_branches(request, &mut path)?;
                 (
                     collect_ranges(&state, request, &mut path.into_iter())?,
                     state.current,
@@ -68,7 +68,7 @@ impl Store {
         for op in taken.ops {
             let response = match op {
                 Op::Range(request, selected) => {
-                    let Some(answer) = self.fetch(request, selected)? else {
+                    let Some(answer) = self.fetch_pairs(request, selected)? else {
                         return Ok(None);
                     };
                     Some(Response::ResponseRange(RangeResponse { header, ..answer }))
@@ -174,7 +174,7 @@ mod tests {
         let store = store();
         for value in ["two", "other"] {
             let request = compared(value);
-            let wanted = store.writer().txn(&request, &mut NoLeases).unwrap();
+            let wanted = store.writer().execute_txn(&request, &mut NoLeases).unwrap();
             assert_eq!(wanted.succeeded, value == "two");
             assert_eq!(store.read_txn(&request).unwrap(), wanted);
         }

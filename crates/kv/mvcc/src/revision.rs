@@ -57,7 +57,7 @@ impl Mark {
     }
 
     /// Returns the size of the record in the engine, in bytes.
-    pub fn bytes(self) -> u64 {
+    pub fn stored_size(self) -> u64 {
         u64::from(self.size) + OVERHEAD
     }
 
@@ -77,7 +77,7 @@ impl Mark {
     }
 
     /// Encodes the revision as a key of the engine. Keys sort like revisions.
-    pub fn key(self) -> Vec<u8> {
+    pub fn engine_key(self) -> Vec<u8> {
         let mut key = Vec::with_capacity(18);
         key.extend_from_slice(&self.main.to_be_bytes());
         key.push(b'_');
@@ -129,10 +129,10 @@ mod tests {
             Mark::new(300, 7, false),
         ];
         for pair in marks.windows(2) {
-            assert!(pair[0].key() < pair[1].key());
+            assert!(pair[0].engine_key() < pair[1].engine_key());
         }
         for mark in marks {
-            assert_eq!(Mark::from_key(&mark.key()), Some(mark));
+            assert_eq!(Mark::from_key(&mark.engine_key()), Some(mark));
         }
         assert_eq!(Mark::from_key(b"short"), None);
     }

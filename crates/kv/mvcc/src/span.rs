@@ -20,17 +20,17 @@ impl<'a> Span<'a> {
     }
 
     /// Returns the key if the range is a single key.
-    pub fn single(self) -> Option<&'a [u8]> {
+    pub fn single_key(self) -> Option<&'a [u8]> {
         self.end.is_empty().then_some(self.from)
     }
 
     /// Returns whether the range has no end.
-    pub fn unbounded(self) -> bool {
+    pub fn is_unbounded(self) -> bool {
         self.end == [0]
     }
 
     /// Returns the first key.
-    pub fn from(self) -> &'a [u8] {
+    pub fn first_key(self) -> &'a [u8] {
         self.from
     }
 
@@ -39,7 +39,7 @@ impl<'a> Span<'a> {
         let from = Bound::Included(self.from);
         if self.end.is_empty() {
             Some((from, Bound::Included(self.from)))
-        } else if self.unbounded() {
+        } else if self.is_unbounded() {
             Some((from, Bound::Unbounded))
         } else {
             (self.from < self.end).then_some((from, Bound::Excluded(self.end)))
@@ -51,7 +51,7 @@ impl<'a> Span<'a> {
         if self.end.is_empty() {
             return key == self.from;
         }
-        key >= self.from && (self.unbounded() || key < self.end)
+        key >= self.from && (self.is_unbounded() || key < self.end)
     }
 }
 

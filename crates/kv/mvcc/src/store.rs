@@ -5,7 +5,7 @@
 
 use crate::error::MvccError;
 use crate::history::{Event, History, RevisionEvents};
-use crate::index::{Change, Index, Life};
+use crate::index::{Change, Generation, Index};
 use crate::range::{self, IndexSelection};
 use crate::revision::{Mark, decode_record};
 use crate::writer::Writer;
@@ -123,24 +123,24 @@ impl Store {
     }
 
     /// Starts the replacement of the engine's content. Reads that need the engine are rejected
-    /// until `reload`.
+    /// until `reload_state`.
     pub fn begin_replacing(&self) {
-        if !self.replacing() {
+        if !self.is_replacing() {
             self.replacements.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    fn replacing(&self) -> bool {
+    fn is_replacing(&self) -> bool {
         self.replacements.load(Ordering::Acquire) % 2 == 1
     }
 
     /// Builds the index again from the replaced content of the engine.
-    pub fn reload(&self) -> Result<(), MvccError> {
+    pub fn reload_state(&self) -> Result<(), MvccError> {
         let mut state = self.state.write();
         let (loaded, bytes) = load_state(&*self.engine, self.value_budget)?;
         *state = loaded;
         *self.compacted_hash.lock() = None;
-        if self.replacing() {
+        if self.is_replacing() {
             self.replacements.fetch_add(1, Ordering::AcqRel);
         }
         self.bytes.store(bytes, Ordering::Relaxed);
@@ -158,34 +158,34 @@ impl Store {
     }
 
     /// Returns the current revision.
-    pub fn revision(&self) -> i64 {
+    pub fn current_revision(&self) -> i64 {
         self.state.read().current
     }
 
     /// Returns the compacted revision.
-    pub fn compacted(&self) -> i64 {
+    pub fn compacted_revision(&self) -> i64 {
         self.state.read().compacted
     }
 
     /// Subscribes to the current revision.
-    pub fn revisions(&self) -> watch::Receiver<i64> {
+    pub fn subscribe_revisions(&self) -> watch::Receiver<i64> {
         self.revisions.subscribe()
     }
 
     /// Subscribes to the revision up to which compacted records are deleted from the engine.
-    pub fn reclaimed(&self) -> watch::Receiver<i64> {
+    pub fn subscribe_reclaimed(&self) -> watch::Receiver<i64> {
         self.reclaimed.subscribe()
     }
 
     /// Deletes records from the engine, after the writes that are queued for it.
-    pub(crate) fn reclaimed_records(
+    pub(crate) fn delete_records(
         &self,
         batch: kv_engine::Batch,
         turn: OwnedSemaphorePermit,
     ) -> Result<(), MvccError> {
         match self.deferred.get() {
             Some(defer) => defer(batch, turn),
-            None => self.engine.write(batch)?,
+            None => self.engine.write_batch(batch)?,
         }
         Ok(())
     }
@@ -197,13 +197,13 @@ impl Store {
         let _ = self.deferred.set(defer);
     }
 
-    pub(crate) fn publish(&self, revision: i64) {
+    pub(crate) fn publish_revision(&self, revision: i64) {
         self.revisions
             .send_if_modified(|current| std::mem::replace(current, revision) != revision);
     }
 
     /// Returns the size in bytes of all records, including compacted ones that are not deleted yet.
-    pub fn bytes(&self) -> u64 {
+    pub fn records_size(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
@@ -211,8 +211,8 @@ impl Store {
     pub fn sizes(&self) -> StoreSizes {
         let state = self.state.read();
         StoreSizes {
-            keys: state.index.live(),
-            history_bytes: state.history.bytes(),
+            keys: state.index.live_count(),
+            history_bytes: state.history.size_bytes(),
         }
     }
 
@@ -222,21 +222,21 @@ impl Store {
     }
 
     /// Visits the keys that are attached to a lease.
-    pub fn each_leased(&self, mut visit: impl FnMut(i64, &[u8])) {
+    pub fn visit_leased_keys(&self, mut visit: impl FnMut(i64, &[u8])) {
         self.state
             .read()
             .index
-            .visit(crate::span::Span::new(b"", b"\0"), |key, item| {
-                if item.live() && item.lease() != 0 {
-                    visit(item.lease(), key);
+            .visit_items(crate::span::Span::new(b"", b"\0"), |key, item| {
+                if item.is_live() && item.lease_id() != 0 {
+                    visit(item.lease_id(), key);
                 }
                 true
             });
     }
 
     /// Records that the engine has everything up to `revision`.
-    pub fn stored(&self, revision: i64) {
-        self.state.write().history.stored(revision);
+    pub fn mark_stored(&self, revision: i64) {
+        self.state.write().history.mark_stored(revision);
     }
 
     /// Executes a range request. Returns the current revision too.
@@ -248,7 +248,7 @@ impl Store {
                 let state = self.state.read();
                 (RangeSelection::new(&state, request)?, state.current)
             };
-            if let Some(answer) = self.fetch(request, selected)? {
+            if let Some(answer) = self.fetch_pairs(request, selected)? {
                 return Ok((answer, current));
             }
         }
@@ -256,7 +256,7 @@ impl Store {
 
     /// Reads the pairs of a selection. Returns `None` if a compaction deleted one in the meantime;
     /// the caller selects again.
-    pub(crate) fn fetch(
+    pub(crate) fn fetch_pairs(
         &self,
         request: &RangeRequest,
         selected: RangeSelection,
@@ -279,7 +279,7 @@ impl Store {
 
     /// Executes a range request without decoding pairs. Returns `None` if the request requires
     /// that.
-    pub fn records(&self, request: &RangeRequest) -> Result<Option<Records>, MvccError> {
+    pub fn range_records(&self, request: &RangeRequest) -> Result<Option<Records>, MvccError> {
         range::check_range(request)?;
         if range::needs_all(request) || request.keys_only {
             return Ok(None);
@@ -294,7 +294,7 @@ impl Store {
             records.extend(match (record, recent) {
                 (Some(record), _) => Some(record),
                 (None, Some(event)) => Some(event.record.clone()),
-                (None, None) => self.engine.get(Table::Revisions, &mark.key())?,
+                (None, None) => self.engine.get(Table::Revisions, &mark.engine_key())?,
             });
         }
         if records.len() != wanted {
@@ -321,7 +321,7 @@ impl Store {
     }
 
     /// Returns the key's value before an event, or `None` if there was none or it was compacted.
-    pub fn previous(&self, event: &Event) -> Result<Option<KeyValue>, MvccError> {
+    pub fn previous_pair(&self, event: &Event) -> Result<Option<KeyValue>, MvccError> {
         if let Some(record) = &event.previous_record {
             return Ok(decode_record(record));
         }
@@ -332,8 +332,8 @@ impl Store {
     }
 
     fn read_engine(&self, mark: Mark) -> Result<Option<KeyValue>, MvccError> {
-        let Some(record) = self.engine.get(Table::Revisions, &mark.key())? else {
-            return if self.replacing() {
+        let Some(record) = self.engine.get(Table::Revisions, &mark.engine_key())? else {
+            return if self.is_replacing() {
                 Err(MvccError::Replaced)
             } else {
                 Ok(None)
@@ -346,7 +346,7 @@ impl Store {
 
     /// Returns revisions from `from` on in order, about `limit` at most, and the revision at which
     /// to continue. An empty result means that there are no newer ones.
-    pub fn history(
+    pub fn read_history(
         &self,
         from: i64,
         limit: usize,
@@ -359,21 +359,21 @@ impl Store {
                 if from < state.compacted {
                     return Err(MvccError::Compacted);
                 }
-                if let Some(found) = state.history.since(next, limit) {
+                if let Some(found) = state.history.revisions_since(next, limit) {
                     next += i64::try_from(found.len()).unwrap_or_default();
                     return Ok((found, next));
                 }
-                state.history.first()
+                state.history.first_revision()
             };
             let last = next
                 .saturating_add(i64::try_from(limit).unwrap_or(i64::MAX))
                 .min(upto);
             let found = self.engine_history(next, last)?;
             // Records that were replaced or deleted during the read would leave a gap.
-            if self.replacing() || self.replacements.load(Ordering::Acquire) != before {
+            if self.is_replacing() || self.replacements.load(Ordering::Acquire) != before {
                 return Err(MvccError::Replaced);
             }
-            if from < self.compacted() {
+            if from < self.compacted_revision() {
                 return Err(MvccError::Compacted);
             }
             next = last;
@@ -385,7 +385,7 @@ impl Store {
 
     fn engine_history(&self, from: i64, last: i64) -> Result<Vec<RevisionEvents>, MvccError> {
         let mut records = Vec::new();
-        self.engine.scan(
+        self.engine.scan_rows(
             Table::Revisions,
             &Mark::first_key(from),
             Some(&Mark::first_key(last)),
@@ -456,7 +456,7 @@ impl RangeSelection {
 }
 
 fn from_history(state: &State, found: &[(Mark, Option<Bytes>)]) -> Vec<Option<Arc<Event>>> {
-    let first = state.history.first();
+    let first = state.history.first_revision();
     found
         .iter()
         .map(|(mark, record)| {
@@ -486,7 +486,7 @@ fn load_state(engine: &dyn Engine, value_budget: usize) -> Result<(State, u64), 
     let mut current = number(META_REVISION)?.max(1);
     let mut damaged = None;
     let mut bytes = 0;
-    engine.scan(Table::Revisions, b"", None, &mut |key, record| {
+    engine.scan_rows(Table::Revisions, b"", None, &mut |key, record| {
         let Some(mark) = Mark::from_key(key) else {
             damaged = Some(current);
             return false;
@@ -497,8 +497,8 @@ fn load_state(engine: &dyn Engine, value_budget: usize) -> Result<(State, u64), 
             return false;
         };
         let mark = mark.with_size(record.len());
-        bytes += mark.bytes();
-        let life = Life {
+        bytes += mark.stored_size();
+        let life = Generation {
             create: row.create,
             version: row.version,
         };

@@ -20,12 +20,12 @@ pub(crate) struct WriteSet {
 
 impl WriteSet {
     /// Adds a put. Returns false if its key is already put or deleted.
-    pub fn put(&mut self, key: &Bytes) -> bool {
-        !self.deletes(key) && self.puts.insert(key.clone())
+    pub fn add_put(&mut self, key: &Bytes) -> bool {
+        !self.is_deleted(key) && self.puts.insert(key.clone())
     }
 
     /// Adds a deletion, in the form of a request.
-    pub fn delete(&mut self, key: &Bytes, range_end: &Bytes) {
+    pub fn add_delete(&mut self, key: &Bytes, range_end: &Bytes) {
         let span = Span::new(key, range_end);
         let end = match span.bounds() {
             None => return,
@@ -62,7 +62,7 @@ impl WriteSet {
         self.deletes.insert(from, end);
     }
 
-    fn deletes(&self, key: &Bytes) -> bool {
+    fn is_deleted(&self, key: &Bytes) -> bool {
         let before = self.deletes.range(..=key.clone()).next_back();
         before.is_some_and(|(_, end)| end.as_ref().is_none_or(|end| key < end))
     }
@@ -79,7 +79,7 @@ impl WriteSet {
     }
 
     /// Returns whether both put the same key, or one puts a key that the other deletes.
-    pub fn overlaps(&self, other: &WriteSet) -> bool {
+    pub fn conflicts_with(&self, other: &WriteSet) -> bool {
         let (few, many) = if self.size() < other.size() {
             (self, other)
         } else {
@@ -87,7 +87,7 @@ impl WriteSet {
         };
         few.puts
             .iter()
-            .any(|key| many.puts.contains(key) || many.deletes(key))
+            .any(|key| many.puts.contains(key) || many.is_deleted(key))
             || few
                 .deletes
                 .iter()

@@ -88,7 +88,7 @@ fn check_overlaps(ops: &[RequestOp]) -> Result<WriteSet, MvccError> {
     let mut touched = WriteSet::default();
     for op in ops {
         if let Some(Request::RequestDeleteRange(request)) = &op.request {
-            touched.delete(&request.key, &request.range_end);
+            touched.add_delete(&request.key, &request.range_end);
         }
     }
     for op in ops {
@@ -97,7 +97,7 @@ fn check_overlaps(ops: &[RequestOp]) -> Result<WriteSet, MvccError> {
         };
         let mut either = check_overlaps(&nested.success)?;
         either.merge(check_overlaps(&nested.failure)?);
-        if touched.overlaps(&either) {
+        if touched.conflicts_with(&either) {
             return Err(MvccError::DuplicateKey);
         }
         touched.merge(either);
@@ -106,7 +106,7 @@ fn check_overlaps(ops: &[RequestOp]) -> Result<WriteSet, MvccError> {
         let Some(Request::RequestPut(request)) = &op.request else {
             continue;
         };
-        if !touched.put(&request.key) {
+        if !touched.add_put(&request.key) {
             return Err(MvccError::DuplicateKey);
         }
     }
@@ -118,18 +118,18 @@ pub(crate) type Path = Vec<bool>;
 
 impl Writer<'_> {
     /// Executes a transaction that `check_request` has accepted.
-    pub fn txn(
+    pub fn execute_txn(
         &mut self,
         request: &TxnRequest,
         leases: &mut dyn LeaseBook,
     ) -> Result<TxnResponse, MvccError> {
         let mut path = Path::new();
-        self.view().choose(request, &mut path)?;
+        self.view().choose_branches(request, &mut path)?;
         if chosen_branch(request, path.first() == Some(&true)).len() > 1 {
             self.count_txn();
         }
         self.check_branches(request, &mut path.iter().copied(), leases)?;
-        self.execute(request, &mut path.into_iter(), leases)
+        self.execute_branch(request, &mut path.into_iter(), leases)
     }
 
     fn check_branches(
@@ -149,7 +149,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn execute(
+    fn execute_branch(
         &mut self,
         request: &TxnRequest,
         path: &mut impl Iterator<Item = bool>,
@@ -160,7 +160,7 @@ impl Writer<'_> {
         for op in chosen_branch(request, succeeded) {
             let response = match &op.request {
                 Some(Request::RequestRange(request)) => {
-                    Some(Response::ResponseRange(self.range(request)?))
+                    Some(Response::ResponseRange(self.range_in_txn(request)?))
                 }
                 Some(Request::RequestPut(request)) => {
                     Some(Response::ResponsePut(self.put(request, leases)?))
@@ -168,15 +168,15 @@ impl Writer<'_> {
                 Some(Request::RequestDeleteRange(request)) => Some(Response::ResponseDeleteRange(
                     self.delete_range(request, leases)?,
                 )),
-                Some(Request::RequestTxn(nested)) => {
-                    Some(Response::ResponseTxn(self.execute(nested, path, leases)?))
-                }
+                Some(Request::RequestTxn(nested)) => Some(Response::ResponseTxn(
+                    self.execute_branch(nested, path, leases)?,
+                )),
                 None => None,
             };
             responses.push(ResponseOp { response });
         }
         Ok(TxnResponse {
-            header: self.header(),
+            header: self.response_header(),
             succeeded,
             responses,
         })

@@ -30,15 +30,19 @@ impl View<'_> {
     }
 
     /// Returns the current pair of a key.
-    pub fn current(&self, key: &[u8]) -> Result<Option<KeyValue>, MvccError> {
+    pub fn current_pair(&self, key: &[u8]) -> Result<Option<KeyValue>, MvccError> {
         match self.state.index.get(key) {
-            Some(item) if item.live() => self.value(item.last, item.record().cloned()),
+            Some(item) if item.is_live() => self.pair_at(item.last, item.cached_record().cloned()),
             _ => Ok(None),
         }
     }
 
     /// Returns the pair of a revision.
-    pub fn value(&self, mark: Mark, record: Option<Bytes>) -> Result<Option<KeyValue>, MvccError> {
+    pub fn pair_at(
+        &self,
+        mark: Mark,
+        record: Option<Bytes>,
+    ) -> Result<Option<KeyValue>, MvccError> {
         if let Some(record) = record {
             return decode_record(&record)
                 .map(Some)
@@ -53,7 +57,7 @@ impl View<'_> {
         if let Some(event) = self.state.history.get(mark) {
             return Ok(Some(event.kv.clone()));
         }
-        let record = self.engine.get(Table::Revisions, &mark.key())?;
+        let record = self.engine.get(Table::Revisions, &mark.engine_key())?;
         record
             .and_then(|record| decode_record(&record))
             .map(Some)
@@ -61,10 +65,10 @@ impl View<'_> {
     }
 
     /// Chooses the branches of a transaction.
-    pub fn choose(&self, request: &TxnRequest, path: &mut Path) -> Result<(), MvccError> {
+    pub fn choose_branches(&self, request: &TxnRequest, path: &mut Path) -> Result<(), MvccError> {
         let mut succeeded = true;
         for compare in &request.compare {
-            if !self.holds(compare)? {
+            if !self.evaluate_compare(compare)? {
                 succeeded = false;
                 break;
             }
@@ -72,38 +76,42 @@ impl View<'_> {
         path.push(succeeded);
         for op in chosen_branch(request, succeeded) {
             if let Some(Request::RequestTxn(nested)) = &op.request {
-                self.choose(nested, path)?;
+                self.choose_branches(nested, path)?;
             }
         }
         Ok(())
     }
 
-    fn holds(&self, compare: &Compare) -> Result<bool, MvccError> {
+    fn evaluate_compare(&self, compare: &Compare) -> Result<bool, MvccError> {
         let span = Span::new(&compare.key, &compare.range_end);
         if compare.target() == CompareTarget::Value {
-            return self.values_hold(compare, span);
+            return self.compare_values(compare, span);
         }
         let mut any = false;
         let mut all = true;
-        self.state.index.visit(span, |_, item| {
-            if item.live() {
+        self.state.index.visit_items(span, |_, item| {
+            if item.is_live() {
                 any = true;
-                all = holds_for(compare, Some(item));
+                all = compare_number(compare, Some(item));
             }
             all
         });
-        Ok(if any { all } else { holds_for(compare, None) })
+        Ok(if any {
+            all
+        } else {
+            compare_number(compare, None)
+        })
     }
 
     /// Compares values. The comparison with an absent key fails.
-    fn values_hold(&self, compare: &Compare, span: Span<'_>) -> Result<bool, MvccError> {
+    fn compare_values(&self, compare: &Compare, span: Span<'_>) -> Result<bool, MvccError> {
         let wanted = match &compare.target_union {
             Some(TargetUnion::Value(wanted)) => wanted.clone(),
             _ => Bytes::new(),
         };
         let mut keys = Vec::new();
-        self.state.index.visit(span, |key, item| {
-            if item.live() {
+        self.state.index.visit_items(span, |key, item| {
+            if item.is_live() {
                 keys.push(Bytes::copy_from_slice(key));
             }
             true
@@ -112,7 +120,7 @@ impl View<'_> {
             return Ok(false);
         }
         for key in keys {
-            let value = self.current(&key)?.unwrap_or_default().value;
+            let value = self.current_pair(&key)?.unwrap_or_default().value;
             if !compare_result(compare, value.as_ref().cmp(wanted.as_ref())) {
                 return Ok(false);
             }
@@ -122,13 +130,13 @@ impl View<'_> {
 }
 
 /// Compares a number of a key. An absent key has zeros.
-fn holds_for(compare: &Compare, item: Option<&Item>) -> bool {
+fn compare_number(compare: &Compare, item: Option<&Item>) -> bool {
     let (version, create, modified, lease) = match item {
         Some(item) => (
             item.version(),
-            item.create(),
+            item.create_revision(),
             item.last.main(),
-            item.lease(),
+            item.lease_id(),
         ),
         None => (0, 0, 0, 0),
     };

@@ -33,7 +33,7 @@ pub struct WatchFilter {
 
 impl WatchFilter {
     /// Returns whether the watcher receives an event.
-    pub fn passes(self, event: &Event) -> bool {
+    pub fn allows_event(self, event: &Event) -> bool {
         if event.mark.is_tombstone() {
             !self.no_delete
         } else {
@@ -68,7 +68,7 @@ impl Watcher {
         let span = Span::new(&self.key, &self.end);
         events
             .iter()
-            .filter(|event| span.contains(&event.kv.key) && self.filter.passes(event))
+            .filter(|event| span.contains(&event.kv.key) && self.filter.allows_event(event))
             .cloned()
             .collect()
     }
@@ -97,7 +97,7 @@ pub enum HubMessage {
 
 impl HubMessage {
     /// Weight of this message against the stream's send-queue limit.
-    fn weight(&self) -> usize {
+    fn queue_weight(&self) -> usize {
         match self {
             HubMessage::Events {
                 watches, events, ..
@@ -189,7 +189,7 @@ impl Hub {
     /// Creates a hub that starts after the current revision.
     pub fn new(store: Arc<Store>) -> Arc<Hub> {
         let shared = Shared {
-            sent: store.revision(),
+            sent: store.current_revision(),
             ..Shared::default()
         };
         Arc::new(Hub {
@@ -201,7 +201,7 @@ impl Hub {
 
     /// Sends new revisions until the store is dropped.
     pub async fn run(&self) {
-        let mut revisions = self.store.revisions();
+        let mut revisions = self.store.subscribe_revisions();
         loop {
             if !self.send_new() {
                 // Without watchers, a wake-up per revision would be wasted.
@@ -233,7 +233,7 @@ impl Hub {
     }
 
     /// Connects a new stream.
-    pub fn connect(self: &Arc<Self>) -> HubHandle {
+    pub fn connect_stream(self: &Arc<Self>) -> HubHandle {
         let (sender, receiver) = mpsc::unbounded_channel();
         let (waiting, watchers) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut shared = self.shared.lock();
@@ -264,11 +264,11 @@ impl Hub {
                 return false;
             }
             let from = shared.sent + 1;
-            let Ok((revisions, _)) = self.store.history(from, BATCH) else {
+            let Ok((revisions, _)) = self.store.read_history(from, BATCH) else {
                 // The state was replaced by a snapshot, or the revisions were compacted before they
                 // were sent: all watchers read history.
-                let present = self.store.revision();
-                shared.evict_all();
+                let present = self.store.current_revision();
+                shared.unsync_all();
                 shared.sent = present;
                 return true;
             };
@@ -276,14 +276,14 @@ impl Hub {
                 return true;
             }
             for events in &revisions {
-                shared.send(events);
+                shared.send_revision(events);
             }
         }
     }
 }
 
 impl Shared {
-    fn send(&mut self, events: &RevisionEvents) {
+    fn send_revision(&mut self, events: &RevisionEvents) {
         let Some(revision) = events.first().map(|event| event.mark.main()) else {
             return;
         };
@@ -296,13 +296,13 @@ impl Shared {
                 for (key, _) in group
                     .members
                     .iter()
-                    .filter(|(_, filter)| filter.passes(event))
+                    .filter(|(_, filter)| filter.allows_event(event))
                 {
                     wanted.entry(key.stream).or_default().push(key.watch);
                 }
             }
             for (stream, watches) in wanted {
-                self.deliver(stream, watches, revision, events.clone());
+                self.send_to_stream(stream, watches, revision, events.clone());
             }
             return;
         }
@@ -312,18 +312,24 @@ impl Shared {
                 for (key, _) in group
                     .members
                     .iter()
-                    .filter(|(_, filter)| filter.passes(event))
+                    .filter(|(_, filter)| filter.allows_event(event))
                 {
                     wanted.entry(*key).or_default().push(event.clone());
                 }
             }
         }
         for (key, events) in wanted {
-            self.deliver(key.stream, vec![key.watch], revision, events.into());
+            self.send_to_stream(key.stream, vec![key.watch], revision, events.into());
         }
     }
 
-    fn deliver(&mut self, number: u64, watches: Vec<i64>, revision: i64, events: RevisionEvents) {
+    fn send_to_stream(
+        &mut self,
+        number: u64,
+        watches: Vec<i64>,
+        revision: i64,
+        events: RevisionEvents,
+    ) {
         let Some(stream) = self.streams.get(&number) else {
             return;
         };
@@ -388,7 +394,7 @@ impl Shared {
         }
     }
 
-    fn evict_all(&mut self) {
+    fn unsync_all(&mut self) {
         let from = self.sent + 1;
         for key in self.places.keys().copied().collect::<Vec<_>>() {
             self.remove_watcher(key);
@@ -407,14 +413,16 @@ impl HubHandle {
     /// Waits for the next message of the hub. Returns `None` when the hub is dropped.
     pub async fn next(&mut self) -> Option<HubMessage> {
         let inbound = self.receiver.recv().await?;
-        self.waiting.fetch_sub(inbound.weight(), Ordering::Relaxed);
+        self.waiting
+            .fetch_sub(inbound.queue_weight(), Ordering::Relaxed);
         Some(inbound)
     }
 
     /// Returns the next message if there is one.
     pub fn try_next(&mut self) -> Option<HubMessage> {
         let inbound = self.receiver.try_recv().ok()?;
-        self.waiting.fetch_sub(inbound.weight(), Ordering::Relaxed);
+        self.waiting
+            .fetch_sub(inbound.queue_weight(), Ordering::Relaxed);
         Some(inbound)
     }
 
@@ -426,7 +434,7 @@ impl HubHandle {
         if first {
             // Without synced watchers `sent` is not maintained. The joining watcher must have
             // everything up to the current revision.
-            shared.sent = self.hub.store.revision();
+            shared.sent = self.hub.store.current_revision();
         }
         if from <= shared.sent {
             return false;
@@ -449,7 +457,7 @@ impl HubHandle {
     }
 
     /// Sets the number of watchers of the stream, synced or not.
-    pub fn has_watchers(&self, count: usize) {
+    pub fn set_watcher_count(&self, count: usize) {
         self.watchers.store(count, Ordering::Relaxed);
     }
 
@@ -463,10 +471,10 @@ impl HubHandle {
 
     /// Returns the revision up to which everything has been sent to synced watchers, though it may
     /// still be queued.
-    pub fn sent(&self) -> i64 {
+    pub fn sent_revision(&self) -> i64 {
         let shared = self.hub.shared.lock();
         if shared.places.is_empty() {
-            self.hub.store.revision()
+            self.hub.store.current_revision()
         } else {
             shared.sent
         }
@@ -504,13 +512,13 @@ mod tests {
         let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
         let store = Arc::new(Store::open(engine, 0).unwrap());
         let hub = Hub::new(store.clone());
-        let mut stream = hub.connect();
+        let mut stream = hub.connect_stream();
         let watcher = Watcher {
             key: Bytes::from_static(b"k"),
             end: Bytes::new(),
             filter: WatchFilter::default(),
         };
-        assert!(stream.add_watcher(1, &watcher, store.revision() + 1));
+        assert!(stream.add_watcher(1, &watcher, store.current_revision() + 1));
         let request = PutRequest {
             key: watcher.key.clone(),
             value: vec![b'v'; VALUE].into(),

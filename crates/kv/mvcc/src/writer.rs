@@ -23,22 +23,22 @@ use std::sync::atomic::Ordering;
 /// Access to leases and the keys attached to them.
 pub trait LeaseBook {
     /// Returns whether the lease exists.
-    fn exists(&self, lease: i64) -> bool;
+    fn lease_exists(&self, lease: i64) -> bool;
     /// Attaches the key to the lease.
-    fn attach(&mut self, lease: i64, key: &[u8]);
+    fn attach_key(&mut self, lease: i64, key: &[u8]);
     /// Detaches the key from the lease.
-    fn detach(&mut self, lease: i64, key: &[u8]);
+    fn detach_key(&mut self, lease: i64, key: &[u8]);
 }
 
 /// Implementation without leases.
 pub struct NoLeases;
 
 impl LeaseBook for NoLeases {
-    fn exists(&self, _: i64) -> bool {
+    fn lease_exists(&self, _: i64) -> bool {
         false
     }
-    fn attach(&mut self, _: i64, _: &[u8]) {}
-    fn detach(&mut self, _: i64, _: &[u8]) {}
+    fn attach_key(&mut self, _: i64, _: &[u8]) {}
+    fn detach_key(&mut self, _: i64, _: &[u8]) {}
 }
 
 /// Exclusive write access to the store. Each command ends with `commit`.
@@ -66,8 +66,12 @@ impl<'a> Writer<'a> {
         for event in &self.events {
             self.store
                 .bytes
-                .fetch_add(event.mark.bytes(), Ordering::Relaxed);
-            batch.put(Table::Revisions, event.mark.key(), event.record.clone());
+                .fetch_add(event.mark.stored_size(), Ordering::Relaxed);
+            batch.put(
+                Table::Revisions,
+                event.mark.engine_key(),
+                event.record.clone(),
+            );
         }
         batch.put(
             Table::Meta,
@@ -80,13 +84,13 @@ impl<'a> Writer<'a> {
 
     /// Returns the revision that a read in this command sees: that of the command itself, if it has
     /// changed something.
-    pub fn revision(&self) -> i64 {
+    pub fn read_revision(&self) -> i64 {
         self.state.current + i64::from(!self.events.is_empty())
     }
 
     /// Returns the size of the history in bytes.
     pub fn history_bytes(&self) -> usize {
-        self.state.history.bytes()
+        self.state.history.size_bytes()
     }
 
     fn next_mark(&self, dead: bool) -> Mark {
@@ -104,12 +108,12 @@ impl<'a> Writer<'a> {
                 .state
                 .index
                 .get(&request.key)
-                .is_some_and(|item| item.live());
+                .is_some_and(|item| item.is_live());
             if !there {
                 return Err(MvccError::KeyNotFound);
             }
         }
-        if request.lease != 0 && !leases.exists(request.lease) {
+        if request.lease != 0 && !leases.lease_exists(request.lease) {
             return Err(MvccError::LeaseNotFound);
         }
         Ok(())
@@ -129,7 +133,7 @@ impl<'a> Writer<'a> {
         );
         let needs_previous = request.prev_kv || request.ignore_value;
         let previous = if needs_previous {
-            self.current(&request.key)?
+            self.current_pair(&request.key)?
         } else {
             None
         };
@@ -137,7 +141,7 @@ impl<'a> Writer<'a> {
             .state
             .index
             .get(&request.key)
-            .map_or(0, |item| item.lease());
+            .map_or(0, |item| item.lease_id());
         let lease = if request.ignore_lease {
             old_lease
         } else {
@@ -148,7 +152,7 @@ impl<'a> Writer<'a> {
             _ => request.value.clone(),
         };
         let mark = self.next_mark(false);
-        let life = self.state.index.next_life(&request.key, mark.main());
+        let life = self.state.index.next_generation(&request.key, mark.main());
         let kv = KeyValue {
             key: request.key.clone(),
             create_revision: life.create,
@@ -165,14 +169,14 @@ impl<'a> Writer<'a> {
             .put(&request.key, mark, life, lease, record.clone());
         if old_lease != lease {
             if old_lease != 0 {
-                leases.detach(old_lease, &request.key);
+                leases.detach_key(old_lease, &request.key);
             }
             if lease != 0 {
-                leases.attach(lease, &request.key);
+                leases.attach_key(lease, &request.key);
             }
         }
-        self.record(mark, kv, record, replaced);
-        let header = self.header();
+        self.record_event(mark, kv, record, replaced);
+        let header = self.response_header();
         Ok(PutResponse {
             header,
             prev_kv: previous.filter(|_| request.prev_kv),
@@ -189,8 +193,8 @@ impl<'a> Writer<'a> {
         let mut keys = Vec::new();
         self.state
             .index
-            .visit(Span::new(&request.key, &request.range_end), |key, item| {
-                if item.live() {
+            .visit_items(Span::new(&request.key, &request.range_end), |key, item| {
+                if item.is_live() {
                     keys.push(Bytes::copy_from_slice(key));
                 }
                 true
@@ -198,19 +202,19 @@ impl<'a> Writer<'a> {
         let mut prev_kvs = Vec::new();
         for key in &keys {
             if request.prev_kv {
-                prev_kvs.extend(self.current(key)?);
+                prev_kvs.extend(self.current_pair(key)?);
             }
-            self.delete(key, leases);
+            self.delete_key(key, leases);
         }
         Ok(DeleteRangeResponse {
-            header: self.header(),
+            header: self.response_header(),
             deleted: keys.len() as i64,
             prev_kvs,
         })
     }
 
     /// Deletes a key if it exists.
-    pub fn delete(&mut self, key: &Bytes, leases: &mut dyn LeaseBook) {
+    pub fn delete_key(&mut self, key: &Bytes, leases: &mut dyn LeaseBook) {
         let mark = self.next_mark(true);
         let kv = KeyValue {
             key: key.clone(),
@@ -223,12 +227,12 @@ impl<'a> Writer<'a> {
             return;
         };
         if replaced.lease != 0 {
-            leases.detach(replaced.lease, key);
+            leases.detach_key(replaced.lease, key);
         }
-        self.record(mark, kv, record, Some(replaced));
+        self.record_event(mark, kv, record, Some(replaced));
     }
 
-    fn record(
+    fn record_event(
         &mut self,
         mark: Mark,
         kv: KeyValue,
@@ -250,26 +254,26 @@ impl<'a> Writer<'a> {
 
     /// Reads a range within a transaction, including its changes. The view's `check_range` must
     /// have succeeded.
-    pub(crate) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, MvccError> {
+    pub(crate) fn range_in_txn(&self, request: &RangeRequest) -> Result<RangeResponse, MvccError> {
         self.store.counts.ranges.fetch_add(1, Ordering::Relaxed);
         let revision = if request.revision <= 0 {
-            self.revision()
+            self.read_revision()
         } else {
             request.revision
         };
         let selection = range::select_keys(&self.state.index, request, revision);
         let mut kvs = Vec::with_capacity(selection.found.len());
         for (mark, record) in selection.found {
-            kvs.extend(self.view().value(mark, record)?);
+            kvs.extend(self.view().pair_at(mark, record)?);
         }
         let mut response = range::build_response(request, kvs, selection.count)?;
-        response.header = self.header();
+        response.header = self.response_header();
         Ok(response)
     }
 
     /// Returns the current pair of a key.
-    pub(crate) fn current(&self, key: &[u8]) -> Result<Option<KeyValue>, MvccError> {
-        self.view().current(key)
+    pub(crate) fn current_pair(&self, key: &[u8]) -> Result<Option<KeyValue>, MvccError> {
+        self.view().current_pair(key)
     }
 
     pub(crate) fn count_txn(&self) {
@@ -285,9 +289,9 @@ impl<'a> Writer<'a> {
         }
     }
 
-    pub(crate) fn header(&self) -> Option<ResponseHeader> {
+    pub(crate) fn response_header(&self) -> Option<ResponseHeader> {
         Some(ResponseHeader {
-            revision: self.revision(),
+            revision: self.read_revision(),
             ..ResponseHeader::default()
         })
     }
@@ -311,7 +315,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Compacts, and has the history up to the revision hashed before records are deleted.
-    /// `Store::hash` then returns the same hash for this revision as before. That requires a scan
+    /// `Store::hash_history` then returns the same hash for this revision as before. That requires a scan
     /// of all records.
     pub fn compact_physically(
         &mut self,
@@ -327,6 +331,6 @@ impl<'a> Writer<'a> {
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
-        self.store.publish(self.state.current);
+        self.store.publish_revision(self.state.current);
     }
 }

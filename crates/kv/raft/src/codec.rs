@@ -113,9 +113,9 @@ impl From<pb::Position> for LogId {
     }
 }
 
-impl From<&Vote> for pb::Ballot {
+impl From<&Vote> for pb::Vote {
     fn from(vote: &Vote) -> Self {
-        pb::Ballot {
+        pb::Vote {
             term: vote.leader_id.term,
             node: vote.leader_id.node_id,
             committed: vote.committed,
@@ -123,10 +123,10 @@ impl From<&Vote> for pb::Ballot {
     }
 }
 
-impl From<pb::Ballot> for Vote {
-    fn from(ballot: pb::Ballot) -> Self {
-        let mut vote = Vote::new(ballot.term, ballot.node);
-        vote.committed = ballot.committed;
+impl From<pb::Vote> for Vote {
+    fn from(message: pb::Vote) -> Self {
+        let mut vote = Vote::new(message.term, message.node);
+        vote.committed = message.committed;
         vote
     }
 }

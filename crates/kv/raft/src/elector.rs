@@ -17,10 +17,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Upper bound of the adapted election timeout.
-const LONGEST: Duration = Duration::from_secs(10);
+const MAX_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time that a transferee waits for the result of its election.
-const GIVEN_WAY: Duration = Duration::from_millis(300);
+const TRANSFER_ELECTION: Duration = Duration::from_millis(300);
 
 /// Returns the election timeout, extended to ten times the latency of disk and network if these are
 /// slow.
@@ -29,11 +29,11 @@ pub(crate) fn adapt_timeout(
     sync: Duration,
     round_trip: Duration,
 ) -> Duration {
-    configured.max(((sync + round_trip) * 10).min(LONGEST))
+    configured.max(((sync + round_trip) * 10).min(MAX_TIMEOUT))
 }
 
 /// Returns whether to grant a PreVote.
-pub(crate) fn would_vote(
+pub(crate) fn grants_pre_vote(
     heard: Duration,
     timeout: Duration,
     leading: bool,
@@ -69,7 +69,7 @@ pub(crate) async fn run_elector(shared: Arc<Shared>) {
         tokio::time::sleep(wait).await;
         let server = metrics.borrow_and_update().clone();
         let still = wait_for(&shared, &server, patience).is_some();
-        let silence = shared.vote_guard.silence();
+        let silence = shared.vote_guard.time_since_contact();
         if still && silence >= wait.min(patience) && silence >= timeout
             || still && shared.is_only_voter()
         {
@@ -101,7 +101,7 @@ async fn run_election(shared: &Shared, admitted: AdmittedVote, patience: Duratio
     // openraft persists the new vote asynchronously and publishes the former leader until then. A
     // further election during that time would queue behind this one and abort it.
     let noted = metrics.wait_for(|server| server.vote.leader_id.term > before);
-    match tokio::time::timeout(LONGEST, noted).await {
+    match tokio::time::timeout(MAX_TIMEOUT, noted).await {
         Ok(Ok(server)) => admitted.record_grant(server.vote.leader_id.term),
         Ok(Err(_)) => return false,
         Err(_) => {}
@@ -119,12 +119,12 @@ pub(crate) async fn campaign_for_transfer(
 ) -> Result<(), &'static str> {
     let admitted = shared
         .vote_guard
-        .admit(shared.term() + 1, &Reason::Transfer(&transfer));
+        .admit_vote(shared.current_term() + 1, &Reason::Transfer(&transfer));
     let Some(admitted) = admitted else {
         return Err("no leadership transfer to this member is in progress");
     };
     *shared.timeout_now_transfer.lock() = Some(transfer);
-    if run_election(shared, admitted, GIVEN_WAY).await {
+    if run_election(shared, admitted, TRANSFER_ELECTION).await {
         Ok(())
     } else {
         Err("replication has stopped")
@@ -138,7 +138,7 @@ async fn send_pre_votes(shared: &Shared) {
     let others = shared
         .transport
         .directory
-        .ids()
+        .member_ids()
         .into_iter()
         .filter(|id| *id != shared.member);
     futures::future::join_all(others.map(|id| request_pre_vote(shared, id, last))).await;
@@ -162,7 +162,7 @@ fn wait_for(shared: &Shared, metrics: &RaftMetrics, patience: Duration) -> Optio
     }
     Some(
         patience
-            .saturating_sub(shared.vote_guard.silence())
+            .saturating_sub(shared.vote_guard.time_since_contact())
             .max(Duration::from_millis(10)),
     )
 }
@@ -201,18 +201,20 @@ async fn run_pre_vote(shared: &Shared, timeout: Duration) -> Option<AdmittedVote
     } else {
         Reason::Silence(timeout)
     };
-    shared.vote_guard.admit(shared.term() + 1, &reason)
+    shared
+        .vote_guard
+        .admit_vote(shared.current_term() + 1, &reason)
 }
 
 async fn request_pre_vote(shared: &Shared, id: u64, last: Option<LogId>) -> (u64, bool) {
-    let Ok(mut client) = shared.transport.client(id) else {
+    let Ok(mut client) = shared.transport.peer_client(id) else {
         return (id, false);
     };
     let message = pb::PreVoteRequest {
         last: last.as_ref().map(Into::into),
     };
     let timeout = shared.election_timeout();
-    let request = shared.transport.request(id, message, Some(timeout));
+    let request = shared.transport.build_request(id, message, Some(timeout));
     let sent = Instant::now();
     match tokio::time::timeout(timeout, client.pre_vote(request)).await {
         Ok(Ok(answer)) => {
@@ -223,7 +225,7 @@ async fn request_pre_vote(shared: &Shared, id: u64, last: Option<LogId>) -> (u64
             (id, answer.into_inner().granted)
         }
         Ok(Err(status)) => {
-            shared.refused(id, &status);
+            shared.record_peer_rejection(id, &status);
             (id, false)
         }
         Err(_) => (id, false),
@@ -239,11 +241,11 @@ mod tests {
     fn nobody_votes_against_a_leader_or_for_one_behind() {
         let second = Duration::from_secs(1);
         let (old, new) = (Some(log_id(1, 1, 5)), Some(log_id(2, 1, 3)));
-        assert!(would_vote(second, second, false, old, new));
-        assert!(would_vote(second, second, false, new, new));
-        assert!(!would_vote(second, second, false, new, old));
-        assert!(!would_vote(second / 2, second, false, old, new));
-        assert!(!would_vote(second, second, true, old, new));
+        assert!(grants_pre_vote(second, second, false, old, new));
+        assert!(grants_pre_vote(second, second, false, new, new));
+        assert!(!grants_pre_vote(second, second, false, new, old));
+        assert!(!grants_pre_vote(second / 2, second, false, old, new));
+        assert!(!grants_pre_vote(second, second, true, old, new));
     }
 
     #[test]
@@ -251,6 +253,6 @@ mod tests {
         let (ms, configured) = (Duration::from_millis(1), Duration::from_secs(1));
         assert_eq!(adapt_timeout(configured, ms, ms), configured);
         assert_eq!(adapt_timeout(configured, ms * 200, ms * 10), ms * 2_100);
-        assert_eq!(adapt_timeout(configured, ms * 9_000, ms), LONGEST);
+        assert_eq!(adapt_timeout(configured, ms * 9_000, ms), MAX_TIMEOUT);
     }
 }

@@ -17,11 +17,11 @@ impl RaftNode {
         spool: &Path,
     ) -> Result<Option<PathBuf>, NodeError> {
         let failed = |e: &dyn std::fmt::Display| NodeError::Raft(e.to_string());
-        let mut client = Transport::client_at(url, tls).map_err(|e| failed(&e))?;
-        let mut request = tonic::Request::new(pb::Nothing {});
+        let mut client = Transport::peer_client_at(url, tls).map_err(|e| failed(&e))?;
+        let mut request = tonic::Request::new(pb::Empty {});
         sign_metadata(request.metadata_mut(), cluster, member, 0);
         let mut stream = client
-            .picture(request)
+            .fetch_snapshot(request)
             .await
             .map_err(|status| failed(&status))?
             .into_inner();

@@ -47,7 +47,7 @@ async fn send_batch(shared: Arc<Shared>, batch: Vec<ForwardedCommand>) {
         .run_until_cancelled(forward_commands(&shared, commands))
         .await;
     if committed != Some(true) {
-        shared.machine.lost(&requests);
+        shared.machine.report_lost(&requests);
     }
 }
 
@@ -71,7 +71,7 @@ fn split_batches(waiting: Vec<ForwardedCommand>) -> Vec<Vec<ForwardedCommand>> {
 /// Forwards commands. Returns false if the leader rejected them or lost its leadership before the
 /// commit.
 async fn forward_commands(shared: &Shared, commands: Vec<Bytes>) -> bool {
-    let Some(leader) = shared.leader() else {
+    let Some(leader) = shared.current_leader() else {
         return false;
     };
     if leader == shared.member {
@@ -80,12 +80,14 @@ async fn forward_commands(shared: &Shared, commands: Vec<Bytes>) -> bool {
         shared.propose_batch(commands, sender);
         return receiver.await.unwrap_or(false);
     }
-    let Ok(mut client) = shared.transport.client(leader) else {
+    let Ok(mut client) = shared.transport.peer_client(leader) else {
         return false;
     };
     let message = pb::ForwardRequest { commands };
-    let request = shared.transport.request(leader, message, Some(TIMEOUT));
-    match client.forward(request).await {
+    let request = shared
+        .transport
+        .build_request(leader, message, Some(TIMEOUT));
+    match client.forward_proposals(request).await {
         Ok(answer) => {
             let answer = answer.into_inner();
             answer.accepted && answer.committed
@@ -113,16 +115,17 @@ pub(crate) async fn run_read_index_requests(
 }
 
 async fn request_read_index(shared: &Shared) -> Option<u64> {
-    let leader = shared.leader()?;
+    let leader = shared.current_leader()?;
     if leader == shared.member {
-        return shared.confirm(Duration::from_secs(2)).await;
+        return shared.confirm_read_index(Duration::from_secs(2)).await;
     }
-    let mut client = shared.transport.client(leader).ok()?;
-    let request = shared
-        .transport
-        .request(leader, pb::Nothing {}, Some(Duration::from_secs(3)));
+    let mut client = shared.transport.peer_client(leader).ok()?;
+    let request =
+        shared
+            .transport
+            .build_request(leader, pb::Empty {}, Some(Duration::from_secs(3)));
     let answer = client.read_index(request).await.ok()?.into_inner();
-    answer.certain.then_some(answer.index)
+    answer.confirmed.then_some(answer.index)
 }
 
 #[cfg(test)]

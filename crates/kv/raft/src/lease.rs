@@ -37,12 +37,12 @@ struct State {
     counted: BTreeMap<u64, Duration>,
     /// Numbers of the last transfer that was started and the last that ended, in this term.
     begun: u64,
-    over: u64,
+    ended: u64,
 }
 
 impl State {
     /// Switches to a newer term. Returns false if `term` has already ended.
-    fn reach(&mut self, term: u64) -> bool {
+    fn enter_term(&mut self, term: u64) -> bool {
         if term > self.term {
             *self = State {
                 term,
@@ -56,7 +56,7 @@ impl State {
 /// An AppendEntries in flight to a follower.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentCall {
-    pub over: Transfer,
+    pub ended_transfer: Transfer,
     at: Duration,
 }
 
@@ -72,9 +72,9 @@ impl Drop for ActiveTransfer {
     fn drop(&mut self) {
         let mut state = self.lease.state.lock();
         if state.term == self.transfer.term {
-            state.over = state.over.max(self.transfer.number);
-            self.vote_guard.note(Transfer {
-                number: state.over,
+            state.ended = state.ended.max(self.transfer.number);
+            self.vote_guard.record_ended_transfer(Transfer {
+                number: state.ended,
                 ..self.transfer
             });
         }
@@ -120,11 +120,15 @@ impl Lease {
     }
 
     /// Records that an AppendEntries of this term is about to be sent.
-    pub fn sending(&self, term: u64) -> SentCall {
+    pub fn record_send(&self, term: u64) -> SentCall {
         let mut state = self.state.lock();
-        let number = if state.reach(term) { state.over } else { 0 };
+        let number = if state.enter_term(term) {
+            state.ended
+        } else {
+            0
+        };
         SentCall {
-            over: Transfer {
+            ended_transfer: Transfer {
                 term,
                 session: self.session,
                 number,
@@ -133,15 +137,15 @@ impl Lease {
         }
     }
 
-    /// Records an acknowledged call. `promised` means that the follower grants no vote for an
+    /// Records an acknowledged call. `vote_withheld` means that the follower grants no vote for an
     /// election timeout.
-    pub fn record_response(&self, follower: u64, call: SentCall, promised: bool) {
+    pub fn record_response(&self, follower: u64, call: SentCall, vote_withheld: bool) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        if !state.reach(call.over.term) {
+        if !state.enter_term(call.ended_transfer.term) {
             return;
         }
-        let counts = promised && call.over.number == state.begun;
+        let counts = vote_withheld && call.ended_transfer.number == state.begun;
         for times in [Some(&mut state.sent), counts.then_some(&mut state.counted)]
             .into_iter()
             .flatten()
@@ -162,13 +166,13 @@ impl Lease {
         vote_guard: &Arc<VoteGuard>,
     ) -> ActiveTransfer {
         let mut state = self.state.lock();
-        if state.reach(term) {
+        if state.enter_term(term) {
             state.begun += 1;
             state.counted.clear();
-            vote_guard.note(Transfer {
+            vote_guard.record_ended_transfer(Transfer {
                 term,
                 session: self.session,
-                number: state.over,
+                number: state.ended,
             });
         }
         let transfer = Transfer {
@@ -185,7 +189,7 @@ impl Lease {
 
     /// Returns whether a quorum of every configuration has acknowledged calls of this term sent at
     /// `asked` or later.
-    pub fn confirmed(
+    pub fn is_confirmed(
         &self,
         term: u64,
         me: u64,
@@ -206,14 +210,15 @@ impl Lease {
     pub fn holds(&self, term: u64, me: u64, configs: &[BTreeSet<u64>], length: Duration) -> bool {
         let state = self.state.lock();
         let nobody = BTreeMap::new();
-        let (times, over) = if state.term == term {
-            (&state.counted, state.over == state.begun)
+        let (times, ended) = if state.term == term {
+            (&state.counted, state.ended == state.begun)
         } else {
             (&nobody, true)
         };
         let now = self.clock.now();
-        over && quorum_since(times, me, configs, now)
-            .is_some_and(|since| now.saturating_sub(since) < length)
+        ended
+            && quorum_since(times, me, configs, now)
+                .is_some_and(|since| now.saturating_sub(since) < length)
     }
 }
 
@@ -242,14 +247,14 @@ mod tests {
         let joint = [BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 4, 5])];
         assert!(lease.holds(5, 1, &[BTreeSet::from([1])], SECOND));
         assert!(!lease.holds(5, 1, &three, SECOND));
-        lease.record_response(2, lease.sending(5), true);
+        lease.record_response(2, lease.record_send(5), true);
         assert!(lease.holds(5, 1, &three, SECOND));
         assert!(!lease.holds(6, 1, &three, SECOND));
         assert!(!lease.holds(5, 1, &joint, SECOND));
-        lease.record_response(4, lease.sending(5), true);
+        lease.record_response(4, lease.record_send(5), true);
         assert!(lease.holds(5, 1, &joint, SECOND));
         assert!(!lease.holds(5, 1, &joint, Duration::ZERO));
-        lease.record_response(2, lease.sending(4), true);
+        lease.record_response(2, lease.record_send(4), true);
         assert!(!lease.holds(4, 1, &three, SECOND));
     }
 
@@ -257,7 +262,7 @@ mod tests {
     fn it_counts_from_when_a_call_was_sent_on_the_clock_that_it_is_given() {
         let (lease, millis) = lease();
         let three = [BTreeSet::from([1, 2, 3])];
-        let call = lease.sending(5);
+        let call = lease.record_send(5);
         millis.store(900, Ordering::Relaxed);
         lease.record_response(2, call, true);
         assert!(lease.holds(5, 1, &three, SECOND));
@@ -270,17 +275,17 @@ mod tests {
     fn after_a_transfer_only_calls_count_that_said_that_it_is_over() {
         let (lease, _) = lease();
         let three = [BTreeSet::from([1, 2, 3])];
-        lease.record_response(2, lease.sending(5), true);
+        lease.record_response(2, lease.record_send(5), true);
         let transferring = lease.start_transfer(5, &VoteGuard::new());
         assert!(!lease.holds(5, 1, &three, SECOND));
-        let during = lease.sending(5);
+        let during = lease.record_send(5);
         lease.record_response(2, during, true);
         assert!(
             !lease.holds(5, 1, &three, SECOND),
             "a vote may be under way"
         );
         assert!(
-            lease.confirmed(5, 1, &three, Duration::ZERO),
+            lease.is_confirmed(5, 1, &three, Duration::ZERO),
             "a quorum answers nevertheless"
         );
         drop(transferring);
@@ -290,9 +295,9 @@ mod tests {
         );
         lease.record_response(2, during, true);
         assert!(!lease.holds(5, 1, &three, SECOND));
-        lease.record_response(2, lease.sending(5), false);
+        lease.record_response(2, lease.record_send(5), false);
         assert!(!lease.holds(5, 1, &three, SECOND), "it has let a vote pass");
-        lease.record_response(2, lease.sending(5), true);
+        lease.record_response(2, lease.record_send(5), true);
         assert!(lease.holds(5, 1, &three, SECOND));
     }
 }

@@ -82,7 +82,7 @@ impl LogStore {
         })
     }
 
-    fn read(&self, range: impl RangeBounds<u64>, limit: usize) -> io::Result<Vec<Entry>> {
+    fn read_entries(&self, range: impl RangeBounds<u64>, limit: usize) -> io::Result<Vec<Entry>> {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
             Bound::Excluded(start) => start + 1,
@@ -93,7 +93,7 @@ impl LogStore {
             Bound::Excluded(end) => *end,
             Bound::Unbounded => u64::MAX,
         };
-        let found = self.wal.read(start..end, limit)?;
+        let found = self.wal.read_entries(start..end, limit)?;
         let decode = |(index, data): (u64, Bytes)| {
             codec::entry_from_bytes(index, &data).ok_or_else(damaged_log_error)
         };
@@ -102,7 +102,7 @@ impl LogStore {
 }
 
 /// Waits until a write is on disk. The process exits if the log fails.
-async fn on_disk(receiver: oneshot::Receiver<()>) {
+async fn wait_until_durable(receiver: oneshot::Receiver<()>) {
     let _ = receiver.await;
 }
 
@@ -112,7 +112,7 @@ impl RaftLogReader<Types> for LogStore {
         range: RB,
     ) -> Result<Vec<Entry>, StorageError> {
         Ok(self
-            .read(range, usize::MAX)
+            .read_entries(range, usize::MAX)
             .map_err(|e| StorageIOError::read_logs(&e))?)
     }
 
@@ -122,7 +122,7 @@ impl RaftLogReader<Types> for LogStore {
         end: u64,
     ) -> Result<Vec<Entry>, StorageError> {
         Ok(self
-            .read(start..end, READ_BYTES)
+            .read_entries(start..end, READ_BYTES)
             .map_err(|e| StorageIOError::read_logs(&e))?)
     }
 }
@@ -150,7 +150,7 @@ impl RaftLogStorage<Types> for LogStore {
                 let _ = sender.send(());
             }),
         );
-        on_disk(receiver).await;
+        wait_until_durable(receiver).await;
         self.memory.lock().vote = Some(*vote);
         Ok(())
     }
@@ -207,10 +207,10 @@ impl RaftLogStorage<Types> for LogStore {
                 let _ = sender.send(());
             }),
         );
-        on_disk(receiver).await;
+        wait_until_durable(receiver).await;
         let last = match log_id.index.checked_sub(1) {
             Some(before) => self
-                .read(before..log_id.index, 1)
+                .read_entries(before..log_id.index, 1)
                 .map_err(|e| StorageIOError::read_logs(&e))?
                 .pop(),
             None => None,
@@ -244,7 +244,7 @@ impl RaftLogStorage<Types> for LogStore {
                 let _ = sender.send(());
             }),
         );
-        on_disk(receiver).await;
+        wait_until_durable(receiver).await;
         let mut memory = self.memory.lock();
         memory.purged = Some(log_id);
         memory.last = memory.last.max(Some(log_id));

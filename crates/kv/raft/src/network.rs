@@ -3,7 +3,7 @@
 use crate::codec;
 use crate::lease::Lease;
 use crate::pb;
-use crate::pb::append_response::Outcome;
+use crate::pb::append_entries_response::Outcome;
 use crate::state::StateMachine;
 use crate::transport::{REMOVED, Transport};
 use crate::types::{LogId, Snapshot, StorageError, Types, Vote};
@@ -60,8 +60,8 @@ impl RaftNetworkFactory<Types> for Network {
 type RpcError = RPCError<u64, EmptyNode, RaftError<u64>>;
 
 impl PeerRpcClient {
-    fn unreachable(&self, status: &Status) -> Unreachable {
-        self.network.transport.failed(self.target);
+    fn record_unreachable(&self, status: &Status) -> Unreachable {
+        self.network.transport.record_failure(self.target);
         if status.code() == Code::PermissionDenied && status.message().contains(REMOVED) {
             (self.network.on_removed)();
         }
@@ -69,10 +69,10 @@ impl PeerRpcClient {
         Unreachable::new(&AnyError::error(status.to_string()))
     }
 
-    fn client(
+    fn peer_client(
         &self,
     ) -> Result<pb::peer_client::PeerClient<crate::transport::PeerChannel>, Unreachable> {
-        let client = self.network.transport.client(self.target);
+        let client = self.network.transport.peer_client(self.target);
         client.map_err(|e| Unreachable::new(&AnyError::error(e.to_string())))
     }
 }
@@ -90,39 +90,39 @@ impl RaftNetwork<Types> for PeerRpcClient {
                 .committed
                 .fetch_max(committed.index, Ordering::AcqRel);
         }
-        let call = self.network.lease.sending(rpc.vote.leader_id.term);
-        let message = pb::AppendRequest {
-            ballot: Some((&rpc.vote).into()),
+        let call = self.network.lease.record_send(rpc.vote.leader_id.term);
+        let message = pb::AppendEntriesRequest {
+            vote: Some((&rpc.vote).into()),
             previous: rpc.prev_log_id.as_ref().map(Into::into),
             committed: rpc.leader_commit.as_ref().map(Into::into),
             entries: rpc.entries.iter().map(Into::into).collect(),
-            over: Some(call.over),
+            ended_transfer: Some(call.ended_transfer),
         };
-        let request = self
-            .network
-            .transport
-            .request(self.target, message, Some(option.hard_ttl()));
+        let request =
+            self.network
+                .transport
+                .build_request(self.target, message, Some(option.hard_ttl()));
         let sent = Instant::now();
         let answer = self
-            .client()?
-            .append(request)
+            .peer_client()?
+            .append_entries(request)
             .await
-            .map_err(|status| self.unreachable(&status))?
+            .map_err(|status| self.record_unreachable(&status))?
             .into_inner();
         self.network
             .transport
             .directory
             .record_success(self.target, sent.elapsed());
-        if answer.outcome() != Outcome::Higher {
+        if answer.outcome() != Outcome::HigherVote {
             self.network
                 .lease
-                .record_response(self.target, call, answer.promised);
+                .record_response(self.target, call, answer.vote_withheld);
         }
         Ok(match answer.outcome() {
             Outcome::Success => AppendEntriesResponse::Success,
             Outcome::Conflict => AppendEntriesResponse::Conflict,
-            Outcome::Higher => {
-                let higher = answer.higher.ok_or_else(incomplete_snapshot_error)?;
+            Outcome::HigherVote => {
+                let higher = answer.higher_vote.ok_or_else(incomplete_snapshot_error)?;
                 AppendEntriesResponse::HigherVote(higher.into())
             }
         })
@@ -134,21 +134,21 @@ impl RaftNetwork<Types> for PeerRpcClient {
         option: RPCOption,
     ) -> Result<VoteResponse<u64>, RpcError> {
         let message = pb::VoteRequest {
-            ballot: Some((&rpc.vote).into()),
+            vote: Some((&rpc.vote).into()),
             last: rpc.last_log_id.as_ref().map(Into::into),
             transfer: *self.network.timeout_now_transfer.lock(),
         };
-        let request = self
-            .network
-            .transport
-            .request(self.target, message, Some(option.hard_ttl()));
+        let request =
+            self.network
+                .transport
+                .build_request(self.target, message, Some(option.hard_ttl()));
         let answer = self
-            .client()?
-            .vote(request)
+            .peer_client()?
+            .request_vote(request)
             .await
-            .map_err(|status| self.unreachable(&status))?
+            .map_err(|status| self.record_unreachable(&status))?
             .into_inner();
-        let vote: Vote = answer.ballot.ok_or_else(incomplete_snapshot_error)?.into();
+        let vote: Vote = answer.vote.ok_or_else(incomplete_snapshot_error)?.into();
         Ok(VoteResponse::new(
             vote,
             answer.last.map(LogId::from),
@@ -170,23 +170,26 @@ impl RaftNetwork<Types> for PeerRpcClient {
             .await
             .map_err(failed)?;
         let stream = ReceiverStream::new(pieces);
-        let request = self.network.transport.request(self.target, stream, None);
-        let mut client = self.client().map_err(StreamingError::Unreachable)?;
+        let request = self
+            .network
+            .transport
+            .build_request(self.target, stream, None);
+        let mut client = self.peer_client().map_err(StreamingError::Unreachable)?;
         let (began, traffic) = (
             Instant::now(),
             self.network.transport.directory.traffic(self.target),
         );
         tokio::select! {
             closed = cancel => Err(StreamingError::Closed(closed)),
-            answer = client.install(request) => {
+            answer = client.install_snapshot(request) => {
                 match traffic {
                     Some(traffic) if answer.is_ok() => traffic.snapshots_sent.observe(began.elapsed()),
                     Some(traffic) => drop(traffic.snapshots_not_sent.fetch_add(1, Ordering::Relaxed)),
                     None => {}
                 }
-                let answer = answer.map_err(|status| StreamingError::Unreachable(self.unreachable(&status)))?;
-                let ballot = answer.into_inner().ballot.unwrap_or_default();
-                Ok(SnapshotResponse::new(ballot.into()))
+                let answer = answer.map_err(|status| StreamingError::Unreachable(self.record_unreachable(&status)))?;
+                let vote = answer.into_inner().vote.unwrap_or_default();
+                Ok(SnapshotResponse::new(vote.into()))
             }
         }
     }
@@ -205,18 +208,18 @@ pub(crate) async fn send_snapshot(
     machine: &dyn StateMachine,
     vote: Vote,
     tasks: &Tasks,
-) -> Result<tokio::sync::mpsc::Receiver<pb::InstallRequest>, String> {
-    let mut rows = machine.snapshot().await?;
+) -> Result<tokio::sync::mpsc::Receiver<pb::SnapshotChunk>, String> {
+    let mut rows = machine.start_snapshot().await?;
     let (position, membership) = rows.applied_position();
     let last = codec::position_from_bytes(&position).map(|id| (&id).into());
-    let head = pb::InstallHead {
-        ballot: Some((&vote).into()),
+    let head = pb::SnapshotHead {
+        vote: Some((&vote).into()),
         last,
         membership,
     };
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
     let work = async move {
-        let first = pb::InstallRequest {
+        let first = pb::SnapshotChunk {
             head: Some(head),
             ..Default::default()
         };
@@ -227,15 +230,15 @@ pub(crate) async fn send_snapshot(
             if sender.send(message).await.is_err() || last {
                 return;
             }
-            next = match base_task::blocking(|| rows.next()) {
+            next = match base_task::blocking(|| rows.next_rows()) {
                 Ok(Some(rows)) => {
                     checksum = crc32c::crc32c_append(checksum, &rows);
-                    Some(pb::InstallRequest {
+                    Some(pb::SnapshotChunk {
                         rows,
                         ..Default::default()
                     })
                 }
-                Ok(None) => Some(pb::InstallRequest {
+                Ok(None) => Some(pb::SnapshotChunk {
                     checksum,
                     last: true,
                     rows: Bytes::new(),

@@ -174,7 +174,7 @@ impl RaftNode {
             machine: machine.clone(),
             committed: log.committed.clone(),
             timeout_now_transfer: Arc::clone(&timeout_now_transfer),
-            on_removed: Arc::new(move || removed.removed()),
+            on_removed: Arc::new(move || removed.on_removed()),
             loops: loops.clone(),
         };
         let committed = log.committed.clone();
@@ -203,11 +203,11 @@ impl RaftNode {
             applied,
             leadership: Mutex::new(None),
             changes: tokio::sync::Mutex::default(),
-            held: watch::Sender::new(None),
+            proposal_block: watch::Sender::new(None),
             counters: Arc::default(),
             loops,
         });
-        let (held, counters) = (shared.held.subscribe(), shared.counters.clone());
+        let (held, counters) = (shared.proposal_block.subscribe(), shared.counters.clone());
         shared.loops.spawn_critical(
             "proposals",
             propose::run_proposals(raft, machine, proposed, held, counters),
@@ -258,7 +258,7 @@ impl RaftNode {
     /// Proposes an encoded command, forwarding it to the leader if necessary. The state machine
     /// delivers the result or is notified that the command is lost.
     pub fn propose(&self, command: Bytes, request: u64) -> Result<(), NodeError> {
-        let leader = self.shared.leader().ok_or(NodeError::NoLeader)?;
+        let leader = self.shared.current_leader().ok_or(NodeError::NoLeader)?;
         if leader == self.shared.member {
             return self.propose_here(command, request);
         }
@@ -270,7 +270,7 @@ impl RaftNode {
     /// Proposes an encoded command on the leader. If another member is the leader, the command is
     /// rejected.
     pub fn propose_leading(&self, command: Bytes, request: u64) -> Result<(), NodeError> {
-        if self.shared.leading() {
+        if self.shared.is_leader() {
             self.propose_here(command, request)
         } else {
             Err(NodeError::NotLeader)
@@ -360,7 +360,7 @@ impl RaftNode {
 
     /// Waits until replication has stopped and returns the reason. Replication does not restart by
     /// itself.
-    pub async fn stopped(&self) -> String {
+    pub async fn wait_until_stopped(&self) -> String {
         // The server metrics change rarely and close with replication. The complete metrics, which
         // hold the reason, change with each entry.
         let mut server = self.shared.raft.server_metrics();
@@ -393,8 +393,8 @@ impl RaftNode {
     }
 
     /// Returns the current term, cheaper than `status`.
-    pub fn term(&self) -> u64 {
-        self.shared.term()
+    pub fn current_term(&self) -> u64 {
+        self.shared.current_term()
     }
 
     /// Returns whether this member is the leader and holds its lease.
@@ -403,7 +403,7 @@ impl RaftNode {
     }
 
     /// Waits until term or leader differ from `known`.
-    pub async fn changed(&self, known: (u64, Option<u64>)) {
+    pub async fn wait_for_leader_change(&self, known: (u64, Option<u64>)) {
         let mut metrics = self.shared.raft.server_metrics();
         if metrics
             .wait_for(|m| (m.vote.leader_id.term, m.current_leader) != known)
@@ -423,13 +423,13 @@ impl RaftNode {
     }
 
     /// Promotes a learner to a voter.
-    pub async fn promote(&self, id: u64) -> Result<(), NodeError> {
+    pub async fn promote_learner(&self, id: u64) -> Result<(), NodeError> {
         self.change_membership(ChangeMembers::AddVoterIds(BTreeSet::from([id])), true)
             .await
     }
 
     /// Removes a member from the membership.
-    pub async fn remove(&self, id: u64) -> Result<(), NodeError> {
+    pub async fn remove_member(&self, id: u64) -> Result<(), NodeError> {
         if self.status().voters.contains(&id) {
             self.change_membership(ChangeMembers::RemoveVoters(BTreeSet::from([id])), false)
                 .await?;
@@ -464,18 +464,19 @@ impl RaftNode {
         let mut client = self
             .shared
             .transport
-            .client(id)
+            .peer_client(id)
             .map_err(|e| NodeError::Raft(e.to_string()))?;
-        let request =
-            self.shared
-                .transport
-                .request(id, pb::AskRequest { kind, body }, Some(timeout));
-        let answer = client.ask(request).await.map_err(|status| {
-            self.shared.refused(id, &status);
+        let request = self.shared.transport.build_request(
+            id,
+            pb::ServiceRequest { kind, body },
+            Some(timeout),
+        );
+        let answer = client.call_service(request).await.map_err(|status| {
+            self.shared.record_peer_rejection(id, &status);
             NodeError::Raft(status.to_string())
         })?;
         let answer = answer.into_inner();
-        Ok(answer.answered.then_some(answer.body))
+        Ok(answer.handled.then_some(answer.body))
     }
 
     /// Sends a peer RPC to a URL whose member is not known yet.
@@ -486,18 +487,18 @@ impl RaftNode {
         body: Bytes,
     ) -> Result<Option<Bytes>, NodeError> {
         let failed = |e: &dyn std::fmt::Display| NodeError::Raft(e.to_string());
-        let mut client = Transport::client_at(url, tls).map_err(|e| failed(&e))?;
-        let mut request = tonic::Request::new(pb::AskRequest { kind, body });
+        let mut client = Transport::peer_client_at(url, tls).map_err(|e| failed(&e))?;
+        let mut request = tonic::Request::new(pb::ServiceRequest { kind, body });
         request.set_timeout(Duration::from_secs(3));
         request
             .metadata_mut()
             .insert(JOINING, tonic::metadata::MetadataValue::from_static("1"));
         let answer = client
-            .ask(request)
+            .call_service(request)
             .await
             .map_err(|status| failed(&status))?
             .into_inner();
-        Ok(answer.answered.then_some(answer.body))
+        Ok(answer.handled.then_some(answer.body))
     }
 
     /// Returns the gRPC service for peers.

@@ -37,7 +37,7 @@ impl Directory {
     }
 
     /// Replaces all addresses and forgets members that are not among them.
-    pub fn replace(&self, addresses: HashMap<u64, PeerAddress>) {
+    pub fn replace_addresses(&self, addresses: HashMap<u64, PeerAddress>) {
         self.health
             .write()
             .retain(|id, _| addresses.contains_key(id));
@@ -48,17 +48,17 @@ impl Directory {
     }
 
     /// Returns the peer URLs of a member.
-    pub fn address(&self, id: u64) -> Option<PeerAddress> {
+    pub fn peer_urls(&self, id: u64) -> Option<PeerAddress> {
         self.addresses.read().get(&id).cloned()
     }
 
     /// Returns the IDs of all members.
-    pub(crate) fn ids(&self) -> std::collections::BTreeSet<u64> {
+    pub(crate) fn member_ids(&self) -> std::collections::BTreeSet<u64> {
         self.addresses.read().keys().copied().collect()
     }
 
     /// Returns whether a member is known.
-    pub fn knows(&self, id: u64) -> bool {
+    pub fn is_known(&self, id: u64) -> bool {
         self.addresses.read().contains_key(&id)
     }
 
@@ -72,7 +72,7 @@ impl Directory {
         if let Some(traffic) = self.traffic.read().get(&id) {
             return Some(traffic.clone());
         }
-        self.knows(id)
+        self.is_known(id)
             .then(|| self.traffic.write().entry(id).or_default().clone())
     }
 
@@ -94,7 +94,7 @@ impl Directory {
         entry.round_trip = (entry.round_trip * 7 + round_trip) / 8;
     }
 
-    pub(crate) fn failed(&self, id: u64) {
+    pub(crate) fn record_failure(&self, id: u64) {
         if let Some(traffic) = self.traffic(id) {
             traffic.failures.fetch_add(1, Ordering::Relaxed);
         }
@@ -109,13 +109,13 @@ impl Directory {
 pub trait PeerHandler: Send + Sync + 'static {
     /// Returns the response, or `None` if this member can't handle the request, for instance
     /// because it is not the leader.
-    async fn answer(&self, from: u64, kind: u32, body: Bytes) -> Option<Bytes>;
+    async fn handle_peer_rpc(&self, from: u64, kind: u32, body: Bytes) -> Option<Bytes>;
 
     /// Returns whether a member that is not in the cluster yet may send this kind of request.
     fn allows_joining(&self, kind: u32) -> bool;
 
     /// Notifies the services that a peer reported this member as permanently removed.
-    fn removed(&self);
+    fn on_removed(&self);
 
     /// Returns whether a member was permanently removed.
     fn was_removed(&self, id: u64) -> bool;

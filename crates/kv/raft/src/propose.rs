@@ -151,6 +151,6 @@ fn notify_origins(origins: Vec<Origin>, committed: bool, machine: &dyn StateMach
         }
     }
     if !lost.is_empty() {
-        machine.lost(&lost);
+        machine.report_lost(&lost);
     }
 }

@@ -4,7 +4,7 @@ use crate::codec;
 use crate::elector;
 use crate::network;
 use crate::pb;
-use crate::pb::append_response::Outcome;
+use crate::pb::append_entries_response::Outcome;
 use crate::pb::peer_server::{Peer, PeerServer};
 use crate::propose::{Origin, Proposal};
 use crate::shared::Shared;
@@ -74,7 +74,7 @@ impl PeerService {
         InterceptedService::new(PeerServer::new(self).max_decoding_message_size(limit), gate)
     }
 
-    fn caller<T>(&self, request: &Request<T>) -> Result<u64, Status> {
+    fn check_caller<T>(&self, request: &Request<T>) -> Result<u64, Status> {
         let from = check_metadata(
             request.metadata(),
             self.shared.transport.cluster,
@@ -87,10 +87,10 @@ impl PeerService {
     }
 
     /// Returns the caller's ID if it has proved to be a known member. Replication only requires
-    /// `caller`: a member that lags behind may not know which members joined or moved.
-    fn member<T>(&self, request: &Request<T>) -> Result<u64, Status> {
-        let from = self.caller(request)?;
-        let urls = self.shared.transport.directory.address(from);
+    /// `check_caller`: a member that lags behind may not know which members joined or moved.
+    fn check_member<T>(&self, request: &Request<T>) -> Result<u64, Status> {
+        let from = self.check_caller(request)?;
+        let urls = self.shared.transport.directory.peer_urls(from);
         let proved = urls.is_some_and(|urls| {
             self.shared
                 .config
@@ -107,11 +107,14 @@ impl PeerService {
 
 #[tonic::async_trait]
 impl Peer for PeerService {
-    async fn append(&self, request: Request<pb::AppendRequest>) -> RpcResult<pb::AppendResponse> {
-        self.caller(&request)?;
+    async fn append_entries(
+        &self,
+        request: Request<pb::AppendEntriesRequest>,
+    ) -> RpcResult<pb::AppendEntriesResponse> {
+        self.check_caller(&request)?;
         let message = request.into_inner();
-        let vote: Vote = message.ballot.ok_or_else(incomplete_status)?.into();
-        let over = message.over.unwrap_or(pb::Transfer {
+        let vote: Vote = message.vote.ok_or_else(incomplete_status)?.into();
+        let ended_transfer = message.ended_transfer.unwrap_or(pb::Transfer {
             term: vote.leader_id.term,
             session: 0,
             number: u64::MAX,
@@ -133,26 +136,27 @@ impl Peer for PeerService {
             .append_entries(rpc)
             .await
             .map_err(stopped_status)?;
-        let (outcome, higher) = match answer {
+        let (outcome, higher_vote) = match answer {
             AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_) => {
                 (Outcome::Success, None)
             }
             AppendEntriesResponse::Conflict => (Outcome::Conflict, None),
-            AppendEntriesResponse::HigherVote(vote) => (Outcome::Higher, Some((&vote).into())),
+            AppendEntriesResponse::HigherVote(vote) => (Outcome::HigherVote, Some((&vote).into())),
         };
-        let promised = outcome != Outcome::Higher && self.shared.vote_guard.acknowledge(over);
-        Ok(Response::new(pb::AppendResponse {
+        let vote_withheld = outcome != Outcome::HigherVote
+            && self.shared.vote_guard.acknowledge_append(ended_transfer);
+        Ok(Response::new(pb::AppendEntriesResponse {
             outcome: outcome.into(),
-            higher,
-            promised,
+            higher_vote,
+            vote_withheld,
         }))
     }
 
-    async fn vote(&self, request: Request<pb::VoteRequest>) -> RpcResult<pb::VoteResponse> {
-        self.caller(&request)?;
+    async fn request_vote(&self, request: Request<pb::VoteRequest>) -> RpcResult<pb::VoteResponse> {
+        self.check_caller(&request)?;
         let message = request.into_inner();
         let last = message.last.map(LogId::from);
-        let vote: Vote = message.ballot.ok_or_else(incomplete_status)?.into();
+        let vote: Vote = message.vote.ok_or_else(incomplete_status)?.into();
         let Some(admitted) = self
             .shared
             .admit_vote(vote.leader_id.term, message.transfer.as_ref())
@@ -160,7 +164,7 @@ impl Peer for PeerService {
             // A leader exists: the candidate has lost contact with it.
             let (vote, last) = self.shared.vote_and_last();
             let answer = pb::VoteResponse {
-                ballot: Some((&vote).into()),
+                vote: Some((&vote).into()),
                 granted: false,
                 last: last.as_ref().map(Into::into),
             };
@@ -187,7 +191,7 @@ impl Peer for PeerService {
             .map_err(stopped_status)?
             .map_err(stopped_status)?;
         Ok(Response::new(pb::VoteResponse {
-            ballot: Some((&answer.vote).into()),
+            vote: Some((&answer.vote).into()),
             granted: answer.vote_granted,
             last: answer.last_log_id.as_ref().map(Into::into),
         }))
@@ -197,13 +201,13 @@ impl Peer for PeerService {
         &self,
         request: Request<pb::PreVoteRequest>,
     ) -> RpcResult<pb::PreVoteResponse> {
-        self.caller(&request)?;
+        self.check_caller(&request)?;
         let theirs = request.into_inner().last.map(LogId::from);
         let (_, mine) = self.shared.vote_and_last();
         let shared = &self.shared;
-        let leading = shared.leading() && shared.lease_holds();
-        let granted = elector::would_vote(
-            shared.vote_guard.silence(),
+        let leading = shared.is_leader() && shared.holds_lease();
+        let granted = elector::grants_pre_vote(
+            shared.vote_guard.time_since_contact(),
             shared.election_timeout(),
             leading,
             mine,
@@ -212,15 +216,15 @@ impl Peer for PeerService {
         Ok(Response::new(pb::PreVoteResponse { granted }))
     }
 
-    async fn install(
+    async fn install_snapshot(
         &self,
-        request: Request<Streaming<pb::InstallRequest>>,
-    ) -> RpcResult<pb::InstallResponse> {
+        request: Request<Streaming<pb::SnapshotChunk>>,
+    ) -> RpcResult<pb::InstallSnapshotResponse> {
         let traffic = self
             .shared
             .transport
             .directory
-            .traffic(self.caller(&request)?);
+            .traffic(self.check_caller(&request)?);
         let began = Instant::now();
         let mut stream = request.into_inner();
         let head = stream
@@ -228,7 +232,7 @@ impl Peer for PeerService {
             .await?
             .and_then(|first| first.head)
             .ok_or_else(incomplete_status)?;
-        let vote: Vote = head.ballot.ok_or_else(incomplete_status)?.into();
+        let vote: Vote = head.vote.ok_or_else(incomplete_status)?.into();
         tracing::info!("receiving a snapshot from the leader");
         let received = receive_rows(&self.shared.spool, stream, || {
             self.shared.vote_guard.record_contact()
@@ -266,15 +270,18 @@ impl Peer for PeerService {
             .map_err(stopped_status)?;
         self.shared.vote_guard.record_contact();
         tracing::info!("installed the snapshot from the leader");
-        Ok(Response::new(pb::InstallResponse {
-            ballot: Some((&answer.vote).into()),
+        Ok(Response::new(pb::InstallSnapshotResponse {
+            vote: Some((&answer.vote).into()),
         }))
     }
 
-    type PictureStream = BoxStream<'static, Result<pb::InstallRequest, Status>>;
+    type FetchSnapshotStream = BoxStream<'static, Result<pb::SnapshotChunk, Status>>;
 
-    async fn picture(&self, request: Request<pb::Nothing>) -> RpcResult<Self::PictureStream> {
-        let from = self.member(&request)?;
+    async fn fetch_snapshot(
+        &self,
+        request: Request<pb::Empty>,
+    ) -> RpcResult<Self::FetchSnapshotStream> {
+        let from = self.check_member(&request)?;
         tracing::info!(
             member = format!("{from:x}"),
             "sending the state to a member that has lost its data"
@@ -286,12 +293,12 @@ impl Peer for PeerService {
         Ok(Response::new(ReceiverStream::new(pieces).map(Ok).boxed()))
     }
 
-    async fn forward(
+    async fn forward_proposals(
         &self,
         request: Request<pb::ForwardRequest>,
     ) -> RpcResult<pb::ForwardResponse> {
-        let from = self.member(&request)?;
-        if !self.shared.leading() {
+        let from = self.check_member(&request)?;
+        if !self.shared.is_leader() {
             return Ok(Response::new(pb::ForwardResponse {
                 accepted: false,
                 committed: false,
@@ -320,25 +327,28 @@ impl Peer for PeerService {
         }))
     }
 
-    async fn read_index(&self, request: Request<pb::Nothing>) -> RpcResult<pb::ReadIndexResponse> {
-        self.caller(&request)?;
-        let index = self.shared.confirm(Duration::from_secs(2)).await;
+    async fn read_index(&self, request: Request<pb::Empty>) -> RpcResult<pb::ReadIndexResponse> {
+        self.check_caller(&request)?;
+        let index = self.shared.confirm_read_index(Duration::from_secs(2)).await;
         let answer = pb::ReadIndexResponse {
-            certain: index.is_some(),
+            confirmed: index.is_some(),
             index: index.unwrap_or_default(),
         };
         Ok(Response::new(answer))
     }
 
-    async fn stand(&self, request: Request<pb::Transfer>) -> RpcResult<pb::Nothing> {
-        self.caller(&request)?;
+    async fn timeout_now(&self, request: Request<pb::Transfer>) -> RpcResult<pb::Empty> {
+        self.check_caller(&request)?;
         elector::campaign_for_transfer(&self.shared, request.into_inner())
             .await
             .map_err(Status::unavailable)?;
-        Ok(Response::new(pb::Nothing {}))
+        Ok(Response::new(pb::Empty {}))
     }
 
-    async fn ask(&self, request: Request<pb::AskRequest>) -> RpcResult<pb::AskResponse> {
+    async fn call_service(
+        &self,
+        request: Request<pb::ServiceRequest>,
+    ) -> RpcResult<pb::ServiceResponse> {
         // A member that is about to join knows the cluster's address but not its ID. Its
         // certificate was checked by the gate.
         let joining = request.metadata().get(JOINING).is_some();
@@ -347,15 +357,19 @@ impl Peer for PeerService {
                 .shared
                 .peer_handler
                 .allows_joining(request.get_ref().kind);
-        let from = if open { 0 } else { self.member(&request)? };
+        let from = if open {
+            0
+        } else {
+            self.check_member(&request)?
+        };
         let message = request.into_inner();
         let body = self
             .shared
             .peer_handler
-            .answer(from, message.kind, message.body)
+            .handle_peer_rpc(from, message.kind, message.body)
             .await;
-        Ok(Response::new(pb::AskResponse {
-            answered: body.is_some(),
+        Ok(Response::new(pb::ServiceResponse {
+            handled: body.is_some(),
             body: body.unwrap_or_default(),
         }))
     }
@@ -380,7 +394,7 @@ static RECEIVED: AtomicU64 = AtomicU64::new(0);
 /// Writes received rows to a file and verifies the checksum of the whole stream.
 pub(crate) async fn receive_rows(
     spool: &Path,
-    mut stream: Streaming<pb::InstallRequest>,
+    mut stream: Streaming<pb::SnapshotChunk>,
     heard: impl Fn(),
 ) -> Result<PathBuf, Status> {
     let failed =

@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     /// Serialises leadership transfers and membership changes.
     pub changes: tokio::sync::Mutex<()>,
     /// Deadline until which a leadership transfer blocks proposals.
-    pub held: ProposalBlock,
+    pub proposal_block: ProposalBlock,
     pub counters: Arc<Counters>,
     /// Tasks of replication outside openraft.
     pub loops: Tasks,
@@ -53,38 +53,40 @@ impl Shared {
         self.raft.server_metrics().borrow().clone()
     }
 
-    pub fn leader(&self) -> Option<u64> {
+    pub fn current_leader(&self) -> Option<u64> {
         self.raft.server_metrics().borrow().current_leader
     }
 
-    pub fn leading(&self) -> bool {
+    pub fn is_leader(&self) -> bool {
         self.raft.server_metrics().borrow().state.is_leader()
     }
 
     /// Admits a vote request to openraft, unless the current leader is within its lease or was
     /// heard within an election timeout. Votes of an open leadership transfer are always admitted.
     pub fn admit_vote(&self, term: u64, transfer: Option<&pb::Transfer>) -> Option<AdmittedVote> {
-        let for_transfer =
-            transfer.and_then(|transfer| self.vote_guard.admit(term, &Reason::Transfer(transfer)));
+        let for_transfer = transfer.and_then(|transfer| {
+            self.vote_guard
+                .admit_vote(term, &Reason::Transfer(transfer))
+        });
         if for_transfer.is_some() {
             return for_transfer;
         }
-        if !self.leading() {
+        if !self.is_leader() {
             return self
                 .vote_guard
-                .admit(term, &Reason::Silence(self.config.election_timeout));
+                .admit_vote(term, &Reason::Silence(self.config.election_timeout));
         }
         // While a vote is admitted, `leased_read_index` grants no lease-based read. So a lease that
         // holds now was held before the admission.
-        let admitted = self.vote_guard.admit(term, &Reason::Always)?;
-        if self.lease_holds() {
+        let admitted = self.vote_guard.admit_vote(term, &Reason::Always)?;
+        if self.holds_lease() {
             admitted.record_rejection();
             return None;
         }
         Some(admitted)
     }
 
-    pub fn term(&self) -> u64 {
+    pub fn current_term(&self) -> u64 {
         self.raft.server_metrics().borrow().vote.leader_id.term
     }
 
@@ -102,10 +104,10 @@ impl Shared {
 
     pub fn configs_and_last(&self) -> (Vec<BTreeSet<u64>>, Option<LogId>) {
         let last = self.raft.data_metrics().borrow().last_log;
-        (self.configs(), last)
+        (self.joint_configs(), last)
     }
 
-    fn configs(&self) -> Vec<BTreeSet<u64>> {
+    fn joint_configs(&self) -> Vec<BTreeSet<u64>> {
         self.raft_metrics()
             .membership_config
             .membership()
@@ -116,7 +118,7 @@ impl Shared {
     /// Returns the configured election timeout, extended if disk or network are slow.
     pub fn election_timeout(&self) -> Duration {
         let sync = Duration::from_micros(self.config.sync_micros.load(Ordering::Relaxed));
-        let voters: Vec<u64> = self.configs().into_iter().flatten().collect();
+        let voters: Vec<u64> = self.joint_configs().into_iter().flatten().collect();
         let trips = voters
             .iter()
             .filter_map(|id| self.transport.directory.health(*id));
@@ -127,12 +129,12 @@ impl Shared {
         elector::adapt_timeout(self.config.election_timeout, sync, round_trip)
     }
 
-    pub fn lease_holds(&self) -> bool {
+    pub fn holds_lease(&self) -> bool {
         // The margin of one tenth covers clocks that run at different speeds.
         self.lease.holds(
-            self.term(),
+            self.current_term(),
             self.member,
-            &self.configs(),
+            &self.joint_configs(),
             self.config.election_timeout.mul_f64(0.9),
         )
     }
@@ -141,7 +143,7 @@ impl Shared {
     /// because voters grant its votes only for a leader that they know.
     pub fn is_acknowledged_by_quorum(&self, term: u64) -> bool {
         self.lease
-            .confirmed(term, self.member, &self.configs(), Duration::ZERO)
+            .is_confirmed(term, self.member, &self.joint_configs(), Duration::ZERO)
     }
 
     /// Returns the read index if this member is the leader and holds its lease.
@@ -159,11 +161,12 @@ impl Shared {
         );
         // The lease is checked before the votes: a vote admitted between both checks is later than
         // the time at which the lease held.
-        (holds && self.vote_guard.has_no_conflicting_vote(term)).then(|| self.index(&server))
+        (holds && self.vote_guard.has_no_conflicting_vote(term))
+            .then(|| self.read_index_of(&server))
     }
 
     /// Returns the read index. Only valid on the leader.
-    fn index(&self, server: &RaftMetrics) -> u64 {
+    fn read_index_of(&self, server: &RaftMetrics) -> u64 {
         let mut leadership = self.leadership.lock();
         let barrier = match *leadership {
             Some((vote, barrier)) if vote == server.vote => barrier,
@@ -186,7 +189,7 @@ impl Shared {
 
     /// Returns the read index like `leased_read_index`. Without a lease it confirms leadership by a
     /// round of heartbeats first.
-    pub async fn confirm(&self, timeout: Duration) -> Option<u64> {
+    pub async fn confirm_read_index(&self, timeout: Duration) -> Option<u64> {
         let deadline = Instant::now() + timeout;
         let asked = self.lease.now();
         loop {
@@ -202,13 +205,13 @@ impl Shared {
             );
             let confirmed =
                 self.lease
-                    .confirmed(term, self.member, membership.get_joint_config(), asked);
+                    .is_confirmed(term, self.member, membership.get_joint_config(), asked);
             if server.state.is_leader() && confirmed {
                 // During a leadership transfer there is no lease, but a quorum has just
                 // acknowledged this leader.
-                return Some(self.index(&server));
+                return Some(self.read_index_of(&server));
             }
-            if !self.leading() || Instant::now() >= deadline {
+            if !self.is_leader() || Instant::now() >= deadline {
                 return None;
             }
             if self.raft.trigger().heartbeat().await.is_err() {
@@ -219,10 +222,10 @@ impl Shared {
     }
 
     /// Records that a peer rejected a call, possibly because this member was removed.
-    pub fn refused(&self, id: u64, status: &tonic::Status) {
-        self.transport.failed(id);
+    pub fn record_peer_rejection(&self, id: u64, status: &tonic::Status) {
+        self.transport.record_failure(id);
         if status.code() == tonic::Code::PermissionDenied && status.message().contains(REMOVED) {
-            self.peer_handler.removed();
+            self.peer_handler.on_removed();
         }
     }
 }

@@ -33,16 +33,16 @@ pub trait StateMachine: Send + Sync + 'static {
     fn may_forward(&self, from: u64, command: &Bytes) -> bool;
 
     /// Notifies about commands of this member that will not be applied because leadership was lost.
-    fn lost(&self, requests: &[u64]);
+    fn report_lost(&self, requests: &[u64]);
 
     /// Waits until all applied entries are durable in the engine.
     async fn flush(&self) -> Result<(), String>;
 
     /// Starts a snapshot of the current state.
-    async fn snapshot(&self) -> Result<Box<dyn SnapshotRows>, String>;
+    async fn start_snapshot(&self) -> Result<Box<dyn SnapshotRows>, String>;
 
     /// Replaces the state by the one in a file of received rows.
-    async fn install(&self, rows: &Path) -> Result<(), String>;
+    async fn install_state(&self, rows: &Path) -> Result<(), String>;
 }
 
 /// The rows of a snapshot.
@@ -50,7 +50,7 @@ pub trait SnapshotRows: Send {
     /// Returns position and membership of the snapshot.
     fn applied_position(&self) -> (Bytes, Bytes);
     /// Returns the next encoded rows, or `None` after the last.
-    fn next(&mut self) -> Result<Option<Bytes>, String>;
+    fn next_rows(&mut self) -> Result<Option<Bytes>, String>;
 }
 
 /// Passes openraft's entries to the state machine.
@@ -68,7 +68,7 @@ fn read_applied_position(machine: &dyn StateMachine) -> (Option<LogId>, Membersh
 }
 
 impl StateMachineAdapter {
-    fn meta(&self) -> Option<SnapshotMeta> {
+    fn snapshot_meta(&self) -> Option<SnapshotMeta> {
         let (last_log_id, last_membership) = read_applied_position(&*self.machine);
         let id = last_log_id?;
         Some(SnapshotMeta {
@@ -81,7 +81,7 @@ impl StateMachineAdapter {
 
 impl RaftSnapshotBuilder<Types> for StateMachineAdapter {
     async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
-        let meta = self.meta().unwrap_or_default();
+        let meta = self.snapshot_meta().unwrap_or_default();
         let flushed = self.machine.flush().await;
         flushed.map_err(|reason| {
             StorageIOError::write_snapshot(None, openraft::AnyError::error(reason))
@@ -141,14 +141,14 @@ impl RaftStateMachine<Types> for StateMachineAdapter {
         };
         match *snapshot {
             SnapshotPayload::Received(path) => {
-                Ok(self.machine.install(&path).await.map_err(failed)?)
+                Ok(self.machine.install_state(&path).await.map_err(failed)?)
             }
             SnapshotPayload::Live => Ok(()),
         }
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, StorageError> {
-        Ok(self.meta().map(|meta| Snapshot {
+        Ok(self.snapshot_meta().map(|meta| Snapshot {
             meta,
             snapshot: Box::new(SnapshotPayload::Live),
         }))

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 const NEAR: u64 = 100;
 const STEP: Duration = Duration::from_millis(20);
 /// Timeout of the TimeoutNow request.
-const STAND: Duration = Duration::from_secs(2);
+const TIMEOUT_NOW_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Next step of a transfer.
 #[derive(Debug, PartialEq, Eq)]
@@ -63,20 +63,20 @@ fn decide_step(status: &Status, term: u64, to: u64, held: bool) -> Step {
 impl RaftNode {
     /// Transfers leadership to another voter. Proposals are blocked for one election timeout at
     /// most.
-    pub async fn transfer(&self, to: u64, timeout: Duration) -> Result<(), NodeError> {
+    pub async fn transfer_leadership(&self, to: u64, timeout: Duration) -> Result<(), NodeError> {
         // One transfer or membership change at a time: two candidates would split the vote, and the
         // transferee must have every entry.
         let Ok(_turn) = tokio::time::timeout(timeout, self.shared.changes.lock()).await else {
             return Err(NodeError::TimedOut);
         };
-        if !self.shared.leading() {
+        if !self.shared.is_leader() {
             return Err(NodeError::NotLeader);
         }
         // The transfer ends when this guard is dropped, on every path.
         let transferring = self
             .shared
             .lease
-            .start_transfer(self.term(), &self.shared.vote_guard);
+            .start_transfer(self.current_term(), &self.shared.vote_guard);
         match tokio::time::timeout(timeout, self.run_transfer(to, transferring.transfer)).await {
             Ok(done) => done,
             Err(_) => Err(NodeError::TimedOut),
@@ -93,7 +93,7 @@ impl RaftNode {
             let next = decide_step(&status, transfer.term, to, held);
             if matches!(next, Step::SendTimeoutNow | Step::BlockProposals) && hold.is_none() {
                 hold = Some(ProposalBlockGuard::new(
-                    &self.shared.held,
+                    &self.shared.proposal_block,
                     Instant::now() + self.shared.election_timeout(),
                 ));
                 continue;
@@ -118,10 +118,14 @@ impl RaftNode {
         let mut client = self
             .shared
             .transport
-            .client(to)
+            .peer_client(to)
             .map_err(|e| NodeError::Raft(e.to_string()))?;
         if let Err(status) = client
-            .stand(self.shared.transport.request(to, transfer, Some(STAND)))
+            .timeout_now(self.shared.transport.build_request(
+                to,
+                transfer,
+                Some(TIMEOUT_NOW_DEADLINE),
+            ))
             .await
         {
             tracing::debug!(%status, "the transferee rejected TimeoutNow");

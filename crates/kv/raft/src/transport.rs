@@ -75,7 +75,7 @@ pub type Wire =
 /// Connection of the gRPC client to one member.
 #[derive(Clone)]
 pub(crate) struct PeerChannel {
-    way: ChannelKind,
+    kind: ChannelKind,
     traffic: Option<Arc<Traffic>>,
 }
 
@@ -91,7 +91,7 @@ impl tower::Service<http::Request<Body>> for PeerChannel {
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        match &mut self.way {
+        match &mut self.kind {
             ChannelKind::Channel(channel) => channel.poll_ready(cx).map_err(Into::into),
             ChannelKind::Wire(wire) => wire.poll_ready(cx),
         }
@@ -99,14 +99,14 @@ impl tower::Service<http::Request<Body>> for PeerChannel {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let Some(traffic) = self.traffic.clone() else {
-            return self.way.call(request);
+            return self.kind.call(request);
         };
         let received = traffic.clone();
         let sent = move |bytes| {
             traffic.sent.fetch_add(bytes, Ordering::Relaxed);
         };
         let answer = self
-            .way
+            .kind
             .call(request.map(|body| Body::new(MeteredBody::new(body, sent))));
         let count = move |bytes| {
             received.received.fetch_add(bytes, Ordering::Relaxed);
@@ -161,8 +161,8 @@ impl Transport {
     }
 
     /// Returns a client for a member.
-    pub fn client(&self, id: u64) -> Result<PeerClient<PeerChannel>, TransportError> {
-        let urls = self.directory.address(id).unwrap_or_default();
+    pub fn peer_client(&self, id: u64) -> Result<PeerClient<PeerChannel>, TransportError> {
+        let urls = self.directory.peer_urls(id).unwrap_or_default();
         let attempt = self.attempts.lock().get(&id).copied().unwrap_or_default();
         let url = urls
             .get(attempt % urls.len().max(1))
@@ -176,12 +176,12 @@ impl Transport {
         if !self.trust.admits_url(url) {
             return Err(TransportError::Insecure(url.clone()));
         }
-        let way = match &self.dial {
+        let kind = match &self.dial {
             Some(dial) => ChannelKind::Wire(dial(url)),
             None => ChannelKind::Channel(connect_channel(url, self.tls.clone())?),
         };
         let channel = PeerChannel {
-            way,
+            kind,
             traffic: self.directory.traffic(id),
         };
         channels.insert(id, (url.clone(), channel.clone()));
@@ -189,22 +189,25 @@ impl Transport {
     }
 
     /// Returns a client for a URL whose member is not known yet.
-    pub fn client_at(url: &str, tls: PeerTls) -> Result<PeerClient<PeerChannel>, TransportError> {
+    pub fn peer_client_at(
+        url: &str,
+        tls: PeerTls,
+    ) -> Result<PeerClient<PeerChannel>, TransportError> {
         connect_channel(url, tls).map(|channel| {
             new_peer_client(PeerChannel {
-                way: ChannelKind::Channel(channel),
+                kind: ChannelKind::Channel(channel),
                 traffic: None,
             })
         })
     }
 
     /// Records a failed call. The next call uses another of the member's URLs.
-    pub fn failed(&self, id: u64) {
-        self.directory.failed(id);
+    pub fn record_failure(&self, id: u64) {
+        self.directory.record_failure(id);
         *self.attempts.lock().entry(id).or_default() += 1;
     }
 
-    pub fn request<T>(&self, to: u64, message: T, timeout: Option<Duration>) -> Request<T> {
+    pub fn build_request<T>(&self, to: u64, message: T, timeout: Option<Duration>) -> Request<T> {
         let mut request = Request::new(message);
         sign_metadata(request.metadata_mut(), self.cluster, self.member, to);
         if let Some(timeout) = timeout {

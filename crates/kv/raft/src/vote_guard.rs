@@ -16,9 +16,9 @@ pub(crate) struct VoteGuard(Mutex<State>);
 
 struct State {
     /// Time of the last contact from a leader.
-    heard: Instant,
+    last_contact: Instant,
     /// The last transfer that the leader has declared ended.
-    over: Option<Transfer>,
+    ended_transfer: Option<Transfer>,
     /// Number of admitted votes that openraft has not decided yet.
     admitted: u32,
     /// The latest term in which this member may have voted, for itself or another.
@@ -65,28 +65,28 @@ impl Drop for AdmittedVote {
 
 impl State {
     /// Records the last ended transfer. A restarted leader may keep its term, so a newer session
-    /// ends all transfers of the former process. Returns false if `over` comes from such a former
+    /// ends all transfers of the former process. Returns false if `ended` comes from such a former
     /// process.
-    fn note(&mut self, over: Transfer) -> bool {
+    fn record_ended(&mut self, ended: Transfer) -> bool {
         let unheard = Transfer {
             term: 0,
             session: 0,
             number: 0,
         };
-        let known = self.over.get_or_insert(unheard);
-        let current = (over.term, over.session) >= (known.term, known.session);
-        if (over.term, over.session) > (known.term, known.session) {
-            *known = over;
+        let known = self.ended_transfer.get_or_insert(unheard);
+        let current = (ended.term, ended.session) >= (known.term, known.session);
+        if (ended.term, ended.session) > (known.term, known.session) {
+            *known = ended;
         } else if current {
-            known.number = known.number.max(over.number);
+            known.number = known.number.max(ended.number);
         }
         current
     }
 
-    fn open(&self, transfer: &Transfer) -> bool {
-        self.over.is_some_and(|over| {
-            (over.term, over.session) == (transfer.term, transfer.session)
-                && over.number < transfer.number
+    fn is_open(&self, transfer: &Transfer) -> bool {
+        self.ended_transfer.is_some_and(|ended| {
+            (ended.term, ended.session) == (transfer.term, transfer.session)
+                && ended.number < transfer.number
         })
     }
 }
@@ -94,42 +94,42 @@ impl State {
 impl VoteGuard {
     pub fn new() -> Arc<Self> {
         Arc::new(VoteGuard(Mutex::new(State {
-            heard: Instant::now(),
-            over: None,
+            last_contact: Instant::now(),
+            ended_transfer: None,
             admitted: 0,
             voted: 0,
         })))
     }
 
     /// Returns the time since the last contact from a leader.
-    pub fn silence(&self) -> Duration {
-        self.0.lock().heard.elapsed()
+    pub fn time_since_contact(&self) -> Duration {
+        self.0.lock().last_contact.elapsed()
     }
 
     /// Records, on the leader, which of its own transfers have ended.
-    pub fn note(&self, over: Transfer) -> bool {
-        self.0.lock().note(over)
+    pub fn record_ended_transfer(&self, ended: Transfer) -> bool {
+        self.0.lock().record_ended(ended)
     }
 
     /// Records contact from a leader that does not renew its lease by it.
     pub fn record_contact(&self) {
-        self.0.lock().heard = Instant::now();
+        self.0.lock().last_contact = Instant::now();
     }
 
     /// Acknowledges an AppendEntries. Returns whether the leader may rely on no vote being granted
     /// for one election timeout.
-    pub fn acknowledge(&self, over: Transfer) -> bool {
+    pub fn acknowledge_append(&self, ended: Transfer) -> bool {
         let mut state = self.0.lock();
-        state.heard = Instant::now();
-        state.note(over) && state.admitted == 0 && state.voted <= over.term
+        state.last_contact = Instant::now();
+        state.record_ended(ended) && state.admitted == 0 && state.voted <= ended.term
     }
 
     /// Admits a vote in a term, if no earlier acknowledgement forbids it.
-    pub fn admit(self: &Arc<Self>, term: u64, reason: &Reason<'_>) -> Option<AdmittedVote> {
+    pub fn admit_vote(self: &Arc<Self>, term: u64, reason: &Reason<'_>) -> Option<AdmittedVote> {
         let mut state = self.0.lock();
         let may = match reason {
-            Reason::Silence(timeout) => state.heard.elapsed() >= *timeout,
-            Reason::Transfer(transfer) => state.open(transfer),
+            Reason::Silence(timeout) => state.last_contact.elapsed() >= *timeout,
+            Reason::Transfer(transfer) => state.is_open(transfer),
             Reason::Always => true,
         };
         if !may {
@@ -169,18 +169,18 @@ mod tests {
     #[test]
     fn nothing_is_promised_while_a_vote_is_under_way_or_after_it_was_given() {
         let vote_guard = VoteGuard::new();
-        assert!(vote_guard.acknowledge(transfer(1, 7, 0)));
-        assert!(vote_guard.admit(2, &Reason::Silence(NEVER)).is_none());
-        let admitted = vote_guard.admit(2, &Reason::Silence(AT_ONCE)).unwrap();
-        assert!(!vote_guard.acknowledge(transfer(1, 7, 0)));
+        assert!(vote_guard.acknowledge_append(transfer(1, 7, 0)));
+        assert!(vote_guard.admit_vote(2, &Reason::Silence(NEVER)).is_none());
+        let admitted = vote_guard.admit_vote(2, &Reason::Silence(AT_ONCE)).unwrap();
+        assert!(!vote_guard.acknowledge_append(transfer(1, 7, 0)));
         admitted.record_rejection();
-        assert!(vote_guard.acknowledge(transfer(1, 7, 0)));
-        drop(vote_guard.admit(2, &Reason::Silence(AT_ONCE)));
+        assert!(vote_guard.acknowledge_append(transfer(1, 7, 0)));
+        drop(vote_guard.admit_vote(2, &Reason::Silence(AT_ONCE)));
         assert!(
-            !vote_guard.acknowledge(transfer(1, 7, 0)),
+            !vote_guard.acknowledge_append(transfer(1, 7, 0)),
             "perhaps it was given"
         );
-        assert!(vote_guard.acknowledge(transfer(2, 8, 0)));
+        assert!(vote_guard.acknowledge_append(transfer(2, 8, 0)));
         assert!(vote_guard.has_no_conflicting_vote(2) && !vote_guard.has_no_conflicting_vote(1));
     }
 
@@ -188,30 +188,30 @@ mod tests {
     fn votes_of_a_transfer_pass_until_it_is_over() {
         let vote_guard = VoteGuard::new();
         let pass = |term, session, number| {
-            let admitted = vote_guard.admit(
+            let admitted = vote_guard.admit_vote(
                 term + 1,
                 &Reason::Transfer(&transfer(term, session, number)),
             );
             admitted.map(AdmittedVote::record_rejection).is_some()
         };
         assert!(!pass(1, 7, 1), "its leader was never heard");
-        vote_guard.acknowledge(transfer(1, 7, 0));
+        vote_guard.acknowledge_append(transfer(1, 7, 0));
         assert!(pass(1, 7, 1));
-        vote_guard.acknowledge(transfer(1, 7, 1));
-        vote_guard.acknowledge(transfer(1, 7, 0));
+        vote_guard.acknowledge_append(transfer(1, 7, 1));
+        vote_guard.acknowledge_append(transfer(1, 7, 0));
         assert!(!pass(1, 7, 1));
         assert!(pass(1, 7, 2));
-        assert!(vote_guard.acknowledge(transfer(1, 9, 0)));
+        assert!(vote_guard.acknowledge_append(transfer(1, 9, 0)));
         assert!(
             !pass(1, 7, 2) && pass(1, 9, 1),
             "the leader was started anew"
         );
         assert!(
-            !vote_guard.acknowledge(transfer(1, 7, 9)),
+            !vote_guard.acknowledge_append(transfer(1, 7, 9)),
             "a late call, or a clock that was set back: it counts on nothing"
         );
         assert!(!pass(1, 7, 10) && pass(1, 9, 1));
-        vote_guard.acknowledge(transfer(2, 3, 0));
+        vote_guard.acknowledge_append(transfer(2, 3, 0));
         assert!(pass(2, 3, 1) && !pass(1, 7, 2));
     }
 }

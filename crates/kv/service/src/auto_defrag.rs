@@ -8,7 +8,7 @@ const SPARE: u64 = 256 << 20;
 
 /// Defragments after a compaction that leaves files much larger than the data.
 pub(crate) async fn watch_free_space(core: Arc<ServerContext>) {
-    let mut reclaimed = core.store().reclaimed();
+    let mut reclaimed = core.store().subscribe_reclaimed();
     while reclaimed.changed().await.is_ok() {
         if is_worthwhile(core.machine.disk_size(), core.machine.data_size())
             && let Err(error) = core.machine.release_space().await

@@ -35,22 +35,22 @@ impl BlockingEngine {
 }
 
 impl Engine for BlockingEngine {
-    fn write(&self, batch: Batch) -> Result<(), EngineError> {
-        self.wait(|engine| engine.write(batch))
+    fn write_batch(&self, batch: Batch) -> Result<(), EngineError> {
+        self.wait(|engine| engine.write_batch(batch))
     }
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         self.wait(|engine| engine.get(table, key))
     }
 
-    fn scan(
+    fn scan_rows(
         &self,
         table: Table,
         from: &[u8],
         to: Option<&[u8]>,
         visit: &mut Visit<'_>,
     ) -> Result<(), EngineError> {
-        self.wait(|engine| engine.scan(table, from, to, visit))
+        self.wait(|engine| engine.scan_rows(table, from, to, visit))
     }
 
     fn flush(&self) -> Result<(), EngineError> {
@@ -65,8 +65,8 @@ impl Engine for BlockingEngine {
         self.wait(|engine| engine.clear())
     }
 
-    fn size(&self) -> u64 {
-        self.wait(|engine| engine.size())
+    fn disk_size(&self) -> u64 {
+        self.wait(|engine| engine.disk_size())
     }
 }
 
@@ -97,8 +97,8 @@ mod tests {
     }
 
     impl Engine for Stuck {
-        fn write(&self, batch: Batch) -> Result<(), EngineError> {
-            self.below.write(batch)
+        fn write_batch(&self, batch: Batch) -> Result<(), EngineError> {
+            self.below.write_batch(batch)
         }
 
         fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
@@ -110,14 +110,14 @@ mod tests {
             self.below.get(table, key)
         }
 
-        fn scan(
+        fn scan_rows(
             &self,
             table: Table,
             from: &[u8],
             to: Option<&[u8]>,
             visit: &mut Visit<'_>,
         ) -> Result<(), EngineError> {
-            self.below.scan(table, from, to, visit)
+            self.below.scan_rows(table, from, to, visit)
         }
 
         fn flush(&self) -> Result<(), EngineError> {
@@ -128,8 +128,8 @@ mod tests {
             self.below.clear()
         }
 
-        fn size(&self) -> u64 {
-            self.below.size()
+        fn disk_size(&self) -> u64 {
+            self.below.disk_size()
         }
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn check_folder(path: &Path, work: &Path) -> Result<()> {
     if !path.is_dir() {
         bail!("{} is not a directory", path.display());
     }
-    let folder = DataFolder::look(path)?;
+    let folder = DataFolder::open_existing(path)?;
     let identity = folder
         .identity()
         .with_context(|| format!("{} is not a data directory of kvstore", path.display()))?;
@@ -187,7 +187,7 @@ fn look_at_state(folder: &Path, work: &Path) -> Result<State> {
     };
     let machine = Machine::open(engine, options).with_context(readable)?;
     let store = machine.store();
-    let (hash, revision, compacted) = store.hash(0).with_context(readable)?;
+    let (hash, revision, compacted) = store.hash_history(0).with_context(readable)?;
     let position = machine.applied_position().position;
     let applied = position
         .get(..8)
@@ -197,11 +197,11 @@ fn look_at_state(folder: &Path, work: &Path) -> Result<State> {
         "at entry {applied}, revision {revision} (compacted at {compacted}), {} keys, hash {hash}, {} leases, {} members, \
          {} users and {} roles, authentication {}",
         store.sizes().keys,
-        machine.leases(|leases| leases.len()),
-        machine.members(|members| members.list().len()),
-        machine.auth(|auth| auth.users().count()),
-        machine.auth(|auth| auth.roles().count()),
-        if machine.auth(|auth| auth.enabled) {
+        machine.with_leases(|leases| leases.len()),
+        machine.with_members(|members| members.list().len()),
+        machine.with_auth(|auth| auth.users().count()),
+        machine.with_auth(|auth| auth.roles().count()),
+        if machine.with_auth(|auth| auth.enabled) {
             "on"
         } else {
             "off"
@@ -209,7 +209,7 @@ fn look_at_state(folder: &Path, work: &Path) -> Result<State> {
     );
     Ok(State {
         applied,
-        incomplete: machine.incomplete(),
+        incomplete: machine.is_incomplete(),
         summary,
     })
 }

@@ -80,7 +80,7 @@ pub(crate) struct ServerContext {
 
 /// Converts an error of the state machine to a gRPC status.
 pub(crate) fn to_status(refusal: EtcdError) -> Status {
-    let code = match refusal.code() {
+    let code = match refusal.grpc_code() {
         Code::InvalidArgument => tonic::Code::InvalidArgument,
         Code::NotFound => tonic::Code::NotFound,
         Code::OutOfRange => tonic::Code::OutOfRange,
@@ -113,7 +113,7 @@ impl ServerContext {
 
     /// Returns a response header with the current revision.
     pub fn header(&self) -> Option<ResponseHeader> {
-        self.header_at(self.store().revision())
+        self.header_at(self.store().current_revision())
     }
 
     pub fn header_at(&self, revision: i64) -> Option<ResponseHeader> {
@@ -121,7 +121,7 @@ impl ServerContext {
             cluster_id: self.identity.cluster,
             member_id: self.identity.member,
             revision,
-            raft_term: self.node.term(),
+            raft_term: self.node.current_term(),
         })
     }
 
@@ -132,7 +132,7 @@ impl ServerContext {
 
     /// Returns whether this member is a learner.
     pub fn is_learner(&self) -> bool {
-        self.machine.members(|members| {
+        self.machine.with_members(|members| {
             members
                 .get(self.identity.member)
                 .is_some_and(|member| member.is_learner)
@@ -164,14 +164,14 @@ impl ServerContext {
         command: Command,
     ) -> Result<(Outcome, i64), EtcdError> {
         self.machine.check_command(caller, &command)?;
-        let (request, receiver) = self.machine.wait();
+        let (request, receiver) = self.machine.register_request();
         let bytes = self.encoded(caller, command, request);
         if !caller.internal && bytes.len() > self.bounds.max_request + 512 {
-            self.machine.cancel_wait(request);
+            self.machine.cancel_request(request);
             return Err(EtcdError::TooLarge);
         }
         if let Err(e) = self.propose(bytes, request).await {
-            self.machine.cancel_wait(request);
+            self.machine.cancel_request(request);
             return Err(e);
         }
         slow_request::record_phase(Phase::Proposed);
@@ -180,12 +180,12 @@ impl ServerContext {
 
     /// Proposes a command that is only valid while this member is the leader.
     pub async fn submit_leading(&self, command: Command) -> Result<(Outcome, i64), EtcdError> {
-        let (request, receiver) = self.machine.wait();
+        let (request, receiver) = self.machine.register_request();
         if let Err(e) = self
             .node
             .propose_leading(self.encoded(&Caller::internal(), command, request), request)
         {
-            self.machine.cancel_wait(request);
+            self.machine.cancel_request(request);
             return Err(of_node(&e));
         }
         self.reply(request, receiver).await
@@ -219,7 +219,7 @@ impl ServerContext {
                 }
                 Ok(Err(_)) => Err(EtcdError::LeaderChanged),
                 Err(_) => {
-                    self.machine.cancel_wait(request);
+                    self.machine.cancel_request(request);
                     Err(EtcdError::TimedOut)
                 }
             },
@@ -241,7 +241,7 @@ impl ServerContext {
                 (status.term, status.leader)
             };
             tokio::select! {
-                () = self.node.changed(known) => {}
+                () = self.node.wait_for_leader_change(known) => {}
                 () = tokio::time::sleep_until(deadline) => return Err(EtcdError::TimedOut),
             }
         }
@@ -287,7 +287,7 @@ impl ServerContext {
         let (None, Some(index)) = (&self.jwt, index) else {
             return;
         };
-        let mut applied = self.machine.applied();
+        let mut applied = self.machine.subscribe_applied();
         let reached = applied.wait_for(|at: &u64| *at >= index);
         // After a timeout the token is rejected as unknown.
         let _ = tokio::time::timeout(self.bounds.request_timeout, reached).await;
@@ -295,7 +295,7 @@ impl ServerContext {
 
     /// Returns the identity of a request's caller: by its token, or else by its certificate.
     pub fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
-        if !self.machine.auth(|auth| auth.enabled) {
+        if !self.machine.with_auth(|auth| auth.enabled) {
             return Ok(Caller::default());
         }
         if let Some(token) = bearer_token(request) {

@@ -93,7 +93,7 @@ pub(crate) async fn hash_locally(
     revision: i64,
 ) -> Result<HashResult, EtcdError> {
     let (store, began) = (core.store().clone(), Instant::now());
-    let hashed = tokio::task::spawn_blocking(move || store.hash(revision))
+    let hashed = tokio::task::spawn_blocking(move || store.hash_history(revision))
         .await
         .map_err(|error| {
             tracing::error!(%error, "the hash can't be made");
@@ -113,8 +113,8 @@ pub(crate) async fn respond_hash(
     core: &Arc<ServerContext>,
     revision: i64,
 ) -> Result<HashResult, EtcdError> {
-    let mut applied = core.machine.applied();
-    let reached = applied.wait_for(|_| core.store().revision() >= revision);
+    let mut applied = core.machine.subscribe_applied();
+    let reached = applied.wait_for(|_| core.store().current_revision() >= revision);
     if timeout(CATCHING_UP, reached).await.is_err() {
         return Err(MvccError::Future.into());
     }
@@ -128,7 +128,7 @@ async fn request_hashes(
     revision: i64,
 ) -> (Vec<(u64, HashResult)>, usize) {
     let mine = core.identity.member;
-    let committed = core.machine.members(|members| members.list());
+    let committed = core.machine.with_members(|members| members.list());
     let known = if committed.is_empty() {
         &core.initial
     } else {
@@ -203,7 +203,7 @@ pub(crate) async fn compare_compacted(core: Arc<ServerContext>, every: Duration)
     let mut checked = 0;
     loop {
         sleep(every).await;
-        let compacted = core.store().compacted();
+        let compacted = core.store().compacted_revision();
         if compacted > checked
             && core.node.status().leading
             && check_revision(&core, compacted).await
@@ -264,7 +264,7 @@ async fn raise_corrupt_alarm(core: &ServerContext, member: u64) {
         |alarm: &proto_etcd::etcdserverpb::AlarmMember| alarm.alarm() == AlarmType::Corrupt;
     if core
         .machine
-        .alarms()
+        .list_alarms()
         .iter()
         .any(|alarm| alarm.member_id == member && corrupt(alarm))
     {

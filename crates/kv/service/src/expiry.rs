@@ -25,11 +25,11 @@ pub(crate) async fn run_expiry(core: Arc<ServerContext>) {
     let mut checkpoint = Instant::now() + every;
     let mut revocations = JoinSet::new();
     loop {
-        let deadline = core.machine.leases(|leases| leases.next_deadline());
+        let deadline = core.machine.with_leases(|leases| leases.next_deadline());
         tokio::select! {
             Some(deadline) = wait_for_deadline(deadline) => {
                 // It may have been renewed meanwhile.
-                if core.machine.leases(|leases| leases.next_deadline()).is_some_and(|next| next <= deadline) {
+                if core.machine.with_leases(|leases| leases.next_deadline()).is_some_and(|next| next <= deadline) {
                     revoke_expired(&core, &mut revocations).await;
                     sleep(STEP).await;
                 }
@@ -67,9 +67,9 @@ async fn revoke_expired(core: &Arc<ServerContext>, revocations: &mut JoinSet<()>
             return;
         }
     }
-    let over = core
-        .machine
-        .leases(|leases| leases.expired(Instant::now().into_std(), ENDED_IN_A_STEP, AGAIN));
+    let over = core.machine.with_leases(|leases| {
+        leases.take_expired(Instant::now().into_std(), ENDED_IN_A_STEP, AGAIN)
+    });
     let core = core.clone();
     // Proposed together, they are one entry.
     revocations.spawn(async move {
@@ -95,7 +95,7 @@ async fn note_times(core: &ServerContext) {
     let every = core.bounds.checkpoint_every;
     let due = core
         .machine
-        .leases(|leases| leases.due_checkpoints(Instant::now().into_std(), every));
+        .with_leases(|leases| leases.due_checkpoints(Instant::now().into_std(), every));
     if due.is_empty() {
         return;
     }

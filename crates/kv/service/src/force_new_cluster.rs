@@ -16,7 +16,7 @@ use std::sync::{Arc, mpsc};
 /// Makes the owner of a data directory the only member of its cluster. `me` describes the member if
 /// its state does not contain it.
 pub(crate) fn continue_with_log(folder: &DataFolder, identity: Identity, me: Member) -> Result<()> {
-    let (wal, contents) = Wal::open(&folder.below("member/wal")?, Arc::new(|_| {}))?;
+    let (wal, contents) = Wal::open(&folder.create_subfolder("member/wal")?, Arc::new(|_| {}))?;
     let envelope = Envelope {
         internal: true,
         command: Some(Command::MemberAlone(me)),

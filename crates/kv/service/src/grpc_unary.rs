@@ -180,7 +180,7 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<String> {
 
 /// Returns the identity of a request's caller.
 pub(crate) fn authenticate_caller(core: &ServerContext, parts: Parts) -> Result<Caller, Status> {
-    if !core.machine.auth(|auth| auth.enabled) {
+    if !core.machine.with_auth(|auth| auth.enabled) {
         return Ok(Caller::default());
     }
     let metadata = MetadataMap::from_headers(parts.headers);

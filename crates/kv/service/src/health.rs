@@ -17,7 +17,11 @@ pub(crate) async fn find_unhealthy(
     if let Some(reason) = status.stopped {
         return Some(format!("REPLICATION STOPPED: {reason}"));
     }
-    let mut raised = core.machine.alarms().into_iter().map(|alarm| alarm.alarm());
+    let mut raised = core
+        .machine
+        .list_alarms()
+        .into_iter()
+        .map(|alarm| alarm.alarm());
     if let Some(alarm) = raised.find(|alarm| *alarm != AlarmType::None && !excluded(*alarm)) {
         return Some(format!("ALARM {}", alarm.as_str_name()));
     }
@@ -76,7 +80,7 @@ pub(crate) async fn run_check(core: &ServerContext, check: Check) -> Result<(), 
         Check::DataCorruption => {
             let corrupt = core
                 .machine
-                .alarms()
+                .list_alarms()
                 .iter()
                 .any(|alarm| alarm.alarm() == AlarmType::Corrupt);
             if corrupt {

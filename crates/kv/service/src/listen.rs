@@ -179,7 +179,7 @@ pub(crate) fn grpc_request<B: RequestBody>(
     request: Request<B>,
 ) -> BoxFuture<'static, Response<Body>> {
     let login = grpc_unary::bearer_token(request.headers())
-        .filter(|_| core.machine.auth(|auth| auth.enabled));
+        .filter(|_| core.machine.with_auth(|auth| auth.enabled));
     let answer = grpc_answer(routes, core.clone(), request);
     let Some(token) = login else { return answer };
     let core = core.clone();

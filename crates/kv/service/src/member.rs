@@ -79,7 +79,7 @@ pub(crate) async fn assemble_member(parts: Parts) -> Result<Arc<ServerContext>> 
     // A task group of its own: a leader that stops transfers leadership after its other tasks have
     // ended.
     let loops = Tasks::new(CancellationToken::new());
-    let applied = machine.applied();
+    let applied = machine.subscribe_applied();
     let node = RaftNode::start(
         config,
         log,

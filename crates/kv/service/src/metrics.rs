@@ -205,12 +205,12 @@ impl StoreMetrics {
         page.gauge(
             "etcd_debugging_mvcc_current_revision",
             "Present revision.",
-            core.store().revision() as f64,
+            core.store().current_revision() as f64,
         );
         page.gauge(
             "etcd_debugging_mvcc_compact_revision",
             "Compacted revision.",
-            core.store().compacted() as f64,
+            core.store().compacted_revision() as f64,
         );
         let hub = core.hub.sizes();
         page.gauge(
@@ -243,7 +243,7 @@ impl StoreMetrics {
             "Bytes of newest revisions in memory.",
             sizes.history_bytes as f64,
         );
-        let leases = core.machine.leases(|leases| leases.len());
+        let leases = core.machine.with_leases(|leases| leases.len());
         page.gauge("kvstore_leases", "Leases.", leases as f64);
         let expired = self.expired_leases.load(Ordering::Relaxed) as f64;
         page.counter(

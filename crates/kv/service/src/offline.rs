@@ -135,7 +135,7 @@ fn restore_snapshot(flags: &SnapshotRestore) -> Result<()> {
         .with_context(|| format!("{} is damaged", flags.file.display()))?;
     let mut folder = DataFolder::open(&target)?;
     let (index, position, membership) = kv_raft::make_origin(&voters);
-    let engine = kv_engine::open_engine(&folder.below("member/state")?, None, CACHE)?;
+    let engine = kv_engine::open_engine(&folder.create_subfolder("member/state")?, None, CACHE)?;
     fill_engine(
         &*engine,
         &source,
@@ -146,7 +146,7 @@ fn restore_snapshot(flags: &SnapshotRestore) -> Result<()> {
         },
         members.clone(),
     )?;
-    let (wal, _) = Wal::open(&folder.below("member/wal")?, Arc::new(|_| {}))?;
+    let (wal, _) = Wal::open(&folder.create_subfolder("member/wal")?, Arc::new(|_| {}))?;
     let (sender, receiver) = mpsc::channel();
     wal.purge(
         index,
@@ -157,7 +157,7 @@ fn restore_snapshot(flags: &SnapshotRestore) -> Result<()> {
     );
     receiver.recv().context("the log can't be written")?;
     // The directory gets its identity only after its content is complete.
-    folder.claim(Identity {
+    folder.set_identity(Identity {
         cluster: cluster_id(&voters),
         member: mine.id,
     })?;
@@ -179,8 +179,8 @@ fn fill_engine(
     let contents =
         kv_snapshot_file::import_snapshot::<anyhow::Error>(source, |(_, key, value)| {
             batch.put(Table::Revisions, key.to_vec(), value);
-            if batch.bytes() > BATCH_BYTES {
-                engine.write(std::mem::take(&mut batch))?;
+            if batch.size_bytes() > BATCH_BYTES {
+                engine.write_batch(std::mem::take(&mut batch))?;
             }
             Ok(())
         })?;
@@ -203,7 +203,7 @@ fn fill_engine(
         &contents.auth,
         &members,
     ));
-    engine.write(batch)?;
+    engine.write_batch(batch)?;
     engine.flush()?;
     Ok(())
 }

@@ -139,7 +139,7 @@ pub(crate) async fn request_time_to_live(
     let left = ask_leader_number(core, LeaderRequest::Left(id)).await?;
     let granted = core
         .machine
-        .leases(|leases| leases.info(id, tokio::time::Instant::now().into_std()));
+        .with_leases(|leases| leases.lease_info(id, tokio::time::Instant::now().into_std()));
     Ok(match granted {
         Some(info) if left >= 0 => (info.granted, left),
         _ => (0, -1),
@@ -243,7 +243,7 @@ pub(crate) struct PeerRequestHandler {
 
 #[async_trait]
 impl PeerHandler for PeerRequestHandler {
-    async fn answer(&self, _: u64, kind: u32, body: Bytes) -> Option<Bytes> {
+    async fn handle_peer_rpc(&self, _: u64, kind: u32, body: Bytes) -> Option<Bytes> {
         let core = &self.core()?;
         let number = || body.as_ref().try_into().ok().map(i64::from_be_bytes);
         match kind {
@@ -288,7 +288,7 @@ impl PeerHandler for PeerRequestHandler {
         kind == MEMBERS
     }
 
-    fn removed(&self) {
+    fn on_removed(&self) {
         (self.on_removed)();
     }
 
@@ -297,7 +297,7 @@ impl PeerHandler for PeerRequestHandler {
             return false;
         };
         // A removed voter's messages are accepted until Raft's membership no longer contains it.
-        core.machine.members(|members| members.was_removed(id))
+        core.machine.with_members(|members| members.was_removed(id))
             && !core.node.status().voters.contains(&id)
     }
 }
@@ -310,7 +310,7 @@ impl PeerRequestHandler {
     fn cluster_info(&self, core: &ServerContext) -> Bytes {
         let (mut members, removed) = core
             .machine
-            .members(|members| (members.list(), members.removed().collect::<Vec<_>>()));
+            .with_members(|members| (members.list(), members.removed_ids().collect::<Vec<_>>()));
         if members.is_empty() {
             members.clone_from(&core.initial);
         }

@@ -15,12 +15,12 @@ const RAISED_STEP: Duration = Duration::from_secs(1);
 /// Checks the size after writes and after space was freed. If an operator has disarmed the alarm,
 /// it is not raised again before the next write.
 pub(crate) async fn watch_quota(core: Arc<ServerContext>) {
-    let mut applied = core.machine.applied();
+    let mut applied = core.machine.subscribe_applied();
     // Revision at which the alarm was last seen raised.
     let mut raised_at = None;
     loop {
         applied.borrow_and_update();
-        let (raised, revision) = (is_alarm_raised(&core), core.store().revision());
+        let (raised, revision) = (is_alarm_raised(&core), core.store().current_revision());
         if raised {
             raised_at = Some(revision);
         }
@@ -52,7 +52,7 @@ fn is_alarm_due(size: u64, quota: u64, raised: bool) -> bool {
 fn is_alarm_raised(core: &ServerContext) -> bool {
     let mine = core.identity.member;
     core.machine
-        .alarms()
+        .list_alarms()
         .iter()
         .any(|alarm| alarm.member_id == mine && alarm.alarm() == AlarmType::Nospace)
 }

@@ -39,9 +39,9 @@ impl StateMachine for RaftStateMachine {
         kv_machine::may_forward(from, command)
     }
 
-    fn lost(&self, requests: &[u64]) {
+    fn report_lost(&self, requests: &[u64]) {
         for request in requests {
-            self.0.cancel_wait(*request);
+            self.0.cancel_request(*request);
         }
     }
 
@@ -52,12 +52,12 @@ impl StateMachine for RaftStateMachine {
         flushed
     }
 
-    async fn snapshot(&self) -> Result<Box<dyn SnapshotRows>, String> {
-        let reader = self.0.snapshot().await.map_err(|e| e.to_string())?;
+    async fn start_snapshot(&self) -> Result<Box<dyn SnapshotRows>, String> {
+        let reader = self.0.start_snapshot().await.map_err(|e| e.to_string())?;
         Ok(Box::new(EncodedRows(reader)))
     }
 
-    async fn install(&self, rows: &Path) -> Result<(), String> {
+    async fn install_state(&self, rows: &Path) -> Result<(), String> {
         // Under this name a restart finds the file and repeats the installation.
         let kept = rows.with_file_name(INSTALLING);
         std::fs::rename(rows, &kept).map_err(|e| e.to_string())?;
@@ -76,7 +76,7 @@ impl RaftStateMachine {
     /// Repeats an interrupted installation and deletes received files that were not installed.
     pub async fn resume(&self, folder: &Path) -> Result<(), String> {
         let kept = folder.join(INSTALLING);
-        if self.0.incomplete() {
+        if self.0.is_incomplete() {
             self.install_kept(&kept)
                 .await
                 .map_err(|e| format!("{}: {e}", kept.display()))?;
@@ -90,7 +90,7 @@ impl RaftStateMachine {
 
     async fn install_kept(&self, rows: &Path) -> Result<(), String> {
         let mut file = BufReader::new(File::open(rows).map_err(|e| e.to_string())?);
-        let installed = self.0.install(|| read_chunk(&mut file)).await;
+        let installed = self.0.install_snapshot(|| read_chunk(&mut file)).await;
         installed.map_err(|e| e.to_string())?;
         // The file is not needed any more. If deleting it fails, the next installation replaces it.
         let _ = std::fs::remove_file(rows);
@@ -106,7 +106,7 @@ impl SnapshotRows for EncodedRows {
         (place.position.clone(), place.membership.clone())
     }
 
-    fn next(&mut self) -> Result<Option<Bytes>, String> {
+    fn next_rows(&mut self) -> Result<Option<Bytes>, String> {
         let rows = self.0.next_rows().map_err(|e| e.to_string())?;
         Ok(rows.map(|rows| encode_rows(&rows)))
     }

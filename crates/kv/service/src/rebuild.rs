@@ -72,7 +72,7 @@ impl RebuildOptions<'_> {
             Err(error) => return Err(error.into()),
         };
         let least = self.purged.unwrap_or_default();
-        if machine.incomplete() || machine.applied_index() >= least {
+        if machine.is_incomplete() || machine.applied_index() >= least {
             return Ok(machine);
         }
         if choose_source(self.purged, !self.others.is_empty()) == Source::Nowhere {
@@ -98,7 +98,7 @@ impl RebuildOptions<'_> {
             format!("the damaged state can't be renamed to {}", aside.display())
         })?;
         // The new state is created at the former path.
-        self.folder.below(STATE)?;
+        self.folder.create_subfolder(STATE)?;
         let from = if source == Source::Log {
             "the log"
         } else {
@@ -115,7 +115,7 @@ impl RebuildOptions<'_> {
     /// Installs the state of the first member whose state is recent enough. Retries until there is
     /// one.
     async fn fetch(&self, machine: &Arc<Machine>, least: u64) -> Result<()> {
-        let spool = self.folder.below("member/received")?;
+        let spool = self.folder.create_subfolder("member/received")?;
         tracing::warn!("the state is behind the log; fetching it from another member");
         for round in 0.. {
             for url in &self.others {
@@ -142,7 +142,7 @@ const REMEDY: &str = "the log begins later than it ends, and there is no other m
 
 async fn install_rows(machine: &Arc<Machine>, rows: &Path) -> Result<()> {
     let installed = RaftStateMachine(machine.clone(), Arc::default())
-        .install(rows)
+        .install_state(rows)
         .await;
     installed.map_err(|reason| {
         anyhow::anyhow!("the state of another member can't be installed: {reason}")

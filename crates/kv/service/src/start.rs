@@ -250,7 +250,7 @@ async fn identify_member(flags: &Serve, plan: &Plan, folder: &mut DataFolder) ->
         &plan.outgoing_tls,
     )
     .await?;
-    folder.claim(first.identity)?;
+    folder.set_identity(first.identity)?;
     Ok(first)
 }
 
@@ -442,7 +442,7 @@ async fn build_member(
         tls: &plan.outgoing_tls,
         purged: RebuildOptions::purged(&contents),
     };
-    let state = folder.below("member/state")?;
+    let state = folder.create_subfolder("member/state")?;
     let slow_disk = sync_micros.clone();
     let open = || {
         Ok(Arc::new(BlockingEngine::new(
@@ -454,14 +454,14 @@ async fn build_member(
         opened = around.machine(&open, options) => opened?,
         () = shutdown.cancelled() => bail!("stopped before the state was rebuilt"),
     };
-    let owner = machine.members(|members| {
+    let owner = machine.with_members(|members| {
         members
             .get(identity.member)
             .map(|member| member.name.clone())
     });
     if !flags.force_new_cluster {
         plan.access
-            .check_members(machine.members(|members| members.list().len()))?;
+            .check_members(machine.with_members(|members| members.list().len()))?;
     }
     bootstrap::check_member(
         flags,
@@ -477,7 +477,7 @@ async fn build_member(
         heartbeat: Duration::from_millis(flags.heartbeat_interval),
         election_timeout: Duration::from_millis(flags.election_timeout),
         snapshot_entries: flags.snapshot_count,
-        spool: folder.below("member/received")?,
+        spool: folder.create_subfolder("member/received")?,
         tls: plan.outgoing_tls.clone(),
         trust: plan.access.trust(),
         max_command: flags.max_request_bytes,
@@ -523,7 +523,7 @@ fn open_log(
         let before = micros.load(Ordering::Relaxed);
         micros.store((before * 15 + took) / 16, Ordering::Relaxed);
     });
-    let (wal, contents) = Wal::open(&folder.below("member/wal")?, observer)?;
+    let (wal, contents) = Wal::open(&folder.create_subfolder("member/wal")?, observer)?;
     if let Some(bytes) = contents.torn {
         tracing::warn!(
             bytes,
@@ -558,7 +558,10 @@ async fn stop_member(core: &Arc<ServerContext>, tasks: &Tasks, peers: &Cancellat
     core.shutdown.cancel();
     // A leader that goes hands over first, so that the others need not wait for a timeout.
     if let Some(heir) = choose_transferee(core).await {
-        let _ = core.node.transfer(heir, Duration::from_secs(3)).await;
+        let _ = core
+            .node
+            .transfer_leadership(heir, Duration::from_secs(3))
+            .await;
     }
     peers.cancel();
     tasks.wait(Duration::from_secs(5)).await;

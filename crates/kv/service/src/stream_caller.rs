@@ -25,7 +25,7 @@ impl StreamCaller {
     /// Returns the caller if its login is still valid.
     pub fn current(&self, core: &ServerContext) -> Result<Caller, EtcdError> {
         match &self.token {
-            Some(token) if core.machine.auth(|auth| auth.enabled) => {
+            Some(token) if core.machine.with_auth(|auth| auth.enabled) => {
                 core.token_caller(token).ok_or(EtcdError::InvalidToken)
             }
             _ => Ok(self.caller.clone()),

@@ -159,7 +159,7 @@ pub(crate) fn spawn_upkeep(core: &Arc<ServerContext>, checks: Checks, tasks: &Ta
 
 /// Stops the member when replication has stopped, because it could not serve any more.
 async fn watch_replication(core: Arc<ServerContext>) {
-    let reason = core.node.stopped().await;
+    let reason = core.node.wait_until_stopped().await;
     tracing::error!(reason, "replication has stopped");
     core.shutdown.cancel();
 }
@@ -175,10 +175,12 @@ async fn watch_leadership(core: Arc<ServerContext>) {
             if led {
                 // All entries of earlier terms must be applied before leases are read.
                 let _ = core.node.read_index(Duration::from_secs(10)).await;
-                core.machine
-                    .leases(|leases| leases.lead(Instant::now().into_std(), Duration::ZERO));
+                core.machine.with_leases(|leases| {
+                    leases.become_leader(Instant::now().into_std(), Duration::ZERO)
+                });
             } else {
-                core.machine.leases(kv_machine::Leases::follow);
+                core.machine
+                    .with_leases(kv_machine::Leases::become_follower);
             }
         }
         if status.leader.is_some() && status.leader != leader {
@@ -190,7 +192,9 @@ async fn watch_leadership(core: Arc<ServerContext>) {
                 "leader elected"
             );
         }
-        core.node.changed((status.term, status.leader)).await;
+        core.node
+            .wait_for_leader_change((status.term, status.leader))
+            .await;
     }
 }
 
@@ -203,7 +207,7 @@ pub(crate) fn fill_directory(
     initial: &[Member],
     status: &kv_raft::Status,
 ) {
-    let committed = machine.members(|members| members.list());
+    let committed = machine.with_members(|members| members.list());
     let known = if committed.is_empty() {
         initial
     } else {
@@ -219,10 +223,10 @@ pub(crate) fn fill_directory(
         .chain(&status.learners)
         .filter(|id| !addresses.contains_key(id));
     let leaving: Vec<_> = leaving
-        .filter_map(|id| Some((*id, directory.address(*id)?)))
+        .filter_map(|id| Some((*id, directory.peer_urls(*id)?)))
         .collect();
     let addresses = addresses.into_iter().chain(leaving).collect();
-    directory.replace(addresses);
+    directory.replace_addresses(addresses);
 }
 
 /// Returns whether the last call to a member succeeded.
@@ -253,7 +257,7 @@ async fn follow_members(core: Arc<ServerContext>) {
         fill_directory(&core.directory, &core.machine, &core.initial, &status);
         let removed = core
             .machine
-            .members(|members| members.was_removed(core.identity.member));
+            .with_members(|members| members.was_removed(core.identity.member));
         if removed && !status.leading {
             leave_cluster(&core).await;
             return;
@@ -262,7 +266,7 @@ async fn follow_members(core: Arc<ServerContext>) {
         let term = (status.term, status.leader);
         tokio::select! {
             _ = changed.changed() => {}
-            () = core.node.changed(term) => {}
+            () = core.node.wait_for_leader_change(term) => {}
             () = sleep(Duration::from_millis(200)), if !settled => {}
         }
     }
@@ -289,7 +293,7 @@ async fn leave_cluster(core: &Arc<ServerContext>) {
 
 /// Executes one step towards the committed members. Returns whether nothing is left to do.
 async fn bring_in_line(core: &ServerContext, status: &kv_raft::Status) -> bool {
-    let members = core.machine.members(|members| members.list());
+    let members = core.machine.with_members(|members| members.list());
     if members.is_empty() {
         return true;
     }
@@ -301,7 +305,7 @@ async fn bring_in_line(core: &ServerContext, status: &kv_raft::Status) -> bool {
         .difference(&wanted)
         .find(|id| **id != core.identity.member)
     {
-        core.node.remove(*id).await
+        core.node.remove_member(*id).await
     } else {
         let to_promote = members.iter().find(|member| {
             let matched = status.matched.get(&member.id).copied().unwrap_or_default();
@@ -311,7 +315,7 @@ async fn bring_in_line(core: &ServerContext, status: &kv_raft::Status) -> bool {
                 && matched > 0
         });
         match to_promote {
-            Some(member) => core.node.promote(member.id).await,
+            Some(member) => core.node.promote_learner(member.id).await,
             None => {
                 return members
                     .iter()
@@ -335,7 +339,7 @@ pub(crate) async fn publish_member(
     let mut urls = client_urls.to_vec();
     urls.sort();
     loop {
-        let known = core.machine.members(|members| members.list());
+        let known = core.machine.with_members(|members| members.list());
         if known.is_empty() {
             init_members(core).await;
         }
@@ -384,7 +388,7 @@ async fn init_members(core: &Arc<ServerContext>) {
 }
 
 async fn compact_to(core: &ServerContext, revision: i64) {
-    if revision <= core.store().compacted() || !core.node.status().leading {
+    if revision <= core.store().compacted_revision() || !core.node.status().leading {
         return;
     }
     let command = Command::Compact(CompactionRequest {
@@ -405,7 +409,7 @@ async fn compact_by_time(core: Arc<ServerContext>, kept: Duration) {
         .max(Duration::from_millis(100));
     let mut samples = std::collections::VecDeque::new();
     loop {
-        samples.push_back((Instant::now(), core.store().revision()));
+        samples.push_back((Instant::now(), core.store().current_revision()));
         sleep(step).await;
         let mut target = None;
         while samples
@@ -424,6 +428,6 @@ async fn compact_by_time(core: Arc<ServerContext>, kept: Duration) {
 async fn compact_by_count(core: Arc<ServerContext>, count: i64) {
     loop {
         sleep(Duration::from_secs(300)).await;
-        compact_to(&core, core.store().revision() - count).await;
+        compact_to(&core, core.store().current_revision() - count).await;
     }
 }

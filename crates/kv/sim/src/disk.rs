@@ -296,7 +296,7 @@ impl Disk for SimDisk {
         self.0.lock().alive()
     }
 
-    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+    fn list_names(&self, folder: &Path) -> io::Result<Vec<String>> {
         let mut state = self.0.lock();
         state.alive()?;
         let inside = state
@@ -410,8 +410,8 @@ mod tests {
                 WrittenBy::Thread,
                 Box::new(|| {}),
             );
-            let mut frame = writer.waiting().unwrap();
-            writer.write(&mut frame).unwrap();
+            let mut frame = writer.next_frame().unwrap();
+            writer.write_frame(&mut frame).unwrap();
             drop((wal, writer, frame));
             let (_, read, _) = open(&disk);
             disk.lose_power();

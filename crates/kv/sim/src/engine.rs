@@ -29,13 +29,13 @@ pub(crate) struct SimEngine(Arc<Mutex<Parts>>);
 fn copy_engine(from: &MemoryEngine) -> Result<MemoryEngine, EngineError> {
     let mut batch = Batch::default();
     for table in TABLES {
-        from.scan(table, b"", None, &mut |key, value| {
+        from.scan_rows(table, b"", None, &mut |key, value| {
             batch.put(table, key.to_vec(), Bytes::copy_from_slice(value));
             true
         })?;
     }
     let to = MemoryEngine::default();
-    to.write(batch)?;
+    to.write_batch(batch)?;
     Ok(to)
 }
 
@@ -56,7 +56,7 @@ impl SimEngine {
         let parts = &mut *guard;
         let keep = usize::try_from(parts.rng.below(parts.unsynced.len() as u64 + 1)).unwrap_or(0);
         for batch in parts.unsynced.drain(..).take(keep) {
-            parts.durable.write(batch)?;
+            parts.durable.write_batch(batch)?;
         }
         parts.live = copy_engine(&parts.durable)?;
         Ok(())
@@ -64,17 +64,17 @@ impl SimEngine {
 }
 
 impl Engine for SimEngine {
-    fn write(&self, batch: Batch) -> Result<(), EngineError> {
+    fn write_batch(&self, batch: Batch) -> Result<(), EngineError> {
         let mut parts = self.0.lock();
         parts.unsynced.push(batch.clone());
-        parts.live.write(batch)
+        parts.live.write_batch(batch)
     }
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         self.0.lock().live.get(table, key)
     }
 
-    fn scan(
+    fn scan_rows(
         &self,
         table: Table,
         from: &[u8],
@@ -85,7 +85,7 @@ impl Engine for SimEngine {
         self.0
             .lock()
             .live
-            .scan(table, from, to, &mut |key, value| {
+            .scan_rows(table, from, to, &mut |key, value| {
                 rows.push((key.to_vec(), value.to_vec()));
                 true
             })?;
@@ -101,7 +101,7 @@ impl Engine for SimEngine {
         let mut guard = self.0.lock();
         let parts = &mut *guard;
         for batch in parts.unsynced.drain(..) {
-            parts.durable.write(batch)?;
+            parts.durable.write_batch(batch)?;
         }
         Ok(())
     }
@@ -110,20 +110,20 @@ impl Engine for SimEngine {
     fn clear(&self) -> Result<(), EngineError> {
         for table in TABLES {
             let mut keys = Vec::new();
-            self.scan(table, b"", None, &mut |key, _| {
+            self.scan_rows(table, b"", None, &mut |key, _| {
                 keys.push(key.to_vec());
                 true
             })?;
             for key in keys {
                 let mut batch = Batch::default();
                 batch.delete(table, key);
-                self.write(batch)?;
+                self.write_batch(batch)?;
             }
         }
         Ok(())
     }
 
-    fn size(&self) -> u64 {
-        self.0.lock().live.size()
+    fn disk_size(&self) -> u64 {
+        self.0.lock().live.disk_size()
     }
 }

@@ -9,7 +9,7 @@ use crate::serve::Station;
 use kv_machine::{Machine, Options};
 use kv_raft::{Clock, Config, Dial};
 use kv_service::{Member, Tuning};
-use kv_wal::{Frame, Upkeep, Wal, WalError, Writer};
+use kv_wal::{Frame, SegmentMaintenance, Wal, WalError, Writer};
 use parking_lot::Mutex;
 use proto_etcd::etcdserverpb;
 use std::collections::BTreeSet;
@@ -394,15 +394,15 @@ impl Log {
     async fn run(mut self) {
         loop {
             sleep(Duration::from_millis(1)).await;
-            let Some(mut frame) = self.writer.waiting() else {
+            let Some(mut frame) = self.writer.next_frame() else {
                 continue;
             };
             if let Err(error) = self.write(&mut frame).await {
                 return self.failed(error).await;
             }
             sleep(Duration::from_millis(self.rng.below(2))).await;
-            frame.finish();
-            if let Some(Err(error)) = self.writer.upkeep().map(Upkeep::run) {
+            frame.acknowledge();
+            if let Some(Err(error)) = self.writer.take_maintenance().map(SegmentMaintenance::run) {
                 return self.failed(error).await;
             }
         }
@@ -416,13 +416,13 @@ impl Log {
     }
 
     async fn write(&mut self, frame: &mut Frame) -> std::io::Result<()> {
-        self.writer.write(frame)?;
+        self.writer.write_frame(frame)?;
         if self.plan.plant == Some(Plant::AcknowledgeBeforeSync) {
-            frame.finish();
+            frame.acknowledge();
         }
         let took = self.rng.below(self.plan.longest_sync + 1);
         sleep(Duration::from_millis(took)).await;
-        self.writer.sync(frame)?;
+        self.writer.sync_frame(frame)?;
         let before = self.sync_micros.load(Ordering::Relaxed);
         self.sync_micros
             .store((before * 15 + took * 1_000) / 16, Ordering::Relaxed);

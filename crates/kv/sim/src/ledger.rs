@@ -58,9 +58,9 @@ impl Ledger {
     /// Records a member's revisions from `from` on. Returns the revision at which to continue.
     pub fn note(&mut self, machine: &Machine, from: i64, now: u64) -> Result<i64, String> {
         let store = machine.store();
-        let mut next = from.max(store.compacted() + 1).max(FIRST);
-        while next <= store.revision() {
-            let Ok((revisions, after)) = store.history(next, 1_000) else {
+        let mut next = from.max(store.compacted_revision() + 1).max(FIRST);
+        while next <= store.current_revision() {
+            let Ok((revisions, after)) = store.read_history(next, 1_000) else {
                 break;
             };
             for events in &revisions {

@@ -467,7 +467,7 @@ impl World {
                 let status = member.status();
                 format!(
                     "{id}: revision {}, term {}, leader {:?}, applied {}, stopped {:?}",
-                    member.machine().store().revision(),
+                    member.machine().store().current_revision(),
                     status.term,
                     status.leader,
                     status.applied,
@@ -561,7 +561,7 @@ impl World {
             host.serves()
                 && host
                     .member()
-                    .is_some_and(|member| member.machine().store().revision() == last)
+                    .is_some_and(|member| member.machine().store().current_revision() == last)
         });
         let watched = (crate::ledger::FIRST..=last).rev().find(|at| {
             self.ledger
@@ -589,7 +589,7 @@ impl World {
         let Some((leader, status)) = leading.find(|(_, status)| status.leading) else {
             return false;
         };
-        let members = leader.machine().members(|members| members.list());
+        let members = leader.machine().with_members(|members| members.list());
         let listed: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
         let voters = members
             .iter()
@@ -604,7 +604,7 @@ impl World {
                 member.machine().data_size() <= self.plan.quota - self.plan.quota / 10
             })
         };
-        let alarms = leader.machine().alarms();
+        let alarms = leader.machine().list_alarms();
         let alarms = alarms
             .iter()
             .all(|alarm| listed.contains(&alarm.member_id) && !fits(&alarm.member_id));

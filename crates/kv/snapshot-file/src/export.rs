@@ -34,7 +34,7 @@ pub fn export_snapshot(mut picture: SnapshotReader, path: &Path) -> Result<(), S
         .and_then(Writer::new)
         .map_err(&failed)?;
     let mut small = Small::new();
-    writer.bucket("key").map_err(&failed)?;
+    writer.start_bucket("key").map_err(&failed)?;
     while let Some(chunk) = picture.next_rows()? {
         for (table, key, value) in chunk {
             if table == Table::Revisions as u8 {
@@ -62,25 +62,25 @@ fn write_small<W: Write + Seek>(
     small: &Small,
     place: &AppliedPosition,
 ) -> io::Result<()> {
-    writer.bucket("alarm")?;
+    writer.start_bucket("alarm")?;
     let auth = small_rows(small, Table::Auth)
         .next()
         .and_then(|(_, row)| decode_auth_row(row))
         .unwrap_or_default();
-    writer.bucket("auth")?;
+    writer.start_bucket("auth")?;
     writer.put(b"authEnabled", &[u8::from(auth.enabled)])?;
     writer.put(b"authRevision", &auth.revision.to_be_bytes())?;
-    writer.bucket("authRoles")?;
+    writer.start_bucket("authRoles")?;
     for role in auth.roles() {
         writer.put(&role.name, &role.encode_to_vec())?;
     }
-    writer.bucket("authUsers")?;
+    writer.start_bucket("authUsers")?;
     for user in auth.users() {
         writer.put(&user.name, &user.encode_to_vec())?;
     }
-    writer.bucket("cluster")?;
+    writer.start_bucket("cluster")?;
     writer.put(b"clusterVersion", b"3.6.0")?;
-    writer.bucket("lease")?;
+    writer.start_bucket("lease")?;
     for (key, row) in small_rows(small, Table::Leases) {
         let id = key.as_ref().try_into().map_or(0, i64::from_be_bytes);
         if let Some((ttl, remaining)) = decode_lease_row(row) {
@@ -106,11 +106,11 @@ fn write_members<W: Write + Seek>(writer: &mut Writer<W>, small: &Small) -> io::
             _ => removed.insert(hex(key), "removed".to_owned()),
         };
     }
-    writer.bucket("members")?;
+    writer.start_bucket("members")?;
     for (key, value) in present {
         writer.put(key.as_bytes(), value.as_bytes())?;
     }
-    writer.bucket("members_removed")?;
+    writer.start_bucket("members_removed")?;
     for (key, value) in removed {
         writer.put(key.as_bytes(), value.as_bytes())?;
     }
@@ -148,7 +148,7 @@ fn write_meta<W: Write + Seek>(
         .filter(|(_, member)| !member.is_learner)
         .map(|(id, _)| id)
         .collect();
-    writer.bucket("meta")?;
+    writer.start_bucket("meta")?;
     writer.put(
         b"confState",
         serde_json::json!({ "voters": voters, "auto_leave": false })

@@ -68,9 +68,9 @@ pub fn file_status(source: &dyn Source) -> Result<FileStatus, SnapshotFileError>
         ..FileStatus::default()
     };
     let mut live = HashSet::new();
-    for bucket in file.buckets()? {
+    for bucket in file.bucket_names()? {
         status.hash = crc32c::crc32c_append(status.hash, &bucket);
-        file.each::<SnapshotFileError>(&bucket, &mut |key, value| {
+        file.visit_pairs::<SnapshotFileError>(&bucket, &mut |key, value| {
             status.hash = crc32c::crc32c_append(crc32c::crc32c_append(status.hash, key), value);
             if bucket == b"key" {
                 let mark = Mark::from_key(key).ok_or_else(|| no_mark(key))?;
@@ -122,7 +122,7 @@ where
         revision: 1,
         ..Contents::default()
     };
-    file.each::<E>(b"key", &mut |key, value| {
+    file.visit_pairs::<E>(b"key", &mut |key, value| {
         let Some(mark) = Mark::from_key(key) else {
             return Err(no_mark(key).into());
         };
@@ -130,14 +130,14 @@ where
         // Records without a sub-revision were written by old versions only.
         record((
             Table::Revisions as u8,
-            Bytes::from(mark.key()),
+            Bytes::from(mark.engine_key()),
             Bytes::copy_from_slice(value),
         ))
     })?;
-    let names = file.buckets()?;
+    let names = file.bucket_names()?;
     let has = |name: &[u8]| names.iter().any(|bucket| bucket == name);
     if has(b"meta") {
-        file.each::<SnapshotFileError>(b"meta", &mut |key, value| {
+        file.visit_pairs::<SnapshotFileError>(b"meta", &mut |key, value| {
             if key == b"finishedCompactRev" || key == b"scheduledCompactRev" {
                 let revision = value
                     .get(..8)
@@ -149,7 +149,7 @@ where
         })?;
     }
     if has(b"lease") {
-        file.each::<SnapshotFileError>(b"lease", &mut |_, value| {
+        file.visit_pairs::<SnapshotFileError>(b"lease", &mut |_, value| {
             let lease = LeaseRecord::decode(value).map_err(damaged_record("a lease"))?;
             contents.leases.push((lease.id, lease.ttl, lease.remaining));
             Ok(())
@@ -162,19 +162,19 @@ where
 fn import_auth(file: &File<'_>, has: &dyn Fn(&[u8]) -> bool) -> Result<Auth, SnapshotFileError> {
     let (mut users, mut roles, mut auth) = (Vec::new(), Vec::new(), Auth::default());
     if has(b"authUsers") {
-        file.each::<SnapshotFileError>(b"authUsers", &mut |_, value| {
+        file.visit_pairs::<SnapshotFileError>(b"authUsers", &mut |_, value| {
             users.push(User::decode(value).map_err(damaged_record("a user"))?);
             Ok(())
         })?;
     }
     if has(b"authRoles") {
-        file.each::<SnapshotFileError>(b"authRoles", &mut |_, value| {
+        file.visit_pairs::<SnapshotFileError>(b"authRoles", &mut |_, value| {
             roles.push(Role::decode(value).map_err(damaged_record("a role"))?);
             Ok(())
         })?;
     }
     if has(b"auth") {
-        file.each::<SnapshotFileError>(b"auth", &mut |key, value| {
+        file.visit_pairs::<SnapshotFileError>(b"auth", &mut |key, value| {
             match key {
                 b"authEnabled" => auth.enabled = value == [1],
                 b"authRevision" => auth.revision = value.try_into().map_or(0, u64::from_be_bytes),

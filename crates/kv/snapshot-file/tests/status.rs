@@ -10,11 +10,11 @@ use std::io::Cursor;
 
 fn file(records: &[(Mark, &'static str)]) -> Vec<u8> {
     let mut writer = Writer::new(Cursor::new(Vec::new())).unwrap();
-    writer.bucket("key").unwrap();
+    writer.start_bucket("key").unwrap();
     for (mark, key) in records {
         writer
             .put(
-                &mark.key(),
+                &mark.engine_key(),
                 &KeyValue {
                     key: (*key).into(),
                     ..KeyValue::default()
@@ -23,7 +23,7 @@ fn file(records: &[(Mark, &'static str)]) -> Vec<u8> {
             )
             .unwrap();
     }
-    writer.bucket("meta").unwrap();
+    writer.start_bucket("meta").unwrap();
     writer.put(b"storageVersion", b"3.6.0").unwrap();
     writer.finish().unwrap().0.into_inner()
 }

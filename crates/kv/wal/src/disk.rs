@@ -28,7 +28,7 @@ pub trait Disk: Debug + Send + Sync + 'static {
     /// Creates a directory and its parents, if they don't exist.
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
     /// Returns the names in a directory.
-    fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
+    fn list_names(&self, folder: &Path) -> io::Result<Vec<String>>;
     /// Opens an existing file.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
     /// Opens a file, creating it if it does not exist.
@@ -85,7 +85,7 @@ impl Disk for FileSystem {
         fs::create_dir_all(folder)
     }
 
-    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+    fn list_names(&self, folder: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(folder)? {
             names.extend(entry?.file_name().into_string());

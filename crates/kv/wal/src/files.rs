@@ -54,7 +54,11 @@ pub(crate) fn segment_path(folder: &Path, first: u64) -> PathBuf {
 /// Returns the first sequence numbers of all segments, in order.
 pub(crate) fn list_segments(disk: &dyn Disk, folder: &Path) -> io::Result<Vec<u64>> {
     let first = |name: String| u64::from_str_radix(name.strip_suffix(".wal")?, 16).ok();
-    let mut found: Vec<u64> = disk.list(folder)?.into_iter().filter_map(first).collect();
+    let mut found: Vec<u64> = disk
+        .list_names(folder)?
+        .into_iter()
+        .filter_map(first)
+        .collect();
     found.sort_unstable();
     Ok(found)
 }
@@ -113,17 +117,17 @@ pub(crate) fn create_segment(
 ///
 /// Deleting a file of this size takes milliseconds, and a purge frees many. Without a prepared
 /// segment, the next one is written for the first time while requests wait.
-pub struct Upkeep {
+pub struct SegmentMaintenance {
     pub(crate) shared: Arc<Shared>,
     pub(crate) size: u64,
 }
 
-impl Upkeep {
+impl SegmentMaintenance {
     /// Runs the maintenance, unless another thread does, which then handles this request too.
     /// Returns an error if the log's directory can't be changed and synced.
     pub fn run(self) -> io::Result<()> {
         loop {
-            let Some(alone) = self.shared.upkeep.try_lock() else {
+            let Some(alone) = self.shared.maintenance.try_lock() else {
                 return Ok(());
             };
             self.release_space()?;
@@ -177,7 +181,7 @@ impl Upkeep {
 }
 
 /// Runs the maintenance in a thread of its own. An error exits the process.
-pub(crate) fn run_maintenance(upkeep: Upkeep) {
+pub(crate) fn run_maintenance(upkeep: SegmentMaintenance) {
     let shared = upkeep.shared.clone();
     let work = move || {
         upkeep

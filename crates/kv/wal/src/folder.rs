@@ -106,7 +106,7 @@ impl DataFolder {
     }
 
     /// Locks an existing directory and reads its identity, without changing anything.
-    pub fn look(path: &Path) -> Result<Self, FolderError> {
+    pub fn open_existing(path: &Path) -> Result<Self, FolderError> {
         let failed = |source| FolderError::Io {
             path: path.to_path_buf(),
             source,
@@ -135,7 +135,7 @@ impl DataFolder {
     }
 
     /// Sets the identity of a new directory. Durable on return.
-    pub fn claim(&mut self, identity: Identity) -> Result<(), FolderError> {
+    pub fn set_identity(&mut self, identity: Identity) -> Result<(), FolderError> {
         let text = format!(
             "format = {VERSION}\ncluster = {:016x}\nmember = {:016x}\n",
             identity.cluster, identity.member
@@ -163,7 +163,7 @@ impl DataFolder {
     }
 
     /// Returns a subdirectory, creating it if necessary.
-    pub fn below(&self, name: &str) -> Result<PathBuf, FolderError> {
+    pub fn create_subfolder(&self, name: &str) -> Result<PathBuf, FolderError> {
         let path = self.path.join(name);
         fs::DirBuilder::new()
             .recursive(true)
@@ -266,7 +266,7 @@ mod tests {
             cluster: 1,
             member: u64::MAX,
         };
-        first.claim(identity).unwrap();
+        first.set_identity(identity).unwrap();
         assert!(matches!(
             DataFolder::open(&path),
             Err(FolderError::InUse { .. })

@@ -37,7 +37,7 @@ pub(crate) enum Record {
 }
 
 impl Record {
-    fn parts(&self) -> (u8, u64, &[u8]) {
+    fn to_parts(&self) -> (u8, u64, &[u8]) {
         match self {
             Record::Entry(index, data) => (1, *index, data),
             Record::Vote(data) => (2, 0, data),
@@ -69,7 +69,7 @@ pub(crate) fn encode_frame(
     let mut places = Vec::with_capacity(records.len());
     for record in records {
         places.push(out.len());
-        let (kind, index, data) = record.parts();
+        let (kind, index, data) = record.to_parts();
         out.put_u8(kind);
         out.put_u64_le(index);
         out.put_u32_le(u32::try_from(data.len()).unwrap_or(u32::MAX));

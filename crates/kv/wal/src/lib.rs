@@ -17,7 +17,7 @@ mod wal;
 mod writer;
 
 pub use disk::{Disk, DiskFile, FileSystem};
-pub use files::Upkeep;
+pub use files::SegmentMaintenance;
 pub use folder::{DataFolder, FolderError, Identity};
 pub use recover::{Contents, WalError, read_log};
 pub use wal::{Done, Entry, SyncObserver, Wal, WrittenBy};

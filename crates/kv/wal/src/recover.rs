@@ -181,13 +181,13 @@ fn read_segment(
     if next == Some(found.sequence) {
         return Ok(());
     }
-    let end = End {
+    let end = SegmentEnd {
         bytes: &bytes,
         offset,
         sequence: found.sequence,
         sealed,
     };
-    let torn = end.torn().map_err(|evidence| {
+    let torn = end.is_torn().map_err(|evidence| {
         let path = path.to_path_buf();
         WalError::Corrupt {
             path,
@@ -197,7 +197,7 @@ fn read_segment(
     })?;
     if next.is_none() {
         found.offset = offset as u64;
-        found.remains = end.remains();
+        found.remains = end.remains_end();
         found.contents.torn = found.remains.filter(|_| torn).map(|end| end - found.offset);
     }
     Ok(())
@@ -208,7 +208,7 @@ fn next_frame(bytes: &Bytes, offset: usize, sequence: u64) -> Option<frame::Foun
 }
 
 /// End of a segment's frames.
-struct End<'a> {
+struct SegmentEnd<'a> {
     bytes: &'a [u8],
     offset: usize,
     /// Sequence number of the frame that is missing.
@@ -217,28 +217,28 @@ struct End<'a> {
     sealed: bool,
 }
 
-impl End<'_> {
+impl SegmentEnd<'_> {
     /// Returns whether a write was torn here, or the reason why it can't have been.
-    fn torn(&self) -> Result<bool, &'static str> {
+    fn is_torn(&self) -> Result<bool, &'static str> {
         if self.offset == 0 {
             return Err("at its head, without which no segment gets its name");
         }
-        if self.promised_behind() {
+        if self.has_later_frame() {
             return Err("with valid records behind it");
         }
-        match frame::diagnose_frame(self.rest(), self.offset, self.sequence, self.sealed) {
+        match frame::diagnose_frame(self.rest_bytes(), self.offset, self.sequence, self.sealed) {
             FrameDiagnosis::Absent => Ok(false),
             FrameDiagnosis::Torn => Ok(true),
             FrameDiagnosis::Damaged => Err("in a record that was written whole"),
         }
     }
 
-    fn rest(&self) -> &[u8] {
+    fn rest_bytes(&self) -> &[u8] {
         self.bytes.get(self.offset..).unwrap_or_default()
     }
 
     /// Returns whether a valid later frame follows.
-    fn promised_behind(&self) -> bool {
+    fn has_later_frame(&self) -> bool {
         let mut places = (self.offset..self.bytes.len()).step_by(8);
         places.any(|at| {
             frame::check_frame(&self.bytes[at..], at)
@@ -246,8 +246,8 @@ impl End<'_> {
         })
     }
 
-    fn remains(&self) -> Option<u64> {
-        let last = self.rest().iter().rposition(|byte| *byte != 0)?;
+    fn remains_end(&self) -> Option<u64> {
+        let last = self.rest_bytes().iter().rposition(|byte| *byte != 0)?;
         Some((self.offset + last + 1) as u64)
     }
 }

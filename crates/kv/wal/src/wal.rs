@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     pub folder: PathBuf,
     pub state: RwLock<State>,
     /// Held during maintenance.
-    pub upkeep: Mutex<()>,
+    pub maintenance: Mutex<()>,
     /// Segments without needed entries that still exist, the oldest first.
     pub dead: Mutex<VecDeque<u64>>,
 }
@@ -71,13 +71,13 @@ pub(crate) struct State {
 
 impl State {
     /// Returns the index after the last entry.
-    pub fn end(&self) -> u64 {
+    pub fn end_index(&self) -> u64 {
         self.first + self.places.len() as u64
     }
 
     pub fn push(&mut self, index: u64, data: Bytes, place: Place) {
         self.truncate(index);
-        if self.end() != index {
+        if self.end_index() != index {
             self.places.clear();
             self.cache.clear();
             self.cached_bytes = 0;
@@ -86,10 +86,10 @@ impl State {
         self.places.push_back(place);
         self.cached_bytes += data.len();
         self.cache.push_back(data);
-        self.shrink();
+        self.shrink_cache();
     }
 
-    fn shrink(&mut self) {
+    fn shrink_cache(&mut self) {
         while self.cached_bytes > CACHE_BYTES && self.oldest_cached_is_placed() {
             if let Some(data) = self.cache.pop_front() {
                 self.cached_bytes -= data.len();
@@ -105,7 +105,7 @@ impl State {
     }
 
     pub fn truncate(&mut self, from: u64) {
-        while self.end() > from && self.places.pop_back().is_some() {
+        while self.end_index() > from && self.places.pop_back().is_some() {
             if let Some(data) = self.cache.pop_back() {
                 self.cached_bytes -= data.len();
             }
@@ -199,7 +199,7 @@ impl Wal {
             disk,
             folder: folder.to_path_buf(),
             state: RwLock::new(state),
-            upkeep: Mutex::new(()),
+            maintenance: Mutex::new(()),
             dead: Mutex::default(),
         });
         let (requests, inbox) = mpsc::channel();
@@ -246,35 +246,35 @@ impl Wal {
                 );
             }
         }
-        self.send(Request::Append(entries, done), by);
+        self.send_request(Request::Append(entries, done), by);
     }
 
     /// Replaces the vote.
     pub fn save_vote(&self, vote: Bytes, done: Done) {
-        self.send(Request::Vote(vote, done), WrittenBy::Thread);
+        self.send_request(Request::Vote(vote, done), WrittenBy::Thread);
     }
 
     /// Removes the entries from `from` on.
     pub fn truncate(&self, from: u64, done: Done) {
         self.shared.state.write().truncate(from);
-        self.send(Request::Truncate(from, done), WrittenBy::Thread);
+        self.send_request(Request::Truncate(from, done), WrittenBy::Thread);
     }
 
     /// Removes the entries up to `upto`. `data` is returned as `Contents::purged` by the next open.
     pub fn purge(&self, upto: u64, data: Bytes, done: Done) {
         self.shared.state.write().purge(upto);
-        self.send(Request::Purge(upto, data, done), WrittenBy::Thread);
+        self.send_request(Request::Purge(upto, data, done), WrittenBy::Thread);
     }
 
     /// Returns first and last index, if there are entries.
-    pub fn bounds(&self) -> Option<(u64, u64)> {
+    pub fn index_bounds(&self) -> Option<(u64, u64)> {
         let state = self.shared.state.read();
-        (!state.places.is_empty()).then(|| (state.first, state.end() - 1))
+        (!state.places.is_empty()).then(|| (state.first, state.end_index() - 1))
     }
 
     /// Returns the existing entries of the range, about `limit` bytes at most and at least one
     /// entry.
-    pub fn read(&self, range: Range<u64>, limit: usize) -> io::Result<Vec<Entry>> {
+    pub fn read_entries(&self, range: Range<u64>, limit: usize) -> io::Result<Vec<Entry>> {
         let mut found = Vec::new();
         let mut bytes = 0;
         let mut index = range.start;
@@ -292,10 +292,10 @@ impl Wal {
     fn read_one(&self, index: u64) -> io::Result<Option<Bytes>> {
         let (place, file) = {
             let state = self.shared.state.read();
-            if index < state.first || index >= state.end() {
+            if index < state.first || index >= state.end_index() {
                 return Ok(None);
             }
-            let cached_from = state.end() - state.cache.len() as u64;
+            let cached_from = state.end_index() - state.cache.len() as u64;
             if index >= cached_from {
                 return Ok(state.cache.get((index - cached_from) as usize).cloned());
             }
@@ -336,7 +336,7 @@ impl Wal {
         Ok(file)
     }
 
-    fn send(&self, request: Request, by: WrittenBy) {
+    fn send_request(&self, request: Request, by: WrittenBy) {
         // The writer ends only with the log or the process.
         let _ = self.requests.send(request);
         let Some(hands) = &self.hands else { return };
@@ -449,7 +449,7 @@ mod tests {
         wait(|done| wal.truncate(40, done));
         wait(|done| wal.append(vec![entry(40), entry(41)], WrittenBy::Thread, done));
         wait(|done| wal.purge(10, Bytes::from_static(b"ten"), done));
-        assert_eq!(wal.bounds(), Some((11, 41)));
+        assert_eq!(wal.index_bounds(), Some((11, 41)));
         drop(wal);
         let (wal, contents) = open(folder.path()).unwrap();
         assert_eq!(contents.purged, Some((10, Bytes::from_static(b"ten"))));
@@ -458,10 +458,10 @@ mod tests {
             (11..=41).map(entry).collect::<VecDeque<_>>()
         );
         assert_eq!(
-            wal.read(12..14, usize::MAX).unwrap(),
+            wal.read_entries(12..14, usize::MAX).unwrap(),
             [entry(12), entry(13)]
         );
-        assert_eq!(wal.read(12..14, 1).unwrap(), [entry(12)]);
+        assert_eq!(wal.read_entries(12..14, 1).unwrap(), [entry(12)]);
     }
 
     #[test]
@@ -517,7 +517,7 @@ mod tests {
                 > 2
         );
         assert_eq!(
-            wal.read(1..3, usize::MAX).unwrap(),
+            wal.read_entries(1..3, usize::MAX).unwrap(),
             [(1, big.clone()), (2, big.clone())]
         );
         wait(|done| wal.purge(19, Bytes::from_static(b"p"), done));

@@ -2,7 +2,7 @@
 //! acknowledges them.
 
 use crate::disk::DiskFile;
-use crate::files::{self, Upkeep};
+use crate::files::{self, SegmentMaintenance};
 use crate::frame::{self, Record};
 use crate::recover::Place;
 use crate::wal::{Done, Entry, Shared, SyncObserver};
@@ -54,7 +54,7 @@ pub struct Frame {
 
 impl Frame {
     /// Acknowledges the requests: the frame is on disk.
-    pub fn finish(&mut self) {
+    pub fn acknowledge(&mut self) {
         for done in self.done.drain(..) {
             done();
         }
@@ -64,39 +64,42 @@ impl Frame {
 impl Writer {
     /// Executes all waiting requests. An error exits the process.
     pub(crate) fn drain_queue(&mut self) {
-        while let Some(mut frame) = self.waiting() {
-            if let Err(e) = self.write(&mut frame).and_then(|()| self.sync(&frame)) {
+        while let Some(mut frame) = self.next_frame() {
+            if let Err(e) = self
+                .write_frame(&mut frame)
+                .and_then(|()| self.sync_frame(&frame))
+            {
                 files::exit_on_failure(&self.shared, &e);
             }
-            frame.finish();
-            if let Some(upkeep) = self.upkeep() {
+            frame.acknowledge();
+            if let Some(upkeep) = self.take_maintenance() {
                 files::run_maintenance(upkeep);
             }
         }
     }
 
     /// Returns the maintenance, if it is due.
-    pub fn upkeep(&mut self) -> Option<Upkeep> {
+    pub fn take_maintenance(&mut self) -> Option<SegmentMaintenance> {
         let due = std::mem::take(&mut self.due);
-        due.then(|| Upkeep {
+        due.then(|| SegmentMaintenance {
             shared: self.shared.clone(),
             size: self.segment_bytes,
         })
     }
 
     /// Combines the waiting requests into a frame. Returns `None` if there are none.
-    pub fn waiting(&mut self) -> Option<Frame> {
+    pub fn next_frame(&mut self) -> Option<Frame> {
         let first = self.inbox.try_recv().ok()?;
-        Some(self.gather(first))
+        Some(self.build_frame(first))
     }
 
-    fn gather(&mut self, first: Request) -> Frame {
+    fn build_frame(&mut self, first: Request) -> Frame {
         let mut records = Vec::new();
         let mut done = Vec::new();
         let mut bytes = 0;
         let mut next = Some(first);
         while let Some(request) = next {
-            bytes += self.take(request, &mut records, &mut done);
+            bytes += self.take_request(request, &mut records, &mut done);
             next = if bytes < FRAME_BYTES {
                 self.inbox.try_recv().ok()
             } else {
@@ -111,7 +114,12 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, request: Request, records: &mut Vec<Record>, done: &mut Vec<Done>) -> usize {
+    fn take_request(
+        &mut self,
+        request: Request,
+        records: &mut Vec<Record>,
+        done: &mut Vec<Done>,
+    ) -> usize {
         match request {
             Request::Append(entries, then) => {
                 done.push(then);
@@ -144,9 +152,9 @@ impl Writer {
     }
 
     /// Writes a frame to the newest segment.
-    pub fn write(&mut self, frame: &mut Frame) -> io::Result<()> {
+    pub fn write_frame(&mut self, frame: &mut Frame) -> io::Result<()> {
         if self.offset >= self.segment_bytes {
-            self.roll()?;
+            self.roll_segment()?;
         }
         let mut bytes = BytesMut::new();
         frame.places = frame::encode_frame(
@@ -166,11 +174,11 @@ impl Writer {
     }
 
     /// Makes the last written frame durable. Requests must not be acknowledged before.
-    pub fn sync(&mut self, frame: &Frame) -> io::Result<()> {
+    pub fn sync_frame(&mut self, frame: &Frame) -> io::Result<()> {
         let before = Instant::now();
         self.file.sync_data()?;
         (self.observer)(before.elapsed());
-        self.place(&frame.records, &frame.places);
+        self.set_places(&frame.records, &frame.places);
         self.offset += frame.size;
         self.sequence += 1;
         if frame
@@ -178,16 +186,16 @@ impl Writer {
             .iter()
             .any(|record| matches!(record, Record::Purge(..)))
         {
-            self.release();
+            self.release_segments();
         }
         Ok(())
     }
 
     /// Sets the locations of the entries for readers.
-    fn place(&self, records: &[Record], places: &[usize]) {
+    fn set_places(&self, records: &[Record], places: &[usize]) {
         let segment = self.segments.last().copied().unwrap_or_default();
         let mut state = self.shared.state.write();
-        let (first, end) = (state.first, state.end());
+        let (first, end) = (state.first, state.end_index());
         for (record, at) in records.iter().zip(places) {
             if let Record::Entry(index, data) = record
                 && (first..end).contains(index)
@@ -202,7 +210,7 @@ impl Writer {
         }
     }
 
-    fn roll(&mut self) -> io::Result<()> {
+    fn roll_segment(&mut self) -> io::Result<()> {
         let mut head = Vec::new();
         head.extend(self.vote.clone().map(Record::Vote));
         head.extend(
@@ -227,7 +235,7 @@ impl Writer {
     }
 
     /// Marks segments without needed entries for recycling, except the newest one.
-    fn release(&mut self) {
+    fn release_segments(&mut self) {
         let mut state = self.shared.state.write();
         // Entries are stored in log order, so the first needed entry is in the first segment to
         // keep.

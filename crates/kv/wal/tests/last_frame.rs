@@ -20,11 +20,11 @@ fn open(folder: &Path) -> Result<(Wal, Contents, Writer), WalError> {
 }
 
 fn carry_out(writer: &mut Writer) {
-    while let Some(mut frame) = writer.waiting() {
-        writer.write(&mut frame).unwrap();
-        writer.sync(&frame).unwrap();
-        frame.finish();
-        if let Some(upkeep) = writer.upkeep() {
+    while let Some(mut frame) = writer.next_frame() {
+        writer.write_frame(&mut frame).unwrap();
+        writer.sync_frame(&frame).unwrap();
+        frame.acknowledge();
+        if let Some(upkeep) = writer.take_maintenance() {
             upkeep.run().unwrap();
         }
     }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
-use kv_wal::{Contents, FileSystem, Upkeep, Wal, Writer, WrittenBy};
+use kv_wal::{Contents, FileSystem, SegmentMaintenance, Wal, Writer, WrittenBy};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,19 +28,19 @@ fn open(folder: &Path) -> (Wal, Contents, Writer) {
 }
 
 /// Executes waiting requests. Returns the maintenance that is due.
-fn carry_out(writer: &mut Writer) -> Vec<Upkeep> {
+fn carry_out(writer: &mut Writer) -> Vec<SegmentMaintenance> {
     let mut upkeep = Vec::new();
-    while let Some(mut frame) = writer.waiting() {
-        writer.write(&mut frame).unwrap();
-        writer.sync(&frame).unwrap();
-        frame.finish();
-        upkeep.extend(writer.upkeep());
+    while let Some(mut frame) = writer.next_frame() {
+        writer.write_frame(&mut frame).unwrap();
+        writer.sync_frame(&frame).unwrap();
+        frame.acknowledge();
+        upkeep.extend(writer.take_maintenance());
     }
     upkeep
 }
 
 /// Returns a log of many segments, of which all but the last are purged and still exist.
-fn purged(folder: &Path) -> (Wal, Vec<Upkeep>) {
+fn purged(folder: &Path) -> (Wal, Vec<SegmentMaintenance>) {
     let (wal, _, mut writer) = open(folder);
     for index in 1..=50 {
         wal.append(

@@ -45,13 +45,13 @@ impl Auth {
     /// Verifies a password. Returns the auth revision at which it was valid.
     async fn password_fits(&self, name: &str, password: &str) -> Result<u64, Status> {
         self.0.read_index().await?;
-        let stored = self.0.machine.auth(|auth| {
+        let stored = self.0.machine.with_auth(|auth| {
             if !auth.enabled {
                 return Err(AuthError::NotEnabled);
             }
             let with_password =
                 |user: &&User| !user.options.is_some_and(|options| options.no_password);
-            let stored = auth.user(name).ok().filter(with_password);
+            let stored = auth.find_user(name).ok().filter(with_password);
             let stored = stored.map(|user| String::from_utf8_lossy(&user.password).into_owned());
             Ok((stored, auth.revision))
         });
@@ -111,11 +111,11 @@ impl Auth {
         let allowed = self
             .0
             .machine
-            .auth(|auth| !auth.enabled || may(auth, caller));
+            .with_auth(|auth| !auth.enabled || may(auth, caller));
         if !allowed {
             self.0.machine.check_admin(caller).map_err(to_status)?;
         }
-        self.0.machine.auth(look).map_err(auth_status)
+        self.0.machine.with_auth(look).map_err(auth_status)
     }
 }
 
@@ -149,7 +149,10 @@ impl auth_server::Auth for Auth {
         // bad token is refused.
         self.0.caller(&request)?;
         self.0.read_index().await?;
-        let (enabled, auth_revision) = self.0.machine.auth(|auth| (auth.enabled, auth.revision));
+        let (enabled, auth_revision) = self
+            .0
+            .machine
+            .with_auth(|auth| (auth.enabled, auth.revision));
         Ok(Response::new(AuthStatusResponse {
             header: self.0.header(),
             enabled,
@@ -206,7 +209,9 @@ impl auth_server::Auth for Auth {
         let name = request.into_inner().name;
         let own = |_: &Book, caller: &Caller| caller.user == name;
         let roles = self
-            .look(&caller, own, |auth| Ok(auth.user(&name)?.roles.clone()))
+            .look(&caller, own, |auth| {
+                Ok(auth.find_user(&name)?.roles.clone())
+            })
             .await?;
         Ok(Response::new(AuthUserGetResponse {
             header: self.0.header(),
@@ -292,13 +297,13 @@ impl auth_server::Auth for Auth {
         let caller = self.0.caller(&request)?;
         let role = request.into_inner().role;
         let own = |auth: &Book, caller: &Caller| {
-            auth.user(&caller.user)
+            auth.find_user(&caller.user)
                 .is_ok_and(|user| user.roles.contains(&role))
                 && role != ROOT
         };
         let perm = self
             .look(&caller, own, |auth| {
-                Ok(auth.role(&role)?.key_permission.clone())
+                Ok(auth.find_role(&role)?.key_permission.clone())
             })
             .await?;
         Ok(Response::new(AuthRoleGetResponse {

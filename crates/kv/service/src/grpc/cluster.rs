@@ -100,7 +100,7 @@ impl cluster_server::Cluster for Cluster {
             self.0.read_index().await?;
         }
         self.0.machine.check_known(&caller).map_err(to_status)?;
-        let members = self.0.machine.members(|members| members.list());
+        let members = self.0.machine.with_members(|members| members.list());
         let members = if members.is_empty() {
             self.0.initial.clone()
         } else {
@@ -134,7 +134,7 @@ pub(crate) async fn change_membership(
         Change::Add(request) => {
             let member = new_member(core, &request)?;
             core.machine
-                .members(|members| members.check_add(&member, core.bounds.max_learners))?;
+                .with_members(|members| members.check_add(&member, core.bounds.max_learners))?;
             if !member.is_learner {
                 check_quorum(core, None).await?;
             }
@@ -179,7 +179,10 @@ async fn leave_cluster(core: &ServerContext) -> Result<MembershipResult, EtcdErr
     let Some(best) = best else {
         return Err(EtcdError::NotEnoughMembers);
     };
-    let moved = core.node.transfer(best, Duration::from_secs(5)).await;
+    let moved = core
+        .node
+        .transfer_leadership(best, Duration::from_secs(5))
+        .await;
     match moved {
         // The caller sends the request to the new leader.
         Ok(()) | Err(NodeError::NotLeader) => Err(EtcdError::LeaderChanged),
@@ -192,7 +195,7 @@ async fn leave_cluster(core: &ServerContext) -> Result<MembershipResult, EtcdErr
 
 fn check_member_known(core: &ServerContext, id: u64) -> Result<(), EtcdError> {
     core.machine
-        .members(|members| members.get(id).map(drop))
+        .with_members(|members| members.get(id).map(drop))
         .ok_or(EtcdError::MemberNotFound)
 }
 
@@ -259,7 +262,7 @@ async fn live_members(core: &ServerContext, voters: &[Member]) -> BTreeSet<u64> 
 
 /// Rejects a change that would leave too few live voters.
 async fn check_quorum(core: &ServerContext, leaving: Option<u64>) -> Result<(), EtcdError> {
-    let voters: Vec<Member> = core.machine.members(|members| members.list());
+    let voters: Vec<Member> = core.machine.with_members(|members| members.list());
     let voters: Vec<Member> = voters
         .into_iter()
         .filter(|member| !member.is_learner)
@@ -308,7 +311,7 @@ async fn check_quorum(core: &ServerContext, leaving: Option<u64>) -> Result<(), 
 async fn check_promotion(core: &ServerContext, id: u64) -> Result<(), EtcdError> {
     let member = core
         .machine
-        .members(|members| members.get(id).cloned())
+        .with_members(|members| members.get(id).cloned())
         .ok_or(EtcdError::MemberNotFound)?;
     if !member.is_learner {
         return Err(EtcdError::NotLearner);

@@ -143,7 +143,7 @@ impl election_server::Election for Election {
     ) -> Result<Response<Self::ObserveStream>, Status> {
         let caller = self.0.caller(&request)?;
         let name = request.into_inner().name;
-        let mut revisions = self.0.store().revisions();
+        let mut revisions = self.0.store().subscribe_revisions();
         // The present leader is the first message.
         revisions.mark_changed();
         let observer = Observer {

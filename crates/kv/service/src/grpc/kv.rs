@@ -64,7 +64,7 @@ pub(crate) async fn encoded_range(
         core.not_for_learners()?;
         core.read_index().await?;
     }
-    let Some(found) = core.store().records(request).map_err(of_store)? else {
+    let Some(found) = core.store().range_records(request).map_err(of_store)? else {
         let (mut answer, revision) = core.store().range(request).map_err(of_store)?;
         core.machine
             .check_range(caller, request)

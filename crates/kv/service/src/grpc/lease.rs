@@ -85,7 +85,9 @@ impl lease_server::Lease for Lease {
             .await
             .map_err(to_status)?;
         let keys = if request.keys {
-            self.0.machine.leases(|leases| leases.keys(request.id))
+            self.0
+                .machine
+                .with_leases(|leases| leases.attached_keys(request.id))
         } else {
             Vec::new()
         };
@@ -108,7 +110,7 @@ impl lease_server::Lease for Lease {
         self.0.machine.check_known(&caller).map_err(to_status)?;
         self.0.read_index().await?;
         self.0.machine.check_leases(&caller).map_err(to_status)?;
-        let ids = self.0.machine.leases(|leases| leases.ids());
+        let ids = self.0.machine.with_leases(|leases| leases.lease_ids());
         let leases = ids.into_iter().map(|id| LeaseStatus { id }).collect();
         Ok(Response::new(LeaseLeasesResponse {
             header: self.0.header(),
@@ -195,7 +197,7 @@ pub(crate) async fn handle_request(
     let now = tokio::time::Instant::now().into_std();
     match question {
         LeaderRequest::Renew(id) => {
-            let renewed = core.machine.leases(|leases| leases.renew(id, now));
+            let renewed = core.machine.with_leases(|leases| leases.renew(id, now));
             if let Some((_, true)) = renewed
                 && let Err(refusal) = crate::expiry::forget_checkpoint(core, id).await
             {
@@ -204,7 +206,9 @@ pub(crate) async fn handle_request(
             Some(Ok(renewed.map_or(0, |(ttl, _)| ttl)))
         }
         LeaderRequest::Left(id) => {
-            let info = core.machine.leases(|leases| leases.info(id, now));
+            let info = core
+                .machine
+                .with_leases(|leases| leases.lease_info(id, now));
             Some(Ok(info.map_or(-1, |info| info.left.unwrap_or(info.granted))))
         }
     }

@@ -49,7 +49,7 @@ impl maintenance_server::Maintenance for Maintenance {
         let size = i64::try_from(core.machine.data_size()).unwrap_or(i64::MAX);
         let mut errors: Vec<String> = core
             .machine
-            .alarms()
+            .list_alarms()
             .iter()
             .map(|alarm| {
                 format!(
@@ -119,7 +119,7 @@ impl maintenance_server::Maintenance for Maintenance {
         } = hashed;
         let header = self
             .0
-            .header_at(hash_revision.max(self.0.store().revision()));
+            .header_at(hash_revision.max(self.0.store().current_revision()));
         Ok(Response::new(HashKvResponse {
             header,
             hash,
@@ -150,12 +150,16 @@ impl maintenance_server::Maintenance for Maintenance {
         let voter = self
             .0
             .machine
-            .members(|members| members.get(target).is_some_and(|member| !member.is_learner));
+            .with_members(|members| members.get(target).is_some_and(|member| !member.is_learner));
         if !voter || !node.voters.contains(&target) {
             return Err(to_status(EtcdError::BadTransferee));
         }
         if target != self.0.identity.member {
-            let moved = self.0.node.transfer(target, Duration::from_secs(6)).await;
+            let moved = self
+                .0
+                .node
+                .transfer_leadership(target, Duration::from_secs(6))
+                .await;
             moved.map_err(|_| to_status(EtcdError::TimedOutLostLeader))?;
         }
         Ok(Response::new(MoveLeaderResponse {

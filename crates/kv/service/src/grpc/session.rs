@@ -155,7 +155,7 @@ pub(crate) async fn wait_for_turn(
     created: i64,
 ) -> Result<(), Status> {
     let prefix = queue_prefix(name);
-    let mut revisions = core.store().revisions();
+    let mut revisions = core.store().subscribe_revisions();
     loop {
         revisions.borrow_and_update();
         let before = RangeRequest {

@@ -20,7 +20,7 @@ pub(crate) async fn stream_snapshot(
     let failed = |reason: String| Status::internal(format!("the snapshot can't be made: {reason}"));
     let picture = core
         .machine
-        .snapshot()
+        .start_snapshot()
         .await
         .map_err(|e| failed(e.to_string()))?;
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -74,7 +74,7 @@ type Step = Result<(), Status>;
 impl WatchStream {
     pub fn new(core: Arc<ServerContext>, caller: StreamCaller, answers: ResponseSender) -> Self {
         let rights = core.machine.rights_changed();
-        let hub = core.hub.connect();
+        let hub = core.hub.connect_stream();
         let next_progress = Instant::now() + core.bounds.progress_interval;
         WatchStream {
             core,
@@ -96,7 +96,7 @@ impl WatchStream {
         let core = self.core.clone();
         let mut end = pin!(core.shutdown.cancelled());
         loop {
-            self.hub.has_watchers(self.watchers.len());
+            self.hub.set_watcher_count(self.watchers.len());
             let step = tokio::select! {
                 request = requests.message() => match request {
                     Ok(Some(request)) => self.requested(request).await,
@@ -198,7 +198,7 @@ impl WatchStream {
             no_put: has(FilterType::Noput),
             no_delete: has(FilterType::Nodelete),
         };
-        let present = self.core.store().revision();
+        let present = self.core.store().current_revision();
         let next = if create.start_revision > 0 {
             create.start_revision
         } else {
@@ -395,7 +395,7 @@ impl WatchStream {
         let Some(watching) = self.watchers.get_mut(&id) else {
             return Ok(());
         };
-        if watching.next < self.core.store().compacted() {
+        if watching.next < self.core.store().compacted_revision() {
             self.compacted(id).await;
             return Ok(());
         }
@@ -403,7 +403,7 @@ impl WatchStream {
             self.behind.remove(&id);
             return Ok(());
         }
-        match self.core.store().history(watching.next, BATCH) {
+        match self.core.store().read_history(watching.next, BATCH) {
             Ok((revisions, next)) => {
                 let wanted: Vec<Arc<Event>> = revisions
                     .iter()
@@ -423,7 +423,7 @@ impl WatchStream {
 
     async fn compacted(&mut self, id: i64) {
         self.forget(id);
-        let compact_revision = self.core.store().compacted();
+        let compact_revision = self.core.store().compacted_revision();
         let header = self.core.header();
         let cancel_reason = EtcdError::Compacted.to_string();
         let canceled = true;
@@ -471,7 +471,7 @@ impl WatchStream {
             EventType::Put
         };
         let previous = if prev_kv {
-            self.core.store().previous(event).ok().flatten()
+            self.core.store().previous_pair(event).ok().flatten()
         } else {
             None
         };
@@ -548,7 +548,7 @@ impl WatchStream {
     /// Handles queued messages. Returns the revision up to which synced watchers have received all
     /// events.
     async fn drain(&mut self) -> i64 {
-        let sent = self.hub.sent();
+        let sent = self.hub.sent_revision();
         while let Some(inbound) = self.hub.try_next() {
             self.inbound(inbound).await;
         }

@@ -245,7 +245,7 @@ async fn forward(
         .await
         .map_err(|error| Status::unavailable(error.to_string()))?;
     let codec = tonic_prost::ProstCodec::<ForwardRequest, ForwardResponse>::default();
-    let path = http::uri::PathAndQuery::from_static("/kvstore.peer.v1.Peer/Forward");
+    let path = http::uri::PathAndQuery::from_static("/kvstore.peer.v1.Peer/ForwardProposals");
     Ok(client.unary(request, path, codec).await?.into_inner())
 }
 
