@@ -1,6 +1,6 @@
 //! Measured figures.
 
-use crate::stops::{Span, besides};
+use crate::stops::{Span, duration_without_stops};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -31,17 +31,17 @@ pub struct Figure {
 
 impl Figure {
     /// Returns the operations per second.
-    pub fn rate(&self) -> f64 {
+    pub fn ops_per_second(&self) -> f64 {
         self.count / self.seconds.max(1e-9)
     }
 
     /// Returns the servers' processor time per operation, in microseconds.
-    pub fn cpu_each(&self) -> f64 {
+    pub fn cpu_per_op(&self) -> f64 {
         self.server_cpu * 1e6 / self.count.max(1.0)
     }
 
     /// Returns the load generator's processor time per operation, in microseconds.
-    pub fn client_cpu_each(&self) -> f64 {
+    pub fn client_cpu_per_op(&self) -> f64 {
         self.client_cpu * 1e6 / self.count.max(1.0)
     }
 }
@@ -73,7 +73,7 @@ const LONG: Duration = Duration::from_millis(5);
 
 impl Calls {
     /// Records a call that ends now.
-    pub fn ended(&mut self, begin: Instant, now: Instant) {
+    pub fn record_call(&mut self, begin: Instant, now: Instant) {
         let took = now - begin;
         self.latencies
             .push(u32::try_from(took.as_micros()).unwrap_or(u32::MAX));
@@ -94,7 +94,7 @@ impl From<Vec<u32>> for Calls {
 
 /// Measurements of one round of a workload.
 #[derive(Default)]
-pub struct Seen {
+pub struct Measurement {
     /// Latencies in microseconds.
     pub latencies: Vec<u32>,
     /// See [`Calls::long`].
@@ -107,9 +107,9 @@ pub struct Seen {
     pub client_cpu: f64,
 }
 
-impl Seen {
+impl Measurement {
     /// Adds another round.
-    pub fn add(&mut self, other: Seen) {
+    pub fn add_round(&mut self, other: Measurement) {
         self.latencies.extend(other.latencies);
         self.long.extend(other.long);
         self.seconds += other.seconds;
@@ -118,7 +118,7 @@ impl Seen {
     }
 
     /// Returns the latency that this share of the calls did not exceed, in milliseconds.
-    pub fn at(&mut self, share: f64) -> f64 {
+    pub fn latency_at(&mut self, share: f64) -> f64 {
         self.latencies.sort_unstable();
         let index = ((self.latencies.len() as f64 * share) as usize)
             .min(self.latencies.len().saturating_sub(1));
@@ -128,14 +128,24 @@ impl Seen {
     }
 
     /// Returns the longest call without machine stops, in milliseconds, if it exceeds [`LONG`].
-    pub fn longest_besides(&self, stops: &[Span]) -> Option<f64> {
-        let longest = self.long.iter().map(|call| besides(*call, stops)).max()?;
+    pub fn longest_without_stops(&self, stops: &[Span]) -> Option<f64> {
+        let longest = self
+            .long
+            .iter()
+            .map(|call| duration_without_stops(*call, stops))
+            .max()?;
         Some(longest.max(LONG).as_secs_f64() * 1e3)
     }
 
     /// Returns the row of the table.
-    pub fn figure(mut self, server: &str, members: usize, work: &str, clients: usize) -> Figure {
-        let (p50_ms, p99_ms) = (self.at(0.5), self.at(0.99));
+    pub fn into_figure(
+        mut self,
+        server: &str,
+        members: usize,
+        work: &str,
+        clients: usize,
+    ) -> Figure {
+        let (p50_ms, p99_ms) = (self.latency_at(0.5), self.latency_at(0.99));
         Figure {
             server: server.to_owned(),
             members,

@@ -1,10 +1,10 @@
 //! Workloads of lease keep-alives.
 
-use crate::ask;
-use crate::figures::Seen;
-use crate::load::together;
+use crate::figures::Measurement;
+use crate::load::collect_calls;
 use crate::server::Cluster;
-use crate::wire::{Heard, Messages, Wire};
+use crate::unary;
+use crate::wire::{Messages, Received, Wire};
 use anyhow::{Result, bail};
 use proto_etcd::etcdserverpb as pb;
 use std::ops::Range;
@@ -18,7 +18,7 @@ const LEASES: &str = "/etcdserverpb.Lease/LeaseLeases";
 /// TTL of each of many leases, in seconds.
 const TTL: i64 = 10;
 /// Number of connections for many leases.
-const LANES: i64 = 20;
+const CONNECTIONS: i64 = 20;
 /// Maximum number of grants in progress per connection.
 const GRANTS: usize = 50;
 /// Time in which all leases are granted and the first ones are renewed.
@@ -27,26 +27,26 @@ pub const GRANTED: Duration = Duration::from_secs(15);
 const PARTS: usize = 100;
 
 /// A stream of keep-alives.
-struct Stream {
+struct KeepAliveStream {
     wire: Wire,
     stream: Option<u32>,
     messages: Messages,
-    heard: Vec<Heard>,
+    received: Vec<Received>,
 }
 
-impl Stream {
-    async fn open(address: &str) -> Result<Stream> {
+impl KeepAliveStream {
+    async fn open(address: &str) -> Result<KeepAliveStream> {
         let wire = Wire::connect(address, KEEP_ALIVE).await?;
-        Ok(Stream {
+        Ok(KeepAliveStream {
             wire,
             stream: None,
             messages: Messages::default(),
-            heard: Vec::new(),
+            received: Vec::new(),
         })
     }
 
     /// Renews these leases and appends the latency of each, in microseconds.
-    async fn renew(
+    async fn renew_leases(
         &mut self,
         ids: impl Iterator<Item = i64>,
         latencies: &mut Vec<u32>,
@@ -56,32 +56,32 @@ impl Stream {
         for id in ids {
             let request = pb::LeaseKeepAliveRequest { id };
             match self.stream {
-                None => self.stream = Some(self.wire.call(&request, false)),
-                Some(stream) => self.wire.message(stream, &request, false),
+                None => self.stream = Some(self.wire.start_call(&request, false)),
+                Some(stream) => self.wire.send_message(stream, &request, false),
             }
             left += 1;
         }
         while left > 0 {
-            while let Some(answer) = self.messages.next::<pb::LeaseKeepAliveResponse>()? {
-                if answer.ttl <= 0 {
+            while let Some(response) = self.messages.next::<pb::LeaseKeepAliveResponse>()? {
+                if response.ttl <= 0 {
                     bail!("a lease that is kept alive is gone");
                 }
                 latencies.push(u32::try_from(begin.elapsed().as_micros()).unwrap_or(u32::MAX));
                 left -= 1;
             }
             if left > 0 {
-                self.hear().await?;
+                self.receive_responses().await?;
             }
         }
         Ok(())
     }
 
-    async fn hear(&mut self) -> Result<()> {
-        self.wire.turn(&mut self.heard).await?;
-        for heard in self.heard.drain(..) {
-            match heard {
-                Heard::Data(_, data) => self.messages.push(&data),
-                Heard::End(_) => bail!("the server ends a stream of renewals"),
+    async fn receive_responses(&mut self) -> Result<()> {
+        self.wire.send_and_receive(&mut self.received).await?;
+        for received in self.received.drain(..) {
+            match received {
+                Received::Data(_, data) => self.messages.push(&data),
+                Received::End(_) => bail!("the server ends a stream of renewals"),
             }
         }
         Ok(())
@@ -89,54 +89,70 @@ impl Stream {
 }
 
 /// Each client renews its lease continuously, on its own stream.
-pub async fn keep_alive(cluster: &Cluster, clients: usize, duration: Duration) -> Result<Seen> {
-    let address = cluster.first()?;
-    let mut lanes = Vec::new();
+pub async fn keep_alive(
+    cluster: &Cluster,
+    clients: usize,
+    duration: Duration,
+) -> Result<Measurement> {
+    let address = cluster.first_address()?;
+    let mut streams = Vec::new();
     for _ in 0..clients {
         let request = pb::LeaseGrantRequest { ttl: 60, id: 0 };
-        let granted: pb::LeaseGrantResponse = ask::ask(&address, GRANT, &request).await?;
-        lanes.push((Stream::open(&address).await?, granted.id));
+        let granted: pb::LeaseGrantResponse = unary::call_once(&address, GRANT, &request).await?;
+        streams.push((KeepAliveStream::open(&address).await?, granted.id));
     }
     let end = Instant::now() + duration;
     let mut tasks = JoinSet::new();
-    for (mut stream, id) in lanes {
+    for (mut stream, id) in streams {
         tasks.spawn(async move {
             let mut latencies = Vec::new();
             while Instant::now() < end {
-                stream.renew([id].into_iter(), &mut latencies).await?;
+                stream
+                    .renew_leases([id].into_iter(), &mut latencies)
+                    .await?;
             }
             Ok(latencies)
         });
     }
-    together(cluster, tasks).await
+    collect_calls(cluster, tasks).await
 }
 
 /// Grants leases and renews each three times per TTL, in separate tasks, until `end`.
-pub async fn keep_many(
+pub async fn start_keep_alives(
     address: &str,
     count: i64,
     begin: Instant,
     end: Instant,
 ) -> Result<JoinSet<Result<Vec<u32>>>> {
     let mut tasks = JoinSet::new();
-    for lane in 0..LANES {
-        let ids = lane * count / LANES + 1..(lane + 1) * count / LANES + 1;
-        tasks.spawn(keep(address.to_owned(), ids, begin + GRANTED, end));
+    for connection in 0..CONNECTIONS {
+        let ids = connection * count / CONNECTIONS + 1..(connection + 1) * count / CONNECTIONS + 1;
+        tasks.spawn(keep_alive_range(
+            address.to_owned(),
+            ids,
+            begin + GRANTED,
+            end,
+        ));
     }
     sleep_until(begin + GRANTED).await;
     Ok(tasks)
 }
 
 /// Returns the number of leases on the server.
-pub async fn count(address: &str) -> Result<usize> {
-    let answer: pb::LeaseLeasesResponse =
-        ask::ask(address, LEASES, &pb::LeaseLeasesRequest {}).await?;
-    Ok(answer.leases.len())
+pub async fn count_leases(address: &str) -> Result<usize> {
+    let response: pb::LeaseLeasesResponse =
+        unary::call_once(address, LEASES, &pb::LeaseLeasesRequest {}).await?;
+    Ok(response.leases.len())
 }
 
-async fn keep(address: String, ids: Range<i64>, from: Instant, end: Instant) -> Result<Vec<u32>> {
+async fn keep_alive_range(
+    address: String,
+    ids: Range<i64>,
+    from: Instant,
+    end: Instant,
+) -> Result<Vec<u32>> {
     let mut wire = Wire::connect(&address, GRANT).await?;
-    wire.all(
+    wire.call_many(
         GRANTS,
         ids.clone().map(|id| pb::LeaseGrantRequest { ttl: TTL, id }),
     )
@@ -148,7 +164,7 @@ async fn keep(address: String, ids: Range<i64>, from: Instant, end: Instant) -> 
             GRANTED.as_secs()
         );
     }
-    let mut stream = Stream::open(&address).await?;
+    let mut stream = KeepAliveStream::open(&address).await?;
     let mut ticks = interval(Duration::from_secs_f64(TTL as f64 / 3.0 / PARTS as f64));
     let (mut part, mut latencies) = (0, Vec::new());
     while Instant::now() < end {
@@ -157,7 +173,7 @@ async fn keep(address: String, ids: Range<i64>, from: Instant, end: Instant) -> 
             latencies.clear();
         }
         stream
-            .renew(ids.clone().skip(part).step_by(PARTS), &mut latencies)
+            .renew_leases(ids.clone().skip(part).step_by(PARTS), &mut latencies)
             .await?;
         part = (part + 1) % PARTS;
     }

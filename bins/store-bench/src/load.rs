@@ -1,10 +1,10 @@
 //! Workloads of unary calls: each client sends its next request after the last response.
 
-use crate::ask::{RANGE, ask};
-use crate::figures::{Calls, Seen};
+use crate::figures::{Calls, Measurement};
 use crate::random::Random;
-use crate::server::{Cluster, own_cpu};
-use crate::wire::{Heard, Wire};
+use crate::server::{Cluster, own_cpu_seconds};
+use crate::unary::{RANGE, call_once};
+use crate::wire::{Received, Wire};
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use proto_etcd::etcdserverpb as pb;
@@ -66,26 +66,26 @@ impl Work {
         }
     }
 
-    fn send(self, wire: &mut Wire, random: u64) -> u32 {
+    fn send_request(self, wire: &mut Wire, random: u64) -> u32 {
         let key = format!("{:08}", random % KEYS);
         match self {
-            Work::Put => wire.call(&put(key.into(), VALUE), true),
-            Work::Txn => wire.call(&guarded_put(key), true),
-            Work::Read => wire.call(&range(key), true),
-            Work::Serializable => wire.call(
+            Work::Put => wire.start_call(&put_request(key.into(), VALUE), true),
+            Work::Txn => wire.start_call(&guarded_put(key), true),
+            Work::Read => wire.start_call(&range_request(key), true),
+            Work::Serializable => wire.start_call(
                 &pb::RangeRequest {
                     serializable: true,
-                    ..range(key)
+                    ..range_request(key)
                 },
                 true,
             ),
             Work::Range => {
                 let first = random % (KEYS - 10_000);
                 let range_end = format!("{:08}", first + 10_000).into();
-                wire.call(
+                wire.start_call(
                     &pb::RangeRequest {
                         range_end,
-                        ..range(format!("{first:08}"))
+                        ..range_request(format!("{first:08}"))
                     },
                     true,
                 )
@@ -94,7 +94,7 @@ impl Work {
     }
 }
 
-fn put(key: Bytes, size: usize) -> pb::PutRequest {
+fn put_request(key: Bytes, size: usize) -> pb::PutRequest {
     static VALUES: [u8; REQUEST] = [b'v'; REQUEST];
     pb::PutRequest {
         key,
@@ -103,14 +103,14 @@ fn put(key: Bytes, size: usize) -> pb::PutRequest {
     }
 }
 
-fn range(key: String) -> pb::RangeRequest {
+fn range_request(key: String) -> pb::RangeRequest {
     pb::RangeRequest {
         key: key.into(),
         ..Default::default()
     }
 }
 
-fn op(request: Op) -> pb::RequestOp {
+fn request_op(request: Op) -> pb::RequestOp {
     pb::RequestOp {
         request: Some(request),
     }
@@ -126,42 +126,45 @@ fn guarded_put(key: String) -> pb::TxnRequest {
     };
     pb::TxnRequest {
         compare: vec![compare],
-        success: vec![op(Op::RequestPut(put(key.clone().into(), VALUE)))],
-        failure: vec![op(Op::RequestRange(range(key)))],
+        success: vec![request_op(Op::RequestPut(put_request(
+            key.clone().into(),
+            VALUE,
+        )))],
+        failure: vec![request_op(Op::RequestRange(range_request(key)))],
     }
 }
 
 /// Puts numbered keys over several connections, a hundred per transaction or as many as fit into a
 /// request.
-pub async fn fill(
+pub async fn fill_keys(
     cluster: &Cluster,
     count: u64,
     key: fn(u64) -> String,
     size: usize,
 ) -> Result<()> {
-    const LANES: u64 = 8;
+    const CONNECTIONS: u64 = 8;
     let each = (REQUEST / (size + 1)).clamp(1, 100) as u64;
     let addresses = cluster.addresses();
-    let mut lanes = JoinSet::new();
-    for lane in 0..LANES {
+    let mut tasks = JoinSet::new();
+    for connection in 0..CONNECTIONS {
         let address = addresses.first().cloned().unwrap_or_default();
-        lanes.spawn(async move {
+        tasks.spawn(async move {
             let mut wire = Wire::connect(&address, TXN).await?;
-            let mut from = lane * each;
+            let mut from = connection * each;
             while from < count {
                 let puts = (from..(from + each).min(count))
-                    .map(|n| op(Op::RequestPut(put(key(n).into(), size))));
+                    .map(|n| request_op(Op::RequestPut(put_request(key(n).into(), size))));
                 let request = pb::TxnRequest {
                     success: puts.collect(),
                     ..Default::default()
                 };
-                wire.ask::<pb::TxnResponse>(&request).await?;
-                from += LANES * each;
+                wire.call_unary::<pb::TxnResponse>(&request).await?;
+                from += CONNECTIONS * each;
             }
             anyhow::Ok(())
         });
     }
-    while let Some(ended) = lanes.join_next().await {
+    while let Some(ended) = tasks.join_next().await {
         ended??;
     }
     Ok(())
@@ -169,14 +172,18 @@ pub async fn fill(
 
 /// Makes the first member of a cluster started here the leader, because single clients, watchers
 /// and leases use it. Otherwise the leader is random, and a follower forwards requests.
-async fn lead(cluster: &Cluster) -> Result<()> {
+async fn make_first_member_leader(cluster: &Cluster) -> Result<()> {
     if !cluster.is_ours() {
         return Ok(());
     }
     let begin = Instant::now();
     while begin.elapsed() < TRANSFER {
-        let asked =
-            ask::<pb::StatusResponse>(&cluster.first()?, STATUS, &pb::StatusRequest {}).await;
+        let asked = call_once::<pb::StatusResponse>(
+            &cluster.first_address()?,
+            STATUS,
+            &pb::StatusRequest {},
+        )
+        .await;
         if let Ok(pb::StatusResponse {
             header: Some(header),
             leader,
@@ -189,7 +196,7 @@ async fn lead(cluster: &Cluster) -> Result<()> {
             }
             for address in cluster.addresses() {
                 // Only the leader executes this.
-                let _ = ask::<pb::MoveLeaderResponse>(
+                let _ = call_once::<pb::MoveLeaderResponse>(
                     &address,
                     MOVE,
                     &pb::MoveLeaderRequest { target_id: first },
@@ -207,11 +214,11 @@ async fn lead(cluster: &Cluster) -> Result<()> {
 
 /// Sends a few puts with pauses, so that a server finishes its earlier work. etcd 3.4, for
 /// instance, copies the buffer of its last burst of writes for every read until two more writes.
-pub async fn settle(cluster: &Cluster) -> Result<()> {
-    lead(cluster).await?;
-    let mut wire = Wire::connect(&cluster.first()?, Work::Put.path()).await?;
+pub async fn settle_cluster(cluster: &Cluster) -> Result<()> {
+    make_first_member_leader(cluster).await?;
+    let mut wire = Wire::connect(&cluster.first_address()?, Work::Put.path()).await?;
     for _ in 0..4 {
-        wire.ask::<pb::PutResponse>(&put("settle".into(), 1))
+        wire.call_unary::<pb::PutResponse>(&put_request("settle".into(), 1))
             .await?;
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
@@ -219,12 +226,12 @@ pub async fn settle(cluster: &Cluster) -> Result<()> {
 }
 
 /// Runs one round of a workload.
-pub async fn measure(
+pub async fn measure_work(
     cluster: &Cluster,
     work: Work,
     clients: usize,
     duration: Duration,
-) -> Result<Seen> {
+) -> Result<Measurement> {
     let addresses = cluster.addresses();
     let connections = clients.min(MOST_CONNECTIONS);
     let mut wires = Vec::new();
@@ -239,30 +246,40 @@ pub async fn measure(
     let share = |number: usize| clients / connections + usize::from(number < clients % connections);
     let mut tasks = JoinSet::new();
     for (number, wire) in wires.into_iter().enumerate() {
-        tasks.spawn(drive(wire, work, share(number), number as u64 + 1, end));
+        tasks.spawn(run_clients(
+            wire,
+            work,
+            share(number),
+            number as u64 + 1,
+            end,
+        ));
     }
-    together(cluster, tasks).await
+    collect_calls(cluster, tasks).await
 }
 
 /// Waits for tasks and sums up their calls.
-pub async fn together<C: Into<Calls> + 'static>(
+pub async fn collect_calls<C: Into<Calls> + 'static>(
     cluster: &Cluster,
     mut tasks: JoinSet<Result<C>>,
-) -> Result<Seen> {
-    let (server_cpu, client_cpu, begin) = (cluster.cpu(), own_cpu(), Instant::now());
-    let mut seen = Seen::default();
+) -> Result<Measurement> {
+    let (server_cpu, client_cpu, begin) =
+        (cluster.cpu_seconds(), own_cpu_seconds(), Instant::now());
+    let mut seen = Measurement::default();
     while let Some(done) = tasks.join_next().await {
         let calls: Calls = done??.into();
         seen.latencies.extend(calls.latencies);
         seen.long.extend(calls.long);
     }
     seen.seconds = begin.elapsed().as_secs_f64();
-    (seen.server_cpu, seen.client_cpu) = (cluster.cpu() - server_cpu, own_cpu() - client_cpu);
+    (seen.server_cpu, seen.client_cpu) = (
+        cluster.cpu_seconds() - server_cpu,
+        own_cpu_seconds() - client_cpu,
+    );
     Ok(seen)
 }
 
 /// Runs the clients of a connection.
-async fn drive(
+async fn run_clients(
     mut wire: Wire,
     work: Work,
     clients: usize,
@@ -274,30 +291,38 @@ async fn drive(
     // Stream, start time, and whether a message was received.
     let mut open: Vec<(u32, Instant, bool)> = Vec::new();
     for _ in 0..clients {
-        open.push((work.send(&mut wire, random.step()), Instant::now(), false));
+        open.push((
+            work.send_request(&mut wire, random.next_number()),
+            Instant::now(),
+            false,
+        ));
     }
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     while !open.is_empty() {
-        wire.turn(&mut heard).await?;
-        for heard in heard.drain(..) {
-            match heard {
-                Heard::Data(stream, _) => {
+        wire.send_and_receive(&mut received).await?;
+        for received in received.drain(..) {
+            match received {
+                Received::Data(stream, _) => {
                     if let Some(call) = open.iter_mut().find(|call| call.0 == stream) {
                         call.2 = true;
                     }
                 }
-                Heard::End(stream) => {
+                Received::End(stream) => {
                     let Some(at) = open.iter().position(|call| call.0 == stream) else {
                         continue;
                     };
-                    let (_, begin, said) = open.swap_remove(at);
-                    if !said {
+                    let (_, begin, has_message) = open.swap_remove(at);
+                    if !has_message {
                         bail!("the server refuses a {}", work.title());
                     }
                     let now = Instant::now();
-                    calls.ended(begin, now);
+                    calls.record_call(begin, now);
                     if now < end {
-                        open.push((work.send(&mut wire, random.step()), now, false));
+                        open.push((
+                            work.send_request(&mut wire, random.next_number()),
+                            now,
+                            false,
+                        ));
                     }
                 }
             }

@@ -1,7 +1,6 @@
 //! `store-bench`: runs the same load alternately on `kvstore` and, if installed, on etcd, on the
 //! same disk; or on running servers.
 
-mod ask;
 mod disk;
 mod figures;
 mod leases;
@@ -14,6 +13,7 @@ mod scale;
 mod server;
 mod soak;
 mod stops;
+mod unary;
 mod verify;
 mod watches;
 mod wire;
@@ -77,7 +77,7 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    fn chosen(&self, work: &str) -> bool {
+    fn selects_work(&self, work: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| work.starts_with(only.as_str()))
     }
 }
@@ -85,7 +85,7 @@ impl Flags {
 // A single thread, so that the load generator does not use more of the machine than the servers.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run(Flags::parse()).await {
+    match run_flags(Flags::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Fails if standard error is closed.
@@ -95,7 +95,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(flags: Flags) -> Result<()> {
+async fn run_flags(flags: Flags) -> Result<()> {
     match flags.verify {
         Some(operations) => {
             let Flags {
@@ -104,7 +104,7 @@ async fn run(flags: Flags) -> Result<()> {
                 seed,
                 ..
             } = flags;
-            verify::run(verify::Plan {
+            verify::run_verification(verify::Plan {
                 addresses,
                 operations,
                 rate,
@@ -112,6 +112,6 @@ async fn run(flags: Flags) -> Result<()> {
             })
             .await
         }
-        None => plan::run(flags).await,
+        None => plan::run_plan(flags).await,
     }
 }

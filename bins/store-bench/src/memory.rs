@@ -11,12 +11,12 @@ use tokio::time::sleep;
 const MILLION: u64 = 1_000_000;
 
 /// Returns a key of 64 bytes.
-fn key(number: u64) -> String {
+fn padded_key(number: u64) -> String {
     format!("{number:064}")
 }
 
 /// Measures a new server of each kind: idle, full, and after a restart.
-pub async fn measure(
+pub async fn measure_memory(
     kinds: &[(&str, PathBuf)],
     below: &Path,
     rounds: usize,
@@ -33,9 +33,9 @@ pub async fn measure(
             })
         };
         sleep(Duration::from_secs(3)).await;
-        note("RSS idle", cluster.memory(), "MiB");
+        note("RSS idle", cluster.memory_mib(), "MiB");
         let begin = std::time::Instant::now();
-        load::fill(&cluster, MILLION, key, 64).await?;
+        load::fill_keys(&cluster, MILLION, padded_key, 64).await?;
         note(
             "1 million keys put, 100 a transaction",
             begin.elapsed().as_secs_f64(),
@@ -44,16 +44,16 @@ pub async fn measure(
         sleep(Duration::from_secs(3)).await;
         note(
             "RSS with 1 million keys of 64 + 64 bytes",
-            cluster.memory(),
+            cluster.memory_mib(),
             "MiB",
         );
         let mut best = f64::MAX;
         for _ in 0..rounds {
-            best = best.min(cluster.restart().await?.as_secs_f64());
+            best = best.min(cluster.restart_members().await?.as_secs_f64());
         }
         note("restart with them until serving", best, "s");
         sleep(Duration::from_secs(3)).await;
-        note("RSS after the restart", cluster.memory(), "MiB");
+        note("RSS after the restart", cluster.memory_mib(), "MiB");
     }
     Ok(found)
 }

@@ -1,7 +1,7 @@
 //! Order of the measurements: the servers alternate for each workload, so that other load on the
 //! machine affects both.
 
-use crate::figures::{Figure, Seen};
+use crate::figures::{Figure, Measurement};
 use crate::load::{self, Work};
 use crate::report;
 use crate::server::Cluster;
@@ -35,17 +35,19 @@ impl Task {
     fn clients(self) -> usize {
         match self {
             Task::Calls(_, clients) | Task::KeepAlive(clients) => clients,
-            Task::Watch => Shape::ONE_KEY.total(),
+            Task::Watch => Shape::ONE_KEY.total_watchers(),
         }
     }
 
-    async fn round(self, cluster: &Cluster, duration: Duration) -> Result<Seen> {
+    async fn run_round(self, cluster: &Cluster, duration: Duration) -> Result<Measurement> {
         match self {
-            Task::Calls(work, clients) => load::measure(cluster, work, clients, duration).await,
+            Task::Calls(work, clients) => {
+                load::measure_work(cluster, work, clients, duration).await
+            }
             Task::Watch => {
                 let watchers = Watchers::open(cluster, Shape::ONE_KEY).await?;
                 watchers
-                    .measure(cluster, duration.max(WATCHED), false)
+                    .measure_deliveries(cluster, duration.max(WATCHED), false)
                     .await
             }
             Task::KeepAlive(clients) => leases::keep_alive(cluster, clients, duration).await,
@@ -53,7 +55,7 @@ impl Task {
     }
 }
 
-fn tasks(flags: &Flags) -> Vec<Task> {
+fn list_tasks(flags: &Flags) -> Vec<Task> {
     let mut tasks: Vec<Task> = flags
         .clients
         .iter()
@@ -69,18 +71,18 @@ fn tasks(flags: &Flags) -> Vec<Task> {
 }
 
 /// Runs the measurements that the flags select.
-pub async fn run(flags: Flags) -> Result<()> {
+pub async fn run_plan(flags: Flags) -> Result<()> {
     let below = match &flags.folder {
         Some(folder) => folder.clone(),
         None => std::env::current_dir()?,
     };
-    let chosen: Vec<Task> = tasks(&flags)
+    let chosen: Vec<Task> = list_tasks(&flags)
         .into_iter()
-        .filter(|task| flags.chosen(task.title()))
+        .filter(|task| flags.selects_work(task.title()))
         .collect();
     let Some(kvstore) = flags.kvstore.clone() else {
-        let cluster = Cluster::running(&flags.endpoints).await?;
-        return report::table(&measure(&flags, vec![cluster], &chosen).await?);
+        let cluster = Cluster::use_running(&flags.endpoints).await?;
+        return report::print_table(&measure_tasks(&flags, vec![cluster], &chosen).await?);
     };
     let mut kinds = vec![("kvstore", kvstore)];
     match std::process::Command::new(&flags.etcd)
@@ -88,36 +90,36 @@ pub async fn run(flags: Flags) -> Result<()> {
         .output()
     {
         Ok(_) => kinds.push(("etcd", flags.etcd.clone())),
-        Err(e) => report::note(&format!("etcd is not measured: {e}\n"))?,
+        Err(e) => report::print_line(&format!("etcd is not measured: {e}\n"))?,
     }
     if let Some(seconds) = flags.soak {
-        return soak::run(&kinds, &below, Duration::from_secs_f64(seconds)).await;
+        return soak::run_soak(&kinds, &below, Duration::from_secs_f64(seconds)).await;
     }
     if !flags.scale.is_empty() {
-        return scale::run(&kinds, &below, &flags.scale).await;
+        return scale::run_scale_tests(&kinds, &below, &flags.scale).await;
     }
     let mut disks = Vec::new();
     for written_before in [false, true] {
         disks.push(disk::sync_latency(&below, written_before)?);
     }
-    report::disk(&disks)?;
+    report::print_disk_latency(&disks)?;
     let mut figures = Vec::new();
     for size in &flags.members {
-        figures.extend(side_by_side(&flags, &kinds, *size, &chosen, &below).await?);
+        figures.extend(measure_side_by_side(&flags, &kinds, *size, &chosen, &below).await?);
     }
-    report::table(&figures)?;
-    let quantities = match flags.chosen("memory") {
-        true => memory::measure(&kinds, &below, flags.rounds).await?,
+    report::print_table(&figures)?;
+    let quantities = match flags.selects_work("memory") {
+        true => memory::measure_memory(&kinds, &below, flags.rounds).await?,
         false => Vec::new(),
     };
-    report::quantities(&quantities)?;
+    report::print_quantities(&quantities)?;
     match &flags.json {
-        Some(path) => report::json(path, &disks, &figures, &quantities),
+        Some(path) => report::write_json(path, &disks, &figures, &quantities),
         None => Ok(()),
     }
 }
 
-async fn side_by_side(
+async fn measure_side_by_side(
     flags: &Flags,
     kinds: &[(&str, PathBuf)],
     size: usize,
@@ -131,12 +133,16 @@ async fn side_by_side(
     for (name, binary) in kinds {
         clusters.push(Cluster::start(name, binary, size, below, &[]).await?);
     }
-    measure(flags, clusters, tasks).await
+    measure_tasks(flags, clusters, tasks).await
 }
 
-async fn measure(flags: &Flags, clusters: Vec<Cluster>, tasks: &[Task]) -> Result<Vec<Figure>> {
+async fn measure_tasks(
+    flags: &Flags,
+    clusters: Vec<Cluster>,
+    tasks: &[Task],
+) -> Result<Vec<Figure>> {
     for cluster in &clusters {
-        load::fill(
+        load::fill_keys(
             cluster,
             load::KEYS,
             |number| format!("{number:08}"),
@@ -147,15 +153,20 @@ async fn measure(flags: &Flags, clusters: Vec<Cluster>, tasks: &[Task]) -> Resul
     let duration = Duration::from_secs_f64(flags.seconds);
     let mut figures = Vec::new();
     for task in tasks {
-        let mut seen: Vec<Seen> = clusters.iter().map(|_| Seen::default()).collect();
+        let mut seen: Vec<Measurement> = clusters.iter().map(|_| Measurement::default()).collect();
         for _ in 0..flags.rounds {
             for (cluster, seen) in clusters.iter().zip(&mut seen) {
-                load::settle(cluster).await?;
-                seen.add(task.round(cluster, duration).await?);
+                load::settle_cluster(cluster).await?;
+                seen.add_round(task.run_round(cluster, duration).await?);
             }
         }
         for (cluster, seen) in clusters.iter().zip(seen) {
-            figures.push(seen.figure(&cluster.name, cluster.size(), task.title(), task.clients()));
+            figures.push(seen.into_figure(
+                &cluster.name,
+                cluster.member_count(),
+                task.title(),
+                task.clients(),
+            ));
         }
     }
     Ok(figures)

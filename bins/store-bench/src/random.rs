@@ -10,7 +10,7 @@ impl Random {
     }
 
     /// Returns the next number.
-    pub fn step(&mut self) -> u64 {
+    pub fn next_number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -19,7 +19,7 @@ impl Random {
 
     /// Returns a number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.step() >> 11)
+        usize::try_from(self.next_number() >> 11)
             .unwrap_or_default()
             .checked_rem(end)
             .unwrap_or_default()

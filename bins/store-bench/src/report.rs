@@ -6,31 +6,31 @@ use std::io::Write;
 use std::path::Path;
 
 /// Prints a line.
-pub fn note(line: &str) -> Result<()> {
+pub fn print_line(line: &str) -> Result<()> {
     Ok(writeln!(std::io::stdout(), "{line}")?)
 }
 
 /// Prints the latency of the disk.
-pub fn disk(latencies: &[[f64; 3]]) -> Result<()> {
-    note("| fdatasync on this disk | p50 ms | mean ms | p99 ms |\n|---|---|---|---|")?;
+pub fn print_disk_latency(latencies: &[[f64; 3]]) -> Result<()> {
+    print_line("| fdatasync on this disk | p50 ms | mean ms | p99 ms |\n|---|---|---|---|")?;
     for (what, [p50, mean, p99]) in ["file that grows", "blocks written before"]
         .iter()
         .zip(latencies)
     {
-        note(&format!("| {what} | {p50:.2} | {mean:.2} | {p99:.2} |"))?;
+        print_line(&format!("| {what} | {p50:.2} | {mean:.2} | {p99:.2} |"))?;
     }
-    note("")
+    print_line("")
 }
 
 /// Prints a table, with the ratio to etcd if it was measured.
-pub fn table(figures: &[Figure]) -> Result<()> {
+pub fn print_table(figures: &[Figure]) -> Result<()> {
     if figures.is_empty() {
         return Ok(());
     }
-    note(
+    print_line(
         "| work | members | clients | server | a second | p50 ms | p99 ms | server CPU us | client CPU us | against etcd |",
     )?;
-    note("|---|---|---|---|---|---|---|---|---|---|")?;
+    print_line("|---|---|---|---|---|---|---|---|---|---|")?;
     for figure in figures {
         let peer = figures.iter().find(|other| {
             other.server == "etcd"
@@ -41,9 +41,9 @@ pub fn table(figures: &[Figure]) -> Result<()> {
         let ratio = match peer {
             Some(peer) if figure.server != "etcd" => format!(
                 "{:.2}x, p99 {:.2}x, CPU {:.2}x",
-                figure.rate() / peer.rate(),
+                figure.ops_per_second() / peer.ops_per_second(),
                 figure.p99_ms / peer.p99_ms,
-                figure.cpu_each() / peer.cpu_each()
+                figure.cpu_per_op() / peer.cpu_per_op()
             ),
             _ => String::new(),
         };
@@ -56,18 +56,18 @@ pub fn table(figures: &[Figure]) -> Result<()> {
             p99_ms,
             ..
         } = figure;
-        note(&format!(
+        print_line(&format!(
             "| {work} | {members} | {clients} | {server} | {:.0} | {p50_ms:.2} | {p99_ms:.2} | {:.1} | {:.1} | {ratio} |",
-            figure.rate(),
-            figure.cpu_each(),
-            figure.client_cpu_each()
+            figure.ops_per_second(),
+            figure.cpu_per_op(),
+            figure.client_cpu_per_op()
         ))?;
     }
-    note("")
+    print_line("")
 }
 
 /// Prints quantities, one per line, with the servers side by side.
-pub fn quantities(found: &[Quantity]) -> Result<()> {
+pub fn print_quantities(found: &[Quantity]) -> Result<()> {
     let mut servers: Vec<&str> = Vec::new();
     let mut whats: Vec<(&str, &str)> = Vec::new();
     for Quantity {
@@ -84,7 +84,7 @@ pub fn quantities(found: &[Quantity]) -> Result<()> {
     if servers.is_empty() {
         return Ok(());
     }
-    note(&format!(
+    print_line(&format!(
         "| what | {} |\n|---|{}",
         servers.join(" | "),
         "---|".repeat(servers.len())
@@ -97,16 +97,16 @@ pub fn quantities(found: &[Quantity]) -> Result<()> {
             Some(found) => format!("{:.1} {unit}", found.value),
             None => String::new(),
         };
-        note(&format!(
+        print_line(&format!(
             "| {what} | {} |",
             servers.iter().map(cell).collect::<Vec<_>>().join(" | ")
         ))?;
     }
-    note("")
+    print_line("")
 }
 
 /// Writes the figures as JSON.
-pub fn json(
+pub fn write_json(
     path: &Path,
     disks: &[[f64; 3]],
     figures: &[Figure],

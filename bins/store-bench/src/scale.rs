@@ -1,12 +1,12 @@
 //! Scale tests: many watchers, many leases, long history, and their effect on other clients.
 
-use crate::ask;
-use crate::figures::{Quantity, Seen};
+use crate::figures::{Measurement, Quantity};
 use crate::leases;
-use crate::load::{self, Work, together};
+use crate::load::{self, Work, collect_calls};
 use crate::report;
 use crate::server::Cluster;
-use crate::stops::Stops;
+use crate::stops::StopWatcher;
+use crate::unary;
 use crate::watches::{Shape, Watchers};
 use anyhow::{Context, Result};
 use proto_etcd::etcdserverpb as pb;
@@ -38,7 +38,11 @@ pub enum Scale {
 }
 
 /// Measures a new server of each kind.
-pub async fn run(kinds: &[(&str, PathBuf)], below: &Path, scales: &[Scale]) -> Result<()> {
+pub async fn run_scale_tests(
+    kinds: &[(&str, PathBuf)],
+    below: &Path,
+    scales: &[Scale],
+) -> Result<()> {
     for scale in scales {
         let mut found = Vec::new();
         for (name, binary) in kinds {
@@ -48,30 +52,30 @@ pub async fn run(kinds: &[(&str, PathBuf)], below: &Path, scales: &[Scale]) -> R
                 &[]
             };
             let cluster = Cluster::start(name, binary, 1, below, more).await?;
-            let mut notes = Notes {
+            let mut notes = ServerQuantities {
                 server: (*name).to_owned(),
                 found: &mut found,
             };
             match scale {
-                Scale::Watchers => watchers(&cluster, &mut notes).await,
-                Scale::Leases => leases(&cluster, &mut notes).await,
-                Scale::History => history(&cluster, &mut notes).await,
+                Scale::Watchers => measure_watchers(&cluster, &mut notes).await,
+                Scale::Leases => measure_leases(&cluster, &mut notes).await,
+                Scale::History => measure_history(&cluster, &mut notes).await,
             }
             .with_context(|| (*name).to_owned())?;
         }
-        report::quantities(&found)?;
+        report::print_quantities(&found)?;
     }
     Ok(())
 }
 
 /// Destination of the figures of one server.
-struct Notes<'a> {
+struct ServerQuantities<'a> {
     server: String,
     found: &'a mut Vec<Quantity>,
 }
 
-impl Notes<'_> {
-    fn note(&mut self, what: impl Into<String>, value: f64, unit: &'static str) {
+impl ServerQuantities<'_> {
+    fn add_quantity(&mut self, what: impl Into<String>, value: f64, unit: &'static str) {
         self.found.push(Quantity {
             server: self.server.clone(),
             what: what.into(),
@@ -80,19 +84,19 @@ impl Notes<'_> {
         });
     }
 
-    fn latencies(&mut self, what: &str, seen: &mut Seen, shares: &[(&str, f64)]) {
+    fn add_latencies(&mut self, what: &str, seen: &mut Measurement, shares: &[(&str, f64)]) {
         for (name, share) in shares {
-            self.note(format!("{what}: {name}"), seen.at(*share), "ms");
+            self.add_quantity(format!("{what}: {name}"), seen.latency_at(*share), "ms");
         }
     }
 }
 
-async fn watchers(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
-    notes.note("RSS idle", cluster.memory(), "MiB");
+async fn measure_watchers(cluster: &Cluster, notes: &mut ServerQuantities<'_>) -> Result<()> {
+    notes.add_quantity("RSS idle", cluster.memory_mib(), "MiB");
     let watchers = Watchers::open(cluster, Shape::MANY).await?;
-    notes.note(
-        format!("RSS with {} watchers", Shape::MANY.total()),
-        cluster.memory(),
+    notes.add_quantity(
+        format!("RSS with {} watchers", Shape::MANY.total_watchers()),
+        cluster.memory_mib(),
         "MiB",
     );
     let mut stalled = None;
@@ -103,94 +107,105 @@ async fn watchers(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
         ("and 20 s later", true, true),
     ] {
         if stall && stalled.is_none() {
-            stalled = Some(watchers.stalled().await?);
+            stalled = Some(watchers.open_stalled().await?);
         }
-        let mut seen = watchers.measure(cluster, WATCHED, beside).await?;
-        notes.latencies(what, &mut seen, &[("delivery p50", 0.5), ("p99", 0.99)]);
-        notes.note(
+        let mut seen = watchers
+            .measure_deliveries(cluster, WATCHED, beside)
+            .await?;
+        notes.add_latencies(what, &mut seen, &[("delivery p50", 0.5), ("p99", 0.99)]);
+        notes.add_quantity(
             format!("{what}: CPU"),
             100.0 * seen.server_cpu / seen.seconds,
             "%",
         );
-        notes.note(format!("{what}: RSS"), cluster.memory(), "MiB");
+        notes.add_quantity(format!("{what}: RSS"), cluster.memory_mib(), "MiB");
     }
     drop(stalled);
     Ok(())
 }
 
-async fn leases(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
-    let address = cluster.first()?;
-    notes.note("RSS idle", cluster.memory(), "MiB");
+async fn measure_leases(cluster: &Cluster, notes: &mut ServerQuantities<'_>) -> Result<()> {
+    let address = cluster.first_address()?;
+    notes.add_quantity("RSS idle", cluster.memory_mib(), "MiB");
     let begin = Instant::now();
-    let tasks = leases::keep_many(&address, LEASES, begin, begin + leases::GRANTED + KEPT).await?;
-    let syncs = cluster.metric(SYNCS).await?;
-    let mut seen = together(cluster, tasks).await?;
-    notes.note(
+    let tasks =
+        leases::start_keep_alives(&address, LEASES, begin, begin + leases::GRANTED + KEPT).await?;
+    let syncs = cluster.read_metric(SYNCS).await?;
+    let mut seen = collect_calls(cluster, tasks).await?;
+    notes.add_quantity(
         "syncs of the log in a minute of renewals",
-        cluster.metric(SYNCS).await? - syncs,
+        cluster.read_metric(SYNCS).await? - syncs,
         "",
     );
-    notes.note("leases after it", leases::count(&address).await? as f64, "");
-    notes.note(
+    notes.add_quantity(
+        "leases after it",
+        leases::count_leases(&address).await? as f64,
+        "",
+    );
+    notes.add_quantity(
         "renewals a second",
         seen.latencies.len() as f64 / seen.seconds,
         "",
     );
-    notes.latencies(
+    notes.add_latencies(
         "renewal",
         &mut seen,
         &[("p50", 0.5), ("p99", 0.99), ("longest", 1.0)],
     );
-    notes.note("CPU", 100.0 * seen.server_cpu / seen.seconds, "%");
-    notes.note("RSS", cluster.memory(), "MiB");
+    notes.add_quantity("CPU", 100.0 * seen.server_cpu / seen.seconds, "%");
+    notes.add_quantity("RSS", cluster.memory_mib(), "MiB");
     Ok(())
 }
 
-async fn history(cluster: &Cluster, notes: &mut Notes<'_>) -> Result<()> {
-    let address = cluster.first()?;
+async fn measure_history(cluster: &Cluster, notes: &mut ServerQuantities<'_>) -> Result<()> {
+    let address = cluster.first_address()?;
     let begin = Instant::now();
-    load::fill(
+    load::fill_keys(
         cluster,
         VERSIONS,
         |number| format!("{:08}", number % 1_000),
         VALUE,
     )
     .await?;
-    notes.note("2 GB put", begin.elapsed().as_secs_f64(), "s");
+    notes.add_quantity("2 GB put", begin.elapsed().as_secs_f64(), "s");
     sleep(BEFORE).await;
-    notes.note("on disk", cluster.disk(), "MiB");
-    notes.note("RSS", cluster.memory(), "MiB");
-    longest(cluster, notes, "before", BEFORE, async { Ok(()) }).await?;
+    notes.add_quantity("on disk", cluster.disk_mib(), "MiB");
+    notes.add_quantity("RSS", cluster.memory_mib(), "MiB");
+    measure_calls_during(cluster, notes, "before", BEFORE, async { Ok(()) }).await?;
     let request = pb::CompactionRequest {
-        revision: ask::revision(&address).await?,
+        revision: unary::read_revision(&address).await?,
         physical: false,
     };
     let compact = async {
-        ask::ask::<pb::CompactionResponse>(&address, load::COMPACT, &request)
+        unary::call_once::<pb::CompactionResponse>(&address, load::COMPACT, &request)
             .await
             .map(drop)
     };
-    let took = longest(cluster, notes, "compaction", COMPACTION, compact).await?;
-    notes.note("compaction: answered after", took.as_secs_f64() * 1e3, "ms");
-    notes.note("on disk 30 s after compaction began", cluster.disk(), "MiB");
+    let took = measure_calls_during(cluster, notes, "compaction", COMPACTION, compact).await?;
+    notes.add_quantity("compaction: answered after", took.as_secs_f64() * 1e3, "ms");
+    notes.add_quantity(
+        "on disk 30 s after compaction began",
+        cluster.disk_mib(),
+        "MiB",
+    );
     let request = pb::DefragmentRequest {};
     let defragment = async {
-        ask::ask::<pb::DefragmentResponse>(&address, DEFRAGMENT, &request)
+        unary::call_once::<pb::DefragmentResponse>(&address, DEFRAGMENT, &request)
             .await
             .map(drop)
     };
-    let took = longest(cluster, notes, "Defragment", BEFORE, defragment).await?;
-    notes.note("Defragment: answered after", took.as_secs_f64() * 1e3, "ms");
-    notes.note("on disk after Defragment", cluster.disk(), "MiB");
-    notes.note("RSS after Defragment", cluster.memory(), "MiB");
+    let took = measure_calls_during(cluster, notes, "Defragment", BEFORE, defragment).await?;
+    notes.add_quantity("Defragment: answered after", took.as_secs_f64() * 1e3, "ms");
+    notes.add_quantity("on disk after Defragment", cluster.disk_mib(), "MiB");
+    notes.add_quantity("RSS after Defragment", cluster.memory_mib(), "MiB");
     Ok(())
 }
 
 /// Measures the longest calls of a writing and a reading client while an operation runs, and the
 /// duration of the latter.
-async fn longest(
+async fn measure_calls_during(
     cluster: &Cluster,
-    notes: &mut Notes<'_>,
+    notes: &mut ServerQuantities<'_>,
     phase: &str,
     duration: Duration,
     action: impl Future<Output = Result<()>>,
@@ -199,22 +214,22 @@ async fn longest(
         let begin = Instant::now();
         action.await.map(|()| begin.elapsed())
     };
-    let stops = Stops::watch();
+    let stops = StopWatcher::start_watching();
     let seen = tokio::try_join!(
-        load::measure(cluster, Work::Put, 1, duration),
-        load::measure(cluster, Work::Read, 1, duration),
+        load::measure_work(cluster, Work::Put, 1, duration),
+        load::measure_work(cluster, Work::Read, 1, duration),
         timed
     );
-    let stops = stops.end();
+    let stops = stops.finish_watching();
     let (mut puts, mut reads, took) = seen?;
     let shares = [("p99", 0.99), ("longest", 1.0)];
     for (name, calls) in [("put", &mut puts), ("read", &mut reads)] {
-        notes.latencies(&format!("{phase}: {name}"), calls, &shares);
+        notes.add_latencies(&format!("{phase}: {name}"), calls, &shares);
         if let Some(longest) = stops
             .as_ref()
-            .and_then(|stops| calls.longest_besides(stops))
+            .and_then(|stops| calls.longest_without_stops(stops))
         {
-            notes.note(
+            notes.add_quantity(
                 format!("{phase}: {name}: longest but for stops of the machine"),
                 longest,
                 "ms",
@@ -223,13 +238,13 @@ async fn longest(
     }
     if let Some(stops) = stops {
         let lengths = stops.iter().map(|(from, to)| *to - *from);
-        notes.note(
+        notes.add_quantity(
             format!("{phase}: the machine stood"),
             lengths.clone().sum::<Duration>().as_secs_f64() * 1e3,
             "ms",
         );
         let longest = lengths.max().unwrap_or_default();
-        notes.note(
+        notes.add_quantity(
             format!("{phase}: the machine stood longest for"),
             longest.as_secs_f64() * 1e3,
             "ms",

@@ -47,7 +47,7 @@ fn process_cpu(id: &str) -> f64 {
 }
 
 /// Returns the processor time of the load generator in seconds.
-pub fn own_cpu() -> f64 {
+pub fn own_cpu_seconds() -> f64 {
     process_cpu("self")
 }
 
@@ -88,19 +88,19 @@ impl Cluster {
                 format!("--initial-cluster={}", peers.join(",")),
             ];
             flags.extend(more.iter().map(|flag| (*flag).to_owned()));
-            let child = cluster.spawn(&flags)?;
+            let child = cluster.spawn_member(&flags)?;
             cluster.members.push(Member {
                 child: Some(child),
                 flags,
                 address: format!("127.0.0.1:{client}"),
             });
         }
-        cluster.wait().await?;
+        cluster.wait_until_ready().await?;
         Ok(cluster)
     }
 
     /// Uses running servers; `addresses` are `host:port`.
-    pub async fn running(addresses: &[String]) -> Result<Cluster> {
+    pub async fn use_running(addresses: &[String]) -> Result<Cluster> {
         let member = |address: &String| Member {
             child: None,
             flags: Vec::new(),
@@ -112,11 +112,11 @@ impl Cluster {
             members: addresses.iter().map(member).collect(),
             folder: tempfile::tempdir()?,
         };
-        cluster.wait().await?;
+        cluster.wait_until_ready().await?;
         Ok(cluster)
     }
 
-    fn spawn(&self, flags: &[String]) -> Result<Child> {
+    fn spawn_member(&self, flags: &[String]) -> Result<Child> {
         Command::new(&self.binary)
             .args(flags)
             // An environment variable, because etcd is started with the same flags.
@@ -128,10 +128,10 @@ impl Cluster {
     }
 
     /// Waits until every member serves a linearizable read.
-    async fn wait(&self) -> Result<()> {
+    async fn wait_until_ready(&self) -> Result<()> {
         let begin = Instant::now();
         for member in &self.members {
-            while crate::ask::answers(&member.address).await.is_err() {
+            while crate::unary::check_serving(&member.address).await.is_err() {
                 if begin.elapsed() > START {
                     bail!("{} does not answer", self.binary.display());
                 }
@@ -141,8 +141,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Stops all members with SIGTERM and starts them again. Returns the time until they serve.
-    pub async fn restart(&mut self) -> Result<Duration> {
+    /// StopWatcher all members with SIGTERM and starts them again. Returns the time until they serve.
+    pub async fn restart_members(&mut self) -> Result<Duration> {
         for child in self
             .members
             .iter_mut()
@@ -161,12 +161,12 @@ impl Cluster {
                 .get(number)
                 .map(|member| member.flags.clone())
                 .unwrap_or_default();
-            let child = self.spawn(&flags)?;
+            let child = self.spawn_member(&flags)?;
             if let Some(member) = self.members.get_mut(number) {
                 member.child = Some(child);
             }
         }
-        self.wait().await?;
+        self.wait_until_ready().await?;
         Ok(begin.elapsed())
     }
 
@@ -179,7 +179,7 @@ impl Cluster {
     }
 
     /// Returns the client address of the first member.
-    pub fn first(&self) -> Result<String> {
+    pub fn first_address(&self) -> Result<String> {
         self.addresses()
             .first()
             .cloned()
@@ -187,8 +187,8 @@ impl Cluster {
     }
 
     /// Returns a metric of the first member.
-    pub async fn metric(&self, name: &str) -> Result<f64> {
-        let mut connection = TcpStream::connect(self.first()?).await?;
+    pub async fn read_metric(&self, name: &str) -> Result<f64> {
+        let mut connection = TcpStream::connect(self.first_address()?).await?;
         connection
             .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
             .await?;
@@ -203,29 +203,29 @@ impl Cluster {
 
     /// Returns whether the cluster was started here, so that it may be modified.
     pub fn is_ours(&self) -> bool {
-        self.children().next().is_some()
+        self.child_processes().next().is_some()
     }
 
     /// Returns the number of members.
-    pub fn size(&self) -> usize {
+    pub fn member_count(&self) -> usize {
         self.members.len()
     }
 
-    fn children(&self) -> impl Iterator<Item = &Child> {
+    fn child_processes(&self) -> impl Iterator<Item = &Child> {
         self.members
             .iter()
             .filter_map(|member| member.child.as_ref())
     }
 
     /// Returns the processor time of all members so far, in seconds.
-    pub fn cpu(&self) -> f64 {
-        self.children()
+    pub fn cpu_seconds(&self) -> f64 {
+        self.child_processes()
             .map(|child| process_cpu(&child.id().to_string()))
             .sum()
     }
 
     /// Returns the disk space of the first member's files, in MiB.
-    pub fn disk(&self) -> f64 {
+    pub fn disk_mib(&self) -> f64 {
         let mut folders = vec![self.folder.path().join("m0")];
         let mut blocks = 0;
         while let Some(folder) = folders.pop() {
@@ -242,8 +242,8 @@ impl Cluster {
     }
 
     /// Returns the resident memory of the first member, in MiB.
-    pub fn memory(&self) -> f64 {
-        let Some(child) = self.children().next() else {
+    pub fn memory_mib(&self) -> f64 {
+        let Some(child) = self.child_processes().next() else {
             return 0.0;
         };
         let statm =

@@ -1,10 +1,10 @@
 //! Soak test: overwrites at full speed with regular compactions, to find anything that grows
 //! although the live data do not.
 
-use crate::ask;
 use crate::load::{self, KEYS, VALUE, Work};
-use crate::report::note;
+use crate::report::print_line;
 use crate::server::Cluster;
+use crate::unary;
 use anyhow::Result;
 use proto_etcd::etcdserverpb as pb;
 use std::path::{Path, PathBuf};
@@ -30,36 +30,36 @@ struct Window {
 }
 
 /// Overwrites the keys of a new server of each kind, and prints one line per minute.
-pub async fn run(kinds: &[(&str, PathBuf)], below: &Path, duration: Duration) -> Result<()> {
-    note(
+pub async fn run_soak(kinds: &[(&str, PathBuf)], below: &Path, duration: Duration) -> Result<()> {
+    print_line(
         "| server | minutes | puts | worst p99 of 5 s, ms | RSS, MiB | on disk, MiB | on disk / live data |",
     )?;
-    note("|---|---|---|---|---|---|---|")?;
+    print_line("|---|---|---|---|---|---|---|")?;
     for (name, binary) in kinds {
         let cluster = Cluster::start(name, binary, 1, below, &[]).await?;
-        load::fill(&cluster, KEYS, |number| format!("{number:08}"), VALUE).await?;
+        load::fill_keys(&cluster, KEYS, |number| format!("{number:08}"), VALUE).await?;
         let begin = Instant::now();
         let mut lines = 0;
         let mut window = Window::default();
         while begin.elapsed() < duration {
-            let seen = load::measure(&cluster, Work::Put, CLIENTS, STEP)
+            let seen = load::measure_work(&cluster, Work::Put, CLIENTS, STEP)
                 .await?
-                .figure(name, 1, "put", CLIENTS);
-            compact(&cluster).await?;
+                .into_figure(name, 1, "put", CLIENTS);
+            compact_history(&cluster).await?;
             window.puts += seen.count as usize;
             window.worst_p99 = window.worst_p99.max(seen.p99_ms);
-            window.memory = window.memory.max(cluster.memory());
-            window.disk = window.disk.max(cluster.disk());
+            window.memory = window.memory.max(cluster.memory_mib());
+            window.disk = window.disk.max(cluster.disk_mib());
             if begin.elapsed() >= LINE * (lines + 1) || begin.elapsed() >= duration {
                 lines += 1;
-                line(name, begin.elapsed(), &std::mem::take(&mut window))?;
+                print_window(name, begin.elapsed(), &std::mem::take(&mut window))?;
             }
         }
     }
     Ok(())
 }
 
-fn line(name: &str, elapsed: Duration, window: &Window) -> Result<()> {
+fn print_window(name: &str, elapsed: Duration, window: &Window) -> Result<()> {
     let Window {
         puts,
         worst_p99,
@@ -70,19 +70,19 @@ fn line(name: &str, elapsed: Duration, window: &Window) -> Result<()> {
         elapsed.as_secs_f64() / 60.0,
         disk * f64::from(1 << 20) / LIVE,
     );
-    note(&format!(
+    print_line(&format!(
         "| {name} | {minutes:.0} | {puts} | {worst_p99:.1} | {memory:.0} | {disk:.0} | {ratio:.1} |"
     ))
 }
 
-async fn compact(cluster: &Cluster) -> Result<()> {
-    let address = cluster.first()?;
-    let present = ask::revision(&address).await?;
+async fn compact_history(cluster: &Cluster) -> Result<()> {
+    let address = cluster.first_address()?;
+    let present = unary::read_revision(&address).await?;
     let request = pb::CompactionRequest {
         revision: present - KEPT,
         physical: false,
     };
-    ask::ask::<pb::CompactionResponse>(&address, load::COMPACT, &request)
+    unary::call_once::<pb::CompactionResponse>(&address, load::COMPACT, &request)
         .await
         .map(drop)
 }

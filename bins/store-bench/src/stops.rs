@@ -19,34 +19,34 @@ const LATE: Duration = Duration::from_millis(5);
 const PRIORITY: i32 = -20;
 
 /// A thread on each processor that only reads the clock.
-pub struct Stops {
-    looking: Arc<AtomicBool>,
+pub struct StopWatcher {
+    watching: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Option<Vec<Span>>>>,
 }
 
-impl Stops {
+impl StopWatcher {
     /// Starts the threads.
-    pub fn watch() -> Self {
-        let looking = Arc::new(AtomicBool::new(true));
+    pub fn start_watching() -> Self {
+        let watching = Arc::new(AtomicBool::new(true));
         let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
         let processors = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
         let threads = processors.map(|processor| {
-            let looking = looking.clone();
-            std::thread::spawn(move || look(processor, &looking))
+            let watching = watching.clone();
+            std::thread::spawn(move || watch_processor(processor, &watching))
         });
         let threads = threads.collect();
-        Stops { looking, threads }
+        StopWatcher { watching, threads }
     }
 
     /// Returns the detected stops, or `None` if this process may not raise its priority or has no
     /// processor to watch.
-    pub fn end(self) -> Option<Vec<Span>> {
-        self.looking.store(false, Ordering::Relaxed);
+    pub fn finish_watching(self) -> Option<Vec<Span>> {
+        self.watching.store(false, Ordering::Relaxed);
         let mut all: Option<Vec<Span>> = None;
         for thread in self.threads {
             let seen = thread.join().ok().flatten()?;
             all = Some(match all {
-                Some(before) => both(&before, &seen),
+                Some(before) => intersect_spans(&before, &seen),
                 None => seen,
             });
         }
@@ -58,14 +58,14 @@ impl Stops {
     clippy::disallowed_methods,
     reason = "a thread of its own, which measures sleeps"
 )]
-fn look(processor: usize, looking: &AtomicBool) -> Option<Vec<Span>> {
+fn watch_processor(processor: usize, watching: &AtomicBool) -> Option<Vec<Span>> {
     let mut only = CpuSet::new();
     only.set(processor);
     sched_setaffinity(None, &only).ok()?;
     setpriority_process(None, PRIORITY).ok()?;
     let mut seen = Vec::new();
     let mut last = Instant::now();
-    while looking.load(Ordering::Relaxed) {
+    while watching.load(Ordering::Relaxed) {
         std::thread::sleep(STEP);
         let now = Instant::now();
         if now - last > LATE {
@@ -77,7 +77,7 @@ fn look(processor: usize, looking: &AtomicBool) -> Option<Vec<Span>> {
 }
 
 /// Returns the intersections of two sets of spans.
-fn both(one: &[Span], other: &[Span]) -> Vec<Span> {
+fn intersect_spans(one: &[Span], other: &[Span]) -> Vec<Span> {
     let overlaps = one
         .iter()
         .flat_map(|a| other.iter().map(|b| (a.0.max(b.0), a.1.min(b.1))));
@@ -85,8 +85,8 @@ fn both(one: &[Span], other: &[Span]) -> Vec<Span> {
 }
 
 /// Returns the duration of a call without the stops.
-pub fn besides(call: Span, stops: &[Span]) -> Duration {
-    let stood: Duration = both(&[call], stops)
+pub fn duration_without_stops(call: Span, stops: &[Span]) -> Duration {
+    let stood: Duration = intersect_spans(&[call], stops)
         .iter()
         .map(|(from, to)| *to - *from)
         .sum();
@@ -95,20 +95,29 @@ pub fn besides(call: Span, stops: &[Span]) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{besides, both};
+    use super::{duration_without_stops, intersect_spans};
     use std::time::{Duration, Instant};
 
     #[test]
     fn a_stop_is_what_all_processors_have_in_common_and_is_taken_from_the_calls_that_it_meets() {
         let begin = Instant::now();
         let at = |millis: u64| begin + Duration::from_millis(millis);
-        let stops = both(
+        let stops = intersect_spans(
             &[(at(10), at(30)), (at(50), at(60))],
             &[(at(20), at(55)), (at(70), at(80))],
         );
         assert_eq!(stops, [(at(20), at(30)), (at(50), at(55))]);
-        assert_eq!(besides((at(0), at(40)), &stops), Duration::from_millis(30));
-        assert_eq!(besides((at(22), at(52)), &stops), Duration::from_millis(20));
-        assert_eq!(besides((at(60), at(90)), &stops), Duration::from_millis(30));
+        assert_eq!(
+            duration_without_stops((at(0), at(40)), &stops),
+            Duration::from_millis(30)
+        );
+        assert_eq!(
+            duration_without_stops((at(22), at(52)), &stops),
+            Duration::from_millis(20)
+        );
+        assert_eq!(
+            duration_without_stops((at(60), at(90)), &stops),
+            Duration::from_millis(30)
+        );
     }
 }

@@ -64,7 +64,7 @@ struct Run {
 }
 
 /// Runs the load, then reads everything back through every member.
-pub async fn run(plan: Plan) -> Result<()> {
+pub async fn run_verification(plan: Plan) -> Result<()> {
     let begin = Instant::now();
     let counts = Counts {
         begun: 0,
@@ -76,8 +76,8 @@ pub async fn run(plan: Plan) -> Result<()> {
         answered: begin,
     };
     let mut ledger = Ledger::default();
-    let active = (0..CLIENTS * SLOTS).map(|_| ledger.open()).collect();
-    say(&format!(
+    let active = (0..CLIENTS * SLOTS).map(|_| ledger.add_key()).collect();
+    print_progress(&format!(
         "seed {}: {} operations on {}",
         plan.seed,
         plan.operations,
@@ -101,35 +101,35 @@ pub async fn run(plan: Plan) -> Result<()> {
         }),
     });
     let outcome = tokio::select! {
-        outcome = everything(&run) => outcome,
-        silence = watched(&run) => silence,
+        outcome = write_and_read_back(&run) => outcome,
+        stalled = report_progress(&run) => stalled,
     };
-    say(&format!(
+    print_progress(&format!(
         "{}: {}",
         if outcome.is_ok() {
             "all is well"
         } else {
             "ended"
         },
-        run.told()
+        run.summarize_counts()
     ));
     outcome
 }
 
-async fn everything(run: &Arc<Run>) -> Result<()> {
+async fn write_and_read_back(run: &Arc<Run>) -> Result<()> {
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
-        clients.spawn(work(run.clone(), number));
+        clients.spawn(run_client(run.clone(), number));
     }
-    all(clients).await?;
+    join_tasks(clients).await?;
     let mut readers = JoinSet::new();
     for number in 0..CLIENTS {
         readers.spawn(read_back(run.clone(), number));
     }
-    all(readers).await
+    join_tasks(readers).await
 }
 
-async fn all(mut tasks: JoinSet<Result<()>>) -> Result<()> {
+async fn join_tasks(mut tasks: JoinSet<Result<()>>) -> Result<()> {
     while let Some(done) = tasks.join_next().await {
         done??;
     }
@@ -137,15 +137,15 @@ async fn all(mut tasks: JoinSet<Result<()>>) -> Result<()> {
 }
 
 /// Prints progress at intervals. Returns an error if the servers have not responded for too long.
-async fn watched(run: &Run) -> Result<()> {
-    let mut said = run.begin;
+async fn report_progress(run: &Run) -> Result<()> {
+    let mut last_line = run.begin;
     loop {
         sleep(Duration::from_millis(200)).await;
-        if said.elapsed() >= LINE {
-            said = Instant::now();
-            say(&run.told());
+        if last_line.elapsed() >= LINE {
+            last_line = Instant::now();
+            print_progress(&run.summarize_counts());
         }
-        if run.state().counts.answered.elapsed() > PATIENCE {
+        if run.lock_state().counts.answered.elapsed() > PATIENCE {
             let addresses = run.plan.addresses.join(", ");
             bail!(
                 "no member has answered for {} s: see whether those at {addresses} run and have a leader",
@@ -155,18 +155,18 @@ async fn watched(run: &Run) -> Result<()> {
     }
 }
 
-fn say(line: &str) {
+fn print_progress(line: &str) {
     // Fails if standard error is closed.
     let _ = writeln!(std::io::stderr(), "store-bench: {line}");
 }
 
 impl Run {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn told(&self) -> String {
-        let state = self.state();
+    fn summarize_counts(&self) -> String {
+        let state = self.lock_state();
         let Counts {
             puts,
             reads,
@@ -179,18 +179,18 @@ impl Run {
             "{} operations ({puts} puts, {reads} reads), {read_back} read back of {} keys, {failed} failed, {unknown} puts of \
              unknown outcome, {:.0} s",
             puts + reads,
-            state.ledger.keys(),
+            state.ledger.key_count(),
             self.begin.elapsed().as_secs_f64()
         )
     }
 
-    fn name(&self, key: Key) -> String {
+    fn key_name(&self, key: Key) -> String {
         format!("{}/{key}", self.prefix)
     }
 
     /// Returns the start time of the next operation, or `None` if all were started.
-    fn ticket(&self) -> Option<Instant> {
-        let counts = &mut self.state().counts;
+    fn next_start(&self) -> Option<Instant> {
+        let counts = &mut self.lock_state().counts;
         if counts.puts + counts.reads >= self.plan.operations {
             return None;
         }
@@ -201,80 +201,88 @@ impl Run {
         Some(self.begin + wait.unwrap_or_default())
     }
 
-    fn checked(&self, outcome: Result<(), Violation>, key: Key, member: &Member) -> Result<()> {
+    fn check_outcome(
+        &self,
+        outcome: Result<(), Violation>,
+        key: Key,
+        member: &Member,
+    ) -> Result<()> {
         match outcome {
             Ok(()) => {
-                self.state().counts.answered = Instant::now();
+                self.lock_state().counts.answered = Instant::now();
                 Ok(())
             }
             Err(violation) => bail!(
                 "{} through {}: {violation}",
-                self.name(key),
+                self.key_name(key),
                 member.address()
             ),
         }
     }
 }
 
-async fn work(run: Arc<Run>, number: usize) -> Result<()> {
+async fn run_client(run: Arc<Run>, number: usize) -> Result<()> {
     let mut random = Random::new(
         run.plan
             .seed
             .wrapping_mul(1_000)
             .wrapping_add(number as u64 + 1),
     );
-    let mut members = client::members(&run.plan.addresses);
-    while let Some(begin) = run.ticket() {
+    let mut members = client::create_members(&run.plan.addresses);
+    while let Some(begin) = run.next_start() {
         sleep_until(begin).await;
-        let at = client::choose(&members, &mut random).await;
+        let at = client::choose_member(&members, &mut random).await;
         let Some(member) = members.get_mut(at) else {
             bail!("there are no endpoints")
         };
         if random.below(2) == 0 {
-            put(&run, number * SLOTS + random.below(SLOTS), member).await?;
+            put_next_value(&run, number * SLOTS + random.below(SLOTS), member).await?;
         } else {
-            let key = chosen(&run.state(), &mut random);
-            read(&run, key, member, |counts| counts.reads += 1).await?;
+            let key = choose_key(&run.lock_state(), &mut random);
+            read_and_check(&run, key, member, |counts| counts.reads += 1).await?;
         }
     }
     Ok(())
 }
 
 /// Chooses a key that is currently written or, equally often, any key.
-fn chosen(state: &State, random: &mut Random) -> Key {
+fn choose_key(state: &State, random: &mut Random) -> Key {
     match random.below(2) {
         0 => state
             .active
             .get(random.below(state.active.len()))
             .copied()
             .unwrap_or_default(),
-        _ => random.below(state.ledger.keys()),
+        _ => random.below(state.ledger.key_count()),
     }
 }
 
-async fn put(run: &Run, slot: usize, member: &mut Member) -> Result<()> {
+async fn put_next_value(run: &Run, slot: usize, member: &mut Member) -> Result<()> {
     let (key, before, value) = {
-        let State { ledger, active, .. } = &mut *run.state();
+        let State { ledger, active, .. } = &mut *run.lock_state();
         let key = active.get(slot).copied().unwrap_or_default();
-        let begun = (key, ledger.before(key), ledger.next(key));
-        ledger.tried(key);
+        let begun = (key, ledger.state_before(key), ledger.next_value(key));
+        ledger.record_attempt(key);
         begun
     };
-    match member.put(&run.name(key), value).await {
+    match member.put(&run.key_name(key), value).await {
         Ok(revision) => {
-            let outcome = run.state().ledger.acknowledged(key, before, revision);
-            run.state().counts.puts += 1;
-            run.checked(outcome, key, member)
+            let outcome = run
+                .lock_state()
+                .ledger
+                .record_acknowledged(key, before, revision);
+            run.lock_state().counts.puts += 1;
+            run.check_outcome(outcome, key, member)
         }
         Err(failure) => {
-            let state = &mut *run.state();
+            let state = &mut *run.lock_state();
             match failure {
                 Failure::Unsent => {
-                    state.ledger.withdrawn(key);
+                    state.ledger.withdraw_attempt(key);
                     state.counts.failed += 1;
                 }
                 Failure::Unknown => {
-                    let fresh = state.ledger.open();
+                    let fresh = state.ledger.add_key();
                     if let Some(active) = state.active.get_mut(slot) {
                         *active = fresh;
                     }
@@ -287,16 +295,21 @@ async fn put(run: &Run, slot: usize, member: &mut Member) -> Result<()> {
 }
 
 /// Reads a key. Returns whether there was a response.
-async fn read(run: &Run, key: Key, member: &mut Member, count: fn(&mut Counts)) -> Result<bool> {
-    let before = run.state().ledger.before(key);
-    match member.read(&run.name(key)).await {
+async fn read_and_check(
+    run: &Run,
+    key: Key,
+    member: &mut Member,
+    count: fn(&mut Counts),
+) -> Result<bool> {
+    let before = run.lock_state().ledger.state_before(key);
+    match member.read(&run.key_name(key)).await {
         Ok(found) => {
-            let outcome = run.state().ledger.read(key, before, found);
-            count(&mut run.state().counts);
-            run.checked(outcome, key, member).map(|()| true)
+            let outcome = run.lock_state().ledger.check_read(key, before, found);
+            count(&mut run.lock_state().counts);
+            run.check_outcome(outcome, key, member).map(|()| true)
         }
         Err(_) => {
-            run.state().counts.failed += 1;
+            run.lock_state().counts.failed += 1;
             Ok(false)
         }
     }
@@ -304,11 +317,11 @@ async fn read(run: &Run, key: Key, member: &mut Member, count: fn(&mut Counts)) 
 
 /// Reads one client's share of all keys through every member.
 async fn read_back(run: Arc<Run>, number: usize) -> Result<()> {
-    let keys = run.state().ledger.keys();
-    for mut member in client::members(&run.plan.addresses) {
+    let keys = run.lock_state().ledger.key_count();
+    for mut member in client::create_members(&run.plan.addresses) {
         for key in (number..keys).step_by(CLIENTS) {
-            while !read(&run, key, &mut member, |counts| counts.read_back += 1).await? {
-                member.rested().await;
+            while !read_and_check(&run, key, &mut member, |counts| counts.read_back += 1).await? {
+                member.wait_until_rested().await;
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Watch workloads: puts that many watchers receive, with configurable connections, streams and
 //! keys.
 
-use crate::figures::Seen;
-use crate::load::{self, together};
+use crate::figures::Measurement;
+use crate::load::{self, collect_calls};
 use crate::server::Cluster;
-use crate::wire::{Heard, Messages, Wire};
+use crate::wire::{Messages, Received, Wire};
 use anyhow::{Context, Result, bail};
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::etcdserverpb::watch_request::RequestUnion;
@@ -56,13 +56,13 @@ impl Shape {
         puts: 100,
     };
 
-    fn on_a_connection(self) -> usize {
+    fn watchers_per_connection(self) -> usize {
         self.streams * self.watchers
     }
 
     /// Returns the total number of watchers.
-    pub fn total(self) -> usize {
-        self.connections * self.on_a_connection()
+    pub fn total_watchers(self) -> usize {
+        self.connections * self.watchers_per_connection()
     }
 }
 
@@ -70,27 +70,27 @@ impl Shape {
 pub struct Watchers {
     shape: Shape,
     address: String,
-    lanes: Vec<Arc<Mutex<Lane>>>,
+    connections: Vec<Arc<Mutex<WatchConnection>>>,
     start: Instant,
 }
 
 /// A connection with streams of watchers.
-struct Lane {
+struct WatchConnection {
     wire: Wire,
     streams: HashMap<u32, Messages>,
-    heard: Vec<Heard>,
+    received: Vec<Received>,
 }
 
 /// A connection that watches large values and never reads them, until it is dropped.
-pub struct Stalled {
-    _held: Lane,
+pub struct StalledWatcher {
+    _held: WatchConnection,
 }
 
-fn watched(key: usize) -> String {
+fn watched_key(key: usize) -> String {
     format!("watched/{key:04}")
 }
 
-fn create(key: String, range_end: String) -> pb::WatchRequest {
+fn create_request(key: String, range_end: String) -> pb::WatchRequest {
     let create = pb::WatchCreateRequest {
         key: key.into(),
         range_end: range_end.into(),
@@ -101,38 +101,39 @@ fn create(key: String, range_end: String) -> pb::WatchRequest {
     }
 }
 
-impl Lane {
+impl WatchConnection {
     /// Opens one stream for each list of requests, with a watcher for each request.
-    async fn open(address: &str, requests: &[Vec<pb::WatchRequest>]) -> Result<Lane> {
-        let mut lane = Lane {
+    async fn open(address: &str, requests: &[Vec<pb::WatchRequest>]) -> Result<WatchConnection> {
+        let mut connection = WatchConnection {
             wire: Wire::connect(address, WATCH).await?,
             streams: HashMap::new(),
-            heard: Vec::new(),
+            received: Vec::new(),
         };
         for requests in requests {
             let mut requests = requests.iter();
-            let stream = lane.wire.call(
+            let stream = connection.wire.start_call(
                 requests.next().context("a stream without a watcher")?,
                 false,
             );
             for request in requests {
-                lane.wire.message(stream, request, false);
+                connection.wire.send_message(stream, request, false);
             }
-            lane.streams.insert(stream, Messages::default());
+            connection.streams.insert(stream, Messages::default());
         }
         let mut left: usize = requests.iter().map(Vec::len).sum();
         while left > 0 {
-            lane.hear(|answer| left -= usize::from(answer.created))
+            connection
+                .receive_responses(|response| left -= usize::from(response.created))
                 .await?;
         }
-        Ok(lane)
+        Ok(connection)
     }
 
     /// Waits until messages were received.
-    async fn hear(&mut self, mut each: impl FnMut(pb::WatchResponse)) -> Result<()> {
-        self.wire.turn(&mut self.heard).await?;
-        for heard in self.heard.drain(..) {
-            let Heard::Data(stream, data) = heard else {
+    async fn receive_responses(&mut self, mut each: impl FnMut(pb::WatchResponse)) -> Result<()> {
+        self.wire.send_and_receive(&mut self.received).await?;
+        for received in self.received.drain(..) {
+            let Received::Data(stream, data) = received else {
                 bail!("the server ends a stream of watchers")
             };
             let messages = self
@@ -140,23 +141,23 @@ impl Lane {
                 .get_mut(&stream)
                 .context("an answer on no stream")?;
             messages.push(&data);
-            while let Some(answer) = messages.next::<pb::WatchResponse>()? {
-                if answer.canceled {
-                    bail!("the server ends a watch: {}", answer.cancel_reason);
+            while let Some(response) = messages.next::<pb::WatchResponse>()? {
+                if response.canceled {
+                    bail!("the server ends a watch: {}", response.cancel_reason);
                 }
-                each(answer);
+                each(response);
             }
         }
         Ok(())
     }
 
     /// Returns the latencies of `count` deliveries.
-    async fn follow(&mut self, start: Instant, count: usize) -> Result<Vec<u32>> {
+    async fn collect_latencies(&mut self, start: Instant, count: usize) -> Result<Vec<u32>> {
         let mut latencies = Vec::with_capacity(count);
         while latencies.len() < count {
-            self.hear(|answer| {
+            self.receive_responses(|response| {
                 let now = start.elapsed().as_micros();
-                for kv in answer.events.into_iter().filter_map(|event| event.kv) {
+                for kv in response.events.into_iter().filter_map(|event| event.kv) {
                     let put: Option<u128> = std::str::from_utf8(&kv.value)
                         .ok()
                         .and_then(|value| value.parse().ok());
@@ -173,42 +174,51 @@ impl Lane {
 impl Watchers {
     /// Opens the watches.
     pub async fn open(cluster: &Cluster, shape: Shape) -> Result<Watchers> {
-        let address = cluster.first()?;
-        let request = |number: usize| create(watched(number % shape.keys), String::new());
+        let address = cluster.first_address()?;
+        let request =
+            |number: usize| create_request(watched_key(number % shape.keys), String::new());
         let of_stream = |stream: usize| {
             (stream * shape.watchers..(stream + 1) * shape.watchers)
                 .map(request)
                 .collect()
         };
         let requests: Vec<Vec<_>> = (0..shape.streams).map(of_stream).collect();
-        let mut lanes = Vec::new();
+        let mut connections = Vec::new();
         for _ in 0..shape.connections {
-            lanes.push(Arc::new(Mutex::new(Lane::open(&address, &requests).await?)));
+            connections.push(Arc::new(Mutex::new(
+                WatchConnection::open(&address, &requests).await?,
+            )));
         }
         Ok(Watchers {
             shape,
             address,
-            lanes,
+            connections,
             start: Instant::now(),
         })
     }
 
     /// Measures the latency of puts until each watcher has received them. `beside` adds large puts
     /// that none of them watches.
-    pub async fn measure(
+    pub async fn measure_deliveries(
         &self,
         cluster: &Cluster,
         duration: Duration,
         beside: bool,
-    ) -> Result<Seen> {
+    ) -> Result<Measurement> {
         let puts = (duration.as_secs_f64() * f64::from(self.shape.puts)) as usize;
-        let deliveries = puts * self.shape.on_a_connection() / self.shape.keys;
+        let deliveries = puts * self.shape.watchers_per_connection() / self.shape.keys;
         let mut tasks = JoinSet::new();
-        for lane in self.lanes.clone() {
+        for connection in self.connections.clone() {
             let start = self.start;
-            tasks.spawn(async move { lane.lock().await.follow(start, deliveries).await });
+            tasks.spawn(async move {
+                connection
+                    .lock()
+                    .await
+                    .collect_latencies(start, deliveries)
+                    .await
+            });
         }
-        tasks.spawn(put_times(
+        tasks.spawn(put_timestamps(
             self.address.clone(),
             self.shape,
             self.start,
@@ -218,21 +228,21 @@ impl Watchers {
             tasks.spawn(put_large(self.address.clone(), duration));
         }
         let patience = duration * 3 + Duration::from_secs(30);
-        let seen = tokio::time::timeout(patience, together(cluster, tasks)).await;
+        let seen = tokio::time::timeout(patience, collect_calls(cluster, tasks)).await;
         seen.context("watchers have not been told of every put")?
     }
 
     /// Opens a watcher of the large values, on its own connection, that never reads.
-    pub async fn stalled(&self) -> Result<Stalled> {
-        let requests = [vec![create(large(0), large(LARGE_KEYS))]];
-        Ok(Stalled {
-            _held: Lane::open(&self.address, &requests).await?,
+    pub async fn open_stalled(&self) -> Result<StalledWatcher> {
+        let requests = [vec![create_request(large_key(0), large_key(LARGE_KEYS))]];
+        Ok(StalledWatcher {
+            _held: WatchConnection::open(&self.address, &requests).await?,
         })
     }
 }
 
 /// Puts values that contain their start time, in microseconds since `start`.
-async fn put_times(
+async fn put_timestamps(
     address: String,
     shape: Shape,
     start: Instant,
@@ -243,7 +253,7 @@ async fn put_times(
     for number in 0..count {
         ticks.tick().await;
         let (key, value) = (
-            watched(number % shape.keys),
+            watched_key(number % shape.keys),
             start.elapsed().as_micros().to_string(),
         );
         let request = pb::PutRequest {
@@ -251,12 +261,12 @@ async fn put_times(
             value: value.into(),
             ..Default::default()
         };
-        wire.ask::<pb::PutResponse>(&request).await?;
+        wire.call_unary::<pb::PutResponse>(&request).await?;
     }
     Ok(Vec::new())
 }
 
-fn large(number: u32) -> String {
+fn large_key(number: u32) -> String {
     format!("large/{number:04}")
 }
 
@@ -265,8 +275,8 @@ async fn put_large(address: String, duration: Duration) -> Result<Vec<u32>> {
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / LARGE_PUTS);
     for number in 0..LARGE_PUTS * duration.as_secs() as u32 {
         ticks.tick().await;
-        let key = large(number % LARGE_KEYS).into();
-        wire.ask::<pb::PutResponse>(&pb::PutRequest {
+        let key = large_key(number % LARGE_KEYS).into();
+        wire.call_unary::<pb::PutResponse>(&pb::PutRequest {
             key,
             value: vec![b'v'; LARGE].into(),
             ..Default::default()

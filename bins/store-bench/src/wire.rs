@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const FRAME_HEAD: usize = 9;
+const FRAME_HEADER: usize = 9;
 const MAX_FRAME: usize = 16 << 10;
 const WINDOW: u32 = 1 << 30;
 const DATA: u8 = 0;
@@ -27,7 +27,7 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// Received from the server.
-pub enum Heard {
+pub enum Received {
     /// Bytes of a stream's messages.
     Data(u32, Bytes),
     /// The stream has ended.
@@ -42,7 +42,7 @@ pub struct Wire {
     path: &'static str,
     authority: String,
     next: u32,
-    taken: u32,
+    unacknowledged: u32,
 }
 
 impl Wire {
@@ -54,11 +54,11 @@ impl Wire {
         io.set_nodelay(true)?;
         let mut out = BytesMut::with_capacity(16 << 10);
         out.put_slice(PREFACE);
-        frame(&mut out, SETTINGS, 0, 0, 6);
+        put_frame_header(&mut out, SETTINGS, 0, 0, 6);
         // Initial window of a stream.
         out.put_u16(4);
         out.put_u32(WINDOW);
-        frame(&mut out, WINDOW_UPDATE, 0, 0, 4);
+        put_frame_header(&mut out, WINDOW_UPDATE, 0, 0, 4);
         out.put_u32(WINDOW);
         let input = BytesMut::with_capacity(64 << 10);
         Ok(Wire {
@@ -68,34 +68,34 @@ impl Wire {
             path,
             authority: address.to_owned(),
             next: 1,
-            taken: 0,
+            unacknowledged: 0,
         })
     }
 
     /// Starts a call with a message; `last` marks its only one. Returns the stream.
-    pub fn call(&mut self, message: &impl prost::Message, last: bool) -> u32 {
+    pub fn start_call(&mut self, message: &impl prost::Message, last: bool) -> u32 {
         let stream = self.next;
         self.next += 2;
         let mut block = BytesMut::new();
         // POST, http
         block.put_slice(&[0x83, 0x86]);
         if stream == 1 {
-            literal(&mut block, 1, self.authority.as_bytes());
-            literal(&mut block, 4, self.path.as_bytes());
-            literal(&mut block, 31, b"application/grpc");
-            literal_named(&mut block, b"te", b"trailers");
+            put_header(&mut block, 1, self.authority.as_bytes());
+            put_header(&mut block, 4, self.path.as_bytes());
+            put_header(&mut block, 31, b"application/grpc");
+            put_named_header(&mut block, b"te", b"trailers");
         } else {
             // The four headers above, by their index in the dynamic table.
             block.put_slice(&[0xc1, 0xc0, 0xbf, 0xbe]);
         }
-        frame(&mut self.out, HEADERS, END_HEADERS, stream, block.len());
+        put_frame_header(&mut self.out, HEADERS, END_HEADERS, stream, block.len());
         self.out.put_slice(&block);
-        self.message(stream, message, last);
+        self.send_message(stream, message, last);
         stream
     }
 
     /// Sends a further message of a call.
-    pub fn message(&mut self, stream: u32, message: &impl prost::Message, last: bool) {
+    pub fn send_message(&mut self, stream: u32, message: &impl prost::Message, last: bool) {
         let length = message.encoded_len();
         let mut bytes = BytesMut::with_capacity(length + 5);
         bytes.put_u8(0);
@@ -106,13 +106,13 @@ impl Wire {
         for part in bytes.chunks(MAX_FRAME) {
             left -= part.len();
             let flags = if last && left == 0 { END_STREAM } else { 0 };
-            frame(&mut self.out, DATA, flags, stream, part.len());
+            put_frame_header(&mut self.out, DATA, flags, stream, part.len());
             self.out.put_slice(part);
         }
     }
 
     /// Sends buffered data and waits until something is received.
-    pub async fn turn(&mut self, heard: &mut Vec<Heard>) -> Result<()> {
+    pub async fn send_and_receive(&mut self, received: &mut Vec<Received>) -> Result<()> {
         loop {
             if !self.out.is_empty() {
                 self.io.write_all(&self.out).await?;
@@ -121,13 +121,13 @@ impl Wire {
             if self.io.read_buf(&mut self.input).await? == 0 {
                 bail!("the server has closed the connection");
             }
-            self.parse(heard)?;
-            if self.taken > WINDOW / 2 {
-                frame(&mut self.out, WINDOW_UPDATE, 0, 0, 4);
-                self.out.put_u32(self.taken);
-                self.taken = 0;
+            self.parse_frames(received)?;
+            if self.unacknowledged > WINDOW / 2 {
+                put_frame_header(&mut self.out, WINDOW_UPDATE, 0, 0, 4);
+                self.out.put_u32(self.unacknowledged);
+                self.unacknowledged = 0;
             }
-            if !heard.is_empty() {
+            if !received.is_empty() {
                 return Ok(());
             }
         }
@@ -135,81 +135,84 @@ impl Wire {
 
     /// Sends a unary request and returns its response. No other call may be in progress on the
     /// connection.
-    pub async fn ask<M: prost::Message + Default>(
+    pub async fn call_unary<M: prost::Message + Default>(
         &mut self,
         request: &impl prost::Message,
     ) -> Result<M> {
-        let stream = self.call(request, true);
+        let stream = self.start_call(request, true);
         let mut messages = Messages::default();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         loop {
-            self.turn(&mut heard).await?;
-            for heard in heard.drain(..) {
-                match heard {
-                    Heard::Data(_, data) => messages.push(&data),
-                    Heard::End(ended) if ended == stream => {
+            self.send_and_receive(&mut received).await?;
+            for received in received.drain(..) {
+                match received {
+                    Received::Data(_, data) => messages.push(&data),
+                    Received::End(ended) if ended == stream => {
                         return messages
                             .next()?
                             .with_context(|| format!("the server refuses {}", self.path));
                     }
-                    Heard::End(_) => {}
+                    Received::End(_) => {}
                 }
             }
         }
     }
 
     /// Sends all requests with `at_once` calls in progress. Their responses are ignored.
-    pub async fn all<M: prost::Message>(
+    pub async fn call_many<M: prost::Message>(
         &mut self,
         at_once: usize,
         requests: impl Iterator<Item = M>,
     ) -> Result<()> {
         let mut requests = requests.fuse();
-        let (mut open, mut answered, mut heard) = (0, 0, Vec::new());
+        let (mut open, mut answered, mut received) = (0, 0, Vec::new());
         loop {
             while let Some(request) = requests.by_ref().take(at_once - open).next() {
-                self.call(&request, true);
+                self.start_call(&request, true);
                 open += 1;
             }
             if open == 0 {
                 return Ok(());
             }
-            self.turn(&mut heard).await?;
-            for heard in heard.drain(..) {
-                match heard {
-                    Heard::Data(..) => answered += 1,
-                    Heard::End(_) if answered > 0 => (answered, open) = (answered - 1, open - 1),
-                    Heard::End(_) => bail!("the server refuses {}", self.path),
+            self.send_and_receive(&mut received).await?;
+            for received in received.drain(..) {
+                match received {
+                    Received::Data(..) => answered += 1,
+                    Received::End(_) if answered > 0 => (answered, open) = (answered - 1, open - 1),
+                    Received::End(_) => bail!("the server refuses {}", self.path),
                 }
             }
         }
     }
 
-    fn parse(&mut self, heard: &mut Vec<Heard>) -> Result<()> {
-        while let Some(&[a, b, c, kind, flags, s, t, u, v]) = self.input.first_chunk::<FRAME_HEAD>()
+    fn parse_frames(&mut self, received: &mut Vec<Received>) -> Result<()> {
+        while let Some(&[a, b, c, kind, flags, s, t, u, v]) =
+            self.input.first_chunk::<FRAME_HEADER>()
         {
             let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-            if self.input.len() < FRAME_HEAD + length {
-                self.input.reserve(FRAME_HEAD + length);
+            if self.input.len() < FRAME_HEADER + length {
+                self.input.reserve(FRAME_HEADER + length);
                 return Ok(());
             }
-            self.input.advance(FRAME_HEAD);
+            self.input.advance(FRAME_HEADER);
             let body = self.input.split_to(length);
             let stream = u32::from_be_bytes([s, t, u, v]) & 0x7fff_ffff;
             match kind {
                 DATA => {
-                    self.taken += length as u32;
+                    self.unacknowledged += length as u32;
                     if length > 0 {
-                        heard.push(Heard::Data(stream, body.freeze()));
+                        received.push(Received::Data(stream, body.freeze()));
                     }
                     if flags & END_STREAM != 0 {
-                        heard.push(Heard::End(stream));
+                        received.push(Received::End(stream));
                     }
                 }
-                HEADERS if flags & END_STREAM != 0 => heard.push(Heard::End(stream)),
-                SETTINGS if flags & ACK == 0 => frame(&mut self.out, SETTINGS, ACK, 0, 0),
+                HEADERS if flags & END_STREAM != 0 => received.push(Received::End(stream)),
+                SETTINGS if flags & ACK == 0 => {
+                    put_frame_header(&mut self.out, SETTINGS, ACK, 0, 0)
+                }
                 PING if flags & ACK == 0 => {
-                    frame(&mut self.out, PING, ACK, 0, length);
+                    put_frame_header(&mut self.out, PING, ACK, 0, length);
                     self.out.put_slice(&body);
                 }
                 RESET => bail!(
@@ -228,7 +231,7 @@ impl Wire {
     }
 }
 
-fn frame(out: &mut BytesMut, kind: u8, flags: u8, stream: u32, length: usize) {
+fn put_frame_header(out: &mut BytesMut, kind: u8, flags: u8, stream: u32, length: usize) {
     out.put_uint(length as u64, 3);
     out.put_u8(kind);
     out.put_u8(flags);
@@ -236,19 +239,19 @@ fn frame(out: &mut BytesMut, kind: u8, flags: u8, stream: u32, length: usize) {
 }
 
 /// Encodes a header whose name is in the static table, and adds it to the dynamic table.
-fn literal(block: &mut BytesMut, name: u8, value: &[u8]) {
+fn put_header(block: &mut BytesMut, name: u8, value: &[u8]) {
     block.put_u8(0x40 | name);
-    string(block, value);
+    put_string(block, value);
 }
 
-fn literal_named(block: &mut BytesMut, name: &[u8], value: &[u8]) {
+fn put_named_header(block: &mut BytesMut, name: &[u8], value: &[u8]) {
     block.put_u8(0x40);
-    string(block, name);
-    string(block, value);
+    put_string(block, name);
+    put_string(block, value);
 }
 
 /// Encodes a string shorter than 127 bytes.
-fn string(block: &mut BytesMut, value: &[u8]) {
+fn put_string(block: &mut BytesMut, value: &[u8]) {
     block.put_u8(value.len() as u8);
     block.put_slice(value);
 }

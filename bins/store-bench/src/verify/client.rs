@@ -2,9 +2,9 @@
 //! member is avoided for a while.
 
 use super::ledger::Found;
-use crate::ask::RANGE;
 use crate::load::PUT;
 use crate::random::Random;
+use crate::unary::RANGE;
 use crate::wire::Wire;
 use anyhow::{Context, Result};
 use prost::Message;
@@ -34,7 +34,7 @@ pub struct Member {
 }
 
 /// Returns a member for each address.
-pub fn members(addresses: &[String]) -> Vec<Member> {
+pub fn create_members(addresses: &[String]) -> Vec<Member> {
     let member = |address: &String| Member {
         address: address.clone(),
         puts: None,
@@ -45,7 +45,7 @@ pub fn members(addresses: &[String]) -> Vec<Member> {
 }
 
 /// Chooses a member that has not failed recently; waits if there is none.
-pub async fn choose(members: &[Member], random: &mut Random) -> usize {
+pub async fn choose_member(members: &[Member], random: &mut Random) -> usize {
     loop {
         let now = Instant::now();
         let fit: Vec<usize> = (0..members.len())
@@ -65,7 +65,7 @@ impl Member {
     }
 
     /// Waits until the member may be used again.
-    pub async fn rested(&self) {
+    pub async fn wait_until_rested(&self) {
         tokio::time::sleep_until(self.rests_until).await;
     }
 
@@ -76,9 +76,10 @@ impl Member {
             value: number.to_string().into(),
             ..Default::default()
         };
-        let answer = call::<pb::PutResponse>(&mut self.puts, &self.address, PUT, &request).await;
-        let answer = answer.and_then(|answer| answer.header.ok_or(Failure::Unknown));
-        self.rest_after(answer).map(|header| header.revision)
+        let response =
+            call_member::<pb::PutResponse>(&mut self.puts, &self.address, PUT, &request).await;
+        let response = response.and_then(|response| response.header.ok_or(Failure::Unknown));
+        self.rest_after(response).map(|header| header.revision)
     }
 
     /// Reads a number, linearizable.
@@ -87,10 +88,11 @@ impl Member {
             key: key.to_owned().into(),
             ..Default::default()
         };
-        let answer =
-            call::<pb::RangeResponse>(&mut self.reads, &self.address, RANGE, &request).await;
-        let answer = answer.and_then(|answer| found(&answer).map_err(|_| Failure::Unknown));
-        self.rest_after(answer)
+        let response =
+            call_member::<pb::RangeResponse>(&mut self.reads, &self.address, RANGE, &request).await;
+        let response = response
+            .and_then(|response| parse_range_response(&response).map_err(|_| Failure::Unknown));
+        self.rest_after(response)
     }
 
     fn rest_after<T>(&mut self, outcome: Result<T, Failure>) -> Result<T, Failure> {
@@ -101,13 +103,13 @@ impl Member {
     }
 }
 
-fn found(answer: &pb::RangeResponse) -> Result<Found> {
-    let header = answer
+fn parse_range_response(response: &pb::RangeResponse) -> Result<Found> {
+    let header = response
         .header
         .as_ref()
         .context("an answer without a header")?
         .revision;
-    Ok(match answer.kvs.first() {
+    Ok(match response.kvs.first() {
         None => Found {
             header,
             ..Found::default()
@@ -122,7 +124,7 @@ fn found(answer: &pb::RangeResponse) -> Result<Found> {
 }
 
 /// Sends a request. A failed connection is closed.
-async fn call<M: Message + Default>(
+async fn call_member<M: Message + Default>(
     wire: &mut Option<Wire>,
     address: &str,
     path: &'static str,
@@ -135,10 +137,10 @@ async fn call<M: Message + Default>(
             _ => return Err(Failure::Unsent),
         },
     };
-    match timeout_at(Instant::now() + DEADLINE, open.ask(request)).await {
-        Ok(Ok(answer)) => {
+    match timeout_at(Instant::now() + DEADLINE, open.call_unary(request)).await {
+        Ok(Ok(response)) => {
             *wire = Some(open);
-            Ok(answer)
+            Ok(response)
         }
         _ => Err(Failure::Unknown),
     }

@@ -100,42 +100,42 @@ pub struct Ledger {
 
 impl Ledger {
     /// Adds an unwritten key.
-    pub fn open(&mut self) -> Key {
+    pub fn add_key(&mut self) -> Key {
         self.records.push(Record::default());
         self.records.len() - 1
     }
 
     /// Returns the number of keys.
-    pub fn keys(&self) -> usize {
+    pub fn key_count(&self) -> usize {
         self.records.len()
     }
 
-    fn record(&self, key: Key) -> Record {
+    fn key_record(&self, key: Key) -> Record {
         self.records.get(key).copied().unwrap_or_default()
     }
 
     /// Returns the state to record before a call.
-    pub fn before(&self, key: Key) -> Before {
+    pub fn state_before(&self, key: Key) -> Before {
         Before {
-            known: self.record(key).known,
+            known: self.key_record(key).known,
             revision: self.revision,
         }
     }
 
     /// Returns the number that the key's writer puts next.
-    pub fn next(&self, key: Key) -> u64 {
-        self.record(key).tried + 1
+    pub fn next_value(&self, key: Key) -> u64 {
+        self.key_record(key).tried + 1
     }
 
     /// Records that a put of the key's next number is about to be sent.
-    pub fn tried(&mut self, key: Key) {
+    pub fn record_attempt(&mut self, key: Key) {
         if let Some(record) = self.records.get_mut(key) {
             record.tried += 1;
         }
     }
 
     /// Records that the last put was not sent.
-    pub fn withdrawn(&mut self, key: Key) {
+    pub fn withdraw_attempt(&mut self, key: Key) {
         if let Some(record) = self.records.get_mut(key) {
             record.tried = record.tried.saturating_sub(1);
         }
@@ -143,7 +143,7 @@ impl Ledger {
 
     /// Records that the last put was acknowledged at this revision, which must be newer than all
     /// before.
-    pub fn acknowledged(
+    pub fn record_acknowledged(
         &mut self,
         key: Key,
         before: Before,
@@ -159,7 +159,7 @@ impl Ledger {
             known,
             revision: shown,
             tried,
-        } = self.record(key);
+        } = self.key_record(key);
         if known == tried && shown != revision {
             let found = Found {
                 value: tried,
@@ -169,7 +169,7 @@ impl Ledger {
             };
             return Err(Violation::Another { found, revision });
         }
-        self.know(
+        self.update_known(
             key,
             Record {
                 known: tried,
@@ -182,8 +182,8 @@ impl Ledger {
     }
 
     /// Verifies the result of a linearizable read that started with `before`.
-    pub fn read(&mut self, key: Key, before: Before, found: Found) -> Result<(), Violation> {
-        let record = self.record(key);
+    pub fn check_read(&mut self, key: Key, before: Before, found: Found) -> Result<(), Violation> {
+        let record = self.key_record(key);
         let Found {
             value,
             version,
@@ -216,7 +216,7 @@ impl Ledger {
                 known: before.revision,
             });
         }
-        self.know(
+        self.update_known(
             key,
             Record {
                 known: value,
@@ -228,7 +228,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn know(&mut self, key: Key, now: Record, header: i64) {
+    fn update_known(&mut self, key: Key, now: Record, header: i64) {
         self.revision = self.revision.max(header);
         if let Some(record) = self
             .records
@@ -246,13 +246,13 @@ mod tests {
     use super::*;
 
     /// Returns a ledger with a key whose puts were acknowledged at these revisions.
-    fn written(revisions: &[i64]) -> (Ledger, Key) {
+    fn written_ledger(revisions: &[i64]) -> (Ledger, Key) {
         let mut ledger = Ledger::default();
-        let key = ledger.open();
+        let key = ledger.add_key();
         for revision in revisions {
-            let before = ledger.before(key);
-            ledger.tried(key);
-            ledger.acknowledged(key, before, *revision).unwrap();
+            let before = ledger.state_before(key);
+            ledger.record_attempt(key);
+            ledger.record_acknowledged(key, before, *revision).unwrap();
         }
         (ledger, key)
     }
@@ -268,75 +268,75 @@ mod tests {
 
     #[test]
     fn what_was_acknowledged_is_read() {
-        let (mut ledger, key) = written(&[2, 3]);
-        let before = ledger.before(key);
-        assert_eq!(ledger.read(key, before, found(2, 3, 3)), Ok(()));
-        assert_eq!(ledger.read(key, before, found(2, 3, 9)), Ok(()));
+        let (mut ledger, key) = written_ledger(&[2, 3]);
+        let before = ledger.state_before(key);
+        assert_eq!(ledger.check_read(key, before, found(2, 3, 3)), Ok(()));
+        assert_eq!(ledger.check_read(key, before, found(2, 3, 9)), Ok(()));
     }
 
     #[test]
     fn a_stale_read_is_told() {
-        let (mut ledger, key) = written(&[2, 3]);
-        let before = ledger.before(key);
+        let (mut ledger, key) = written_ledger(&[2, 3]);
+        let before = ledger.state_before(key);
         assert_eq!(
-            ledger.read(key, before, found(1, 2, 3)),
+            ledger.check_read(key, before, found(1, 2, 3)),
             Err(Violation::Behind { value: 1, known: 2 })
         );
     }
 
     #[test]
     fn a_lost_write_is_told() {
-        let (mut ledger, key) = written(&[2]);
-        let before = ledger.before(key);
+        let (mut ledger, key) = written_ledger(&[2]);
+        let before = ledger.state_before(key);
         assert_eq!(
-            ledger.read(key, before, found(0, 0, 2)),
+            ledger.check_read(key, before, found(0, 0, 2)),
             Err(Violation::Behind { value: 0, known: 1 })
         );
     }
 
     #[test]
     fn a_read_that_began_before_a_put_may_miss_it() {
-        let (mut ledger, key) = written(&[2]);
-        let before = ledger.before(key);
-        ledger.tried(key);
-        ledger.acknowledged(key, before, 3).unwrap();
-        assert_eq!(ledger.read(key, before, found(1, 2, 2)), Ok(()));
+        let (mut ledger, key) = written_ledger(&[2]);
+        let before = ledger.state_before(key);
+        ledger.record_attempt(key);
+        ledger.record_acknowledged(key, before, 3).unwrap();
+        assert_eq!(ledger.check_read(key, before, found(1, 2, 2)), Ok(()));
     }
 
     #[test]
     fn a_put_of_unknown_outcome_may_be_there_or_not_and_stays_once_it_was_seen() {
-        let (mut ledger, key) = written(&[2]);
-        ledger.tried(key);
-        let before = ledger.before(key);
-        assert_eq!(ledger.read(key, before, found(1, 2, 2)), Ok(()));
-        assert_eq!(ledger.read(key, before, found(2, 3, 3)), Ok(()));
-        let before = ledger.before(key);
+        let (mut ledger, key) = written_ledger(&[2]);
+        ledger.record_attempt(key);
+        let before = ledger.state_before(key);
+        assert_eq!(ledger.check_read(key, before, found(1, 2, 2)), Ok(()));
+        assert_eq!(ledger.check_read(key, before, found(2, 3, 3)), Ok(()));
+        let before = ledger.state_before(key);
         assert_eq!(
-            ledger.read(key, before, found(1, 2, 3)),
+            ledger.check_read(key, before, found(1, 2, 3)),
             Err(Violation::Behind { value: 1, known: 2 })
         );
     }
 
     #[test]
     fn a_value_that_nobody_put_is_told() {
-        let (mut ledger, key) = written(&[2]);
-        let before = ledger.before(key);
+        let (mut ledger, key) = written_ledger(&[2]);
+        let before = ledger.state_before(key);
         assert_eq!(
-            ledger.read(key, before, found(2, 3, 3)),
+            ledger.check_read(key, before, found(2, 3, 3)),
             Err(Violation::Invented { value: 2, tried: 1 })
         );
     }
 
     #[test]
     fn a_put_that_was_carried_out_twice_is_told() {
-        let (mut ledger, key) = written(&[2]);
-        let before = ledger.before(key);
+        let (mut ledger, key) = written_ledger(&[2]);
+        let before = ledger.state_before(key);
         let twice = Found {
             version: 2,
             ..found(1, 3, 3)
         };
         assert_eq!(
-            ledger.read(key, before, twice),
+            ledger.check_read(key, before, twice),
             Err(Violation::Another {
                 found: twice,
                 revision: 2
@@ -344,7 +344,7 @@ mod tests {
         );
         let elsewhere = found(1, 3, 3);
         assert_eq!(
-            ledger.read(key, before, elsewhere),
+            ledger.check_read(key, before, elsewhere),
             Err(Violation::Another {
                 found: elsewhere,
                 revision: 2
@@ -354,20 +354,20 @@ mod tests {
 
     #[test]
     fn a_revision_from_before_the_call_is_told() {
-        let (mut ledger, key) = written(&[2]);
-        let other = ledger.open();
-        let before = ledger.before(other);
-        ledger.tried(other);
+        let (mut ledger, key) = written_ledger(&[2]);
+        let other = ledger.add_key();
+        let before = ledger.state_before(other);
+        ledger.record_attempt(other);
         assert_eq!(
-            ledger.acknowledged(other, before, 2),
+            ledger.record_acknowledged(other, before, 2),
             Err(Violation::Revision {
                 header: 2,
                 known: 2
             })
         );
-        let before = ledger.before(key);
+        let before = ledger.state_before(key);
         assert_eq!(
-            ledger.read(key, before, found(1, 2, 1)),
+            ledger.check_read(key, before, found(1, 2, 1)),
             Err(Violation::Revision {
                 header: 1,
                 known: 2

@@ -10,30 +10,33 @@ use std::time::Duration;
 pub const RANGE: &str = "/etcdserverpb.KV/Range";
 
 /// Sends a request and returns the response.
-pub async fn ask<M: Message + Default>(
+pub async fn call_once<M: Message + Default>(
     address: &str,
     path: &'static str,
     request: &impl Message,
 ) -> Result<M> {
-    Wire::connect(address, path).await?.ask(request).await
+    Wire::connect(address, path)
+        .await?
+        .call_unary(request)
+        .await
 }
 
 /// Returns a member's revision by a linearizable read.
-pub async fn revision(address: &str) -> Result<i64> {
+pub async fn read_revision(address: &str) -> Result<i64> {
     let absent = pb::RangeRequest {
         key: "absent".into(),
         ..Default::default()
     };
-    let answer: pb::RangeResponse = ask(address, RANGE, &absent).await?;
-    Ok(answer
+    let response: pb::RangeResponse = call_once(address, RANGE, &absent).await?;
+    Ok(response
         .header
         .context("an answer without a header")?
         .revision)
 }
 
 /// Returns an error if a server does not serve a linearizable read.
-pub async fn answers(address: &str) -> Result<()> {
-    tokio::time::timeout(Duration::from_secs(2), revision(address))
+pub async fn check_serving(address: &str) -> Result<()> {
+    tokio::time::timeout(Duration::from_secs(2), read_revision(address))
         .await?
         .map(drop)
 }
