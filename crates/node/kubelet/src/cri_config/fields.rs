@@ -45,12 +45,35 @@ pub(crate) fn read_field(pod: &Pod, path: &str, addresses: &Addresses) -> Result
 }
 
 fn format_map(map: Option<&BTreeMap<String, String>>) -> String {
-    let line = |(key, value): (&String, &String)| format!("{key}={value:?}");
+    let line = |(key, value): (&String, &String)| format!("{key}={}", quote_value(value));
     map.into_iter()
         .flatten()
         .map(line)
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+/// Quotes a value as Go's `strconv.Quote` does: readers of the file parse that form.
+fn quote_value(value: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in value.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\u{c}' => quoted.push_str("\\f"),
+            c if c.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if c.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// Returns the value of a resource of `container`; an absent limit is the node's allocatable
@@ -127,6 +150,62 @@ mod tests {
                 want,
                 "{name}/{divisor}"
             );
+        }
+    }
+
+    /// Debug's form of Rust differs in control characters and combining marks.
+    #[test]
+    fn annotations_are_quoted_as_by_go() {
+        for (value, quoted) in [
+            ("plain", r#""plain""#),
+            ("a\"b\\c", r#""a\"b\\c""#),
+            ("line\nend\ttab", r#""line\nend\ttab""#),
+            ("\u{1}\u{7f}\0", r#""\x01\x7f\x00""#),
+            ("\u{85}", r#""\u0085""#),
+            ("e\u{301} 'x'", "\"e\u{301} 'x'\""),
+        ] {
+            assert_eq!(quote_value(value), quoted);
+        }
+    }
+
+    #[test]
+    fn addresses_of_pod_and_node_are_available_before_the_status() {
+        let addresses = Addresses {
+            pod_ips: vec!["10.0.0.1".into(), "fd00::1".into()],
+            host_ips: vec!["192.0.2.1".into()],
+        };
+        let pod = Pod::default();
+        for (path, expected) in [
+            ("status.podIP", "10.0.0.1"),
+            ("status.podIPs", "10.0.0.1,fd00::1"),
+            ("status.hostIP", "192.0.2.1"),
+            ("status.hostIPs", "192.0.2.1"),
+            ("metadata.annotations['none']", ""),
+        ] {
+            assert_eq!(
+                read_field(&pod, path, &addresses).as_deref(),
+                Ok(expected),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn resource_amount_is_rounded_up_to_the_divisor() {
+        let container: Container = serde_json::from_value(json!({"name": "c",
+            "resources": {"limits": {"memory": "1500", "cpu": "1100m", "ephemeral-storage": "3Gi"}}}))
+        .unwrap();
+        for (name, divisor, expected) in [
+            ("limits.memory", "1k", "2"),
+            ("limits.cpu", "1", "2"),
+            ("requests.memory", "1", "1500"),
+            ("limits.ephemeral-storage", "1Gi", "3"),
+            ("requests.hugepages-2Mi", "1", "0"),
+        ] {
+            let selector = json!({"resource": name, "divisor": divisor});
+            let selector = serde_json::from_value(selector).unwrap();
+            let found = read_resource(&container, &selector, &BTreeMap::new());
+            assert_eq!(found.as_deref(), Ok(expected), "{name}/{divisor}");
         }
     }
 }
