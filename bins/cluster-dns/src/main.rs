@@ -53,7 +53,7 @@ async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
     let mut upstreams = cli.upstream;
     if upstreams.is_empty() {
         let path = cli.resolv_conf.display();
-        let text = std::fs::read_to_string(&cli.resolv_conf)
+        let text = base_task::blocking(|| std::fs::read_to_string(&cli.resolv_conf))
             .with_context(|| format!("can't read {path}"))?;
         upstreams = net_dns::parse_name_servers(&text);
     }

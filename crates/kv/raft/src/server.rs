@@ -402,7 +402,7 @@ pub(crate) async fn receive_rows(
     // A unique name, because a deposed leader and its successor may send at the same time.
     let number = RECEIVED.fetch_add(1, Ordering::Relaxed);
     let path = spool.join(format!("received-{number}.tmp"));
-    let mut file = std::fs::File::create(&path).map_err(failed)?;
+    let mut file = base_task::blocking(|| std::fs::File::create(&path)).map_err(failed)?;
     let mut checksum = 0;
     while let Some(message) = stream.message().await? {
         heard();
@@ -412,13 +412,16 @@ pub(crate) async fn receive_rows(
                     "the checksum of the received state does not match",
                 ));
             }
-            file.sync_all().map_err(failed)?;
+            base_task::blocking(|| file.sync_all()).map_err(failed)?;
             return Ok(path);
         }
         checksum = crc32c::crc32c_append(checksum, &message.rows);
-        file.write_all(&(message.rows.len() as u64).to_le_bytes())
-            .map_err(failed)?;
-        file.write_all(&message.rows).map_err(failed)?;
+        let length = (message.rows.len() as u64).to_le_bytes();
+        base_task::blocking(|| {
+            file.write_all(&length)
+                .and_then(|()| file.write_all(&message.rows))
+        })
+        .map_err(failed)?;
     }
     Err(Status::data_loss("the stream of the state ended early"))
 }

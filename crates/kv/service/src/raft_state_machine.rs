@@ -60,11 +60,11 @@ impl StateMachine for RaftStateMachine {
     async fn install_state(&self, rows: &Path) -> Result<(), String> {
         // Under this name a restart finds the file and repeats the installation.
         let kept = rows.with_file_name(INSTALLING);
-        std::fs::rename(rows, &kept).map_err(|e| e.to_string())?;
-        let folder = kept.parent().unwrap_or(Path::new("."));
-        File::open(folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(|e| e.to_string())?;
+        base_task::blocking(|| {
+            std::fs::rename(rows, &kept)?;
+            File::open(kept.parent().unwrap_or(Path::new(".")))?.sync_all()
+        })
+        .map_err(|e| e.to_string())?;
         self.1.installing.store(1, Ordering::Relaxed);
         let installed = self.install_kept(&kept).await;
         self.1.installing.store(0, Ordering::Relaxed);
@@ -81,10 +81,12 @@ impl RaftStateMachine {
                 .await
                 .map_err(|e| format!("{}: {e}", kept.display()))?;
         }
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            // Leftover files occupy space, but do no harm.
-            let _ = std::fs::remove_file(entry.path());
-        }
+        base_task::blocking(|| {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                // Leftover files occupy space, but do no harm.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        });
         Ok(())
     }
 
@@ -93,7 +95,7 @@ impl RaftStateMachine {
         let installed = self.0.install_snapshot(|| read_chunk(&mut file)).await;
         installed.map_err(|e| e.to_string())?;
         // The file is not needed any more. If deleting it fails, the next installation replaces it.
-        let _ = std::fs::remove_file(rows);
+        let _ = base_task::blocking(|| std::fs::remove_file(rows));
         Ok(())
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::context::KubeletContext;
 use crate::cri_config::resources;
-use crate::pod::spec;
+use crate::pod::view::CriContainer;
+use crate::pod::{SECOND, spec};
 use crate::volumes::pod_dir;
 use crate::worker::{Message, PodSnapshot};
 use k8s_openapi::api::core::v1::Container;
@@ -106,27 +107,31 @@ pub(crate) fn remove_orphans(kubelet: &KubeletContext, gone: impl Iterator<Item 
 
 /// Rotates logs that exceed the size limit, and removes the oldest above the number of files.
 async fn rotate_logs(kubelet: &KubeletContext, snapshot: &PodSnapshot) {
-    for running in snapshot
-        .observed
-        .iter_containers()
-        .filter(|i| i.is_running() && !i.log_path.is_empty())
-    {
+    let large = base_task::blocking(|| find_large_logs(snapshot, kubelet.settings.log_size));
+    for running in large {
         let path = Path::new(&running.log_path);
-        let large = std::fs::metadata(path).is_ok_and(|m| m.len() > kubelet.settings.log_size);
-        if !large {
-            continue;
-        }
-        let moved = path.with_extension(format!("log.{}", crate::context::now() / 1_000_000_000));
-        if std::fs::rename(path, &moved).is_err() {
+        let moved = path.with_extension(format!("log.{}", crate::context::now() / SECOND));
+        // The runtime keeps writing to the renamed file until it reopens the log: no record is lost.
+        if base_task::blocking(|| std::fs::rename(path, &moved)).is_err() {
             continue;
         }
         if let Err(e) = kubelet.runtime.reopen_log(&running.id).await {
             tracing::warn!(container = running.name, error = %e, "the log can't be reopened");
-            let _ = std::fs::rename(&moved, path);
+            // Under its old name the file is found by readers and rotated again later.
+            let _ = base_task::blocking(|| std::fs::rename(&moved, path));
             continue;
         }
-        remove_oldest_logs(path, kubelet.settings.log_files);
+        base_task::blocking(|| remove_oldest_logs(path, kubelet.settings.log_files));
     }
+}
+
+/// Returns the running containers whose log is larger than `limit` bytes.
+fn find_large_logs(snapshot: &PodSnapshot, limit: u64) -> Vec<&CriContainer> {
+    let running = snapshot.observed.iter_containers();
+    running
+        .filter(|c| c.is_running() && !c.log_path.is_empty())
+        .filter(|c| std::fs::metadata(&c.log_path).is_ok_and(|m| m.len() > limit))
+        .collect()
 }
 
 fn remove_oldest_logs(path: &Path, keep: usize) {
@@ -362,5 +367,52 @@ mod tests {
         std::fs::write(dir.path().join("etc-hosts"), vec![1u8; 1 << 16]).unwrap();
         std::fs::write(dir.path().join("containers/c/00000000"), vec![1u8; 1 << 16]).unwrap();
         assert!(measure_own_files(dir.path()) >= 2 << 16);
+    }
+
+    #[test]
+    fn oldest_rotated_logs_are_removed_above_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("0.log");
+        let rotated = |n: u32| log.with_extension(format!("log.170000000{n}"));
+        std::fs::write(&log, "").unwrap();
+        (0..5).for_each(|n| std::fs::write(rotated(n), "").unwrap());
+        // The open file counts, so three files are two rotated ones.
+        remove_oldest_logs(&log, 3);
+        let left: Vec<u32> = (0..5).filter(|n| rotated(*n).exists()).collect();
+        assert_eq!((left, log.exists()), (vec![3, 4], true));
+    }
+
+    /// Publishes a pod with these containers, running, with their logs of 64 KiB each.
+    async fn find_excess(limits: &[Option<&str>]) -> Option<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let kubelet = testing::context(testing::settings(dir.path()));
+        let container = |(n, limit): (usize, &Option<&str>)| {
+            let limits = limit.map(|limit| json!({"ephemeral-storage": limit}));
+            json!({"name": format!("c{n}"), "resources": {"limits": limits}})
+        };
+        let containers: Vec<_> = limits.iter().enumerate().map(container).collect();
+        let pod = testing::pod(json!({"containers": containers}));
+        let logs = crate::cri_config::sandbox::log_dir(&kubelet.settings, &pod);
+        for n in 0..limits.len() {
+            let folder = logs.join(format!("c{n}"));
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("0.log"), vec![1u8; 1 << 16]).unwrap();
+        }
+        let _worker = PodWorker::new(&kubelet, pod, false);
+        let snapshot = kubelet.workers.all().remove(0);
+        base_task::blocking(|| find_exceeded_limit(&kubelet, &snapshot, &HashMap::new()))
+    }
+
+    #[tokio::test]
+    async fn ephemeral_storage_is_limited_for_each_container() {
+        assert_eq!(find_excess(&[Some("1Mi"), Some("1Mi")]).await, None);
+        let excess = find_excess(&[Some("1Mi"), Some("32Ki")]).await.unwrap();
+        assert!(excess.starts_with("Container c1 exceeded its local ephemeral storage limit"));
+    }
+
+    #[tokio::test]
+    async fn container_without_a_limit_has_as_much_storage_as_the_node() {
+        assert_eq!(find_excess(&[None]).await, None);
+        assert_eq!(find_excess(&[None, Some("1Mi")]).await, None);
     }
 }

@@ -256,12 +256,15 @@ fn auth_config(entry: &Value) -> AuthConfig {
 
 /// Imports every archive of a directory with `ctr`; logs those that fail.
 pub(crate) async fn preload_archives(folder: &Path, socket: &Path) {
-    let Ok(entries) = std::fs::read_dir(folder) else {
+    let listed = base_task::blocking(|| {
+        let entries = std::fs::read_dir(folder)?.flatten();
+        std::io::Result::Ok(entries.map(|e| e.path()).collect::<Vec<_>>())
+    });
+    let Ok(paths) = listed else {
         return tracing::warn!(folder = %folder.display(), "the directory of image archives can't be read");
     };
-    for path in entries
-        .flatten()
-        .map(|e| e.path())
+    for path in paths
+        .into_iter()
         .filter(|p| p.extension().is_some_and(|e| e == "tar"))
     {
         let mut command = tokio::process::Command::new("ctr");
@@ -285,6 +288,7 @@ pub(crate) async fn preload_archives(folder: &Path, socket: &Path) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -303,5 +307,59 @@ mod tests {
         ] {
             assert_eq!(normalize_reference(given).as_deref(), want, "{given}");
         }
+    }
+
+    /// Ensures an image on a node whose runtime has none and cannot pull; returns the reason, and
+    /// whether a pull was tried.
+    async fn ensure(policy: &str, image: &str, back_off: Option<i64>) -> (String, bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let kubelet = crate::testing::context(crate::testing::settings(dir.path()));
+        let container = serde_json::json!({"name": "c", "image": image, "imagePullPolicy": policy});
+        let pod = crate::testing::pod(serde_json::json!({"containers": [container]}));
+        let container = spec::app_containers(&pod).next().unwrap();
+        let about = ObjectReference::default();
+        let result = ensure_image(&kubelet, &pod, container, &about, back_off).await;
+        let error = result.unwrap_err();
+        (error.waiting.reason, error.pulled)
+    }
+
+    #[tokio::test]
+    async fn missing_image_is_pulled_unless_policy_or_back_off_forbid_it() {
+        for (policy, back_off, reason, pulled) in [
+            ("Always", None, "ErrImagePull", true),
+            ("IfNotPresent", None, "ErrImagePull", true),
+            ("Always", Some(10), "ImagePullBackOff", false),
+            ("IfNotPresent", Some(10), "ImagePullBackOff", false),
+            ("Never", None, "ErrImageNeverPull", false),
+            ("Never", Some(10), "ErrImageNeverPull", false),
+        ] {
+            let found = ensure(policy, "i:1", back_off).await;
+            assert_eq!(found, (reason.to_owned(), pulled), "{policy} {back_off:?}");
+        }
+        let invalid = ensure("Always", "In valid", None).await;
+        assert_eq!(invalid, ("InvalidImageName".to_owned(), false));
+    }
+
+    #[test]
+    fn credentials_are_those_of_the_registry_in_all_spellings() {
+        let auths = serde_json::json!({
+            "https://index.docker.io/v1/": {"username": "hub", "password": "1"},
+            "reg.example:5000": {"auth": "dTpwOnE="},
+            "https://reg.example:5000/v2": {"username": "second", "password": "2"},
+            "other.example": {"username": "x"},
+        });
+        let of = |registry: &str| {
+            let found = find_matching_auths(Some(&auths), registry);
+            let users = found.into_iter().map(|a| (a.username, a.password));
+            users.collect::<Vec<_>>()
+        };
+        let pair = |user: &str, password: &str| (user.to_owned(), password.to_owned());
+        assert_eq!(of("docker.io"), [pair("hub", "1")]);
+        // `auth` is the Base64 form of user and password; the password may have a colon.
+        assert_eq!(
+            of("reg.example:5000"),
+            [pair("second", "2"), pair("u", "p:q")]
+        );
+        assert_eq!(of("none.example"), []);
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn serve_log(
     query: LogQuery,
     tasks: &Tasks,
 ) -> Result<Reply, Failure> {
-    let files = open_files(&source.path, query.tail)?;
+    let files = base_task::blocking(|| open_files(&source.path, query.tail))?;
     let (sender, receiver) = mpsc::channel::<Bytes>(4);
     let shutdown = tasks.shutdown().clone();
     tasks.spawn_isolated("log", async move {
@@ -158,7 +158,7 @@ async fn send_log(
         let alive = reader.query.follow && (source.alive)();
         loop {
             let mut buffer = vec![0u8; CHUNK];
-            let Ok(count) = file.read(&mut buffer) else {
+            let Ok(count) = base_task::blocking(|| file.read(&mut buffer)) else {
                 return;
             };
             if count == 0 {
@@ -174,7 +174,7 @@ async fn send_log(
         }
         if let Some(next) = files
             .pop_front()
-            .or_else(|| open_rotated(&file, &source.path))
+            .or_else(|| base_task::blocking(|| open_rotated(&file, &source.path)))
         {
             file = next;
             continue;
@@ -371,5 +371,56 @@ mod tests {
                 want
             );
         }
+    }
+
+    #[test]
+    fn rotated_files_are_ordered_by_the_time_of_rotation() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["0.log", "0.log.1000", "0.log.999", "0.log.tmp", "1.log.5"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let found = list_rotated(&folder.path().join("0.log"));
+        let names: Vec<_> = found.iter().filter_map(|path| path.file_name()).collect();
+        assert_eq!(names, ["0.log.999", "0.log.1000"]);
+    }
+
+    #[test]
+    fn missing_log_is_not_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let failure = open_files(&folder.path().join("0.log"), None).unwrap_err();
+        assert_eq!(failure.status, StatusCode::NOT_FOUND);
+    }
+
+    #[tokio::test]
+    async fn follower_reads_records_until_its_container_exits() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0.log");
+        std::fs::write(&path, "T stdout F one\n").unwrap();
+        let running = Arc::new(AtomicBool::new(true));
+        let alive = running.clone();
+        let source = LogSource {
+            path: path.clone(),
+            alive: Box::new(move || alive.load(Ordering::Relaxed)),
+        };
+        let query = LogQuery {
+            follow: true,
+            ..LogQuery::default()
+        };
+        let tasks = Tasks::new(base_task::CancellationToken::new());
+        let Ok(reply) = serve_log(source, query, &tasks) else {
+            unreachable!("the log exists");
+        };
+        let mut body = reply.into_body();
+        let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(&first[..], b"one\n");
+        // A rotation while the log is followed: the rest of the old file, then the new one.
+        std::fs::rename(&path, folder.path().join("0.log.1")).unwrap();
+        std::fs::write(&path, "T stdout F two\n").unwrap();
+        let second = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(&second[..], b"two\n");
+        running.store(false, Ordering::Relaxed);
+        assert!(body.frame().await.is_none());
     }
 }

@@ -79,7 +79,7 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
         }
     }
     stop_all(&mut kept, &layout).await;
-    let _ = std::fs::remove_file(layout.record(NAME));
+    let _ = tokio::fs::remove_file(layout.record(NAME)).await;
     Ok(())
 }
 
@@ -209,7 +209,7 @@ async fn stop_all(kept: &mut HashMap<String, SupervisedProcess>, layout: &Layout
         }
         for kept in &mut go {
             kept.process_loop.join_next().await;
-            let _ = std::fs::remove_file(layout.record(&kept.process.name));
+            let _ = tokio::fs::remove_file(layout.record(&kept.process.name)).await;
         }
     }
 }

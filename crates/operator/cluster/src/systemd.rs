@@ -158,7 +158,7 @@ pub async fn stop_supervisor(settings: &Settings, layout: &Layout, names: &[Stri
             "systemctl",
             &["disable", "--now", "--quiet", &unit_name(settings)],
         );
-        let _ = std::fs::remove_file(unit_path(settings));
+        let _ = tokio::fs::remove_file(unit_path(settings)).await;
         let _ = run_command("systemctl", &["daemon-reload"]);
     }
     if let Some(mut running) = Running::adopt(NAME, layout) {
@@ -168,9 +168,9 @@ pub async fn stop_supervisor(settings: &Settings, layout: &Layout, names: &[Stri
         if let Some(mut running) = Running::adopt(name, layout) {
             running.stop(crate::supervisor::GRACE).await;
         }
-        let _ = std::fs::remove_file(layout.record(name));
+        let _ = tokio::fs::remove_file(layout.record(name)).await;
     }
-    let _ = std::fs::remove_file(layout.record(NAME));
+    let _ = tokio::fs::remove_file(layout.record(NAME)).await;
     Ok(())
 }
 

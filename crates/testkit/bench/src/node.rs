@@ -60,7 +60,7 @@ pub async fn measure(options: &Options) -> anyhow::Result<Value> {
 async fn calls_of_starts(pods: usize) -> anyhow::Result<u64> {
     let folder = tempfile::tempdir()?;
     let manifests = folder.path().join("manifests");
-    std::fs::create_dir(&manifests)?;
+    tokio::fs::create_dir(&manifests).await?;
     let words = [
         "kubelet".to_owned(),
         "--simulated".to_owned(),
@@ -86,7 +86,7 @@ async fn calls_of_starts(pods: usize) -> anyhow::Result<u64> {
             let container = json!({"name": "c", "image": "example.com/c:1"});
             let spec = json!({"containers": [container]});
             let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
-            std::fs::write(manifests.join(format!("{name}.yaml")), pod.to_string())?;
+            tokio::fs::write(manifests.join(format!("{name}.yaml")), pod.to_string()).await?;
             wait_for_start(folder.path(), i + 1).await?;
         }
         let calls = wait_until_still(&runtime).await - before;
@@ -110,20 +110,18 @@ async fn wait_until_still(runtime: &FakeRuntime) -> u64 {
     calls
 }
 
+/// Counts the pods whose container has written to its log.
+fn count_logs(root: &Path) -> usize {
+    let pods = std::fs::read_dir(root.join("logs"));
+    let pods = pods.into_iter().flatten().flatten();
+    pods.filter(|pod| pod.path().join("c/0.log").exists())
+        .count()
+}
+
 /// Waits until `count` containers have written their first line.
 async fn wait_for_start(root: &Path, count: usize) -> anyhow::Result<()> {
     let begun = Instant::now();
-    let logs = || {
-        std::fs::read_dir(root.join("logs"))
-            .into_iter()
-            .flatten()
-            .flatten()
-    };
-    while logs()
-        .filter(|pod| pod.path().join("c/0.log").exists())
-        .count()
-        < count
-    {
+    while base_task::blocking(|| count_logs(root)) < count {
         ensure!(
             begun.elapsed() < Duration::from_secs(30),
             "container {count} did not start within 30 s"

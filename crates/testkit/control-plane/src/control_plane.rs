@@ -263,7 +263,7 @@ impl ControlPlane {
     pub async fn start_kubelet(&self, node: &str, flags: &[&str]) -> anyhow::Result<SocketAddr> {
         let root = self.folder().join(node);
         let port_file = root.join("port");
-        std::fs::create_dir_all(&root)?;
+        tokio::fs::create_dir_all(&root).await?;
         let config = root.join("kubelet.json");
         let pki = &self.certificates.pki;
         let serving = format!("kubelet-serving-{node}");
@@ -275,7 +275,7 @@ impl ControlPlane {
                 "x509": {"clientCAFile": pki.crt("ca")}},
             "authorization": {"mode": "Webhook"},
         });
-        std::fs::write(&config, text.to_string())?;
+        tokio::fs::write(&config, text.to_string()).await?;
         let mut words = vec![
             "kubelet".to_owned(),
             format!("--config={}", config.display()),
@@ -458,7 +458,8 @@ fn spawn(
 async fn read_port(path: &Path) -> anyhow::Result<u16> {
     let begun = Instant::now();
     loop {
-        if let Some(port) = std::fs::read_to_string(path)
+        if let Some(port) = tokio::fs::read_to_string(path)
+            .await
             .ok()
             .and_then(|text| text.trim().parse().ok())
         {

@@ -35,11 +35,12 @@ impl FakeRuntime {
     /// # Errors
     /// The socket can't be made.
     pub async fn start(folder: &Path) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(folder)
+        tokio::fs::create_dir_all(folder)
+            .await
             .with_context(|| format!("can't create {}", folder.display()))?;
         let path = folder.join("simulated.sock");
         // A former process may have left a socket.
-        let _ = std::fs::remove_file(&path);
+        let _ = tokio::fs::remove_file(&path).await;
         let listener = UnixListener::bind(&path)
             .with_context(|| format!("can't listen on {}", path.display()))?;
         let stop = CancellationToken::new();

@@ -251,7 +251,9 @@ async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), Ap
 async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(), ApiError> {
     let resource = find_resource("", "configmaps")?;
     let mut data = json!({});
-    let read = |path: &std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let read = |path: &std::path::PathBuf| {
+        base_task::blocking(|| std::fs::read_to_string(path)).unwrap_or_default()
+    };
     if let Some(ca) = &options.client_ca_file {
         data["client-ca-file"] = read(ca).into();
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Follows the directory until shutdown.
 pub(crate) async fn follow_manifests(kubelet: Arc<KubeletContext>, folder: PathBuf) {
     let mut known: BTreeMap<String, Arc<Pod>> = BTreeMap::new();
-    let mut watch = watch_folder(&folder);
+    let mut watch = base_task::blocking(|| watch_folder(&folder));
     loop {
         reconcile_folder(&kubelet, &folder, &mut known);
         tokio::select! {
@@ -49,7 +49,7 @@ fn reconcile_folder(
     folder: &Path,
     known: &mut BTreeMap<String, Arc<Pod>>,
 ) {
-    let found = read_folder(kubelet, folder);
+    let found = base_task::blocking(|| read_folder(kubelet, folder));
     let old: Vec<String> = known
         .keys()
         .filter(|uid| !found.contains_key(*uid))

@@ -85,7 +85,8 @@ async fn set_up_volume(
     sources: &Sources<'_>,
 ) -> SetUpResult {
     if let Some(content) = build_content(volume, sources).await {
-        return write_volume(kubelet, pod, volume, content?);
+        let content = content?;
+        return base_task::blocking(|| write_volume(kubelet, pod, volume, content));
     }
     let ready = |path: PathBuf, own: bool| {
         Ok((
@@ -98,13 +99,14 @@ async fn set_up_volume(
         ))
     };
     if volume.empty_dir.is_some() {
-        return ready(set_up_empty_dir(kubelet, pod, volume)?, true);
+        let path = base_task::blocking(|| set_up_empty_dir(kubelet, pod, volume))?;
+        return ready(path, true);
     }
     if let Some(source) = &volume.host_path {
-        return ready(
-            set_up_host_path(&source.path, source.type_.as_deref())?,
-            false,
-        );
+        let kind = source.type_.as_deref();
+        // The path may be on a network file system that does not respond.
+        let path = base_task::blocking(|| set_up_host_path(&source.path, kind))?;
+        return ready(path, false);
     }
     if let Some(source) = &volume.persistent_volume_claim {
         let (path, read_only) =
