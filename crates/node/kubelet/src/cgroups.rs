@@ -336,4 +336,154 @@ mod tests {
         };
         assert!(none.limit_pids("/pod").is_err());
     }
+
+    const V1: &str = "30 25 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct\n\
+                      31 25 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+    const V2: &str = "30 25 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    fn cgroups(version: Version) -> Cgroups {
+        Cgroups {
+            root: Some("system/ic".into()),
+            version,
+            pids: None,
+        }
+    }
+
+    /// A host may mount version 2 beside the controllers of version 1; those have precedence.
+    #[test]
+    fn cgroup_version_is_detected_from_the_mounts() {
+        let version_two = |table: &str| matches!(detect_version(table), Version::Two(_));
+        assert!(version_two(V2));
+        assert!(!version_two(V1));
+        assert!(!version_two(&format!("{V1}{V2}")));
+        let first = cgroups(detect_version(V1));
+        let path = |controller: &str| first.controller_path(controller, "/pod");
+        assert_eq!(
+            path("cpuacct"),
+            Some("/sys/fs/cgroup/cpu,cpuacct/pod".into())
+        );
+        assert_eq!(path("memory"), Some("/sys/fs/cgroup/memory/pod".into()));
+        assert_eq!(path("pids"), None);
+    }
+
+    /// Names of the stock kubelet's cgroupfs driver.
+    #[test]
+    fn cgroup_of_a_pod_is_beneath_its_qos_class() {
+        let groups = cgroups(Version::Two("/sys/fs/cgroup".into()));
+        for (resources, path) in [
+            (serde_json::json!({}), "/system/ic/kubepods/besteffort/podu"),
+            (
+                serde_json::json!({"requests": {"cpu": "1"}}),
+                "/system/ic/kubepods/burstable/podu",
+            ),
+            (
+                serde_json::json!({"limits": {"cpu": "1", "memory": "1Gi"}}),
+                "/system/ic/kubepods/podu",
+            ),
+        ] {
+            let mut spec =
+                serde_json::json!({"containers": [{"name": "c", "resources": resources}]});
+            spec["containers"][0]["resources"]["requests"] = resources
+                .get("requests")
+                .or(resources.get("limits"))
+                .cloned()
+                .unwrap_or_default();
+            assert_eq!(
+                groups.pod_path(&crate::testing::pod(spec)),
+                path,
+                "{resources}"
+            );
+        }
+        let unmanaged = Cgroups {
+            root: None,
+            ..groups
+        };
+        let pod = crate::testing::pod(serde_json::json!({"containers": []}));
+        assert_eq!(unmanaged.pod_path(&pod), "");
+    }
+
+    fn limits() -> PodResources {
+        PodResources {
+            shares: 512,
+            quota: 50_000,
+            memory: 1 << 20,
+        }
+    }
+
+    #[test]
+    fn limits_are_written_to_the_files_of_version_two() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("pod")).unwrap();
+        cgroups(Version::Two(dir.path().into())).apply_limits("/pod", limits());
+        let read = |file: &str| fs::read_to_string(dir.path().join("pod").join(file)).unwrap();
+        // 512 shares in upstream's conversion to a weight of 1 to 10,000.
+        assert_eq!(read("cpu.weight"), "20");
+        assert_eq!(read("cpu.max"), "50000 100000");
+        assert_eq!(read("memory.max"), "1048576");
+    }
+
+    #[test]
+    fn limits_are_written_to_the_files_of_version_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let hierarchy = |name: &str| {
+            let root = dir.path().join(name);
+            fs::create_dir_all(root.join("pod")).unwrap();
+            (name.to_owned(), root)
+        };
+        let all = vec![hierarchy("cpu,cpuacct"), hierarchy("memory")];
+        cgroups(Version::One(all)).apply_limits("/pod", limits());
+        let read = |file: &str| fs::read_to_string(dir.path().join(file)).unwrap();
+        assert_eq!(read("cpu,cpuacct/pod/cpu.shares"), "512");
+        assert_eq!(read("cpu,cpuacct/pod/cpu.cfs_quota_us"), "50000");
+        assert_eq!(read("memory/pod/memory.limit_in_bytes"), "1048576");
+    }
+
+    /// No process can run in a cpuset without cpus, and a new one of version 1 has none.
+    #[test]
+    fn cpuset_of_version_one_is_inherited_by_every_level() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        for (level, text) in [("", "0-3"), ("a", ""), ("a/b", "")] {
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                fs::write(dir.path().join(level).join(file), text).unwrap();
+            }
+        }
+        let all = vec![("cpuset".to_owned(), dir.path().to_owned())];
+        cgroups(Version::One(all)).inherit_cpuset("/a/b");
+        let cpus = fs::read_to_string(dir.path().join("a/b/cpuset.cpus")).unwrap();
+        assert_eq!(cpus, "0-3");
+    }
+
+    #[test]
+    fn usage_of_memory_excludes_the_inactive_file_cache() {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, text) in [
+            ("cpu.stat", "usage_usec 5\nuser_usec 3\n"),
+            ("memory.current", "1000\n"),
+            ("memory.stat", "anon 100\ninactive_file 300\n"),
+        ] {
+            fs::write(dir.path().join(file), text).unwrap();
+        }
+        let groups = cgroups(Version::Two(dir.path().into()));
+        assert_eq!(groups.read_usage(""), Some((5_000, 700)));
+        assert_eq!(groups.read_usage("/missing"), None);
+    }
+
+    #[test]
+    fn cgroup_of_a_pod_is_removed_from_every_class() {
+        let dir = tempfile::tempdir().unwrap();
+        let groups = cgroups(Version::Two(dir.path().into()));
+        let kubepods = dir.path().join("system/ic/kubepods");
+        for class in ["", "burstable", "besteffort"] {
+            fs::create_dir_all(kubepods.join(class).join("podu/container")).unwrap();
+        }
+        fs::create_dir_all(kubepods.join("podother")).unwrap();
+        groups.remove_pod_cgroup("u");
+        for class in ["", "burstable", "besteffort"] {
+            assert!(!kubepods.join(class).join("podu").exists(), "{class}");
+        }
+        assert!(kubepods.join("podother").exists());
+        groups.remove_pod_cgroup("");
+        assert!(kubepods.exists(), "no pod has an empty uid");
+    }
 }

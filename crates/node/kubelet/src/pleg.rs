@@ -197,4 +197,20 @@ mod tests {
         }
         assert_eq!(tries, 10);
     }
+
+    #[test]
+    fn relists_are_rare_with_events_and_frequent_without() {
+        for (events, active, expected) in [
+            (true, true, SAFETY),
+            (true, false, SAFETY),
+            (false, true, BLIND),
+            (false, false, IDLE),
+        ] {
+            assert_eq!(
+                relist_interval(events, || active),
+                expected,
+                "{events} {active}"
+            );
+        }
+    }
 }

@@ -187,3 +187,29 @@ pub(crate) fn parse_taint(text: &str) -> anyhow::Result<Taint> {
         time_added: None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn taint_has_a_key_an_effect_and_perhaps_a_value() {
+        for (text, expected) in [
+            ("k=v:NoSchedule", Some(("k", Some("v"), "NoSchedule"))),
+            ("k:NoExecute", Some(("k", None, "NoExecute"))),
+            (
+                "a.b/k=:PreferNoSchedule",
+                Some(("a.b/k", Some(""), "PreferNoSchedule")),
+            ),
+            ("k=v", None),
+            ("k=v:Never", None),
+        ] {
+            let taint = parse_taint(text).ok();
+            let found = taint
+                .as_ref()
+                .map(|t| (t.key.as_str(), t.value.as_deref(), t.effect.as_str()));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+}

@@ -31,3 +31,35 @@ pub(crate) fn parse_bytes(text: &str, name: &str) -> anyhow::Result<u64> {
         .map_err(|_| anyhow::anyhow!("{name}: {text:?} is no quantity"))?;
     Ok(u64::try_from(quantity.value()).unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn duration_is_given_in_the_notation_of_go() {
+        for (text, expected) in [
+            (None, Some(10_000)),
+            (Some("0s"), Some(10_000)),
+            (Some("5m0s"), Some(300_000)),
+            (Some("1h2m3.5s"), Some(3_723_500)),
+            (Some("100ms"), Some(100)),
+            (Some("10"), None),
+            (Some("-1s"), None),
+            (Some("soon"), None),
+        ] {
+            let parsed = parse_duration(text, 10, "x").ok();
+            assert_eq!(parsed.map(|d| d.as_millis()), expected, "{text:?}");
+        }
+        let error = parse_duration(Some("soon"), 10, "syncFrequency").unwrap_err();
+        assert!(error.to_string().starts_with("syncFrequency: "), "{error}");
+    }
+
+    #[test]
+    fn bytes_are_given_as_a_quantity() {
+        for (text, expected) in [("10Mi", Some(10 << 20)), ("5k", Some(5000)), ("lots", None)] {
+            assert_eq!(parse_bytes(text, "x").ok(), expected, "{text}");
+        }
+    }
+}

@@ -260,3 +260,35 @@ fn every_setting_is_honoured_or_listed_once() {
         assert!(!names.iter().any(|name| honoured.iter().any(|h| h == name)));
     }
 }
+
+#[test]
+fn reservations_for_system_and_kubernetes_are_added() {
+    let text = "systemReserved: {cpu: 100m, memory: 1Gi}\nkubeReserved: {cpu: 200m, pid: '100'}";
+    let settings = start(&["--system-reserved=cpu=300m"], text).unwrap();
+    let milli = |name: &str| settings.reserved.get(name).map(Quantity::milli_value);
+    assert_eq!(milli("cpu"), Some(500), "the flag replaces the field");
+    assert_eq!(milli("memory"), None);
+    assert_eq!(milli("pid"), Some(100_000));
+    assert!(start(&[], "systemReserved: {cpu: -1}").is_err());
+}
+
+#[test]
+fn simulated_node_mounts_nothing_and_has_no_cgroups() {
+    let settings = start(&["--simulated", "--hostname-override= Node-A "], "").unwrap();
+    assert!(settings.simulated() && settings.mounter == Mounter::Plain);
+    assert_eq!(settings.cgroup_root, None);
+    assert_eq!(
+        settings.node_name, "node-a",
+        "names of nodes are in lower case"
+    );
+    let real = start(&["--cgroup-root=/pods"], "").unwrap();
+    assert_eq!(real.cgroup_root.as_deref(), Some("/pods"));
+}
+
+#[test]
+fn container_keeps_at_least_two_log_files() {
+    for (given, files) in [(0, 2), (1, 2), (2, 2), (7, 7)] {
+        let settings = start(&[], &format!("containerLogMaxFiles: {given}")).unwrap();
+        assert_eq!(settings.log_files, files, "{given}");
+    }
+}

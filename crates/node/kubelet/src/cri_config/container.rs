@@ -219,4 +219,58 @@ mod tests {
             assert!(!is_changed(foreign, &of("i:2")), "{foreign:?}");
         }
     }
+
+    #[test]
+    fn mount_propagation_is_private_by_default() {
+        for (given, expected) in [
+            (None, MountPropagation::PropagationPrivate),
+            (Some("None"), MountPropagation::PropagationPrivate),
+            (
+                Some("HostToContainer"),
+                MountPropagation::PropagationHostToContainer,
+            ),
+            (
+                Some("Bidirectional"),
+                MountPropagation::PropagationBidirectional,
+            ),
+        ] {
+            let mount = build_mount(Path::new("/v"), "/data", true, given);
+            assert_eq!(mount.propagation, expected as i32, "{given:?}");
+            assert!(mount.readonly && mount.host_path == "/v" && mount.container_path == "/data");
+        }
+    }
+
+    /// A later kubelet, ours or a stock one, reads these to recover the container.
+    #[test]
+    fn container_carries_what_a_later_kubelet_needs() {
+        let spec = serde_json::json!({"containers": [{"name": "c", "image": "i",
+            "lifecycle": {"preStop": {"exec": {"command": ["x"]}}, "stopSignal": "SIGUSR1"}}],
+            "terminationGracePeriodSeconds": 45});
+        let pod = crate::testing::pod(spec);
+        let container = crate::pod::spec::app_containers(&pod).next();
+        let Some(container) = container else {
+            unreachable!("the pod has a container");
+        };
+        let annotations = build_annotations(&pod, container, 3);
+        for (name, value) in [
+            (labels::RESTART_COUNT, "3"),
+            (labels::MESSAGE_PATH, "/dev/termination-log"),
+            (labels::MESSAGE_POLICY, "File"),
+            (labels::POD_GRACE, "45"),
+            (labels::PRE_STOP, r#"{"exec":{"command":["x"]}}"#),
+        ] {
+            assert_eq!(
+                annotations.get(name).map(String::as_str),
+                Some(value),
+                "{name}"
+            );
+        }
+        let labels = build_labels(&pod, container);
+        assert_eq!(labels.get(labels::POD_UID).map(String::as_str), Some("u"));
+        assert_eq!(
+            labels.get(labels::CONTAINER_NAME).map(String::as_str),
+            Some("c")
+        );
+        assert_eq!(parse_stop_signal(container), Signal::Sigusr1 as i32);
+    }
 }

@@ -77,3 +77,86 @@ pub(crate) fn parse_resolv_conf(text: &str) -> DnsConfig {
     }
     dns
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    const NODE: &str = "nameserver 192.0.2.53\nsearch example.com\noptions ndots:2 rotate\n";
+
+    fn dns(spec: Value) -> DnsConfig {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            cluster_dns: vec!["10.96.0.10".into()],
+            ..crate::testing::settings(dir.path())
+        };
+        let mut spec = spec;
+        spec["containers"] = json!([]);
+        build_dns_config(&crate::testing::pod(spec), &settings, NODE)
+    }
+
+    #[test]
+    fn dns_policy_decides_between_cluster_and_node() {
+        let cluster = (vec!["10.96.0.10".to_owned()], 4);
+        let node = (vec!["192.0.2.53".to_owned()], 1);
+        for (spec, expected) in [
+            (json!({}), &cluster),
+            (json!({"dnsPolicy": "ClusterFirst"}), &cluster),
+            (json!({"dnsPolicy": "Default"}), &node),
+            // The node's resolver may not know the cluster's domain, so a pod must ask for it.
+            (
+                json!({"dnsPolicy": "ClusterFirst", "hostNetwork": true}),
+                &node,
+            ),
+            (
+                json!({"dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": true}),
+                &cluster,
+            ),
+            (json!({"dnsPolicy": "None"}), &(Vec::new(), 0)),
+        ] {
+            let found = dns(spec.clone());
+            assert_eq!(&(found.servers, found.searches.len()), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn search_list_of_the_cluster_comes_before_that_of_the_node() {
+        let found = dns(json!({}));
+        let expected = [
+            "ns.svc.cluster.local",
+            "svc.cluster.local",
+            "cluster.local",
+            "example.com",
+        ];
+        assert_eq!(found.searches, expected);
+        assert_eq!(found.options, ["ndots:5"]);
+    }
+
+    #[test]
+    fn dns_config_of_the_pod_is_merged() {
+        let found = dns(json!({"dnsConfig": {
+            "nameservers": ["1.1.1.1", "10.96.0.10", "2.2.2.2", "3.3.3.3"],
+            "searches": ["svc.cluster.local", "own.example"],
+            "options": [{"name": "ndots", "value": "1"}, {"name": "edns0"}]}}));
+        assert_eq!(
+            found.servers,
+            ["10.96.0.10", "1.1.1.1", "2.2.2.2"],
+            "resolvers read three"
+        );
+        assert_eq!(
+            found.searches.last().map(String::as_str),
+            Some("own.example")
+        );
+        assert_eq!(found.searches.len(), 5);
+        assert_eq!(found.options, ["ndots:1", "edns0"]);
+    }
+
+    #[test]
+    fn last_search_line_of_a_resolv_conf_counts() {
+        let parsed = parse_resolv_conf("domain a\n# x\nsearch b c .\nnameserver 1.1.1.1\n");
+        assert_eq!(parsed.searches, ["b", "c"]);
+        assert_eq!(parsed.servers, ["1.1.1.1"]);
+    }
+}

@@ -227,3 +227,110 @@ fn require_key(
         "couldn't find key {key} in {kind} {namespace}/{name}"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing;
+    use serde_json::{Value, json};
+
+    /// Builds the environment of a container on a node without an API server.
+    async fn build(container: Value, services: Value) -> Result<Vec<(String, String)>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let kubelet = testing::context(testing::settings(dir.path()));
+        let mut whole = container;
+        whole["name"] = json!("c");
+        let pod = testing::pod(json!({"containers": [whole]}));
+        let container = crate::pod::spec::app_containers(&pod).next().unwrap();
+        let services: Vec<Service> = serde_json::from_value(services).unwrap();
+        let sources = Sources {
+            objects: &kubelet.objects,
+            services: services.into_iter().map(Arc::new).collect(),
+            addresses: Addresses {
+                pod_ips: vec!["10.0.0.1".into(), "fd00::1".into()],
+                host_ips: vec!["192.0.2.1".into()],
+            },
+            allocatable: &kubelet.allocatable,
+        };
+        let built = build_environment(&pod, container, &sources).await?;
+        Ok(built.into_pairs())
+    }
+
+    fn value_of<'a>(all: &'a [(String, String)], name: &str) -> Option<&'a str> {
+        let found = all.iter().find(|(n, _)| n == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    #[tokio::test]
+    async fn variable_refers_to_those_before_it_and_to_services() {
+        let services = json!([{"metadata": {"namespace": "ns", "name": "db"},
+            "spec": {"clusterIP": "10.0.0.5", "ports": [{"port": 1}]}}]);
+        let env = json!([
+            {"name": "A", "value": "$(LATER)"},
+            {"name": "LATER", "value": "$(A)-$(DB_SERVICE_HOST)-$$(A)"},
+        ]);
+        let built = build(json!({"env": env}), services).await.unwrap();
+        assert_eq!(value_of(&built, "A"), Some("$(LATER)"), "not defined yet");
+        assert_eq!(value_of(&built, "LATER"), Some("$(LATER)-10.0.0.5-$(A)"));
+    }
+
+    #[tokio::test]
+    async fn variable_of_the_container_replaces_that_of_a_service_and_an_earlier_one() {
+        let services = json!([{"metadata": {"namespace": "ns", "name": "db"},
+            "spec": {"clusterIP": "10.0.0.5", "ports": [{"port": 1}]}}]);
+        let env = json!([
+            {"name": "DB_SERVICE_HOST", "value": "first"},
+            {"name": "DB_SERVICE_HOST", "value": "second"},
+        ]);
+        let built = build(json!({"env": env}), services).await.unwrap();
+        let hosts = built.iter().filter(|(name, _)| name == "DB_SERVICE_HOST");
+        let hosts: Vec<_> = hosts.map(|(_, value)| value.as_str()).collect();
+        assert_eq!(hosts, ["second"]);
+    }
+
+    #[tokio::test]
+    async fn variable_has_the_value_of_a_field_or_of_a_resource() {
+        let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
+        let env = json!([
+            {"name": "POD", "valueFrom": field("metadata.name")},
+            {"name": "IPS", "valueFrom": field("status.podIPs")},
+            {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}},
+        ]);
+        let resources = json!({"limits": {"cpu": "250m"}});
+        let container = json!({"env": env, "resources": resources});
+        let built = build(container, json!([])).await.unwrap();
+        assert_eq!(value_of(&built, "POD"), Some("a"));
+        assert_eq!(value_of(&built, "IPS"), Some("10.0.0.1,fd00::1"));
+        assert_eq!(value_of(&built, "CPU"), Some("250"));
+    }
+
+    #[tokio::test]
+    async fn variable_without_a_value_or_with_an_unknown_field_is_an_error() {
+        for from in [
+            json!({"fieldRef": {"fieldPath": "spec.hostname"}}),
+            json!({"configMapKeyRef": {"name": "m", "key": "k"}}),
+            json!({}),
+        ] {
+            let env = json!([{"name": "A", "valueFrom": from}]);
+            assert!(
+                build(json!({"env": env}), json!([])).await.is_err(),
+                "{from}"
+            );
+        }
+    }
+
+    #[test]
+    fn missing_key_is_an_error_unless_it_is_optional() {
+        let key = |optional| KeyReference {
+            kind: "Secret",
+            namespace: "ns",
+            name: "s",
+            key: "k",
+            optional,
+        };
+        assert_eq!(require_key(None, key(true)), Ok(None));
+        let message = "couldn't find key k in Secret ns/s".to_owned();
+        assert_eq!(require_key(None, key(false)), Err(message));
+    }
+}

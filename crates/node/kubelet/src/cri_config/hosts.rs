@@ -104,3 +104,84 @@ fn format_own_file(names: &Names, ips: &[String]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(spec: Value) -> Pod {
+        let metadata = json!({"name": "web-0", "namespace": "ns"});
+        let mut pod = json!({"metadata": metadata, "spec": spec});
+        pod["spec"]["containers"] = json!([]);
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn host_name_is_that_of_the_pod_unless_the_spec_names_another() {
+        let fqdn = Some("web-0.sub.ns.svc.cluster.local");
+        for (spec, hostname, expected_fqdn) in [
+            (json!({}), "web-0", None),
+            (json!({"hostname": "h"}), "h", None),
+            (json!({"subdomain": "sub"}), "web-0", fqdn),
+            (
+                json!({"subdomain": "sub", "setHostnameAsFQDN": true}),
+                "web-0.sub.ns.svc.cluster.local",
+                fqdn,
+            ),
+            (json!({"hostNetwork": true, "subdomain": "sub"}), "n1", None),
+            (
+                json!({"hostnameOverride": "own.example", "hostname": "h"}),
+                "own.example",
+                None,
+            ),
+        ] {
+            let names = choose_names(&pod(spec.clone()), "cluster.local", "n1");
+            let found = (names.hostname.as_str(), names.fqdn.as_deref());
+            assert_eq!(found, (hostname, expected_fqdn), "{spec}");
+        }
+    }
+
+    /// The kernel's limit; a name may not end with a dash or dot after the cut.
+    #[test]
+    fn long_host_name_is_cut_at_63_characters() {
+        let long = format!("{}-tail", "a".repeat(62));
+        let mut pod = pod(json!({}));
+        pod.metadata.name = Some(long);
+        let names = choose_names(&pod, "cluster.local", "n1");
+        assert_eq!(names.hostname, "a".repeat(62));
+    }
+
+    #[test]
+    fn hosts_file_has_the_addresses_and_the_aliases() {
+        let pod = pod(json!({"subdomain": "sub",
+            "hostAliases": [{"ip": "1.2.3.4", "hostnames": ["x", "y"]}]}));
+        let names = choose_names(&pod, "cluster.local", "n1");
+        let ips = ["10.0.0.1".to_owned(), "fd00::1".to_owned()];
+        let text = format_hosts_file(&pod, &names, &ips, "");
+        assert!(text.starts_with("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"));
+        for line in [
+            "10.0.0.1\tweb-0.sub.ns.svc.cluster.local\tweb-0",
+            "fd00::1\tweb-0.sub.ns.svc.cluster.local\tweb-0",
+            "# Entries added by HostAliases.",
+            "1.2.3.4\tx\ty",
+        ] {
+            assert!(
+                text.lines().any(|found| found == line),
+                "{line} is not in {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn pod_of_the_host_network_has_the_hosts_file_of_the_node() {
+        let pod = pod(json!({"hostNetwork": true}));
+        let names = choose_names(&pod, "cluster.local", "n1");
+        let text = format_hosts_file(&pod, &names, &[], "192.0.2.1 n1\n");
+        assert_eq!(
+            text,
+            "# Kubernetes-managed hosts file (host network).\n192.0.2.1 n1\n"
+        );
+    }
+}

@@ -193,4 +193,54 @@ mod tests {
         assert_eq!(score("system-cluster-critical", 2_000_000_000), 1000);
         assert_eq!(score("high", 2_000_000_000), 1000);
     }
+
+    #[test]
+    fn cpu_request_becomes_shares_within_the_limits_of_the_kernel() {
+        for (millis, shares) in [(0, 2), (1, 2), (100, 102), (1000, 1024), (500_000, 262_144)] {
+            assert_eq!(compute_cpu_shares(millis), shares, "{millis}m");
+        }
+    }
+
+    #[test]
+    fn cpu_limit_becomes_a_quota_of_at_least_one_millisecond() {
+        for (millis, quota) in [
+            (0, 0),
+            (1, 1_000),
+            (10, 1_000),
+            (100, 10_000),
+            (2500, 250_000),
+        ] {
+            assert_eq!(compute_cpu_quota(millis), quota, "{millis}m");
+        }
+    }
+
+    /// The more of the node's memory a container requests, the later it is killed.
+    #[test]
+    fn oom_score_of_a_burstable_container_follows_its_memory_request() {
+        for (request, score) in [("1", 999), ("250", 750), ("999", 3), ("5000", 3)] {
+            let resources = json!({"requests": {"memory": request}});
+            let pod = pod(json!({"containers": [{"name": "c", "resources": resources}]}));
+            let container = spec::app_containers(&pod).next().unwrap();
+            assert_eq!(compute_oom_score(&pod, container, 1000), score, "{request}");
+        }
+        let limits = json!({"cpu": "1", "memory": "10"});
+        let resources = json!({"requests": limits, "limits": limits});
+        let guaranteed = pod(json!({"containers": [{"name": "c", "resources": resources}]}));
+        let container = spec::app_containers(&guaranteed).next().unwrap();
+        assert_eq!(compute_oom_score(&guaranteed, container, 1000), -997);
+    }
+
+    #[test]
+    fn container_without_requests_gets_those_of_its_limits() {
+        let resources = json!({"limits": {"cpu": "500m", "memory": "64"}});
+        let pod = pod(json!({"containers": [{"name": "c", "resources": resources}]}));
+        let container = spec::app_containers(&pod).next().unwrap();
+        let settings = build_container_resources(&pod, container, 1000, 0);
+        assert_eq!((settings.cpu_shares, settings.cpu_quota), (512, 50_000));
+        assert_eq!(settings.memory_limit_in_bytes, 64);
+        assert!(
+            settings.oom_score_adj >= 0,
+            "a kubelet without privileges can't lower it"
+        );
+    }
 }

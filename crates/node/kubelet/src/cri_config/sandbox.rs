@@ -159,3 +159,76 @@ fn list_port_mappings(pod: &Pod) -> Vec<PortMapping> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn config(metadata: Value, spec: Value) -> PodSandboxConfig {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            runtime_endpoint: "unix:///c.sock".into(),
+            ..crate::testing::settings(dir.path())
+        };
+        let mut pod = (*crate::testing::pod(spec)).clone();
+        let more: Pod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+        pod.metadata.labels = more.metadata.labels;
+        build_sandbox_config(&pod, &settings, "/kubepods/podu".into(), 2, "").unwrap()
+    }
+
+    /// The labels of the kubelet decide to which pod a sandbox belongs.
+    #[test]
+    fn labels_of_a_pod_cannot_replace_those_of_the_kubelet() {
+        let metadata = json!({"labels": {"app": "a", labels::POD_UID: "another"}});
+        let built = config(metadata, json!({"containers": []}));
+        assert_eq!(built.labels.get("app").map(String::as_str), Some("a"));
+        assert_eq!(
+            built.labels.get(labels::POD_UID).map(String::as_str),
+            Some("u")
+        );
+        assert_eq!(built.metadata.unwrap().attempt, 2);
+        assert_eq!(built.linux.unwrap().cgroup_parent, "/kubepods/podu");
+    }
+
+    #[test]
+    fn host_ports_are_mapped_unless_the_pod_is_on_the_host_network() {
+        let ports = json!([{"containerPort": 80, "hostPort": 8080, "hostIP": "127.0.0.1"},
+            {"containerPort": 53, "hostPort": 53, "protocol": "UDP"}, {"containerPort": 81}]);
+        let spec = |host_network: bool| json!({"hostNetwork": host_network, "containers": [{"name": "c", "ports": ports}]});
+        let built = config(json!({}), spec(false));
+        let found = built.port_mappings.iter();
+        let found: Vec<_> = found
+            .map(|p| {
+                (
+                    p.protocol,
+                    p.container_port,
+                    p.host_port,
+                    p.host_ip.as_str(),
+                )
+            })
+            .collect();
+        let tcp = (Protocol::Tcp as i32, 80, 8080, "127.0.0.1");
+        assert_eq!(found, [tcp, (Protocol::Udp as i32, 53, 53, "")]);
+        assert_eq!(built.hostname, "a");
+        let host = config(json!({}), spec(true));
+        assert!(host.port_mappings.is_empty() && host.hostname.is_empty());
+    }
+
+    #[test]
+    fn sysctls_groups_and_privileges_of_the_pod_reach_the_sandbox() {
+        let security = json!({"fsGroup": 7, "supplementalGroups": [5], "runAsGroup": 3,
+            "sysctls": [{"name": "net/ipv4/tcp_syncookies", "value": "1"}]});
+        let privileged = json!({"name": "i", "securityContext": {"privileged": true}});
+        let spec =
+            json!({"securityContext": security, "containers": [], "initContainers": [privileged]});
+        let linux = config(json!({}), spec).linux.unwrap();
+        let sysctl = linux.sysctls.get("net.ipv4.tcp_syncookies");
+        assert_eq!(sysctl.map(String::as_str), Some("1"));
+        let context = linux.security_context.unwrap();
+        assert_eq!(context.supplemental_groups, [5, 7]);
+        assert!(context.privileged);
+        assert_eq!(context.run_as_group, None, "CRI needs a user for a group");
+    }
+}

@@ -361,4 +361,155 @@ mod tests {
             assert_eq!(made.profile_type, want as i32, "{security} {default}");
         }
     }
+
+    fn pod_of(spec: Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn sysctl_must_be_safe_or_allowed() {
+        let allowed = ["kernel.msg*".to_owned(), "net.core.somaxconn".to_owned()];
+        for (name, forbidden) in [
+            ("net.ipv4.tcp_syncookies", None),
+            ("net/ipv4/tcp_syncookies", None),
+            ("kernel.msgmax", None),
+            ("net.core.somaxconn", None),
+            ("net.core.somaxconn2", Some("net.core.somaxconn2")),
+            ("kernel/panic", Some("kernel.panic")),
+        ] {
+            let sysctls = json!([{"name": name, "value": "1"}]);
+            let pod = pod_of(json!({"containers": [], "securityContext": {"sysctls": sysctls}}));
+            assert_eq!(
+                forbidden_sysctl(&pod, &allowed).as_deref(),
+                forbidden,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn namespaces_are_those_of_the_host_of_the_pod_or_of_the_container() {
+        use NamespaceMode::{Container, Node, Pod, Target};
+        for (spec, target, network, pid) in [
+            (json!({}), None, Pod, Container),
+            (
+                json!({"hostNetwork": true, "hostPID": true}),
+                None,
+                Node,
+                Node,
+            ),
+            (json!({"shareProcessNamespace": true}), None, Pod, Pod),
+            (json!({}), Some("id"), Pod, Target),
+            (json!({"shareProcessNamespace": true}), Some("id"), Pod, Pod),
+            (json!({"hostPID": true}), Some("id"), Pod, Node),
+        ] {
+            let mut whole = spec.clone();
+            whole["containers"] = json!([]);
+            let built = build_namespaces(&pod_of(whole), target.map(str::to_owned));
+            let found = (built.network, built.pid);
+            assert_eq!(found, (network as i32, pid as i32), "{spec} {target:?}");
+        }
+    }
+
+    #[test]
+    fn run_as_non_root_is_checked_against_spec_and_image() {
+        let image = |uid: Option<i64>, name: &str| ImageUser {
+            uid,
+            name: name.into(),
+        };
+        for (security, image, allowed) in [
+            (json!({}), image(None, ""), true),
+            (json!({"runAsNonRoot": true}), image(None, ""), false),
+            (json!({"runAsNonRoot": true}), image(Some(0), ""), false),
+            (json!({"runAsNonRoot": true}), image(Some(7), ""), true),
+            // A name may map to root in the image's own passwd file.
+            (json!({"runAsNonRoot": true}), image(None, "app"), false),
+            (
+                json!({"runAsNonRoot": true, "runAsUser": 0}),
+                image(Some(7), ""),
+                false,
+            ),
+            (
+                json!({"runAsNonRoot": true, "runAsUser": 5}),
+                image(None, "app"),
+                true,
+            ),
+        ] {
+            let pod = pod_of(json!({"containers": [{"name": "c", "securityContext": security}]}));
+            let container = spec::app_containers(&pod).next().unwrap();
+            let checked = check_non_root(&pod, container, &image);
+            assert_eq!(checked.is_ok(), allowed, "{security} {image:?}");
+        }
+    }
+
+    #[test]
+    fn seccomp_profile_outside_of_the_profile_directory_is_rejected() {
+        let node = Seccomp {
+            profiles: Path::new("/var/lib/kubelet/seccomp"),
+            default: false,
+        };
+        for (name, expected) in [
+            ("tight.json", Some("/var/lib/kubelet/seccomp/tight.json")),
+            (
+                "team/tight.json",
+                Some("/var/lib/kubelet/seccomp/team/tight.json"),
+            ),
+            ("../tight.json", None),
+            ("/etc/passwd", None),
+            ("", None),
+        ] {
+            let profile = json!({"type": "Localhost", "localhostProfile": name});
+            let profile: SeccompProfile = serde_json::from_value(profile).unwrap();
+            let chosen = choose_seccomp_profile(Some(&profile), node).ok().flatten();
+            assert_eq!(
+                chosen.map(|p| p.localhost_ref).as_deref(),
+                expected,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn security_context_of_the_container_has_precedence() {
+        let pod = pod_of(json!({
+            "securityContext": {"runAsUser": 1, "runAsGroup": 2, "fsGroup": 9, "supplementalGroups": [8]},
+            "containers": [{"name": "c", "securityContext": {"runAsUser": 5, "readOnlyRootFilesystem": true,
+                "allowPrivilegeEscalation": false, "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]}}}]}));
+        let container = spec::app_containers(&pod).next().unwrap();
+        let node = Seccomp {
+            profiles: Path::new("/profiles"),
+            default: false,
+        };
+        let image = ImageUser::default();
+        let made = build_security_context(&pod, container, &image, None, node, &[]).unwrap();
+        let value = |v: Option<Int64Value>| v.map(|v| v.value);
+        assert_eq!(
+            (value(made.run_as_user), value(made.run_as_group)),
+            (Some(5), Some(2))
+        );
+        assert_eq!(made.supplemental_groups, [8, 9]);
+        assert!(made.readonly_rootfs && made.no_new_privs);
+        let capabilities = made.capabilities.unwrap();
+        assert_eq!(capabilities.add_capabilities, ["NET_ADMIN"]);
+        assert_eq!(capabilities.drop_capabilities, ["ALL"]);
+    }
+
+    #[test]
+    fn user_of_the_image_is_used_without_one_of_the_spec() {
+        let pod = pod_of(json!({"containers": [{"name": "c"}]}));
+        let container = spec::app_containers(&pod).next().unwrap();
+        let node = Seccomp {
+            profiles: Path::new("/profiles"),
+            default: false,
+        };
+        for (uid, name) in [(Some(7), ""), (None, "app")] {
+            let image = ImageUser {
+                uid,
+                name: name.into(),
+            };
+            let made = build_security_context(&pod, container, &image, None, node, &[]).unwrap();
+            assert_eq!(made.run_as_user.map(|v| v.value), uid);
+            assert_eq!(made.run_as_username, name);
+        }
+    }
 }

@@ -74,3 +74,74 @@ fn add_service(service: &Service, all: &mut BTreeMap<String, String>) {
 fn to_variable_name(name: &str) -> String {
     name.to_uppercase().replace('-', "_")
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn service(namespace: &str, name: &str, spec: Value) -> Arc<Service> {
+        let metadata = json!({"namespace": namespace, "name": name});
+        Arc::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
+    }
+
+    #[test]
+    fn service_has_the_variables_of_docker_links() {
+        let ports =
+            json!([{"name": "web-ui", "port": 80}, {"name": "dns", "port": 53, "protocol": "UDP"}]);
+        let services = [service(
+            "ns",
+            "my-app",
+            json!({"clusterIP": "10.0.0.5", "ports": ports}),
+        )];
+        let found = list_service_variables(&services, "ns", true);
+        for (name, value) in [
+            ("MY_APP_SERVICE_HOST", "10.0.0.5"),
+            ("MY_APP_SERVICE_PORT", "80"),
+            ("MY_APP_SERVICE_PORT_WEB_UI", "80"),
+            ("MY_APP_SERVICE_PORT_DNS", "53"),
+            ("MY_APP_PORT", "tcp://10.0.0.5:80"),
+            ("MY_APP_PORT_80_TCP", "tcp://10.0.0.5:80"),
+            ("MY_APP_PORT_80_TCP_PROTO", "tcp"),
+            ("MY_APP_PORT_53_UDP_PORT", "53"),
+            ("MY_APP_PORT_53_UDP_ADDR", "10.0.0.5"),
+        ] {
+            assert_eq!(found.get(name).map(String::as_str), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn service_without_a_cluster_ip_has_no_variables() {
+        for spec in [
+            json!({"clusterIP": "None", "ports": [{"port": 80}]}),
+            json!({"type": "ExternalName", "externalName": "x.example"}),
+            json!({"clusterIP": "", "ports": [{"port": 80}]}),
+        ] {
+            let services = [service("ns", "s", spec.clone())];
+            assert!(
+                list_service_variables(&services, "ns", true).is_empty(),
+                "{spec}"
+            );
+        }
+    }
+
+    #[test]
+    fn variables_are_those_of_the_namespace_and_of_the_api_server() {
+        let spec = || json!({"clusterIP": "10.0.0.1", "ports": [{"port": 443}]});
+        let services = [
+            service("default", "kubernetes", spec()),
+            service("ns", "own", spec()),
+            service("other", "foreign", spec()),
+        ];
+        let hosts = |links| {
+            let found = list_service_variables(&services, "ns", links);
+            let hosts = found
+                .into_keys()
+                .filter(|name| name.ends_with("_SERVICE_HOST"));
+            hosts.collect::<Vec<_>>()
+        };
+        assert_eq!(hosts(true), ["KUBERNETES_SERVICE_HOST", "OWN_SERVICE_HOST"]);
+        assert_eq!(hosts(false), ["KUBERNETES_SERVICE_HOST"]);
+    }
+}

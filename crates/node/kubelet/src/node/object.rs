@@ -224,3 +224,156 @@ pub(crate) fn is_different(a: &NodeStatus, b: &NodeStatus) -> bool {
     };
     still(a) != still(b)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing;
+    use node_runtime::v1::RuntimeCondition;
+    use std::sync::Arc;
+
+    fn context() -> (tempfile::TempDir, Arc<KubeletContext>) {
+        let dir = tempfile::tempdir().unwrap();
+        let context = testing::context(testing::settings(dir.path()));
+        (dir, context)
+    }
+
+    fn status(
+        runtime: Option<&RuntimeStatus>,
+        images: &[Image],
+        before: &NodeStatus,
+    ) -> NodeStatus {
+        let (_dir, context) = context();
+        let observation = NodeObservation {
+            machine: &Machine::default(),
+            runtime,
+            images,
+            port: 10250,
+            now: "2026-01-01T00:00:00Z".parse().unwrap(),
+        };
+        build_status(&context, &observation, before)
+    }
+
+    fn ready(status: &NodeStatus) -> NodeCondition {
+        let mut all = status.conditions.iter().flatten();
+        all.find(|c| c.type_ == "Ready").unwrap().clone()
+    }
+
+    fn runtime(conditions: &[(&str, bool)]) -> RuntimeStatus {
+        let conditions = conditions.iter().map(|(kind, status)| RuntimeCondition {
+            r#type: (*kind).into(),
+            status: *status,
+            reason: "Why".into(),
+            message: "text".into(),
+        });
+        RuntimeStatus {
+            conditions: conditions.collect(),
+        }
+    }
+
+    #[tokio::test]
+    async fn node_is_ready_if_runtime_and_network_are() {
+        for (conditions, expected) in [
+            (vec![("RuntimeReady", true), ("NetworkReady", true)], "True"),
+            (
+                vec![("RuntimeReady", true), ("NetworkReady", false)],
+                "False",
+            ),
+            (
+                vec![("RuntimeReady", false), ("NetworkReady", true)],
+                "False",
+            ),
+            // Conditions of the runtime's own say nothing about pods.
+            (
+                vec![("RuntimeReady", true), ("Deprecations", false)],
+                "True",
+            ),
+        ] {
+            let runtime = runtime(&conditions);
+            let ready = ready(&status(Some(&runtime), &[], &NodeStatus::default()));
+            assert_eq!(ready.status, expected, "{conditions:?}");
+        }
+        let down = ready(&status(None, &[], &NodeStatus::default()));
+        assert_eq!(down.message.as_deref(), Some("container runtime is down"));
+    }
+
+    #[tokio::test]
+    async fn heartbeat_changes_no_transition_time_and_no_status() {
+        let up = runtime(&[("RuntimeReady", true)]);
+        let mut before = status(Some(&up), &[], &NodeStatus::default());
+        let earlier: Timestamp = "2020-01-01T00:00:00Z".parse().unwrap();
+        for condition in before.conditions.iter_mut().flatten() {
+            condition.last_heartbeat_time = Some(Time(earlier));
+            condition.last_transition_time = Some(Time(earlier));
+        }
+        let now = status(Some(&up), &[], &before);
+        assert_eq!(ready(&now).last_transition_time, Some(Time(earlier)));
+        assert_ne!(ready(&now).last_heartbeat_time, Some(Time(earlier)));
+        assert!(!is_different(&now, &before));
+        let down = status(None, &[], &before);
+        assert_ne!(ready(&down).last_transition_time, Some(Time(earlier)));
+        assert!(is_different(&down, &before));
+    }
+
+    #[tokio::test]
+    async fn largest_images_with_a_name_are_reported() {
+        let image = |n: u64, tags: &[&str]| Image {
+            id: format!("sha256:{n}"),
+            size: n,
+            repo_tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            ..Image::default()
+        };
+        let mut images: Vec<Image> = (0..60).map(|n| image(n, &["a:1"])).collect();
+        images.push(image(1000, &[]));
+        images.push(image(999, &["1", "2", "3", "4", "5", "6"]));
+        let reported = status(None, &images, &NodeStatus::default())
+            .images
+            .unwrap();
+        assert_eq!(reported.len(), IMAGES);
+        let sizes = reported.iter().take(2).map(|i| i.size_bytes.unwrap());
+        assert_eq!(sizes.collect::<Vec<_>>(), [999, 59]);
+        assert_eq!(reported[0].names.as_ref().unwrap().len(), 5);
+    }
+
+    #[tokio::test]
+    async fn node_is_registered_with_its_addresses_labels_and_taints() {
+        let dir = tempfile::tempdir().unwrap();
+        let taint = k8s_openapi::api::core::v1::Taint {
+            key: "k".into(),
+            effect: "NoSchedule".into(),
+            ..Default::default()
+        };
+        let labels = [("zone", "z1"), ("kubernetes.io/os", "custom")];
+        let settings = Settings {
+            labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            taints: vec![taint.clone()],
+            ..testing::settings(dir.path())
+        };
+        let observation = NodeObservation {
+            machine: &Machine::default(),
+            runtime: None,
+            images: &[],
+            port: 10250,
+            now: Timestamp::now(),
+        };
+        let node = new_node(&testing::context(settings), &observation);
+        let labels = node.metadata.labels.unwrap();
+        assert_eq!(
+            labels.get("kubernetes.io/hostname").map(String::as_str),
+            Some("n1")
+        );
+        assert_eq!(labels.get("zone").map(String::as_str), Some("z1"));
+        assert_eq!(
+            labels.get("kubernetes.io/os").map(String::as_str),
+            Some("custom")
+        );
+        assert_eq!(node.spec.unwrap().taints, Some(vec![taint]));
+        let addresses = node.status.unwrap().addresses.unwrap();
+        let addresses: Vec<_> = addresses
+            .iter()
+            .map(|a| (a.type_.as_str(), a.address.as_str()))
+            .collect();
+        assert_eq!(addresses, [("InternalIP", "192.0.2.1"), ("Hostname", "n1")]);
+    }
+}

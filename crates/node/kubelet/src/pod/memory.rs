@@ -106,3 +106,29 @@ impl Memory {
         self.containers.get(name).filter(|m| m.container_id == id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn replacement_of_a_container_is_requested_once() {
+        let mut memory = Memory::default();
+        memory.request_replacement("c", "c0".into(), "image changed".into());
+        memory.request_replacement("c", "c0".into(), "resize".into());
+        let c = memory.get("c").unwrap();
+        assert_eq!(c.kill.as_ref().unwrap().why, "image changed");
+        assert_eq!(c.replaced.as_deref(), Some("c0"));
+        memory.request_replacement("c", "c1".into(), "resize".into());
+        assert_eq!(memory.get("c").unwrap().replaced.as_deref(), Some("c1"));
+    }
+
+    #[test]
+    fn memory_is_about_one_cri_container() {
+        let mut memory = Memory::default();
+        memory.entry("c").container_id = "c0".into();
+        assert!(memory.of_container("c", "c0").is_some());
+        assert!(memory.of_container("c", "c1").is_none());
+    }
+}

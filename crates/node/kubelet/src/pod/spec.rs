@@ -149,3 +149,92 @@ pub(crate) fn full_name(pod: &Pod) -> String {
         text(&meta.uid)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(spec: Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn restart_is_decided_by_rules_then_by_the_container_then_by_the_pod() {
+        let rule = |operator: &str| json!([{"action": "Restart", "exitCodes": {"operator": operator, "values": [3]}}]);
+        for (policy, container, code, expected) in [
+            ("Never", json!({"restartPolicy": "Always"}), 0, true),
+            ("Always", json!({"restartPolicy": "Never"}), 1, false),
+            ("Always", json!({"restartPolicy": "OnFailure"}), 0, false),
+            ("Never", json!({"restartPolicyRules": rule("In")}), 3, true),
+            ("Never", json!({"restartPolicyRules": rule("In")}), 4, false),
+            (
+                "Never",
+                json!({"restartPolicyRules": rule("NotIn")}),
+                4,
+                true,
+            ),
+            (
+                "Never",
+                json!({"restartPolicyRules": rule("NotIn")}),
+                3,
+                false,
+            ),
+        ] {
+            let mut whole = container.clone();
+            whole["name"] = json!("c");
+            let pod = pod(json!({"restartPolicy": policy, "containers": [whole]}));
+            let c = app_containers(&pod).next().unwrap();
+            let restarts = should_restart(&pod, Role::App, c, code);
+            assert_eq!(restarts, expected, "{policy} {container} {code}");
+        }
+    }
+
+    #[test]
+    fn role_decides_whether_a_container_that_completed_is_restarted() {
+        let always = pod(json!({"containers": [{"name": "c"}]}));
+        let c = app_containers(&always).next().unwrap();
+        for (role, after_success, after_failure) in [
+            (Role::App, true, true),
+            (Role::Sidecar, true, true),
+            (Role::Init, false, true),
+            (Role::Ephemeral, false, false),
+        ] {
+            let found = [0, 1].map(|code| should_restart(&always, role, c, code));
+            assert_eq!(found, [after_success, after_failure], "{role:?}");
+        }
+    }
+
+    #[test]
+    fn containers_are_listed_in_starting_order() {
+        let pod = pod(
+            json!({"containers": [{"name": "a"}], "ephemeralContainers": [{"name": "e", "tty": true}],
+            "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]}),
+        );
+        let expected = [
+            (Role::Init, "i"),
+            (Role::Sidecar, "s"),
+            (Role::App, "a"),
+            (Role::Ephemeral, "e"),
+        ];
+        let expected = expected.map(|(role, name)| (role, name.to_owned()));
+        assert_eq!(list_containers(&pod), expected);
+        let (role, debug) = find_container(&pod, "e").unwrap();
+        assert_eq!((role, debug.tty), (Role::Ephemeral, Some(true)));
+        assert_eq!(find_container(&pod, "x"), None);
+    }
+
+    #[test]
+    fn grace_period_is_thirty_seconds_by_default_and_never_negative() {
+        for (given, expected) in [
+            (json!(null), 30),
+            (json!(0), 0),
+            (json!(-5), 0),
+            (json!(90), 90),
+        ] {
+            let pod = pod(json!({"containers": [], "terminationGracePeriodSeconds": given}));
+            assert_eq!(grace_seconds(&pod), expected, "{given}");
+        }
+    }
+}

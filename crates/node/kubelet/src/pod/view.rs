@@ -189,3 +189,96 @@ impl Observed {
         self.iter_containers().any(CriContainer::is_running)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use node_runtime::v1::{ContainerMetadata, Mount, PodIp, PodSandboxNetworkStatus};
+
+    #[test]
+    fn addresses_of_a_sandbox_are_the_primary_one_first_and_never_empty() {
+        let of = |ip: &str, more: &[&str]| {
+            let additional_ips = more.iter().map(|ip| PodIp { ip: (*ip).into() });
+            let network = PodSandboxNetworkStatus {
+                ip: ip.into(),
+                additional_ips: additional_ips.collect(),
+            };
+            Sandbox::from_status(PodSandboxStatus {
+                network: Some(network),
+                ..PodSandboxStatus::default()
+            })
+            .ips
+        };
+        assert_eq!(of("10.0.0.1", &["fd00::1"]), ["10.0.0.1", "fd00::1"]);
+        assert_eq!(of("", &[]), Vec::<String>::new());
+    }
+
+    /// After a restart of the kubelet only the annotation knows how often the container restarted.
+    #[test]
+    fn container_is_read_with_its_annotations_and_mounts() {
+        let annotations = [
+            (labels::RESTART_COUNT, "4"),
+            (labels::MESSAGE_PATH, "/dev/termination-log"),
+            (labels::MESSAGE_POLICY, "File"),
+            (labels::HASH, "abc"),
+        ];
+        let mount = |inside: &str, host: &str, recursive_read_only| Mount {
+            container_path: inside.into(),
+            host_path: host.into(),
+            recursive_read_only,
+            ..Mount::default()
+        };
+        let container = CriContainer::from_status(ContainerStatus {
+            id: "id".into(),
+            metadata: Some(ContainerMetadata {
+                name: "c".into(),
+                attempt: 1,
+            }),
+            state: ContainerState::ContainerRunning as i32,
+            image_ref: "repo@sha256:1".into(),
+            image_id: "sha256:2".into(),
+            mounts: vec![
+                mount("/data", "/v", true),
+                mount("/dev/termination-log", "/kubelet/0", false),
+            ],
+            annotations: annotations.map(|(k, v)| (k.into(), v.into())).into(),
+            ..ContainerStatus::default()
+        });
+        assert_eq!((container.name.as_str(), container.attempt), ("c", 4));
+        assert!(container.is_running());
+        assert_eq!(container.image_id, "repo@sha256:1");
+        assert_eq!(container.message_path.as_deref(), Some("/kubelet/0"));
+        assert_eq!(container.recursive_read_only, ["/data".to_owned()].into());
+        assert_eq!(container.hash, "abc");
+    }
+
+    fn container(id: &str, attempt: u32, state: CriState) -> CriContainer {
+        CriContainer {
+            id: id.into(),
+            name: "c".into(),
+            attempt,
+            state,
+            ..CriContainer::default()
+        }
+    }
+
+    #[test]
+    fn stale_observation_does_not_replace_a_known_exit() {
+        let mut observed = Observed::default();
+        observed.record(container("c0", 0, CriState::Exited));
+        observed.record(container("c0", 0, CriState::Running));
+        assert_eq!(observed.by_id("c0").unwrap().state, CriState::Exited);
+        assert!(!observed.any_running());
+    }
+
+    #[test]
+    fn latest_container_is_the_one_of_the_highest_attempt() {
+        let all = [10, 9, 11].map(|n| container(&format!("c{n}"), n, CriState::Exited));
+        let observed = Observed::new(Vec::new(), all.into());
+        let id = |c: Option<&CriContainer>| c.map(|c| c.id.clone());
+        assert_eq!(id(observed.latest("c")).as_deref(), Some("c11"));
+        assert_eq!(id(observed.previous("c")).as_deref(), Some("c10"));
+        assert_eq!(observed.latest("other"), None);
+    }
+}

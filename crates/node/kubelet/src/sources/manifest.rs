@@ -294,4 +294,66 @@ mod tests {
         let downward = volume(json!({"projected": {"sources": [{"downwardAPI": {"items": []}}]}}));
         assert!(manifest(json!({}), downward).is_ok());
     }
+
+    #[test]
+    fn static_pod_is_not_evicted_by_taints_and_has_no_status() {
+        let spec = json!({"tolerations": [{"key": "a", "operator": "Exists"}]});
+        let pod = manifest(json!({"annotations": {"own": "x"}}), spec).unwrap();
+        let tolerations = pod.spec.unwrap().tolerations.unwrap();
+        let last = tolerations.last().unwrap();
+        assert_eq!(tolerations.len(), 2);
+        assert_eq!(
+            (
+                last.key.as_deref(),
+                last.operator.as_deref(),
+                last.effect.as_deref()
+            ),
+            (None, Some("Exists"), Some("NoExecute"))
+        );
+        let annotations = pod.metadata.annotations.unwrap();
+        assert_eq!(annotations.get(HASH).map(String::as_str), Some("abc"));
+        assert_eq!(annotations.get(SOURCE).map(String::as_str), Some("file"));
+        assert_eq!(annotations.get("own").map(String::as_str), Some("x"));
+        let text = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}, "status": {"phase": "Failed"}});
+        assert_eq!(
+            parse_manifest(&text.to_string(), "n1", "abc")
+                .unwrap()
+                .status,
+            None
+        );
+    }
+
+    /// A restarted kubelet finds its containers by the uid; a changed manifest is another pod.
+    #[test]
+    fn uid_depends_on_node_file_and_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, image: &str| {
+            let path = dir.path().join(name);
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+                "spec": {"containers": [{"name": "c", "image": image}]}});
+            std::fs::write(&path, pod.to_string()).unwrap();
+            path
+        };
+        let uid =
+            |path: &Path, node: &str| read_manifest(path, node).unwrap().metadata.uid.unwrap();
+        let path = write("a.yaml", "i:1");
+        let first = uid(&path, "n1");
+        assert_eq!(uid(&path, "n1"), first);
+        assert_ne!(uid(&path, "n2"), first);
+        assert_ne!(uid(&write("b.yaml", "i:1"), "n1"), first);
+        assert_ne!(uid(&write("a.yaml", "i:2"), "n1"), first);
+    }
+
+    #[test]
+    fn file_that_is_no_pod_is_rejected() {
+        for (text, expected) in [
+            ("{", "is no YAML or JSON"),
+            ("metadata: {}", "has no metadata.name"),
+            ("metadata: {name: a}\nspec: {containers: 3}", "is no Pod"),
+        ] {
+            let error = parse_manifest(text, "n1", "abc").unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+    }
 }

@@ -279,3 +279,75 @@ fn token_file(pod: &Pod, token: String, mode: i32) -> PayloadFile {
         _ => payload_file(token.into_bytes(), mode),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn choose(items: Value, optional: bool) -> Result<Vec<(String, u32)>, String> {
+        let items: Option<Vec<KeyToPath>> = serde_json::from_value(items).unwrap();
+        let data = BTreeMap::from([
+            ("a".to_owned(), b"1".to_vec()),
+            ("b".to_owned(), b"2".to_vec()),
+        ]);
+        let files = choose_keys(data, items.as_deref(), 0o640, optional, "configmap")?;
+        Ok(files
+            .into_iter()
+            .map(|(path, file)| (path, file.mode))
+            .collect())
+    }
+
+    #[test]
+    fn items_choose_keys_paths_and_modes() {
+        let file = |path: &str, mode| (path.to_owned(), mode);
+        let all = vec![file("a", 0o640), file("b", 0o640)];
+        assert_eq!(choose(Value::Null, false), Ok(all.clone()));
+        assert_eq!(choose(json!([]), false), Ok(all));
+        let some = json!([{"key": "b", "path": "sub/x", "mode": 0o400}]);
+        assert_eq!(choose(some, false), Ok(vec![file("sub/x", 0o400)]));
+        let missing = json!([{"key": "none", "path": "x"}]);
+        assert_eq!(choose(missing.clone(), true), Ok(Vec::new()));
+        let error = choose(missing, false).unwrap_err();
+        assert_eq!(error, "references non-existent configmap key: none");
+    }
+
+    /// The token must not be readable for other users of the pod.
+    #[test]
+    fn token_file_belongs_to_the_only_user_or_to_the_group() {
+        let user =
+            |name: &str, user: Value| json!({"name": name, "securityContext": {"runAsUser": user}});
+        for (spec, mode, uid) in [
+            (
+                json!({"containers": [user("a", json!(7)), user("b", json!(7))]}),
+                0o600,
+                Some(7),
+            ),
+            (
+                json!({"containers": [user("a", json!(7)), user("b", json!(8))]}),
+                0o644,
+                None,
+            ),
+            (
+                json!({"containers": [user("a", json!(7)), user("b", Value::Null)]}),
+                0o644,
+                None,
+            ),
+            (
+                json!({"containers": [{"name": "a"}], "securityContext": {"runAsUser": 9}}),
+                0o600,
+                Some(9),
+            ),
+            (
+                json!({"containers": [user("a", json!(7))], "securityContext": {"fsGroup": 5}}),
+                0o640,
+                None,
+            ),
+        ] {
+            let pod = crate::testing::pod(spec.clone());
+            let file = token_file(&pod, "t".into(), 0o644);
+            assert_eq!((file.mode, file.uid), (mode, uid), "{spec}");
+        }
+    }
+}

@@ -89,3 +89,30 @@ fn build_request(pod: &Pod, audience: String, life: i64) -> TokenRequest {
         ..TokenRequest::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// The API server rejects the token once this pod is deleted.
+    #[test]
+    fn token_is_bound_to_the_pod_and_its_audience() {
+        let pod = crate::testing::pod(serde_json::json!({"containers": []}));
+        let spec = build_request(&pod, "vault".into(), 600).spec.unwrap();
+        let bound = spec.bound_object_ref.unwrap();
+        assert_eq!(
+            (bound.name.as_deref(), bound.uid.as_deref()),
+            (Some("a"), Some("u"))
+        );
+        assert_eq!(spec.audiences, Some(vec!["vault".to_owned()]));
+        assert_eq!(spec.expiration_seconds, Some(600));
+        assert_eq!(
+            build_request(&pod, String::new(), 600)
+                .spec
+                .unwrap()
+                .audiences,
+            None
+        );
+    }
+}

@@ -353,4 +353,30 @@ mod tests {
             assert_eq!(ask(more.clone(), supported), want, "{more} {supported}");
         }
     }
+
+    #[tokio::test]
+    async fn variables_of_a_sub_path_must_be_defined() {
+        let environment = Environment::default();
+        assert_eq!(
+            expand_sub_path(&environment, "logs/$$(A)"),
+            Ok("logs/$(A)".into())
+        );
+        let missing = expand_sub_path(&environment, "logs/$(POD)").unwrap_err();
+        assert!(missing.contains("\"POD\""), "{missing}");
+    }
+
+    #[tokio::test]
+    async fn each_attempt_has_an_empty_termination_message_that_any_user_can_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let kubelet = crate::testing::context(crate::testing::settings(dir.path()));
+        let pod = crate::testing::pod(json!({"containers": [{"name": "c"}]}));
+        let container = spec::app_containers(&pod).next().unwrap();
+        let create = |attempt| create_message_file(&kubelet, &pod, container, attempt).unwrap();
+        let first = create(0);
+        std::fs::write(&first, "of an earlier kubelet").unwrap();
+        assert_eq!(create(0), first);
+        assert_ne!(create(1), first);
+        let file = std::fs::metadata(&first).unwrap();
+        assert_eq!((file.len(), file.permissions().mode() & 0o777), (0, 0o666));
+    }
 }

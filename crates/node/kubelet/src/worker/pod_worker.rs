@@ -324,3 +324,82 @@ impl PodWorker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing;
+    use serde_json::{Value, json};
+
+    fn worker(dir: &tempfile::TempDir, spec: Value) -> PodWorker {
+        let kubelet = testing::context(testing::settings(dir.path()));
+        PodWorker::new(&kubelet, testing::pod(spec), false)
+    }
+
+    /// Returns the pod of the worker with more metadata and status.
+    fn changed(worker: &PodWorker, more: Value) -> Arc<Pod> {
+        let mut pod = serde_json::to_value(&*worker.state.pod).unwrap();
+        for (key, value) in more.as_object().unwrap() {
+            match pod.get_mut(key).and_then(Value::as_object_mut) {
+                Some(map) => map.extend(value.as_object().unwrap().clone()),
+                None => pod[key] = value.clone(),
+            }
+        }
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[tokio::test]
+    async fn deletion_begins_termination_and_a_second_one_can_only_shorten_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut worker = worker(&dir, json!({"containers": [{"name": "c"}]}));
+        let left = |worker: &PodWorker| {
+            let lifecycle = &worker.state.memory.lifecycle;
+            let deadline = lifecycle.termination().unwrap().deadline;
+            (deadline - now() + SECOND / 2) / SECOND
+        };
+        for (grace, seconds) in [(60, 60), (10, 10), (90, 10)] {
+            let deletion = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z",
+                "deletionGracePeriodSeconds": grace}});
+            let pod = changed(&worker, deletion);
+            worker.handle_message(Message::Pod(pod));
+            assert_eq!(left(&worker), seconds, "after {grace} s");
+        }
+    }
+
+    #[tokio::test]
+    async fn eviction_fails_the_pod_without_a_grace_period() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut worker = worker(&dir, json!({"containers": [{"name": "c"}]}));
+        worker.handle_message(Message::Evict("Evicted".into(), "too much".into()));
+        let termination = worker.state.memory.lifecycle.termination().unwrap();
+        let cause = TerminationCause::Failed {
+            reason: "Evicted".into(),
+            message: "too much".into(),
+        };
+        assert_eq!((&termination.cause, termination.deadline), (&cause, 0));
+    }
+
+    #[tokio::test]
+    async fn final_phase_written_by_a_client_terminates_the_pod() {
+        for (phase, terminates) in [("Failed", true), ("Succeeded", true), ("Running", false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut worker = worker(&dir, json!({"containers": [{"name": "c"}]}));
+            let pod = changed(&worker, json!({"status": {"phase": phase}}));
+            worker.handle_message(Message::Pod(pod));
+            let running = worker.state.memory.lifecycle.is_running();
+            assert_eq!(running, !terminates, "{phase}");
+        }
+    }
+
+    #[tokio::test]
+    async fn announced_exit_relists_the_pod() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut worker = worker(&dir, json!({"containers": [{"name": "c"}]}));
+        assert!(!worker.handle_message(Message::Refresh));
+        assert!(worker.handle_message(Message::Changed(None)));
+        assert!(worker.relists.is_empty());
+        assert!(worker.handle_message(Message::Changed(Some("c0".into()))));
+        assert!(!worker.relists.is_empty());
+    }
+}

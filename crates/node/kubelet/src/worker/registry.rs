@@ -156,3 +156,100 @@ impl Workers {
         self.admission.lock()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::pod::view::{CriContainer, CriState};
+    use serde_json::json;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    /// Adds a pod with one running container, whose id is the pod's uid with `-c`.
+    fn add(workers: &Workers, uid: &str, more: serde_json::Value) -> UnboundedReceiver<Message> {
+        let mut metadata = json!({"namespace": "ns", "name": "a", "uid": uid});
+        metadata
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let pod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+        let container = CriContainer {
+            id: format!("{uid}-c"),
+            name: "c".into(),
+            state: CriState::Running,
+            ..CriContainer::default()
+        };
+        let snapshot = PodSnapshot {
+            pod: Arc::new(pod),
+            status: Arc::default(),
+            observed: Arc::new(Observed::new(Vec::new(), vec![container])),
+            active: true,
+            is_static: false,
+            is_desired: true,
+        };
+        let (sender, inbox) = unbounded_channel();
+        workers.add(uid, sender, Arc::new(RwLock::new(snapshot)));
+        inbox
+    }
+
+    #[test]
+    fn exit_is_sent_to_the_worker_of_the_container() {
+        let workers = Workers::default();
+        let mut inboxes = ["u1", "u2"].map(|uid| add(&workers, uid, json!({})));
+        workers.notify_changed("u2-c");
+        assert!(inboxes[0].try_recv().is_err());
+        let message = inboxes[1].try_recv();
+        assert!(matches!(message, Ok(Message::Changed(Some(id))) if id == "u2-c"));
+        assert!(!workers.take_early_exit("u2-c"), "the worker knows it");
+    }
+
+    /// The runtime may report the exit before the worker has published the container.
+    #[test]
+    fn exit_of_an_unknown_container_is_kept_for_its_worker() {
+        let workers = Workers::default();
+        workers.notify_changed("u1-c");
+        let _inbox = add(&workers, "u1", json!({}));
+        assert!(workers.take_early_exit("u1-c"));
+        assert!(!workers.take_early_exit("u1-c"), "once");
+        for n in 0..=EARLY {
+            workers.notify_changed(&format!("unknown-{n}"));
+        }
+        assert!(workers.early.lock().len() <= EARLY);
+    }
+
+    #[test]
+    fn pod_is_found_by_name_and_one_that_is_not_deleted_is_preferred() {
+        let workers = Workers::default();
+        let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let _inboxes = [
+            add(&workers, "old", deleted),
+            add(&workers, "new", json!({})),
+        ];
+        let found = workers.find_by_name("ns", "a").unwrap();
+        assert_eq!(found.pod.metadata.uid.as_deref(), Some("new"));
+        assert!(workers.find_by_name("ns", "b").is_none());
+        workers.remove("new");
+        let found = workers.find_by_name("ns", "a").unwrap();
+        assert_eq!(found.pod.metadata.uid.as_deref(), Some("old"));
+    }
+
+    #[test]
+    fn admission_counts_the_other_active_pods() {
+        let workers = Workers::default();
+        let _inboxes = ["u1", "u2", "u3"].map(|uid| add(&workers, uid, json!({})));
+        workers
+            .all
+            .lock()
+            .get("u2")
+            .unwrap()
+            .snapshot
+            .write()
+            .active = false;
+        let others = workers.active_besides("u1");
+        let uids: Vec<_> = others
+            .iter()
+            .filter_map(|p| p.metadata.uid.clone())
+            .collect();
+        assert_eq!(uids, ["u3"]);
+    }
+}

@@ -347,4 +347,64 @@ mod tests {
             assert_eq!(is_replaced(uid, found), expected, "{uid:?}");
         }
     }
+
+    fn parse(status: Value) -> PodStatus {
+        serde_json::from_value(status).unwrap()
+    }
+
+    /// A strategic merge patch changes only what it names, so absent values are nulls.
+    #[test]
+    fn patch_removes_fields_that_are_gone() {
+        let before = parse(json!({"reason": "Evicted", "message": "m", "podIP": "10.0.0.1"}));
+        let status = parse(json!({"phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}]}));
+        let patch = build_patch(&before, &status, None);
+        for key in CLEARED {
+            assert_eq!(patch["status"][key], Value::Null, "{key}");
+            assert!(
+                patch["status"].as_object().unwrap().contains_key(key),
+                "{key}"
+            );
+        }
+        let condition = &patch["status"]["conditions"][0];
+        assert_eq!(condition["type"], "Ready");
+        assert!(condition.as_object().unwrap().contains_key("reason"));
+        assert!(patch.get("metadata").is_none());
+    }
+
+    /// The name may belong to another pod by now.
+    #[test]
+    fn patch_has_the_uid_as_a_precondition() {
+        let status = PodStatus::default();
+        let patch = build_patch(&status, &status, Some("u"));
+        assert_eq!(patch["metadata"]["uid"], "u");
+    }
+
+    #[test]
+    fn changed_addresses_replace_the_list() {
+        let with = |ip: &str| parse(json!({"podIP": ip, "podIPs": [{"ip": ip}]}));
+        let ips = |before: &PodStatus, after: &PodStatus| {
+            build_patch(before, after, None)["status"]["podIPs"].clone()
+        };
+        let (old, new) = (with("10.0.0.1"), with("10.0.0.2"));
+        assert_eq!(
+            ips(&old, &new),
+            json!([{"ip": "10.0.0.2"}, {"$patch": "replace"}])
+        );
+        assert_eq!(ips(&new, &new), json!([{"ip": "10.0.0.2"}]));
+        assert_eq!(
+            ips(&PodStatus::default(), &new),
+            json!([{"ip": "10.0.0.2"}])
+        );
+    }
+
+    #[test]
+    fn condition_of_a_resize_is_deleted_when_it_is_done() {
+        let pending = parse(json!({"conditions": [{"type": RESIZE_PENDING, "status": "True"}]}));
+        let patch = build_patch(&pending, &PodStatus::default(), None);
+        let expected = json!([{"type": RESIZE_PENDING, "$patch": "delete"}]);
+        assert_eq!(patch["status"]["conditions"], expected);
+        let none = build_patch(&PodStatus::default(), &PodStatus::default(), None);
+        assert_eq!(none["status"]["conditions"], json!([]));
+    }
 }
