@@ -25,7 +25,7 @@ mod watch;
 mod writer;
 
 #[cfg(test)]
-mod model;
+mod tests;
 
 pub use compact::Pin;
 pub use error::MvccError;
