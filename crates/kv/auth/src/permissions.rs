@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_join() {
+    fn adjacent_permissions_cover_a_range_together() {
         let granted = [
             permission(Type::Read, "a", "c"),
             permission(Type::Readwrite, "c", "e"),
@@ -109,5 +109,73 @@ mod tests {
         );
         assert!(write("c", "e") && write("x", "") && write("x", "\0") && write("y", "\0"));
         assert!(!write("a", "") && !write("w", "\0") && !write("b", "d"));
+    }
+
+    /// Permissions, a requested range, and whether the range is covered.
+    #[test]
+    fn range_is_covered_only_without_gaps() {
+        type Ranges = &'static [(&'static str, &'static str)];
+        let cases: [(Ranges, &str, &str, bool); 16] = [
+            (&[], "a", "", false),
+            (&[("a", "")], "a", "", true),
+            (&[("a", "")], "a\0", "", false),
+            (&[("a", "")], "a", "a\0", true),
+            (&[("a", "b")], "b", "", false),
+            (&[("a", "b"), ("b", "c")], "a", "c", true),
+            (&[("b", "c"), ("a", "b")], "a", "c", true),
+            (&[("a", "b"), ("bb", "c")], "a", "c", false),
+            (&[("a", "d"), ("b", "c")], "a", "d", true),
+            (&[("a", "c"), ("b", "e")], "a", "d", true),
+            (&[("a", "\0")], "b", "\0", true),
+            (&[("a", "z")], "a", "\0", false),
+            (&[("a", "m"), ("k", "\0")], "a", "\0", true),
+            (&[("\0", "\0")], "\0", "\0", true),
+            (&[("b", "\0")], "\0", "\0", false),
+            (&[("a", "z")], "c", "b", false),
+        ];
+        for (granted, key, end, expect) in cases {
+            let granted: Vec<_> = granted
+                .iter()
+                .map(|(key, end)| permission(Type::Read, key, end))
+                .collect();
+            let covered =
+                covers_range(granted.iter(), key.as_bytes(), end.as_bytes(), Access::Read);
+            assert_eq!(covered, expect, "{key:?} to {end:?} with {granted:?}");
+        }
+    }
+
+    #[test]
+    fn permission_type_must_match_the_access() {
+        for (kind, read, write) in [
+            (Type::Read, true, false),
+            (Type::Write, false, true),
+            (Type::Readwrite, true, true),
+        ] {
+            let granted = [permission(kind, "a", "")];
+            for (access, expect) in [(Access::Read, read), (Access::Write, write)] {
+                assert_eq!(
+                    covers_range(granted.iter(), b"a", b"", access),
+                    expect,
+                    "{kind:?} for {access:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn permission_range_must_not_be_empty() {
+        for (key, end, valid) in [
+            ("a", "", true),
+            ("a", "b", true),
+            ("a", "\0", true),
+            ("a", "a", false),
+            ("b", "a", false),
+        ] {
+            assert_eq!(
+                is_valid_range(key.as_bytes(), end.as_bytes()),
+                valid,
+                "{key:?} to {end:?}"
+            );
+        }
     }
 }

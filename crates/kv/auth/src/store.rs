@@ -331,7 +331,7 @@ mod tests {
     use proto_etcd::authpb::permission::Type;
 
     #[test]
-    fn root_is_needed_and_can_not_be_lost() {
+    fn auth_needs_root_and_root_can_not_be_removed() {
         let mut auth = Auth::default();
         assert_eq!(auth.enable(), Err(AuthError::NoRootUser));
         auth.add_user(ROOT, b"h", false).unwrap();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_carry_rights() {
+    fn user_has_the_permissions_of_its_roles() {
         let mut auth = Auth {
             enabled: true,
             ..Auth::default()
@@ -385,5 +385,128 @@ mod tests {
             auth.check_permission(Some("u"), b"b", b"", Access::Read),
             Err(AuthError::Denied)
         );
+    }
+
+    #[test]
+    fn every_change_increments_the_revision() {
+        let mut auth = Auth::default();
+        let permission = Permission {
+            key: "a".into(),
+            ..Permission::default()
+        };
+        let mut revision = auth.revision;
+        let mut check = |what: &str, done: Result, after: u64| {
+            assert_eq!(done, Ok(()), "{what}");
+            revision += 1;
+            assert_eq!(after, revision, "{what}");
+        };
+        check("user", auth.add_user("u", b"h", false), auth.revision);
+        check("role", auth.add_role("r"), auth.revision);
+        check("grant", auth.grant_role("u", "r"), auth.revision);
+        check("password", auth.change_password("u", b"g"), auth.revision);
+        check(
+            "permission",
+            auth.grant_permission("r", Some(&permission)),
+            auth.revision,
+        );
+        check(
+            "revoke",
+            auth.revoke_permission("r", b"a", b""),
+            auth.revision,
+        );
+        check("revoke role", auth.revoke_role("u", "r"), auth.revision);
+        check("delete role", auth.delete_role("r"), auth.revision);
+        check("delete user", auth.delete_user("u"), auth.revision);
+    }
+
+    #[test]
+    fn absent_or_existing_names_are_rejected() {
+        let mut auth = Auth::default();
+        auth.add_user("u", b"h", false).unwrap();
+        auth.add_role("r").unwrap();
+        let before = auth.revision;
+        for (done, expect) in [
+            (auth.add_user("", b"h", false), AuthError::UserEmpty),
+            (auth.add_user("u", b"h", false), AuthError::UserExists),
+            (auth.delete_user("x"), AuthError::UserNotFound),
+            (auth.change_password("x", b"h"), AuthError::UserNotFound),
+            (auth.add_role(""), AuthError::RoleEmpty),
+            (auth.add_role("r"), AuthError::RoleExists),
+            (auth.delete_role("x"), AuthError::RoleNotFound),
+            (auth.grant_role("x", "r"), AuthError::UserNotFound),
+            (auth.grant_role("u", "x"), AuthError::RoleNotFound),
+            (auth.revoke_role("u", "r"), AuthError::RoleNotGranted),
+            (
+                auth.grant_permission("r", None),
+                AuthError::PermissionNotGiven,
+            ),
+            (
+                auth.revoke_permission("r", b"a", b""),
+                AuthError::PermissionNotGranted,
+            ),
+        ] {
+            assert_eq!(done, Err(expect));
+        }
+        assert_eq!(auth.revision, before, "nothing changed");
+    }
+
+    #[test]
+    fn granting_a_range_again_replaces_its_type() {
+        let mut auth = Auth::default();
+        auth.add_role("r").unwrap();
+        for kind in [Type::Read, Type::Readwrite] {
+            let permission = Permission {
+                perm_type: kind.into(),
+                key: "a".into(),
+                range_end: "b".into(),
+            };
+            auth.grant_permission("r", Some(&permission)).unwrap();
+        }
+        let granted = &auth.find_role("r").unwrap().key_permission;
+        assert_eq!(granted.len(), 1);
+        assert_eq!(granted[0].perm_type(), Type::Readwrite);
+    }
+
+    #[test]
+    fn everything_is_allowed_while_auth_is_disabled() {
+        let auth = Auth::default();
+        assert_eq!(
+            auth.check_permission(None, b"a", b"\0", Access::Write),
+            Ok(())
+        );
+        assert_eq!(auth.check_admin(None), Ok(()));
+    }
+
+    #[test]
+    fn unknown_and_anonymous_users_are_rejected() {
+        let auth = Auth {
+            enabled: true,
+            ..Auth::default()
+        };
+        for (user, expect) in [
+            (None, AuthError::UserEmpty),
+            (Some(""), AuthError::UserEmpty),
+            (Some("x"), AuthError::Denied),
+        ] {
+            let checked = auth.check_permission(user, b"a", b"", Access::Read);
+            assert_eq!(checked, Err(expect), "{user:?}");
+            assert_eq!(auth.check_admin(user), Err(expect), "{user:?}");
+        }
+    }
+
+    #[test]
+    fn root_role_allows_everything_to_any_user() {
+        let mut auth = Auth {
+            enabled: true,
+            ..Auth::default()
+        };
+        auth.add_user("admin", b"h", false).unwrap();
+        auth.grant_role("admin", ROOT).unwrap();
+        assert!(auth.is_root("admin"));
+        assert_eq!(
+            auth.check_permission(Some("admin"), b"\0", b"\0", Access::Write),
+            Ok(())
+        );
+        assert_eq!(auth.check_admin(Some("admin")), Ok(()));
     }
 }

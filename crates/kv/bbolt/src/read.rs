@@ -229,7 +229,7 @@ mod tests {
     use crate::Writer;
     use std::io::Cursor;
 
-    fn sample(items: u32) -> Vec<u8> {
+    fn sample_file(items: u32) -> Vec<u8> {
         let mut writer = Writer::new(Cursor::new(Vec::new())).unwrap();
         writer.start_bucket("key").unwrap();
         for number in 0..items {
@@ -247,9 +247,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_buckets_and_pairs_are_read_in_order() {
         for items in [0, 1, 1_000, 20_000] {
-            let bytes = sample(items);
+            let bytes = sample_file(items);
             let file = File::open(&bytes).unwrap();
             assert_eq!(
                 file.bucket_names().unwrap(),
@@ -272,8 +272,8 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_an_error_and_never_a_panic() {
-        let bytes = sample(300);
+    fn damaged_or_truncated_file_never_panics() {
+        let bytes = sample_file(300);
         for at in (0..bytes.len()).step_by(97) {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0xff;

@@ -221,3 +221,178 @@ fn encode_meta(root: u64, freelist: u64, end: u64, transaction: u64) -> Vec<u8> 
     meta.extend(sum.to_le_bytes());
     meta
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{BoltError, File};
+    use std::io::Cursor;
+
+    fn u16_in(bytes: &[u8], at: usize) -> u16 {
+        u16::from_le_bytes(bytes[at..at + 2].try_into().unwrap())
+    }
+
+    fn u32_in(bytes: &[u8], at: usize) -> usize {
+        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
+    }
+
+    fn u64_in(bytes: &[u8], at: usize) -> u64 {
+        u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+    }
+
+    /// Returns a file with one bucket.
+    fn bucket_file(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
+        let mut writer = Writer::new(Cursor::new(Vec::new())).unwrap();
+        writer.start_bucket("b").unwrap();
+        for (key, value) in pairs {
+            writer.put(key, value).unwrap();
+        }
+        writer.finish().unwrap().0.into_inner()
+    }
+
+    /// Completes a file whose root page was written by hand.
+    fn finish_with_root(mut writer: Writer<Cursor<Vec<u8>>>, root: u64) -> Vec<u8> {
+        let freelist = writer.write_page(FREELIST, 0, &[]).unwrap();
+        let mut bytes = writer.out.into_inner();
+        for number in 0..2 {
+            let mut page = encode_page_head(number, META, 0, 1).to_vec();
+            page.extend(encode_meta(root, freelist, writer.next, number));
+            bytes[number as usize * PAGE..][..page.len()].copy_from_slice(&page);
+        }
+        bytes
+    }
+
+    fn pairs_of(bytes: &[u8], bucket: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, BoltError> {
+        let mut found = Vec::new();
+        File::open(&bytes)?.visit_pairs::<BoltError>(bucket, &mut |key, value| {
+            found.push((key.to_vec(), value.to_vec()));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn every_page_starts_with_its_number_flags_and_count() {
+        let bytes = bucket_file(&[(b"k1", b"v1"), (b"k2", b"v2")]);
+        assert_eq!(bytes.len() % PAGE, 0);
+        for (page, flags, count) in [
+            (0, META, 0),
+            (1, META, 0),
+            (2, LEAF, 2),
+            (3, LEAF, 1),
+            (4, FREELIST, 0),
+        ] {
+            let head = &bytes[page * PAGE..][..PAGE_HEAD];
+            assert_eq!(u64_in(head, 0), page as u64);
+            assert_eq!(
+                (u16_in(head, 8), u16_in(head, 10)),
+                (flags, count),
+                "page {page}"
+            );
+            assert_eq!(u32_in(head, 12), 0, "page {page} has no overflow");
+        }
+    }
+
+    #[test]
+    fn leaf_elements_give_positions_relative_to_themselves() {
+        let bytes = bucket_file(&[(b"key1", b"value-1"), (b"k2", b"")]);
+        let page = &bytes[2 * PAGE..3 * PAGE];
+        for (number, key, value) in [(0, &b"key1"[..], &b"value-1"[..]), (1, b"k2", b"")] {
+            let element = PAGE_HEAD + number * ELEMENT;
+            let key_at = element + u32_in(page, element + 4);
+            let (key_size, value_size) = (u32_in(page, element + 8), u32_in(page, element + 12));
+            assert_eq!(&page[key_at..key_at + key_size], key);
+            assert_eq!(&page[key_at + key_size..][..value_size], value);
+        }
+    }
+
+    #[test]
+    fn large_value_takes_overflow_pages() {
+        for (size, overflow) in [(4_000, 0), (4_080, 1), (3 * PAGE, 3), (100_000, 24)] {
+            let value = vec![7; size];
+            let bytes = bucket_file(&[(b"a", &value), (b"b", b"small")]);
+            assert_eq!(u32_in(&bytes, 2 * PAGE + 12), overflow, "{size} bytes");
+            let found = pairs_of(&bytes, b"b").unwrap();
+            assert_eq!(found[0].1.len(), size);
+            assert_eq!(found[1].1, b"small");
+        }
+    }
+
+    #[test]
+    fn meta_page_with_the_higher_transaction_wins_and_the_other_replaces_it() {
+        let bytes = bucket_file(&[(b"k", b"v")]);
+        assert_eq!(u64_in(&bytes, PAGE_HEAD + 48), 1);
+        assert_eq!(u64_in(&bytes, PAGE + PAGE_HEAD + 48), 2);
+        for (damaged, readable) in [(&[0][..], true), (&[1], true), (&[0, 1], false)] {
+            let mut bytes = bytes.clone();
+            for page in damaged {
+                bytes[page * PAGE + PAGE_HEAD + 20] ^= 1;
+            }
+            let opened = File::open(&bytes).map(|file| file.bucket_names().unwrap());
+            match readable {
+                true => assert_eq!(opened.unwrap(), [b"b".to_vec()], "{damaged:?}"),
+                false => assert_eq!(opened.unwrap_err(), BoltError::Meta),
+            }
+        }
+    }
+
+    #[test]
+    fn inline_bucket_is_read_from_its_value() {
+        let mut writer = Writer::new(Cursor::new(Vec::new())).unwrap();
+        // bbolt keeps a small bucket in the value of its entry: root page 0, sequence, then a page.
+        let mut inline = vec![0; 16];
+        inline.extend(encode_page_head(0, LEAF, 1, 1));
+        for number in [0, 16, 1, 2] {
+            inline.extend(u32::to_le_bytes(number));
+        }
+        inline.extend(b"kvv");
+        let root = writer
+            .write_leaf(&[(BUCKET, b"small".to_vec(), inline)])
+            .unwrap();
+        let bytes = finish_with_root(writer, root);
+        assert_eq!(
+            pairs_of(&bytes, b"small").unwrap(),
+            [(b"k".to_vec(), b"vv".to_vec())]
+        );
+    }
+
+    #[test]
+    fn pages_that_refer_to_each_other_are_an_error() {
+        let mut writer = Writer::new(Cursor::new(Vec::new())).unwrap();
+        let loops = writer.next;
+        writer
+            .write_branch(&[(b"a".to_vec(), loops), (b"b".to_vec(), loops)])
+            .unwrap();
+        let entry = [loops.to_le_bytes(), [0; 8]].concat();
+        let root = writer
+            .write_leaf(&[(BUCKET, b"b".to_vec(), entry)])
+            .unwrap();
+        let bytes = finish_with_root(writer, root);
+        assert_eq!(pairs_of(&bytes, b"b"), Err(BoltError::Page(loops)));
+    }
+
+    #[test]
+    fn page_under_a_wrong_number_is_an_error() {
+        let mut bytes = bucket_file(&[(b"k", b"v")]);
+        bytes[2 * PAGE] = 9;
+        assert_eq!(pairs_of(&bytes, b"b"), Err(BoltError::Page(2)));
+    }
+
+    #[test]
+    fn checksum_is_fnv_1a() {
+        for (text, expect) in [
+            ("", 0xcbf2_9ce4_8422_2325),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+            ("foobar", 0x8594_4171_f739_67e8),
+        ] {
+            assert_eq!(compute_checksum(text.as_bytes()), expect, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn pair_without_a_bucket_is_rejected() {
+        let mut writer = Writer::new(Cursor::new(Vec::new())).unwrap();
+        assert!(writer.put(b"k", b"v").is_err());
+    }
+}

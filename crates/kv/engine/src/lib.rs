@@ -12,7 +12,7 @@ mod persistent;
 mod traits;
 
 #[cfg(test)]
-mod conformance;
+mod tests;
 
 pub use lsm::FjallEngine;
 pub use memory::MemoryEngine;

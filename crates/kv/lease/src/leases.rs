@@ -282,7 +282,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn only_a_leader_knows_deadlines() {
+    fn only_the_leader_has_deadlines() {
         let start = Instant::now();
         let mut leases = Leases::default();
         assert!(leases.grant(1, 10, start));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_leader_goes_by_the_checkpoint() {
+    fn new_leader_starts_from_the_checkpoint() {
         let start = Instant::now();
         let mut leases = Leases::default();
         leases.restore(1, 1000, 0);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_is_never_less_than_what_is_left() {
+    fn checkpoint_is_rounded_up_to_seconds() {
         let start = Instant::now();
         let mut leases = Leases::default();
         leases.restore(1, 10, 0);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn renewing_takes_back_a_checkpoint_that_is_under_way() {
+    fn renewal_clears_a_checkpoint_that_is_in_flight() {
         let start = Instant::now();
         let mut leases = Leases::default();
         leases.restore(1, 10, 0);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_leader_spreads_the_ends_and_makes_none_sooner() {
+    fn new_leader_spreads_deadlines_and_makes_none_earlier() {
         let start = Instant::now();
         let mut leases = Leases::default();
         for id in 0..1_000 {
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_follow_their_lease() {
+    fn revocation_returns_the_attached_keys() {
         let mut leases = Leases::default();
         leases.restore(1, 10, 0);
         leases.attach_key(1, b"b");
@@ -399,5 +399,85 @@ mod tests {
         assert_eq!(leases.attached_keys(1), ["a", "b"]);
         assert_eq!(leases.revoke(1).unwrap(), ["a", "b"]);
         assert_eq!(leases.revoke(1), None);
+    }
+
+    #[test]
+    fn grant_of_an_existing_id_changes_nothing() {
+        let start = Instant::now();
+        let mut leases = Leases::default();
+        leases.become_leader(start, Duration::ZERO);
+        assert!(leases.grant(1, 10, start));
+        assert!(!leases.grant(1, 99, start));
+        let info = leases.lease_info(1, start).unwrap();
+        assert_eq!((info.granted, info.left), (10, Some(10)));
+    }
+
+    #[test]
+    fn revoked_lease_never_expires() {
+        let start = Instant::now();
+        let mut leases = Leases::default();
+        leases.become_leader(start, Duration::ZERO);
+        leases.grant(1, 10, start);
+        leases.grant(2, 20, start);
+        leases.revoke(1);
+        assert_eq!(leases.next_deadline(), Some(start + 20 * SECOND));
+        assert_eq!(leases.take_expired(start + 60 * SECOND, 9, SECOND), [2]);
+        assert_eq!((leases.contains(1), leases.len()), (false, 1));
+    }
+
+    #[test]
+    fn expired_lease_is_returned_again_until_it_is_revoked() {
+        let start = Instant::now();
+        let mut leases = Leases::default();
+        leases.become_leader(start, Duration::ZERO);
+        for id in [1, 2, 3] {
+            leases.grant(id, id, start);
+        }
+        let now = start + 5 * SECOND;
+        assert_eq!(leases.take_expired(now, 2, 10 * SECOND), [1, 2], "limit");
+        assert_eq!(leases.take_expired(now, 2, 10 * SECOND), [3]);
+        leases.revoke(2);
+        assert_eq!(
+            leases.take_expired(now + 10 * SECOND, 9, 10 * SECOND),
+            [1, 3]
+        );
+    }
+
+    #[test]
+    fn keep_alive_of_an_absent_or_expired_lease_is_rejected() {
+        let start = Instant::now();
+        let mut leases = Leases::default();
+        leases.become_leader(start, Duration::ZERO);
+        leases.grant(1, 10, start);
+        for (id, seconds, renewed) in [(1, 9, true), (1, 19, false), (2, 0, false)] {
+            assert_eq!(
+                leases.renew(id, start + seconds * SECOND).is_some(),
+                renewed,
+                "lease {id} after {seconds} s"
+            );
+        }
+    }
+
+    #[test]
+    fn lease_that_was_restored_waits_for_a_leader() {
+        let start = Instant::now();
+        let mut leases = Leases::default();
+        leases.restore(1, 10, 0);
+        leases.restore(2, 100, 40);
+        assert_eq!(leases.next_deadline(), None);
+        leases.become_leader(start, 3 * SECOND);
+        for (id, left) in [(1, 13), (2, 43)] {
+            let info = leases.lease_info(id, start).unwrap();
+            assert_eq!(info.left, Some(left), "lease {id}");
+        }
+    }
+
+    #[test]
+    fn key_of_an_unknown_lease_is_ignored() {
+        let mut leases = Leases::default();
+        leases.attach_key(1, b"k");
+        leases.detach_key(1, b"k");
+        assert!(leases.attached_keys(1).is_empty());
+        assert!(leases.is_empty());
     }
 }
