@@ -108,7 +108,7 @@ mod tests {
     const LIFETIME: Duration = Duration::from_secs(10);
 
     #[test]
-    fn a_token_lasts_while_it_is_used() {
+    fn token_expires_after_its_ttl_without_use() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut tokens = Tokens::new(LIFETIME);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_limit_the_oldest_goes() {
+    fn oldest_token_is_dropped_at_the_limit() {
         let now = Instant::now();
         let mut tokens = Tokens {
             most: 2,
