@@ -35,6 +35,8 @@ pub fn export_snapshot(mut picture: SnapshotReader, path: &Path) -> Result<(), S
         .map_err(&failed)?;
     let mut small = Small::new();
     writer.start_bucket("key").map_err(&failed)?;
+    // The small tables come first and stay in memory. Revisions may exceed it, so they are written
+    // as they arrive.
     while let Some(chunk) = picture.next_rows()? {
         for (table, key, value) in chunk {
             if table == Table::Revisions as u8 {
@@ -50,6 +52,7 @@ pub fn export_snapshot(mut picture: SnapshotReader, path: &Path) -> Result<(), S
 }
 
 fn finish_file(writer: Writer<BufWriter<File>>, path: &Path) -> io::Result<()> {
+    // The hash covers the meta pages, which are written last. So the whole file is read once more.
     let (file, _) = writer.finish()?;
     let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.seek(SeekFrom::End(0))?;

@@ -40,6 +40,7 @@ pub fn open_snapshot(path: &Path, check_hash: bool) -> Result<FileSource, Snapsh
     let unreadable = SnapshotFileError::io(path, "read");
     let mut file = std::fs::File::open(path).map_err(&unreadable)?;
     let length = file.metadata().map_err(&unreadable)?.len();
+    // A database is a multiple of the sector size; the hash shows by its size, as in `etcdutl`.
     if length % SECTOR != HASH {
         if check_hash {
             return Err(SnapshotFileError::NoHash(path.to_path_buf()));
@@ -78,6 +79,7 @@ pub fn file_status(source: &dyn Source) -> Result<FileStatus, SnapshotFileError>
                 let name = KeyValue::decode(value)
                     .map_err(damaged_record("a pair"))?
                     .key;
+                // Records come in the order of revisions, so the last one of a key decides.
                 if mark.is_tombstone() {
                     live.remove(&name)
                 } else {
@@ -143,6 +145,8 @@ where
                     .get(..8)
                     .and_then(|b| b.try_into().ok())
                     .map_or(0, i64::from_be_bytes);
+                // Revisions of a compaction that was only scheduled are not readable in etcd
+                // either.
                 contents.compacted = contents.compacted.max(revision);
             }
             Ok(())

@@ -29,7 +29,7 @@ fn file(records: &[(Mark, &'static str)]) -> Vec<u8> {
 }
 
 #[test]
-fn keys_count_once_and_deleted_ones_not_at_all() {
+fn live_keys_are_counted_once() {
     let records = [
         (Mark::new(2, 0, false), "a"),
         (Mark::new(3, 0, false), "b"),
@@ -47,7 +47,7 @@ fn keys_count_once_and_deleted_ones_not_at_all() {
 }
 
 #[test]
-fn every_record_is_handed_over() {
+fn every_record_is_imported() {
     let file = file(&[(Mark::new(2, 0, false), "a"), (Mark::new(3, 0, true), "a")]);
     let mut count = 0;
     let contents = import_snapshot::<SnapshotFileError>(&&file[..], |_| {
