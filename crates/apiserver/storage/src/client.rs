@@ -302,14 +302,3 @@ pub(crate) fn prefix_end(prefix: &str) -> Bytes {
     }
     Bytes::from_static(&[0])
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_a_prefix_is_the_next_one() {
-        assert_eq!(prefix_end("/registry/"), "/registry0");
-        assert_eq!(prefix_end("a"), "b");
-    }
-}

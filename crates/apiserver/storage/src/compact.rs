@@ -29,12 +29,12 @@ pub async fn compact_regularly(store: Store, interval: Duration, stop: Cancellat
 }
 
 #[derive(Default)]
-struct Round {
-    version: i64,
+pub(crate) struct Round {
+    pub(crate) version: i64,
     revision: i64,
 }
 
-async fn run_round(store: &Store, round: &Round) -> Result<Round, StoreError> {
+pub(crate) async fn run_round(store: &Store, round: &Round) -> Result<Round, StoreError> {
     let response = store.execute_txn(round_txn(round)).await?;
     let now = response.header.map_or(0, |h| h.revision);
     if !response.succeeded {

@@ -13,6 +13,8 @@ mod error;
 mod latencies;
 mod lease;
 mod read_index;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use client::{Page, Store, StoredValue};

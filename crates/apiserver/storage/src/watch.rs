@@ -254,3 +254,95 @@ fn revision_of(change: &Change) -> i64 {
         Change::Put(stored) | Change::Delete(stored) => stored.revision,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::StoreConfig;
+    use proto_etcd::mvccpb::KeyValue;
+
+    fn new_watch(after: i64) -> (Watch, mpsc::Receiver<WatchItem>) {
+        let config = StoreConfig {
+            servers: vec!["http://127.0.0.1:1".to_owned()],
+            ..StoreConfig::default()
+        };
+        let (sender, items) = mpsc::channel(16);
+        let watch = Watch {
+            store: Store::new(&config).unwrap(),
+            prefix: "/a/".to_owned(),
+            after,
+            sender,
+            progress_requested: mpsc::channel(1).1,
+            pending: Vec::new(),
+        };
+        (watch, items)
+    }
+
+    fn response(header: i64, revisions: &[i64], fragment: bool) -> pb::WatchResponse {
+        let event = |revision: &i64| Event {
+            kv: Some(KeyValue {
+                mod_revision: *revision,
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        pb::WatchResponse {
+            header: Some(pb::ResponseHeader {
+                revision: header,
+                ..Default::default()
+            }),
+            events: revisions.iter().map(event).collect(),
+            fragment,
+            ..Default::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn fragments_of_a_response_are_delivered_together() {
+        let (mut watch, mut items) = new_watch(4);
+        assert!(
+            watch
+                .handle_response(response(5, &[5], true))
+                .await
+                .is_none()
+        );
+        assert!(items.try_recv().is_err(), "revision 5 is not complete");
+        assert_eq!(watch.after, 4, "a reconnect must read revision 5 again");
+        watch.handle_response(response(5, &[5], false)).await;
+        let item = items.try_recv().unwrap();
+        assert!(
+            matches!(&item, WatchItem::Changes(changes, 5) if changes.len() == 2),
+            "{item:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn watch_resumes_after_its_last_event_and_not_after_the_header() {
+        let (mut watch, _items) = new_watch(1);
+        watch.handle_response(response(9, &[5, 6], false)).await;
+        assert_eq!(watch.after, 6, "events 7 to 9 may follow");
+        watch.handle_response(response(9, &[], false)).await;
+        assert_eq!(
+            watch.after, 9,
+            "an empty response is a progress notification"
+        );
+        watch.handle_response(response(3, &[], false)).await;
+        assert_eq!(watch.after, 9, "progress never goes back");
+    }
+
+    #[tokio::test]
+    async fn canceled_watch_reconnects_unless_its_revision_is_compacted() {
+        let (mut watch, _items) = new_watch(1);
+        let canceled = |compact_revision| pb::WatchResponse {
+            canceled: true,
+            compact_revision,
+            cancel_reason: "etcdserver: no leader".to_owned(),
+            ..Default::default()
+        };
+        let end = watch.handle_response(canceled(0)).await;
+        assert!(matches!(end, Some(StreamEnd::Lost(why)) if why.contains("no leader")));
+        let end = watch.handle_response(canceled(7)).await;
+        assert!(matches!(end, Some(StreamEnd::Compacted)));
+    }
+}
