@@ -65,19 +65,45 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn event(revision: i64, age: Duration) -> Arc<CacheEvent> {
+        let mut event = CacheEvent::new(revision, None, None);
+        event.at = event.at.checked_sub(age).unwrap();
+        Arc::new(event)
+    }
+
     #[test]
-    fn a_start_before_the_oldest_is_refused() {
+    fn start_before_the_oldest_revision_is_rejected() {
         let mut history = History::starting_at(10);
         for revision in 11..14 {
-            history.push(Arc::new(CacheEvent::new(revision, None, None)));
+            history.push(event(revision, Duration::ZERO));
         }
         assert!(history.events_after(9).is_none());
-        let revisions: Vec<i64> = history
-            .events_after(11)
-            .unwrap()
-            .map(|e| e.revision)
-            .collect();
+        let after = history.events_after(11).unwrap();
+        let revisions: Vec<i64> = after.map(|e| e.revision).collect();
         assert_eq!(revisions, [12, 13]);
         assert_eq!(history.events_after(99).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn busy_history_is_bounded_by_its_count() {
+        let mut history = History::starting_at(0);
+        for revision in 1..=10_000 {
+            history.push(event(revision, Duration::ZERO));
+        }
+        assert_eq!(history.events.len(), MAX);
+        assert_eq!(history.oldest_revision(), 10_000 - 8192);
+        assert!(history.events_after(10_000 - 8192).is_some());
+    }
+
+    #[test]
+    fn quiet_history_keeps_its_last_events_however_old() {
+        let mut history = History::starting_at(0);
+        for revision in 1..=200 {
+            history.push(event(revision, Duration::from_secs(600)));
+        }
+        assert_eq!(history.oldest_revision(), 0, "all have the same age");
+        history.push(event(201, Duration::ZERO));
+        assert_eq!(history.events.len(), KEPT_ANYWAY);
+        assert_eq!(history.oldest_revision(), 201 - 128);
     }
 }

@@ -15,6 +15,8 @@ mod objects;
 mod pump;
 mod resource;
 mod selection;
+#[cfg(test)]
+mod tests;
 mod watcher;
 
 pub use caches::{CacheError, Caches};

@@ -148,79 +148,26 @@ fn advance_revision(caches: &Caches, revision: i64) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use apiserver_request::{GroupResource, ObjectEvent, Objects, Observer};
     use apiserver_storage::{Store, StoreConfig};
     use base_task::Tasks;
-    use proto_etcd::{etcdserverpb as pb, mvccpb};
-    use tokio_stream::wrappers::TcpListenerStream;
-    use tonic::{Request, Response, Status};
+    use testkit_etcd::FakeEtcd;
 
-    /// A store with one ConfigMap.
-    struct OneObject;
-
-    #[tonic::async_trait]
-    impl pb::kv_server::Kv for OneObject {
-        async fn range(
-            &self,
-            _: Request<pb::RangeRequest>,
-        ) -> Result<Response<pb::RangeResponse>, Status> {
-            let resource = api_kinds::find("", "v1", "configmaps").unwrap();
-            let object = serde_json::json!({"metadata": {"name": "c", "namespace": "d"}});
-            let key = Bytes::from_static(b"/registry/configmaps/d/c");
-            let value = apiserver_convert::encode_stored(resource, &object).into();
-            let kvs = vec![mvccpb::KeyValue {
-                key,
-                value,
-                mod_revision: 1,
-                ..Default::default()
-            }];
-            let header = Some(pb::ResponseHeader {
-                revision: 1,
-                ..Default::default()
-            });
-            Ok(Response::new(pb::RangeResponse {
-                header,
-                kvs,
-                count: 1,
-                more: false,
-            }))
-        }
-
-        async fn put(
-            &self,
-            _: Request<pb::PutRequest>,
-        ) -> Result<Response<pb::PutResponse>, Status> {
-            Err(Status::unimplemented(""))
-        }
-
-        async fn delete_range(
-            &self,
-            _: Request<pb::DeleteRangeRequest>,
-        ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
-            Err(Status::unimplemented(""))
-        }
-
-        async fn txn(
-            &self,
-            _: Request<pb::TxnRequest>,
-        ) -> Result<Response<pb::TxnResponse>, Status> {
-            Err(Status::unimplemented(""))
-        }
-
-        async fn compact(
-            &self,
-            _: Request<pb::CompactionRequest>,
-        ) -> Result<Response<pb::CompactionResponse>, Status> {
-            Err(Status::unimplemented(""))
-        }
+    fn start_caches(etcd: &FakeEtcd) -> (Arc<Caches>, Tasks) {
+        let store = Store::new(&StoreConfig {
+            servers: vec![etcd.url().to_owned()],
+            ..StoreConfig::default()
+        });
+        let tasks = Tasks::new(CancellationToken::new());
+        (Caches::start(store.unwrap(), "/registry", &tasks), tasks)
     }
 
     /// Panics on the reader's task.
-    struct Planted;
+    struct PanickingObserver;
 
-    impl Observer for Planted {
+    impl Observer for PanickingObserver {
         fn object_changed(&self, _: &GroupResource, _: &ObjectEvent) {
             panic!("planted");
         }
@@ -228,26 +175,45 @@ mod tests {
 
     #[tokio::test]
     async fn dead_pump_stops_the_component_within_a_second() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = format!("http://{}", listener.local_addr().unwrap());
-        let service = tonic::transport::Server::builder()
-            .add_service(pb::kv_server::KvServer::new(OneObject));
-        let serving = tokio::spawn(service.serve_with_incoming(TcpListenerStream::new(listener)));
-        let store = Store::new(&StoreConfig {
-            servers: vec![server],
-            ..StoreConfig::default()
-        })
-        .unwrap();
-        let tasks = Tasks::new(CancellationToken::new());
-        let caches = Caches::start(store, "/registry", &tasks);
-        caches.observe(&GroupResource::new("", "configmaps"), Arc::new(Planted));
-        let stopped =
-            tokio::time::timeout(Duration::from_secs(1), tasks.shutdown().cancelled()).await;
+        let etcd = FakeEtcd::start().await;
+        let resource = api_kinds::find("", "v1", "configmaps").unwrap();
+        let object = serde_json::json!({"metadata": {"name": "c", "namespace": "d"}});
+        let stored = apiserver_convert::encode_stored(resource, &object);
+        etcd.put("/registry/configmaps/d/c", &stored);
+        let (caches, tasks) = start_caches(&etcd);
+        let observer = Arc::new(PanickingObserver);
+        caches.observe(&GroupResource::new("", "configmaps"), observer);
+        let shutdown = tasks.shutdown().cancelled();
+        let stopped = tokio::time::timeout(Duration::from_secs(1), shutdown).await;
         assert!(stopped.is_ok(), "the dead pump did not stop the component");
-        assert_eq!(
-            tasks.failure().map(|failure| failure.name),
-            Some("watch-cache")
-        );
-        serving.abort();
+        let failure = tasks.failure().map(|failure| failure.name);
+        assert_eq!(failure, Some("watch-cache"));
+    }
+
+    #[tokio::test]
+    async fn key_belongs_to_the_longest_known_prefix() {
+        let etcd = FakeEtcd::start().await;
+        let (caches, _tasks) = start_caches(&etcd);
+        let locate = |key: &str| {
+            let (cache, name) = locate_cache(&caches, key)?;
+            Some((cache.kind().prefix, name.to_owned()))
+        };
+        for (key, expect) in [
+            ("/registry/pods/d/p", Some(("/pods", "d/p"))),
+            (
+                "/registry/services/specs/d/s",
+                Some(("/services/specs", "d/s")),
+            ),
+            (
+                "/registry/services/endpoints/d/s",
+                Some(("/services/endpoints", "d/s")),
+            ),
+            ("/registry/ranges/servicenodeports", None),
+            ("/registry/masterleases/192.0.2.1", None),
+            ("/other/pods/d/p", None),
+        ] {
+            let expect = expect.map(|(prefix, name)| (prefix, name.to_owned()));
+            assert_eq!(locate(key), expect, "{key}");
+        }
     }
 }

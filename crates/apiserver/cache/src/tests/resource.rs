@@ -1,0 +1,189 @@
+//! Objects of one cache: snapshots, the past, encodings.
+
+use super::{config_map, config_maps, new_cache, put, selection};
+use crate::{Entry, ResourceCache};
+use apiserver_request::{GroupResource, ObjectEvent, Observer};
+use parking_lot::Mutex;
+use serde_json::json;
+use std::sync::Arc;
+
+fn names(entries: &[Arc<Entry>]) -> Vec<&str> {
+    entries.iter().map(|entry| &*entry.key).collect()
+}
+
+fn listed(key: &str, revision: i64) -> (String, bytes::Bytes, i64) {
+    (key.to_owned(), config_map(key, json!({})).into(), revision)
+}
+
+#[test]
+fn snapshot_does_not_see_later_writes() {
+    let cache = new_cache("configmaps");
+    put(&cache, "d/a", json!({}), 11);
+    let snapshot = cache.snapshot(11);
+    put(&cache, "d/a", json!({}), 12);
+    put(&cache, "d/b", json!({}), 13);
+    cache.apply_delete("d/a", 14);
+    assert_eq!(snapshot.len(), 1);
+    assert_eq!(snapshot.get("d/a").unwrap().revision, 11);
+    assert_eq!(
+        names(&cache.snapshot(14).select_entries(&selection("", "", ""))),
+        ["d/b"]
+    );
+}
+
+#[test]
+fn snapshot_has_at_least_the_revision_of_the_last_change() {
+    let cache = new_cache("configmaps");
+    put(&cache, "d/a", json!({}), 12);
+    assert_eq!(cache.snapshot(11).revision, 12);
+    assert_eq!(cache.snapshot(30).revision, 30);
+}
+
+#[test]
+fn namespace_of_a_list_is_not_a_prefix_of_other_namespaces() {
+    let cache = new_cache("configmaps");
+    for (revision, key) in [(11, "team/a"), (12, "team-b/a"), (13, "team/b")] {
+        put(&cache, key, json!({}), revision);
+    }
+    let snapshot = cache.snapshot(13);
+    let selected = snapshot.select_entries(&selection("team", "", ""));
+    assert_eq!(names(&selected), ["team/a", "team/b"]);
+    let rest: Vec<_> = snapshot.range_entries("team/", "team/a\0").collect();
+    assert_eq!(
+        rest.len(),
+        1,
+        "a page starts after the last key of the previous one"
+    );
+}
+
+#[test]
+fn past_state_is_rebuilt_from_the_history() {
+    let cache = new_cache("configmaps");
+    cache.replace_all(vec![listed("d/old", 5)], 10);
+    put(&cache, "d/a", json!({"v": "1"}), 11);
+    put(&cache, "d/a", json!({"v": "2"}), 12);
+    cache.apply_delete("d/old", 13);
+    let at = |revision| {
+        let snapshot = cache.snapshot_at(revision).unwrap();
+        let entries = snapshot.select_entries(&selection("", "", ""));
+        let describe = |entry: &Arc<Entry>| format!("{}@{}", entry.name(), entry.revision);
+        entries.iter().map(describe).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(at(10), "old@5");
+    assert_eq!(at(11), "a@11 old@5");
+    assert_eq!(at(12), "a@12 old@5");
+    assert_eq!(at(13), "a@12");
+    assert!(cache.snapshot_at(9).is_none(), "before the first list");
+}
+
+#[test]
+fn undecodable_object_is_reported_and_does_not_hide_others() {
+    let cache = new_cache("configmaps");
+    cache.apply_put("d/broken", b"k8s\0\xff\xff", 11);
+    put(&cache, "d/good", json!({}), 12);
+    let entries = cache.snapshot(12).select_entries(&selection("d", "", ""));
+    assert_eq!(names(&entries), ["d/broken", "d/good"]);
+    let error = cache.get("d/broken").unwrap().decode_tree().unwrap_err();
+    assert_eq!(error.code(), 500);
+    assert!(error.message.contains("d/broken"), "{error}");
+    assert!(cache.get("d/good").unwrap().decode_tree().is_ok());
+}
+
+#[test]
+fn encodings_are_shared_between_readers() {
+    let cache = new_cache("configmaps");
+    put(&cache, "d/a", json!({}), 11);
+    let entry = cache.get("d/a").unwrap();
+    let (first, second) = (
+        entry.encode_json(config_maps()).unwrap(),
+        entry.encode_json(config_maps()).unwrap(),
+    );
+    assert_eq!(first.as_ptr(), second.as_ptr());
+    let tree: serde_json::Value = serde_json::from_slice(&first).unwrap();
+    assert_eq!(tree["metadata"]["resourceVersion"], "11");
+    assert_eq!(tree["kind"], "ConfigMap");
+}
+
+#[test]
+fn stored_object_is_read_in_every_served_version() {
+    let stored = api_kinds::find("", "v1", "events").unwrap();
+    let served = api_kinds::find("events.k8s.io", "v1", "events").unwrap();
+    let object = json!({"metadata": {"name": "e", "namespace": "d"},
+        "involvedObject": {"kind": "Pod", "name": "p"}, "message": "m"});
+    let cache = new_cache("events");
+    cache.apply_put(
+        "d/e",
+        &apiserver_convert::encode_stored(stored, &object),
+        11,
+    );
+    let tree = cache.get("d/e").unwrap().tree_as(served).unwrap();
+    assert_eq!(tree["apiVersion"], "events.k8s.io/v1");
+    assert_eq!(tree["regarding"]["name"], "p");
+    assert_eq!(tree["note"], "m");
+}
+
+#[test]
+fn cluster_scoped_object_has_no_namespace() {
+    let resource = api_kinds::find("", "v1", "nodes").unwrap();
+    let cache = new_cache("nodes");
+    let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
+    cache.apply_put("n", &apiserver_convert::encode_stored(resource, &node), 11);
+    let entry = cache.get("n").unwrap();
+    assert_eq!((entry.namespace(), entry.name()), ("", "n"));
+    assert_eq!(entry.field("metadata.name"), Some("n"));
+    assert_eq!(entry.field("spec.unschedulable"), Some("true"));
+    assert_eq!(entry.field("status.phase"), None);
+}
+
+/// Records what an observer receives.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<String>>);
+
+impl Observer for Recorder {
+    fn object_changed(&self, resource: &GroupResource, event: &ObjectEvent) {
+        let (verb, object) = match event {
+            ObjectEvent::Applied(object) => ("applied", object),
+            ObjectEvent::Deleted(object) => ("deleted", object),
+        };
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let line = format!("{} {verb} {name}", resource.resource);
+        self.0.lock().push(line);
+    }
+}
+
+fn observe(cache: &ResourceCache) -> Arc<Recorder> {
+    let recorder = Arc::new(Recorder::default());
+    cache.add_observer(recorder.clone());
+    recorder
+}
+
+#[test]
+fn observer_receives_the_existing_objects_and_then_every_change() {
+    let cache = new_cache("configmaps");
+    put(&cache, "d/a", json!({}), 11);
+    let recorder = observe(&cache);
+    put(&cache, "d/b", json!({}), 12);
+    cache.apply_delete("d/a", 13);
+    let expect = [
+        "configmaps applied a",
+        "configmaps applied b",
+        "configmaps deleted a",
+    ];
+    assert_eq!(*recorder.0.lock(), expect);
+}
+
+#[test]
+fn observer_receives_the_difference_after_a_relist() {
+    let cache = new_cache("configmaps");
+    let (kept, changed, gone) = (
+        listed("d/kept", 5),
+        listed("d/changed", 6),
+        listed("d/gone", 7),
+    );
+    cache.replace_all(vec![kept.clone(), changed, gone], 10);
+    let recorder = observe(&cache);
+    recorder.0.lock().clear();
+    cache.replace_all(vec![kept, listed("d/changed", 16)], 20);
+    let expect = ["configmaps applied changed", "configmaps deleted gone"];
+    assert_eq!(*recorder.0.lock(), expect);
+}

@@ -1,0 +1,150 @@
+//! Subscriptions: backlog, selectors, slow watchers.
+
+use super::{config_map, new_cache, put, selection};
+use crate::{Delivery, EventType, Selection};
+use serde_json::json;
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::error::TryRecvError;
+
+fn describe(delivery: &Delivery) -> (EventType, String, i64) {
+    let entry = &delivery.entry;
+    (delivery.event, entry.name().to_owned(), entry.revision)
+}
+
+fn drain(changes: &mut Receiver<Delivery>) -> Vec<(EventType, String, i64)> {
+    std::iter::from_fn(|| changes.try_recv().ok())
+        .map(|delivery| describe(&delivery))
+        .collect()
+}
+
+#[test]
+fn watch_without_a_revision_begins_with_the_existing_objects() {
+    let cache = new_cache("configmaps");
+    put(&cache, "d/b", json!({}), 11);
+    put(&cache, "d/a", json!({}), 12);
+    put(&cache, "e/c", json!({}), 13);
+    let mut subscription = cache.subscribe_from_now(selection("d", "", ""), 20);
+    let backlog: Vec<_> = subscription.backlog.iter().map(describe).collect();
+    let added = |name: &str, revision| (EventType::Added, name.to_owned(), revision);
+    assert_eq!(backlog, [added("a", 12), added("b", 11)]);
+    assert_eq!(subscription.revision, 20);
+    put(&cache, "d/n", json!({}), 21);
+    assert_eq!(drain(&mut subscription.changes), [added("n", 21)]);
+}
+
+#[test]
+fn watch_from_a_revision_begins_with_the_changes_after_it() {
+    let cache = new_cache("configmaps");
+    for (revision, name) in [(11, "d/a"), (12, "d/b"), (13, "d/a")] {
+        put(&cache, name, json!({}), revision);
+    }
+    let subscription = cache.subscribe_after(Selection::default(), 11).unwrap();
+    let backlog: Vec<_> = subscription.backlog.iter().map(describe).collect();
+    let expect = [
+        (EventType::Added, "b".to_owned(), 12),
+        (EventType::Modified, "a".to_owned(), 13),
+    ];
+    assert_eq!(backlog, expect);
+    assert_eq!(subscription.revision, 13);
+}
+
+#[test]
+fn watch_from_before_the_history_returns_the_oldest_revision() {
+    let cache = new_cache("configmaps");
+    cache.replace_all(Vec::new(), 100);
+    put(&cache, "d/a", json!({}), 101);
+    let too_old = cache.subscribe_after(Selection::default(), 99);
+    assert_eq!(too_old.err(), Some(100));
+    assert!(cache.subscribe_after(Selection::default(), 100).is_ok());
+}
+
+#[test]
+fn object_that_begins_to_match_a_selector_is_added() {
+    let cache = new_cache("configmaps");
+    put(&cache, "d/a", json!({"app": "x"}), 11);
+    let mut watch = cache.subscribe_from_now(selection("", "app=web", ""), 11);
+    assert!(watch.backlog.is_empty());
+    put(&cache, "d/a", json!({"app": "web"}), 12);
+    put(&cache, "d/a", json!({"app": "web", "more": "y"}), 13);
+    let expect = [
+        (EventType::Added, "a".to_owned(), 12),
+        (EventType::Modified, "a".to_owned(), 13),
+    ];
+    assert_eq!(drain(&mut watch.changes), expect);
+}
+
+#[test]
+fn object_that_ceases_to_match_is_deleted_with_its_last_matching_state() {
+    let cache = new_cache("configmaps");
+    put(&cache, "d/a", json!({"app": "web"}), 11);
+    let mut watch = cache.subscribe_from_now(selection("", "app=web", ""), 11);
+    put(&cache, "d/a", json!({"app": "x"}), 12);
+    put(&cache, "d/a", json!({"app": "y"}), 13);
+    let delivery = watch.changes.try_recv().unwrap();
+    assert_eq!(describe(&delivery), (EventType::Deleted, "a".into(), 12));
+    assert_eq!(delivery.entry.label("app"), Some("web"));
+    let tree = delivery.entry.decode_tree().unwrap();
+    assert_eq!(
+        tree["metadata"]["resourceVersion"], "12",
+        "a client resumes from the revision of the event"
+    );
+    assert!(drain(&mut watch.changes).is_empty());
+}
+
+#[test]
+fn field_selector_limits_a_watch_to_one_name() {
+    let cache = new_cache("configmaps");
+    let mut watch = cache.subscribe_from_now(selection("d", "", "metadata.name=a"), 10);
+    for (revision, key) in [(11, "d/b"), (12, "e/a"), (13, "d/a")] {
+        put(&cache, key, json!({}), revision);
+    }
+    let expect = [(EventType::Added, "a".to_owned(), 13)];
+    assert_eq!(drain(&mut watch.changes), expect);
+}
+
+#[test]
+fn deleted_event_carries_the_revision_of_the_deletion() {
+    let cache = new_cache("configmaps");
+    put(&cache, "d/a", json!({}), 11);
+    let mut watch = cache.subscribe_from_now(Selection::default(), 11);
+    cache.apply_delete("d/a", 15);
+    cache.apply_delete("d/a", 16);
+    let expect = [(EventType::Deleted, "a".to_owned(), 15)];
+    assert_eq!(drain(&mut watch.changes), expect);
+}
+
+#[test]
+fn slow_watcher_is_closed_and_others_go_on() {
+    let cache = new_cache("configmaps");
+    let mut slow = cache.subscribe_from_now(Selection::default(), 0);
+    let mut quick = cache.subscribe_from_now(Selection::default(), 0);
+    let mut unaffected = cache.subscribe_from_now(selection("other", "", ""), 0);
+    for revision in 1..=1100 {
+        put(&cache, "d/a", json!({}), revision);
+        assert!(quick.changes.try_recv().is_ok());
+    }
+    assert_eq!(drain(&mut slow.changes).len(), 1024, "what was queued");
+    assert_eq!(
+        slow.changes.try_recv().err(),
+        Some(TryRecvError::Disconnected),
+        "a gap must end the watch"
+    );
+    assert_eq!(quick.changes.try_recv().err(), Some(TryRecvError::Empty));
+    let idle = unaffected.changes.try_recv().err();
+    assert_eq!(idle, Some(TryRecvError::Empty));
+}
+
+#[test]
+fn relist_closes_watchers() {
+    let cache = new_cache("configmaps");
+    let mut watch = cache.subscribe_from_now(Selection::default(), 0);
+    let listed = ("d/a".to_owned(), config_map("d/a", json!({})).into(), 50);
+    cache.replace_all(vec![listed], 60);
+    let closed = watch.changes.try_recv().err();
+    assert_eq!(closed, Some(TryRecvError::Disconnected));
+    assert_eq!(
+        cache.subscribe_after(Selection::default(), 59).err(),
+        Some(60),
+        "changes before the list are unknown"
+    );
+}
