@@ -19,6 +19,8 @@ mod read;
 mod registry;
 mod services;
 mod subresource;
+#[cfg(test)]
+mod tests;
 mod update;
 mod write;
 
