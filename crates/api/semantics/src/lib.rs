@@ -10,6 +10,8 @@
 
 pub mod cases;
 pub mod cron;
+pub mod endpoints;
+pub mod owners;
 pub mod pods;
 pub mod qos;
 pub mod quota;

@@ -43,6 +43,15 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn phases_are_terminal_as_the_table_says() {
+        let cases: Vec<serde_json::Value> = serde_json::from_str(crate::cases::POD_PHASES).unwrap();
+        for case in cases {
+            let phase = case["phase"].as_str().unwrap();
+            assert_eq!(is_terminal_phase(phase), case["terminal"], "{case}");
+        }
+    }
+
+    #[test]
     fn phases_and_conditions_decide() {
         let ready = |status: &str| json!([{"type": "X", "status": "True"}, {"type": "Ready", "status": status}]);
         for (status, terminal, is_now_ready) in [

@@ -8,8 +8,9 @@ use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus, ResourceQuotaSpec,
     ResourceRequirements, ScopeSelector,
 };
+use k8s_openapi::api::discovery::v1::EndpointConditions;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -57,6 +58,30 @@ pub fn quota_scopes(tree: &Value) -> ResourceQuotaSpec {
     }
 }
 
+/// Returns the owner references of an object.
+pub fn owner_references(tree: &Value) -> Vec<OwnerReference> {
+    let metadata = tree.get("metadata").unwrap_or(&Value::Null);
+    let owners = list(metadata, "ownerReferences").map(|owner| OwnerReference {
+        api_version: text(owner, "apiVersion").unwrap_or_default(),
+        block_owner_deletion: flag(owner, "blockOwnerDeletion"),
+        controller: flag(owner, "controller"),
+        kind: text(owner, "kind").unwrap_or_default(),
+        name: text(owner, "name").unwrap_or_default(),
+        uid: text(owner, "uid").unwrap_or_default(),
+    });
+    owners.collect()
+}
+
+/// Returns the conditions of an endpoint of an EndpointSlice.
+pub fn endpoint_conditions(endpoint: &Value) -> Option<EndpointConditions> {
+    let conditions = endpoint.get("conditions")?;
+    Some(EndpointConditions {
+        ready: flag(conditions, "ready"),
+        serving: flag(conditions, "serving"),
+        terminating: flag(conditions, "terminating"),
+    })
+}
+
 fn metadata(tree: &Value) -> ObjectMeta {
     let Some(metadata) = tree.get("metadata") else {
         return ObjectMeta::default();
@@ -71,6 +96,10 @@ fn metadata(tree: &Value) -> ObjectMeta {
 
 fn number(tree: &Value, field: &str) -> Option<i64> {
     tree.get(field)?.as_i64()
+}
+
+fn flag(tree: &Value, field: &str) -> Option<bool> {
+    tree.get(field)?.as_bool()
 }
 
 fn text(tree: &Value, field: &str) -> Option<String> {

@@ -1,5 +1,6 @@
 //! Pods: the status column, which summarizes phase, conditions and all containers.
 
+use api_semantics::pods::is_terminal_phase;
 use serde_json::{Value, json};
 
 use crate::printer::{AGE, NAME, Printer, text_column, wide_column};
@@ -175,10 +176,10 @@ impl Summary {
         if !view.has("/metadata/deletionTimestamp") {
             return;
         }
-        let over = matches!(view.text("/status/phase"), "Succeeded" | "Failed");
+        let terminal = is_terminal_phase(view.text("/status/phase"));
         if view.text("/status/reason") == "NodeLost" {
             "Unknown".clone_into(&mut self.reason);
-        } else if !over {
+        } else if !terminal {
             "Terminating".clone_into(&mut self.reason);
         }
     }
@@ -224,5 +225,24 @@ fn ending(state: &Value) -> String {
         ("", 0) => format!("ExitCode:{}", exit_code(state)),
         ("", signal) => format!("Signal:{signal}"),
         (reason, _) => reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn deleted_pod_is_terminating_unless_its_phase_is_terminal() {
+        let pods = api_kinds::served().find(|r| r.plural == "pods").unwrap();
+        let cases: Vec<Value> = serde_json::from_str(api_semantics::cases::POD_PHASES).unwrap();
+        for case in cases {
+            let pod = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+                "status": {"phase": case["phase"]}});
+            let cells = crate::row_cells(pods, &pod, jiff::Timestamp::UNIX_EPOCH);
+            let is_terminating = cells[2] == "Terminating";
+            assert_eq!(json!(!is_terminating), case["terminal"], "{case}");
+        }
     }
 }

@@ -3,12 +3,13 @@
 mod autoscaler;
 mod jobs;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
 use crate::printer::{
     AGE, CONTAINERS, IMAGES, NAME, Printer, SELECTOR, integer_column, text_column,
 };
-use crate::view::{View, plain_text, text_of};
+use crate::view::{View, plain_text};
 
 pub(crate) use autoscaler::AUTOSCALER;
 pub(crate) use jobs::{CRON_JOB, JOB};
@@ -157,16 +158,8 @@ pub(crate) static CONTROLLER_REVISION: Printer = Printer {
         AGE,
     ],
     cells: |view| {
-        let owners = view.list("/metadata/ownerReferences");
-        let is_controller = |owner: &&Value| {
-            owner
-                .get("controller")
-                .and_then(Value::as_bool)
-                .unwrap_or_default()
-        };
-        let controller = owners
-            .iter()
-            .find(is_controller)
+        let owners = api_semantics::tree::owner_references(view.object);
+        let controller = api_semantics::owners::find_controller(&owners)
             .map_or_else(|| "<none>".to_owned(), resource_name);
         vec![
             view.name(),
@@ -178,16 +171,13 @@ pub(crate) static CONTROLLER_REVISION: Printer = Printer {
 };
 
 /// Formats `statefulset.apps/web`.
-fn resource_name(owner: &Value) -> String {
-    let kind = text_of(owner.get("kind")).to_lowercase();
-    let group = text_of(owner.get("apiVersion"))
+fn resource_name(owner: &OwnerReference) -> String {
+    let kind = owner.kind.to_lowercase();
+    let group = owner
+        .api_version
         .split_once('/')
         .map(|(group, _)| format!(".{group}"));
-    format!(
-        "{kind}{}/{}",
-        group.unwrap_or_default(),
-        text_of(owner.get("name"))
-    )
+    format!("{kind}{}/{}", group.unwrap_or_default(), owner.name)
 }
 
 pub(crate) static DISRUPTION_BUDGET: Printer = Printer {

@@ -88,14 +88,12 @@ pub trait ObjectExt: Object {
 
     /// Returns the owner references.
     fn owners(&self) -> &[OwnerReference] {
-        self.meta().owner_references.as_deref().unwrap_or_default()
+        api_semantics::owners::owner_references(self.meta())
     }
 
     /// Returns the controller owner reference.
     fn controller(&self) -> Option<&OwnerReference> {
-        self.owners()
-            .iter()
-            .find(|owner| owner.controller == Some(true))
+        api_semantics::owners::controller_of(self.meta())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use api_semantics::owners;
 use client::{ApiResource, PartialObject};
 use controllers_runtime::Meta;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -59,11 +60,7 @@ pub struct Node {
 impl Node {
     /// Returns the owner references.
     pub fn owner_references(&self) -> &[OwnerReference] {
-        self.object
-            .meta()
-            .owner_references
-            .as_deref()
-            .unwrap_or_default()
+        owners::owner_references(self.object.meta())
     }
 
     /// Returns whether the object waits for its dependents' deletion.
@@ -78,9 +75,7 @@ impl Node {
 
     /// Returns whether this object blocks the deletion of the owner.
     pub fn blocks_deletion_of(&self, owner: &str) -> bool {
-        self.owner_references()
-            .iter()
-            .any(|r| r.uid == owner && r.block_owner_deletion == Some(true))
+        owners::blocks_deletion_of(self.object.meta(), owner)
     }
 }
 

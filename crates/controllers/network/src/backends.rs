@@ -35,19 +35,6 @@ pub fn is_headless(service: &Service) -> bool {
     service.spec.as_ref().and_then(|s| s.cluster_ip.as_deref()) == Some("None")
 }
 
-/// Returns whether unready pods count as ready.
-pub fn publishes_unready(service: &Service) -> bool {
-    service
-        .spec
-        .as_ref()
-        .is_some_and(|s| s.publish_not_ready_addresses == Some(true))
-}
-
-/// Returns whether the pod can be an endpoint at all.
-pub fn qualifies(pod: &Pod, terminating: bool) -> bool {
-    !pods::is_terminal(pod) && !addresses(pod).is_empty() && (terminating || !pod.deleting())
-}
-
 /// Returns all addresses of a pod.
 pub fn addresses(pod: &Pod) -> Vec<String> {
     let Some(status) = &pod.status else {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api_semantics::endpoints::{is_pod_in_endpoints, is_ready_address, publishes_not_ready};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service,
@@ -30,12 +31,12 @@ pub fn reconcile(
     let Some(selector) = backends::selector(service) else {
         return Vec::new();
     };
-    let unready = backends::publishes_unready(service);
+    let include_terminating = publishes_not_ready(service);
     let mut groups: BTreeMap<Vec<PodPort>, EndpointSubset> = BTreeMap::new();
     let mut count = 0;
     for pod in members {
         if !labels::labels_match_map(Some(selector), pod.meta().labels.as_ref())
-            || !backends::qualifies(pod, unready)
+            || !is_pod_in_endpoints(pod, include_terminating)
         {
             continue;
         }
@@ -53,7 +54,7 @@ pub fn reconcile(
             continue;
         }
         let subset = groups.entry(ports).or_default();
-        let list = if unready || pods::is_ready(pod) {
+        let list = if is_ready_address(service, pod) {
             &mut subset.addresses
         } else {
             &mut subset.not_ready_addresses

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 
-use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, controller_ref, wake};
+use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, controller_reference, wake};
 
 use crate::slices::{self, Common, Group};
 use crate::slicing::slice_cache;
@@ -61,7 +61,7 @@ fn common(endpoints: &Endpoints) -> Common {
         namespace: endpoints.namespace().to_owned(),
         labels,
         annotations,
-        owner: controller_ref(endpoints),
+        owner: controller_reference(endpoints),
         placeholder: false,
     }
 }

@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use api_semantics::endpoints::{endpoint_conditions, is_endpoint_ready, is_pod_in_endpoints};
 use client::Event;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::{
-    Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
+    Endpoint, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
 };
 
 use controllers_runtime::{
-    Action, Cache, Decide, Meta, Queue, Setup, controller_ref, labels, pods, split_key, wake,
+    Action, Cache, Decide, Meta, Queue, Setup, controller_reference, labels, pods, split_key, wake,
 };
 
 use crate::backends::{self, PodPort};
@@ -38,7 +39,7 @@ pub fn reconcile(
     let mut groups: BTreeMap<(String, Vec<PodPort>), Vec<Endpoint>> = BTreeMap::new();
     for pod in members {
         if !labels::labels_match_map(Some(selector), pod.meta().labels.as_ref())
-            || !backends::qualifies(pod, true)
+            || !is_pod_in_endpoints(pod, true)
         {
             continue;
         }
@@ -84,7 +85,7 @@ fn common(service: &Service) -> Common {
         namespace: service.namespace().to_owned(),
         labels,
         annotations: labels::Labels::new(),
-        owner: controller_ref(service),
+        owner: controller_reference(service),
         placeholder: true,
     }
 }
@@ -126,23 +127,17 @@ fn endpoint(
     address: String,
     zone: &dyn Fn(&str) -> Option<String>,
 ) -> Endpoint {
-    let serving = pods::is_ready(pod);
-    let terminating = pod.deleting();
-    let ready = backends::publishes_unready(service) || (serving && !terminating);
+    let conditions = endpoint_conditions(service, pod);
     let node = Some(pods::node_name(pod).to_owned()).filter(|n| !n.is_empty());
     let zone = node.as_deref().and_then(zone);
     Endpoint {
         addresses: vec![address],
-        conditions: Some(EndpointConditions {
-            ready: Some(ready),
-            serving: Some(serving),
-            terminating: Some(terminating),
-        }),
-        hints: if ready {
+        hints: if is_endpoint_ready(Some(&conditions)) {
             hints(service, node.as_deref(), zone.as_deref())
         } else {
             None
         },
+        conditions: Some(conditions),
         hostname: backends::hostname(pod, service),
         node_name: node,
         target_ref: Some(backends::target(pod)),

@@ -49,33 +49,29 @@ fn applied(actions: &[Action]) -> Vec<Arc<EndpointSlice>> {
 }
 
 #[test]
-fn conditions_follow_the_pod() {
-    let s = service(json!({}));
-    let pods = [
-        pod("a", "10.1.0.1", true, 8080, false),
-        pod("b", "10.1.0.2", false, 8080, false),
-        pod("c", "10.1.0.3", true, 8080, true),
-    ];
-    let got = bodies(&slices(&s, &pods, &[]));
-    assert_eq!(got.len(), 1);
-    assert_eq!(
-        got[0]["ports"],
-        json!([{"name": "web", "port": 8080, "protocol": "TCP"}])
-    );
-    let conditions: Vec<_> = got[0]["endpoints"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|e| e["conditions"].clone())
-        .collect();
-    assert_eq!(
-        conditions,
-        [
-            json!({"ready": true, "serving": true, "terminating": false}),
-            json!({"ready": false, "serving": false, "terminating": false}),
-            json!({"ready": false, "serving": true, "terminating": true}),
-        ]
-    );
+fn endpoints_and_their_conditions_follow_the_shared_table() {
+    let cases: Vec<Value> = serde_json::from_str(api_semantics::cases::ENDPOINTS).unwrap();
+    for case in cases {
+        let s = service(json!({"publishNotReadyAddresses": case["publishNotReady"],
+            "ports": [{"port": 80}]}));
+        let mut tree = case["pod"].clone();
+        tree["metadata"]["labels"] = json!({"app": "a"});
+        let ip = tree.pointer("/status/podIP").cloned().unwrap_or_default();
+        if ip == "10.0.0.1" {
+            tree["status"]["podIPs"] = json!([{"ip": ip}]);
+        }
+        let pods = [Arc::new(serde_json::from_value(tree).unwrap())];
+        let slice = bodies(&slices(&s, &pods, &[])).remove(0);
+        let found = slice.pointer("/endpoints/0/conditions").cloned();
+        assert_eq!(found.unwrap_or_default(), case["slice"], "{case}");
+        let subset = bodies(&crate::endpoints::reconcile(&s, &pods, None)).remove(0);
+        let lists = ["addresses", "notReadyAddresses"];
+        let list = lists.into_iter().find(|list| {
+            let path = format!("/subsets/0/{list}/0/ip");
+            subset.pointer(&path).is_some()
+        });
+        assert_eq!(json!(list), case["endpoints"], "{case}");
+    }
 }
 
 #[test]

@@ -12,7 +12,9 @@ use serde_json::json;
 
 use crate::action::Action;
 use crate::labels;
-use crate::object::{Meta, Object, Target, controller_ref};
+use api_semantics::owners::controller_reference;
+
+use crate::object::{Meta, Object, Target};
 
 /// The owned objects, and the patches that adopt and release.
 pub struct Claim<K> {
@@ -63,7 +65,7 @@ pub fn claim<O: Object, K: Object>(
 }
 
 fn adopt<O: Object, K: Object>(owner: &O, item: &K, finalizers: &[&str]) -> Action {
-    let mut meta = json!({ "uid": item.uid(), "ownerReferences": [controller_ref(owner)] });
+    let mut meta = json!({ "uid": item.uid(), "ownerReferences": [controller_reference(owner)] });
     if !finalizers.is_empty() {
         meta["finalizers"] = json!(finalizers);
     }

@@ -25,12 +25,11 @@ pub mod time;
 pub mod wake;
 
 pub use action::{Action, EventType, Note, Notes, Tolerate, Verb, Write, delete_options, describe};
+pub use api_semantics::owners::{controller_reference, owner_reference};
 pub use controller::{Decide, Drive, Queue, Setup};
 pub use credentials::{Account, Accounts};
 pub use deletions::Deletions;
 pub use executor::{Done, Executor, Pending};
 pub use informers::{Cache, Index, Informers, Kind, NAMESPACE, View, namespace_of};
 pub use metrics::Passes;
-pub use object::{
-    Meta, Object, Target, controller_ref, normalized, reference, same, split_key, tree,
-};
+pub use object::{Meta, Object, Target, normalized, reference, same, split_key, tree};

@@ -89,16 +89,12 @@ pub trait Meta {
 
     /// Returns the controller owner reference.
     fn controller(&self) -> Option<&OwnerReference> {
-        self.meta()
-            .owner_references
-            .iter()
-            .flatten()
-            .find(|r| r.controller == Some(true))
+        api_semantics::owners::controller_of(self.meta())
     }
 
     /// Returns whether `uid` is this object's controller.
     fn controlled_by(&self, uid: &str) -> bool {
-        self.controller().is_some_and(|r| r.uid == uid)
+        api_semantics::owners::is_controlled_by(self.meta(), uid)
     }
 
     /// Returns the creation time in whole seconds since the epoch, 0 if absent.
@@ -217,18 +213,6 @@ pub fn reference<K: Object>(object: &K) -> ObjectReference {
         uid: meta.uid.clone(),
         resource_version: meta.resource_version.clone(),
         field_path: None,
-    }
-}
-
-/// Returns the controller owner reference to `owner`.
-pub fn controller_ref<K: Object>(owner: &K) -> OwnerReference {
-    OwnerReference {
-        api_version: K::API_VERSION.to_owned(),
-        kind: K::KIND.to_owned(),
-        name: owner.name().to_owned(),
-        uid: owner.uid().to_owned(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
     }
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use client::Event;
 use controllers_runtime::{
-    Action, Cache, Decide, Meta, Queue, Setup, Write, controller_ref, pods, reference,
+    Action, Cache, Decide, Meta, Queue, Setup, Write, controller_reference, pods, reference,
 };
 
 /// Returns the actions for one pod; `claim` reports whether its namespace has a claim of that name.
@@ -39,7 +39,7 @@ fn create_claim(pod: &Pod, volume: &Volume) -> Option<Action> {
             namespace: pod.meta().namespace.clone(),
             labels: meta.labels,
             annotations: meta.annotations,
-            owner_references: Some(vec![controller_ref(pod)]),
+            owner_references: Some(vec![controller_reference(pod)]),
             ..ObjectMeta::default()
         },
         spec: Some(template.spec.clone()),

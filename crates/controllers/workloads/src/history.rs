@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde_json::{Value, json};
 
 use controllers_runtime::{
-    Action, Meta, Object, Target, Verb, Write, controller_ref, hash, normalized, tree,
+    Action, Meta, Object, Target, Verb, Write, controller_reference, hash, normalized, tree,
 };
 
 /// Label with a revision's hash.
@@ -133,7 +133,7 @@ fn build<O: Object>(
             namespace: owner.meta().namespace.clone(),
             labels: Some(labels),
             annotations: owner.meta().annotations.clone(),
-            owner_references: Some(vec![controller_ref(owner)]),
+            owner_references: Some(vec![controller_reference(owner)]),
             ..ObjectMeta::default()
         },
         data: Some(RawExtension(data)),

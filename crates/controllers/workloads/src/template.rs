@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use controllers_runtime::{Meta, Object, controller_ref};
+use controllers_runtime::{Meta, Object, controller_reference};
 
 /// Builds a pod of `owner` from `template`; the server generates its name.
 pub fn pod<O: Object>(owner: &O, template: &PodTemplateSpec) -> Pod {
@@ -15,7 +15,7 @@ pub fn pod<O: Object>(owner: &O, template: &PodTemplateSpec) -> Pod {
             labels: meta.labels,
             annotations: meta.annotations,
             finalizers: meta.finalizers,
-            owner_references: Some(vec![controller_ref(owner)]),
+            owner_references: Some(vec![controller_reference(owner)]),
             ..ObjectMeta::default()
         },
         spec: template.spec.clone(),

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use api_semantics::endpoints::{is_endpoint_ready, is_endpoint_serving, is_endpoint_terminating};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::model::{Family, ServicePort};
@@ -86,13 +87,12 @@ fn read_endpoint(
 ) -> Option<Endpoint> {
     let ip: IpAddr = endpoint.addresses.first()?.parse().ok()?;
     let conditions = endpoint.conditions.as_ref();
-    let ready = conditions.and_then(|c| c.ready).unwrap_or(true);
     let hints = endpoint.hints.as_ref();
     Some(Endpoint {
         address: SocketAddr::new(ip, port),
-        ready,
-        serving: conditions.and_then(|c| c.serving).unwrap_or(true),
-        terminating: conditions.and_then(|c| c.terminating).unwrap_or(false),
+        ready: is_endpoint_ready(conditions),
+        serving: is_endpoint_serving(conditions),
+        terminating: is_endpoint_terminating(conditions),
         local: endpoint.node_name.as_deref() == Some(node),
         for_nodes: hints
             .and_then(|h| h.for_nodes.as_ref())
@@ -151,6 +151,7 @@ fn by_hints<'a>(all: &[&'a Endpoint], node: &str, zone: Option<&str>) -> Option<
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::{Value, json};
     use std::sync::Arc;
 
     fn endpoint(last: u8, flags: &str) -> Endpoint {
@@ -222,5 +223,19 @@ mod tests {
         check(&["rhl", "rh"], false, &[1]);
         check(&["rhl", "r"], false, &[1, 2]);
         check(&["rh", "rh"], false, &[1, 2]);
+    }
+
+    #[test]
+    fn conditions_are_read_as_the_shared_table_says() {
+        let cases: Vec<Value> =
+            serde_json::from_str(api_semantics::cases::ENDPOINT_CONDITIONS).unwrap();
+        for case in cases {
+            let mut tree = json!({"addresses": ["10.0.0.1"]});
+            tree["conditions"] = case["conditions"].clone();
+            let found = read_endpoint(&serde_json::from_value(tree).unwrap(), 80, "n").unwrap();
+            let read = json!({"ready": found.ready, "serving": found.serving,
+                "terminating": found.terminating});
+            assert_eq!(read, case["read"], "{case}");
+        }
     }
 }

@@ -104,10 +104,8 @@ fn ready_endpoints<'a>(
             .into_iter()
             .flatten()
         {
-            let ready = endpoint
-                .pointer("/conditions/ready")
-                .and_then(Value::as_bool)
-                != Some(false);
+            let conditions = api_semantics::tree::endpoint_conditions(endpoint);
+            let ready = api_semantics::endpoints::is_endpoint_ready(conditions.as_ref());
             let address = endpoint.pointer("/addresses/0").and_then(Value::as_str);
             all.extend(
                 address

@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use controllers_runtime::{Action, Meta, Verb, Write, controller_ref, reference, time};
+use controllers_runtime::{Action, Meta, Verb, Write, controller_reference, reference, time};
 
 use crate::job::finished_at;
 
@@ -241,7 +241,7 @@ fn start(cron: &CronJob, due: Timestamp) -> Action {
             namespace: cron.meta().namespace.clone(),
             labels: meta.labels,
             annotations: Some(annotations),
-            owner_references: Some(vec![controller_ref(cron)]),
+            owner_references: Some(vec![controller_reference(cron)]),
             ..ObjectMeta::default()
         },
         spec: source.spec.clone(),

@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use controllers_runtime::{Action, Meta, controller_ref, hash, reference, same};
+use controllers_runtime::{Action, Meta, controller_reference, hash, reference, same};
 
 use super::plan::{Plan, Work};
 use super::{bounds, status};
@@ -135,7 +135,7 @@ fn build(d: &Deployment) -> ReplicaSet {
             name: Some(format!("{}-{digest}", d.name())),
             namespace: d.meta().namespace.clone(),
             labels: meta.labels.clone(),
-            owner_references: Some(vec![controller_ref(d)]),
+            owner_references: Some(vec![controller_reference(d)]),
             ..ObjectMeta::default()
         },
         spec: Some(ReplicaSetSpec {

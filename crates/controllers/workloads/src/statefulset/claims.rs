@@ -4,10 +4,11 @@
 //! Deletion is left to the garbage collector: a claim to be deleted with its pod or its set is
 //! owned by it.
 
+use api_semantics::owners::{is_owned_by, owner_references};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use controllers_runtime::{Action, Meta, Object, Write, reference};
+use controllers_runtime::{Action, Meta, Write, owner_reference, reference};
 
 use super::{View, identity};
 
@@ -40,7 +41,7 @@ fn create(view: &View<'_>, template: &PersistentVolumeClaim, name: &str, ordinal
         .and_then(|s| s.selector.match_labels.clone());
     labels.extend(selector.unwrap_or_default());
     if when(view).0 {
-        claim.metadata.owner_references = Some(vec![owner(view.set)]);
+        claim.metadata.owner_references = Some(vec![owner_reference(view.set)]);
     }
     let set = view.set.name();
     let pod = format!("{set}-{ordinal}");
@@ -70,30 +71,20 @@ pub fn own(view: &View<'_>, pod: &Pod, condemned: bool, actions: &mut Vec<Action
         };
         let by_pod = scaled && condemned;
         let by_set = deleted && !by_pod;
-        let has = |uid: &str| {
-            claim
-                .meta()
-                .owner_references
-                .iter()
-                .flatten()
-                .any(|r| r.uid == uid)
-        };
+        let has = |uid: &str| is_owned_by(claim.meta(), uid);
         if has(view.set.uid()) == by_set && has(pod.uid()) == by_pod {
             continue;
         }
         let ours = |r: &OwnerReference| {
             r.uid == view.set.uid() || (r.kind == "Pod" && r.name == pod.name())
         };
-        let mut refs: Vec<_> = claim
-            .meta()
-            .owner_references
+        let mut refs: Vec<_> = owner_references(claim.meta())
             .iter()
-            .flatten()
             .filter(|r| !ours(r))
             .cloned()
             .collect();
-        refs.extend(by_set.then(|| owner(view.set)));
-        refs.extend(by_pod.then(|| owner(pod)));
+        refs.extend(by_set.then(|| owner_reference(view.set)));
+        refs.extend(by_pod.then(|| owner_reference(pod)));
         let mut fresh = claim.as_ref().clone();
         fresh.metadata.owner_references = Some(refs);
         actions.push(Action::update(&fresh).ignore_absent());
@@ -112,16 +103,4 @@ fn when(view: &View<'_>) -> (bool, bool) {
         delete(policy.and_then(|p| p.when_deleted.as_deref())),
         delete(policy.and_then(|p| p.when_scaled.as_deref())),
     )
-}
-
-/// Builds an owner reference that is not the controller's.
-fn owner<K: Object>(object: &K) -> OwnerReference {
-    OwnerReference {
-        api_version: K::API_VERSION.to_owned(),
-        kind: K::KIND.to_owned(),
-        name: object.name().to_owned(),
-        uid: object.uid().to_owned(),
-        controller: None,
-        block_owner_deletion: None,
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use api_semantics::endpoints::is_endpoint_ready;
 use hickory_proto::rr::rdata::{A, AAAA, SRV};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use k8s_openapi::api::core::v1::Service;
@@ -251,13 +252,7 @@ fn ready_endpoints(slice: &EndpointSlice) -> impl Iterator<Item = (&Endpoint, Ip
         .endpoints
         .iter()
         .flatten()
-        .filter(|endpoint| {
-            endpoint
-                .conditions
-                .as_ref()
-                .and_then(|c| c.ready)
-                .unwrap_or(true)
-        })
+        .filter(|endpoint| is_endpoint_ready(endpoint.conditions.as_ref()))
         .flat_map(|endpoint| {
             endpoint
                 .addresses

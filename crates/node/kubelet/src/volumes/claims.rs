@@ -63,9 +63,8 @@ pub(crate) fn owned_spec(
 }
 
 fn is_controlled_by(claim: &PersistentVolumeClaim, pod: &Pod) -> bool {
-    let mut owners = claim.metadata.owner_references.iter().flatten();
-    let controller = owners.find(|o| o.controller == Some(true));
-    controller.is_some_and(|o| Some(&o.uid) == pod.metadata.uid.as_ref())
+    let uid = pod.metadata.uid.as_deref();
+    uid.is_some_and(|uid| api_semantics::owners::is_controlled_by(&claim.metadata, uid))
 }
 
 #[cfg(test)]

@@ -129,10 +129,7 @@ fn with_label_keys(
 /// of the same Services.
 pub(super) fn default_selector(pod: &PodInfo, cluster: &dyn Cluster) -> Option<LabelSelector> {
     let labels = pod.labels()?;
-    let owners = pod.pod.metadata.owner_references.iter().flatten();
-    let controller = owners
-        .into_iter()
-        .find(|owner| owner.controller == Some(true));
+    let controller = api_semantics::owners::controller_of(&pod.pod.metadata);
     let replicated = ["ReplicaSet", "StatefulSet", "ReplicationController"];
     let match_labels: Labels =
         if controller.is_some_and(|owner| replicated.contains(&owner.kind.as_str())) {
