@@ -1,12 +1,13 @@
 //! The authenticators in order, built from options.
 
 use crate::bootstrap_token::BootstrapTokens;
-use crate::life::{CertificateLife, Counts};
+use crate::life::CertificateLife;
 use crate::request_header::{HeaderAuthenticator, RequestHeader};
 use crate::service_account::{AccountTokens, ServiceAccounts, TokenIssuer};
 use crate::token_file::TokenFile;
 use crate::x509::ClientCertificates;
 use apiserver_request::{Authenticator, AuthnError, Credentials, Objects, User};
+use base_telemetry::Histogram;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -152,8 +153,8 @@ impl Authn {
     }
 
     /// Returns the histogram of remaining lifetimes of client certificates.
-    pub fn certificate_life(&self) -> Counts {
-        self.life.counts()
+    pub fn certificate_life(&self) -> Histogram {
+        self.life.histogram()
     }
 
     /// Returns the verifier of ServiceAccount tokens.

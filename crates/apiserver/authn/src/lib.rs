@@ -19,7 +19,7 @@ mod token_file;
 mod x509;
 
 pub use authn::{Anonymous, Authn, Options, OptionsError};
-pub use life::{CertificateLife, Counts};
+pub use life::CertificateLife;
 pub use request_header::RequestHeader;
 pub use review::user_info;
 pub use service_account::{AccountTokens, ServiceAccounts, TokenIssuer};

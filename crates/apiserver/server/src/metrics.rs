@@ -8,8 +8,8 @@ use crate::context::Context;
 use crate::respond;
 use crate::server::Server;
 use api_kinds::Resource;
-use apiserver_storage::{Histogram, LatencyMetrics};
-use base_telemetry::{FileDescriptors, MetricsPage, format_labels};
+use apiserver_storage::LatencyMetrics;
+use base_telemetry::{FileDescriptors, Histogram, MetricsPage, format_labels};
 use http::Response;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ impl ServerMetrics {
             .lock()
             .entry(key.clone())
             .or_insert_with(durations)
-            .observe(took.as_secs_f64());
+            .observe_duration(took);
         if let Some(size) = size {
             self.sizes
                 .lock()
@@ -155,8 +155,7 @@ impl ServerMetrics {
             "Time to answer, in seconds.",
         );
         for (key, durations) in &*self.durations.lock() {
-            write_histogram(
-                page,
+            page.histogram(
                 "apiserver_request_duration_seconds",
                 &request_labels(key, None),
                 durations,
@@ -174,7 +173,7 @@ impl ServerMetrics {
             .iter()
             .filter(|(key, _)| key.verb != "WATCH")
         {
-            write_histogram(page, sli, &request_labels(key, None), durations);
+            page.histogram(sli, &request_labels(key, None), durations);
         }
         page.head(
             "apiserver_response_sizes",
@@ -182,8 +181,7 @@ impl ServerMetrics {
             "Bytes of answers whose size is known.",
         );
         for (key, sizes) in &*self.sizes.lock() {
-            write_histogram(
-                page,
+            page.histogram(
                 "apiserver_response_sizes",
                 &request_labels(key, None),
                 sizes,
@@ -299,14 +297,7 @@ fn write_certificate_life(page: &mut MetricsPage, server: &Server) {
         "histogram",
         "Time left of the certificates that requests came with.",
     );
-    let life = server.authn.certificate_life();
-    page.histogram(
-        NAME,
-        "",
-        life.buckets().map(|(bound, count)| (bound as f64, count)),
-        life.count,
-        life.seconds,
-    );
+    page.histogram(NAME, "", &server.authn.certificate_life());
 }
 
 /// Writes histograms of operation durations, with the operation in `label`.
@@ -319,13 +310,8 @@ fn write_latencies(
     page.head(name, "histogram", "Time taken, in seconds.");
     for (operation, durations) in latencies.list_histograms() {
         let labels = format_labels(&[(label, operation)]);
-        write_histogram(page, name, &labels, &durations);
+        page.histogram(name, &labels, &durations);
     }
-}
-
-fn write_histogram(page: &mut MetricsPage, name: &str, labels: &str, histogram: &Histogram) {
-    let (count, sum) = (histogram.count(), histogram.sum());
-    page.histogram(name, labels, histogram.buckets(), count, sum);
 }
 
 fn request_key(context: &Context) -> Key {

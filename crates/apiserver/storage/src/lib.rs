@@ -21,5 +21,5 @@ pub use client::{Page, Store, StoredValue};
 pub use compact::compact_regularly;
 pub use config::{ConfigError, StoreConfig};
 pub use error::StoreError;
-pub use latencies::{Histogram, LatencyMetrics};
+pub use latencies::LatencyMetrics;
 pub use watch::{Change, Feed, WatchItem};

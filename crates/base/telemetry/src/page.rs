@@ -3,6 +3,7 @@
 //! A component whose counters live in its own data structures writes such a page; one that counts
 //! for the metrics alone registers its counters in [`crate::Metrics`].
 
+use crate::histogram::Histogram;
 use std::fmt::Write;
 
 /// A page under construction.
@@ -48,28 +49,24 @@ impl MetricsPage {
     }
 
     /// Writes the samples of a histogram: its upper bounds with the number of values up to each,
-    /// the number of all values and their sum.
-    pub fn histogram(
-        &mut self,
-        name: &str,
-        labels: &str,
-        buckets: impl IntoIterator<Item = (f64, u64)>,
-        count: u64,
-        sum: f64,
-    ) {
+    /// the sum of all values and their number.
+    pub fn histogram(&mut self, name: &str, labels: &str, histogram: &Histogram) {
         let comma = if labels.is_empty() { "" } else { "," };
-        let mut bucket = |bound: &str, count: u64| {
+        let mut total = 0;
+        for (bound, count) in histogram.cumulative_counts() {
+            let bound = match bound {
+                f64::INFINITY => "+Inf".to_owned(),
+                finite => finite.to_string(),
+            };
             let _ = writeln!(
                 self.0,
                 "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}"
             );
-        };
-        for (bound, count) in buckets {
-            bucket(&bound.to_string(), count);
+            total = count;
         }
-        bucket("+Inf", count);
-        self.sample(&format!("{name}_sum"), labels, sum);
-        self.sample(&format!("{name}_count"), labels, count as f64);
+        self.sample(&format!("{name}_sum"), labels, histogram.sum());
+        // The total of the same reading as the buckets, which other threads may have left behind.
+        self.sample(&format!("{name}_count"), labels, total as f64);
     }
 
     /// Returns the text.
@@ -81,6 +78,7 @@ impl MetricsPage {
 /// Formats labels, with their values escaped.
 pub fn format_labels<V: AsRef<str>>(labels: &[(&str, V)]) -> String {
     let escape = |text: &str| {
+        // The backslash first, or the escapes of the others would be escaped again.
         text.replace('\\', "\\\\")
             .replace('"', "\\\"")
             .replace('\n', "\\n")
@@ -112,9 +110,13 @@ mod tests {
 
     #[test]
     fn histogram_ends_with_the_number_and_the_sum_of_all_values() {
+        let histogram = Histogram::new(&[0.5, 2.0]);
+        for value in [0.25, 1.0, 2.0, 6.25] {
+            histogram.observe(value);
+        }
         let write = |labels: &str| {
             let mut page = MetricsPage::default();
-            page.histogram("h", labels, [(0.5, 1), (2.0, 3)], 4, 9.5);
+            page.histogram("h", labels, &histogram);
             page.finish()
         };
         assert_eq!(

@@ -45,6 +45,6 @@ pub use node::{Config, NodeError, RaftNode, Status};
 pub use peer::{Directory, PeerAddress, PeerHandler, PeerHealth};
 pub use server::PeerService;
 pub use state::{SnapshotRows, StateMachine};
-pub use traffic::{Histogram, MeteredBody, Traffic};
+pub use traffic::{MeteredBody, Traffic};
 pub use transport::{Dial, PeerTls, TransportError, Wire, claimed_sender};
 pub use trust::{PeerInterceptor, PeerTrust};

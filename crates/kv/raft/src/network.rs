@@ -183,7 +183,7 @@ impl RaftNetwork<Types> for PeerRpcClient {
             closed = cancel => Err(StreamingError::Closed(closed)),
             answer = client.install_snapshot(request) => {
                 match traffic {
-                    Some(traffic) if answer.is_ok() => traffic.snapshots_sent.observe(began.elapsed()),
+                    Some(traffic) if answer.is_ok() => traffic.snapshots_sent.observe_duration(began.elapsed()),
                     Some(traffic) => drop(traffic.snapshots_not_sent.fetch_add(1, Ordering::Relaxed)),
                     None => {}
                 }

@@ -83,7 +83,7 @@ impl Directory {
 
     pub(crate) fn record_success(&self, id: u64, round_trip: Duration) {
         if let Some(traffic) = self.traffic(id) {
-            traffic.round_trips.observe(round_trip);
+            traffic.round_trips.observe_duration(round_trip);
         }
         let mut health = self.health.write();
         let entry = health.entry(id).or_insert(PeerHealth {

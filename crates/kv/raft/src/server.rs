@@ -240,7 +240,7 @@ impl Peer for PeerService {
         .await;
         match traffic {
             Some(traffic) if received.is_ok() => {
-                traffic.snapshots_received.observe(began.elapsed())
+                traffic.snapshots_received.observe_duration(began.elapsed())
             }
             Some(traffic) => drop(
                 traffic

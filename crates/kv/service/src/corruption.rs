@@ -99,7 +99,7 @@ pub(crate) async fn hash_locally(
             tracing::error!(%error, "the hash can't be made");
             EtcdError::Stopped
         })?;
-    core.metrics.hash.observe(began.elapsed());
+    core.metrics.hash.observe_duration(began.elapsed());
     let (hash, revision, compacted) = hashed?;
     Ok(HashResult {
         hash,

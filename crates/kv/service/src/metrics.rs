@@ -5,10 +5,9 @@ mod page;
 mod peers;
 
 use crate::context::ServerContext;
-use base_telemetry::{FileDescriptors, MetricsPage};
+use base_telemetry::{FileDescriptors, Histogram, MetricsPage};
 use calls::AllCalls;
 pub(crate) use calls::Call;
-use kv_raft::Histogram;
 use page::write_histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -48,7 +48,7 @@ impl StateMachine for RaftStateMachine {
     async fn flush(&self) -> Result<(), String> {
         let began = Instant::now();
         let flushed = self.0.flush().await.map_err(|e| e.to_string());
-        self.1.snapshot_saves.observe(began.elapsed());
+        self.1.snapshot_saves.observe_duration(began.elapsed());
         flushed
     }
 

@@ -417,7 +417,7 @@ async fn build_member(
     let (wal, contents) = open_log(folder, &metrics, &sync_micros)?;
     let on_store = {
         let metrics = metrics.clone();
-        Arc::new(move |took| metrics.engine_write.observe(took))
+        Arc::new(move |took| metrics.engine_write.observe_duration(took))
     };
     let options = Options {
         member: identity.member,
@@ -518,7 +518,7 @@ fn open_log(
 ) -> Result<(Wal, Contents)> {
     let (metrics, micros) = (metrics.clone(), sync_micros.clone());
     let observer = Arc::new(move |took: Duration| {
-        metrics.wal_sync.observe(took);
+        metrics.wal_sync.observe_duration(took);
         let took = took.as_micros() as u64;
         let before = micros.load(Ordering::Relaxed);
         micros.store((before * 15 + took) / 16, Ordering::Relaxed);

@@ -9,9 +9,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use base_task::Tasks;
-use base_telemetry::Metrics;
 use base_telemetry::prometheus_client::metrics::counter::Counter;
-use base_telemetry::prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use base_telemetry::{Histogram, Metrics};
 use client::{Client, Event, Informer, ListParams, Store};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
@@ -82,6 +81,12 @@ impl DirtyServices {
     }
 }
 
+/// Bounds of the duration of a sync, in seconds: from 1 ms, doubling 14 times.
+const SYNC_DURATIONS: [f64; 15] = [
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192, 16.384,
+];
+
 pub(crate) struct ProxyMetrics {
     pub(crate) syncs: Counter,
     pub(crate) failures: Counter,
@@ -104,7 +109,7 @@ impl ProxyMetrics {
             duration: metrics.register(
                 "kubeproxy_sync_proxy_rules_duration_seconds",
                 "Time to compute and apply a change",
-                Histogram::new(exponential_buckets(0.001, 2.0, 15)),
+                Histogram::new(&SYNC_DURATIONS),
             ),
         }
     }

@@ -66,7 +66,7 @@ impl Proxy {
                 Ok(()) => {
                     whole = false;
                     self.figures.syncs.inc();
-                    self.figures.duration.observe(began.elapsed().as_secs_f64());
+                    self.figures.duration.observe_duration(began.elapsed());
                     self.health.record_success();
                 }
                 Err(error) => {

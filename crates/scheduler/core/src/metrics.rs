@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
-use base_telemetry::Metrics;
+use base_telemetry::{Histogram, Metrics};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use crate::queue::Counts;
+
+/// Bounds of durations, in seconds: from 1 ms, doubling 14 times.
+const DURATIONS: [f64; 15] = [
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192, 16.384,
+];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Attempt {
@@ -37,10 +42,8 @@ pub(crate) struct SchedulerMetrics {
 impl SchedulerMetrics {
     pub(crate) fn new() -> Self {
         let registry = Metrics::new();
-        let histogram = |name: &str, help: &str| {
-            let buckets = exponential_buckets(0.001, 2.0, 15);
-            registry.register(name, help, Histogram::new(buckets))
-        };
+        let histogram =
+            |name: &str, help: &str| registry.register(name, help, Histogram::new(&DURATIONS));
         Self {
             attempts: registry.register(
                 "scheduler_schedule_attempts",
@@ -77,12 +80,12 @@ impl SchedulerMetrics {
                 profile: profile.to_owned(),
             })
             .inc();
-        self.durations.observe(took.as_secs_f64());
+        self.durations.observe_duration(took);
     }
 
     pub(crate) fn observe_bound(&self, binding: Duration, since: Duration) {
-        self.binding.observe(binding.as_secs_f64());
-        self.waiting.observe(since.as_secs_f64());
+        self.binding.observe_duration(binding);
+        self.waiting.observe_duration(since);
     }
 
     pub(crate) fn count_victim(&self) {
@@ -97,6 +100,8 @@ impl SchedulerMetrics {
             ("unschedulable", counts.unschedulable),
             ("gated", counts.gated),
         ];
+        // Gauges are set when the page is read: the queue counts anyway, and a counter in each move
+        // could drift.
         for (queue, count) in places {
             self.pending
                 .get_or_create(&Place { queue })

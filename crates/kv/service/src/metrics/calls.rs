@@ -1,8 +1,6 @@
 //! Metrics of gRPC calls by method: started, handled by code, duration.
 
-use super::page::write_buckets;
-use base_telemetry::MetricsPage;
-use kv_raft::Histogram;
+use base_telemetry::{Histogram, MetricsPage};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -174,7 +172,7 @@ impl AllCalls {
         if let Some(count) = calls.handled.get(code as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
-        calls.took.observe(took);
+        calls.took.observe_duration(took);
     }
 
     /// Writes the metrics. `detailed` includes durations.
@@ -222,7 +220,7 @@ impl AllCalls {
             "Time until calls ended.",
         );
         for (labels, calls) in used() {
-            write_buckets(page, "grpc_server_handling_seconds", &labels, &calls.took);
+            page.histogram("grpc_server_handling_seconds", &labels, &calls.took);
         }
     }
 }

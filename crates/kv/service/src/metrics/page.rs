@@ -1,7 +1,6 @@
 //! Histograms on the metrics page.
 
-use base_telemetry::MetricsPage;
-use kv_raft::Histogram;
+use base_telemetry::{Histogram, MetricsPage};
 
 /// Writes a histogram without labels.
 pub(super) fn write_histogram(
@@ -11,16 +10,5 @@ pub(super) fn write_histogram(
     histogram: &Histogram,
 ) {
     page.head(name, "histogram", help);
-    write_buckets(page, name, "", histogram);
-}
-
-/// Writes the samples of a histogram.
-pub(super) fn write_buckets(
-    page: &mut MetricsPage,
-    name: &str,
-    labels: &str,
-    histogram: &Histogram,
-) {
-    let (count, sum) = (histogram.count(), histogram.sum());
-    page.histogram(name, labels, histogram.cumulative_counts(), count, sum);
+    page.histogram(name, "", histogram);
 }

@@ -1,8 +1,7 @@
 //! Metrics of the traffic between members.
 
-use super::page::write_buckets;
-use base_telemetry::MetricsPage;
-use kv_raft::{Directory, Histogram, Traffic};
+use base_telemetry::{Histogram, MetricsPage};
+use kv_raft::{Directory, Traffic};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -102,7 +101,7 @@ pub(super) fn write_peer_metrics(page: &mut MetricsPage, member: u64, directory:
     for (name, help, label, times) in TIMES {
         page.head(name, "histogram", help);
         for (id, traffic) in &others {
-            write_buckets(page, name, &format!("{label}=\"{id:x}\""), times(traffic));
+            page.histogram(name, &format!("{label}=\"{id:x}\""), times(traffic));
         }
     }
     let labels = |id: u64| format!("Local=\"{member:x}\",Remote=\"{id:x}\"");
