@@ -19,9 +19,10 @@ mod self_signed;
 mod serving_flags;
 
 pub use access_flags::AccessFlags;
+pub use base_tls::SelfSignedError;
 pub use delegated::{AnswerLifetimes, DelegatedAccess, ReviewError};
 pub use election_flags::{InvalidLease, LeaderElectionFlags};
 pub use endpoints::{Check, Endpoints, Page, json_page, text_page};
 pub use host_name::host_name;
-pub use self_signed::{SelfSignedError, self_signed_pair};
+pub use self_signed::self_signed_pair;
 pub use serving_flags::{HttpVersions, ServeError, ServingFlags};

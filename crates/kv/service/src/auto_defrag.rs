@@ -1,6 +1,6 @@
 //! Automatic defragmentation.
 
-use crate::context::ServerContext;
+use kv_rpc::ServerContext;
 use std::sync::Arc;
 
 /// Overhead in bytes that is tolerated: journals, and files that are not worth merging yet.

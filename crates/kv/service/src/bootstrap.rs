@@ -4,16 +4,14 @@
 //! and a joining member from the members of the running cluster. IDs are derived like etcd's from
 //! peer URLs and token.
 
-use crate::peer_rpc::{self, ClusterInfo};
-use crate::settings::{ClusterState, Serve};
-use crate::urls;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
+use kv_config::{ClusterState, ServeFlags, cluster_id, initial_members};
 use kv_raft::{PeerTls, RaftNode};
+use kv_rpc::{ClusterInfo, MEMBERS};
 use kv_wal::Identity;
 use prost::Message;
 use proto_etcd::etcdserverpb::Member;
-use sha1::{Digest, Sha1};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -28,47 +26,9 @@ pub(crate) struct Bootstrap {
     pub begin: BTreeSet<u64>,
 }
 
-/// Returns the ID of a member.
-pub(crate) fn member_id(peer_urls: &[String], salt: &str) -> u64 {
-    let mut sorted = peer_urls.to_vec();
-    sorted.sort();
-    first_bytes(Sha1::new().chain_update(sorted.concat()).chain_update(salt))
-}
-
-/// Returns the ID of a cluster.
-pub(crate) fn cluster_id(members: &BTreeSet<u64>) -> u64 {
-    first_bytes(
-        members
-            .iter()
-            .fold(Sha1::new(), |hash, id| hash.chain_update(id.to_be_bytes())),
-    )
-}
-
-fn first_bytes(hash: Sha1) -> u64 {
-    hash.finalize()
-        .iter()
-        .take(8)
-        .fold(0, |number, byte| number << 8 | u64::from(*byte))
-}
-
-/// Returns the members that the flags name.
-pub(crate) fn initial_members(initial_cluster: &str, token: &str) -> Result<Vec<Member>> {
-    let listed = urls::parse_cluster(initial_cluster)?;
-    let members = listed.into_iter().map(|(name, peer_ur_ls)| {
-        let id = member_id(&peer_ur_ls, token);
-        Member {
-            id,
-            name,
-            peer_ur_ls,
-            ..Member::default()
-        }
-    });
-    Ok(members.collect())
-}
-
 /// Determines the start parameters of a member without data.
 pub(crate) async fn first_start(
-    flags: &Serve,
+    flags: &ServeFlags,
     initial_cluster: &str,
     peer_urls: &[String],
     tls: &PeerTls,
@@ -97,7 +57,7 @@ pub(crate) async fn first_start(
 /// Returns the voters of a new cluster whose first start may have been interrupted between claiming
 /// the directory and writing the first log entry. They are ignored if the log has an entry.
 pub(crate) fn unfinished_bootstrap(
-    flags: &Serve,
+    flags: &ServeFlags,
     identity: Identity,
     members: &[Member],
 ) -> BTreeSet<u64> {
@@ -114,7 +74,7 @@ pub(crate) fn unfinished_bootstrap(
 /// Rejects a data directory whose cluster differs from that of the members which respond at the
 /// other peer URLs.
 pub(crate) async fn check_cluster(
-    flags: &Serve,
+    flags: &ServeFlags,
     folder: &Path,
     identity: Identity,
     members: &[Member],
@@ -145,7 +105,7 @@ pub(crate) async fn check_cluster(
 /// Rejects the data directory of another member: neither name nor peer URLs match its owner. One of
 /// both may have changed.
 pub(crate) fn check_member(
-    flags: &Serve,
+    flags: &ServeFlags,
     folder: &Path,
     identity: Identity,
     members: &[Member],
@@ -249,7 +209,7 @@ async fn fetch_running_cluster(
     let asked = urls.into_iter().map(|url| async move {
         let deadline = tokio::time::Instant::now() + patience;
         loop {
-            let call = RaftNode::call_peer_url(&url, tls.clone(), peer_rpc::MEMBERS, Bytes::new());
+            let call = RaftNode::call_peer_url(&url, tls.clone(), MEMBERS, Bytes::new());
             match tokio::time::timeout_at(deadline, call).await {
                 Ok(Ok(Some(answer))) => return ClusterInfo::decode(answer).ok(),
                 Ok(_) if tokio::time::Instant::now() + Duration::from_millis(200) < deadline => {
@@ -264,21 +224,4 @@ async fn fetch_running_cluster(
         .into_iter()
         .flatten()
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn identifiers_are_those_that_etcd_gives() {
-        // IDs of an etcd with default flags: member 8e9e05c52164694d of cluster cdf818194e3a8c32.
-        let members = initial_members("default=http://localhost:2380", "etcd-cluster").unwrap();
-        assert_eq!(members[0].id, 0x8e9e_05c5_2164_694d);
-        assert_eq!(
-            cluster_id(&BTreeSet::from([members[0].id])),
-            0xcdf8_1819_4e3a_8c32
-        );
-    }
 }

@@ -6,54 +6,20 @@
 //! determined, and the alarm is raised for the cluster (member 0). The alarm is raised only if a
 //! second round, at a later revision, confirms the difference.
 
-use crate::context::ServerContext;
-use crate::peer_rpc;
 use anyhow::{Result, bail};
 use kv_machine::{Caller, Command, EtcdError};
-use kv_mvcc::MvccError;
+use kv_rpc::{HashResult, ServerContext, hash_locally, request_hash};
 use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
 use proto_etcd::etcdserverpb::{AlarmRequest, AlarmType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::sleep;
 
-/// Time that a member waits for a requested revision that it has not applied yet.
-const CATCHING_UP: Duration = Duration::from_secs(3);
 /// Timeout of one member's response. The hash requires a scan of all records.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Member ID that stands for the whole cluster.
 const EVERYBODY: u64 = 0;
-
-/// Occasions of the comparison.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Checks {
-    /// Before this member serves.
-    pub initial: bool,
-    /// Interval on the leader, at the current revision.
-    pub every: Option<Duration>,
-    /// Interval on the leader, at the compacted revision if that has changed.
-    pub compacted_every: Option<Duration>,
-}
-
-/// Hash of a member's data.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub(crate) struct HashResult {
-    #[prost(uint32, tag = "1")]
-    pub hash: u32,
-    /// The hash covers all records up to this revision.
-    #[prost(int64, tag = "2")]
-    pub revision: i64,
-    /// The compacted revision, where the hash starts.
-    #[prost(int64, tag = "3")]
-    pub compacted: i64,
-}
-
-impl HashResult {
-    fn comparable(&self, other: &HashResult) -> bool {
-        (self.revision, self.compacted) == (other.revision, other.compacted)
-    }
-}
 
 /// Returns the members whose data differ from those of a majority of all `members`, or `EVERYBODY`
 /// if there is no majority.
@@ -87,40 +53,6 @@ fn find_corrupt_members(
     }
 }
 
-/// Returns the hash up to a revision (0: the current one). It is computed on a blocking thread.
-pub(crate) async fn hash_locally(
-    core: &Arc<ServerContext>,
-    revision: i64,
-) -> Result<HashResult, EtcdError> {
-    let (store, began) = (core.store().clone(), Instant::now());
-    let hashed = tokio::task::spawn_blocking(move || store.hash_history(revision))
-        .await
-        .map_err(|error| {
-            tracing::error!(%error, "the hash can't be made");
-            EtcdError::Stopped
-        })?;
-    core.metrics.hash.observe_duration(began.elapsed());
-    let (hash, revision, compacted) = hashed?;
-    Ok(HashResult {
-        hash,
-        revision,
-        compacted,
-    })
-}
-
-/// Returns the hash for a peer, after this member has applied the revision.
-pub(crate) async fn respond_hash(
-    core: &Arc<ServerContext>,
-    revision: i64,
-) -> Result<HashResult, EtcdError> {
-    let mut applied = core.machine.subscribe_applied();
-    let reached = applied.wait_for(|_| core.store().current_revision() >= revision);
-    if timeout(CATCHING_UP, reached).await.is_err() {
-        return Err(MvccError::Future.into());
-    }
-    hash_locally(core, revision).await
-}
-
 /// Requests the hash at a revision from the other members. Returns the responses and the number of
 /// members.
 async fn request_hashes(
@@ -139,7 +71,7 @@ async fn request_hashes(
         .map(|member| member.id)
         .filter(|id| *id != mine);
     let asked = others.map(|id| async move {
-        match peer_rpc::request_hash(core, id, revision, PATIENCE).await {
+        match request_hash(core, id, revision, PATIENCE).await {
             Some(theirs) => Some((id, theirs)),
             None => {
                 tracing::warn!(

@@ -3,8 +3,8 @@
 //! The leader's decisions about a lease are proposed only by that leader: the next one may have
 //! renewed the lease.
 
-use crate::context::ServerContext;
 use kv_machine::{Command, EtcdError};
+use kv_rpc::ServerContext;
 use proto_etcd::etcdserverpb::{LeaseCheckpoint, LeaseCheckpointRequest, LeaseRevokeRequest};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -107,18 +107,4 @@ async fn note_times(core: &ServerContext) {
     if let Err(refusal) = core.submit_leading(command).await {
         tracing::debug!(%refusal, "proposing lease checkpoints failed");
     }
-}
-
-/// Clears the checkpoint of a renewed lease. Until that is committed, the next leader would use the
-/// checkpoint, so the client's response waits for it.
-pub(crate) async fn forget_checkpoint(core: &ServerContext, id: i64) -> Result<(), EtcdError> {
-    let _behind = core.checkpoints.read().await;
-    let checkpoint = LeaseCheckpoint {
-        id,
-        remaining_ttl: 0,
-    };
-    let command = Command::LeaseCheckpoint(LeaseCheckpointRequest {
-        checkpoints: vec![checkpoint],
-    });
-    core.submit_leading(command).await.map(drop)
 }

@@ -1,6 +1,6 @@
 //! Health checks of this member.
 
-use crate::context::ServerContext;
+use kv_rpc::ServerContext;
 use proto_etcd::etcdserverpb::AlarmType;
 use std::time::Duration;
 
@@ -171,7 +171,8 @@ mod tests {
             let core = member.core().clone();
             assert!(all_well(&core).await, "ready");
             if loops {
-                core.loops
+                member
+                    .loops()
                     .spawn_critical("heartbeats", async { panic!("planted") });
             } else {
                 core.node.shutdown().await;

@@ -1,11 +1,11 @@
 //! HTTP pages beside gRPC: `/health`, `/livez`, `/readyz`, `/version`, `/metrics`.
 
-use crate::context::ServerContext;
 use crate::health;
-use crate::settings::API_VERSION;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use kv_config::API_VERSION;
+use kv_rpc::{ServerContext, metrics_page};
 use proto_etcd::etcdserverpb::AlarmType;
 
 type Page = Response<Full<Bytes>>;
@@ -45,7 +45,7 @@ pub(crate) async fn respond_page<B>(core: &ServerContext, request: &Request<B>) 
         "/metrics" => make_page(
             StatusCode::OK,
             "text/plain; version=0.0.4; charset=utf-8",
-            core.metrics.page(core),
+            metrics_page(core),
         ),
         path => match parse_probe(path) {
             Some((ready, only)) => checks_page(core, ready, only, &query).await,

@@ -1,45 +1,24 @@
-//! The store's server: flags, start-up, the etcd v3 services over gRPC, and the HTTP pages.
+//! A member as a process: start and stop, listeners, HTTP pages, background jobs.
+//!
+//! Invariant: starts everything in the order of dependencies and stops it in reverse order. Each
+//! background job belongs to a task group, whose failure stops the member.
 
-mod accept;
 mod auto_defrag;
-mod auto_tls;
 mod blocking_engine;
 mod bootstrap;
-mod check;
-mod context;
 mod corruption;
 mod expiry;
-mod force_new_cluster;
-mod grpc;
-mod grpc_stream;
-mod grpc_unary;
 mod health;
 mod http_pages;
-mod jwt;
-mod legacy_authority;
 mod listen;
 mod member;
-mod metrics;
-mod offline;
-mod passwords;
-mod peer_access;
-mod peer_rpc;
 mod peer_tls;
 mod quota;
 mod raft_state_machine;
 mod rebuild;
-mod request_limits;
-mod request_summary;
-mod settings;
-mod slow_request;
-mod sockets;
 mod start;
-mod stream_caller;
 mod tasks;
-mod tokens;
-mod urls;
-mod write_coalescing;
 
+pub use kv_config::{Flags, UPSTREAM_FLAGS};
 pub use member::{ClientService, Member, OnRemoved, Tuning};
-pub use settings::{Flags, UPSTREAM_FLAGS};
 pub use start::run;

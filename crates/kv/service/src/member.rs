@@ -1,21 +1,18 @@
 //! Assembles a member from log, engine and network, either real or simulated.
 
-use crate::context::{ServerContext, ServerLimits};
-use crate::grpc;
-use crate::jwt::Jwt;
-use crate::metrics::StoreMetrics;
-use crate::passwords::Passwords;
-use crate::peer_access::PeerAccess;
-use crate::peer_rpc::PeerRequestHandler;
 use crate::raft_state_machine::RaftStateMachine;
-use crate::request_limits::Budget;
-use crate::settings::ConnectionOptions;
-use crate::tasks::{self, Retention};
+use crate::tasks;
 use anyhow::Result;
 use base_task::Tasks;
+use kv_config::{PeerAccess, Retention};
 use kv_machine::Machine;
 use kv_mvcc::Hub;
 use kv_raft::{Config, Directory, RaftNode, Status};
+use kv_rpc::{
+    Jwt, Passwords, PeerRequestHandler, ServerContext, ServerLimits, SlowLimits, StoreMetrics,
+    decoding_limit, grpc_request, grpc_routes,
+};
+use kv_transport::ClientTraffic;
 use kv_wal::{Contents, Identity, Wal};
 use proto_etcd::etcdserverpb;
 use std::collections::BTreeSet;
@@ -40,6 +37,9 @@ pub(crate) struct Parts {
     pub initial: Vec<etcdserverpb::Member>,
     pub on_removed: OnRemoved,
     pub shutdown: CancellationToken,
+    /// Tasks of replication: if one of them fails, replication has stopped. A group of its own: a
+    /// leader that stops transfers leadership after its other tasks have ended.
+    pub loops: Tasks,
 }
 
 /// Assembles a member and starts its Raft node.
@@ -55,6 +55,7 @@ pub(crate) async fn assemble_member(parts: Parts) -> Result<Arc<ServerContext>> 
         initial,
         on_removed,
         shutdown,
+        loops,
     } = parts;
     let identity = Identity {
         cluster: config.cluster,
@@ -76,9 +77,6 @@ pub(crate) async fn assemble_member(parts: Parts) -> Result<Arc<ServerContext>> 
              empty its data folder and add it again"
         )
     })?;
-    // A task group of its own: a leader that stops transfers leadership after its other tasks have
-    // ended.
-    let loops = Tasks::new(CancellationToken::new());
     let applied = machine.subscribe_applied();
     let node = RaftNode::start(
         config,
@@ -87,7 +85,7 @@ pub(crate) async fn assemble_member(parts: Parts) -> Result<Arc<ServerContext>> 
         applied,
         answers.clone(),
         directory.clone(),
-        loops.clone(),
+        loops,
     )
     .await?;
     let core = Arc::new(ServerContext {
@@ -96,13 +94,11 @@ pub(crate) async fn assemble_member(parts: Parts) -> Result<Arc<ServerContext>> 
         hub: Hub::new(machine.store().clone()),
         machine,
         node,
-        #[cfg(test)]
-        loops,
         directory,
         jwt,
         passwords,
         metrics,
-        memory_budget: Budget::new(),
+        traffic: ClientTraffic::new(decoding_limit(bounds.max_request)),
         bounds,
         shutdown,
         checkpoints: tokio::sync::RwLock::default(),
@@ -134,7 +130,7 @@ pub struct ClientService {
 impl ClientService {
     /// Handles a call.
     pub async fn answer(self, request: http::Request<Body>) -> http::Response<Body> {
-        crate::listen::grpc_request(&self.routes, &self.core, request).await
+        grpc_request(&self.routes, &self.core, request).await
     }
 }
 
@@ -151,6 +147,8 @@ pub struct Tuning {
 pub struct Member {
     core: Arc<ServerContext>,
     tasks: Tasks,
+    #[cfg(test)]
+    loops: Tasks,
 }
 
 impl Member {
@@ -173,14 +171,16 @@ impl Member {
             client_cert_auth: false,
             max_learners: 1,
             strict_reconfig: true,
-            slow_request: Duration::MAX,
-            slow_apply: Duration::MAX,
+            slow: SlowLimits {
+                request: Duration::MAX,
+                apply: Duration::MAX,
+            },
             checkpoint_every: tuning.checkpoint_every,
-            connected: ConnectionOptions::default(),
             detailed_metrics: true,
             insecure_members: true,
             access: PeerAccess::Insecure,
         };
+        let loops = Tasks::new(CancellationToken::new());
         let (metrics, jwt, passwords) = (Arc::default(), None, Passwords::new(4));
         let parts = Parts {
             machine,
@@ -193,11 +193,17 @@ impl Member {
             initial,
             on_removed,
             shutdown: shutdown.clone(),
+            loops: loops.clone(),
         };
         let core = assemble_member(parts).await?;
         let tasks = Tasks::new(shutdown);
         tasks::spawn_jobs(&core, Retention::All, &tasks)?;
-        Ok(Member { core, tasks })
+        Ok(Member {
+            core,
+            tasks,
+            #[cfg(test)]
+            loops,
+        })
     }
 
     /// Bootstraps a cluster or joins one. Waits until the cluster knows this member.
@@ -217,7 +223,7 @@ impl Member {
     pub fn client_service(&self) -> ClientService {
         ClientService {
             core: self.core.clone(),
-            routes: grpc::grpc_routes(&self.core).prepare(),
+            routes: grpc_routes(&self.core).prepare(),
         }
     }
 
@@ -234,6 +240,11 @@ impl Member {
     #[cfg(test)]
     pub(crate) fn core(&self) -> &Arc<ServerContext> {
         &self.core
+    }
+
+    #[cfg(test)]
+    pub(crate) fn loops(&self) -> &Tasks {
+        &self.loops
     }
 
     /// Returns the state machine.

@@ -1,10 +1,10 @@
 //! TLS client configuration for peers, from files that may change.
 
-use crate::settings::Serve;
 use anyhow::{Context, Result};
 use base_task::Tasks;
 use base_tls::rustls::ClientConfig;
 use base_tls::{ClientTls, client_config};
+use kv_config::ServeFlags;
 use kv_raft::PeerTls;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Returns the files of the certificate for calls to other members, and of its key.
-fn client_files(flags: &Serve) -> [&Option<PathBuf>; 2] {
+fn client_files(flags: &ServeFlags) -> [&Option<PathBuf>; 2] {
     match &flags.peer_client_cert_file {
         Some(_) => [&flags.peer_client_cert_file, &flags.peer_client_key_file],
         None => [&flags.peer_cert_file, &flags.peer_key_file],
@@ -26,7 +26,7 @@ fn client_files(flags: &Serve) -> [&Option<PathBuf>; 2] {
 }
 
 /// Returns the TLS configuration of connections to other members; `None` without certificates.
-pub(crate) fn outgoing_config(flags: &Serve) -> Result<Option<Arc<ClientConfig>>> {
+pub(crate) fn outgoing_config(flags: &ServeFlags) -> Result<Option<Arc<ClientConfig>>> {
     let [Some(certificate), Some(key)] = client_files(flags) else {
         return Ok(None);
     };
@@ -44,7 +44,7 @@ pub(crate) fn outgoing_config(flags: &Serve) -> Result<Option<Arc<ClientConfig>>
     Ok(Some(client_config(&tls)?))
 }
 
-fn modification_times(flags: &Serve) -> Vec<Option<SystemTime>> {
+fn modification_times(flags: &ServeFlags) -> Vec<Option<SystemTime>> {
     let [certificate, key] = client_files(flags);
     let files = [certificate, key, &flags.peer_trusted_ca_file];
     let modified = |path: &Path| {
@@ -59,7 +59,7 @@ fn modification_times(flags: &Serve) -> Vec<Option<SystemTime>> {
 }
 
 /// Watches the files and uses changed ones for new connections.
-pub(crate) fn follow_files(flags: &Serve, tls: PeerTls, tasks: &Tasks) {
+pub(crate) fn follow_files(flags: &ServeFlags, tls: PeerTls, tasks: &Tasks) {
     if flags.peer_cert_file.is_none() {
         return;
     }

@@ -1,7 +1,7 @@
 //! Quota of the data: raises the NOSPACE alarm above it and deactivates the alarm below it.
 
-use crate::context::ServerContext;
 use kv_machine::{Caller, Command};
+use kv_rpc::ServerContext;
 use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
 use proto_etcd::etcdserverpb::{AlarmRequest, AlarmType};
 use std::sync::Arc;

@@ -1,19 +1,17 @@
 //! Adapter from `kv_machine::Machine` to `kv_raft::StateMachine`.
 
-use crate::metrics::StoreMetrics;
 use async_trait::async_trait;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use kv_config::INSTALLING;
 use kv_machine::{Machine, MachineError, SnapshotItem, SnapshotReader};
 use kv_raft::{SnapshotRows, StateMachine};
+use kv_rpc::StoreMetrics;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
-
-/// File of the snapshot that is being installed.
-pub(crate) const INSTALLING: &str = "installing.rows";
 
 /// Applies log entries to the state machine.
 pub(crate) struct RaftStateMachine(pub Arc<Machine>, pub Arc<StoreMetrics>);

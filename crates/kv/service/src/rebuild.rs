@@ -7,6 +7,7 @@
 
 use crate::raft_state_machine::RaftStateMachine;
 use anyhow::{Context, Result, bail};
+use kv_config::{RECEIVED_DIR, STATE_DIR};
 use kv_engine::{Engine, EngineError};
 use kv_machine::{Machine, MachineError, Options};
 use kv_raft::{PeerTls, RaftNode, StateMachine};
@@ -15,7 +16,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-const STATE: &str = "member/state";
 /// Delay between two rounds of requests to the other members.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -76,7 +76,7 @@ impl RebuildOptions<'_> {
             return Ok(machine);
         }
         if choose_source(self.purged, !self.others.is_empty()) == Source::Nowhere {
-            let path = self.folder.path().join(STATE);
+            let path = self.folder.path().join(STATE_DIR);
             bail!(
                 "the state in {} is behind the log, {REMEDY}",
                 path.display()
@@ -87,7 +87,7 @@ impl RebuildOptions<'_> {
     }
 
     fn set_aside(&self, error: &MachineError) -> Result<()> {
-        let state = self.folder.path().join(STATE);
+        let state = self.folder.path().join(STATE_DIR);
         let source = choose_source(self.purged, !self.others.is_empty());
         if source == Source::Nowhere {
             bail!("{error}; {REMEDY}");
@@ -98,7 +98,7 @@ impl RebuildOptions<'_> {
             format!("the damaged state can't be renamed to {}", aside.display())
         })?;
         // The new state is created at the former path.
-        self.folder.create_subfolder(STATE)?;
+        self.folder.create_subfolder(STATE_DIR)?;
         let from = if source == Source::Log {
             "the log"
         } else {
@@ -115,7 +115,7 @@ impl RebuildOptions<'_> {
     /// Installs the state of the first member whose state is recent enough. Retries until there is
     /// one.
     async fn fetch(&self, machine: &Arc<Machine>, least: u64) -> Result<()> {
-        let spool = self.folder.create_subfolder("member/received")?;
+        let spool = self.folder.create_subfolder(RECEIVED_DIR)?;
         tracing::warn!("the state is behind the log; fetching it from another member");
         for round in 0.. {
             for url in &self.others {

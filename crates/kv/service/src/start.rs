@@ -1,30 +1,27 @@
 //! Starts a member's components in the order of their dependencies, and stops them in reverse
 //! order.
 
-use crate::accept::Listener;
-use crate::auto_tls;
 use crate::blocking_engine::BlockingEngine;
 use crate::bootstrap::{self, Bootstrap};
-use crate::context::{ServerContext, ServerLimits};
-use crate::corruption::{self, Checks};
-use crate::force_new_cluster;
-use crate::jwt::Jwt;
+use crate::corruption;
 use crate::listen::{self, PeerSide, Port};
 use crate::member::{self, OnRemoved, Parts};
-use crate::metrics::StoreMetrics;
-use crate::passwords::Passwords;
-use crate::peer_access::PeerAccess;
-use crate::peer_rpc;
 use crate::rebuild::RebuildOptions;
-use crate::settings::{EngineKind, Flags, Serve, Subcommand, parse_duration};
-use crate::sockets::{self, Socket};
 use crate::tasks;
-use crate::urls::{self, ServerUrl};
 use anyhow::{Context, Result, bail};
 use base_task::{CancellationToken, Tasks};
+use kv_config::{
+    CorruptionChecks, EngineKind, Flags, PeerAccess, RECEIVED_DIR, Retention, STATE_DIR,
+    ServeFlags, ServerUrl, Subcommand, WAL_DIR, initial_members, parse_duration, parse_urls,
+    tls_config, with_auto_tls,
+};
 use kv_engine::{Engine, EngineError, Kind, MemoryEngine};
 use kv_machine::Options;
-use kv_raft::{Clock, Config, PeerTls};
+use kv_raft::{Clock, Config, PeerTls, PeerTrust};
+use kv_rpc::{
+    Jwt, Passwords, ServerContext, ServerLimits, SlowLimits, StoreMetrics, is_responding,
+};
+use kv_transport::{ConnectionOptions, Listener, Socket, socket_url, split_sockets};
 use kv_wal::{Contents, DataFolder, Identity, Wal};
 use proto_etcd::etcdserverpb::Member;
 use std::collections::BTreeSet;
@@ -41,9 +38,9 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 pub async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
     let flags = flags.effective()?;
     match flags.command {
-        Some(Subcommand::Snapshot(command)) => crate::offline::run_snapshot_command(command),
+        Some(Subcommand::Snapshot(command)) => kv_offline::run_snapshot_command(command),
         Some(Subcommand::Check { data_dir, work_dir }) => {
-            crate::check::check_folder(&data_dir, &work_dir.unwrap_or_else(std::env::temp_dir))
+            kv_offline::check_folder(&data_dir, &work_dir.unwrap_or_else(std::env::temp_dir))
         }
         None => serve_member(flags.serve, shutdown).await,
     }
@@ -60,7 +57,8 @@ struct Plan {
     initial_cluster: String,
     data_dir: PathBuf,
     bounds: ServerLimits,
-    checks: Checks,
+    connected: ConnectionOptions,
+    checks: CorruptionChecks,
     jwt: Option<Arc<Jwt>>,
     client_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
     peer_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
@@ -68,7 +66,7 @@ struct Plan {
     access: PeerAccess,
 }
 
-fn server_limits(flags: &Serve, access: PeerAccess) -> Result<ServerLimits> {
+fn server_limits(flags: &ServeFlags, access: PeerAccess) -> Result<ServerLimits> {
     if flags.election_timeout < 5 * flags.heartbeat_interval {
         bail!(
             "--election-timeout {} must be at least five times --heartbeat-interval {}",
@@ -95,33 +93,34 @@ fn server_limits(flags: &Serve, access: PeerAccess) -> Result<ServerLimits> {
         client_cert_auth: flags.client_cert_auth,
         max_learners: flags.max_learners,
         strict_reconfig: flags.strict_reconfig_check,
-        slow_request: parse_duration(
-            "warning-unary-request-duration",
-            &flags.warning_unary_request_duration,
-            Duration::from_nanos(1),
-        )?,
-        slow_apply: parse_duration(
-            "warning-apply-duration",
-            &flags.warning_apply_duration,
-            Duration::from_nanos(1),
-        )?,
+        slow: SlowLimits {
+            request: parse_duration(
+                "warning-unary-request-duration",
+                &flags.warning_unary_request_duration,
+                Duration::from_nanos(1),
+            )?,
+            apply: parse_duration(
+                "warning-apply-duration",
+                &flags.warning_apply_duration,
+                Duration::from_nanos(1),
+            )?,
+        },
         checkpoint_every: CHECKPOINT_EVERY,
-        connected: flags.connections.connected()?,
         detailed_metrics: flags.metrics == "extensive",
         insecure_members: flags.allow_insecure_peers,
         access,
     })
 }
 
-async fn make_plan(flags: &Serve) -> Result<Plan> {
-    let checks = flags.corruption.checks()?;
+async fn make_plan(flags: &ServeFlags) -> Result<Plan> {
+    let checks = flags.corruption.parse()?;
     flags.check_tls()?;
     let jwt = Jwt::from_flag(&flags.auth_token)?.map(Arc::new);
-    let (paths, client) = sockets::split_sockets("listen-client-urls", &flags.listen_client_urls)?;
-    let client = urls::parse_urls("listen-client-urls", &client)?;
-    let peer = urls::parse_urls("listen-peer-urls", &flags.listen_peer_urls)?;
-    let mut pages = urls::parse_urls("listen-metrics-urls", &flags.listen_metrics_urls)?;
-    pages.extend(urls::parse_urls(
+    let (paths, client) = split_sockets("listen-client-urls", &flags.listen_client_urls)?;
+    let client = parse_urls("listen-client-urls", &client)?;
+    let peer = parse_urls("listen-peer-urls", &flags.listen_peer_urls)?;
+    let mut pages = parse_urls("listen-metrics-urls", &flags.listen_metrics_urls)?;
+    pages.extend(parse_urls(
         "listen-client-http-urls",
         &flags.listen_client_http_urls,
     )?);
@@ -136,8 +135,8 @@ async fn make_plan(flags: &Serve) -> Result<Plan> {
             "https for clients (--listen-client-urls and the like) needs --cert-file and --key-file"
         );
     }
-    let client_tls = listen::tls_config(&flags.client_files()?)?;
-    let peer_tls = listen::tls_config(&flags.peer_files()?)?;
+    let client_tls = tls_config(&flags.client_files()?)?;
+    let peer_tls = tls_config(&flags.peer_files()?)?;
     if peer.iter().any(|url| url.secure) && peer_tls.is_none() {
         bail!("--listen-peer-urls has https, which needs --peer-cert-file and --peer-key-file");
     }
@@ -148,7 +147,7 @@ async fn make_plan(flags: &Serve) -> Result<Plan> {
         names.dedup();
         names
     };
-    tasks::Retention::parse(flags)?;
+    Retention::parse(flags)?;
     let client_ports = listen::bind_urls(&client).await?;
     let peer_ports = if access == PeerAccess::Closed {
         Vec::new()
@@ -166,7 +165,7 @@ async fn make_plan(flags: &Serve) -> Result<Plan> {
         PeerAccess::Mutual | PeerAccess::Insecure => names(&peer_ports),
     };
     let peer_urls = match &flags.initial_advertise_peer_urls {
-        Some(list) => url_texts(&urls::parse_urls("initial-advertise-peer-urls", list)?),
+        Some(list) => url_texts(&parse_urls("initial-advertise-peer-urls", list)?),
         None => bound,
     };
     let own = peer_urls
@@ -185,6 +184,7 @@ async fn make_plan(flags: &Serve) -> Result<Plan> {
         initial_cluster,
         data_dir: flags.data_folder(),
         bounds,
+        connected: flags.connections.parse()?,
         checks,
         jwt,
         client_tls,
@@ -199,22 +199,22 @@ fn url_texts(urls: &[ServerUrl]) -> Vec<String> {
 }
 
 /// Returns the advertised client URLs: those of the flag, or those of the listeners.
-fn client_urls(flags: &Serve, bound: Vec<String>, sockets: &[Socket]) -> Result<Vec<String>> {
+fn client_urls(flags: &ServeFlags, bound: Vec<String>, sockets: &[Socket]) -> Result<Vec<String>> {
     let Some(list) = &flags.advertise_client_urls else {
         return Ok(bound
             .into_iter()
             .chain(sockets.iter().map(Socket::url))
             .collect());
     };
-    let (paths, others) = sockets::split_sockets("advertise-client-urls", list)?;
-    let others = url_texts(&urls::parse_urls("advertise-client-urls", &others)?);
+    let (paths, others) = split_sockets("advertise-client-urls", list)?;
+    let others = url_texts(&parse_urls("advertise-client-urls", &others)?);
     Ok(others
         .into_iter()
-        .chain(paths.iter().map(|path| sockets::socket_url(path)))
+        .chain(paths.iter().map(|path| socket_url(path)))
         .collect())
 }
 
-fn open_engine(flags: &Serve, path: &Path) -> Result<Arc<dyn Engine>, EngineError> {
+fn open_engine(flags: &ServeFlags, path: &Path) -> Result<Arc<dyn Engine>, EngineError> {
     Ok(match flags.engine {
         EngineKind::Memory => Arc::new(MemoryEngine::default()),
         EngineKind::Auto => kv_engine::open_engine(path, None, flags.engine_cache_bytes)?,
@@ -227,10 +227,13 @@ fn open_engine(flags: &Serve, path: &Path) -> Result<Arc<dyn Engine>, EngineErro
     })
 }
 
-async fn identify_member(flags: &Serve, plan: &Plan, folder: &mut DataFolder) -> Result<Bootstrap> {
+async fn identify_member(
+    flags: &ServeFlags,
+    plan: &Plan,
+    folder: &mut DataFolder,
+) -> Result<Bootstrap> {
     if let Some(identity) = folder.identity() {
-        let members =
-            bootstrap::initial_members(&plan.initial_cluster, &flags.initial_cluster_token)?;
+        let members = initial_members(&plan.initial_cluster, &flags.initial_cluster_token)?;
         bootstrap::check_cluster(flags, folder.path(), identity, &members, &plan.outgoing_tls)
             .await?;
         if flags.force_new_cluster {
@@ -256,7 +259,7 @@ async fn identify_member(flags: &Serve, plan: &Plan, folder: &mut DataFolder) ->
 
 /// Makes this member the only one of its cluster, without contacting the others.
 fn force_new_cluster(
-    flags: &Serve,
+    flags: &ServeFlags,
     plan: &Plan,
     folder: &DataFolder,
     identity: Identity,
@@ -267,7 +270,7 @@ fn force_new_cluster(
         peer_ur_ls: plan.peer_urls.clone(),
         ..Member::default()
     };
-    force_new_cluster::continue_with_log(folder, identity, me.clone())?;
+    kv_offline::force_new_cluster(folder, identity, me.clone())?;
     Ok(Bootstrap {
         identity,
         members: vec![me],
@@ -275,8 +278,8 @@ fn force_new_cluster(
     })
 }
 
-async fn serve_member(flags: Serve, shutdown: CancellationToken) -> Result<()> {
-    let flags = auto_tls::with_auto_tls(flags)?;
+async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<()> {
+    let flags = with_auto_tls(flags)?;
     // The directory is opened first, because its errors are the most useful ones.
     let mut plan = make_plan(&flags).await?;
     if flags.wal_dir.is_some() {
@@ -310,7 +313,7 @@ async fn serve_member(flags: Serve, shutdown: CancellationToken) -> Result<()> {
         directory: core.directory.clone(),
     });
     crate::peer_tls::follow_files(&flags, plan.outgoing_tls.clone(), &tasks);
-    tasks::spawn_jobs(&core, tasks::Retention::parse(&flags)?, &tasks)?;
+    tasks::spawn_jobs(&core, Retention::parse(&flags)?, &tasks)?;
     tasks::spawn_upkeep(&core, plan.checks, &tasks);
     for port in std::mem::take(&mut plan.metrics_ports) {
         tasks.spawn_critical(
@@ -334,7 +337,13 @@ async fn serve_member(flags: Serve, shutdown: CancellationToken) -> Result<()> {
             tracing::info!(url, "ready to serve client requests");
             tasks.spawn_critical(
                 "clients",
-                listen::serve_clients(listener, tls, core.clone(), shutdown.clone()),
+                listen::serve_clients(
+                    listener,
+                    tls,
+                    plan.connected,
+                    core.clone(),
+                    shutdown.clone(),
+                ),
             );
         }
         shutdown.cancelled().await;
@@ -386,7 +395,7 @@ async fn wait_until_ready(
     tasks::publish_member(core, name, &plan.client_urls).await
 }
 
-fn announce_ports(flags: &Serve, plan: &Plan) -> Result<()> {
+fn announce_ports(flags: &ServeFlags, plan: &Plan) -> Result<()> {
     let (Some(file), Some(port)) = (&flags.port_file, plan.client_ports.first()) else {
         return Ok(());
     };
@@ -405,7 +414,7 @@ async fn begin_membership(core: &ServerContext, bootstrap: &Bootstrap) -> Result
 type LeaveRequest = Arc<OnceLock<&'static str>>;
 
 async fn build_member(
-    flags: &Serve,
+    flags: &ServeFlags,
     plan: &Plan,
     folder: &DataFolder,
     bootstrap: &Bootstrap,
@@ -427,7 +436,7 @@ async fn build_member(
         own_thread: true,
         token_ttl: Duration::from_secs(flags.auth_token_ttl),
         on_store,
-        slow_apply: plan.bounds.slow_apply,
+        slow_apply: plan.bounds.slow.apply,
     };
     let others = bootstrap
         .members
@@ -442,7 +451,7 @@ async fn build_member(
         tls: &plan.outgoing_tls,
         purged: RebuildOptions::purged(&contents),
     };
-    let state = folder.create_subfolder("member/state")?;
+    let state = folder.create_subfolder(STATE_DIR)?;
     let slow_disk = sync_micros.clone();
     let open = || {
         Ok(Arc::new(BlockingEngine::new(
@@ -477,9 +486,9 @@ async fn build_member(
         heartbeat: Duration::from_millis(flags.heartbeat_interval),
         election_timeout: Duration::from_millis(flags.election_timeout),
         snapshot_entries: flags.snapshot_count,
-        spool: folder.create_subfolder("member/received")?,
+        spool: folder.create_subfolder(RECEIVED_DIR)?,
         tls: plan.outgoing_tls.clone(),
-        trust: plan.access.trust(),
+        trust: peer_trust(plan.access),
         max_command: flags.max_request_bytes,
         dial: None,
         sync_micros,
@@ -496,8 +505,17 @@ async fn build_member(
         initial: bootstrap.members.clone(),
         on_removed: on_removed(leave.clone(), shutdown.clone()),
         shutdown: shutdown.clone(),
+        loops: Tasks::new(CancellationToken::new()),
     };
     Ok((member::assemble_member(parts).await?, leave))
+}
+
+/// Returns the proof that replication requires.
+fn peer_trust(access: PeerAccess) -> PeerTrust {
+    match access {
+        PeerAccess::Mutual | PeerAccess::Closed => PeerTrust::Certificate,
+        PeerAccess::Insecure => PeerTrust::Unverified,
+    }
 }
 
 fn on_removed(leave: LeaveRequest, shutdown: CancellationToken) -> OnRemoved {
@@ -523,7 +541,7 @@ fn open_log(
         let before = micros.load(Ordering::Relaxed);
         micros.store((before * 15 + took) / 16, Ordering::Relaxed);
     });
-    let (wal, contents) = Wal::open(&folder.create_subfolder("member/wal")?, observer)?;
+    let (wal, contents) = Wal::open(&folder.create_subfolder(WAL_DIR)?, observer)?;
     if let Some(bytes) = contents.torn {
         tracing::warn!(
             bytes,
@@ -545,11 +563,9 @@ async fn choose_transferee(core: &ServerContext) -> Option<u64> {
         .filter(|id| *id != core.identity.member && tasks::is_reached(core, *id));
     let others: Vec<u64> = others.filter(|_| status.leading).collect();
     // One that has just stopped still counts as reached.
-    let asked = others.into_iter().map(|id| async move {
-        peer_rpc::is_responding(core, id, ANSWERS)
-            .await
-            .then_some(id)
-    });
+    let asked = others
+        .into_iter()
+        .map(|id| async move { is_responding(core, id, ANSWERS).await.then_some(id) });
     let there = futures::future::join_all(asked).await.into_iter().flatten();
     there.max_by_key(|id| status.matched.get(id).copied().unwrap_or_default())
 }

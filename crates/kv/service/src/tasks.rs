@@ -1,13 +1,13 @@
 //! Background tasks of a member: compaction, membership, publishing, and those with a module of
 //! their own.
 
-use crate::context::ServerContext;
-use crate::corruption::{self, Checks};
-use crate::settings::{CompactionMode, Serve, parse_duration};
-use anyhow::{Context, Result, bail};
+use crate::corruption;
+use anyhow::{Context, Result};
 use base_task::Tasks;
+use kv_config::{CorruptionChecks, Retention};
 use kv_machine::{Caller, Command, Machine, Outcome};
 use kv_raft::Directory;
+use kv_rpc::ServerContext;
 use proto_etcd::etcdserverpb::{CompactionRequest, Member, MemberListResponse};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,38 +17,6 @@ use tokio::time::{Instant, sleep};
 
 /// Time that a removed member waits for the others to commit its removal.
 const LEAVING: Duration = Duration::from_secs(10);
-
-/// Retention of the automatic compaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Retention {
-    All,
-    For(Duration),
-    Revisions(i64),
-}
-
-impl Retention {
-    pub fn parse(flags: &Serve) -> Result<Retention> {
-        let text = &flags.auto_compaction_retention;
-        if text == "0" || text.is_empty() {
-            return Ok(Retention::All);
-        }
-        match flags.auto_compaction_mode {
-            CompactionMode::Periodic => {
-                let kept =
-                    parse_duration("auto-compaction-retention", text, Duration::from_secs(3600))?;
-                Ok(if kept.is_zero() {
-                    Retention::All
-                } else {
-                    Retention::For(kept)
-                })
-            }
-            CompactionMode::Revision => match text.parse::<i64>() {
-                Ok(count) if count >= 0 => Ok(Retention::Revisions(count)),
-                _ => bail!("--auto-compaction-retention: {text:?} is not a number of revisions"),
-            },
-        }
-    }
-}
 
 macro_rules! task {
     ($core:expr, $tasks:expr, $name:literal, $future:expr) => {
@@ -132,7 +100,7 @@ pub(crate) fn spawn_jobs(
 }
 
 /// Starts maintenance of all data: defragmentation, and the corruption checks that are enabled.
-pub(crate) fn spawn_upkeep(core: &Arc<ServerContext>, checks: Checks, tasks: &Tasks) {
+pub(crate) fn spawn_upkeep(core: &Arc<ServerContext>, checks: CorruptionChecks, tasks: &Tasks) {
     task!(
         core,
         tasks,
@@ -288,7 +256,7 @@ async fn leave_cluster(core: &Arc<ServerContext>) {
     }
     // Time for the other member to learn of the commit.
     sleep(Duration::from_millis(500)).await;
-    core.removed();
+    core.on_removed();
 }
 
 /// Executes one step towards the committed members. Returns whether nothing is left to do.

@@ -1,0 +1,54 @@
+//! TLS of ports, from the files that flags name.
+
+use anyhow::{Result, bail};
+use base_tls::rustls::{ServerConfig, SupportedProtocolVersion};
+use base_tls::{ClientAuth, Offer, ServerTls};
+use std::path::Path;
+use std::sync::Arc;
+
+/// TLS files of a kind of port, and the prefix of the flags that name them.
+pub struct TlsFiles<'a> {
+    /// Prefix of the flags: empty, or `peer-`.
+    pub prefix: &'static str,
+    /// Certificate file.
+    pub certificate: Option<&'a Path>,
+    /// Key file.
+    pub key: Option<&'a Path>,
+    /// CA of client certificates.
+    pub ca: Option<&'a Path>,
+    /// True if client certificates are required. A CA implies that too.
+    pub demand: bool,
+    /// Versions and suites of TLS.
+    pub offer: Offer,
+}
+
+/// Enabled versions of TLS.
+pub type Versions = &'static [&'static SupportedProtocolVersion];
+
+/// Returns the TLS configuration of a port. If a CA is given, clients without a certificate of it
+/// are rejected.
+pub fn tls_config(files: &TlsFiles<'_>) -> Result<Option<Arc<ServerConfig>>> {
+    let prefix = files.prefix;
+    let client_auth = match files.ca {
+        Some(ca) => ClientAuth::Require(ca.to_path_buf()),
+        None if files.demand => bail!(
+            "--{prefix}client-cert-auth needs the CA that certificates are checked with: give it with --{prefix}trusted-ca-file"
+        ),
+        None => ClientAuth::None,
+    };
+    let (certificate, key) = match (files.certificate, files.key) {
+        (Some(certificate), Some(key)) => (certificate.to_path_buf(), key.to_path_buf()),
+        (None, None) => return Ok(None),
+        _ => bail!("--{prefix}cert-file and --{prefix}key-file need each other: give both or none"),
+    };
+    let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Some(base_tls::server_config_with(
+        &ServerTls {
+            certificate,
+            key,
+            client_auth,
+            alpn,
+        },
+        &files.offer,
+    )?))
+}

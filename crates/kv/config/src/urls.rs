@@ -1,0 +1,134 @@
+//! Parses URLs in flags.
+
+use anyhow::{Context, Result, bail};
+use std::net::{SocketAddr, ToSocketAddrs};
+
+/// An `http` or `https` URL with a host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerUrl {
+    /// The text as given.
+    pub text: String,
+    /// True for `https`.
+    pub secure: bool,
+    /// Host name or address, without brackets.
+    pub host: String,
+    /// Port; 0 lets the kernel pick one.
+    pub port: u16,
+}
+
+impl ServerUrl {
+    /// Returns the address to listen on, preferably IPv4, and the other addresses of the host name.
+    pub fn addresses(&self) -> Result<(SocketAddr, Vec<SocketAddr>)> {
+        let target = (self.host.as_str(), self.port);
+        let found = target
+            .to_socket_addrs()
+            .with_context(|| format!("{} can't be resolved", self.text))?;
+        let mut others: Vec<SocketAddr> = found.collect();
+        others.sort();
+        others.dedup();
+        let mut others = others.into_iter();
+        let first = others
+            .next()
+            .with_context(|| format!("{} has no address", self.text))?;
+        Ok((first, others.collect()))
+    }
+
+    /// Returns the URL with the bound port.
+    pub fn with_port(&self, port: u16) -> String {
+        let scheme = if self.secure { "https" } else { "http" };
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
+        format!("{scheme}://{host}:{port}")
+    }
+}
+
+/// Parses a comma-separated list. `flag` is used in the error text.
+pub fn parse_urls(flag: &str, list: &str) -> Result<Vec<ServerUrl>> {
+    list.split(',')
+        .filter(|url| !url.is_empty())
+        .map(|text| parse_one(flag, text))
+        .collect()
+}
+
+fn parse_one(flag: &str, text: &str) -> Result<ServerUrl> {
+    let wrong = || format!("--{flag}: {text:?} is not a URL like http://127.0.0.1:2379");
+    let url = url::Url::parse(text).with_context(wrong)?;
+    let secure = match url.scheme() {
+        "http" => false,
+        "https" => true,
+        _ => bail!(wrong()),
+    };
+    let host = url
+        .host_str()
+        .with_context(wrong)?
+        .trim_matches(['[', ']'])
+        .to_owned();
+    let explicit = text
+        .rsplit(':')
+        .next()
+        .and_then(|port| port.trim_end_matches('/').parse().ok());
+    let port = url.port().or(explicit).with_context(wrong)?;
+    Ok(ServerUrl {
+        text: text.trim_end_matches('/').to_owned(),
+        secure,
+        host,
+        port,
+    })
+}
+
+/// Parses `name=url,name=url`. Returns the peer URLs of each name, in the order of the list.
+pub fn parse_cluster(list: &str) -> Result<Vec<(String, Vec<String>)>> {
+    let mut members: Vec<(String, Vec<String>)> = Vec::new();
+    for item in list.split(',').filter(|item| !item.is_empty()) {
+        let (name, url) = item
+            .split_once('=')
+            .with_context(|| format!("--initial-cluster: {item:?} is not NAME=URL"))?;
+        let [url] = &parse_urls("initial-cluster", url)?[..] else {
+            bail!("--initial-cluster: {item:?} is not NAME=URL")
+        };
+        match members.iter_mut().find(|(known, _)| known == name) {
+            Some((_, urls)) => urls.push(url.text.clone()),
+            None => members.push((name.to_owned(), vec![url.text.clone()])),
+        }
+    }
+    for (_, urls) in &mut members {
+        urls.sort();
+    }
+    members.sort();
+    Ok(members)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn urls_are_checked_and_named() {
+        let urls = parse_urls("x", "http://127.0.0.1:0,https://[::1]:2379").unwrap();
+        assert_eq!(
+            (urls[0].secure, urls[0].port, urls[1].secure),
+            (false, 0, true)
+        );
+        assert_eq!(urls[1].with_port(7), "https://[::1]:7");
+        for wrong in [
+            "not-a-url",
+            "http://127.0.0.1:notaport",
+            "ftp://h:1",
+            "http://h",
+        ] {
+            assert!(
+                format!("{:#}", parse_urls("x", wrong).unwrap_err()).contains(wrong),
+                "{wrong}"
+            );
+        }
+        let members = parse_cluster("b=http://h:2,a=http://h:1,b=http://h:0").unwrap();
+        assert_eq!(
+            members[1],
+            ("b".into(), vec!["http://h:0".into(), "http://h:2".into()])
+        );
+    }
+}

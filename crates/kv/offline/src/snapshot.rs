@@ -1,0 +1,227 @@
+//! Commands that need no server: snapshot files, and data directories restored from them.
+
+use crate::print_line;
+use anyhow::{Context, Result, bail};
+use kv_bbolt::FileSource;
+use kv_config::{
+    STATE_DIR, SnapshotCommand, SnapshotRestore, SnapshotStatus, WAL_DIR, cluster_id,
+    initial_members,
+};
+use kv_engine::{Batch, Engine, Table};
+use kv_machine::{AppliedPosition, Members, write_seed};
+use kv_snapshot_file::FileStatus;
+use kv_wal::{DataFolder, Identity, Wal};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+
+const CACHE: u64 = 32 << 20;
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Shows the status of a snapshot file, or restores it.
+pub fn run_snapshot_command(command: SnapshotCommand) -> Result<()> {
+    match command {
+        SnapshotCommand::Status(flags) => print_status(&flags),
+        SnapshotCommand::Restore(flags) => restore_snapshot(&flags),
+    }
+}
+
+fn print_status(flags: &SnapshotStatus) -> Result<()> {
+    let source = kv_snapshot_file::open_snapshot(&flags.file, false)?;
+    let found =
+        kv_snapshot_file::file_status(&source).with_context(|| flags.file.display().to_string())?;
+    let FileStatus {
+        hash,
+        revision,
+        total_keys,
+        total_size,
+        version,
+    } = found;
+    match flags.write_out.as_str() {
+        "json" => print_line(
+            &serde_json::json!({
+                "hash": hash, "revision": revision, "totalKey": total_keys, "totalSize": total_size, "version": version,
+            })
+            .to_string(),
+        ),
+        "fields" => print_line(&format!(
+            "\"Hash\" : {hash}\n\"Revision\" : {revision}\n\"Keys\" : {total_keys}\n\"Size\" : {total_size}\n\"Version\" : \"{version}\""
+        )),
+        "table" => print_line(&format_table(
+            ["HASH", "REVISION", "TOTAL KEYS", "TOTAL SIZE", "VERSION"],
+            [format!("{hash:x}"), revision.to_string(), total_keys.to_string(), format_size(total_size), version.to_string()],
+        )),
+        _ => print_line(&format!("{hash:x}, {revision}, {total_keys}, {total_size}, {version}")),
+    }
+}
+
+/// Formats a row and its headings as a table like etcd's tools.
+fn format_table<const N: usize>(heads: [&str; N], row: [String; N]) -> String {
+    let cells = || {
+        heads
+            .iter()
+            .zip(&row)
+            .map(|(head, cell)| (*head, cell, head.len().max(cell.len())))
+    };
+    let line: String = cells()
+        .map(|(_, _, width)| format!("+{}", "-".repeat(width + 2)))
+        .collect::<String>()
+        + "+";
+    let head: String = cells()
+        .map(|(head, _, width)| format!("| {head:^width$} "))
+        .collect::<String>()
+        + "|";
+    let row: String = cells()
+        .map(|(_, cell, width)| format!("| {cell:>width$} "))
+        .collect::<String>()
+        + "|";
+    [line.as_str(), &head, &line, &row, &line].join("\n")
+}
+
+/// Formats a number of bytes with a unit.
+fn format_size(bytes: u64) -> String {
+    let mut size = bytes as f64;
+    let mut unit = "B";
+    for larger in ["kB", "MB", "GB", "TB"] {
+        if size < 1000.0 {
+            break;
+        }
+        (size, unit) = (size / 1000.0, larger);
+    }
+    if size < 10.0 && unit != "B" {
+        format!("{size:.1} {unit}")
+    } else {
+        format!("{size:.0} {unit}")
+    }
+}
+
+fn restore_snapshot(flags: &SnapshotRestore) -> Result<()> {
+    let target = flags
+        .data_dir
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("{}.etcd", flags.name)));
+    if flags
+        .wal_dir
+        .as_ref()
+        .is_some_and(|wal| *wal != target.join(WAL_DIR))
+    {
+        bail!(
+            "--wal-dir is not supported: the log is in {}; leave it out",
+            target.join(WAL_DIR).display()
+        );
+    }
+    let taken = target.is_file()
+        || std::fs::read_dir(&target).is_ok_and(|mut entries| entries.next().is_some());
+    if taken {
+        bail!(
+            "{} exists and is not empty: restore into another folder, or remove it first",
+            target.display()
+        );
+    }
+    let members = initial_members(&flags.initial_cluster, &flags.initial_cluster_token)?;
+    let voters: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
+    let mine = members.iter().find(|member| member.name == flags.name);
+    let mine = mine.with_context(|| {
+        format!(
+            "--name {:?} is not in --initial-cluster {:?}",
+            flags.name, flags.initial_cluster
+        )
+    })?;
+    let source = kv_snapshot_file::open_snapshot(&flags.file, !flags.skip_hash_check)?;
+    // The file is read completely once before anything is created.
+    kv_snapshot_file::import_snapshot::<anyhow::Error>(&source, |_| Ok(()))
+        .with_context(|| format!("{} is damaged", flags.file.display()))?;
+    let mut folder = DataFolder::open(&target)?;
+    let (index, position, membership) = kv_raft::make_origin(&voters);
+    let engine = kv_engine::open_engine(&folder.create_subfolder(STATE_DIR)?, None, CACHE)?;
+    fill_engine(
+        &*engine,
+        &source,
+        flags,
+        &AppliedPosition {
+            position: position.clone(),
+            membership,
+        },
+        members.clone(),
+    )?;
+    let (wal, _) = Wal::open(&folder.create_subfolder(WAL_DIR)?, Arc::new(|_| {}))?;
+    let (sender, receiver) = mpsc::channel();
+    wal.purge(
+        index,
+        position,
+        Box::new(move || {
+            let _ = sender.send(());
+        }),
+    );
+    receiver.recv().context("the log can't be written")?;
+    // The directory gets its identity only after its content is complete.
+    folder.set_identity(Identity {
+        cluster: cluster_id(&voters),
+        member: mine.id,
+    })?;
+    print_line(&format!(
+        "restored {} to {}",
+        flags.file.display(),
+        target.display()
+    ))
+}
+
+fn fill_engine(
+    engine: &dyn Engine,
+    source: &FileSource,
+    flags: &SnapshotRestore,
+    place: &AppliedPosition,
+    initial: Vec<proto_etcd::etcdserverpb::Member>,
+) -> Result<()> {
+    let mut batch = Batch::default();
+    let contents =
+        kv_snapshot_file::import_snapshot::<anyhow::Error>(source, |(_, key, value)| {
+            batch.put(Table::Revisions, key.to_vec(), value);
+            if batch.size_bytes() > BATCH_BYTES {
+                engine.write_batch(std::mem::take(&mut batch))?;
+            }
+            Ok(())
+        })?;
+    let mut members = Members::default();
+    for member in initial {
+        members.restore(member);
+    }
+    let bump = i64::try_from(flags.bump_revision).context("--bump-revision is too large")?;
+    let revision = contents.revision + bump;
+    let compacted = if flags.mark_compacted {
+        revision
+    } else {
+        contents.compacted
+    };
+    batch.append(write_seed(
+        place,
+        revision,
+        compacted,
+        &contents.leases,
+        &contents.auth,
+        &members,
+    ));
+    engine.write_batch(batch)?;
+    engine.flush()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_framed() {
+        assert_eq!(
+            format_table(
+                ["HASH", "TOTAL SIZE"],
+                ["3a8dbf1f".to_owned(), format_size(20_480)]
+            ),
+            "+----------+------------+\n|   HASH   | TOTAL SIZE |\n+----------+------------+\n| 3a8dbf1f |      20 kB |\n+----------+------------+"
+        );
+        assert_eq!(
+            [999, 1_500, 82_854_982].map(format_size),
+            ["999 B", "1.5 kB", "83 MB"]
+        );
+    }
+}

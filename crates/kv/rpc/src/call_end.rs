@@ -1,0 +1,47 @@
+//! Counts calls when they end.
+
+use crate::metrics::{Call, StoreMetrics};
+use std::ops::Deref;
+use tokio::time::Instant;
+
+/// Counts a call when it ends or is cancelled.
+pub(crate) struct CallEnd<M: Deref<Target = StoreMetrics>> {
+    metrics: M,
+    /// `None` once the call is counted.
+    call: Option<Call>,
+    began: Instant,
+}
+
+impl<M: Deref<Target = StoreMetrics>> CallEnd<M> {
+    pub fn new(metrics: M, call: Call) -> Self {
+        metrics.started(call);
+        CallEnd {
+            metrics,
+            call: Some(call),
+            began: Instant::now(),
+        }
+    }
+
+    /// Returns the call if it has not ended.
+    pub fn call(&self) -> Option<Call> {
+        self.call
+    }
+
+    /// Counts the call with its code, and drops the guard.
+    pub fn finish(mut self, code: tonic::Code) {
+        self.count(code);
+    }
+
+    /// Counts the call with its code; further calls have no effect.
+    pub fn count(&mut self, code: tonic::Code) {
+        if let Some(call) = self.call.take() {
+            self.metrics.handled(call, code, self.began.elapsed());
+        }
+    }
+}
+
+impl<M: Deref<Target = StoreMetrics>> Drop for CallEnd<M> {
+    fn drop(&mut self) {
+        self.count(tonic::Code::Cancelled);
+    }
+}

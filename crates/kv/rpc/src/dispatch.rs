@@ -1,0 +1,146 @@
+//! Dispatches gRPC calls: to the hand-written path, or to tonic's routes for all others.
+
+use crate::call_end::CallEnd;
+use crate::context::{ServerContext, bearer_token};
+use crate::metrics::{Call, StoreMetrics};
+use crate::services::{lease, watch};
+use crate::slow_request;
+use crate::unary;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body::Frame;
+use kv_transport::{ClientTraffic, LimitedBody, MemoryReservation, RequestBody, is_compressed};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{self, Poll};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tower::ServiceExt;
+use tracing::Instrument;
+
+/// Handles a gRPC call.
+pub fn grpc_request<B: RequestBody>(
+    routes: &Routes,
+    core: &Arc<ServerContext>,
+    request: Request<B>,
+) -> BoxFuture<'static, Response<Body>> {
+    let login = bearer_token(request.headers()).filter(|_| core.machine.with_auth(|auth| auth.enabled));
+    let answer = grpc_answer(routes, core.clone(), request);
+    let Some(token) = login else { return answer };
+    let core = core.clone();
+    Box::pin(async move {
+        core.login_applied(&token).await;
+        answer.await
+    })
+}
+
+/// Returns a future of its own for each kind of call. A single future for all kinds would have the
+/// size of the largest, and the frequent small ones would be moved at that size.
+fn grpc_answer<B: RequestBody>(
+    routes: &Routes,
+    core: Arc<ServerContext>,
+    request: Request<B>,
+) -> BoxFuture<'static, Response<Body>> {
+    if let Some(method) = unary::unary_method(&request) {
+        return Box::pin(unary::respond_unary(core, method, request));
+    }
+    let by_hand = match request.uri().path() {
+        _ if is_compressed(request.headers()) => None,
+        watch::PATH => Some(watch::handle_watch as StreamHandler<B>),
+        lease::PATH => Some(lease::keep_alive as StreamHandler<B>),
+        _ => None,
+    };
+    let Some(streamed) = by_hand else {
+        return Box::pin(route_request(routes.clone(), core, request));
+    };
+    Box::pin(async move {
+        let end = CallEnd::new(core.metrics.clone(), Call::of(request.uri().path()));
+        watch_response(
+            core.traffic.clone(),
+            end,
+            streamed(&core, request).unwrap_or_else(Status::into_http),
+        )
+    })
+}
+
+/// Handles a call with tonic's routes.
+async fn route_request<B: RequestBody>(
+    routes: Routes,
+    core: Arc<ServerContext>,
+    request: Request<B>,
+) -> Response<Body> {
+    let end = CallEnd::new(core.metrics.clone(), Call::of(request.uri().path()));
+    let span = tracing::debug_span!("call", method = request.uri().path());
+    let traffic = core.traffic.clone();
+    let held = MemoryReservation::for_request(&traffic, request.extensions());
+    let routed = routes
+        .oneshot(request.map(|body| Body::new(LimitedBody::new(traffic.clone(), held, body))));
+    // Routing can't fail: an unknown method gets a response as well.
+    let (Ok(response), notes) = slow_request::track_phases(routed).instrument(span).await;
+    if let Some(call) = end.call().filter(|call| call.is_prompt()) {
+        let code = response.headers().get("grpc-status");
+        let code = code.map_or(tonic::Code::Ok, |code| {
+            tonic::Code::from_bytes(code.as_bytes())
+        });
+        slow_request::report_slow(core.bounds.slow, call, notes, code, String::new);
+    }
+    watch_response(core.traffic.clone(), end, response)
+}
+
+/// Handler of a streaming call.
+type StreamHandler<B> = fn(&Arc<ServerContext>, Request<B>) -> Result<Response<Body>, Status>;
+
+fn watch_response(
+    traffic: Arc<ClientTraffic>,
+    end: CallEnd<Arc<StoreMetrics>>,
+    response: Response<Body>,
+) -> Response<Body> {
+    if let Some(code) = response.headers().get("grpc-status") {
+        let code = tonic::Code::from_bytes(code.as_bytes());
+        end.finish(code);
+        return response;
+    }
+    response.map(|body| Body::new(WatchedBody { body, traffic, end }))
+}
+
+/// A response body that counts bytes and records the status of the call.
+struct WatchedBody {
+    body: Body,
+    traffic: Arc<ClientTraffic>,
+    end: CallEnd<Arc<StoreMetrics>>,
+}
+
+impl http_body::Body for WatchedBody {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        let frame = task::ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    self.traffic.count_sent(data.len());
+                }
+                if let Some(code) = frame
+                    .trailers_ref()
+                    .and_then(|trailers| trailers.get("grpc-status"))
+                {
+                    let code = tonic::Code::from_bytes(code.as_bytes());
+                    self.end.count(code);
+                }
+            }
+            Some(Err(_)) => self.end.count(tonic::Code::Unknown),
+            None => {}
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+}

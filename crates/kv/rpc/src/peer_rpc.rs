@@ -1,0 +1,121 @@
+//! Messages and calls of the peer RPCs besides replication: the leader's leases, the list of
+//! members, membership changes, hashes.
+
+use crate::context::ServerContext;
+use crate::data_hash::HashResult;
+use bytes::Bytes;
+use kv_machine::EtcdError;
+use prost::Message;
+use proto_etcd::etcdserverpb as pb;
+use std::time::Duration;
+
+pub(crate) const RENEW: u32 = 1;
+pub(crate) const LEFT: u32 = 2;
+/// Returns the members; also served to a member that has not joined yet.
+pub const MEMBERS: u32 = 3;
+pub(crate) const CHANGE: u32 = 4;
+pub(crate) const STATUS: u32 = 5;
+pub(crate) const HASH: u32 = 6;
+
+/// Timeout of a call to the leader, and of the search for one.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
+
+/// A membership change, as in etcd's requests.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Change {
+    #[prost(message, tag = "1")]
+    Add(pb::MemberAddRequest),
+    #[prost(message, tag = "2")]
+    Remove(pb::MemberRemoveRequest),
+    #[prost(message, tag = "3")]
+    Update(pb::MemberUpdateRequest),
+    #[prost(message, tag = "4")]
+    Promote(pb::MemberPromoteRequest),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ChangeMessage {
+    #[prost(oneof = "Change", tags = "1, 2, 3, 4")]
+    pub change: Option<Change>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ChangeResponse {
+    /// Text of the error; empty on success.
+    #[prost(string, tag = "1")]
+    pub refusal: String,
+    #[prost(message, repeated, tag = "2")]
+    pub members: Vec<pb::Member>,
+    #[prost(message, optional, tag = "3")]
+    pub added: Option<pb::Member>,
+}
+
+/// Description of a cluster for a member that is about to start.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ClusterInfo {
+    /// ID of the cluster.
+    #[prost(uint64, tag = "1")]
+    pub cluster: u64,
+    /// Its members.
+    #[prost(message, repeated, tag = "2")]
+    pub members: Vec<pb::Member>,
+    /// IDs of removed members.
+    #[prost(uint64, repeated, tag = "3")]
+    pub removed: Vec<u64>,
+}
+
+/// Result of a membership change: the members, and the one that was added.
+pub(crate) type MembershipResult = (Vec<pb::Member>, Option<pb::Member>);
+
+/// Calls the leader, which may change meanwhile, until it responds.
+pub(crate) async fn call_leader(
+    core: &ServerContext,
+    kind: u32,
+    body: Bytes,
+) -> Result<Bytes, EtcdError> {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(leader) = core.node.status().leader
+            && leader != core.identity.member
+            && let Ok(Some(answer)) = core
+                .node
+                .call_peer(leader, kind, body.clone(), PATIENCE)
+                .await
+        {
+            return Ok(answer);
+        }
+        if tokio::time::Instant::now() >= deadline {
+            return Err(EtcdError::TimedOut);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Returns whether a member responds within this time.
+pub async fn is_responding(core: &ServerContext, id: u64, patience: Duration) -> bool {
+    if id == core.identity.member {
+        return true;
+    }
+    let asked = tokio::time::timeout(
+        patience,
+        core.node.call_peer(id, STATUS, Bytes::new(), patience),
+    );
+    matches!(asked.await, Ok(Ok(Some(_))))
+}
+
+/// Returns another member's hash up to a revision, if that member can provide it.
+pub async fn request_hash(
+    core: &ServerContext,
+    member: u64,
+    revision: i64,
+    patience: Duration,
+) -> Option<HashResult> {
+    let body = Bytes::copy_from_slice(&revision.to_be_bytes());
+    HashResult::decode(
+        core.node
+            .call_peer(member, HASH, body, patience)
+            .await
+            .ok()??,
+    )
+    .ok()
+}

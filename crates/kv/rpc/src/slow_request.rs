@@ -1,0 +1,178 @@
+//! Slow-request log: records the phases of each call and logs those of a slow one in one line.
+//!
+//! The notes are task-local. A linearizable read or a proposal records its phase without the
+//! functions in between knowing about it. A fast call pays for a few clock reads only.
+
+use crate::metrics::Call;
+use futures::FutureExt;
+use std::cell::Cell;
+use std::fmt::Write;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Durations above which a request is logged with its phases.
+#[derive(Clone, Copy, Debug)]
+pub struct SlowLimits {
+    /// For the whole request.
+    pub request: Duration,
+    /// For applying its command.
+    pub apply: Duration,
+}
+
+/// Phases that a call completes, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The request was received completely.
+    Received,
+    /// The read is linearizable.
+    Current,
+    /// The command was proposed.
+    Proposed,
+    /// The command is committed and applying it has started.
+    Committed,
+    /// The command is applied.
+    Applied,
+}
+
+const PHASES: [(Phase, &str); 5] = [
+    (Phase::Received, "received"),
+    (Phase::Current, "waited for read barrier"),
+    (Phase::Proposed, "proposed"),
+    (Phase::Committed, "committed"),
+    (Phase::Applied, "applied"),
+];
+
+/// Start of a call and the completion times of its phases.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallPhases {
+    pub began: Instant,
+    passed: [Option<Instant>; PHASES.len()],
+}
+
+tokio::task_local! {
+    static NOTES: Cell<CallPhases>;
+}
+
+impl CallPhases {
+    fn new() -> Self {
+        CallPhases {
+            began: Instant::now(),
+            passed: [None; PHASES.len()],
+        }
+    }
+
+    /// Returns the time that applying the command took.
+    fn applying(&self) -> Option<Duration> {
+        let [.., committed, applied] = self.passed;
+        Some(applied?.saturating_duration_since(committed?))
+    }
+
+    /// Formats each phase with its duration, and the rest until `end`.
+    fn phases(&self, end: Instant) -> String {
+        let mut text = String::new();
+        let mut since = self.began;
+        let passed = PHASES
+            .iter()
+            .zip(self.passed)
+            .filter_map(|((_, name), at)| Some((*name, at?)));
+        for (name, at) in passed.chain([("answered", end)]) {
+            let comma = if text.is_empty() { "" } else { ", " };
+            // Writing to a string can't fail.
+            let _ = write!(
+                text,
+                "{comma}{name} {:?}",
+                at.saturating_duration_since(since)
+            );
+            since = since.max(at);
+        }
+        text
+    }
+}
+
+/// Records that the current call has completed a phase.
+pub(crate) fn record_phase(phase: Phase) {
+    record_phase_at(phase, Instant::now());
+}
+
+/// Like `record_phase`, with a time recorded elsewhere. No effect outside a call.
+pub(crate) fn record_phase_at(phase: Phase, at: Instant) {
+    let _ = NOTES.try_with(|cell| {
+        let mut notes = cell.get();
+        if let Some(place) = notes.passed.get_mut(phase as usize) {
+            *place = Some(at);
+            cell.set(notes);
+        }
+    });
+}
+
+/// Runs a call and returns its notes with its result. Not an async function, because its future
+/// would contain the call three times.
+pub(crate) fn track_phases<T>(
+    call: impl Future<Output = T>,
+) -> impl Future<Output = (T, CallPhases)> {
+    NOTES.scope(
+        Cell::new(CallPhases::new()),
+        call.map(|result| (result, NOTES.with(Cell::get))),
+    )
+}
+
+/// Logs a slow call. `describe` is called only for those.
+pub(crate) fn report_slow(
+    limits: SlowLimits,
+    call: Call,
+    notes: CallPhases,
+    code: tonic::Code,
+    describe: impl FnOnce() -> String,
+) {
+    let end = Instant::now();
+    let took = end.saturating_duration_since(notes.began);
+    let slow = took > limits.request
+        || notes
+            .applying()
+            .is_some_and(|applying| applying > limits.apply);
+    if !slow && !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    let (phases, request, method) = (notes.phases(end), describe(), call.path());
+    if slow {
+        tracing::warn!(method, ?took, expected = ?limits.request, ?code, request, phases, "a request took long");
+    } else {
+        tracing::debug!(
+            method,
+            ?took,
+            ?code,
+            request,
+            phases,
+            "a request was answered"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn phases_are_told_in_order_with_their_times() {
+        let began = Instant::now();
+        let ((), mut notes) = track_phases(async {
+            record_phase_at(Phase::Received, began + Duration::from_millis(2));
+            record_phase_at(Phase::Committed, began + Duration::from_millis(7));
+            record_phase_at(Phase::Applied, began + Duration::from_millis(8));
+        })
+        .await;
+        notes.began = began;
+        let told = notes.phases(began + Duration::from_millis(9));
+        assert_eq!(
+            told,
+            "received 2ms, committed 5ms, applied 1ms, answered 1ms"
+        );
+        assert_eq!(notes.applying(), Some(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn nothing_is_noted_where_there_is_no_call() {
+        record_phase(Phase::Received);
+        assert!(NOTES.try_with(|_| ()).is_err());
+    }
+}

@@ -1,0 +1,42 @@
+//! Identity of a stream's caller, checked again while the stream is open, because users, roles and
+//! the auth status may change.
+
+use crate::context::{ServerContext, bearer_token};
+use http::request::Parts;
+use kv_machine::{Caller, EtcdError};
+use tonic::Status;
+
+/// The identity at the start of the stream.
+pub(crate) struct StreamCaller {
+    caller: Caller,
+    token: Option<String>,
+}
+
+impl StreamCaller {
+    pub fn new(core: &ServerContext, parts: Parts) -> Result<Self, Status> {
+        let token = bearer_token(&parts.headers);
+        Ok(StreamCaller {
+            token,
+            caller: core.http_caller(parts)?,
+        })
+    }
+
+    /// Returns the caller if its login is still valid.
+    pub fn current(&self, core: &ServerContext) -> Result<Caller, EtcdError> {
+        match &self.token {
+            Some(token) if core.machine.with_auth(|auth| auth.enabled) => {
+                core.token_caller(token).ok_or(EtcdError::InvalidToken)
+            }
+            _ => Ok(self.caller.clone()),
+        }
+    }
+
+    /// Returns the user with the current permissions, even if its login is no longer valid: that
+    /// only affects new requests.
+    pub fn user(&self) -> Caller {
+        Caller {
+            auth_revision: 0,
+            ..self.caller.clone()
+        }
+    }
+}

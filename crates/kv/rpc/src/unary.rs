@@ -1,0 +1,109 @@
+//! Calls of the KV service on the hand-written gRPC path.
+//!
+//! tonic gets compressed requests only, and rejects them. So this is the only place that executes
+//! these calls (ADR 8).
+
+use crate::call_end::CallEnd;
+use crate::context::ServerContext;
+use crate::metrics::Call;
+use crate::request_summary;
+use crate::services::kv;
+use crate::slow_request::{self, Phase};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use kv_transport::{
+    MemoryReservation, RequestBody, decode_message, frame_message, is_compressed, receive_message,
+    unary_response,
+};
+use proto_etcd::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest};
+use std::sync::Arc;
+use tonic::Status;
+use tonic::body::Body;
+use tracing::Instrument;
+
+/// The methods of the fast path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Range,
+    Put,
+    Txn,
+    DeleteRange,
+}
+
+/// Returns the method of a request, if the fast path handles it.
+pub(crate) fn unary_method<B>(request: &Request<B>) -> Option<Method> {
+    if is_compressed(request.headers()) {
+        return None;
+    }
+    Some(match request.uri().path() {
+        "/etcdserverpb.KV/Range" => Method::Range,
+        "/etcdserverpb.KV/Put" => Method::Put,
+        "/etcdserverpb.KV/Txn" => Method::Txn,
+        "/etcdserverpb.KV/DeleteRange" => Method::DeleteRange,
+        _ => return None,
+    })
+}
+
+/// Handles a call.
+pub(crate) async fn respond_unary<B: RequestBody>(
+    core: Arc<ServerContext>,
+    method: Method,
+    request: Request<B>,
+) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let call = Call::of(parts.uri.path());
+    let end = CallEnd::new(&*core.metrics, call);
+    let span = tracing::debug_span!("call", method = call.path());
+    let mut came = Bytes::new();
+    let (result, notes) =
+        slow_request::track_phases(execute_call(&core, method, parts, body, &mut came))
+            .instrument(span)
+            .await;
+    let code = result
+        .as_ref()
+        .map_or_else(Status::code, |_| tonic::Code::Ok);
+    slow_request::report_slow(core.bounds.slow, call, notes, code, || {
+        request_summary::summarize_call(method, &came, result.as_ref().ok())
+    });
+    end.finish(code);
+    match result {
+        Ok(message) => unary_response(&core.traffic, message),
+        Err(status) => status.into_http(),
+    }
+}
+
+/// Executes a call. `came` is set to the request's message, for the slow-request log.
+async fn execute_call(
+    core: &ServerContext,
+    method: Method,
+    parts: Parts,
+    body: impl RequestBody,
+    came: &mut Bytes,
+) -> Result<Bytes, Status> {
+    // Reserved until the request is executed.
+    let mut held = MemoryReservation::for_request(&core.traffic, &parts.extensions);
+    let message = receive_message(&core.traffic, &mut held, body).await?;
+    slow_request::record_phase(Phase::Received);
+    *came = message.clone();
+    let caller = core.http_caller(parts)?;
+    match method {
+        Method::Range => {
+            kv::encoded_range(core, &caller, &decode_message::<RangeRequest>(message)?).await
+        }
+        Method::Put => Ok(frame_message(
+            &kv::execute_put(core, &caller, decode_message::<PutRequest>(message)?).await?,
+        )),
+        Method::Txn => Ok(frame_message(
+            &kv::execute_txn(core, &caller, decode_message::<TxnRequest>(message)?).await?,
+        )),
+        Method::DeleteRange => Ok(frame_message(
+            &kv::delete_range(
+                core,
+                &caller,
+                decode_message::<DeleteRangeRequest>(message)?,
+            )
+            .await?,
+        )),
+    }
+}

@@ -1,0 +1,292 @@
+//! Request limits: bounds the memory of received requests, for the process and per connection, and
+//! the time in which a unary request must arrive.
+//!
+//! HTTP/2 flow control bounds unread data; data that were read count here. A request above the
+//! limit is rejected at once: if it waited, the slow requests of one client would delay all others.
+
+use crate::accept::Connection;
+use crate::grpc_framing::{PREFIX, announced_length, too_large};
+use crate::grpc_stream::RequestBody;
+use bytes::Bytes;
+use http::Extensions;
+use http_body::Frame;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{self, Poll, ready};
+use std::time::Duration;
+use tokio::time::Sleep;
+use tonic::Status;
+use tower::BoxError;
+
+/// Maximum number of bytes of requests in memory, for the process.
+const PROCESS: usize = 128 << 20;
+/// Maximum number of bytes of requests in memory, per connection.
+const CONNECTION: usize = 32 << 20;
+/// etcd's text for a request that is rejected because of other requests.
+pub const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
+/// Time for a unary request to arrive. The largest one takes this long at 1 Mbit/s.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A memory budget in bytes.
+pub struct Budget {
+    left: AtomicUsize,
+    above: Option<Arc<Budget>>,
+}
+
+impl Budget {
+    /// Creates the budget of the process.
+    pub fn new() -> Arc<Budget> {
+        Arc::new(Budget {
+            left: AtomicUsize::new(PROCESS),
+            above: None,
+        })
+    }
+
+    /// Creates the budget of a connection as a part of this one.
+    pub fn connection(self: &Arc<Self>) -> Arc<Budget> {
+        Arc::new(Budget {
+            left: AtomicUsize::new(CONNECTION),
+            above: Some(self.clone()),
+        })
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let less = |left: usize| left.checked_sub(bytes);
+        if self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .is_err()
+        {
+            return false;
+        }
+        let taken = self.above.as_ref().is_none_or(|above| above.take(bytes));
+        if !taken {
+            self.left.fetch_add(bytes, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    fn release_space(&self, bytes: usize) {
+        self.left.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(above) = &self.above {
+            above.release_space(bytes);
+        }
+    }
+}
+
+/// Limits that the calls of all clients share, and counters of their bytes.
+pub struct ClientTraffic {
+    /// Maximum length of a message in bytes.
+    pub max_message: usize,
+    memory_budget: Arc<Budget>,
+    received: AtomicU64,
+    sent: AtomicU64,
+}
+
+impl ClientTraffic {
+    /// Creates the limits with the process's whole memory budget.
+    pub fn new(max_message: usize) -> Arc<ClientTraffic> {
+        Arc::new(ClientTraffic {
+            max_message,
+            memory_budget: Budget::new(),
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the budget of the process.
+    pub fn memory_budget(&self) -> &Arc<Budget> {
+        &self.memory_budget
+    }
+
+    /// Counts bytes that clients sent.
+    pub fn count_received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts bytes for clients.
+    pub fn count_sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the number of bytes received from clients.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of bytes sent to clients.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+}
+
+/// Memory reserved for a request; released on drop.
+pub struct MemoryReservation {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl MemoryReservation {
+    /// Starts with no reserved memory, on the budget of the request's connection.
+    pub fn for_request(traffic: &ClientTraffic, extensions: &Extensions) -> MemoryReservation {
+        let connection = extensions.get::<Connection>();
+        MemoryReservation {
+            budget: connection
+                .map_or(&traffic.memory_budget, |connection| {
+                    &connection.memory_budget
+                })
+                .clone(),
+            bytes: 0,
+        }
+    }
+
+    /// Reserves more memory.
+    pub fn more(&mut self, bytes: usize) -> Result<(), Status> {
+        if !self.budget.take(bytes) {
+            return Err(Status::resource_exhausted(TOO_MANY_REQUESTS));
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Changes the reserved memory to this many bytes.
+    pub fn now(&mut self, bytes: usize) -> Result<(), Status> {
+        if let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) {
+            return self.more(more);
+        }
+        if bytes < self.bytes {
+            self.budget.release_space(self.bytes - bytes);
+            self.bytes = bytes;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MemoryReservation {
+    fn drop(&mut self) {
+        self.budget.release_space(self.bytes);
+    }
+}
+
+/// Returns the error for a request that did not arrive in time.
+pub fn too_slow() -> Status {
+    Status::deadline_exceeded(format!(
+        "etcdserver: the request did not arrive within {} s",
+        DEADLINE.as_secs()
+    ))
+}
+
+/// Body of a request that tonic reads, with the same limits.
+pub struct LimitedBody<B> {
+    body: B,
+    traffic: Arc<ClientTraffic>,
+    held: MemoryReservation,
+    start: Vec<u8>,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl<B> LimitedBody<B> {
+    /// Wraps a body. `held` gets the memory of what it receives.
+    pub fn new(traffic: Arc<ClientTraffic>, held: MemoryReservation, body: B) -> Self {
+        LimitedBody {
+            body,
+            traffic,
+            held,
+            start: Vec::new(),
+            deadline: Box::pin(tokio::time::sleep(DEADLINE)),
+        }
+    }
+
+    fn check_data(&mut self, data: &[u8]) -> Result<(), Status> {
+        self.traffic.count_received(data.len());
+        self.held.more(data.len())?;
+        let missing = PREFIX.saturating_sub(self.start.len());
+        if missing == 0 {
+            return Ok(());
+        }
+        self.start.extend(data.iter().take(missing));
+        let limit = self.traffic.max_message;
+        match announced_length(&self.start)? {
+            Some(length) if length > limit => Err(too_large(length, limit)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<B: RequestBody> http_body::Body for LimitedBody<B> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.deadline.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Some(Err(too_slow().into())));
+        }
+        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
+            return Poll::Ready(None);
+        };
+        let frame = frame.map_err(Into::into)?;
+        if let Some(data) = frame.data_ref() {
+            self.check_data(data)?;
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_has_a_share_and_gives_it_back() {
+        let process = Budget::new();
+        let connections: Vec<_> = (0..=PROCESS / CONNECTION)
+            .map(|_| process.connection())
+            .collect();
+        let mut held: Vec<_> = connections
+            .iter()
+            .map(|budget| MemoryReservation {
+                budget: budget.clone(),
+                bytes: 0,
+            })
+            .collect();
+        let full: Vec<_> = held
+            .iter_mut()
+            .map(|held| held.more(CONNECTION).is_ok())
+            .collect();
+        assert_eq!(
+            full.iter().filter(|taken| **taken).count(),
+            PROCESS / CONNECTION
+        );
+        assert!(
+            !full.last().copied().unwrap_or(true),
+            "the process's bytes are all taken"
+        );
+        for held in &mut held {
+            assert!(held.more(1).is_err());
+        }
+        held.truncate(1);
+        assert!(
+            held.iter_mut()
+                .all(|held| held.now(CONNECTION - 10).is_ok())
+        );
+        assert!(
+            held.iter_mut()
+                .all(|held| held.more(11).is_err() && held.now(CONNECTION).is_ok())
+        );
+        held.clear();
+        assert_eq!(process.left.load(Ordering::Relaxed), PROCESS);
+    }
+}
