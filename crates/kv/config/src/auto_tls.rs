@@ -63,6 +63,8 @@ fn ensure_certificate(
     years: u32,
 ) -> Result<(PathBuf, PathBuf)> {
     let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+    // The files are kept even if the URLs change, as etcd does. An operator who changes a host name
+    // deletes them.
     let mut hosts = Vec::new();
     for (flag, list) in lists {
         // Sockets have no TLS.
@@ -99,4 +101,67 @@ fn server_params(hosts: Vec<String>, until: SystemTime) -> Result<CertificatePar
     params.not_before = SystemTime::now().into();
     params.not_after = until.into();
     Ok(params)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::flags::Flags;
+    use crate::tls::tls_config;
+    use clap::Parser;
+
+    fn with_flags(folder: &Path, words: &[&str]) -> Result<ServeFlags> {
+        let data = format!("--data-dir={}", folder.display());
+        let words = ["kvstore", &data].into_iter().chain(words.iter().copied());
+        with_auto_tls(Flags::try_parse_from(words)?.serve)
+    }
+
+    #[test]
+    fn certificates_are_made_for_both_ports_and_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let words = [
+            "--auto-tls",
+            "--peer-auto-tls",
+            "--listen-client-urls=https://127.0.0.1:2379,unix:///run/s",
+        ];
+        let flags = with_flags(folder.path(), &words).unwrap();
+        let made = folder.path().join("fixtures/client/cert.pem");
+        assert_eq!(flags.cert_file.as_ref(), Some(&made));
+        assert!(
+            tls_config(&flags.client_files().unwrap())
+                .unwrap()
+                .is_some()
+        );
+        assert!(tls_config(&flags.peer_files().unwrap()).unwrap().is_some());
+        let pem = std::fs::read(&made).unwrap();
+        with_flags(folder.path(), &words).unwrap();
+        assert_eq!(std::fs::read(&made).unwrap(), pem);
+    }
+
+    #[test]
+    fn given_certificates_are_used_instead() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = with_flags(
+            folder.path(),
+            &["--auto-tls", "--cert-file=c", "--key-file=k"],
+        );
+        assert_eq!(flags.unwrap().cert_file, Some(PathBuf::from("c")));
+        assert!(!folder.path().join("fixtures").exists());
+    }
+
+    #[test]
+    fn validity_is_a_number_of_years() {
+        let folder = tempfile::tempdir().unwrap();
+        for (years, expect) in [("0", false), ("1", true), ("100", true), ("101", false)] {
+            let validity = format!("--self-signed-cert-validity={years}");
+            let made = with_flags(folder.path(), &["--auto-tls", &validity]);
+            assert_eq!(made.is_ok(), expect, "{years} years");
+        }
+        let ignored = ["--self-signed-cert-validity=0"];
+        assert!(
+            with_flags(folder.path(), &ignored).is_ok(),
+            "nothing is made"
+        );
+    }
 }

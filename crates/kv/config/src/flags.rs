@@ -54,6 +54,7 @@ impl Flags {
             return flags.log();
         }
         let mut log = self.log.clone();
+        // etcd's name takes precedence over --logging-format.
         match self.serve.log_format.as_deref() {
             Some("json") => log.format = LogFormat::Json,
             Some(_) => log.format = LogFormat::Text,
@@ -417,6 +418,7 @@ impl ServeFlags {
 
     /// Returns the enabled versions of TLS.
     fn versions(&self) -> Versions {
+        // rustls knows no older version, so a minimum of TLS 1.2 is always met.
         const NEW: Versions = &[&TLS13];
         const OLD: Versions = &[&TLS12];
         const BOTH: Versions = &[&TLS13, &TLS12];
@@ -433,6 +435,7 @@ impl ServeFlags {
         let named: Vec<String> = self
             .cipher_suites
             .iter()
+            // An empty value means the default, as for etcd.
             .filter(|name| !name.is_empty())
             .cloned()
             .collect();
@@ -525,6 +528,99 @@ mod tests {
         assert_eq!(
             format(&["--log-format=console", "--logging-format=json"]),
             LogFormat::Text
+        );
+    }
+
+    fn serve(words: &[&str]) -> ServeFlags {
+        let words = std::iter::once("kvstore").chain(words.iter().copied());
+        Flags::try_parse_from(words).unwrap().serve
+    }
+
+    #[test]
+    fn data_directory_is_named_after_the_member_by_default() {
+        for (words, expect) in [
+            (&[][..], "default.etcd"),
+            (&["--name=m1"], "m1.etcd"),
+            (&["--name=m1", "--data-dir=/d"], "/d"),
+        ] {
+            assert_eq!(
+                serve(words).data_folder(),
+                PathBuf::from(expect),
+                "{words:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn versions_of_tls_are_bounded_on_both_sides() {
+        for (words, expect) in [
+            (&[][..], &[&TLS13, &TLS12][..]),
+            (&["--tls-min-version=TLS1.3"], &[&TLS13]),
+            (&["--tls-max-version=TLS1.2"], &[&TLS12]),
+            (&["--tls-max-version=TLS1.3"], &[&TLS13, &TLS12]),
+            (&["--tls-max-version="], &[&TLS13, &TLS12]),
+        ] {
+            let versions: Vec<_> = serve(words).versions().iter().map(|v| v.version).collect();
+            let expect: Vec<_> = expect.iter().map(|v| v.version).collect();
+            assert_eq!(versions, expect, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn flags_of_tls_that_contradict_each_other_are_rejected() {
+        for (words, name) in [
+            (
+                &["--tls-min-version=TLS1.3", "--tls-max-version=TLS1.2"][..],
+                "--tls-min-version",
+            ),
+            (&["--peer-client-cert-file=c"], "--peer-client-key-file"),
+            (
+                &["--peer-client-cert-file=c", "--peer-client-key-file=k"],
+                "--peer-cert-file",
+            ),
+            (&["--peer-cert-allowed-cn=m"], "--peer-trusted-ca-file"),
+        ] {
+            let rejected = serve(words).check_tls().unwrap_err().to_string();
+            assert!(rejected.contains(name), "{words:?}: {rejected}");
+        }
+        serve(&[]).check_tls().unwrap();
+    }
+
+    #[test]
+    fn configuration_file_replaces_all_other_flags() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kvstore.yaml");
+        std::fs::write(&path, "name: file\nlog-level: debug\n").unwrap();
+        let file = format!("--config-file={}", path.display());
+        let words = ["kvstore", "--name=flag", "--snapshot-count=7", &file];
+        let flags = Flags::try_parse_from(words).unwrap();
+        assert_eq!(flags.log().verbosity, 4);
+        let serve = flags.effective().unwrap().serve;
+        assert_eq!(
+            (serve.name.as_str(), serve.snapshot_count),
+            ("file", 10_000)
+        );
+    }
+
+    #[test]
+    fn boolean_flag_needs_no_value() {
+        for (words, expect) in [
+            (&[][..], true),
+            (&["--strict-reconfig-check"], true),
+            (&["--strict-reconfig-check=true"], true),
+            (&["--strict-reconfig-check=false"], false),
+        ] {
+            assert_eq!(serve(words).strict_reconfig_check, expect, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn help_describes_the_program_and_not_a_group_of_flags() {
+        use clap::CommandFactory;
+        let about = Flags::command().get_about().map(ToString::to_string);
+        assert_eq!(
+            about.as_deref(),
+            Some("A key-value store with etcd's v3 API")
         );
     }
 }

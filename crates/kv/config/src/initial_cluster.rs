@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 /// Returns the ID of a member.
 pub fn member_id(peer_urls: &[String], salt: &str) -> u64 {
     let mut sorted = peer_urls.to_vec();
+    // As etcd: sorted, so that the order of a member's URLs does not change its ID.
     sorted.sort();
     first_bytes(Sha1::new().chain_update(sorted.concat()).chain_update(salt))
 }
@@ -59,5 +60,41 @@ mod tests {
             cluster_id(&BTreeSet::from([members[0].id])),
             0xcdf8_1819_4e3a_8c32
         );
+    }
+
+    #[test]
+    fn id_depends_on_urls_and_token_but_not_on_the_order_of_urls() {
+        let id = |cluster: &str, token: &str| initial_members(cluster, token).unwrap()[0].id;
+        let two = id("a=http://h:1,a=http://h:2", "t");
+        assert_eq!(id("a=http://h:2,a=http://h:1", "t"), two);
+        assert_ne!(id("a=http://h:1", "t"), two);
+        assert_ne!(id("a=http://h:1,a=http://h:2", "u"), two);
+        assert_eq!(
+            id("b=http://h:2,b=http://h:1", "t"),
+            two,
+            "the name is not part of it"
+        );
+    }
+
+    #[test]
+    fn cluster_id_does_not_depend_on_the_order_of_the_list() {
+        let ids = |list: &str| -> BTreeSet<u64> {
+            let members = initial_members(list, "t").unwrap();
+            members.iter().map(|member| member.id).collect()
+        };
+        let both = cluster_id(&ids("a=http://h:1,b=http://h:2"));
+        assert_eq!(cluster_id(&ids("b=http://h:2,a=http://h:1")), both);
+        assert_ne!(cluster_id(&ids("a=http://h:1")), both);
+    }
+
+    #[test]
+    fn list_without_names_or_urls_is_rejected() {
+        for list in ["http://h:1", "a", "a=", "a=h:1", "a=ftp://h:1"] {
+            let rejected = initial_members(list, "t").unwrap_err();
+            assert!(
+                format!("{rejected:#}").contains("--initial-cluster"),
+                "{list}: {rejected:#}"
+            );
+        }
     }
 }

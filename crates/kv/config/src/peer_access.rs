@@ -23,6 +23,7 @@ impl PeerAccess {
     pub fn decide(flags: &ServeFlags, listened: &[ServerUrl]) -> Result<PeerAccess> {
         let cluster = urls::parse_cluster(flags.initial_cluster.as_deref().unwrap_or_default())?;
         let members: Vec<&String> = cluster.iter().flat_map(|(_, urls)| urls).collect();
+        // All of them: a single plain port among several is enough for an attacker.
         let secure = listened.iter().all(|url| url.secure)
             && members.iter().all(|url| url.starts_with("https://"))
             && flags.peer_trusted_ca_file.is_some();
@@ -35,6 +36,7 @@ impl PeerAccess {
             );
             return Ok(PeerAccess::Insecure);
         }
+        // A member that can't have peers needs no open port, so it may start without certificates.
         let alone = flags.force_new_cluster
             || cluster.len() <= 1 && flags.initial_cluster_state == ClusterState::New;
         if !alone {

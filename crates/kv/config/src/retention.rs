@@ -39,3 +39,54 @@ impl Retention {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::flags::Flags;
+    use clap::Parser;
+
+    fn parse(mode: &str, retention: &str) -> Result<Retention> {
+        let mode = format!("--auto-compaction-mode={mode}");
+        let retention = format!("--auto-compaction-retention={retention}");
+        let flags = Flags::try_parse_from(["kvstore", &mode, &retention])?;
+        Retention::parse(&flags.serve)
+    }
+
+    #[test]
+    fn retention_is_a_span_or_a_number_of_revisions() {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        for (mode, retention, expect) in [
+            ("periodic", "0", Retention::All),
+            ("periodic", "", Retention::All),
+            ("periodic", "0s", Retention::All),
+            ("periodic", "2", Retention::For(2 * HOUR)),
+            ("periodic", "30m", Retention::For(HOUR / 2)),
+            ("revision", "0", Retention::All),
+            ("revision", "1000", Retention::Revisions(1_000)),
+        ] {
+            assert_eq!(
+                parse(mode, retention).unwrap(),
+                expect,
+                "{mode} {retention:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn retention_of_the_other_mode_is_rejected() {
+        for (mode, retention) in [
+            ("periodic", "soon"),
+            ("periodic", "-1h"),
+            ("revision", "1h"),
+            ("revision", "-1"),
+        ] {
+            let rejected = parse(mode, retention).unwrap_err().to_string();
+            assert!(
+                rejected.contains("--auto-compaction-retention"),
+                "{mode}: {rejected}"
+            );
+        }
+    }
+}

@@ -52,3 +52,43 @@ pub fn tls_config(files: &TlsFiles<'_>) -> Result<Option<Arc<ServerConfig>>> {
         &files.offer,
     )?))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn files<'a>(
+        prefix: &'static str,
+        certificate: Option<&'a Path>,
+        demand: bool,
+    ) -> TlsFiles<'a> {
+        TlsFiles {
+            prefix,
+            certificate,
+            key: None,
+            ca: None,
+            demand,
+            offer: Offer::from_names("", &[]).unwrap(),
+        }
+    }
+
+    #[test]
+    fn port_without_files_has_no_tls() {
+        assert!(tls_config(&files("", None, false)).unwrap().is_none());
+    }
+
+    #[test]
+    fn incomplete_files_are_rejected_with_the_names_of_their_flags() {
+        let certificate = Path::new("c.crt");
+        for (files, flag) in [
+            (files("", None, true), "--trusted-ca-file"),
+            (files("peer-", None, true), "--peer-trusted-ca-file"),
+            (files("", Some(certificate), false), "--key-file"),
+            (files("peer-", Some(certificate), false), "--peer-key-file"),
+        ] {
+            let rejected = tls_config(&files).err().unwrap().to_string();
+            assert!(rejected.contains(flag), "{rejected}");
+        }
+    }
+}

@@ -24,6 +24,7 @@ impl ServerUrl {
             .to_socket_addrs()
             .with_context(|| format!("{} can't be resolved", self.text))?;
         let mut others: Vec<SocketAddr> = found.collect();
+        // IPv4 sorts first. A stable choice: the first address decides which port the kernel picks.
         others.sort();
         others.dedup();
         let mut others = others.into_iter();
@@ -66,6 +67,7 @@ fn parse_one(flag: &str, text: &str) -> Result<ServerUrl> {
         .with_context(wrong)?
         .trim_matches(['[', ']'])
         .to_owned();
+    // `Url::port` omits the default port of a scheme, and etcd requires that it is written.
     let explicit = text
         .rsplit(':')
         .next()
@@ -129,6 +131,39 @@ mod tests {
         assert_eq!(
             members[1],
             ("b".into(), vec!["http://h:0".into(), "http://h:2".into()])
+        );
+    }
+
+    #[test]
+    fn port_of_a_url_is_required_but_may_be_the_default_of_its_scheme() {
+        for (text, expect) in [
+            ("http://h:80", Some(80)),
+            ("https://h:443/", Some(443)),
+            ("http://h:0", Some(0)),
+            ("http://h", None),
+            ("http://h:65536", None),
+        ] {
+            let port = parse_urls("x", text).ok().map(|urls| urls[0].port);
+            assert_eq!(port, expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn url_is_advertised_without_a_trailing_slash() {
+        assert_eq!(
+            parse_urls("x", "http://h:1/").unwrap()[0].text,
+            "http://h:1"
+        );
+    }
+
+    #[test]
+    fn address_of_a_number_is_itself() {
+        let (first, others) = parse_urls("x", "http://127.0.0.1:7").unwrap()[0]
+            .addresses()
+            .unwrap();
+        assert_eq!(
+            (first.to_string().as_str(), others.len()),
+            ("127.0.0.1:7", 0)
         );
     }
 }

@@ -113,6 +113,7 @@ fn look_at_log(folder: &Path) -> Result<Log> {
     let purged = purged.map_or(0, |(index, _)| index);
     let mut next = None;
     for (index, entry) in &entries {
+        // Raft never leaves a gap, so records were lost.
         if next.is_some_and(|next| next != *index) {
             bail!("entries are missing before entry {index}; {LOST}");
         }
@@ -188,6 +189,7 @@ fn look_at_state(folder: &Path, work: &Path) -> Result<State> {
     let machine = Machine::open(engine, options).with_context(readable)?;
     let store = machine.store();
     let (hash, revision, compacted) = store.hash_history(0).with_context(readable)?;
+    // The position begins with the index, in big endian.
     let position = machine.applied_position().position;
     let applied = position
         .get(..8)
@@ -243,6 +245,7 @@ fn compare_log_and_state(log: &Log, state: &State, rows: bool) -> Result<String,
         }
         false => {}
     }
+    // Entries are purged only after the engine has synced their effects.
     if state.applied < log.purged {
         return Err(format!(
             "the log begins at entry {}, and the state ends at entry {}: what is between them is missing; {LOST}",
@@ -250,6 +253,8 @@ fn compare_log_and_state(log: &Log, state: &State, rows: bool) -> Result<String,
             state.applied
         ));
     }
+    // The log is synced before the state changes, so this never happens without a loss of synced
+    // data.
     if state.applied > log.last {
         return Err(format!(
             "the state is at entry {}, and the log ends at entry {}: it has lost what was promised; {LOST}",
@@ -296,5 +301,47 @@ mod tests {
             fits(5, 9, 10, false).is_err_and(|reason| reason.contains("lost what was promised"))
         );
         assert!(fits(5, 9, 0, true).is_err_and(|reason| reason.contains("being installed")));
+    }
+
+    #[test]
+    fn interrupted_installation_is_fine_only_with_its_rows() {
+        let (log, state) = (
+            Log {
+                purged: 5,
+                last: 9,
+                entries: 4,
+                torn: None,
+            },
+            State {
+                applied: 0,
+                incomplete: true,
+                summary: String::new(),
+            },
+        );
+        assert!(compare_log_and_state(&log, &state, true).is_ok());
+        assert!(compare_log_and_state(&log, &state, false).is_err());
+    }
+
+    #[test]
+    fn error_names_each_cause_once() {
+        let error = anyhow::anyhow!("disk full")
+            .context("can't write: disk full")
+            .context("the log");
+        assert_eq!(error_chain(&error), "the log: can't write: disk full");
+    }
+
+    #[test]
+    fn directory_that_is_not_of_a_member_is_rejected() {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            (folder.path().join("missing"), "is not a directory"),
+            (folder.path().to_owned(), "is not a data directory"),
+        ] {
+            let rejected = check_folder(&path, folder.path())
+                .err()
+                .map(|e| format!("{e:#}"));
+            let rejected = rejected.unwrap_or_default();
+            assert!(rejected.contains(text), "{rejected}");
+        }
     }
 }

@@ -32,6 +32,8 @@ pub fn force_new_cluster(folder: &DataFolder, identity: Identity, me: Member) ->
             folder.path().display()
         )
     })?;
+    // The vote first: it has the term of the new entries. Alone it has no effect, because it is not
+    // marked as won.
     on_disk(|done| wal.save_vote(vote, done))?;
     on_disk(|done| wal.append(entries, WrittenBy::Thread, done))?;
     tracing::warn!(
@@ -48,4 +50,27 @@ fn on_disk(ask: impl FnOnce(Done)) -> Result<()> {
         let _ = sender.send(());
     }));
     receiver.recv().context("writing the log failed")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn empty_log_is_rejected_and_stays_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = DataFolder::open(root.path()).unwrap();
+        let identity = Identity {
+            cluster: 1,
+            member: 2,
+        };
+        let rejected = force_new_cluster(&folder, identity, Member::default()).unwrap_err();
+        assert!(
+            rejected.to_string().contains("no readable entry"),
+            "{rejected}"
+        );
+        let (_, contents) = Wal::open(&folder.create_subfolder(WAL_DIR).unwrap(), Arc::new(|_| {})).unwrap();
+        assert!(contents.entries.is_empty());
+    }
 }

@@ -133,6 +133,8 @@ fn restore_snapshot(flags: &SnapshotRestore) -> Result<()> {
         .with_context(|| format!("{} is damaged", flags.file.display()))?;
     let mut folder = DataFolder::open(&target)?;
     let (index, position, membership) = kv_raft::make_origin(&voters);
+    // State first, then the log's origin, then the identity: a directory without an identity is no
+    // data directory, so an interrupted restore can be repeated.
     let engine = kv_engine::open_engine(&folder.create_subfolder(STATE_DIR)?, None, CACHE)?;
     fill_engine(
         &*engine,
@@ -146,6 +148,8 @@ fn restore_snapshot(flags: &SnapshotRestore) -> Result<()> {
     )?;
     let (wal, _) = Wal::open(&folder.create_subfolder(WAL_DIR)?, Arc::new(|_| {}))?;
     let (sender, receiver) = mpsc::channel();
+    // The log begins after the restored state. Without this, the member would expect entries from
+    // the first on.
     wal.purge(
         index,
         position,
@@ -177,6 +181,7 @@ fn fill_engine(
     let contents =
         kv_snapshot_file::import_snapshot::<anyhow::Error>(source, |(_, key, value)| {
             batch.put(Table::Revisions, key.to_vec(), value);
+            // Bounds the memory of a restore, whatever the size of the file.
             if batch.size_bytes() > BATCH_BYTES {
                 engine.write_batch(std::mem::take(&mut batch))?;
             }
@@ -188,6 +193,8 @@ fn fill_engine(
     }
     let bump = i64::try_from(flags.bump_revision).context("--bump-revision is too large")?;
     let revision = contents.revision + bump;
+    // With --mark-compacted, watchers of the former cluster are cancelled and list again, instead
+    // of missing the revisions that the restored cluster lacks.
     let compacted = if flags.mark_compacted {
         revision
     } else {
@@ -208,7 +215,12 @@ fn fill_engine(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use kv_engine::MemoryEngine;
+    use kv_machine::{Machine, Options};
+    use std::path::Path;
+    use std::time::Duration;
 
     #[test]
     fn a_table_is_framed() {
@@ -223,5 +235,103 @@ mod tests {
             [999, 1_500, 82_854_982].map(format_size),
             ["999 B", "1.5 kB", "83 MB"]
         );
+    }
+
+    /// Writes a snapshot file of an empty store.
+    async fn write_snapshot(path: &Path) {
+        let options = Options {
+            member: 1,
+            max_txn_ops: 128,
+            max_learners: 1,
+            value_cache: 0,
+            own_thread: true,
+            token_ttl: Duration::ZERO,
+            on_store: Arc::new(drop),
+            slow_apply: Duration::MAX,
+        };
+        let machine = Machine::open(Arc::new(MemoryEngine::default()), options).unwrap();
+        let snapshot = machine.start_snapshot().await.unwrap();
+        kv_snapshot_file::export_snapshot(snapshot, path).unwrap();
+    }
+
+    fn flags(folder: &Path) -> SnapshotRestore {
+        SnapshotRestore {
+            file: folder.join("snapshot.db"),
+            name: "a".to_owned(),
+            data_dir: Some(folder.join("data")),
+            wal_dir: None,
+            initial_cluster: "a=http://h:1,b=http://h:2".to_owned(),
+            initial_cluster_token: "t".to_owned(),
+            initial_advertise_peer_urls: "http://h:1".to_owned(),
+            skip_hash_check: false,
+            bump_revision: 0,
+            mark_compacted: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn restored_directory_belongs_to_the_member_and_passes_the_check() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = flags(folder.path());
+        write_snapshot(&flags.file).await;
+        restore_snapshot(&flags).unwrap();
+        let data = flags.data_dir.as_deref().unwrap();
+        let identity = DataFolder::open_existing(data).unwrap().identity().unwrap();
+        let members = initial_members(&flags.initial_cluster, "t").unwrap();
+        assert_eq!(identity.member, members[0].id);
+        crate::check_folder(data, folder.path()).unwrap();
+
+        std::fs::remove_dir_all(data.join(STATE_DIR)).unwrap();
+        let damage = crate::check_folder(data, folder.path())
+            .unwrap_err()
+            .to_string();
+        assert!(damage.contains("is damaged: state"), "{damage}");
+    }
+
+    #[tokio::test]
+    async fn damaged_snapshot_is_rejected_before_anything_is_created() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = flags(folder.path());
+        write_snapshot(&flags.file).await;
+        let mut bytes = std::fs::read(&flags.file).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&flags.file, bytes).unwrap();
+        assert!(restore_snapshot(&flags).is_err());
+        assert!(!folder.path().join("data").exists());
+    }
+
+    #[test]
+    fn restore_is_rejected_where_it_would_mix_clusters() {
+        let folder = tempfile::tempdir().unwrap();
+        let full = folder.path().join("full");
+        std::fs::create_dir(&full).unwrap();
+        std::fs::write(full.join("x"), "").unwrap();
+        for (flags, text) in [
+            (
+                SnapshotRestore {
+                    data_dir: Some(full),
+                    ..flags(folder.path())
+                },
+                "is not empty",
+            ),
+            (
+                SnapshotRestore {
+                    wal_dir: Some(folder.path().join("wal")),
+                    ..flags(folder.path())
+                },
+                "--wal-dir",
+            ),
+            (
+                SnapshotRestore {
+                    name: "c".to_owned(),
+                    ..flags(folder.path())
+                },
+                "--initial-cluster",
+            ),
+        ] {
+            let rejected = restore_snapshot(&flags).unwrap_err().to_string();
+            assert!(rejected.contains(text), "{rejected}");
+        }
     }
 }

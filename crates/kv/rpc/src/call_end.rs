@@ -45,3 +45,43 @@ impl<M: Deref<Target = StoreMetrics>> Drop for CallEnd<M> {
         self.count(tonic::Code::Cancelled);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base_telemetry::MetricsPage;
+
+    fn page(metrics: &StoreMetrics) -> String {
+        let mut page = MetricsPage::default();
+        metrics.calls.write(&mut page, false);
+        page.finish()
+    }
+
+    #[test]
+    fn call_is_counted_once_with_its_first_code() {
+        let metrics = StoreMetrics::default();
+        let mut end = CallEnd::new(&metrics, Call::of("/etcdserverpb.KV/Put"));
+        end.count(tonic::Code::NotFound);
+        end.finish(tonic::Code::Ok);
+        let page = page(&metrics);
+        assert!(
+            page.contains("grpc_code=\"NotFound\",grpc_method=\"Put\""),
+            "{page}"
+        );
+        assert!(
+            !page.contains("\"OK\"") && !page.contains("\"Canceled\""),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn abandoned_call_is_counted_as_cancelled() {
+        let metrics = StoreMetrics::default();
+        drop(CallEnd::new(&metrics, Call::of("/etcdserverpb.KV/Put")));
+        let page = page(&metrics);
+        assert!(
+            page.contains("grpc_code=\"Canceled\",grpc_method=\"Put\""),
+            "{page}"
+        );
+    }
+}

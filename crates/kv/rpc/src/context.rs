@@ -111,7 +111,7 @@ pub(crate) fn to_status(refusal: EtcdError) -> Status {
     Status::new(code, refusal.to_string())
 }
 
-fn of_node(error: &NodeError) -> EtcdError {
+fn etcd_error(error: &NodeError) -> EtcdError {
     match error {
         NodeError::NoLeader => EtcdError::NoLeader,
         NodeError::NotLeader => EtcdError::NotLeader,
@@ -178,9 +178,15 @@ impl ServerContext {
         caller: &Caller,
         command: Command,
     ) -> Result<(Outcome, i64), EtcdError> {
+        // Checked here for a prompt error, and again when the command is applied: the permissions
+        // may change in between, and only the log's order decides.
         self.machine.check_command(caller, &command)?;
+        // Registered before the proposal, because the entry may be applied before `propose`
+        // returns.
         let (request, receiver) = self.machine.register_request();
         let bytes = self.encoded(caller, command, request);
+        // The store's own commands are not bounded: rejecting a revocation or an alarm would leave
+        // the cluster stuck. The envelope around a client's command has up to 512 bytes.
         if !caller.internal && bytes.len() > self.bounds.max_request + 512 {
             self.machine.cancel_request(request);
             return Err(EtcdError::TooLarge);
@@ -201,7 +207,7 @@ impl ServerContext {
             .propose_leading(self.encoded(&Caller::internal(), command, request), request)
         {
             self.machine.cancel_request(request);
-            return Err(of_node(&e));
+            return Err(etcd_error(&e));
         }
         self.reply(request, receiver).await
     }
@@ -232,8 +238,10 @@ impl ServerContext {
                     slow_request::record_phase_at(Phase::Applied, reply.applied);
                     reply.result.map(|outcome| (outcome, reply.revision))
                 }
+                // The waiter was dropped: a new leader has overwritten the entry.
                 Ok(Err(_)) => Err(EtcdError::LeaderChanged),
                 Err(_) => {
+                    // The command may still be applied later. As in etcd, the client can't know.
                     self.machine.cancel_request(request);
                     Err(EtcdError::TimedOut)
                 }
@@ -248,8 +256,10 @@ impl ServerContext {
         loop {
             match self.node.propose(command.clone(), request) {
                 Ok(()) => return Ok(()),
+                // An election takes about a second, so waiting for its result is better than an
+                // error that every client would have to retry.
                 Err(NodeError::NoLeader) => {}
-                Err(e) => return Err(of_node(&e)),
+                Err(e) => return Err(etcd_error(&e)),
             }
             let known = {
                 let status = self.node.status();
@@ -264,15 +274,17 @@ impl ServerContext {
 
     /// Waits until a read of this member's state is linearizable.
     pub async fn read_index(&self) -> Result<(), Status> {
+        // The leader lease makes most linearizable reads free of messages.
         if self.node.is_current() {
             return Ok(());
         }
         let began = Instant::now();
         let barrier = self.node.read_index(self.bounds.request_timeout);
         let done = tokio::select! {
-            done = barrier => done.map_err(|e| of_node(&e)),
+            done = barrier => done.map_err(|e| etcd_error(&e)),
             () = self.shutdown.cancelled() => Err(EtcdError::Stopped),
         };
+        // Recorded after a failure too, so that the slow-request log shows what the time went to.
         slow_request::record_phase(Phase::Current);
         self.metrics
             .read_index(began.elapsed() > self.bounds.slow.request, done.is_ok());
@@ -321,6 +333,8 @@ impl ServerContext {
         let connection = request
             .extensions()
             .get::<Connection>()
+            // As in etcd, a certificate is an identity only with --client-cert-auth, even if its CA
+            // was checked.
             .filter(|_| self.bounds.client_cert_auth);
         let shown = connection.and_then(|connection| connection.peer.certificates.first());
         let user = shown
@@ -360,4 +374,95 @@ pub fn common_name(certificate: &[u8]) -> Option<String> {
         .as_str()
         .ok()?;
     Some(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn errors_have_etcds_codes_and_texts() {
+        for (error, code, text) in [
+            (
+                EtcdError::TooLarge,
+                tonic::Code::InvalidArgument,
+                "etcdserver: request is too large",
+            ),
+            (
+                EtcdError::LeaseNotFound,
+                tonic::Code::NotFound,
+                "etcdserver: requested lease not found",
+            ),
+            (
+                EtcdError::Compacted,
+                tonic::Code::OutOfRange,
+                "etcdserver: mvcc: required revision has been compacted",
+            ),
+            (
+                EtcdError::NoLeader,
+                tonic::Code::Unavailable,
+                "etcdserver: no leader",
+            ),
+            (
+                EtcdError::InvalidToken,
+                tonic::Code::Unauthenticated,
+                "etcdserver: invalid auth token",
+            ),
+            (
+                EtcdError::TimedOut,
+                tonic::Code::Unavailable,
+                "etcdserver: request timed out",
+            ),
+        ] {
+            let status = to_status(error);
+            assert_eq!((status.code(), status.message()), (code, text));
+        }
+    }
+
+    #[test]
+    fn errors_of_replication_are_those_of_etcd() {
+        for (error, expect) in [
+            (NodeError::NoLeader, EtcdError::NoLeader),
+            (NodeError::NotLeader, EtcdError::NotLeader),
+            (NodeError::TimedOut, EtcdError::TimedOut),
+            (NodeError::Raft("stopped".into()), EtcdError::Stopped),
+        ] {
+            assert_eq!(
+                etcd_error(&error).to_string(),
+                expect.to_string(),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn rejected_memory_has_the_status_of_too_many_requests() {
+        let status = to_status(EtcdError::TooManyRequests);
+        assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+        assert_eq!(status.message(), kv_transport::TOO_MANY_REQUESTS);
+    }
+
+    #[test]
+    fn token_is_in_one_of_two_headers() {
+        for (headers, expect) in [
+            (&[][..], None),
+            (&[("token", "a.1")], Some("a.1")),
+            (&[("authorization", "b.2")], Some("b.2")),
+            (&[("authorization", "b.2"), ("token", "a.1")], Some("a.1")),
+        ] {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.insert(*name, HeaderValue::from_static(value));
+            }
+            assert_eq!(bearer_token(&map).as_deref(), expect, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_certificate_have_no_common_name() {
+        assert_eq!(common_name(b"not a certificate"), None);
+        assert_eq!(common_name(b""), None);
+    }
 }

@@ -37,6 +37,7 @@ pub async fn hash_locally(
     revision: i64,
 ) -> Result<HashResult, EtcdError> {
     let (store, began) = (core.store().clone(), Instant::now());
+    // It scans all records, which would keep the runtime from sending heartbeats.
     let hashed = tokio::task::spawn_blocking(move || store.hash_history(revision))
         .await
         .map_err(|error| {
@@ -63,4 +64,27 @@ pub(crate) async fn respond_hash(
         return Err(MvccError::Future.into());
     }
     hash_locally(core, revision).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_of_other_ranges_of_revisions_are_not_comparable() {
+        let hash = |hash, revision, compacted| HashResult {
+            hash,
+            revision,
+            compacted,
+        };
+        let mine = hash(1, 9, 3);
+        for (theirs, expect) in [
+            (hash(1, 9, 3), true),
+            (hash(2, 9, 3), true),
+            (hash(1, 8, 3), false),
+            (hash(1, 9, 4), false),
+        ] {
+            assert_eq!(mine.comparable(&theirs), expect, "{theirs:?}");
+        }
+    }
 }

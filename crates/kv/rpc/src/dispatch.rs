@@ -31,6 +31,7 @@ pub fn grpc_request<B: RequestBody>(
     let Some(token) = login else { return answer };
     let core = core.clone();
     Box::pin(async move {
+        // The client may log in at one member and send its next request to another.
         core.login_applied(&token).await;
         answer.await
     })
@@ -46,6 +47,7 @@ fn grpc_answer<B: RequestBody>(
     if let Some(method) = unary::unary_method(&request) {
         return Box::pin(unary::respond_unary(core, method, request));
     }
+    // Compressed streams go to tonic, which rejects them.
     let by_hand = match request.uri().path() {
         _ if is_compressed(request.headers()) => None,
         watch::PATH => Some(watch::handle_watch as StreamHandler<B>),
@@ -72,6 +74,7 @@ async fn route_request<B: RequestBody>(
     request: Request<B>,
 ) -> Response<Body> {
     let end = CallEnd::new(core.metrics.clone(), Call::of(request.uri().path()));
+    // Not recorded unless debug logs are enabled.
     let span = tracing::debug_span!("call", method = request.uri().path());
     let traffic = core.traffic.clone();
     let held = MemoryReservation::for_request(&traffic, request.extensions());
@@ -97,6 +100,7 @@ fn watch_response(
     end: CallEnd<Arc<StoreMetrics>>,
     response: Response<Body>,
 ) -> Response<Body> {
+    // A response without a body has its status in the headers (gRPC's Trailers-Only).
     if let Some(code) = response.headers().get("grpc-status") {
         let code = tonic::Code::from_bytes(code.as_bytes());
         end.finish(code);
@@ -134,6 +138,7 @@ impl http_body::Body for WatchedBody {
                     self.end.count(code);
                 }
             }
+            // hyper resets the stream then, and the client sees no status.
             Some(Err(_)) => self.end.count(tonic::Code::Unknown),
             None => {}
         }

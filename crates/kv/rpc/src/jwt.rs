@@ -197,10 +197,12 @@ impl Jwt {
     /// Returns the user of a token and the auth revision of its login.
     pub fn caller(&self, token: &str) -> Option<Caller> {
         let mut validation = Validation::new(self.method);
+        // The library accepts tokens for a minute after their expiry by default. etcd does not.
         validation.leeway = 0;
         let Claims {
             username, revision, ..
         } = decode(token, &self.verifying, &validation).ok()?.claims;
+        // Revision 0 would mean the current one, and the token would survive changes of users.
         (revision > 0).then(|| Caller {
             user: username,
             auth_revision: revision,

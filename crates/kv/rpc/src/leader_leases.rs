@@ -18,6 +18,7 @@ pub(crate) async fn handle_leader_request(
     core: &ServerContext,
     question: LeaderRequest,
 ) -> Option<Result<i64, EtcdError>> {
+    // A deposed leader may not renew: its successor may have revoked the lease already.
     if !core.node.has_confirmed_leadership() {
         return None;
     }
@@ -25,6 +26,8 @@ pub(crate) async fn handle_leader_request(
     match question {
         LeaderRequest::Renew(id) => {
             let renewed = core.machine.with_leases(|leases| leases.renew(id, now));
+            // True: a checkpoint of the lease exists or is being proposed. It would shorten the
+            // lease on the next leader.
             if let Some((_, true)) = renewed
                 && let Err(refusal) = forget_checkpoint(core, id).await
             {
@@ -42,6 +45,8 @@ pub(crate) async fn handle_leader_request(
 /// Clears the checkpoint of a renewed lease. Until that is committed, the next leader would use the
 /// checkpoint, so the client's response waits for it.
 async fn forget_checkpoint(core: &ServerContext, id: i64) -> Result<(), EtcdError> {
+    // Behind checkpoints that are being proposed now: proposed in between, this one could be
+    // overtaken by a checkpoint with the TTL from before the renewal.
     let _behind = core.checkpoints.read().await;
     let checkpoint = LeaseCheckpoint {
         id,

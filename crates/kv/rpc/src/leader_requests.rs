@@ -37,6 +37,7 @@ async fn ask_leader_number(
         if tokio::time::Instant::now() >= deadline {
             return Err(EtcdError::TimedOut);
         }
+        // A successful ReadIndex renews the leader lease, which `handle_leader_request` requires.
         let _ = core.node.read_index(Duration::from_millis(500)).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -67,6 +68,8 @@ pub(crate) async fn request_membership_change(
     core: &ServerContext,
     change: Change,
 ) -> Result<MembershipResult, EtcdError> {
+    // Two rounds: the removal of the leader first transfers its leadership, which ends with
+    // LeaderChanged, and then is sent to the new leader.
     let deadline = tokio::time::Instant::now() + 2 * PATIENCE;
     loop {
         let changed = change_once(core, change.clone()).await;
@@ -116,6 +119,37 @@ fn error_from_text(text: &str) -> Option<EtcdError> {
         known
             .into_iter()
             .find(|refusal| refusal.to_string() == text)
+            // A leader of another version may know more errors. A timeout says what is certain: the
+            // outcome is unknown.
             .unwrap_or(TimedOut)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_a_membership_change_survives_the_way_from_the_leader() {
+        for error in [
+            EtcdError::MemberNotFound,
+            EtcdError::Unhealthy,
+            EtcdError::LearnerNotReady,
+            EtcdError::LeaderChanged,
+        ] {
+            let text = error.to_string();
+            let received = error_from_text(&text).map(|error| error.to_string());
+            assert_eq!(received, Some(text));
+        }
+    }
+
+    #[test]
+    fn unknown_error_of_the_leader_is_a_timeout() {
+        let received = error_from_text("etcdserver: an error of a later version");
+        assert!(
+            matches!(received, Some(EtcdError::TimedOut)),
+            "{received:?}"
+        );
+        assert!(error_from_text("").is_none(), "no text is success");
+    }
 }

@@ -33,6 +33,7 @@ pub(crate) async fn change_membership(
             let member = new_member(core, &request)?;
             core.machine
                 .with_members(|members| members.check_add(&member, core.bounds.max_learners))?;
+            // A learner does not count for the quorum, so adding one can't lose it.
             if !member.is_learner {
                 check_quorum(core, None).await?;
             }
@@ -53,6 +54,8 @@ pub(crate) async fn change_membership(
             (Command::MemberPromote(request), None)
         }
     };
+    // The leader never removes itself from Raft's membership (`tasks` in `kv-service`), so another
+    // member must lead first.
     if let Command::MemberRemove(request) = &command
         && request.id == core.identity.member
     {
@@ -71,6 +74,7 @@ async fn leave_cluster(core: &ServerContext) -> Result<MembershipResult, EtcdErr
         .voters
         .iter()
         .filter(|id| **id != core.identity.member);
+    // The voter with most of the log has least to catch up with while proposals are blocked.
     let best = others
         .max_by_key(|id| status.matched.get(id).copied().unwrap_or_default())
         .copied();
@@ -175,6 +179,7 @@ async fn check_quorum(core: &ServerContext, leaving: Option<u64>) -> Result<(), 
             Ok(())
         };
     }
+    // etcd's strict reconfiguration check: the change must leave a quorum of voters that respond.
     let live = live_members(core, &voters).await;
     match leaving {
         None => {

@@ -39,6 +39,7 @@ impl PeerHandler for PeerRequestHandler {
             }
             MEMBERS => Some(self.cluster_info(core)),
             CHANGE => {
+                // No response: the caller looks up the leader again.
                 if !core.node.status().leading {
                     return None;
                 }
@@ -95,6 +96,7 @@ impl PeerRequestHandler {
         let (mut members, removed) = core
             .machine
             .with_members(|members| (members.list(), members.removed_ids().collect::<Vec<_>>()));
+        // Until the first command is applied, the members are those of the flags.
         if members.is_empty() {
             members.clone_from(&core.initial);
         }

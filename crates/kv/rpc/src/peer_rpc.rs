@@ -84,6 +84,7 @@ pub(crate) async fn call_leader(
         {
             return Ok(answer);
         }
+        // No leader, an unreachable one, or one that is deposed just now: all end with an election.
         if tokio::time::Instant::now() >= deadline {
             return Err(EtcdError::TimedOut);
         }
@@ -118,4 +119,40 @@ pub async fn request_hash(
             .ok()??,
     )
     .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_membership_change_survives_its_encoding() {
+        let urls = vec!["https://h:1".to_owned()];
+        for change in [
+            Change::Add(pb::MemberAddRequest {
+                peer_ur_ls: urls.clone(),
+                is_learner: true,
+            }),
+            Change::Remove(pb::MemberRemoveRequest { id: 7 }),
+            Change::Update(pb::MemberUpdateRequest {
+                id: 7,
+                peer_ur_ls: urls,
+            }),
+            Change::Promote(pb::MemberPromoteRequest { id: 7 }),
+        ] {
+            let message = ChangeMessage {
+                change: Some(change),
+            };
+            let received = ChangeMessage::decode(&message.encode_to_vec()[..]).unwrap();
+            assert_eq!(received, message);
+        }
+    }
+
+    #[test]
+    fn unknown_membership_change_is_none() {
+        // Field 9, which no member of this version sends.
+        let received = ChangeMessage::decode(&[0x4a, 0][..]).unwrap();
+        assert_eq!(received.change, None);
+    }
 }

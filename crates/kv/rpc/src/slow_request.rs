@@ -96,6 +96,7 @@ pub(crate) fn record_phase(phase: Phase) {
 
 /// Like `record_phase`, with a time recorded elsewhere. No effect outside a call.
 pub(crate) fn record_phase_at(phase: Phase, at: Instant) {
+    // Jobs of the store propose commands too, and have no notes.
     let _ = NOTES.try_with(|cell| {
         let mut notes = cell.get();
         if let Some(place) = notes.passed.get_mut(phase as usize) {
@@ -130,6 +131,7 @@ pub(crate) fn report_slow(
         || notes
             .applying()
             .is_some_and(|applying| applying > limits.apply);
+    // Formatting the request is expensive, so nearly all calls end here.
     if !slow && !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
@@ -174,5 +176,13 @@ mod tests {
     fn nothing_is_noted_where_there_is_no_call() {
         record_phase(Phase::Received);
         assert!(NOTES.try_with(|_| ()).is_err());
+    }
+
+    #[test]
+    fn phase_that_was_not_reached_is_left_out() {
+        let notes = CallPhases::new();
+        let end = notes.began + Duration::from_millis(3);
+        assert_eq!(notes.phases(end), "answered 3ms");
+        assert_eq!(notes.applying(), None);
     }
 }

@@ -24,6 +24,8 @@ impl StreamCaller {
     /// Returns the caller if its login is still valid.
     pub fn current(&self, core: &ServerContext) -> Result<Caller, EtcdError> {
         match &self.token {
+            // A certificate needs no such check: it was verified in the handshake, and names a user
+            // whose permissions are checked for each request.
             Some(token) if core.machine.with_auth(|auth| auth.enabled) => {
                 core.token_caller(token).ok_or(EtcdError::InvalidToken)
             }

@@ -135,6 +135,9 @@ async fn begin_cluster(members: &[Member], mine: &Member, tls: &PeerTls) -> Resu
         cluster: cluster_id(&voters),
         member: mine.id,
     };
+    // Members of a new cluster start together, so most of them do not respond yet. One that does
+    // may be of another cluster, or know this member from before it lost its data: it would then
+    // vote twice in a term.
     for info in fetch_running_cluster(members, mine, tls, Duration::from_millis(400)).await {
         if info.cluster != identity.cluster {
             bail!(
@@ -147,6 +150,7 @@ async fn begin_cluster(members: &[Member], mine: &Member, tls: &PeerTls) -> Resu
         let started = info
             .members
             .iter()
+            // Client URLs are published by a member that has started.
             .any(|member| member.id == mine.id && !member.client_ur_ls.is_empty());
         if started || info.removed.contains(&mine.id) {
             bail!(
@@ -172,6 +176,7 @@ async fn join_cluster(members: &[Member], mine: &Member, tls: &PeerTls) -> Resul
         member.peer_ur_ls.iter().collect::<BTreeSet<_>>()
             == mine.peer_ur_ls.iter().collect::<BTreeSet<_>>()
     };
+    // By its peer URLs: the member that was added has an ID, but no name until it starts.
     let me = info.members.iter().find(same).with_context(|| {
         format!(
             "the existing cluster has no member with the peer URLs {:?}: announce it first with `member add`",

@@ -39,6 +39,7 @@ fn find_corrupt_members(
     if having.len() == 1 {
         return BTreeSet::new();
     }
+    // A majority of all members, not of those that responded: two of five that agree prove nothing.
     let majority = having
         .iter()
         .find(|(_, members_having)| members_having.len() > members / 2)
@@ -152,6 +153,7 @@ async fn check_revision(core: &Arc<ServerContext>, revision: i64) -> bool {
         if first.is_empty() {
             return Ok((first, all));
         }
+        // A member that applies entries during the first round may differ for a moment only.
         let (second, all) = compare_once(core, revision).await?;
         Ok::<_, EtcdError>((first.intersection(&second).copied().collect(), all))
     };

@@ -31,6 +31,7 @@ pub(crate) async fn run_expiry(core: Arc<ServerContext>) {
                 // It may have been renewed meanwhile.
                 if core.machine.with_leases(|leases| leases.next_deadline()).is_some_and(|next| next <= deadline) {
                     revoke_expired(&core, &mut revocations).await;
+                    // Bounds the rate; at most ENDED_IN_A_STEP leases expire in a step.
                     sleep(STEP).await;
                 }
             }

@@ -32,6 +32,7 @@ pub(crate) async fn respond_page<B>(core: &ServerContext, request: &Request<B>) 
             "Method Not Allowed\n".to_owned(),
         );
     }
+    // Not behind authentication, as in etcd: the pages contain no keys or values.
     let query = Query(request.uri().query().unwrap_or_default());
     match request.uri().path() {
         "/health" => health_page(core, &query).await,

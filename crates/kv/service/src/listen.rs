@@ -182,6 +182,7 @@ async fn peer_request(
             StatusCode::FORBIDDEN,
             "the certificate has another name than --peer-cert-allowed-cn\n",
         ),
+        // Bound before the member can serve, so that a wrong address ends the start at once.
         None => plain(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
         Some(_) if !is_grpc(request.headers()) => {
             plain(StatusCode::NOT_FOUND, "404 page not found\n")
@@ -193,6 +194,7 @@ async fn peer_request(
 /// Handles a call of a peer and counts its bytes if the peer is known.
 async fn answer_peer(side: PeerSide, request: Request<Incoming>) -> Response<Body> {
     let sender = kv_raft::claimed_sender(request.headers());
+    // A member that is joining is not in the directory, so its bytes are not counted.
     let Some(traffic) = sender.and_then(|sender| side.directory.traffic(sender)) else {
         let Ok(response) = side.routes.oneshot(request.map(Body::new)).await;
         return response;

@@ -68,9 +68,11 @@ pub(crate) async fn assemble_member(parts: Parts) -> Result<Arc<ServerContext>> 
         on_removed: removed(on_removed.clone()),
     });
     let directory = Directory::new();
+    // Before Raft starts, because its first call needs an address.
     tasks::fill_directory(&directory, &machine, &initial, &Status::default());
     let spool = config.spool.clone();
     let glue = Arc::new(RaftStateMachine(machine.clone(), metrics.clone()));
+    // An interrupted installation is repeated before Raft reads the applied index.
     glue.resume(&spool).await.map_err(|reason| {
         anyhow::anyhow!(
             "the state was being installed when this member ended, and can't be installed again: {reason}; remove the member, \

@@ -75,6 +75,8 @@ pub(crate) fn follow_files(flags: &ServeFlags, tls: PeerTls, tasks: &Tasks) {
             if now == seen {
                 continue;
             }
+            // The files may be written one after the other. A pair that does not match is tried
+            // again, because `seen` stays.
             match outgoing_config(&flags) {
                 Ok(config) => {
                     *tls.write() = config;

@@ -24,6 +24,7 @@ pub(crate) async fn watch_quota(core: Arc<ServerContext>) {
         if raised {
             raised_at = Some(revision);
         }
+        // An operator who disarms the alarm gets one write before it is raised again.
         let disarmed = !raised && raised_at == Some(revision);
         let needed = !disarmed && is_alarm_due(core.machine.data_size(), core.bounds.quota, raised);
         if needed != raised && set_alarm(&core, needed).await && needed {

@@ -60,6 +60,7 @@ impl StateMachine for RaftStateMachine {
         let kept = rows.with_file_name(INSTALLING);
         base_task::blocking(|| {
             std::fs::rename(rows, &kept)?;
+            // Synced, because installing wipes the state: a crash after that must find the rows.
             File::open(kept.parent().unwrap_or(Path::new(".")))?.sync_all()
         })
         .map_err(|e| e.to_string())?;

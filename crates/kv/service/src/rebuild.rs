@@ -72,6 +72,7 @@ impl RebuildOptions<'_> {
             Err(error) => return Err(error.into()),
         };
         let least = self.purged.unwrap_or_default();
+        // An incomplete state is repeated from its rows later, so it is not fetched here.
         if machine.is_incomplete() || machine.applied_index() >= least {
             return Ok(machine);
         }

@@ -67,6 +67,7 @@ struct Plan {
 }
 
 fn server_limits(flags: &ServeFlags, access: PeerAccess) -> Result<ServerLimits> {
+    // etcd's rule: one lost heartbeat must not start an election.
     if flags.election_timeout < 5 * flags.heartbeat_interval {
         bail!(
             "--election-timeout {} must be at least five times --heartbeat-interval {}",
@@ -148,6 +149,8 @@ async fn make_plan(flags: &ServeFlags) -> Result<Plan> {
         names
     };
     Retention::parse(flags)?;
+    // After the checks above, so that a wrong flag opens no port, and before the URLs are
+    // advertised, because port 0 is known only now.
     let client_ports = listen::bind_urls(&client).await?;
     let peer_ports = if access == PeerAccess::Closed {
         Vec::new()
@@ -304,6 +307,7 @@ async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<
             ),
         );
     }
+    // Before `identify_member`, which claims the directory.
     let new = folder.identity().is_none();
     let bootstrap = identify_member(&flags, &plan, &mut folder).await?;
     let (core, leave) = build_member(&flags, &plan, &folder, &bootstrap, &shutdown).await?;
@@ -326,8 +330,10 @@ async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<
             ),
         );
     }
+    // After the peer port serves: the first election needs the other members.
     begin_membership(&core, &bootstrap).await?;
     let result = tokio::select! {
+        // Clients are served only then: a port that is open means a member that can answer.
         ready = wait_until_ready(&core, &flags.name, &plan, new) => ready,
         () = shutdown.cancelled() => Ok(()),
     };
@@ -348,6 +354,7 @@ async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<
         }
         shutdown.cancelled().await;
     }
+    // Read before the stop, which ends replication as well.
     let stopped = core.node.status().stopped;
     stop_member(&core, &tasks, &peers).await;
     if let Some(reason) = stopped {
@@ -468,6 +475,7 @@ async fn build_member(
             .get(identity.member)
             .map(|member| member.name.clone())
     });
+    // With --force-new-cluster the others are about to be removed.
     if !flags.force_new_cluster {
         plan.access
             .check_members(machine.with_members(|members| members.list().len()))?;
@@ -539,6 +547,7 @@ fn open_log(
         metrics.wal_sync.observe_duration(took);
         let took = took.as_micros() as u64;
         let before = micros.load(Ordering::Relaxed);
+        // A moving average, so that a single slow sync does not change how the engine is called.
         micros.store((before * 15 + took) / 16, Ordering::Relaxed);
     });
     let (wal, contents) = Wal::open(&folder.create_subfolder(WAL_DIR)?, observer)?;
@@ -579,9 +588,11 @@ async fn stop_member(core: &Arc<ServerContext>, tasks: &Tasks, peers: &Cancellat
             .transfer_leadership(heir, Duration::from_secs(3))
             .await;
     }
+    // Open until here: votes for the transferee and the result of the transfer pass through it.
     peers.cancel();
     tasks.wait(Duration::from_secs(5)).await;
     core.node.shutdown().await;
+    // Only saves replay at the next start; the log has everything.
     if let Err(error) = core.machine.flush().await {
         tracing::warn!(%error, "the state is not flushed; the log has what is missing");
     }

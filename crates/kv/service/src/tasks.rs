@@ -147,8 +147,8 @@ async fn watch_leadership(core: Arc<ServerContext>) {
                     leases.become_leader(Instant::now().into_std(), Duration::ZERO)
                 });
             } else {
-                core.machine
-                    .with_leases(kv_machine::Leases::become_follower);
+                // A follower knows no deadlines; those of its own time as a leader are void.
+                core.machine.with_leases(kv_machine::Leases::become_follower);
             }
         }
         if status.leader.is_some() && status.leader != leader {
@@ -208,6 +208,7 @@ pub(crate) fn is_reached(core: &ServerContext, id: u64) -> bool {
 /// the log is replayed.
 async fn durable_members(core: Arc<ServerContext>) {
     let mut changed = core.machine.members_changed();
+    // Once at the start: the process may have ended between a change and its flush.
     changed.mark_changed();
     while changed.changed().await.is_ok() {
         if let Err(error) = core.machine.flush().await {
@@ -230,11 +231,14 @@ async fn follow_members(core: Arc<ServerContext>) {
             leave_cluster(&core).await;
             return;
         }
+        // One step at a time, because Raft changes its membership one by one, and each step needs a
+        // quorum of the former membership.
         let settled = !status.leading || bring_in_line(&core, &status).await;
         let term = (status.term, status.leader);
         tokio::select! {
             _ = changed.changed() => {}
             () = core.node.wait_for_leader_change(term) => {}
+            // A learner that catches up causes neither event.
             () = sleep(Duration::from_millis(200)), if !settled => {}
         }
     }
@@ -267,6 +271,7 @@ async fn bring_in_line(core: &ServerContext, status: &kv_raft::Status) -> bool {
     }
     let wanted: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
     let present: BTreeSet<u64> = status.voters.union(&status.learners).copied().collect();
+    // Additions before removals: a replacement must not lower the number of members in between.
     let step = if let Some(id) = wanted.difference(&present).next() {
         core.node.add_learner(*id).await
     } else if let Some(id) = present
@@ -279,6 +284,8 @@ async fn bring_in_line(core: &ServerContext, status: &kv_raft::Status) -> bool {
             let matched = status.matched.get(&member.id).copied().unwrap_or_default();
             !member.is_learner
                 && status.learners.contains(&member.id)
+                // Promoted earlier, it would count for the quorum while it can't acknowledge new
+                // entries.
                 && matched + 10 >= status.last_index
                 && matched > 0
         });
@@ -308,6 +315,7 @@ pub(crate) async fn publish_member(
     urls.sort();
     loop {
         let known = core.machine.with_members(|members| members.list());
+        // The first command of a cluster names its members. Until then nothing can be published.
         if known.is_empty() {
             init_members(core).await;
         }
@@ -356,6 +364,7 @@ async fn init_members(core: &Arc<ServerContext>) {
 }
 
 async fn compact_to(core: &ServerContext, revision: i64) {
+    // Only the leader compacts, or each member would propose the same.
     if revision <= core.store().compacted_revision() || !core.node.status().leading {
         return;
     }
@@ -380,6 +389,7 @@ async fn compact_by_time(core: Arc<ServerContext>, kept: Duration) {
         samples.push_back((Instant::now(), core.store().current_revision()));
         sleep(step).await;
         let mut target = None;
+        // The newest sample that is old enough: everything before it is older than the span.
         while samples
             .front()
             .is_some_and(|(taken, _)| taken.elapsed() >= kept)

@@ -102,6 +102,7 @@ pub async fn serve_listener<S>(
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
             accepted = listener.accept() => accepted,
+            // A set keeps the tasks that have ended until they are joined.
             Some(ended) = connections.join_next() => {
                 log_panic(ended);
                 continue;
@@ -120,12 +121,14 @@ pub async fn serve_listener<S>(
                 ));
             }
             Err(error) => {
-                // Out of file descriptors, or the peer has closed the connection already.
+                // Out of file descriptors, or the peer has closed the connection already. The
+                // delay keeps the first case from using a processor until a descriptor is free.
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
     }
+    // Closed before the drain, so that clients which reconnect find another member.
     drop(listener);
     // The connections that are left then are closed with the set.
     let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
@@ -143,6 +146,7 @@ fn http_builder(connected: ConnectionOptions) -> auto::Builder<TokioExecutor> {
     http.http1()
         .timer(TokioTimer::new())
         .header_read_timeout(DEADLINE)
+        // HTTP/1 serves small pages only; hyper would buffer up to 400 KiB for a connection.
         .max_buf_size(64 << 10);
     http.http2()
         .timer(TokioTimer::new())
@@ -150,6 +154,7 @@ fn http_builder(connected: ConnectionOptions) -> auto::Builder<TokioExecutor> {
         .max_header_list_size(64 << 10)
         // gRPC clients ignore the date, and encoding it costs a comparison per response.
         .auto_date_header(false)
+        // The standard's window of 64 KiB would cost a large put a round trip for each 64 KiB.
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(8 << 20)
         .keep_alive_interval(connected.pings.map(|(interval, _)| interval));
@@ -196,7 +201,8 @@ async fn serve_connection<S>(
             .await;
         }
     };
-    // A socket that refuses the option still works.
+    // Writes are coalesced already, so Nagle's algorithm could only delay them. A socket that refuses
+    // the option still works.
     let _ = stream.set_nodelay(true);
     let Ok(addr) = stream.peer_addr() else { return };
     let Some(tls) = tls else {
@@ -244,6 +250,7 @@ async fn serve_connection<S>(
 async fn is_plain_http(stream: &TcpStream) -> bool {
     const HANDSHAKE: u8 = 0x16;
     let mut first = [0];
+    // Peeked, because the TLS library must read this byte too.
     let seen = stream.peek(&mut first).await;
     !(matches!(seen, Ok(1)) && first == [HANDSHAKE])
 }
@@ -273,6 +280,7 @@ async fn drive_connection<T, S>(
     S::Future: Send + 'static,
 {
     let addr = from.peer.addr;
+    // hyper waits for HTTP/2's preface without a timer, so the deadline is below it.
     let io = LegacyAuthorityReader::new(FirstBytes::new(io, DEADLINE));
     let calls = Calls::default();
     let counted = calls.clone();

@@ -57,6 +57,7 @@ impl<M: Message + Default, B: RequestBody> Requests<M, B> {
     /// Returns the next message, or `None` after the last. Cancel-safe.
     pub async fn message(&mut self) -> Result<Option<M>, Status> {
         loop {
+            // `bytes` keeps what has arrived, so the caller's `select!` may drop this future.
             let message = self.whole()?;
             self.held.now(self.bytes.len())?;
             if message.is_some() {
@@ -152,6 +153,8 @@ impl<W: Future<Output = ()>> http_body::Body for DrivenBody<W> {
         if self.over {
             return Poll::Ready(None);
         }
+        // The slot is emptied first: the work can't send while it is full, so a client that does not
+        // read stops the work.
         let mut answer = self.slot.lock().take();
         if answer.is_none()
             && let Some(work) = &mut self.work
@@ -167,11 +170,132 @@ impl<W: Future<Output = ()>> http_body::Body for DrivenBody<W> {
             None if self.work.is_some() => return Poll::Pending,
             None => Status::ok(""),
         };
+        // The work is dropped here and not with the connection, which releases its watchers at once.
         (self.over, self.work) = (true, None);
         let mut trailers = HeaderMap::with_capacity(2);
+        // A message with bytes that no header may contain. 13 is INTERNAL.
         if end.add_header(&mut trailers).is_err() {
             trailers.insert("grpc-status", HeaderValue::from_static("13"));
         }
         Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing::Pieces;
+    use http::Extensions;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// The strings `a` and `b` as messages (google.protobuf.StringValue).
+    const TWO: &[u8] = b"\0\0\0\0\x03\x0a\x01a\0\0\0\0\x03\x0a\x01b";
+
+    fn requests(limit: usize, pieces: &[&[u8]]) -> Requests<String, Pieces> {
+        let traffic = ClientTraffic::new(limit);
+        let held = MemoryReservation::for_request(&traffic, &Extensions::new());
+        Requests::new(traffic, held, Pieces::new(pieces))
+    }
+
+    #[tokio::test]
+    async fn messages_are_independent_of_the_pieces_that_they_arrive_in() {
+        for cut in 0..TWO.len() {
+            let (first, second) = TWO.split_at(cut);
+            let mut requests = requests(3, &[first, second]);
+            assert_eq!(
+                requests.message().await.unwrap(),
+                Some("a".to_owned()),
+                "{cut}"
+            );
+            assert_eq!(
+                requests.message().await.unwrap(),
+                Some("b".to_owned()),
+                "{cut}"
+            );
+            assert_eq!(requests.message().await.unwrap(), None, "{cut}");
+            assert_eq!(requests.traffic.received(), TWO.len() as u64);
+        }
+    }
+
+    #[tokio::test]
+    async fn message_of_a_stream_above_the_limit_is_rejected() {
+        let rejected = requests(2, &[TWO]).message().await.unwrap_err();
+        assert_eq!(rejected.code(), tonic::Code::ResourceExhausted);
+    }
+
+    #[tokio::test]
+    async fn received_messages_that_are_not_read_yet_are_kept_when_a_wait_is_cancelled() {
+        let traffic = ClientTraffic::new(10);
+        let held = MemoryReservation::for_request(&traffic, &Extensions::new());
+        let body = Pieces::open(&[&TWO[..4], &TWO[4..6]]);
+        let mut requests: Requests<String, Pieces> = Requests::new(traffic, held, body);
+        tokio::select! {
+            biased;
+            _ = requests.message() => panic!("the message is incomplete"),
+            () = std::future::ready(()) => {}
+        }
+        assert_eq!(&requests.bytes[..], &TWO[..6]);
+    }
+
+    async fn frames(response: Response<Body>) -> (Vec<Bytes>, HeaderMap) {
+        let (mut body, mut data) = (response.into_body(), Vec::new());
+        while let Some(frame) = body.frame().await {
+            match frame.unwrap().into_data() {
+                Ok(chunk) => data.push(chunk),
+                Err(frame) => return (data, frame.into_trailers().unwrap()),
+            }
+        }
+        panic!("a stream without a status");
+    }
+
+    #[tokio::test]
+    async fn stream_ends_with_ok_after_all_responses() {
+        let response = streaming_response(|responses| async move {
+            responses.send(Ok(Bytes::from_static(b"1"))).await;
+            responses.send(Ok(Bytes::from_static(b"2"))).await;
+        });
+        let (data, trailers) = frames(response).await;
+        assert_eq!(data, ["1", "2"]);
+        assert_eq!(trailers["grpc-status"], "0");
+    }
+
+    #[tokio::test]
+    async fn error_ends_the_stream_and_its_work() {
+        let steps = Arc::new(AtomicUsize::new(0));
+        let counted = steps.clone();
+        let response = streaming_response(|responses| async move {
+            responses.send(Ok(Bytes::from_static(b"1"))).await;
+            responses.send(Err(Status::not_found("no lease"))).await;
+            responses.send(Ok(Bytes::from_static(b"2"))).await;
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let (data, trailers) = frames(response).await;
+        assert_eq!(data, ["1"]);
+        assert_eq!(trailers["grpc-status"], "5");
+        assert_eq!(trailers["grpc-message"], "no%20lease");
+        assert_eq!(steps.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn client_that_does_not_read_stops_the_work() {
+        let steps = Arc::new(AtomicUsize::new(0));
+        let counted = steps.clone();
+        let response = streaming_response(|responses| async move {
+            loop {
+                responses.send(Ok(Bytes::from_static(b"1"))).await;
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let mut body = response.into_body();
+        assert_eq!(steps.load(Ordering::Relaxed), 0, "nothing was read");
+        for read in 1..=3 {
+            body.frame().await.unwrap().unwrap();
+            assert_eq!(
+                steps.load(Ordering::Relaxed),
+                read,
+                "computed what was read"
+            );
+        }
     }
 }

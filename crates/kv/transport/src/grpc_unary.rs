@@ -36,6 +36,7 @@ async fn receive_frames(
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Status::internal(e.to_string()))?;
         let Ok(data) = frame.into_data() else {
+            // Trailers, which gRPC requests don't have.
             continue;
         };
         traffic.count_received(data.len());
@@ -50,6 +51,7 @@ async fn receive_frames(
         {
             return Err(too_large(length, limit));
         }
+        // The end usually arrives with the message; polling for it would cost another wake-up.
         if http_body::Body::is_end_stream(&body) {
             break;
         }
@@ -115,6 +117,85 @@ impl http_body::Body for UnaryBody {
     }
 
     fn is_end_stream(&self) -> bool {
+        // Not with the message: HTTP/2 would then end the stream without the status.
         self.over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing::Pieces;
+    use http::Extensions;
+
+    const FRAME: &[u8] = b"\0\0\0\0\x03abc";
+
+    async fn receive(limit: usize, body: Pieces) -> Result<Bytes, Status> {
+        let traffic = ClientTraffic::new(limit);
+        let mut held = MemoryReservation::for_request(&traffic, &Extensions::new());
+        receive_message(&traffic, &mut held, body).await
+    }
+
+    #[tokio::test]
+    async fn message_in_pieces_is_joined() {
+        for cut in 0..FRAME.len() {
+            let (first, second) = FRAME.split_at(cut);
+            let message = receive(3, Pieces::new(&[first, second])).await.unwrap();
+            assert_eq!(&message[..], b"abc", "cut at {cut}");
+        }
+    }
+
+    #[tokio::test]
+    async fn message_above_the_limit_is_rejected_by_its_prefix() {
+        let rejected = receive(2, Pieces::open(&[&FRAME[..PREFIX]]))
+            .await
+            .unwrap_err();
+        assert_eq!(rejected.code(), tonic::Code::ResourceExhausted);
+    }
+
+    #[tokio::test]
+    async fn call_has_exactly_one_whole_message() {
+        for (body, text) in [
+            (&[][..], "Missing request message."),
+            (&FRAME[..4], "Missing request message."),
+            (&FRAME[..7], "Unexpected EOF decoding stream."),
+            (
+                &[FRAME, FRAME].concat()[..],
+                "Unexpected EOF decoding stream.",
+            ),
+        ] {
+            let rejected = receive(10, Pieces::new(&[body])).await.unwrap_err();
+            assert_eq!(
+                (rejected.code(), rejected.message()),
+                (tonic::Code::Internal, text),
+                "{body:?}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_that_does_not_arrive_in_time_is_rejected() {
+        let rejected = receive(10, Pieces::open(&[&FRAME[..7]])).await.unwrap_err();
+        assert_eq!(rejected.code(), tonic::Code::DeadlineExceeded);
+        assert!(rejected.message().contains("20 s"), "{rejected}");
+    }
+
+    #[tokio::test]
+    async fn response_is_a_message_and_then_the_status() {
+        let traffic = ClientTraffic::new(10);
+        let response = unary_response(&traffic, Bytes::from_static(FRAME));
+        assert_eq!(response.headers()["content-type"], "application/grpc");
+        let mut body = response.into_body();
+        let data = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(&data[..], FRAME);
+        assert!(
+            !http_body::Body::is_end_stream(&body),
+            "the status is missing"
+        );
+        let trailers = body.frame().await.unwrap().unwrap();
+        assert_eq!(trailers.into_trailers().unwrap()["grpc-status"], "0");
+        assert!(body.frame().await.is_none());
+        assert_eq!(traffic.sent(), FRAME.len() as u64);
     }
 }

@@ -86,6 +86,8 @@ impl<T> LegacyAuthorityReader<T> {
         };
         let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
         let whole = FRAME_HEAD + length;
+        // Pseudo-headers come first in a block (RFC 9113, 8.3), so the authority is not expected in a
+        // CONTINUATION frame.
         if kind != HEADERS || length > MAX_HEADERS {
             self.skip = whole;
             return true;
@@ -95,6 +97,7 @@ impl<T> LegacyAuthorityReader<T> {
         }
         let from = self.ready + FRAME_HEAD;
         if let Some(block) = self.input.get_mut(from..from + length) {
+            // Before the block: the length of the padding, and a priority of five bytes.
             let start =
                 usize::from(flags & PADDED != 0) + if flags & PRIORITY != 0 { 5 } else { 0 };
             if let Some(fields) = block.get_mut(start..) {
@@ -112,14 +115,17 @@ impl<T> LegacyAuthorityReader<T> {
 fn mend_block(block: &mut [u8]) -> Option<()> {
     let mut at = 0;
     while let Some(first) = block.get(at).copied() {
+        // An indexed field. If it is in the dynamic table, it was repaired when it was sent.
         if first & 0x80 != 0 {
             read_integer(block, &mut at, 7)?;
             continue;
         }
+        // A change of the dynamic table's size.
         if first & 0xe0 == 0x20 {
             read_integer(block, &mut at, 5)?;
             continue;
         }
+        // Literals that enter the dynamic table have a prefix of 6 bits, all others one of 4.
         let bits = if first & 0x40 != 0 { 6 } else { 4 };
         let name = read_integer(block, &mut at, bits)?;
         if name == 0 {
@@ -130,6 +136,7 @@ fn mend_block(block: &mut [u8]) -> Option<()> {
         let length = read_integer(block, &mut at, 7)?;
         let end = at.checked_add(length)?;
         let value = block.get_mut(at..end)?;
+        // Index 1 of the static table is `:authority` (RFC 7541, appendix A).
         if name == 1 {
             if huffman {
                 mend_huffman(value)?;
@@ -150,6 +157,7 @@ fn read_integer(block: &[u8], at: &mut usize, bits: u32) -> Option<usize> {
     if value < most {
         return Some(value);
     }
+    // No length in a header frame of 64 KiB needs more than 28 bits.
     for shift in (0..28).step_by(7) {
         let byte = *block.get(*at)?;
         *at += 1;
@@ -162,6 +170,7 @@ fn read_integer(block: &[u8], at: &mut usize, bits: u32) -> Option<usize> {
 }
 
 fn mend_byte(byte: u8) -> u8 {
+    // In Huffman code `.` has 6 bits, as the characters that it replaces, and `B` 7, as `:`.
     match byte {
         b'/' | b'%' | b'=' | b' ' => b'.',
         b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'-' | b'_' => byte,
@@ -183,6 +192,7 @@ fn mend_huffman(value: &mut [u8]) -> Option<()> {
     let mut at = 0;
     while bits - at >= 5 {
         let rest = bits - at;
+        // Padding: up to seven one bits (RFC 7541, 5.2).
         if rest < 8 && (0..rest).all(|i| bit_at(value, at + i) == 1) {
             return Some(());
         }
@@ -245,6 +255,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for LegacyAuthorityReader<T> {
                 this.ready -= count;
                 return Poll::Ready(Ok(()));
             }
+            // Nothing is buffered any more, so HTTP/1 and sockets are read without a copy.
             if this.state == State::Plain {
                 return Pin::new(&mut this.inner).poll_read(cx, out);
             }
@@ -345,6 +356,118 @@ mod tests {
             block.extend([0x84]);
             mend_block(&mut block).unwrap();
             assert_eq!(&block[4..block.len() - 1], encode(wanted));
+        }
+    }
+
+    fn frame(kind: u8, flags: u8, content: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0, 0, content.len() as u8, kind, flags, 0, 0, 0, 1];
+        frame.extend_from_slice(content);
+        frame
+    }
+
+    /// Returns what a reader makes of a connection's bytes that arrive one by one.
+    async fn read(sent: &[u8]) -> Vec<u8> {
+        struct Dribble<'a>(&'a [u8]);
+        impl AsyncRead for Dribble<'_> {
+            fn poll_read(
+                mut self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                out: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                if let Some((first, rest)) = self.0.split_first() {
+                    out.put_slice(&[*first]);
+                    self.0 = rest;
+                }
+                Poll::Ready(Ok(()))
+            }
+        }
+        let mut received = Vec::new();
+        let mut reader = LegacyAuthorityReader::new(Dribble(sent));
+        tokio::io::AsyncReadExt::read_to_end(&mut reader, &mut received)
+            .await
+            .unwrap();
+        received
+    }
+
+    /// A block with a literal authority, without Huffman code.
+    fn block(authority: &str) -> Vec<u8> {
+        let mut block = vec![0x83, 0x01, authority.len() as u8];
+        block.extend_from_slice(authority.as_bytes());
+        block
+    }
+
+    #[tokio::test]
+    async fn authority_of_every_header_frame_is_repaired_and_nothing_else() {
+        let connection = |authority: &str| {
+            let mut padded = vec![2];
+            padded.extend(block(authority));
+            padded.extend([0, 0]);
+            let mut prioritised = vec![0, 0, 0, 0, 1];
+            prioritised.extend(block(authority));
+            [
+                PREFACE.to_vec(),
+                frame(4, 0, &[]),
+                frame(HEADERS, 4, &block(authority)),
+                frame(0, 1, &block("http://h:1")),
+                frame(HEADERS, 4 | PADDED, &padded),
+                frame(HEADERS, 4 | PRIORITY, &prioritised),
+            ]
+            .concat()
+        };
+        assert_eq!(
+            read(&connection("http://h:1")).await,
+            connection("httpB..hB1")
+        );
+    }
+
+    #[tokio::test]
+    async fn other_protocols_pass_unchanged() {
+        for sent in [
+            &b"GET / HTTP/1.1\r\nhost: http://h:1\r\n\r\n"[..],
+            b"PRI",
+            b"",
+        ] {
+            assert_eq!(read(sent).await, sent, "{sent:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn unfinished_frame_at_the_end_of_the_connection_passes_unchanged() {
+        let whole = [PREFACE.to_vec(), frame(HEADERS, 4, &block("http://h:1"))].concat();
+        for length in PREFACE.len()..whole.len() {
+            assert_eq!(
+                read(&whole[..length]).await,
+                whole[..length],
+                "{length} bytes"
+            );
+        }
+    }
+
+    #[test]
+    fn literals_before_the_authority_are_skipped() {
+        // A literal name and value, a size update, and a literal with an indexed name.
+        let mut fields = vec![0x40, 1, b'a', 1, b'/', 0x20, 0x04, 1, b'/'];
+        let before = fields.len();
+        fields.extend([0x41, 3, b'/', b'/', b'h']);
+        mend_block(&mut fields).unwrap();
+        assert_eq!(
+            fields[..before],
+            [0x40, 1, b'a', 1, b'/', 0x20, 0x04, 1, b'/']
+        );
+        assert_eq!(fields[before..], [0x41, 3, b'.', b'.', b'h']);
+    }
+
+    #[test]
+    fn malformed_block_is_left_to_the_http2_library() {
+        for malformed in [
+            &[0x41][..],
+            &[0x41, 5, b'/'],
+            &[0x40, 9, b'a'],
+            &[0x7f, 0xff, 0xff, 0xff, 0xff, 0xff],
+        ] {
+            let mut block = malformed.to_vec();
+            assert_eq!(mend_block(&mut block), None, "{malformed:?}");
+            assert_eq!(block, malformed);
         }
     }
 }

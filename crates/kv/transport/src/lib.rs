@@ -10,6 +10,8 @@ mod grpc_unary;
 mod legacy_authority;
 mod request_limits;
 mod sockets;
+#[cfg(test)]
+mod testing;
 mod write_coalescing;
 
 pub use accept::{Connection, ConnectionOptions, Listener, serve_listener};

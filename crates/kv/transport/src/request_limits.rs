@@ -61,6 +61,7 @@ impl Budget {
         {
             return false;
         }
+        // The connection's share first: a connection above its share leaves the process's alone.
         let taken = self.above.as_ref().is_none_or(|above| above.take(bytes));
         if !taken {
             self.left.fetch_add(bytes, Ordering::Relaxed);
@@ -153,6 +154,7 @@ impl MemoryReservation {
 
     /// Changes the reserved memory to this many bytes.
     pub fn now(&mut self, bytes: usize) -> Result<(), Status> {
+        // Only growth can fail, so a stream that shrinks its buffer is never rejected.
         if let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) {
             return self.more(more);
         }
@@ -202,6 +204,7 @@ impl<B> LimitedBody<B> {
     fn check_data(&mut self, data: &[u8]) -> Result<(), Status> {
         self.traffic.count_received(data.len());
         self.held.more(data.len())?;
+        // A client may send the prefix byte by byte. tonic buffers the message itself.
         let missing = PREFIX.saturating_sub(self.start.len());
         if missing == 0 {
             return Ok(());
@@ -223,6 +226,7 @@ impl<B: RequestBody> http_body::Body for LimitedBody<B> {
         mut self: Pin<&mut Self>,
         cx: &mut task::Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        // Before the body: a body that always has one more byte would hide the deadline.
         if self.deadline.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err(too_slow().into())));
         }
@@ -248,6 +252,8 @@ impl<B: RequestBody> http_body::Body for LimitedBody<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Pieces;
+    use http_body_util::BodyExt;
 
     #[test]
     fn a_connection_has_a_share_and_gives_it_back() {
@@ -288,5 +294,62 @@ mod tests {
         );
         held.clear();
         assert_eq!(process.left.load(Ordering::Relaxed), PROCESS);
+    }
+
+    #[test]
+    fn rejected_reservation_takes_nothing_from_the_process() {
+        let process = Budget::new();
+        let mut held = MemoryReservation {
+            budget: process.connection(),
+            bytes: 0,
+        };
+        let rejected = held.more(CONNECTION + 1).err().map(|status| status.code());
+        assert_eq!(rejected, Some(tonic::Code::ResourceExhausted));
+        assert_eq!(process.left.load(Ordering::Relaxed), PROCESS);
+    }
+
+    fn limited(limit: usize, pieces: Pieces) -> LimitedBody<Pieces> {
+        let traffic = ClientTraffic::new(limit);
+        let held = MemoryReservation::for_request(&traffic, &Extensions::new());
+        LimitedBody::new(traffic, held, pieces)
+    }
+
+    async fn first_error(mut body: LimitedBody<Pieces>) -> Option<tonic::Code> {
+        while let Some(frame) = body.frame().await {
+            if let Err(error) = frame {
+                return error.downcast_ref::<Status>().map(Status::code);
+            }
+        }
+        None
+    }
+
+    #[tokio::test]
+    async fn announced_length_is_checked_when_its_last_byte_arrives() {
+        let prefix: &[&[u8]] = &[&[0, 0], &[0, 0], &[9]];
+        for (limit, expect) in [(9, None), (8, Some(tonic::Code::ResourceExhausted))] {
+            let body = limited(limit, Pieces::new(prefix));
+            assert_eq!(first_error(body).await, expect, "limit {limit}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn body_that_stays_open_ends_at_the_deadline() {
+        let body = limited(9, Pieces::open(&[&[0, 0]]));
+        assert_eq!(first_error(body).await, Some(tonic::Code::DeadlineExceeded));
+    }
+
+    #[tokio::test]
+    async fn bytes_of_a_limited_body_are_counted_and_released() {
+        let traffic = ClientTraffic::new(9);
+        let held = MemoryReservation::for_request(&traffic, &Extensions::new());
+        let mut body = LimitedBody::new(traffic.clone(), held, Pieces::new(&[&[0; 5], &[7; 100]]));
+        while let Some(frame) = body.frame().await {
+            assert!(frame.is_ok());
+        }
+        assert_eq!(traffic.received(), 105);
+        let left = || traffic.memory_budget().left.load(Ordering::Relaxed);
+        assert_eq!(left(), PROCESS - 105);
+        drop(body);
+        assert_eq!(left(), PROCESS);
     }
 }

@@ -53,6 +53,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for CoalescingConnection<T> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // `drive_coalesced` sends after each poll of the work, so nothing waits longer than that.
         Poll::Ready(Ok(()))
     }
 
@@ -94,6 +95,8 @@ where
     let mut work = Box::pin(work(CoalescingConnection(gathered.clone())));
     let (mut result, mut waited) = (None, false);
     std::future::poll_fn(move |cx| {
+        // Other ready tasks run first, and their responses are sent together. Never twice in a row:
+        // with calls always in progress nothing would be sent.
         waited = !waited && calls.0.load(Ordering::Relaxed) > 0;
         if waited {
             cx.waker().wake_by_ref();
@@ -104,6 +107,7 @@ where
         {
             result = Some(output);
         }
+        // The bytes that the work wrote before it ended are sent before its result is returned.
         match ready!(gathered.lock().poll_send(cx)) {
             Ok(()) => result
                 .take()
@@ -144,5 +148,54 @@ mod tests {
         let (done, sizes) = tokio::join!(writes, reads);
         assert!(done.is_some());
         assert_eq!(sizes, [900, 100]);
+    }
+
+    #[tokio::test]
+    async fn closed_peer_ends_the_connection() {
+        let (inner, peer) = duplex(16);
+        drop(peer);
+        let done = drive_coalesced(inner, Calls::default(), |mut io| async move {
+            io.write_all(&[1; 100]).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        assert!(done.await.is_none());
+    }
+
+    #[tokio::test]
+    async fn cancelled_call_is_no_longer_in_progress() {
+        let calls = Calls::default();
+        let mut call = Box::pin(calls.clone().during(std::future::pending::<()>()));
+        assert!(poll_once(&mut call).await.is_pending());
+        assert_eq!(calls.0.load(Ordering::Relaxed), 1);
+        drop(call);
+        assert_eq!(calls.0.load(Ordering::Relaxed), 0);
+    }
+
+    async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+        std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
+    }
+
+    #[tokio::test]
+    async fn other_tasks_run_before_the_responses_of_open_calls_are_sent() {
+        let (inner, mut peer) = duplex(1 << 20);
+        let calls = Calls::default();
+        calls.0.fetch_add(1, Ordering::Relaxed);
+        let (first, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        let second = first.clone();
+        let connection = drive_coalesced(inner, calls.clone(), |mut io| async move {
+            while let Some(size) = receiver.recv().await {
+                io.write_all(&vec![1; size]).await.unwrap();
+            }
+        });
+        // `join!` polls in this order: one call completes before the connection is polled, and one
+        // after it.
+        let ((), done, ()) = tokio::join!(
+            async move { first.send(10).unwrap() },
+            connection,
+            async move { second.send(20).unwrap() }
+        );
+        assert!(done.is_some());
+        let mut buffer = vec![0; 100];
+        assert_eq!(peer.read(&mut buffer).await.unwrap(), 30);
     }
 }

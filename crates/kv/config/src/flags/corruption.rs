@@ -121,6 +121,8 @@ impl CorruptionFlags {
                         GATES.join(", ")
                     )
                 }
+                // The gates that have an effect here are alpha in etcd 3.6, so AllBeta changes
+                // nothing.
                 "AllAlpha" => all = on,
                 _ if name == wanted => this = Some(on),
                 _ => {}

@@ -52,6 +52,7 @@ fn parse_flags(text: &str) -> Result<(Flags, Vec<String>)> {
     if !accepted.refusals.is_empty() {
         bail!("{}", accepted.refusals.join("; "));
     }
+    // etcd ignores the environment if there is a file.
     let command = Flags::command().mut_args(|argument| argument.env(Resettable::Reset));
     let matches = command
         .try_get_matches_from(accepted.arguments)
@@ -103,6 +104,7 @@ fn security_words(
     for (key, value) in section {
         let key = key.as_str().context("a key is no text")?;
         let flag = match key {
+            // In etcd, these two keys differ from the names of their flags.
             "allowed-cn" | "allowed-hostname" if prefix.is_empty() => format!("client-cert-{key}"),
             "allowed-cn" | "allowed-hostname" => format!("{prefix}cert-{key}"),
             _ => format!("{prefix}{key}"),
@@ -119,6 +121,7 @@ fn push_word(flag: &str, value: &Value, words: &mut Vec<String>) -> Result<()> {
             .map(|one| format_scalar(flag, one))
             .collect::<Result<Vec<_>>>()?
             .join(","),
+        // etcd's structure has time.Duration here, which Go reads as nanoseconds.
         Value::Number(number) if TIMES.contains(&flag) => format!("{number}ns"),
         _ => format_scalar(flag, value)?,
     };

@@ -145,6 +145,7 @@ pub(crate) async fn execute_txn(
     request: TxnRequest,
 ) -> Result<TxnResponse, Status> {
     let mut op = Op::RequestTxn(request);
+    // Before the log: an invalid command would cost every member an entry.
     check_request(&op, core.machine.limits()).map_err(of_store)?;
     let Op::RequestTxn(request) = &mut op else {
         return Err(unexpected_outcome());
@@ -154,6 +155,8 @@ pub(crate) async fn execute_txn(
         core.machine
             .check_txn(caller, &request)
             .map_err(to_status)?;
+        // etcd's rule for transactions of serializable reads. One that only compares is
+        // linearizable here, because its result is a read too.
         if !all_serializable(&request) || !request.compare.is_empty() && request.success.is_empty()
         {
             core.not_for_learners()?;
@@ -235,9 +238,109 @@ impl kv_server::Kv for Kv {
             .0
             .submit(&caller, Command::Compact(request.into_inner()))
             .await?;
+        // The log only orders the compaction. `physical` waits for this member's engine, as in
+        // etcd.
         if physical {
             self.0.store().wait_for_compaction(revision).await;
         }
         Ok(Response::new(CompactionResponse { header }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proto_etcd::etcdserverpb::RequestOp;
+    use proto_etcd::mvccpb::KeyValue;
+
+    fn range(serializable: bool) -> RequestOp {
+        RequestOp {
+            request: Some(Op::RequestRange(RangeRequest {
+                serializable,
+                ..RangeRequest::default()
+            })),
+        }
+    }
+
+    fn put() -> RequestOp {
+        RequestOp {
+            request: Some(Op::RequestPut(PutRequest::default())),
+        }
+    }
+
+    fn nested(op: RequestOp) -> RequestOp {
+        RequestOp {
+            request: Some(Op::RequestTxn(txn(vec![op], Vec::new()))),
+        }
+    }
+
+    fn txn(success: Vec<RequestOp>, failure: Vec<RequestOp>) -> TxnRequest {
+        TxnRequest {
+            success,
+            failure,
+            ..TxnRequest::default()
+        }
+    }
+
+    #[test]
+    fn transaction_with_a_write_in_any_branch_goes_through_the_log() {
+        for (request, expect) in [
+            (txn(vec![], vec![]), true),
+            (txn(vec![range(false)], vec![range(true)]), true),
+            (txn(vec![nested(range(false))], vec![]), true),
+            (txn(vec![put()], vec![]), false),
+            (txn(vec![range(false)], vec![put()]), false),
+            (txn(vec![nested(put())], vec![]), false),
+            (txn(vec![RequestOp { request: None }], vec![]), false),
+        ] {
+            assert_eq!(only_reads(&request), expect, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn transaction_is_serializable_only_if_all_its_reads_are() {
+        for (request, expect) in [
+            (txn(vec![range(true)], vec![range(true)]), true),
+            (txn(vec![range(true)], vec![range(false)]), false),
+            (txn(vec![nested(range(true))], vec![]), false),
+        ] {
+            assert_eq!(all_serializable(&request), expect, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn copied_records_are_the_encoding_of_the_response() {
+        let pair = |key: &'static str| KeyValue {
+            key: key.into(),
+            value: vec![7; 300].into(),
+            version: 1,
+            ..KeyValue::default()
+        };
+        let header = Some(ResponseHeader {
+            revision: 9,
+            ..ResponseHeader::default()
+        });
+        for kvs in [vec![], vec![pair("a")], vec![pair("a"), pair("b")]] {
+            let records = Records {
+                records: kvs.iter().map(|kv| kv.encode_to_vec().into()).collect(),
+                more: true,
+                count: 5,
+                revision: 9,
+            };
+            let response = RangeResponse {
+                header,
+                kvs,
+                more: true,
+                count: 5,
+            };
+            let encoded = encode_records(&records, header);
+            assert_eq!(
+                encoded[..PREFIX],
+                frame_message(&response)[..PREFIX],
+                "length"
+            );
+            assert_eq!(RangeResponse::decode(&encoded[PREFIX..]).unwrap(), response);
+        }
     }
 }

@@ -80,6 +80,7 @@ impl lease_server::Lease for Lease {
         } else {
             self.0.machine.check_known(&caller).map_err(to_status)?;
         }
+        // A lease that this member has not seen yet must not be reported as missing.
         self.0.read_index().await?;
         let (granted_ttl, ttl) = leader_requests::request_time_to_live(&self.0, request.id)
             .await
@@ -109,6 +110,7 @@ impl lease_server::Lease for Lease {
         self.0.not_for_learners()?;
         self.0.machine.check_known(&caller).map_err(to_status)?;
         self.0.read_index().await?;
+        // After the wait, because it covers the keys of all leases that are listed now.
         self.0.machine.check_leases(&caller).map_err(to_status)?;
         let ids = self.0.machine.with_leases(|leases| leases.lease_ids());
         let leases = ids.into_iter().map(|id| LeaseStatus { id }).collect();
@@ -151,6 +153,7 @@ async fn renew_all<B: RequestBody>(
     let mut end = pin!(core.shutdown.cancelled());
     loop {
         let next = tokio::select! {
+            // Requests that arrived before the stop are still renewed.
             biased;
             next = requests.message() => next,
             () = &mut end => return,
@@ -167,6 +170,7 @@ async fn renew_all<B: RequestBody>(
             Ok(None) => return,
             Err(refused) => Err(refused),
         };
+        // etcd ends the stream with the first error; its client opens another one.
         let over = answer.is_err();
         answers.send(answer).await;
         if over {

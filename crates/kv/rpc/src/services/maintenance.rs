@@ -151,6 +151,8 @@ impl maintenance_server::Maintenance for Maintenance {
             .0
             .machine
             .with_members(|members| members.get(target).is_some_and(|member| !member.is_learner));
+        // Both lists: a member that was promoted a moment ago is a voter of the store, but not yet
+        // of Raft.
         if !voter || !node.voters.contains(&target) {
             return Err(to_status(EtcdError::BadTransferee));
         }

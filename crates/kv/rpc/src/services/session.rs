@@ -89,6 +89,8 @@ pub(crate) async fn enqueue_key(
     value: Bytes,
 ) -> Result<(Bytes, i64), Status> {
     let key = queue_key(name, lease);
+    // Create revision 0: the key does not exist. A client that repeats its request after a timeout
+    // keeps its place.
     let absent = Compare {
         result: CompareResult::Equal.into(),
         target: CompareTarget::Create.into(),
@@ -162,6 +164,8 @@ pub(crate) async fn wait_for_turn(
             key: prefix.clone(),
             range_end: prefix_end(&prefix),
             max_create_revision: created - 1,
+            // This member's state is enough: `revisions` reports each later change, and the
+            // ReadIndex at the end makes the result linearizable.
             serializable: true,
             keys_only: true,
             ..RangeRequest::default()
@@ -208,4 +212,29 @@ pub(crate) async fn first_in_queue(
         .kvs
         .into_iter()
         .next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_of_a_prefix_is_the_next_prefix() {
+        for (prefix, expect) in [
+            (&b"a"[..], &b"b"[..]),
+            (b"a/", b"a0"),
+            (b"a\xff", b"b"),
+            (b"\xff\xff", b"\0"),
+            (b"", b"\0"),
+        ] {
+            assert_eq!(prefix_end(prefix), expect, "{prefix:?}");
+        }
+    }
+
+    #[test]
+    fn key_in_a_queue_is_the_name_and_the_lease_in_hexadecimal() {
+        // As in etcd's concurrency package, so that its clients and this service share queues.
+        assert_eq!(queue_key(b"lock", 0x1a2b), "lock/1a2b");
+        assert!(queue_key(b"lock", 1).starts_with(&queue_prefix(b"lock")));
+    }
 }

@@ -27,6 +27,8 @@ pub(crate) async fn stream_snapshot(
     let path = core.spool.join(format!("sent-{number}.tmp"));
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
     let header = core.header_at(picture.revision());
+    // The file is complete before the first part is sent: its hash and length are part of the
+    // stream, and a slow client must not pin the state.
     tokio::task::spawn_blocking(move || {
         let sent = kv_snapshot_file::export_snapshot(picture, &path)
             .map_err(|e| e.to_string())
@@ -44,6 +46,8 @@ pub(crate) async fn stream_snapshot(
                         blob: Bytes::from(chunk),
                         version,
                     };
+                    // The client has closed the stream. The channel has four parts, which bounds
+                    // the memory of a slow one.
                     if sender.blocking_send(Ok(part)).is_err() {
                         break;
                     }

@@ -111,6 +111,8 @@ impl WatchStream {
                     self.judge_again().await;
                     Ok(())
                 }
+                // Always ready, so `select!` picks it at random among the others: history is read
+                // as fast as the client takes it, and requests and events are not starved.
                 () = std::future::ready(()), if !self.behind.is_empty() => self.catch_up().await,
                 () = sleep_until(self.next_progress), if !self.wants_progress.is_empty() => {
                     self.periodic_progress().await;
@@ -119,6 +121,8 @@ impl WatchStream {
                 // The client reconnects to another member.
                 () = &mut end => Err(to_status(EtcdError::Stopped)),
             };
+            // After every step, because the step may have synced the last watcher that the request
+            // waits for.
             if self.progress_asked && step.is_ok() {
                 self.answer_progress().await;
             }
@@ -179,6 +183,8 @@ impl WatchStream {
         } else {
             create.key
         };
+        // The login is checked for a new watcher only. Those that exist need the permission, not
+        // the login.
         let may = self
             .caller
             .current(&self.core)
@@ -197,6 +203,8 @@ impl WatchStream {
             no_put: has(FilterType::Noput),
             no_delete: has(FilterType::Nodelete),
         };
+        // Read once: a client expects all events after the revision in the response, so the watcher
+        // starts right behind it.
         let present = self.core.store().current_revision();
         let next = if create.start_revision > 0 {
             create.start_revision
@@ -214,6 +222,7 @@ impl WatchStream {
             fragment: create.fragment,
         };
         self.watchers.insert(id, watching);
+        // Every watcher starts unsynced. `advance` below syncs it at once if it needs no history.
         self.behind.insert(id);
         if create.progress_notify {
             self.wants_progress.insert(id);
@@ -240,6 +249,7 @@ impl WatchStream {
 
     /// Cancels watchers whose keys the user may no longer read.
     async fn judge_again(&mut self) {
+        // Before the check: a change during it is seen as new by the next check.
         self.rights.mark_unchanged();
         let user = self.caller.user();
         let judged = self.watchers.iter().map(|(id, watching)| {
@@ -363,6 +373,7 @@ impl WatchStream {
                 continue;
             }
             watching.next = revision + 1;
+            // These differ from watcher to watcher, so they are encoded one by one.
             let (prev_kv, fragment) = (watching.prev_kv, watching.fragment);
             if prev_kv || fragment {
                 self.deliver(*watch, revision, events, prev_kv, fragment)
@@ -394,10 +405,13 @@ impl WatchStream {
         let Some(watching) = self.watchers.get_mut(&id) else {
             return Ok(());
         };
+        // etcd cancels such a watcher with the compacted revision, so that the client lists again.
         if watching.next < self.core.store().compacted_revision() {
             self.compacted(id).await;
             return Ok(());
         }
+        // The hub accepts a watcher only if it has not sent `next` yet; checked under its lock, so
+        // no event falls between history and hub.
         if self.hub.add_watcher(id, &watching.watcher, watching.next) {
             self.behind.remove(&id);
             return Ok(());
@@ -408,6 +422,7 @@ impl WatchStream {
                     .iter()
                     .flat_map(|events| watching.watcher.select_events(events))
                     .collect();
+                // Also if no event matched: the revisions up to `next` are done.
                 watching.next = next;
                 let (prev_kv, fragment) = (watching.prev_kv, watching.fragment);
                 if !wanted.is_empty() {
@@ -487,6 +502,7 @@ impl WatchStream {
         while events.peek().is_some() {
             let mut part = Vec::new();
             let mut bytes = 0;
+            // At least one event each: an event larger than the limit is sent alone.
             while let Some(event) = events.next_if(|e| {
                 part.is_empty() || bytes + e.encoded_len() < self.core.bounds.max_request
             }) {
@@ -509,6 +525,8 @@ impl WatchStream {
     async fn periodic_progress(&mut self) {
         self.next_progress = Instant::now() + self.core.bounds.progress_interval;
         let told = self.drain().await;
+        // An unsynced watcher has not received everything up to this revision, so the notification
+        // would be false.
         let quiet: Vec<i64> = self
             .wants_progress
             .difference(&self.behind)
@@ -530,6 +548,8 @@ impl WatchStream {
         if !self.behind.is_empty() {
             return;
         }
+        // Queued events are sent first: the notification says that all events up to its revision
+        // were sent.
         let told = self.drain().await;
         if !self.behind.is_empty() {
             return;
@@ -547,6 +567,8 @@ impl WatchStream {
     /// Handles queued messages. Returns the revision up to which synced watchers have received all
     /// events.
     async fn drain(&mut self) -> i64 {
+        // Read before the queue is emptied: an event that is queued later may have a revision above
+        // it.
         let sent = self.hub.sent_revision();
         while let Some(inbound) = self.hub.try_next() {
             self.inbound(inbound).await;
@@ -600,5 +622,66 @@ fn go_code(code: tonic::Code) -> &'static str {
         tonic::Code::InvalidArgument => "InvalidArgument",
         tonic::Code::Unauthenticated => "Unauthenticated",
         _ => "Unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use kv_mvcc::Mark;
+    use proto_etcd::mvccpb::KeyValue;
+
+    fn event(tombstone: bool) -> Event {
+        let kv = KeyValue {
+            key: "k".into(),
+            mod_revision: 7,
+            ..KeyValue::default()
+        };
+        Event {
+            mark: Mark::new(7, 0, tombstone),
+            record: kv.encode_to_vec().into(),
+            kv,
+            previous: None,
+            previous_record: None,
+        }
+    }
+
+    #[test]
+    fn copied_events_and_id_are_the_encoding_of_the_response() {
+        for id in [0, 1, 300, i64::MAX, NONE] {
+            let (put, delete) = (event(false), event(true));
+            let mut bytes = BytesMut::new();
+            let mut room = [0; ID];
+            bytes.put_slice(encoded_id(&mut room, id));
+            encode_event(&mut bytes, &put);
+            encode_event(&mut bytes, &delete);
+            let response = WatchResponse::decode(bytes.freeze()).unwrap();
+            let expect = |event: &Event, kind: EventType| mvccpb::Event {
+                r#type: kind.into(),
+                kv: Some(event.kv.clone()),
+                prev_kv: None,
+            };
+            assert_eq!(response.watch_id, id);
+            assert_eq!(
+                response.events,
+                [
+                    expect(&put, EventType::Put),
+                    expect(&delete, EventType::Delete)
+                ]
+            );
+        }
+    }
+
+    #[test]
+    fn reason_of_a_cancelled_watcher_is_the_error_of_gos_client() {
+        assert_eq!(
+            cancel_reason(EtcdError::Denied),
+            "rpc error: code = PermissionDenied desc = etcdserver: permission denied"
+        );
+        assert_eq!(
+            cancel_reason(EtcdError::InvalidToken),
+            "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token"
+        );
     }
 }
