@@ -93,7 +93,7 @@ mod tests {
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&key), mode(&folder)), (0o600, 0o700));
         let pem = std::fs::read(&certificate).unwrap();
-        assert_eq!(crate::certificates(&pem, &certificate).unwrap().len(), 1);
+        assert_eq!(crate::parse_certificates(&pem, &certificate).unwrap().len(), 1);
         assert!(!ensure_self_signed_pair(&certificate, &key, params).unwrap());
         assert_eq!(std::fs::read(&certificate).unwrap(), pem);
     }
@@ -104,6 +104,6 @@ mod tests {
         let (certificate, key) = (folder.path().join("a.crt"), folder.path().join("a.key"));
         std::fs::write(&key, "a key whose certificate was never written").unwrap();
         assert!(ensure_self_signed_pair(&certificate, &key, params).unwrap());
-        assert!(crate::private_key(&std::fs::read(&key).unwrap(), &key).is_ok());
+        assert!(crate::parse_private_key(&std::fs::read(&key).unwrap(), &key).is_ok());
     }
 }
