@@ -90,7 +90,7 @@ pub async fn serve_http<S, B>(
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    accept_connections(listener, options, erase_types(service), shutdown).await;
+    box_accept_loop(listener, options, erase_types(service), shutdown).await;
 }
 
 /// Hides the types of a service and its bodies.
@@ -113,6 +113,17 @@ where
                 .map(|body| UnsyncBoxBody::new(body.map_err(|error| ErasedError(error.into())))))
         })
     })
+}
+
+/// Boxes the accept loop here, because the code of an `async fn` is compiled in every crate that
+/// awaits it.
+fn box_accept_loop(
+    listener: TcpListener,
+    options: Options,
+    service: ErasedService,
+    shutdown: CancellationToken,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(accept_connections(listener, options, service, shutdown))
 }
 
 async fn accept_connections(

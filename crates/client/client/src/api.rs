@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::client::{Body, Client, Request};
-use crate::decode;
+use crate::decode::{self, Decode};
 use crate::error::{Error, Result};
 use crate::object::{ApiResource, Object, key_of};
 use crate::params::{DeleteParams, ListParams, Patch, Query};
@@ -53,7 +53,7 @@ impl<K> List<K> {
 
     /// Decodes a page of objects of `kind`. An object that can't be decoded is logged and added to
     /// `undecodable`.
-    fn decode_page(bytes: &[u8], kind: &str) -> serde_json::Result<Self>
+    pub(crate) fn decode_page(bytes: &[u8], kind: &str) -> serde_json::Result<Self>
     where
         K: DeserializeOwned,
     {
@@ -201,23 +201,22 @@ impl<K> Api<K> {
         Request::new(method, path).with_accept(self.accept.object)
     }
 
-    async fn send_object<T: DeserializeOwned>(
-        &self,
-        method: Method,
-        path: String,
-        body: Body,
-    ) -> Result<T> {
-        self.client
-            .request(self.build_request(method, path).with_body(body))
+    async fn send_object<T: Decode>(&self, method: Method, path: String, body: Body) -> Result<T> {
+        self.request_object(self.build_request(method, path).with_body(body))
             .await
+    }
+
+    async fn request_object<T: Decode>(&self, request: Request) -> Result<T> {
+        let what = request.describe_request();
+        let bytes = self.client.bytes(request).await?;
+        T::decode_object(&bytes).map_err(|source| Error::Decode { what, source })
     }
 }
 
 impl<K: Object> Api<K> {
     /// Reads an object.
     pub async fn get(&self, name: &str) -> Result<K> {
-        self.client
-            .request(self.build_request(Method::GET, self.item_path(name)))
+        self.request_object(self.build_request(Method::GET, self.item_path(name)))
             .await
     }
 
@@ -261,7 +260,7 @@ impl<K: Object> Api<K> {
             .client
             .bytes(Request::new(Method::GET, path).with_accept(self.accept.list))
             .await?;
-        List::decode_page(&bytes, &self.resource.kind).map_err(|source| Error::Decode {
+        K::decode_list(&bytes, &self.resource.kind).map_err(|source| Error::Decode {
             what: format!("a list of {}", self.resource.plural),
             source,
         })
@@ -386,14 +385,9 @@ impl<K: Object> Api<K> {
     }
 
     /// Reads a subresource (`scale`, `status`, ...).
-    pub async fn subresource_get<R: DeserializeOwned>(
-        &self,
-        name: &str,
-        subresource: &str,
-    ) -> Result<R> {
+    pub async fn subresource_get<R: Decode>(&self, name: &str, subresource: &str) -> Result<R> {
         let path = format!("{}/{subresource}", self.item_path(name));
-        self.client
-            .request(self.build_request(Method::GET, path))
+        self.request_object(self.build_request(Method::GET, path))
             .await
     }
 
@@ -406,7 +400,7 @@ impl<K: Object> Api<K> {
     ) -> Result<R>
     where
         T: Serialize,
-        R: DeserializeOwned,
+        R: Decode,
     {
         let path = format!("{}/{subresource}", self.item_path(name));
         self.send_object(Method::POST, path, Body::json(body)?)
@@ -422,7 +416,7 @@ impl<K: Object> Api<K> {
     ) -> Result<R>
     where
         T: Serialize,
-        R: DeserializeOwned,
+        R: Decode,
     {
         let path = format!("{}/{subresource}", self.item_path(name));
         self.send_object(Method::PUT, path, Body::json(body)?).await
@@ -430,7 +424,7 @@ impl<K: Object> Api<K> {
 }
 
 /// Kinds that can only be created, such as `TokenReview` and `SubjectAccessReview`.
-impl<K: Serialize + DeserializeOwned> Api<K> {
+impl<K: Serialize + Decode> Api<K> {
     /// Creates an object without a name. Returns the server's response.
     pub async fn review(&self, object: &K) -> Result<K> {
         self.send_object(Method::POST, self.collection_path(), Body::json(object)?)

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
+use futures::future::BoxFuture;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt, BodyStream, Full};
@@ -106,7 +107,7 @@ impl Request {
     }
 
     /// Returns `METHOD path`, for messages.
-    fn describe_request(&self) -> String {
+    pub(crate) fn describe_request(&self) -> String {
         let path = self.path.split('?').next().unwrap_or_default();
         format!("{} {path}", self.method)
     }
@@ -221,17 +222,21 @@ impl Client {
     }
 
     /// Sends a request and returns the body of the response.
-    pub async fn bytes(&self, request: Request) -> Result<Bytes> {
-        let limit = request.timeout.unwrap_or(self.inner.config.timeout);
-        let what = request.describe_request();
-        let answer = async {
-            let response = self.send(request).await?;
-            collect_body(response.into_body(), &what).await
-        };
-        match tokio::time::timeout(limit, answer).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Error::Timeout { what, after: limit }),
-        }
+    pub fn bytes(&self, request: Request) -> BoxFuture<'_, Result<Bytes>> {
+        // Boxed: the code of an `async fn` is compiled in every crate that awaits it, and this one
+        // holds the HTTP client.
+        Box::pin(async move {
+            let limit = request.timeout.unwrap_or(self.inner.config.timeout);
+            let what = request.describe_request();
+            let body = async {
+                let response = self.send(request).await?;
+                collect_body(response.into_body(), &what).await
+            };
+            match tokio::time::timeout(limit, body).await {
+                Ok(body) => body,
+                Err(_) => Err(Error::Timeout { what, after: limit }),
+            }
+        })
     }
 
     /// Sends a request and streams the body of the response, for instance logs.
@@ -253,7 +258,11 @@ impl Client {
 
     /// Sends a request. A failure `Status` becomes an error; the caller reads the body of a
     /// success.
-    pub async fn send(&self, request: Request) -> Result<http::Response<Incoming>> {
+    pub fn send(&self, request: Request) -> BoxFuture<'_, Result<http::Response<Incoming>>> {
+        Box::pin(self.send_with_retries(request))
+    }
+
+    async fn send_with_retries(&self, request: Request) -> Result<http::Response<Incoming>> {
         let what = request.describe_request();
         let mut attempt = 0;
         loop {

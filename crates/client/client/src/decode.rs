@@ -6,12 +6,102 @@
 //! its zero time as null. Documents are first decoded strictly, at no extra cost; only those that
 //! fail are decoded again from a JSON tree with [`LenientDeserializer`].
 
+use crate::api::List;
+use crate::object::{DynamicObject, PartialObject};
+use crate::watch::{self, WatchEvent};
+use k8s_openapi::api::{
+    admissionregistration::v1 as admissionregistration, apps::v1 as apps,
+    authentication::v1 as authentication, authorization::v1 as authorization,
+    autoscaling::v1 as autoscaling, autoscaling::v2 as autoscaling_v2, batch::v1 as batch,
+    certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
+    discovery::v1 as discovery, events::v1 as events, flowcontrol::v1 as flowcontrol,
+    networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
+    resource::v1 as resource, scheduling::v1 as scheduling, storage::v1 as storage,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
 use serde_json::{Error, Map, Value};
 
 /// Go's zero `metav1.Time` after a round trip.
 const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
+
+/// Decoding of a kind from JSON.
+///
+/// The decoder of a Pod is thousands of functions. As a generic function it would be compiled, and
+/// kept in the programs, once for every crate that reads Pods; as a method of a trait that is
+/// implemented here for each kind it exists once.
+pub trait Decode: Sized + 'static {
+    /// Decodes an object.
+    ///
+    /// # Errors
+    /// The document is not JSON, or a field has the wrong type.
+    fn decode_object(bytes: &[u8]) -> Result<Self, Error>;
+
+    /// Decodes a list of objects of `kind`. An object that can't be decoded is logged and named in
+    /// the list.
+    ///
+    /// # Errors
+    /// The document is no list.
+    fn decode_list(bytes: &[u8], kind: &str) -> Result<List<Self>, Error>;
+
+    /// Decodes a watch event.
+    ///
+    /// # Errors
+    /// The line is no event.
+    fn decode_event(line: &[u8]) -> Result<WatchEvent<Self>, Error>;
+}
+
+macro_rules! decode {
+    ($($kind:ty),* $(,)?) => {$(
+        impl Decode for $kind {
+            fn decode_object(bytes: &[u8]) -> Result<Self, Error> {
+                from_slice(bytes)
+            }
+
+            fn decode_list(bytes: &[u8], kind: &str) -> Result<List<Self>, Error> {
+                List::decode_page(bytes, kind)
+            }
+
+            fn decode_event(line: &[u8]) -> Result<WatchEvent<Self>, Error> {
+                watch::decode_line(line)
+            }
+        }
+    )*};
+}
+
+decode! {
+    DynamicObject, PartialObject, Status,
+    admissionregistration::MutatingWebhookConfiguration,
+    admissionregistration::ValidatingAdmissionPolicy,
+    admissionregistration::ValidatingAdmissionPolicyBinding,
+    admissionregistration::ValidatingWebhookConfiguration,
+    apps::ControllerRevision, apps::DaemonSet, apps::Deployment, apps::ReplicaSet, apps::StatefulSet,
+    authentication::TokenRequest, authentication::TokenReview,
+    authorization::LocalSubjectAccessReview, authorization::SelfSubjectAccessReview,
+    authorization::SubjectAccessReview,
+    autoscaling::Scale, autoscaling_v2::HorizontalPodAutoscaler,
+    batch::CronJob, batch::Job,
+    certificates::CertificateSigningRequest,
+    coordination::Lease,
+    core::Binding, core::ConfigMap, core::Endpoints, core::Event, core::LimitRange, core::Namespace,
+    core::Node, core::PersistentVolume, core::PersistentVolumeClaim, core::Pod, core::PodTemplate,
+    core::ReplicationController, core::ResourceQuota, core::Secret, core::Service,
+    core::ServiceAccount,
+    discovery::EndpointSlice,
+    events::Event,
+    flowcontrol::FlowSchema, flowcontrol::PriorityLevelConfiguration,
+    networking::IPAddress, networking::Ingress, networking::IngressClass,
+    networking::NetworkPolicy, networking::ServiceCIDR,
+    node::RuntimeClass,
+    policy::Eviction, policy::PodDisruptionBudget,
+    rbac::ClusterRole, rbac::ClusterRoleBinding, rbac::Role, rbac::RoleBinding,
+    resource::DeviceClass, resource::ResourceClaim, resource::ResourceClaimTemplate,
+    resource::ResourceSlice,
+    scheduling::PriorityClass,
+    storage::CSIDriver, storage::CSINode, storage::CSIStorageCapacity, storage::StorageClass,
+    storage::VolumeAttachment, storage::VolumeAttributesClass,
+}
 
 /// Decodes a document.
 ///

@@ -27,6 +27,7 @@ mod watch;
 pub use api::{Api, List};
 pub use client::{Body, Client, Request};
 pub use config::{Config, Identity, Source};
+pub use decode::Decode;
 pub use error::{Error, Result};
 pub use informer::{Event, Informer, Store};
 pub use object::{ApiResource, DynamicObject, Object, ObjectExt, PartialObject, object_reference};

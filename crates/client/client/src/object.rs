@@ -3,6 +3,7 @@
 //! Typed objects are `k8s_openapi` structs. [`DynamicObject`] is an unstructured object of any
 //! kind, [`PartialObject`] metadata only. Both work with the same [`crate::Api`] and informers.
 
+use crate::decode::Decode;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::de::DeserializeOwned;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// An API object.
-pub trait Object: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
+pub trait Object: Serialize + DeserializeOwned + Decode + Clone + Send + Sync + 'static {
     /// Returns the metadata.
     fn meta(&self) -> &ObjectMeta;
     /// Returns the metadata for modification.
@@ -22,6 +23,7 @@ where
     K: k8s_openapi::Metadata<Ty = ObjectMeta>
         + Serialize
         + DeserializeOwned
+        + Decode
         + Clone
         + Send
         + Sync

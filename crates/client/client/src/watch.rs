@@ -15,7 +15,7 @@ use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::decode;
+use crate::decode::{self, Decode};
 use crate::error::{Error, Result};
 use crate::object::key_of;
 
@@ -126,25 +126,19 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for WatchEvent<K> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let (mut kind, mut tree, mut event) = (None, None, None);
+                let (mut kind, mut event) = (None, None);
                 while let Some(field) = map.next_key::<Field>()? {
                     match (field, kind) {
                         (Field::Type, _) => kind = Some(map.next_value::<Kind>()?),
                         (Field::Object, Some(kind)) => {
                             event = Some(map.next_value_seed(Seed(kind, PhantomData))?);
                         }
-                        (Field::Object, None) => tree = Some(map.next_value::<Value>()?),
+                        // The type follows: `decode_leniently` reads such an event.
+                        (Field::Object, None) => return Err(A::Error::missing_field("type")),
                         (Field::Other, _) => drop(map.next_value::<IgnoredAny>()?),
                     }
                 }
-                match (event, kind, tree) {
-                    (Some(event), _, _) => Ok(event),
-                    (None, Some(kind), Some(tree)) => {
-                        decode_object(kind, tree).map_err(A::Error::custom)
-                    }
-                    (None, None, _) => Err(A::Error::missing_field("type")),
-                    (None, Some(_), None) => Err(A::Error::missing_field("object")),
-                }
+                event.ok_or_else(|| A::Error::missing_field("object"))
             }
         }
 
@@ -161,7 +155,7 @@ pub struct Watch<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K: DeserializeOwned> Watch<K> {
+impl<K: Decode> Watch<K> {
     pub(crate) fn new(body: Incoming, plural: String) -> Self {
         Self {
             body,
@@ -187,19 +181,25 @@ impl<K: DeserializeOwned> Watch<K> {
             self.buffer.advance(1);
             self.scanned = 0;
             if !line.trim_ascii().is_empty() {
-                return Some(self.decode_line(&line));
+                return Some(self.decode_event(&line));
             }
         }
     }
 
-    fn decode_line(&self, line: &[u8]) -> Result<WatchEvent<K>> {
-        serde_json::from_slice(line)
-            .or_else(|_| decode_leniently(line))
-            .map_err(|source| Error::Decode {
-                what: format!("an event of {}", self.plural),
-                source,
-            })
+    fn decode_event(&self, line: &[u8]) -> Result<WatchEvent<K>> {
+        K::decode_event(line).map_err(|source| Error::Decode {
+            what: format!("an event of {}", self.plural),
+            source,
+        })
     }
+}
+
+/// Decodes an event.
+///
+/// # Errors
+/// The line is not a watch event.
+pub(crate) fn decode_line<K: DeserializeOwned>(line: &[u8]) -> serde_json::Result<WatchEvent<K>> {
+    serde_json::from_slice(line).or_else(|_| decode_leniently(line))
 }
 
 /// Decodes an event that strict decoding rejected.
@@ -238,7 +238,7 @@ fn decode_leniently<K: DeserializeOwned>(line: &[u8]) -> serde_json::Result<Watc
     })
 }
 
-impl<K: DeserializeOwned> Stream for Watch<K> {
+impl<K: Decode> Stream for Watch<K> {
     type Item = Result<WatchEvent<K>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -17,6 +17,7 @@ pub trait Object:
     + Metadata<Ty = ObjectMeta>
     + Serialize
     + DeserializeOwned
+    + client::Decode
     + Clone
     + Send
     + Sync
@@ -30,6 +31,7 @@ impl<K> Object for K where
         + Metadata<Ty = ObjectMeta>
         + Serialize
         + DeserializeOwned
+        + client::Decode
         + Clone
         + Send
         + Sync
