@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_s_clock_is_that_since_its_boot() {
+    fn boot_clock_counts_from_the_start_of_the_host() {
         let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
         let seconds: f64 = uptime
             .split(' ')

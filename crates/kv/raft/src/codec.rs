@@ -41,6 +41,7 @@ fn payload_parts(payload: &EntryPayload<crate::types::Types>) -> (u8, Bytes) {
         // Serialising sets and maps of numbers can't fail.
         EntryPayload::Membership(membership) => (
             MEMBERSHIP,
+            // JSON, because memberships are small and rare.
             serde_json::to_vec(membership).unwrap_or_default().into(),
         ),
     }
@@ -144,6 +145,7 @@ impl From<&Entry> for pb::Entry {
 
 /// Decodes an entry of a peer message. Returns `None` if it is malformed.
 pub(crate) fn entry_from_message(entry: pb::Entry) -> Option<Entry> {
+    // The kind comes from a peer, so a number that does not fit is malformed and must not wrap.
     let payload = payload_from_parts(u8::try_from(entry.kind).ok()?, entry.payload)?;
     Some(Entry {
         log_id: entry.position?.into(),
@@ -180,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_comes_back() {
+    fn entries_votes_and_positions_are_decoded_as_encoded() {
         let nodes: BTreeMap<u64, EmptyNode> = (1..4).map(|id| (id, EmptyNode {})).collect();
         let membership = openraft::Membership::new(vec![BTreeSet::from([1, 2])], nodes);
         let payloads = [
@@ -202,5 +204,94 @@ mod tests {
         assert_eq!(vote_from_bytes(&vote_to_bytes(&vote)), Some(vote));
         let stored = Membership::new(Some(id), membership);
         assert_eq!(membership_from_bytes(&membership_to_bytes(&stored)), stored);
+    }
+
+    #[test]
+    fn malformed_bytes_are_rejected() {
+        let entry = entry_to_bytes(&Entry {
+            log_id: log_id(3, 2, 1),
+            payload: EntryPayload::Blank,
+        });
+        let mut unknown_kind = entry.to_vec();
+        unknown_kind[0] = 9;
+        let mut no_membership = entry.to_vec();
+        no_membership[0] = MEMBERSHIP;
+        for bytes in [
+            Vec::new(),
+            entry[..HEAD - 1].to_vec(),
+            unknown_kind,
+            no_membership,
+        ] {
+            let bytes = Bytes::from(bytes);
+            assert!(entry_from_bytes(1, &bytes).is_none(), "{bytes:?}");
+            assert!(decode_commands(1, &bytes).is_none(), "{bytes:?}");
+        }
+        assert!(position_from_bytes(&[0; 23]).is_none());
+        assert!(vote_from_bytes(&[0; 16]).is_none());
+        assert_eq!(membership_from_bytes(b"nonsense"), Membership::default());
+    }
+
+    #[test]
+    fn message_without_position_or_with_an_unknown_kind_is_rejected() {
+        let entry = Entry {
+            log_id: log_id(3, 2, 1),
+            payload: EntryPayload::Blank,
+        };
+        let message = pb::Entry::from(&entry);
+        for malformed in [
+            pb::Entry {
+                position: None,
+                ..message.clone()
+            },
+            pb::Entry {
+                kind: 9,
+                ..message.clone()
+            },
+            pb::Entry {
+                kind: 256,
+                ..message.clone()
+            },
+        ] {
+            let shown = format!("{malformed:?}");
+            assert!(entry_from_message(malformed).is_none(), "{shown}");
+        }
+        assert_eq!(entry_from_message(message), Some(entry));
+    }
+
+    #[test]
+    fn only_command_entries_have_commands() {
+        let nodes = BTreeMap::from([(1, EmptyNode {})]);
+        let membership = openraft::Membership::new(vec![BTreeSet::from([1])], nodes);
+        let commands = Bytes::from_static(b"commands");
+        for (payload, expect) in [
+            (EntryPayload::Blank, None),
+            (EntryPayload::Membership(membership), None),
+            (
+                EntryPayload::Normal(Commands(commands.clone())),
+                Some(commands),
+            ),
+        ] {
+            let entry = Entry {
+                log_id: log_id(3, 2, 1),
+                payload,
+            };
+            assert_eq!(decode_commands(1, &entry_to_bytes(&entry)), Some(expect));
+        }
+    }
+
+    #[test]
+    fn origin_of_a_restored_cluster_is_the_first_entry() {
+        let voters = BTreeSet::from([7, 8]);
+        let (index, position, membership) = make_origin(&voters);
+        let id = position_from_bytes(&position).unwrap();
+        assert_eq!((index, id.index, id.leader_id.term), (1, 1, 1));
+        let membership = membership_from_bytes(&membership);
+        assert_eq!(membership.voter_ids().collect::<BTreeSet<_>>(), voters);
+    }
+
+    #[test]
+    fn encoded_positions_sort_like_indexes() {
+        let bytes = |term, index| position_to_bytes(&log_id(term, 9, index));
+        assert!(bytes(9, 1) < bytes(1, 2) && bytes(1, 255) < bytes(1, 256));
     }
 }

@@ -29,6 +29,8 @@ pub(crate) fn adapt_timeout(
     sync: Duration,
     round_trip: Duration,
 ) -> Duration {
+    // A heartbeat waits for the sync of the entries before it. With a fixed timeout a slow disk
+    // would look like a dead leader.
     configured.max(((sync + round_trip) * 10).min(MAX_TIMEOUT))
 }
 
@@ -55,6 +57,8 @@ pub(crate) async fn run_elector(shared: Arc<Shared>) {
     let mut metrics = shared.raft.server_metrics();
     loop {
         let timeout = shared.election_timeout();
+        // Random, so that members rarely campaign at the same time and split the votes (Raft thesis
+        // 3.4).
         let patience = timeout + timeout.mul_f64(rand::rng().random_range(0.0..1.0));
         // A clone, because `wait_for` borrows the channel again: borrowing it twice can deadlock.
         let server = metrics.borrow_and_update().clone();
@@ -68,6 +72,7 @@ pub(crate) async fn run_elector(shared: Arc<Shared>) {
         };
         tokio::time::sleep(wait).await;
         let server = metrics.borrow_and_update().clone();
+        // A leader may have made contact, or this member may have won, while it slept.
         let still = wait_for(&shared, &server, patience).is_some();
         let silence = shared.vote_guard.time_since_contact();
         if still && silence >= wait.min(patience) && silence >= timeout
@@ -123,6 +128,7 @@ pub(crate) async fn campaign_for_transfer(
     let Some(admitted) = admitted else {
         return Err("no leadership transfer to this member is in progress");
     };
+    // The vote requests carry it, so that voters can tell an open transfer from an ended one.
     *shared.timeout_now_transfer.lock() = Some(transfer);
     if run_election(shared, admitted, TRANSFER_ELECTION).await {
         Ok(())
@@ -172,6 +178,7 @@ fn wait_for(shared: &Shared, metrics: &RaftMetrics, patience: Duration) -> Optio
 async fn run_pre_vote(shared: &Shared, timeout: Duration) -> Option<AdmittedVote> {
     let (configs, last) = shared.configs_and_last();
     let mut in_favour = BTreeSet::from([shared.member]);
+    // A joint configuration needs a majority of both sets. A single voter is its own majority.
     if !is_majority(&configs, &in_favour) {
         let others: BTreeSet<u64> = configs
             .iter()
@@ -187,6 +194,7 @@ async fn run_pre_vote(shared: &Shared, timeout: Duration) -> Option<AdmittedVote
             if granted {
                 in_favour.insert(id);
             }
+            // The others may be down; their timeouts must not delay the election.
             if is_majority(&configs, &in_favour) {
                 break;
             }
@@ -238,7 +246,7 @@ mod tests {
     use crate::codec::log_id;
 
     #[test]
-    fn nobody_votes_against_a_leader_or_for_one_behind() {
+    fn pre_vote_needs_a_silent_leader_and_an_up_to_date_log() {
         let second = Duration::from_secs(1);
         let (old, new) = (Some(log_id(1, 1, 5)), Some(log_id(2, 1, 3)));
         assert!(grants_pre_vote(second, second, false, old, new));
@@ -249,10 +257,34 @@ mod tests {
     }
 
     #[test]
-    fn the_timeout_follows_a_slow_disk() {
+    fn election_timeout_grows_with_a_slow_disk_or_network() {
         let (ms, configured) = (Duration::from_millis(1), Duration::from_secs(1));
         assert_eq!(adapt_timeout(configured, ms, ms), configured);
         assert_eq!(adapt_timeout(configured, ms * 200, ms * 10), ms * 2_100);
         assert_eq!(adapt_timeout(configured, ms * 9_000, ms), MAX_TIMEOUT);
+    }
+
+    #[test]
+    fn majority_is_needed_in_every_configuration() {
+        let set = |ids: &[u64]| -> BTreeSet<u64> { ids.iter().copied().collect() };
+        for (configs, in_favour, expect) in [
+            (vec![set(&[1])], set(&[1]), true),
+            (vec![set(&[1, 2])], set(&[1]), false),
+            (vec![set(&[1, 2, 3])], set(&[1, 3]), true),
+            (vec![set(&[1, 2, 3])], set(&[1, 4, 5]), false),
+            (vec![set(&[1, 2, 3, 4])], set(&[1, 2]), false),
+            (vec![set(&[1, 2, 3]), set(&[1, 4, 5])], set(&[1, 2]), false),
+            (
+                vec![set(&[1, 2, 3]), set(&[1, 4, 5])],
+                set(&[1, 2, 4]),
+                true,
+            ),
+        ] {
+            assert_eq!(
+                is_majority(&configs, &in_favour),
+                expect,
+                "{configs:?} {in_favour:?}"
+            );
+        }
     }
 }

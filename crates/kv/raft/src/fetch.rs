@@ -31,6 +31,7 @@ impl RaftNode {
             .map_err(|status| failed(&status))?
             .and_then(|first| first.head);
         let applied = head.and_then(|head| head.last).map_or(0, |last| last.index);
+        // An older state could lack entries that this member has acknowledged.
         if applied < least {
             return Ok(None);
         }

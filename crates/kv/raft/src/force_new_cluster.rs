@@ -35,6 +35,7 @@ pub fn force_new_cluster(
         Some(vote) => codec::vote_from_bytes(vote)?.leader_id.term,
         None => 0,
     };
+    // No other member can have voted in this term, not even one that was partitioned away.
     let term = voted.max(last.leader_id.term) + 1;
     let membership = openraft::Membership::new(
         vec![BTreeSet::from([member])],
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_behind_everything_in_a_term_of_its_own() {
+    fn new_cluster_records_follow_the_log_in_a_new_term() {
         let mut contents = Contents {
             entries: VecDeque::from([entry(3, 8), entry(4, 9)]),
             ..Contents::default()
@@ -113,7 +114,29 @@ mod tests {
     }
 
     #[test]
-    fn without_a_log_there_is_nothing_to_go_on_with() {
+    fn empty_log_can_not_become_a_new_cluster() {
         assert!(force_new_cluster(&Contents::default(), 7, Bytes::new()).is_none());
+    }
+
+    #[test]
+    fn log_whose_end_can_not_be_decoded_is_left_alone() {
+        let nonsense = Bytes::from_static(b"nonsense");
+        let last = Contents {
+            entries: VecDeque::from([entry(3, 8), (9, nonsense.clone())]),
+            ..Contents::default()
+        };
+        let vote = Contents {
+            entries: VecDeque::from([entry(3, 8)]),
+            vote: Some(nonsense.clone()),
+            ..Contents::default()
+        };
+        let purged = Contents {
+            purged: Some((9, nonsense)),
+            ..Contents::default()
+        };
+        for contents in [last, vote, purged] {
+            let records = force_new_cluster(&contents, 7, Bytes::new());
+            assert!(records.is_none(), "{contents:?}");
+        }
     }
 }

@@ -46,6 +46,7 @@ async fn send_batch(shared: Arc<Shared>, batch: Vec<ForwardedCommand>) {
         .shutdown()
         .run_until_cancelled(forward_commands(&shared, commands))
         .await;
+    // The results themselves come from this member's own state machine, when it applies the entry.
     if committed != Some(true) {
         shared.machine.report_lost(&requests);
     }
@@ -106,6 +107,8 @@ pub(crate) async fn run_read_index_requests(
 ) {
     let mut waiting: Vec<oneshot::Sender<Option<u64>>> = Vec::new();
     while inbox.recv_many(&mut waiting, usize::MAX >> 1).await > 0 {
+        // Readers that arrive during this call need the next one: this index may be older than a
+        // write that they know of.
         let index = request_read_index(&shared).await;
         for waiter in waiting.drain(..) {
             // The reader may have been cancelled.
@@ -133,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_bounded_and_keep_the_order() {
+    fn forwarded_batches_are_bounded_and_keep_the_order() {
         let sizes = [BATCH_BYTES, 1, BATCH_BYTES - 1, 1, 2 * BATCH_BYTES, 3];
         let forwarded = |(at, size): (usize, &usize)| ForwardedCommand {
             command: vec![0; *size].into(),

@@ -91,6 +91,7 @@ fn quorum_since(
     let mut oldest = now;
     for voters in configs {
         let sent = |voter: &u64| {
+            // The leader itself needs no response.
             if *voter == me {
                 Some(now)
             } else {
@@ -145,12 +146,15 @@ impl Lease {
         if !state.enter_term(call.ended_transfer.term) {
             return;
         }
+        // A call that was sent before the last transfer ended proves nothing: a vote of that
+        // transfer may still be granted.
         let counts = vote_withheld && call.ended_transfer.number == state.begun;
         for times in [Some(&mut state.sent), counts.then_some(&mut state.counted)]
             .into_iter()
             .flatten()
         {
             let last = times.entry(follower).or_insert(call.at);
+            // Responses may arrive in another order than the calls were sent.
             *last = (*last).max(call.at);
         }
         drop(guard);
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_of_every_configuration_is_needed() {
+    fn lease_needs_a_quorum_of_every_configuration() {
         let (lease, _) = lease();
         let three = [BTreeSet::from([1, 2, 3])];
         let joint = [BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 4, 5])];
@@ -259,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn it_counts_from_when_a_call_was_sent_on_the_clock_that_it_is_given() {
+    fn lease_starts_when_the_acknowledged_call_was_sent() {
         let (lease, millis) = lease();
         let three = [BTreeSet::from([1, 2, 3])];
         let call = lease.record_send(5);
@@ -272,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_transfer_only_calls_count_that_said_that_it_is_over() {
+    fn lease_is_renewed_only_by_calls_that_announced_the_end_of_a_transfer() {
         let (lease, _) = lease();
         let three = [BTreeSet::from([1, 2, 3])];
         lease.record_response(2, lease.record_send(5), true);
@@ -299,5 +303,76 @@ mod tests {
         assert!(!lease.holds(5, 1, &three, SECOND), "it has let a vote pass");
         lease.record_response(2, lease.record_send(5), true);
         assert!(lease.holds(5, 1, &three, SECOND));
+    }
+
+    #[test]
+    fn quorum_is_recognised_since_its_oldest_needed_response() {
+        let at = Duration::from_secs;
+        let times = BTreeMap::from([(2, at(7)), (3, at(5)), (4, at(3))]);
+        for (configs, expect) in [
+            (vec![vec![1]], Some(10)),
+            (vec![vec![1, 2, 3]], Some(7)),
+            (vec![vec![1, 3, 4]], Some(5)),
+            (vec![vec![1, 2]], Some(7)),
+            (vec![vec![1, 2, 3, 4, 5]], Some(5)),
+            (vec![vec![1, 5, 6]], None),
+            (vec![vec![2, 3, 4]], Some(5)),
+            (vec![vec![1, 2, 3], vec![1, 4]], Some(3)),
+        ] {
+            let sets: Vec<BTreeSet<u64>> = configs
+                .iter()
+                .map(|ids| ids.iter().copied().collect())
+                .collect();
+            let since = quorum_since(&times, 1, &sets, at(10));
+            assert_eq!(since, expect.map(at), "{configs:?}");
+        }
+    }
+
+    #[test]
+    fn late_response_does_not_shorten_the_lease() {
+        let (lease, millis) = lease();
+        let three = [BTreeSet::from([1, 2, 3])];
+        let early = lease.record_send(5);
+        millis.store(500, Ordering::Relaxed);
+        lease.record_response(2, lease.record_send(5), true);
+        lease.record_response(2, early, true);
+        millis.store(1_200, Ordering::Relaxed);
+        assert!(lease.holds(5, 1, &three, SECOND));
+    }
+
+    #[test]
+    fn new_term_starts_without_a_lease() {
+        let (lease, _) = lease();
+        let three = [BTreeSet::from([1, 2, 3])];
+        lease.record_response(2, lease.record_send(5), true);
+        lease.record_send(6);
+        assert!(!lease.holds(5, 1, &three, SECOND) && !lease.holds(6, 1, &three, SECOND));
+    }
+
+    #[test]
+    fn restarted_process_numbers_transfers_in_a_later_session() {
+        let (first, millis) = lease();
+        millis.store(1, Ordering::Relaxed);
+        let now = millis.clone();
+        let second = Lease::new(Clock::new(move || {
+            Duration::from_millis(now.load(Ordering::Relaxed))
+        }));
+        let sessions = [&*first, &second].map(|lease| lease.record_send(5).ended_transfer.session);
+        assert!(sessions[0] < sessions[1], "{sessions:?}");
+    }
+
+    #[test]
+    fn calls_announce_the_last_ended_transfer() {
+        let (lease, _) = lease();
+        let guard = VoteGuard::new();
+        let number = |lease: &Lease| lease.record_send(5).ended_transfer.number;
+        assert_eq!(number(&lease), 0);
+        let first = lease.start_transfer(5, &guard);
+        assert_eq!((first.transfer.number, number(&lease)), (1, 0));
+        drop(first);
+        let second = lease.start_transfer(5, &guard);
+        assert_eq!((second.transfer.number, number(&lease)), (2, 1));
+        drop(second);
+        assert_eq!(number(&lease), 2);
     }
 }

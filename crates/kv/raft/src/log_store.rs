@@ -60,6 +60,8 @@ impl LogStore {
             .purged
             .as_ref()
             .and_then(|(_, data)| codec::position_from_bytes(data));
+        // After a purge of everything, the purged entry is the last one: openraft compares it with
+        // other logs.
         let last = match contents.entries.back() {
             Some((index, data)) => Some(
                 codec::entry_from_bytes(*index, data)
@@ -150,6 +152,7 @@ impl RaftLogStorage<Types> for LogStore {
                 let _ = sender.send(());
             }),
         );
+        // A vote that is lost in a crash could be given twice in one term (Raft thesis 3.8).
         wait_until_durable(receiver).await;
         self.memory.lock().vote = Some(*vote);
         Ok(())
@@ -161,6 +164,8 @@ impl RaftLogStorage<Types> for LogStore {
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), StorageError> {
         if let Some(id) = committed {
+            // Kept in memory only. After a restart the leader sends it again, or this member is
+            // elected and commits an entry of its term.
             self.committed.fetch_max(id.index, Ordering::AcqRel);
         }
         Ok(())
@@ -249,5 +254,121 @@ impl RaftLogStorage<Types> for LogStore {
         memory.purged = Some(log_id);
         memory.last = memory.last.max(Some(log_id));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+    use super::*;
+    use openraft::storage::RaftLogStorageExt;
+
+    fn open(folder: &std::path::Path) -> (LogStore, watch::Sender<u64>) {
+        let (wal, contents) = Wal::open(folder, Arc::new(|_| {})).unwrap();
+        let (applied, receiver) = watch::channel(0);
+        let store = LogStore::new(wal, &contents, receiver, Arc::default()).unwrap();
+        (store, applied)
+    }
+
+    fn entries(range: std::ops::RangeInclusive<u64>) -> Vec<Entry> {
+        let entry = |index| Entry {
+            log_id: codec::log_id(2, 1, index),
+            payload: openraft::EntryPayload::Blank,
+        };
+        range.map(entry).collect()
+    }
+
+    async fn state(store: &mut LogStore) -> (Option<u64>, Option<u64>) {
+        let state = store.get_log_state().await.unwrap();
+        (
+            state.last_purged_log_id.map(|id| id.index),
+            state.last_log_id.map(|id| id.index),
+        )
+    }
+
+    #[tokio::test]
+    async fn log_state_follows_appends_truncations_and_purges() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut store, applied) = open(folder.path());
+        assert_eq!(state(&mut store).await, (None, None));
+        store.blocking_append(entries(1..=5)).await.unwrap();
+        assert_eq!(state(&mut store).await, (None, Some(5)));
+        store.truncate(codec::log_id(2, 1, 4)).await.unwrap();
+        assert_eq!(state(&mut store).await, (None, Some(3)));
+        applied.send_replace(3);
+        store.purge(codec::log_id(2, 1, 2)).await.unwrap();
+        assert_eq!(state(&mut store).await, (Some(2), Some(3)));
+        store.truncate(codec::log_id(2, 1, 3)).await.unwrap();
+        assert_eq!(
+            state(&mut store).await,
+            (Some(2), Some(2)),
+            "the purged entry is the last"
+        );
+    }
+
+    #[tokio::test]
+    async fn log_state_and_vote_survive_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut store, applied) = open(folder.path());
+        store.blocking_append(entries(1..=5)).await.unwrap();
+        store.save_vote(&Vote::new_committed(2, 1)).await.unwrap();
+        applied.send_replace(5);
+        store.purge(codec::log_id(2, 1, 5)).await.unwrap();
+        drop(store);
+        let (mut store, _applied) = open(folder.path());
+        assert_eq!(state(&mut store).await, (Some(5), Some(5)));
+        assert_eq!(
+            store.read_vote().await.unwrap(),
+            Some(Vote::new_committed(2, 1))
+        );
+    }
+
+    #[tokio::test]
+    async fn purge_waits_until_the_state_machine_has_applied_the_entries() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut store, applied) = open(folder.path());
+        store.blocking_append(entries(1..=5)).await.unwrap();
+        let mut other = store.clone();
+        let purge = tokio::spawn(async move { other.purge(codec::log_id(2, 1, 3)).await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!purge.is_finished());
+        assert_eq!(state(&mut store).await, (None, Some(5)));
+        applied.send_replace(3);
+        purge.await.unwrap().unwrap();
+        assert_eq!(state(&mut store).await, (Some(3), Some(5)));
+    }
+
+    #[tokio::test]
+    async fn entries_are_read_by_range() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut store, _applied) = open(folder.path());
+        store.blocking_append(entries(0..=5)).await.unwrap();
+        assert_eq!(
+            store.try_get_log_entries(2..4).await.unwrap(),
+            entries(2..=3)
+        );
+        assert_eq!(
+            store.try_get_log_entries(4..).await.unwrap(),
+            entries(4..=5)
+        );
+        assert_eq!(
+            store.try_get_log_entries(..=2).await.unwrap(),
+            entries(0..=2)
+        );
+        assert_eq!(
+            store.limited_get_log_entries(1, 9).await.unwrap(),
+            entries(1..=5)
+        );
+    }
+
+    #[tokio::test]
+    async fn commit_index_never_decreases() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut store, _applied) = open(folder.path());
+        for (committed, expect) in [(Some(5), 5), (Some(3), 5), (None, 5), (Some(6), 6)] {
+            let id = committed.map(|index| codec::log_id(2, 1, index));
+            store.save_committed(id).await.unwrap();
+            assert_eq!(store.committed.load(Ordering::Acquire), expect);
+        }
     }
 }

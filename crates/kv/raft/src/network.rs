@@ -90,6 +90,8 @@ impl RaftNetwork<Types> for PeerRpcClient {
                 .committed
                 .fetch_max(committed.index, Ordering::AcqRel);
         }
+        // Before the call: the lease counts from a time at which the follower can't have received
+        // it yet.
         let call = self.network.lease.record_send(rpc.vote.leader_id.term);
         let message = pb::AppendEntriesRequest {
             vote: Some((&rpc.vote).into()),
@@ -113,6 +115,7 @@ impl RaftNetwork<Types> for PeerRpcClient {
             .transport
             .directory
             .record_success(self.target, sent.elapsed());
+        // A conflict confirms leadership too: the follower accepts the term, only its log differs.
         if answer.outcome() != Outcome::HigherVote {
             self.network
                 .lease
@@ -166,6 +169,8 @@ impl RaftNetwork<Types> for PeerRpcClient {
         let failed = |reason: String| {
             StorageError::from(StorageIOError::read_snapshot(None, AnyError::error(reason)))
         };
+        // openraft's snapshot is only a marker. The state that is sent is the present one, which
+        // may be newer, and its head carries its own position.
         let pieces = send_snapshot(&*self.network.machine, vote, &self.network.loops)
             .await
             .map_err(failed)?;
@@ -217,6 +222,7 @@ pub(crate) async fn send_snapshot(
         last,
         membership,
     };
+    // A few chunks ahead. A slow receiver then slows down reading, and memory stays bounded.
     let (sender, receiver) = tokio::sync::mpsc::channel(4);
     let work = async move {
         let first = pb::SnapshotChunk {

@@ -133,12 +133,16 @@ fn raft_config(config: &Config) -> Result<Arc<openraft::Config>, NodeError> {
         heartbeat_interval: election / 2,
         election_timeout_min: election,
         election_timeout_max: election + 1,
+        // openraft's default is 200 ms, and a large state takes minutes.
         install_snapshot_timeout: 3_600_000,
         max_payload_entries: 512,
+        // Only a blocking `add_learner` reads this, and none is made here.
         replication_lag_threshold: u64::MAX / 4,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_entries.max(1)),
+        // Entries that remain after a snapshot let a follower catch up after a restart without one.
         max_in_snapshot_log_to_keep: config.snapshot_entries.clamp(1, 5_000),
         purge_batch_size: 1,
+        // `elector` and `run_heartbeats` replace both timers: openraft 0.9 has no PreVote.
         enable_elect: false,
         enable_heartbeat: false,
         ..openraft::Config::default()
@@ -163,6 +167,7 @@ impl RaftNode {
     ) -> Result<RaftNode, NodeError> {
         let log = LogStore::new(wal, &contents, applied.clone(), config.sync_micros.clone())
             .map_err(|e| NodeError::Storage(e.to_string()))?;
+        // The entries of the whole log; the log store has taken what it needs.
         drop(contents);
         let transport = Arc::new(Transport::new(&config, directory));
         let lease = Arc::new(Lease::new(config.clock.clone()));
@@ -290,6 +295,7 @@ impl RaftNode {
 
     /// Waits until a read of this member's state is linearizable (ReadIndex, Raft thesis 6.4).
     pub async fn read_index(&self, timeout: Duration) -> Result<(), NodeError> {
+        // The leader's usual case needs no channel and no other task.
         let index = match self.shared.leased_read_index() {
             Some(index) => index,
             None => tokio::time::timeout(timeout, self.request_read_index())
@@ -328,6 +334,7 @@ impl RaftNode {
 
     /// Returns this member's view of the cluster.
     pub fn status(&self) -> Status {
+        // Before the metrics are borrowed, because it borrows them too.
         let stopped = self.stop_reason();
         let server = self.shared.raft_metrics();
         let data = self.shared.raft.data_metrics();
@@ -418,6 +425,7 @@ impl RaftNode {
     /// Adds a learner. Succeeds without effect if the member is one already.
     pub async fn add_learner(&self, id: u64) -> Result<(), NodeError> {
         let _turn = self.shared.changes.lock().await;
+        // Not blocking: a new member may need minutes to catch up, and `changes` is locked here.
         let added = self.shared.raft.add_learner(id, EmptyNode {}, false).await;
         added.map(drop).map_err(|e| NodeError::Raft(e.to_string()))
     }

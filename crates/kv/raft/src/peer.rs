@@ -91,6 +91,7 @@ impl Directory {
             round_trip,
         });
         entry.active_since.get_or_insert_with(Instant::now);
+        // A single slow call must not extend the election timeout much.
         entry.round_trip = (entry.round_trip * 7 + round_trip) / 8;
     }
 
@@ -119,4 +120,64 @@ pub trait PeerHandler: Send + Sync + 'static {
 
     /// Returns whether a member was permanently removed.
     fn was_removed(&self, id: u64) -> bool;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn directory(ids: &[u64]) -> Arc<Directory> {
+        let directory = Directory::new();
+        let address = |id: &u64| (*id, vec![format!("http://m{id}:2380")]);
+        directory.replace_addresses(ids.iter().map(address).collect());
+        directory
+    }
+
+    #[test]
+    fn removed_member_is_forgotten_with_its_health_and_traffic() {
+        let directory = directory(&[1, 2]);
+        for id in [1, 2] {
+            directory.record_success(id, Duration::from_millis(1));
+        }
+        directory.replace_addresses([(2, vec!["http://new:2380".to_owned()])].into());
+        assert!(!directory.is_known(1) && directory.is_known(2));
+        assert!(directory.health(1).is_none() && directory.health(2).is_some());
+        assert_eq!(directory.all_traffic().into_keys().collect::<Vec<_>>(), [2]);
+        assert_eq!(directory.peer_urls(2).unwrap(), ["http://new:2380"]);
+    }
+
+    #[test]
+    fn unknown_member_has_no_traffic() {
+        let directory = directory(&[1]);
+        assert!(directory.traffic(2).is_none());
+        directory.record_failure(2);
+        assert!(directory.all_traffic().is_empty() && directory.health(2).is_none());
+    }
+
+    #[test]
+    fn peer_is_active_from_its_first_success_after_a_failure() {
+        let directory = directory(&[1]);
+        directory.record_failure(1);
+        assert!(directory.health(1).is_none(), "no call has ever succeeded");
+        directory.record_success(1, Duration::from_millis(8));
+        let since = directory.health(1).unwrap().active_since.unwrap();
+        directory.record_success(1, Duration::from_millis(8));
+        assert_eq!(directory.health(1).unwrap().active_since, Some(since));
+        directory.record_failure(1);
+        assert_eq!(directory.health(1).unwrap().active_since, None);
+        let traffic = directory.traffic(1).unwrap();
+        assert_eq!(traffic.failures.load(Ordering::Relaxed), 2);
+        assert_eq!(traffic.round_trips.count(), 2);
+    }
+
+    #[test]
+    fn round_trip_is_a_moving_average() {
+        let directory = directory(&[1]);
+        for (millis, average) in [(8, 8), (16, 9), (1, 8)] {
+            directory.record_success(1, Duration::from_millis(millis));
+            let found = directory.health(1).unwrap().round_trip;
+            assert_eq!(found, Duration::from_millis(average), "after {millis} ms");
+        }
+    }
 }

@@ -92,6 +92,7 @@ pub(crate) async fn run_proposals(
         let first = match left.take() {
             Some(first) => first,
             None => tokio::select! {
+                // A finished entry makes room, so it comes before new proposals.
                 biased;
                 Some(()) = flying.next(), if !flying.is_empty() => continue,
                 Ok(()) = held.changed() => continue,
@@ -107,6 +108,7 @@ pub(crate) async fn run_proposals(
         counters.pending.fetch_add(count, Ordering::Relaxed);
         let (raft, machine, counters) = (raft.clone(), machine.clone(), counters.clone());
         flying.push(async move {
+            // False means unknown: a later leader may still commit the entry.
             let committed = match raft.client_write_ff(Commands(batch)).await {
                 Ok(receiver) => matches!(receiver.await, Ok(Ok(_))),
                 Err(_) => false,
@@ -123,6 +125,7 @@ pub(crate) async fn run_proposals(
 type ProposalBatch = (Bytes, Vec<Origin>, Option<Proposal>);
 
 fn collect_batch(first: Proposal, inbox: &mut mpsc::UnboundedReceiver<Proposal>) -> ProposalBatch {
+    // The usual case at low load, without a copy.
     let Ok(second) = inbox.try_recv() else {
         return (first.commands, vec![first.origin], None);
     };
@@ -152,5 +155,82 @@ fn notify_origins(origins: Vec<Origin>, committed: bool, machine: &dyn StateMach
     }
     if !lost.is_empty() {
         machine.report_lost(&lost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::state::tests::RecordingMachine;
+
+    fn proposals(sizes: &[usize]) -> mpsc::UnboundedReceiver<Proposal> {
+        let (sender, inbox) = mpsc::unbounded_channel();
+        for (request, size) in (1..).zip(sizes) {
+            let sent = sender.send(Proposal {
+                commands: vec![request as u8; *size].into(),
+                origin: Origin::Here(request),
+            });
+            assert!(sent.is_ok());
+        }
+        inbox
+    }
+
+    fn request_of(origin: &Origin) -> u64 {
+        match origin {
+            Origin::Here(request) => *request,
+            Origin::Elsewhere(_) => 0,
+        }
+    }
+
+    #[test]
+    fn waiting_proposals_are_combined_up_to_the_size_of_an_entry() {
+        for (sizes, expect) in [
+            (vec![1], vec![vec![1]]),
+            (vec![1, 2, 3], vec![vec![1, 2, 3]]),
+            (vec![ENTRY_BYTES, 1], vec![vec![1], vec![2]]),
+            (vec![ENTRY_BYTES - 1, 1, 1], vec![vec![1, 2], vec![3]]),
+            (vec![1, 2 * ENTRY_BYTES, 1], vec![vec![1], vec![2], vec![3]]),
+        ] {
+            let mut inbox = proposals(&sizes);
+            let (mut entries, mut left) = (Vec::new(), None);
+            while let Some(first) = left.take().or_else(|| inbox.try_recv().ok()) {
+                let (batch, origins, rest) = collect_batch(first, &mut inbox);
+                let requests: Vec<u64> = origins.iter().map(request_of).collect();
+                let bytes: usize = requests
+                    .iter()
+                    .map(|request| sizes[*request as usize - 1])
+                    .sum();
+                assert_eq!(batch.len(), bytes, "{sizes:?}");
+                entries.push(requests);
+                left = rest;
+            }
+            assert_eq!(entries, expect, "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn lost_commands_are_reported_and_peers_learn_the_outcome() {
+        for committed in [true, false] {
+            let machine = RecordingMachine::default();
+            let (sender, mut outcome) = oneshot::channel();
+            let origins = vec![Origin::Here(1), Origin::Elsewhere(sender), Origin::Here(2)];
+            notify_origins(origins, committed, &machine);
+            assert_eq!(outcome.try_recv(), Ok(committed));
+            let lost: &[u64] = if committed { &[] } else { &[1, 2] };
+            assert_eq!(*machine.lost.lock(), lost);
+        }
+    }
+
+    #[test]
+    fn proposals_are_blocked_until_the_guard_is_dropped() {
+        let block = ProposalBlock::new(None);
+        let until = Instant::now() + std::time::Duration::from_secs(60);
+        let guard = ProposalBlockGuard::new(&block, until);
+        assert_eq!(*block.borrow(), Some(until));
+        assert!(!guard.has_expired());
+        drop(guard);
+        assert_eq!(*block.borrow(), None);
+        assert!(ProposalBlockGuard::new(&block, Instant::now()).has_expired());
     }
 }

@@ -143,6 +143,8 @@ impl Peer for PeerService {
             AppendEntriesResponse::Conflict => (Outcome::Conflict, None),
             AppendEntriesResponse::HigherVote(vote) => (Outcome::HigherVote, Some((&vote).into())),
         };
+        // After openraft has handled the call: a leader of an ended term must not count on this
+        // member.
         let vote_withheld = outcome != Outcome::HigherVote
             && self.shared.vote_guard.acknowledge_append(ended_transfer);
         Ok(Response::new(pb::AppendEntriesResponse {
@@ -234,6 +236,8 @@ impl Peer for PeerService {
             .ok_or_else(incomplete_status)?;
         let vote: Vote = head.vote.ok_or_else(incomplete_status)?.into();
         tracing::info!("receiving a snapshot from the leader");
+        // A transfer may take longer than an election timeout, and openraft hears nothing of it.
+        // Each chunk counts as contact, or this member would campaign meanwhile.
         let received = receive_rows(&self.shared.spool, stream, || {
             self.shared.vote_guard.record_contact()
         })
@@ -286,6 +290,8 @@ impl Peer for PeerService {
             member = format!("{from:x}"),
             "sending the state to a member that has lost its data"
         );
+        // No quorum is asked: the caller compares the applied index of the head with the one it
+        // needs.
         let (vote, _) = self.shared.vote_and_last();
         let pieces = network::send_snapshot(&*self.shared.machine, vote, &self.shared.loops)
             .await
@@ -412,10 +418,13 @@ pub(crate) async fn receive_rows(
                     "the checksum of the received state does not match",
                 ));
             }
+            // A stream without its last message is never installed: the sender omits it after an
+            // error.
             base_task::blocking(|| file.sync_all()).map_err(failed)?;
             return Ok(path);
         }
         checksum = crc32c::crc32c_append(checksum, &message.rows);
+        // A length before each chunk, so that the file is installed chunk by chunk too.
         let length = (message.rows.len() as u64).to_le_bytes();
         base_task::blocking(|| {
             file.write_all(&length)

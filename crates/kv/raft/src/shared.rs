@@ -184,6 +184,8 @@ impl Shared {
             }
         };
         drop(leadership);
+        // The commit index may lag behind the barrier until an entry of this term is committed
+        // (Raft thesis 6.4).
         barrier.max(self.committed.load(Ordering::Acquire))
     }
 
@@ -191,6 +193,7 @@ impl Shared {
     /// round of heartbeats first.
     pub async fn confirm_read_index(&self, timeout: Duration) -> Option<u64> {
         let deadline = Instant::now() + timeout;
+        // Only responses to calls sent from now on prove that this member still leads.
         let asked = self.lease.now();
         loop {
             // Registered before the check, so that a response in between is not missed.
@@ -261,6 +264,7 @@ pub(crate) async fn run_heartbeats(shared: Arc<Shared>) {
             if shared.raft.trigger().heartbeat().await.is_err() {
                 return;
             }
+            // A change of role or membership takes effect at once, not after an interval.
             let _ = tokio::time::timeout(shared.config.heartbeat, changes.changed()).await;
         } else {
             last = None;

@@ -81,7 +81,10 @@ impl StateMachineAdapter {
 
 impl RaftSnapshotBuilder<Types> for StateMachineAdapter {
     async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
+        // Before the flush, which covers at least everything applied until now.
         let meta = self.snapshot_meta().unwrap_or_default();
+        // openraft purges the log up to this snapshot next. Entries that the engine has not made
+        // durable would then be lost in a crash.
         let flushed = self.machine.flush().await;
         flushed.map_err(|reason| {
             StorageIOError::write_snapshot(None, openraft::AnyError::error(reason))
@@ -127,6 +130,7 @@ impl RaftStateMachine<Types> for StateMachineAdapter {
         self.clone()
     }
 
+    // Only openraft's own transfer needs this. Snapshots arrive through the peer service instead.
     async fn begin_receiving_snapshot(&mut self) -> Result<Box<SnapshotPayload>, StorageError> {
         Ok(Box::new(SnapshotPayload::Live))
     }
@@ -152,5 +156,141 @@ impl RaftStateMachine<Types> for StateMachineAdapter {
             meta,
             snapshot: Box::new(SnapshotPayload::Live),
         }))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::codec::log_id;
+    use crate::types::Commands;
+    use openraft::EmptyNode;
+    use parking_lot::Mutex;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Index, position, membership and commands of an applied entry.
+    type AppliedEntry = (u64, Bytes, Option<Bytes>, Option<Bytes>);
+
+    /// A state machine that records its calls.
+    #[derive(Default)]
+    pub(crate) struct RecordingMachine {
+        pub applied: Mutex<Vec<AppliedEntry>>,
+        pub lost: Mutex<Vec<u64>>,
+        pub flush_fails: bool,
+    }
+
+    #[async_trait]
+    impl StateMachine for RecordingMachine {
+        fn applied_position(&self) -> (Bytes, Bytes) {
+            let applied = self.applied.lock();
+            let membership = applied.iter().rev().find_map(|entry| entry.2.clone());
+            let position = applied.last().map(|entry| entry.1.clone());
+            (position.unwrap_or_default(), membership.unwrap_or_default())
+        }
+        fn apply(
+            &self,
+            index: u64,
+            position: Bytes,
+            membership: Option<Bytes>,
+            commands: Option<Bytes>,
+        ) {
+            self.applied
+                .lock()
+                .push((index, position, membership, commands));
+        }
+        fn may_forward(&self, _: u64, _: &Bytes) -> bool {
+            true
+        }
+        fn report_lost(&self, requests: &[u64]) {
+            self.lost.lock().extend(requests);
+        }
+        async fn flush(&self) -> Result<(), String> {
+            match self.flush_fails {
+                true => Err("the disk failed".to_owned()),
+                false => Ok(()),
+            }
+        }
+        async fn start_snapshot(&self) -> Result<Box<dyn SnapshotRows>, String> {
+            Err("no snapshots".to_owned())
+        }
+        async fn install_state(&self, _: &Path) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    fn entry(index: u64, payload: EntryPayload<Types>) -> Entry {
+        Entry {
+            log_id: log_id(2, 1, index),
+            payload,
+        }
+    }
+
+    #[tokio::test]
+    async fn entries_are_applied_with_position_and_membership() {
+        let machine = Arc::new(RecordingMachine::default());
+        let mut adapter = StateMachineAdapter {
+            machine: machine.clone(),
+        };
+        let nodes = BTreeMap::from([(1, EmptyNode {})]);
+        let membership = openraft::Membership::new(vec![BTreeSet::from([1])], nodes);
+        let commands = Bytes::from_static(b"commands");
+        let entries = [
+            EntryPayload::Blank,
+            EntryPayload::Membership(membership.clone()),
+            EntryPayload::Normal(Commands(commands.clone())),
+        ];
+        let entries = (7..)
+            .zip(entries)
+            .map(|(index, payload)| entry(index, payload));
+        let results = adapter.apply(entries.collect::<Vec<_>>()).await.unwrap();
+        assert_eq!(results.len(), 3);
+        let applied = machine.applied.lock().clone();
+        let shapes: Vec<_> = applied
+            .iter()
+            .map(|(index, _, membership, commands)| {
+                (*index, membership.is_some(), commands.clone())
+            })
+            .collect();
+        assert_eq!(
+            shapes,
+            [
+                (7, false, None),
+                (8, true, None),
+                (9, false, Some(commands))
+            ]
+        );
+        let (last, stored) = adapter.applied_state().await.unwrap();
+        assert_eq!(last, Some(log_id(2, 1, 9)));
+        assert_eq!(stored, Membership::new(Some(log_id(2, 1, 8)), membership));
+    }
+
+    #[tokio::test]
+    async fn nothing_applied_means_no_snapshot() {
+        let mut adapter = StateMachineAdapter {
+            machine: Arc::new(RecordingMachine::default()),
+        };
+        assert!(adapter.get_current_snapshot().await.unwrap().is_none());
+        assert_eq!(adapter.applied_state().await.unwrap().0, None);
+        adapter
+            .apply([entry(1, EntryPayload::Blank)])
+            .await
+            .unwrap();
+        let snapshot = adapter.get_current_snapshot().await.unwrap().unwrap();
+        assert_eq!(snapshot.meta.last_log_id, Some(log_id(2, 1, 1)));
+    }
+
+    #[tokio::test]
+    async fn snapshot_is_built_only_from_a_durable_state() {
+        for flush_fails in [false, true] {
+            let mut adapter = StateMachineAdapter {
+                machine: Arc::new(RecordingMachine {
+                    flush_fails,
+                    ..RecordingMachine::default()
+                }),
+            };
+            let built = adapter.build_snapshot().await;
+            assert_eq!(built.is_err(), flush_fails);
+        }
     }
 }

@@ -39,6 +39,7 @@ fn decide_step(status: &Status, term: u64, to: u64, held: bool) -> Step {
     if status.leader == Some(to) {
         return Step::Done;
     }
+    // This member may be deposed before it knows the next leader.
     if !status.leading {
         return if status.leader.is_some() {
             Step::LostLeadership
@@ -91,6 +92,8 @@ impl RaftNode {
                 .as_ref()
                 .is_some_and(|hold: &ProposalBlockGuard<'_>| !hold.has_expired());
             let next = decide_step(&status, transfer.term, to, held);
+            // The status is read again afterwards: proposals accepted until now must reach the
+            // transferee too.
             if matches!(next, Step::SendTimeoutNow | Step::BlockProposals) && hold.is_none() {
                 hold = Some(ProposalBlockGuard::new(
                     &self.shared.proposal_block,
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gave_leadership_away_asks_nobody_to_stand_against_the_next_leader() {
+    fn timeout_now_is_sent_only_by_the_leader_of_the_transfer() {
         assert_eq!(
             decide_step(&status(true, Some(1), 1_000), 5, 2, true),
             Step::SendTimeoutNow
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_lead_gets_everything_first() {
+    fn timeout_now_waits_until_the_transferee_has_caught_up() {
         assert_eq!(
             decide_step(&status(true, Some(1), 10), 5, 2, false),
             Step::Wait
@@ -196,5 +199,24 @@ mod tests {
             Step::SendTimeoutNow,
             "it was held long enough: chance must do"
         );
+    }
+
+    #[test]
+    fn proposals_are_blocked_once_the_transferee_has_nearly_caught_up() {
+        for (matched, expect) in [
+            (899, Step::Wait),
+            (900, Step::BlockProposals),
+            (999, Step::BlockProposals),
+            (1_000, Step::SendTimeoutNow),
+        ] {
+            let status = status(true, Some(1), matched);
+            assert_eq!(decide_step(&status, 5, 2, true), expect, "{matched}");
+        }
+    }
+
+    #[test]
+    fn unknown_transferee_gets_no_timeout_now() {
+        let status = status(true, Some(1), 1_000);
+        assert_eq!(decide_step(&status, 5, 9, true), Step::Wait);
     }
 }

@@ -169,6 +169,7 @@ impl Transport {
             .ok_or(TransportError::Unknown(id))?;
         let mut channels = self.channels.lock();
         if let Some((known, channel)) = channels.get(&id)
+            // A member may move. A channel to its former URL would try that one for ever.
             && known == url
         {
             return Ok(new_peer_client(channel.clone()));
@@ -251,6 +252,7 @@ pub(crate) fn check_metadata(
         return Err(Status::failed_precondition("cluster ID mismatch"));
     }
     let to = number(TO)?;
+    // 0 is a caller that does not know whom it calls, such as a member that joins.
     if to != 0 && to != member {
         return Err(Status::failed_precondition(format!(
             "member ID mismatch: this is {member:x}, not {to:x}"
@@ -270,8 +272,11 @@ fn connect_channel(url: &str, tls: PeerTls) -> Result<Channel, TransportError> {
         .map_err(|_| bad())?
         .connect_timeout(Duration::from_secs(2))
         .tcp_nodelay(true)
+        // A host that lost its power closes no connection. Without pings, calls would wait for
+        // their full timeouts.
         .http2_keep_alive_interval(Duration::from_secs(5))
         .keep_alive_timeout(Duration::from_secs(5))
+        // HTTP/2's default of 64 KiB would cost one round trip per 64 KiB of entries.
         .initial_stream_window_size(4 << 20)
         .initial_connection_window_size(16 << 20);
     let host = authority.host().trim_matches(['[', ']']).to_owned();
@@ -311,4 +316,118 @@ async fn open_stream(
         .connect(name, stream)
         .await?;
     Ok(Box::new(WriteCoalescer::new(stream)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Returns a transport that records the URLs it calls.
+    fn transport(trust: PeerTrust) -> (Transport, Arc<Mutex<Vec<String>>>) {
+        let called = Arc::new(Mutex::new(Vec::new()));
+        let calls = called.clone();
+        let dial: Dial = Arc::new(move |url| {
+            calls.lock().push(url.to_owned());
+            Wire::new(tower::service_fn(|_: http::Request<Body>| async {
+                Err::<http::Response<Body>, tower::BoxError>("not connected".into())
+            }))
+        });
+        let config = Config {
+            cluster: 5,
+            member: 1,
+            heartbeat: Duration::from_millis(100),
+            election_timeout: Duration::from_secs(1),
+            snapshot_entries: 100,
+            spool: std::path::PathBuf::new(),
+            tls: Arc::default(),
+            trust,
+            max_command: 1 << 20,
+            dial: Some(dial),
+            sync_micros: Arc::default(),
+            clock: crate::Clock::new(|| Duration::ZERO),
+        };
+        (Transport::new(&config, Directory::new()), called)
+    }
+
+    #[test]
+    fn metadata_is_checked_for_cluster_and_receiver() {
+        for (cluster, to, expect) in [
+            (5, 1, Ok(3)),
+            (5, 0, Ok(3)),
+            (6, 1, Err("cluster ID mismatch")),
+            (5, 2, Err("member ID mismatch: this is 1, not 2")),
+        ] {
+            let mut metadata = MetadataMap::new();
+            sign_metadata(&mut metadata, cluster, 3, to);
+            let found = check_metadata(&metadata, 5, 1);
+            let found = found.as_ref().copied().map_err(Status::message);
+            assert_eq!(found, expect, "cluster {cluster}, to {to}");
+        }
+    }
+
+    #[test]
+    fn call_without_metadata_is_not_from_a_member() {
+        let mut metadata = MetadataMap::new();
+        for (key, value) in [(CLUSTER, "5"), (FROM, "not hexadecimal"), (TO, "1")] {
+            let status = check_metadata(&metadata, 5, 1).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::InvalidArgument, "before {key}");
+            metadata.insert(key, value.parse().unwrap());
+        }
+        assert!(check_metadata(&metadata, 5, 1).is_err());
+        assert_eq!(claimed_sender(&metadata.into_headers()), None);
+    }
+
+    #[test]
+    fn claimed_sender_is_that_of_the_metadata() {
+        let mut metadata = MetadataMap::new();
+        sign_metadata(&mut metadata, 5, 0xabc, 1);
+        assert_eq!(claimed_sender(&metadata.into_headers()), Some(0xabc));
+    }
+
+    #[test]
+    fn message_limit_leaves_room_for_two_commands() {
+        for (max_command, expect) in [(0, 16 << 20), (1 << 20, 18 << 20), (usize::MAX, usize::MAX)]
+        {
+            assert_eq!(message_limit(max_command), expect, "{max_command}");
+        }
+    }
+
+    #[test]
+    fn unknown_member_is_not_called() {
+        let (transport, _) = transport(PeerTrust::Unverified);
+        let error = transport.peer_client(0xab).err().unwrap();
+        assert_eq!(error.to_string(), "member ab is not known");
+    }
+
+    #[test]
+    fn plain_text_url_is_not_called_if_members_must_prove_themselves() {
+        for (trust, url, called) in [
+            (PeerTrust::Certificate, "http://m2:2380", false),
+            (PeerTrust::Certificate, "https://m2:2380", true),
+            (PeerTrust::Unverified, "http://m2:2380", true),
+        ] {
+            let (transport, calls) = transport(trust);
+            transport
+                .directory
+                .replace_addresses([(2, vec![url.to_owned()])].into());
+            assert_eq!(transport.peer_client(2).is_ok(), called, "{trust:?} {url}");
+            assert_eq!(calls.lock().len(), usize::from(called), "{trust:?} {url}");
+        }
+    }
+
+    #[test]
+    fn failed_call_moves_on_to_the_next_url_of_the_member() {
+        let (transport, called) = transport(PeerTrust::Unverified);
+        let urls = ["http://a:1", "http://b:1"].map(str::to_owned).to_vec();
+        transport.directory.replace_addresses([(2, urls)].into());
+        for _ in 0..2 {
+            transport.peer_client(2).unwrap();
+        }
+        transport.record_failure(2);
+        transport.peer_client(2).unwrap();
+        transport.record_failure(2);
+        transport.peer_client(2).unwrap();
+        assert_eq!(*called.lock(), ["http://a:1", "http://b:1", "http://a:1"]);
+    }
 }

@@ -89,6 +89,7 @@ fn is_valid_for(certificate: &[u8], url: &str) -> bool {
         return false;
     };
     let certificate = CertificateDer::from(certificate);
+    // The TLS handshake has verified chain and expiry. Here only the name matters.
     ParsedCertificate::try_from(&certificate)
         .is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
 }
@@ -150,5 +151,17 @@ mod tests {
             );
         }
         assert!(!trust.holds_for_host(&Extensions::new()));
+    }
+
+    #[test]
+    fn only_encrypted_urls_are_admitted_unless_proof_is_waived() {
+        for (url, verified, unverified) in [
+            ("https://m1:2380", true, true),
+            ("http://m1:2380", false, true),
+            ("HTTP://m1:2380", false, true),
+        ] {
+            assert_eq!(PeerTrust::Certificate.admits_url(url), verified, "{url}");
+            assert_eq!(PeerTrust::Unverified.admits_url(url), unverified, "{url}");
+        }
     }
 }

@@ -59,6 +59,7 @@ impl Drop for AdmittedVote {
     fn drop(&mut self) {
         let mut state = self.vote_guard.0.lock();
         state.admitted -= 1;
+        // Without a recorded rejection the vote counts as granted, also if its task was cancelled.
         state.voted = state.voted.max(self.term);
     }
 }
@@ -68,6 +69,7 @@ impl State {
     /// ends all transfers of the former process. Returns false if `ended` comes from such a former
     /// process.
     fn record_ended(&mut self, ended: Transfer) -> bool {
+        // Below every real transfer, so that the first contact sets it.
         let unheard = Transfer {
             term: 0,
             session: 0,
@@ -120,6 +122,8 @@ impl VoteGuard {
     /// for one election timeout.
     pub fn acknowledge_append(&self, ended: Transfer) -> bool {
         let mut state = self.0.lock();
+        // Contact counts in any case: the caller leads, even if its lease can't rely on this
+        // member.
         state.last_contact = Instant::now();
         state.record_ended(ended) && state.admitted == 0 && state.voted <= ended.term
     }
@@ -152,7 +156,7 @@ impl VoteGuard {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
     use super::*;
 
     const NEVER: Duration = Duration::from_secs(3_600);
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_promised_while_a_vote_is_under_way_or_after_it_was_given() {
+    fn acknowledgement_does_not_renew_the_lease_beside_a_vote() {
         let vote_guard = VoteGuard::new();
         assert!(vote_guard.acknowledge_append(transfer(1, 7, 0)));
         assert!(vote_guard.admit_vote(2, &Reason::Silence(NEVER)).is_none());
@@ -185,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn votes_of_a_transfer_pass_until_it_is_over() {
+    fn votes_of_a_transfer_are_admitted_until_it_has_ended() {
         let vote_guard = VoteGuard::new();
         let pass = |term, session, number| {
             let admitted = vote_guard.admit_vote(
@@ -213,5 +217,39 @@ mod tests {
         assert!(!pass(1, 7, 10) && pass(1, 9, 1));
         vote_guard.acknowledge_append(transfer(2, 3, 0));
         assert!(pass(2, 3, 1) && !pass(1, 7, 2));
+    }
+
+    #[test]
+    fn contact_with_a_leader_rejects_votes_for_an_election_timeout() {
+        let vote_guard = VoteGuard::new();
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(vote_guard.time_since_contact() >= Duration::from_millis(20));
+        let timeout = Reason::Silence(Duration::from_millis(20));
+        vote_guard
+            .admit_vote(2, &timeout)
+            .unwrap()
+            .record_rejection();
+        vote_guard.record_contact();
+        assert!(vote_guard.admit_vote(2, &timeout).is_none());
+        let admitted = vote_guard.admit_vote(2, &Reason::Always);
+        assert!(admitted.is_some(), "the caller decided on other grounds");
+    }
+
+    #[test]
+    fn granted_vote_conflicts_with_leadership_in_earlier_terms() {
+        let vote_guard = VoteGuard::new();
+        let admitted = vote_guard.admit_vote(3, &Reason::Always).unwrap();
+        assert!(
+            !vote_guard.has_no_conflicting_vote(3),
+            "it is not decided yet"
+        );
+        admitted.record_grant(4);
+        for (term, expect) in [(3, false), (4, true), (5, true)] {
+            assert_eq!(
+                vote_guard.has_no_conflicting_vote(term),
+                expect,
+                "term {term}"
+            );
+        }
     }
 }

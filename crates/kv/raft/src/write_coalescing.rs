@@ -69,7 +69,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     #[tokio::test]
-    async fn what_is_flushed_in_pieces_goes_out_at_once() {
+    async fn flushes_of_one_turn_are_sent_in_one_write() {
         let (inner, mut peer) = duplex(1 << 20);
         let writes = tokio::spawn(async move {
             let mut io = WriteCoalescer::new(inner);
