@@ -45,6 +45,8 @@ pub(crate) fn covers_range<'a>(
         .filter(|permission| permission_allows(permission, access))
         .map(|permission| to_interval(&permission.key, &permission.range_end))
         .collect();
+    // The union of all permissions counts, as in etcd's interval tree. Sorted by start, one pass
+    // finds a gap.
     granted.sort();
     let (from, wanted_end) = to_interval(key, end);
     let mut reached = from.to_vec();
@@ -58,6 +60,8 @@ pub(crate) fn covers_range<'a>(
             Some(_) => {}
         }
     }
+    // A request without an end is covered only by a permission without one. An empty range is
+    // covered by none.
     wanted_end.is_some_and(|end| reached >= end && end.as_slice() > key)
 }
 

@@ -106,6 +106,7 @@ impl Auth {
 
     /// Deletes a user.
     pub fn delete_user(&mut self, name: &str) -> Result {
+        // While auth is enabled, no other user could undo this.
         if self.enabled && name == ROOT {
             return Err(AuthError::InvalidManagement);
         }
@@ -122,6 +123,7 @@ impl Auth {
 
     /// Grants a role to a user.
     pub fn grant_role(&mut self, user: &str, role: &str) -> Result {
+        // The root role exists without being created, as in etcd.
         let known = role == ROOT || self.roles.contains_key(role);
         let user = self.users.get_mut(user).ok_or(AuthError::UserNotFound)?;
         if !known {
@@ -191,6 +193,7 @@ impl Auth {
             Some(has) => has.perm_type = permission.perm_type,
             None => {
                 role.key_permission.push(permission.clone());
+                // etcd returns them in this order too.
                 role.key_permission
                     .sort_by(|a, b| (&a.key, &a.range_end).cmp(&(&b.key, &b.range_end)));
             }
@@ -314,6 +317,7 @@ impl Auth {
         let granted = user
             .roles
             .iter()
+            // A role may be granted that has no entry: the root role, which was handled above.
             .filter_map(|role| self.roles.get(role))
             .flat_map(|role| &role.key_permission);
         if permissions::covers_range(granted, key, end, access) {

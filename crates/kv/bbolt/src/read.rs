@@ -84,6 +84,8 @@ impl<'a> File<'a> {
     /// Opens a file, on disk or in memory.
     pub fn open(source: &'a dyn Source) -> Result<Self, BoltError> {
         let meta_at = |at: usize| decode_meta(&source.read_bytes(at as u64, META).ok()?);
+        // bbolt writes its two meta pages in turn, so a crash damages one at most. If it is the
+        // first, the page size is not known: 4096 is that of Linux on most processors.
         let first = meta_at(0);
         let second = meta_at(first.as_ref().map_or(4096, |meta| meta.page_size));
         let newest = [first, second]
@@ -132,6 +134,8 @@ impl<'a> File<'a> {
         })?;
         let (root, value) =
             found.ok_or_else(|| BoltError::Bucket(String::from_utf8_lossy(bucket).into_owned()))?;
+        // bbolt keeps a small bucket inline: its only page follows the bucket's header in the
+        // value.
         let page = if root == 0 {
             Page {
                 number: self.root,
@@ -153,6 +157,8 @@ impl<'a> File<'a> {
             .and_then(|overflow| overflow.checked_add(1))
             .ok_or_else(wrong)?;
         let size = pages.checked_mul(self.page_size).ok_or_else(wrong)?;
+        // bbolt writes each page's number into it. Another number means a damaged reference or
+        // page.
         if u64_at(&head, 0) != Some(number) {
             return Err(wrong());
         }
@@ -169,6 +175,8 @@ impl<'a> File<'a> {
         start: u64,
         size: usize,
     ) -> Result<Cow<'a, [u8]>, BoltError> {
+        // Counts come from the file: without this check a damaged one would request any amount of
+        // memory.
         if start
             .checked_add(size as u64)
             .is_none_or(|end| end > self.source.length())

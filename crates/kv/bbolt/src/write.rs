@@ -56,6 +56,7 @@ impl<W: Write + Seek> Writer<W> {
         let Some(open) = &mut self.open else {
             return Err(io::Error::other("no bucket is begun"));
         };
+        // A pair that exceeds a page gets a page of its own, with overflow.
         let full = PAGE_HEAD + open.bytes + size > PAGE && !open.items.is_empty();
         open.bytes += size;
         if full {
@@ -132,6 +133,7 @@ impl<W: Write + Seek> Writer<W> {
             return Ok(());
         };
         let items = std::mem::take(&mut open.items);
+        // An empty bucket needs a page too, because root page 0 means an inline bucket.
         if !items.is_empty() || open.leaves.is_empty() {
             self.flush_leaf(items)?;
         }
@@ -151,6 +153,8 @@ impl<W: Write + Seek> Writer<W> {
             let mut bytes = PAGE_HEAD;
             for child in level {
                 let size = ELEMENT + child.0.len();
+                // At least two children per branch page. Otherwise keys larger than a page would
+                // add levels for ever.
                 if bytes + size > PAGE && group.len() >= 2 {
                     above.push(self.write_group(&group)?);
                     group.clear();
@@ -176,6 +180,7 @@ impl<W: Write + Seek> Writer<W> {
     /// Completes the file. Returns it with its size.
     pub fn finish(mut self) -> io::Result<(W, u64)> {
         self.close_bucket()?;
+        // bbolt finds buckets by binary search.
         self.buckets.sort();
         let buckets = std::mem::take(&mut self.buckets);
         let entries: Vec<_> = buckets
@@ -183,8 +188,11 @@ impl<W: Write + Seek> Writer<W> {
             .map(|(name, root)| (BUCKET, name, [root.to_le_bytes(), [0; 8]].concat()))
             .collect();
         let root = self.write_leaf(&entries)?;
+        // No page of a file written in one pass is free. Without this list bbolt would search the
+        // whole file for free pages.
         let freelist = self.write_page(FREELIST, 0, &[])?;
         let end = self.next;
+        // Until here both meta pages are zero, so an interrupted export is no valid file.
         self.out.seek(SeekFrom::Start(0))?;
         for number in 0..2 {
             let mut page = encode_page_head(number, META, 0, 1).to_vec();

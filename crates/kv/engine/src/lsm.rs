@@ -119,6 +119,8 @@ fn last_writes(batch: Batch) -> Vec<(Table, Vec<u8>, Option<Bytes>)> {
 
 impl Engine for FjallEngine {
     fn write_batch(&self, batch: Batch) -> Result<(), EngineError> {
+        // One batch covers both keyspaces, so a revision and the applied position become visible
+        // together.
         let mut writes = self.db.batch();
         for (table, key, value) in last_writes(batch) {
             match value {
@@ -149,6 +151,7 @@ impl Engine for FjallEngine {
         if to.is_some_and(|to| to <= from) {
             return Ok(());
         }
+        // The next prefix ends the table: in the shared keyspace another table follows.
         let end = to.map_or_else(|| vec![table as u8 + 1], |to| prefixed_key(table, to));
         let span = (
             Bound::Included(prefixed_key(table, from)),
@@ -167,6 +170,7 @@ impl Engine for FjallEngine {
 
     fn flush(&self) -> Result<(), EngineError> {
         self.db
+            // The journal alone is enough: memtables are rebuilt from it when the engine is opened.
             .persist(PersistMode::SyncData)
             .map_err(|e| self.engine_error("flushed", &e))
     }
@@ -181,6 +185,8 @@ impl Engine for FjallEngine {
         let failed = |e| self.engine_error("written", &e);
         self.revisions.rotate_memtable().map_err(failed)?;
         let begin = Instant::now();
+        // fjall writes memtables out in a thread of its own and offers nothing to wait for.
+        // Deletions that are still in one free no table.
         while self.revisions.sealed_memtable_count() > 0 && begin.elapsed() < WRITTEN_OUT {
             std::thread::sleep(Duration::from_millis(10));
         }

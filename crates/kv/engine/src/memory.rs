@@ -16,6 +16,7 @@ pub struct MemoryEngine {
 
 impl Engine for MemoryEngine {
     fn write_batch(&self, batch: Batch) -> Result<(), EngineError> {
+        // One lock for the whole batch makes it atomic.
         let mut rows = self.rows.write();
         for (table, key, value) in batch.ops {
             match value {

@@ -18,6 +18,7 @@ pub enum Kind {
 impl Kind {
     /// Returns the engine whose files are in a directory, or `None` if there are none.
     pub fn detect(folder: &Path) -> Option<Kind> {
+        // Only sled has this file.
         if folder.join("conf").exists() {
             return Some(Kind::Sled);
         }
@@ -34,6 +35,7 @@ pub fn open_engine(
     cache: u64,
 ) -> Result<Arc<dyn Engine>, EngineError> {
     let there = Kind::detect(folder);
+    // Opening the other engine here would start an empty state beside the present one.
     if let (Some(wanted), Some(there)) = (wanted, there)
         && wanted != there
     {

@@ -101,6 +101,7 @@ impl Engine for SledEngine {
     }
 
     fn flush(&self) -> Result<(), EngineError> {
+        // sled's flush writes the files. The sync below is the part that survives a loss of power.
         self.db.flush().map_err(self.engine_error("flushed"))?;
         sync_files(&self.folder).map_err(|e| EngineError::Io {
             doing: "flushed",

@@ -76,6 +76,7 @@ impl Lease {
 impl Leases {
     /// Grants a lease. Returns false if the ID exists.
     pub fn grant(&mut self, id: i64, ttl: i64, now: Instant) -> bool {
+        // Every member decides this alike, because grants and revocations come from the log.
         if self.leases.contains_key(&id) {
             return false;
         }
@@ -164,6 +165,8 @@ impl Leases {
     /// the lease does not exist or has expired.
     pub fn renew(&mut self, id: i64, now: Instant) -> Option<(i64, bool)> {
         let lease = self.leases.get_mut(&id)?;
+        // The revocation of an expired lease may be in the log already. Renewing it would promise a
+        // client keys that are about to be deleted.
         if lease.deadline.is_none_or(|deadline| deadline <= now) {
             return None;
         }
@@ -175,6 +178,7 @@ impl Leases {
     /// Sets the remaining TTL of a lease; 0 clears it.
     pub fn apply_checkpoint(&mut self, id: i64, remaining: i64) -> Option<i64> {
         let lease = self.leases.get_mut(&id)?;
+        // The deadline stays: only a new leader counts from the checkpoint.
         (lease.remaining, lease.checkpoint_pending) = (remaining, false);
         Some(lease.ttl)
     }
@@ -217,6 +221,8 @@ impl Leases {
             .take(limit)
             .copied()
             .collect();
+        // They are queued again, because a proposed revocation is lost if leadership changes before
+        // its commit.
         for entry in &over {
             self.deadlines.remove(entry);
             if let Some(lease) = self.leases.get_mut(&entry.1) {
@@ -233,7 +239,10 @@ impl Leases {
         let due = |lease: &Lease| {
             let left = lease.deadline?.checked_duration_since(now)?;
             let rounded = whole_seconds(left);
+            // The grace time of a new leader makes `left` exceed the TTL; such a lease needs no
+            // checkpoint.
             let gone = ttl_to_duration(lease.known_ttl()).checked_sub(left)?;
+            // 0 would clear the checkpoint, and a larger value would extend the lease.
             (gone >= interval && rounded > 0 && rounded < lease.known_ttl()).then_some(rounded)
         };
         let mut all = Vec::new();

@@ -72,6 +72,7 @@ impl Machine {
         };
         let mut replies = Vec::with_capacity(envelopes.len());
         let (batch, revision, members_changed) = {
+            // `with_rights` locks leases after `replicated` too. The other order could deadlock.
             let mut replicated = self.replicated.write();
             let mut leases = self.leases.lock();
             let mut tokens = self.tokens.lock();
@@ -90,6 +91,8 @@ impl Machine {
             let mut begun = Instant::now();
             for envelope in &envelopes {
                 let result = scene.execute_command(envelope);
+                // Each command is a revision of its own, although group commit put several into one
+                // entry.
                 scene.writer.commit(&mut scene.batch);
                 let applied = Instant::now();
                 replies.push(Reply {
@@ -111,7 +114,10 @@ impl Machine {
             }
             changes
         };
+        // Position and changes reach the engine in one batch. After a crash the log replays exactly
+        // the entries that the engine lacks.
         self.persist_applied_position(batch, revision, position, membership);
+        // Before the replies: a client that has one finds its write in any later read here.
         self.applied.send_replace(index);
         if members_changed {
             self.members_changed.send_modify(|count| *count += 1);
@@ -170,6 +176,8 @@ impl ApplyContext<'_> {
             auth_revision: envelope.auth_revision,
             internal: envelope.internal,
         };
+        // Checked again although the service has checked it: permissions may have changed since the
+        // proposal.
         Rights {
             auth: &self.replicated.auth,
             leases: self.leases,
@@ -207,6 +215,7 @@ impl ApplyContext<'_> {
             | Command::MemberPromote(_)
             | Command::MemberPublish(_)
             | Command::MemberAlone(_) => self.change_members(command),
+            // Only commands of auth are left. An unknown one, of a later version, has no effect.
             _ => self.change_auth(command),
         }
     }
@@ -232,6 +241,8 @@ impl ApplyContext<'_> {
         if writes && raised(pb::AlarmType::Corrupt) {
             return Err(EtcdError::Corrupt);
         }
+        // Deletions and compactions must stay possible, because they free space. etcd's NOSPACE
+        // alarm makes the same distinction.
         let grows = match command {
             Command::Put(_) | Command::LeaseGrant(_) => true,
             Command::Txn(request) => contains_put(request),
@@ -255,6 +266,7 @@ impl ApplyContext<'_> {
         if request.ttl > MAX_TTL {
             return Err(EtcdError::LeaseTtlTooLarge);
         }
+        // The time only sets a deadline on the leader. It is no part of the replicated state.
         if !self
             .leases
             .grant(request.id, request.ttl, Instant::now().into_std())
@@ -270,6 +282,7 @@ impl ApplyContext<'_> {
 
     fn apply_lease_revoke(&mut self, id: i64) -> ApplyResult {
         let keys = self.leases.revoke(id).ok_or(EtcdError::LeaseNotFound)?;
+        // In the order of keys, so that all members give them the same sub-revisions.
         for key in keys {
             self.writer.delete_key(&key, &mut Book(self.leases));
         }
@@ -320,6 +333,7 @@ impl ApplyContext<'_> {
     fn change_members(&mut self, command: &Command) -> ApplyResult {
         let members = &mut self.replicated.members;
         match command {
+            // Every initial member proposes this list. The first one in the log counts.
             Command::MembersInit(list) if members.is_empty() => {
                 for member in &list.members {
                     members.restore(member.clone());

@@ -60,6 +60,7 @@ impl ApplyContext<'_> {
         if !auth.enabled {
             return Err(EtcdError::AuthNotEnabled);
         }
+        // The password was verified before the proposal. The user may have been deleted since.
         auth.find_user(&login.user)
             .map_err(|_| EtcdError::AuthFailed)?;
         self.tokens.add(

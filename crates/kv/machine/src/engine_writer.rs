@@ -61,6 +61,7 @@ impl Inlet {
             return;
         };
         // No other thread drains the queue.
+        // Without a thread the sender itself makes room, or it would wait for ever.
         while let Err(TrySendError::Full(back)) = self.orders.try_send(order) {
             order = back;
             worker.lock().drain_queue();
@@ -209,16 +210,20 @@ impl Worker {
                     batch.append(removals);
                     turns.push(turn);
                 }
+                // Flush, Run and Stop end the batch: they must see everything queued before them
+                // and nothing after.
                 other => {
                     after = Some(other);
                     break;
                 }
             }
+            // Bounds the memory of a batch and of the engine's journal entry for it.
             if batch.size_bytes() < WRITE_BYTES {
                 next = inbox.try_recv().ok();
             }
         }
         write_batch(&**engine, store, &**on_store, batch, revision);
+        // After the write: the next compaction step may start now.
         drop(turns);
         match after {
             Some(Order::Flush(sender)) => {
@@ -247,6 +252,7 @@ fn write_batch(
         exit_on_failure(&e.to_string());
     }
     on_store(before.elapsed());
+    // From now on the engine serves these revisions, so the history may drop them.
     if revision != 0 {
         store.mark_stored(revision);
     }
@@ -259,6 +265,8 @@ impl Drop for EngineWriter {
         }
         self.inlet = None;
         if let Some(thread) = self.thread.take()
+            // The last handle may be dropped by a job on the thread itself, which can't join
+            // itself.
             && thread.thread().id() != std::thread::current().id()
         {
             let _ = thread.join();

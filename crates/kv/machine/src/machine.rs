@@ -168,6 +168,8 @@ impl Machine {
     /// Opens the state stored in an engine.
     pub fn open(engine: Arc<dyn Engine>, options: Options) -> Result<Arc<Machine>, MachineError> {
         let incomplete = persist::is_install_interrupted(&*engine)?;
+        // What is left is a mixture of two states. An empty one is safe, because the snapshot is
+        // installed again.
         if incomplete {
             tracing::warn!(
                 "installing a snapshot was interrupted; the state starts empty and it is installed again"
@@ -300,6 +302,7 @@ impl Machine {
     }
 
     pub(crate) fn send_reply(&self, envelope: &Envelope, reply: Reply) {
+        // Every member applies the command, and only one has the client.
         if envelope.origin == self.options.member
             && let Some(waiter) = self.waiters.lock().remove(&envelope.request)
         {
@@ -358,6 +361,8 @@ impl Machine {
         let replicated = self.replicated.read();
         if !replicated.auth.enabled {
             // Without auth the leases are not needed, so their lock is not taken.
+            // Every request passes here, and the lock of the leases is held while an entry is
+            // applied.
             let nothing = Leases::default();
             return decide(&Rights {
                 auth: &replicated.auth,

@@ -58,6 +58,8 @@ impl Members {
         if self.url_taken(&member.peer_ur_ls, member.id) {
             return Err(EtcdError::PeerUrlExists);
         }
+        // Learners cost the leader bandwidth without adding to the quorum, so etcd limits their
+        // number.
         let learners = self
             .present
             .values()
@@ -84,6 +86,8 @@ impl Members {
 
     pub(crate) fn remove(&mut self, id: u64) -> Result<(), EtcdError> {
         self.present.remove(&id).ok_or(EtcdError::MemberNotFound)?;
+        // For ever: a member with this ID may still run with the former data and claim to belong
+        // here.
         self.removed.insert(id);
         Ok(())
     }
@@ -97,6 +101,7 @@ impl Members {
             .filter(|id| *id != member.id)
             .collect();
         self.removed.extend(&others);
+        // The survivor may be a member that the lost majority had removed.
         self.removed.remove(&member.id);
         let kept = self
             .present

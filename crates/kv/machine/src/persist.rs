@@ -158,6 +158,8 @@ pub(crate) fn installing_marker(on: bool) -> Batch {
 pub(crate) fn wipe_engine(engine: &dyn Engine) -> Result<(), EngineError> {
     for table in SMALL.into_iter().chain([Table::Revisions]) {
         loop {
+            // Only a bounded number of keys is in memory. The scan starts again, because its rows are
+            // deleted.
             let mut batch = Batch::default();
             engine.scan_rows(table, b"", None, &mut |key, _| {
                 if (table, key) != (Table::Meta, INSTALLING) {

@@ -27,6 +27,7 @@ impl Rights<'_> {
     /// Returns an error if users or roles changed after the caller was authenticated.
     fn check_auth_revision(&self) -> CheckResult {
         let since = self.caller.auth_revision;
+        // etcd rejects such a request too, and its client logs in again.
         if self.auth.enabled && since != 0 && since < self.auth.revision {
             return Err(AuthError::OldRevision.into());
         }
@@ -76,6 +77,7 @@ impl Rights<'_> {
 
     fn check_put(&self, request: &PutRequest) -> CheckResult {
         self.check_span(&request.key, b"", Access::Write)?;
+        // The response contains the previous pair, which the caller may not be allowed to read.
         if request.prev_kv {
             self.check_span(&request.key, b"", Access::Read)?;
         }
@@ -96,9 +98,11 @@ impl Rights<'_> {
     }
 
     pub fn check_txn(&self, request: &TxnRequest) -> CheckResult {
+        // The branch that is chosen reveals the compared values.
         for compare in &request.compare {
             self.check_span(&compare.key, &compare.range_end, Access::Read)?;
         }
+        // Both branches, because the decision must not depend on the values compared.
         for op in request.success.iter().chain(&request.failure) {
             match &op.request {
                 Some(Request::RequestRange(request)) => self.check_range(request)?,

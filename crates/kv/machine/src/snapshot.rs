@@ -44,7 +44,10 @@ fn table_from_number(number: u8) -> Option<Table> {
 impl Machine {
     /// Starts a snapshot of the current state.
     pub async fn start_snapshot(self: &Arc<Self>) -> Result<SnapshotReader, MachineError> {
+        // Before the revision is read: from here on compaction keeps every record of the snapshot.
         let pin = self.store.pin_history();
+        // On the engine's thread, between two batches. So the small tables, the revision and the
+        // log position belong together.
         let taken = self.engine_writer.run_job(read_small_tables).await;
         let (small, place, revision) = taken.ok_or(MachineError::Damaged("rows"))??;
         Ok(SnapshotReader {
@@ -81,6 +84,8 @@ impl Machine {
                 .await?;
         }
         self.run_on_engine(|engine| {
+            // The rows are durable before the marker is deleted. A crash in between repeats the
+            // installation.
             engine.flush()?;
             engine.write_batch(persist::installing_marker(false))?;
             engine.flush()
@@ -156,6 +161,8 @@ impl SnapshotReader {
         };
         let mut rows = Vec::new();
         let mut bytes = 0;
+        // Records that were written since the start belong to later log entries, which the receiver
+        // applies again.
         let end = Mark::first_key(self.revision + 1);
         let mut next = None;
         self.engine

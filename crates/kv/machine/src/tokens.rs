@@ -42,6 +42,7 @@ impl Tokens {
 
     /// Adds a token.
     pub fn add(&mut self, token: String, user: &str, now: Instant) {
+        // No timer is needed: memory grows only here.
         if now >= self.sweep {
             let lifetime = self.lifetime;
             self.retain(|known| now.duration_since(known.used) < lifetime);
@@ -68,6 +69,7 @@ impl Tokens {
     /// Returns the user of a token and restarts its time to live.
     pub fn find_user(&mut self, token: &str, now: Instant) -> Option<String> {
         let known = self.known.get_mut(token)?;
+        // Expired tokens stay until the next sweep, so the time is checked here as well.
         if now.duration_since(known.used) >= self.lifetime {
             let number = known.number;
             self.known.remove(token);
