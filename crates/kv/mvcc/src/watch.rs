@@ -132,7 +132,10 @@ fn matching_groups<'a>(
     ranges: &'a Ranges,
     event: &'a Event,
 ) -> impl Iterator<Item = &'a Group> {
-    let below = ranges.range(..=(event.kv.key.clone(), Bytes::from_static(&[0xff; 64])));
+    // Ranges that start at the key itself count too, whatever their end: the bound is the first key
+    // after it.
+    let after = Bytes::from([event.kv.key.as_ref(), &[0]].concat());
+    let below = ranges.range(..(after, Bytes::new()));
     let covering = below.filter(|((from, end), _)| Span::new(from, end).contains(&event.kv.key));
     keys.get(&event.kv.key)
         .into_iter()

@@ -186,3 +186,26 @@ async fn transaction_arrives_as_one_message_with_all_its_events() {
         [(vec![1], vec![Bytes::from("a1"), Bytes::from("a2")])]
     );
 }
+
+#[tokio::test]
+async fn range_that_starts_at_the_key_receives_it_whatever_its_end() {
+    const LONG_END: &[u8] = &[0xff; 100];
+    let store = TestStore::new();
+    let hub = Hub::new(store.store.clone());
+    let mut stream = hub.connect_stream();
+    for (watch, end) in [(1, b"\0" as &[u8]), (2, b"b"), (3, LONG_END)] {
+        let watcher = Watcher {
+            key: "a".into(),
+            end: Bytes::from_static(end),
+            filter: WatchFilter::default(),
+        };
+        assert!(stream.add_watcher(watch, &watcher, 2));
+    }
+    store.put("a", "1");
+    send_all(&hub).await;
+    let found: Vec<_> = received(&mut stream)
+        .into_iter()
+        .flat_map(|(watches, _)| watches)
+        .collect();
+    assert_eq!(found, [1, 2, 3]);
+}
