@@ -40,7 +40,11 @@ impl Store {
     pub async fn run_compactor(&self) -> Result<(), MvccError> {
         loop {
             self.reclaim.notified().await;
+            // Another compaction may have been applied during the last one. Its wake-up is stored
+            // only once.
             while let Some(revision) = self.revision_to_reclaim() {
+                // Without the records that are deleted next, the hash of this revision can't be
+                // computed.
                 self.hash_compacted(revision);
                 self.reclaim_upto(revision).await?;
             }
@@ -64,6 +68,8 @@ impl Store {
     }
 
     async fn reclaim_upto(&self, revision: i64) -> Result<(), MvccError> {
+        // Each step waits for a permit, which bounds the deletions in the engine's queue. Changes
+        // that are applied later wait behind them.
         let mut from = Some(Box::<[u8]>::default());
         while let Some(key) = from {
             // The semaphore is never closed.
@@ -94,6 +100,7 @@ impl Store {
     ) -> Result<Step, MvccError> {
         let (taken, next) = {
             let mut state = self.state.write();
+            // `pin_history` takes this lock too. So no step removes anything after it has returned.
             if self.pins.load(Ordering::Acquire) > 0 {
                 return Ok(Step::Held);
             }
@@ -102,6 +109,8 @@ impl Store {
                 .index
                 .compact_step(revision, key, STEP, || began.elapsed() > STEP_TIME)
         };
+        // Index first, engine later: a crash in between leaves records that the next start finds
+        // and that its compaction deletes.
         let mut batch = Batch::default();
         for mark in taken {
             self.bytes.fetch_sub(mark.stored_size(), Ordering::Relaxed);
@@ -156,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_step_is_bounded_however_hot_a_key_is() {
+    async fn compaction_step_is_bounded_for_a_hot_key() {
         let store = hot();
         let steps = Arc::new(Mutex::new(Vec::new()));
         let (seen, engine) = (steps.clone(), store.engine.clone());
@@ -188,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn removals_do_not_pile_up_before_the_engine() {
+    async fn queued_deletions_are_bounded() {
         let store = hot();
         let waiting = Arc::new(Mutex::new(Vec::new()));
         let taken = waiting.clone();

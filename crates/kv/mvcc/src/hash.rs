@@ -26,6 +26,8 @@ impl Store {
                 {
                     return Ok(known);
                 }
+                // The engine may lack the newest records. They are taken from the history, at the
+                // moment of the revision.
                 let recent = state
                     .history
                     .revisions_since(state.history.first_revision(), usize::MAX);
@@ -67,6 +69,7 @@ impl Store {
         compacted: i64,
         recent: &[RevisionEvents],
     ) -> Result<u32, MvccError> {
+        // Members with different compacted revisions must not seem equal by chance.
         let mut hash = crc32c::crc32c(&compacted.to_be_bytes());
         let mut damaged = false;
         let mut add = |key: &[u8], record: &[u8]| {
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_meanwhile_does_not_change_what_it_says() {
+    fn hash_is_repeated_after_a_concurrent_compaction() {
         let engine = Arc::new(Interrupted::default());
         let store = Arc::new(Store::open(engine.clone(), 100).unwrap());
         for number in 0..6 {

@@ -67,6 +67,8 @@ impl History {
     }
 
     fn trim_stored(&mut self) {
+        // Revisions that the engine lacks are kept beyond both limits: reads and watchers find them
+        // nowhere else.
         while (self.bytes > KEEP_BYTES || self.revisions.len() > KEEP_REVISIONS)
             && self.first <= self.stored
         {

@@ -79,6 +79,7 @@ impl Item {
     }
 
     fn push_revision(&mut self, mark: Mark) {
+        // As long as `more` is absent, `last` implies both. So they are read before `last` changes.
         let (create, version) = (self.create_revision(), self.version());
         let more = self.more.get_or_insert_with(|| {
             Box::new(More {
@@ -209,6 +210,8 @@ impl Index {
         lease: i64,
         record: Bytes,
     ) -> Option<ReplacedVersion> {
+        // A record that exceeds the budget evicts no other: an order of eviction would cost memory
+        // for every key. It is read from history or engine.
         let keep = self.kept + record_cost(Some(&record)) <= self.budget;
         let record = keep.then_some(record);
         self.kept += record_cost(record.as_ref());
@@ -219,6 +222,8 @@ impl Index {
             return None;
         };
         let replaced = item.take_replaced();
+        // A deleted key keeps its item until its tombstone is compacted. A put in the meantime
+        // revives it.
         self.live += usize::from(replaced.mark.is_tombstone());
         self.kept -= record_cost(replaced.record.as_ref());
         item.push_revision(mark);
@@ -306,6 +311,8 @@ impl Index {
             .keys
             .range_mut::<[u8], _>((Bound::Included(from), Bound::Unbounded));
         for (number, (key, item)) in range.enumerate() {
+            // The first key is always visited. Otherwise a step on a slow host could end without
+            // progress.
             let pause = number > 0 && number % STOP_EVERY == 0 && stop();
             if number == most || taken.len() >= most || pause {
                 next = Some(key.clone());
@@ -346,6 +353,7 @@ fn compact_item(
     most: usize,
     taken: &mut Vec<Mark>,
 ) -> CompactedItem {
+    // If the newest revision is compacted too, no reader can see an older one.
     let superseded = item.last.main() <= revision;
     if let Some(more) = &mut item.more {
         let count = if superseded {
@@ -358,10 +366,12 @@ fn compact_item(
         if count > room {
             return CompactedItem::More;
         }
+        // A key that was written often would keep the memory of its longest history.
         if more.older.capacity() > 2 * more.older.len() {
             more.older.shrink_to_fit();
         }
     }
+    // At `revision` itself the tombstone remains: it is an event for a watch that starts there.
     if superseded && item.last.is_tombstone() && item.last.main() < revision {
         if taken.len() >= most {
             return CompactedItem::More;
@@ -399,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_past_and_compacts_it() {
+    fn index_finds_and_compacts_old_revisions() {
         let mut index = Index::new(1000);
         put(&mut index, b"a", 2);
         put(&mut index, b"a", 3);
@@ -427,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_goes_in_steps() {
+    fn compaction_continues_at_the_returned_key() {
         let mut index = Index::new(0);
         for key in [b"a", b"b", b"c"] {
             put(&mut index, key, 2);

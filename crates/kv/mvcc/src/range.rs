@@ -19,6 +19,8 @@ pub(crate) struct IndexSelection {
 fn sort_order(request: &RangeRequest) -> Result<Option<(SortTarget, SortOrder)>, MvccError> {
     let target = SortTarget::try_from(request.sort_target).map_err(|_| MvccError::InvalidSort)?;
     let order = SortOrder::try_from(request.sort_order).map_err(|_| MvccError::InvalidSort)?;
+    // The index is in the order of keys already. Any other target without an order is sorted
+    // ascending, as in etcd.
     Ok(match (target, order) {
         (SortTarget::Key, SortOrder::None | SortOrder::Ascend) => None,
         (target, SortOrder::None) => Some((target, SortOrder::Ascend)),
@@ -48,6 +50,8 @@ pub(crate) fn check_range(request: &RangeRequest) -> Result<(), MvccError> {
 
 /// Selects the keys of a range at a revision, up to the limit unless that applies later.
 pub(crate) fn select_keys(index: &Index, request: &RangeRequest, revision: i64) -> IndexSelection {
+    // A filter or a sort order can remove or replace any pair, so the limit applies after them, as
+    // in etcd.
     let all = needs_all(request);
     let limit = match usize::try_from(request.limit) {
         Ok(limit) if limit > 0 && !all => limit,

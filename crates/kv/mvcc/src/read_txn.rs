@@ -29,6 +29,7 @@ impl Store {
     /// ignored.
     pub fn read_txn(&self, request: &TxnRequest) -> Result<TxnResponse, MvccError> {
         loop {
+            // One lock for comparisons and selections: all of them see the same revision.
             let (taken, revision) = {
                 let state = self.state.read();
                 let mut path = Path::new();
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_as_the_writer_does() {
+    fn read_only_transaction_responds_like_the_writer() {
         let store = store();
         for value in ["two", "other"] {
             let request = compared(value);
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_beside_other_readers() {
+    fn read_only_transaction_takes_a_shared_lock() {
         let store = store();
         // An exclusive lock would deadlock here.
         let _reading = store.state.read();

@@ -80,6 +80,7 @@ impl Mark {
     pub fn engine_key(self) -> Vec<u8> {
         let mut key = Vec::with_capacity(18);
         key.extend_from_slice(&self.main.to_be_bytes());
+        // etcd's format, so that snapshot files contain the records byte for byte.
         key.push(b'_');
         key.extend_from_slice(&i64::from(self.sub()).to_be_bytes());
         if self.is_tombstone() {
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_sort_as_marks_and_come_back() {
+    fn engine_keys_sort_like_revisions() {
         let marks = [
             Mark::new(1, 0, false),
             Mark::new(1, 1, true),

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_forms() {
+    fn span_contains_a_key_a_range_or_the_rest() {
         let one = Span::new(b"a", b"");
         assert!(one.contains(b"a") && !one.contains(b"a\0"));
         let half = Span::new(b"a", b"c");

@@ -125,6 +125,7 @@ impl Store {
     /// Starts the replacement of the engine's content. Reads that need the engine are rejected
     /// until `reload_state`.
     pub fn begin_replacing(&self) {
+        // The number is odd already if the previous installation failed and is repeated.
         if !self.is_replacing() {
             self.replacements.fetch_add(1, Ordering::AcqRel);
         }
@@ -139,6 +140,7 @@ impl Store {
         let mut state = self.state.write();
         let (loaded, bytes) = load_state(&*self.engine, self.value_budget)?;
         *state = loaded;
+        // That hash belongs to the replaced content.
         *self.compacted_hash.lock() = None;
         if self.is_replacing() {
             self.replacements.fetch_add(1, Ordering::AcqRel);
@@ -183,6 +185,8 @@ impl Store {
         batch: kv_engine::Batch,
         turn: OwnedSemaphorePermit,
     ) -> Result<(), MvccError> {
+        // Deletions take the same queue as writes. On a path of their own they could overtake the
+        // write of the record that they delete, which then would stay for ever.
         match self.deferred.get() {
             Some(defer) => defer(batch, turn),
             None => self.engine.write_batch(batch)?,
@@ -198,6 +202,7 @@ impl Store {
     }
 
     pub(crate) fn publish_revision(&self, revision: i64) {
+        // An entry without changes must not wake the watch hub.
         self.revisions
             .send_if_modified(|current| std::mem::replace(current, revision) != revision);
     }
@@ -244,6 +249,8 @@ impl Store {
         range::check_range(request)?;
         self.counts.ranges.fetch_add(1, Ordering::Relaxed);
         loop {
+            // Only the selection holds the lock. Values are read without it, because the engine may
+            // block.
             let (selected, current) = {
                 let state = self.state.read();
                 (RangeSelection::new(&state, request)?, state.current)
@@ -271,6 +278,7 @@ impl Store {
             };
             kvs.extend(kv);
         }
+        // Fewer pairs than selected: a compaction deleted a record between selection and read.
         if request.count_only || kvs.len() as i64 == expected_count(request, selection.count) {
             return range::build_response(request, kvs, selection.count).map(Some);
         }
@@ -352,6 +360,7 @@ impl Store {
         limit: usize,
     ) -> Result<(Vec<RevisionEvents>, i64), MvccError> {
         let mut next = from;
+        // An installation that starts and ends during the read is noticed only by its number.
         let before = self.replacements.load(Ordering::Acquire);
         loop {
             let upto = {
@@ -360,6 +369,8 @@ impl Store {
                     return Err(MvccError::Compacted);
                 }
                 if let Some(found) = state.history.revisions_since(next, limit) {
+                    // The history has one element per main revision without gaps, so the count is
+                    // the distance.
                     next += i64::try_from(found.len()).unwrap_or_default();
                     return Ok((found, next));
                 }
@@ -376,6 +387,7 @@ impl Store {
             if from < self.compacted_revision() {
                 return Err(MvccError::Compacted);
             }
+            // In the engine, compaction leaves gaps. A part without records is not the end.
             next = last;
             if !found.is_empty() {
                 return Ok((found, next));
@@ -460,6 +472,8 @@ fn from_history(state: &State, found: &[(Mark, Option<Bytes>)]) -> Vec<Option<Ar
     found
         .iter()
         .map(|(mark, record)| {
+            // Older records are in the engine for certain. Newer ones may only be in the history,
+            // which may drop them as soon as the lock is released.
             let recent = record.is_none() && mark.main() >= first;
             recent.then(|| state.history.get(*mark).cloned()).flatten()
         })
@@ -483,6 +497,7 @@ fn load_state(engine: &dyn Engine, value_budget: usize) -> Result<(State, u64), 
             .unwrap_or_default())
     };
     let mut changes = Vec::new();
+    // An empty store is at revision 1, as in etcd.
     let mut current = number(META_REVISION)?.max(1);
     let mut damaged = None;
     let mut bytes = 0;
@@ -544,6 +559,8 @@ pub(crate) fn record_key(record: &[u8]) -> Option<&[u8]> {
 
 /// Decodes a `KeyValue` without copying.
 fn parse_row(mut record: &[u8]) -> Option<Row<'_>> {
+    // Every start decodes every record. prost would also allocate the values, which the index does
+    // not need.
     let mut row = Row {
         key: &[],
         create: 0,

@@ -38,6 +38,7 @@ impl WriteSet {
 
     /// Merges a range with those that it overlaps.
     fn delete_until(&mut self, mut from: Bytes, mut end: Option<Bytes>) {
+        // A range that starts earlier may reach into this one or end where it starts.
         if let Some((before, reached)) = self.deletes.range(..=from.clone()).next_back()
             && reached.as_ref().is_none_or(|reached| *reached >= from)
         {

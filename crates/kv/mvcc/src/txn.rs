@@ -60,6 +60,7 @@ pub fn check_request(request: &Request, limits: Limits) -> Result<(), MvccError>
 }
 
 fn check_txn(request: &TxnRequest, limits: Limits, depth: usize) -> Result<(), MvccError> {
+    // Each level costs stack here, in the permission check and in the execution.
     if depth > MAX_DEPTH {
         return Err(MvccError::InvalidTxn);
     }
@@ -85,6 +86,8 @@ fn check_txn(request: &TxnRequest, limits: Limits, depth: usize) -> Result<(), M
 }
 
 fn check_overlaps(ops: &[RequestOp]) -> Result<WriteSet, MvccError> {
+    // The deletions of a level come first, wherever they stand in the request, as in etcd's
+    // `checkIntervals`. Deletions may overlap each other.
     let mut touched = WriteSet::default();
     for op in ops {
         if let Some(Request::RequestDeleteRange(request)) = &op.request {
@@ -95,6 +98,8 @@ fn check_overlaps(ops: &[RequestOp]) -> Result<WriteSet, MvccError> {
         let Some(Request::RequestTxn(nested)) = &op.request else {
             continue;
         };
+        // Only one of the branches is executed, so they may change the same keys. Both count
+        // against the operations beside them.
         let mut either = check_overlaps(&nested.success)?;
         either.merge(check_overlaps(&nested.failure)?);
         if touched.conflicts_with(&either) {
@@ -128,6 +133,7 @@ impl Writer<'_> {
         if chosen_branch(request, path.first() == Some(&true)).len() > 1 {
             self.count_txn();
         }
+        // An operation that fails half-way could not be undone.
         self.check_branches(request, &mut path.iter().copied(), leases)?;
         self.execute_branch(request, &mut path.into_iter(), leases)
     }
@@ -292,14 +298,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
-        fn overlaps_are_those_of_the_plain_comparison(ops in ops()) {
+        fn conflicts_equal_those_of_a_pairwise_comparison(ops in ops()) {
             prop_assert_eq!(check_overlaps(&ops).is_err(), plain(&ops).is_none());
         }
     }
 
     /// Comparing each put with each deletion would take 10^9 steps here.
     #[test]
-    fn many_operations_in_nested_branches_are_checked_at_once() {
+    fn check_of_nested_branches_takes_no_quadratic_time() {
         const EACH: u32 = 128;
         let branch = |number: u32, op: &dyn Fn(&[u8]) -> RequestOp| {
             nested(

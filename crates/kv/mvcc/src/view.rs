@@ -48,6 +48,7 @@ impl View<'_> {
                 .map(Some)
                 .ok_or(MvccError::Damaged(mark.main()));
         }
+        // A change of the running command is neither in the history nor in the engine yet.
         if mark.main() == self.state.current + 1 {
             return Ok(self
                 .pending
@@ -74,6 +75,8 @@ impl View<'_> {
             }
         }
         path.push(succeeded);
+        // Nested comparisons are decided before the first operation changes anything, as etcd's
+        // `compareToPath` does.
         for op in chosen_branch(request, succeeded) {
             if let Some(Request::RequestTxn(nested)) = &op.request {
                 self.choose_branches(nested, path)?;
@@ -96,6 +99,7 @@ impl View<'_> {
             }
             all
         });
+        // A range without keys is compared like an absent key, as in etcd.
         Ok(if any {
             all
         } else {

@@ -262,6 +262,7 @@ impl Hub {
     /// Sends all new revisions. Returns false if there are no synced watchers.
     fn send_new(&self) -> bool {
         loop {
+            // Released after each batch of history, so that streams can join and leave meanwhile.
             let mut shared = self.shared.lock();
             if shared.places.is_empty() {
                 return false;
@@ -350,6 +351,8 @@ impl Shared {
             });
             return;
         }
+        // These messages count too. A stream that never reads then gets one per watcher and no
+        // more.
         stream.waiting.fetch_add(watches.len(), Ordering::Relaxed);
         for watch in &watches {
             let _ = stream.sender.send(HubMessage::Unsynced {
@@ -398,6 +401,7 @@ impl Shared {
     }
 
     fn unsync_all(&mut self) {
+        // Everything up to `sent` is already in the queues of the streams.
         let from = self.sent + 1;
         for key in self.places.keys().copied().collect::<Vec<_>>() {
             self.remove_watcher(key);
@@ -511,7 +515,7 @@ mod tests {
     const VALUE: usize = 1 << 20;
 
     #[test]
-    fn who_reads_nothing_is_set_aside_before_much_memory_is_held() {
+    fn slow_stream_becomes_unsynced_before_much_memory_is_held() {
         let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
         let store = Arc::new(Store::open(engine, 0).unwrap());
         let hub = Hub::new(store.clone());

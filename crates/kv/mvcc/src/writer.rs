@@ -59,6 +59,7 @@ impl<'a> Writer<'a> {
 
     /// Ends a command. Its changes become one revision, and their records are added to `batch`.
     pub fn commit(&mut self, batch: &mut Batch) {
+        // A command that changed nothing makes no revision, as in etcd.
         if self.events.is_empty() {
             return;
         }
@@ -74,6 +75,7 @@ impl<'a> Writer<'a> {
             );
         }
         batch.put(
+            // In the batch of the records, so that a crash can't separate them.
             Table::Meta,
             META_REVISION.to_vec(),
             self.state.current.to_be_bytes().to_vec(),
@@ -131,6 +133,7 @@ impl<'a> Writer<'a> {
             (request.key.len() + request.value.len()) as u64,
             Ordering::Relaxed,
         );
+        // Read before the index changes, which makes the new pair the current one.
         let needs_previous = request.prev_kv || request.ignore_value;
         let previous = if needs_previous {
             self.current_pair(&request.key)?
@@ -167,6 +170,7 @@ impl<'a> Writer<'a> {
             .state
             .index
             .put(&request.key, mark, life, lease, record.clone());
+        // A put without a lease detaches the key from its former one, as in etcd.
         if old_lease != lease {
             if old_lease != 0 {
                 leases.detach_key(old_lease, &request.key);
@@ -190,6 +194,7 @@ impl<'a> Writer<'a> {
         leases: &mut dyn LeaseBook,
     ) -> Result<DeleteRangeResponse, MvccError> {
         self.store.counts.deletes.fetch_add(1, Ordering::Relaxed);
+        // Collected first, because the visit borrows the index that the deletions change.
         let mut keys = Vec::new();
         self.state
             .index
@@ -304,6 +309,8 @@ impl<'a> Writer<'a> {
         if revision > self.state.current {
             return Err(MvccError::Future);
         }
+        // Only the number changes now. Deleting the records here would hold the lock, and stop
+        // applying, for as long as the history is large.
         self.state.compacted = revision;
         batch.put(
             Table::Meta,

@@ -302,7 +302,7 @@ fn only_reads(request: &TxnRequest) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn answers_as_the_model_does(commands in random::commands()) {
+    fn store_responds_like_the_model(commands in random::commands()) {
         let mut both = Both::new();
         for command in commands {
             both.execute(command);
