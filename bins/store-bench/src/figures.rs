@@ -1,6 +1,6 @@
 //! Measured figures.
 
-use crate::stops::{Span, duration_without_stops};
+use crate::host::stops::{Span, duration_without_stops};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -119,6 +119,7 @@ impl Measurement {
 
     /// Returns the latency that this share of the calls did not exceed, in milliseconds.
     pub fn latency_at(&mut self, share: f64) -> f64 {
+        // Sorted in place and not kept sorted: percentiles are read a few times per round.
         self.latencies.sort_unstable();
         let index = ((self.latencies.len() as f64 * share) as usize)
             .min(self.latencies.len().saturating_sub(1));
@@ -134,6 +135,7 @@ impl Measurement {
             .iter()
             .map(|call| duration_without_stops(*call, stops))
             .max()?;
+        // Shorter calls are not recorded with their times, so nothing smaller can be claimed.
         Some(longest.max(LONG).as_secs_f64() * 1e3)
     }
 
@@ -158,5 +160,95 @@ impl Measurement {
             server_cpu: self.server_cpu,
             client_cpu: self.client_cpu,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn measurement(latencies: &[u32]) -> Measurement {
+        Measurement {
+            latencies: latencies.to_vec(),
+            seconds: 2.0,
+            server_cpu: 0.5,
+            client_cpu: 0.25,
+            ..Measurement::default()
+        }
+    }
+
+    fn assert_close(found: f64, expect: f64) {
+        assert!((found - expect).abs() < 1e-9, "{found} instead of {expect}");
+    }
+
+    #[test]
+    fn percentile_is_the_latency_that_the_share_does_not_exceed() {
+        let latencies: Vec<u32> = (1..=100).rev().map(|millis| millis * 1_000).collect();
+        for (share, millis) in [(0.0, 1.0), (0.5, 51.0), (0.99, 100.0), (1.0, 100.0)] {
+            assert_close(measurement(&latencies).latency_at(share), millis);
+        }
+        assert_close(measurement(&[]).latency_at(0.5), 0.0);
+        assert_close(measurement(&[7_000]).latency_at(0.99), 7.0);
+    }
+
+    #[test]
+    fn rounds_are_added_up() {
+        let mut sum = Measurement::default();
+        sum.add_round(measurement(&[1, 2]));
+        sum.add_round(measurement(&[3]));
+        assert_eq!(sum.latencies, [1, 2, 3]);
+        assert_close(sum.seconds, 4.0);
+        assert_close(sum.server_cpu, 1.0);
+        assert_close(sum.client_cpu, 0.5);
+    }
+
+    #[test]
+    fn figure_relates_calls_to_time_and_processor() {
+        let figure = measurement(&[1_000; 100]).into_figure("s", 3, "put", 10);
+        assert_eq!(
+            (figure.server.as_str(), figure.members, figure.clients),
+            ("s", 3, 10)
+        );
+        assert_close(figure.ops_per_second(), 50.0);
+        assert_close(figure.cpu_per_op(), 5_000.0);
+        assert_close(figure.client_cpu_per_op(), 2_500.0);
+        assert_close(figure.p99_ms, 1.0);
+    }
+
+    #[test]
+    fn figure_without_calls_has_no_infinite_rates() {
+        let figure = Measurement::default().into_figure("s", 1, "put", 1);
+        assert_close(figure.ops_per_second(), 0.0);
+        assert_close(figure.cpu_per_op(), 0.0);
+    }
+
+    #[test]
+    fn only_long_calls_are_kept_with_their_times() {
+        let begin = Instant::now();
+        let mut calls = Calls::default();
+        for millis in [1, 5, 6] {
+            calls.record_call(begin, begin + Duration::from_millis(millis));
+        }
+        assert_eq!(calls.latencies, [1_000, 5_000, 6_000]);
+        assert_eq!(calls.long.len(), 1);
+    }
+
+    #[test]
+    fn longest_call_is_compared_without_the_stops_of_the_machine() {
+        let begin = Instant::now();
+        let at = |millis: u64| begin + Duration::from_millis(millis);
+        let measurement = Measurement {
+            long: vec![(at(0), at(50)), (at(100), at(120))],
+            ..Measurement::default()
+        };
+        for (stops, longest) in [
+            (vec![], 50.0),
+            (vec![(at(0), at(40))], 20.0),
+            (vec![(at(0), at(50)), (at(100), at(120))], 5.0),
+        ] {
+            assert_close(measurement.longest_without_stops(&stops).unwrap(), longest);
+        }
+        assert_eq!(Measurement::default().longest_without_stops(&[]), None);
     }
 }

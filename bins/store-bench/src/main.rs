@@ -1,22 +1,14 @@
 //! `store-bench`: runs the same load alternately on `kvstore` and, if installed, on etcd, on the
 //! same disk; or on running servers.
 
-mod disk;
 mod figures;
-mod leases;
-mod load;
-mod memory;
-mod plan;
+mod grpc;
+mod host;
 mod random;
 mod report;
-mod scale;
-mod server;
-mod soak;
-mod stops;
-mod unary;
+mod suites;
 mod verify;
-mod watches;
-mod wire;
+mod workloads;
 
 use anyhow::Result;
 use clap::Parser;
@@ -57,7 +49,7 @@ pub(crate) struct Flags {
     soak: Option<f64>,
     /// Run scale tests, instead of everything else
     #[arg(long, value_delimiter = ',', value_enum)]
-    scale: Vec<scale::Scale>,
+    scale: Vec<suites::scale::Scale>,
     /// Run this many operations of a load that verifies every response, instead of measuring:
     /// acknowledged writes must remain, reads must not be stale; members may fail in the meantime
     #[arg(long, requires = "endpoints", value_name = "OPERATIONS")]
@@ -112,6 +104,6 @@ async fn run_flags(flags: Flags) -> Result<()> {
             })
             .await
         }
-        None => plan::run_plan(flags).await,
+        None => suites::compare::run_comparison(flags).await,
     }
 }

@@ -6,6 +6,8 @@ pub struct Random(u64);
 impl Random {
     /// Creates the generator of a seed.
     pub fn new(seed: u64) -> Random {
+        // Multiplied, because xorshift starts slowly from small seeds; odd, because it stays at 0
+        // for ever.
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
@@ -23,5 +25,35 @@ impl Random {
             .unwrap_or_default()
             .checked_rem(end)
             .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn same_seed_gives_the_same_numbers() {
+        let numbers = |seed| {
+            let mut random = Random::new(seed);
+            [(); 5].map(|()| random.next_number())
+        };
+        assert_eq!(numbers(7), numbers(7));
+        assert_ne!(numbers(7), numbers(9));
+        assert_ne!(numbers(0), [0; 5], "xorshift stays at 0 for ever");
+    }
+
+    #[test]
+    fn number_is_below_its_bound_and_reaches_every_value() {
+        let mut random = Random::new(1);
+        let mut seen = [0; 8];
+        for _ in 0..8_000 {
+            seen[random.below(8)] += 1;
+        }
+        assert!(
+            seen.iter().all(|count| (800..1_200).contains(count)),
+            "{seen:?}"
+        );
+        assert_eq!(random.below(0), 0);
     }
 }

@@ -100,6 +100,7 @@ pub async fn run_verification(plan: Plan) -> Result<()> {
             counts,
         }),
     });
+    // Silence must end the run: with all members down no call ever fails for good.
     let outcome = tokio::select! {
         outcome = write_and_read_back(&run) => outcome,
         stalled = report_progress(&run) => stalled,
@@ -222,6 +223,8 @@ impl Run {
 }
 
 async fn run_client(run: Arc<Run>, number: usize) -> Result<()> {
+    // Every client has a seed of its own, and the run is repeatable up to the timing of the
+    // servers.
     let mut random = Random::new(
         run.plan
             .seed
@@ -258,6 +261,8 @@ fn choose_key(state: &State, random: &mut Random) -> Key {
 }
 
 async fn put_next_value(run: &Run, slot: usize, member: &mut Member) -> Result<()> {
+    // The attempt is recorded before the request is sent: a concurrent reader may see its value at
+    // once.
     let (key, before, value) = {
         let State { ledger, active, .. } = &mut *run.lock_state();
         let key = active.get(slot).copied().unwrap_or_default();
@@ -281,6 +286,8 @@ async fn put_next_value(run: &Run, slot: usize, member: &mut Member) -> Result<(
                     state.ledger.withdraw_attempt(key);
                     state.counts.failed += 1;
                 }
+                // The put may still be executed at any time, so this key gets no further put and a
+                // fresh one replaces it.
                 Failure::Unknown => {
                     let fresh = state.ledger.add_key();
                     if let Some(active) = state.active.get_mut(slot) {
@@ -301,6 +308,7 @@ async fn read_and_check(
     member: &mut Member,
     count: fn(&mut Counts),
 ) -> Result<bool> {
+    // The known state before the read is the lower bound of a linearizable result.
     let before = run.lock_state().ledger.state_before(key);
     match member.read(&run.key_name(key)).await {
         Ok(found) => {

@@ -160,6 +160,8 @@ impl Ledger {
             revision: shown,
             tried,
         } = self.key_record(key);
+        // A reader has seen this put already. Its revision must be the one that is acknowledged
+        // now.
         if known == tried && shown != revision {
             let found = Found {
                 value: tried,
@@ -202,11 +204,14 @@ impl Ledger {
                 tried: record.tried,
             });
         }
+        // Only the revision of the newest known number is kept. A newer number reveals its own with
+        // this read.
         let revision = if value == record.known {
             record.revision
         } else {
             0
         };
+        // Each number is put once and in order, so the version equals the number.
         if u64::try_from(version) != Ok(value) || (revision != 0 && modified != revision) {
             return Err(Violation::Another { found, revision });
         }
@@ -233,6 +238,7 @@ impl Ledger {
         if let Some(record) = self
             .records
             .get_mut(key)
+            // A response that was overtaken by a newer one must not lower the bound.
             .filter(|record| record.known <= now.known)
         {
             *record = now;
@@ -267,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_is_read() {
+    fn acknowledged_value_is_accepted() {
         let (mut ledger, key) = written_ledger(&[2, 3]);
         let before = ledger.state_before(key);
         assert_eq!(ledger.check_read(key, before, found(2, 3, 3)), Ok(()));
@@ -275,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_read_is_told() {
+    fn stale_read_is_a_violation() {
         let (mut ledger, key) = written_ledger(&[2, 3]);
         let before = ledger.state_before(key);
         assert_eq!(
@@ -285,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_write_is_told() {
+    fn lost_write_is_a_violation() {
         let (mut ledger, key) = written_ledger(&[2]);
         let before = ledger.state_before(key);
         assert_eq!(
@@ -295,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_began_before_a_put_may_miss_it() {
+    fn read_that_began_before_a_put_may_miss_it() {
         let (mut ledger, key) = written_ledger(&[2]);
         let before = ledger.state_before(key);
         ledger.record_attempt(key);
@@ -304,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_of_unknown_outcome_may_be_there_or_not_and_stays_once_it_was_seen() {
+    fn put_of_unknown_outcome_is_bound_once_it_was_read() {
         let (mut ledger, key) = written_ledger(&[2]);
         ledger.record_attempt(key);
         let before = ledger.state_before(key);
@@ -318,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_nobody_put_is_told() {
+    fn value_that_was_never_put_is_a_violation() {
         let (mut ledger, key) = written_ledger(&[2]);
         let before = ledger.state_before(key);
         assert_eq!(
@@ -328,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_that_was_carried_out_twice_is_told() {
+    fn put_executed_twice_is_a_violation() {
         let (mut ledger, key) = written_ledger(&[2]);
         let before = ledger.state_before(key);
         let twice = Found {
@@ -353,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_from_before_the_call_is_told() {
+    fn older_header_revision_is_a_violation() {
         let (mut ledger, key) = written_ledger(&[2]);
         let other = ledger.add_key();
         let before = ledger.state_before(other);

@@ -79,6 +79,8 @@ impl Wire {
         let mut block = BytesMut::new();
         // POST, http
         block.put_slice(&[0x83, 0x86]);
+        // The first call adds its headers to the server's dynamic table (RFC 7541). Later calls
+        // refer to them with one byte each.
         if stream == 1 {
             put_header(&mut block, 1, self.authority.as_bytes());
             put_header(&mut block, 4, self.path.as_bytes());
@@ -86,6 +88,7 @@ impl Wire {
             put_named_header(&mut block, b"te", b"trailers");
         } else {
             // The four headers above, by their index in the dynamic table.
+            // The newest entry has index 62. Nothing is added later, so the indexes stay the same.
             block.put_slice(&[0xc1, 0xc0, 0xbf, 0xbe]);
         }
         put_frame_header(&mut self.out, HEADERS, END_HEADERS, stream, block.len());
@@ -102,6 +105,8 @@ impl Wire {
         bytes.put_u32(length as u32);
         // A BytesMut grows on demand, so this can't fail.
         let _ = message.encode(&mut bytes);
+        // The server's limit is unknown until its SETTINGS arrive; 16 KiB is the smallest that
+        // HTTP/2 allows.
         let mut left = bytes.len();
         for part in bytes.chunks(MAX_FRAME) {
             left -= part.len();
@@ -114,6 +119,7 @@ impl Wire {
     /// Sends buffered data and waits until something is received.
     pub async fn send_and_receive(&mut self, received: &mut Vec<Received>) -> Result<()> {
         loop {
+            // All calls that were started since the last turn go out in one system call.
             if !self.out.is_empty() {
                 self.io.write_all(&self.out).await?;
                 self.out.clear();
@@ -122,6 +128,8 @@ impl Wire {
                 bail!("the server has closed the connection");
             }
             self.parse_frames(received)?;
+            // One update per half window: an update per message would cost both sides more than the
+            // message.
             if self.unacknowledged > WINDOW / 2 {
                 put_frame_header(&mut self.out, WINDOW_UPDATE, 0, 0, 4);
                 self.out.put_u32(self.unacknowledged);
@@ -286,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_whole() {
+    fn message_is_returned_only_when_complete() {
         let mut messages = Messages::default();
         messages.push(&[0, 0, 0, 0, 2, 8]);
         assert!(
@@ -301,5 +309,114 @@ mod tests {
             .unwrap()
             .unwrap();
         assert_eq!(found.id, 7);
+    }
+
+    /// Returns a connection and the other end of it.
+    async fn connected() -> (Wire, TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (wire, accepted) = tokio::join!(Wire::connect(&address, "/a.B/C"), listener.accept());
+        (wire.unwrap(), accepted.unwrap().0)
+    }
+
+    fn encode_frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> BytesMut {
+        let mut out = BytesMut::new();
+        put_frame_header(&mut out, kind, flags, stream, body.len());
+        out.put_slice(body);
+        out
+    }
+
+    #[tokio::test]
+    async fn connection_starts_with_preface_settings_and_window() {
+        let (mut wire, mut server) = connected().await;
+        wire.start_call(&proto_etcd::etcdserverpb::StatusRequest {}, true);
+        server
+            .write_all(&encode_frame(HEADERS, END_HEADERS | END_STREAM, 1, b""))
+            .await
+            .unwrap();
+        wire.send_and_receive(&mut Vec::new()).await.unwrap();
+        let mut start = vec![0; PREFACE.len() + FRAME_HEADER];
+        server.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start[..PREFACE.len()], PREFACE);
+        assert_eq!(start[PREFACE.len() + 3], SETTINGS);
+    }
+
+    #[tokio::test]
+    async fn settings_and_pings_are_acknowledged() {
+        let (mut wire, mut server) = connected().await;
+        for frame in [
+            encode_frame(SETTINGS, 0, 0, b""),
+            encode_frame(PING, 0, 0, b"12345678"),
+            encode_frame(SETTINGS, ACK, 0, b""),
+            encode_frame(DATA, END_STREAM, 1, b"x"),
+        ] {
+            server.write_all(&frame).await.unwrap();
+        }
+        let mut received = Vec::new();
+        while received.len() < 2 {
+            wire.send_and_receive(&mut received).await.unwrap();
+        }
+        assert!(
+            matches!(&received[..], [Received::Data(1, data), Received::End(1)] if data == "x")
+        );
+        let acknowledgements = [
+            encode_frame(SETTINGS, ACK, 0, b""),
+            encode_frame(PING, ACK, 0, b"12345678"),
+        ];
+        assert!(wire.out.ends_with(&acknowledgements.concat()));
+    }
+
+    #[tokio::test]
+    async fn frame_is_parsed_when_its_last_byte_arrives() {
+        let (mut wire, mut server) = connected().await;
+        let frame = encode_frame(DATA, 0, 3, b"abc");
+        let mut received = Vec::new();
+        for byte in &frame[..frame.len() - 1] {
+            wire.input.put_u8(*byte);
+            wire.parse_frames(&mut received).unwrap();
+            assert!(received.is_empty());
+        }
+        server.write_all(&frame[frame.len() - 1..]).await.unwrap();
+        wire.send_and_receive(&mut received).await.unwrap();
+        assert!(matches!(&received[..], [Received::Data(3, data)] if data == "abc"));
+    }
+
+    #[tokio::test]
+    async fn reset_go_away_and_a_closed_connection_are_errors() {
+        for (frame, expect) in [
+            (encode_frame(RESET, 0, 1, &[0, 0, 0, 8]), "with code 8"),
+            (
+                encode_frame(GO_AWAY, 0, 0, b"too many calls"),
+                "too many calls",
+            ),
+            (BytesMut::new(), "has closed the connection"),
+        ] {
+            let (mut wire, mut server) = connected().await;
+            server.write_all(&frame).await.unwrap();
+            drop(server);
+            let error = wire.send_and_receive(&mut Vec::new()).await.unwrap_err();
+            assert!(error.to_string().contains(expect), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn message_above_the_frame_size_is_split_and_ends_the_stream_once() {
+        let (mut wire, _server) = connected().await;
+        wire.out.clear();
+        let put = proto_etcd::etcdserverpb::PutRequest {
+            value: vec![7; 2 * MAX_FRAME].into(),
+            ..Default::default()
+        };
+        wire.send_message(1, &put, true);
+        let mut flags = Vec::new();
+        let mut rest = &wire.out[..];
+        while let Some(head) = rest.first_chunk::<FRAME_HEADER>() {
+            let length =
+                usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+            assert!(length <= MAX_FRAME);
+            flags.push(head[4]);
+            rest = &rest[FRAME_HEADER + length..];
+        }
+        assert_eq!(flags, [0, 0, END_STREAM]);
     }
 }

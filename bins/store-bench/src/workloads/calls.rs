@@ -1,10 +1,10 @@
 //! Workloads of unary calls: each client sends its next request after the last response.
 
 use crate::figures::{Calls, Measurement};
+use crate::grpc::unary::{RANGE, call_once};
+use crate::grpc::wire::{Received, Wire};
+use crate::host::server::{Cluster, own_cpu_seconds};
 use crate::random::Random;
-use crate::server::{Cluster, own_cpu_seconds};
-use crate::unary::{RANGE, call_once};
-use crate::wire::{Received, Wire};
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use proto_etcd::etcdserverpb as pb;
@@ -95,6 +95,7 @@ impl Work {
 }
 
 fn put_request(key: Bytes, size: usize) -> pb::PutRequest {
+    // Static, so that the load generator copies nothing per request.
     static VALUES: [u8; REQUEST] = [b'v'; REQUEST];
     pb::PutRequest {
         key,
@@ -143,6 +144,7 @@ pub async fn fill_keys(
     size: usize,
 ) -> Result<()> {
     const CONNECTIONS: u64 = 8;
+    // etcd rejects transactions with more than 128 operations.
     let each = (REQUEST / (size + 1)).clamp(1, 100) as u64;
     let addresses = cluster.addresses();
     let mut tasks = JoinSet::new();
@@ -194,6 +196,7 @@ async fn make_first_member_leader(cluster: &Cluster) -> Result<()> {
             if leader == first {
                 return Ok(());
             }
+            // The response names the leader by its ID only, not by its address.
             for address in cluster.addresses() {
                 // Only the leader executes this.
                 let _ = call_once::<pb::MoveLeaderResponse>(
@@ -243,6 +246,7 @@ pub async fn measure_work(
         wires.push(Wire::connect(&address, work.path()).await?);
     }
     let end = Instant::now() + duration;
+    // As in a real client, many calls share a connection.
     let share = |number: usize| clients / connections + usize::from(number < clients % connections);
     let mut tasks = JoinSet::new();
     for (number, wire) in wires.into_iter().enumerate() {
@@ -312,11 +316,14 @@ async fn run_clients(
                         continue;
                     };
                     let (_, begin, has_message) = open.swap_remove(at);
+                    // The status is in compressed headers, which are not decoded. A successful
+                    // unary call always has a message.
                     if !has_message {
                         bail!("the server refuses a {}", work.title());
                     }
                     let now = Instant::now();
                     calls.record_call(begin, now);
+                    // Calls in flight at the end are awaited, so that none is counted as failed.
                     if now < end {
                         open.push((
                             work.send_request(&mut wire, random.next_number()),
@@ -329,4 +336,30 @@ async fn run_clients(
         }
     }
     Ok(calls)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guarded_put_puts_an_existing_key_and_reads_an_absent_one() {
+        let txn = guarded_put("k".to_owned());
+        let [compare] = &txn.compare[..] else {
+            panic!("{txn:?}")
+        };
+        assert_eq!(compare.target_union, Some(TargetUnion::ModRevision(0)));
+        assert_eq!(compare.result(), CompareResult::Greater);
+        assert!(matches!(&txn.success[0].request, Some(Op::RequestPut(put)) if put.key == "k"));
+        assert!(
+            matches!(&txn.failure[0].request, Some(Op::RequestRange(range)) if range.key == "k")
+        );
+    }
+
+    #[test]
+    fn values_have_the_requested_size() {
+        for size in [0, VALUE, REQUEST] {
+            assert_eq!(put_request("k".into(), size).value.len(), size);
+        }
+    }
 }

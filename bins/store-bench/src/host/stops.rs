@@ -46,6 +46,8 @@ impl StopWatcher {
         for thread in self.threads {
             let seen = thread.join().ok().flatten()?;
             all = Some(match all {
+                // A delay on one processor may be the kernel's. Only all of them at once are a stop
+                // of the machine.
                 Some(before) => intersect_spans(&before, &seen),
                 None => seen,
             });
@@ -62,6 +64,8 @@ fn watch_processor(processor: usize, watching: &AtomicBool) -> Option<Vec<Span>>
     let mut only = CpuSet::new();
     only.set(processor);
     sched_setaffinity(None, &only).ok()?;
+    // At this priority the load itself does not delay the thread. What delays it also delays every
+    // server.
     setpriority_process(None, PRIORITY).ok()?;
     let mut seen = Vec::new();
     let mut last = Instant::now();
@@ -99,7 +103,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_stop_is_what_all_processors_have_in_common_and_is_taken_from_the_calls_that_it_meets() {
+    fn stop_is_shared_by_all_processors_and_subtracted_from_calls() {
         let begin = Instant::now();
         let at = |millis: u64| begin + Duration::from_millis(millis);
         let stops = intersect_spans(

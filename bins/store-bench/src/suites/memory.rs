@@ -1,8 +1,8 @@
 //! Memory and start time: idle, and with a million small keys.
 
 use crate::figures::Quantity;
-use crate::load;
-use crate::server::Cluster;
+use crate::host::server::Cluster;
+use crate::workloads::calls;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub async fn measure_memory(
         sleep(Duration::from_secs(3)).await;
         note("RSS idle", cluster.memory_mib(), "MiB");
         let begin = std::time::Instant::now();
-        load::fill_keys(&cluster, MILLION, padded_key, 64).await?;
+        calls::fill_keys(&cluster, MILLION, padded_key, 64).await?;
         note(
             "1 million keys put, 100 a transaction",
             begin.elapsed().as_secs_f64(),
@@ -49,6 +49,7 @@ pub async fn measure_memory(
         );
         let mut best = f64::MAX;
         for _ in 0..rounds {
+            // The best round: the others include noise of the machine, never less work.
             best = best.min(cluster.restart_members().await?.as_secs_f64());
         }
         note("restart with them until serving", best, "s");
@@ -56,4 +57,19 @@ pub async fn measure_memory(
         note("RSS after the restart", cluster.memory_mib(), "MiB");
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_64_bytes_and_differ() {
+        assert!(
+            [0, 1, 999_999]
+                .iter()
+                .all(|number| padded_key(*number).len() == 64)
+        );
+        assert_ne!(padded_key(1), padded_key(10));
+    }
 }

@@ -1,13 +1,13 @@
 //! Scale tests: many watchers, many leases, long history, and their effect on other clients.
 
 use crate::figures::{Measurement, Quantity};
-use crate::leases;
-use crate::load::{self, Work, collect_calls};
+use crate::grpc::unary;
+use crate::host::server::Cluster;
+use crate::host::stops::StopWatcher;
 use crate::report;
-use crate::server::Cluster;
-use crate::stops::StopWatcher;
-use crate::unary;
-use crate::watches::{Shape, Watchers};
+use crate::workloads::calls::{self, Work, collect_calls};
+use crate::workloads::leases;
+use crate::workloads::watches::{Shape, Watchers};
 use anyhow::{Context, Result};
 use proto_etcd::etcdserverpb as pb;
 use std::path::{Path, PathBuf};
@@ -100,6 +100,7 @@ async fn measure_watchers(cluster: &Cluster, notes: &mut ServerQuantities<'_>) -
         "MiB",
     );
     let mut stalled = None;
+    // Each row adds one condition to the row before, so that its effect shows in the difference.
     for (what, beside, stall) in [
         ("puts that 100 of them see", false, false),
         ("and 4 MiB/s of other puts", true, false),
@@ -160,7 +161,7 @@ async fn measure_leases(cluster: &Cluster, notes: &mut ServerQuantities<'_>) -> 
 async fn measure_history(cluster: &Cluster, notes: &mut ServerQuantities<'_>) -> Result<()> {
     let address = cluster.first_address()?;
     let begin = Instant::now();
-    load::fill_keys(
+    calls::fill_keys(
         cluster,
         VERSIONS,
         |number| format!("{:08}", number % 1_000),
@@ -168,6 +169,7 @@ async fn measure_history(cluster: &Cluster, notes: &mut ServerQuantities<'_>) ->
     )
     .await?;
     notes.add_quantity("2 GB put", begin.elapsed().as_secs_f64(), "s");
+    // Background work of the fill must not be counted as an effect of the compaction.
     sleep(BEFORE).await;
     notes.add_quantity("on disk", cluster.disk_mib(), "MiB");
     notes.add_quantity("RSS", cluster.memory_mib(), "MiB");
@@ -177,7 +179,7 @@ async fn measure_history(cluster: &Cluster, notes: &mut ServerQuantities<'_>) ->
         physical: false,
     };
     let compact = async {
-        unary::call_once::<pb::CompactionResponse>(&address, load::COMPACT, &request)
+        unary::call_once::<pb::CompactionResponse>(&address, calls::COMPACT, &request)
             .await
             .map(drop)
     };
@@ -214,10 +216,11 @@ async fn measure_calls_during(
         let begin = Instant::now();
         action.await.map(|()| begin.elapsed())
     };
+    // The longest call of a minute decides. On a virtual machine it may be a stop of the host.
     let stops = StopWatcher::start_watching();
     let seen = tokio::try_join!(
-        load::measure_work(cluster, Work::Put, 1, duration),
-        load::measure_work(cluster, Work::Read, 1, duration),
+        calls::measure_work(cluster, Work::Put, 1, duration),
+        calls::measure_work(cluster, Work::Read, 1, duration),
         timed
     );
     let stops = stops.finish_watching();

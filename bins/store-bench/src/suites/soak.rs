@@ -1,10 +1,10 @@
 //! Soak test: overwrites at full speed with regular compactions, to find anything that grows
 //! although the live data do not.
 
-use crate::load::{self, KEYS, VALUE, Work};
+use crate::grpc::unary;
+use crate::host::server::Cluster;
 use crate::report::print_line;
-use crate::server::Cluster;
-use crate::unary;
+use crate::workloads::calls::{self, KEYS, VALUE, Work};
 use anyhow::Result;
 use proto_etcd::etcdserverpb as pb;
 use std::path::{Path, PathBuf};
@@ -37,16 +37,17 @@ pub async fn run_soak(kinds: &[(&str, PathBuf)], below: &Path, duration: Duratio
     print_line("|---|---|---|---|---|---|---|")?;
     for (name, binary) in kinds {
         let cluster = Cluster::start(name, binary, 1, below, &[]).await?;
-        load::fill_keys(&cluster, KEYS, |number| format!("{number:08}"), VALUE).await?;
+        calls::fill_keys(&cluster, KEYS, |number| format!("{number:08}"), VALUE).await?;
         let begin = Instant::now();
         let mut lines = 0;
         let mut window = Window::default();
         while begin.elapsed() < duration {
-            let seen = load::measure_work(&cluster, Work::Put, CLIENTS, STEP)
+            let seen = calls::measure_work(&cluster, Work::Put, CLIENTS, STEP)
                 .await?
                 .into_figure(name, 1, "put", CLIENTS);
             compact_history(&cluster).await?;
             window.puts += seen.count as usize;
+            // The worst of the window: an average would hide a stall that grows.
             window.worst_p99 = window.worst_p99.max(seen.p99_ms);
             window.memory = window.memory.max(cluster.memory_mib());
             window.disk = window.disk.max(cluster.disk_mib());
@@ -79,10 +80,11 @@ async fn compact_history(cluster: &Cluster) -> Result<()> {
     let address = cluster.first_address()?;
     let present = unary::read_revision(&address).await?;
     let request = pb::CompactionRequest {
+        // Without compaction the history grows by design, and nothing else could be seen.
         revision: present - KEPT,
         physical: false,
     };
-    unary::call_once::<pb::CompactionResponse>(&address, load::COMPACT, &request)
+    unary::call_once::<pb::CompactionResponse>(&address, calls::COMPACT, &request)
         .await
         .map(drop)
 }

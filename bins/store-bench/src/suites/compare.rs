@@ -1,12 +1,15 @@
 //! Order of the measurements: the servers alternate for each workload, so that other load on the
 //! machine affects both.
 
+use crate::Flags;
 use crate::figures::{Figure, Measurement};
-use crate::load::{self, Work};
+use crate::host::disk;
+use crate::host::server::Cluster;
 use crate::report;
-use crate::server::Cluster;
-use crate::watches::{Shape, Watchers};
-use crate::{Flags, disk, leases, memory, scale, soak};
+use crate::suites::{memory, scale, soak};
+use crate::workloads::calls::{self, Work};
+use crate::workloads::leases;
+use crate::workloads::watches::{Shape, Watchers};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,7 +45,7 @@ impl Task {
     async fn run_round(self, cluster: &Cluster, duration: Duration) -> Result<Measurement> {
         match self {
             Task::Calls(work, clients) => {
-                load::measure_work(cluster, work, clients, duration).await
+                calls::measure_work(cluster, work, clients, duration).await
             }
             Task::Watch => {
                 let watchers = Watchers::open(cluster, Shape::ONE_KEY).await?;
@@ -71,7 +74,7 @@ fn list_tasks(flags: &Flags) -> Vec<Task> {
 }
 
 /// Runs the measurements that the flags select.
-pub async fn run_plan(flags: Flags) -> Result<()> {
+pub async fn run_comparison(flags: Flags) -> Result<()> {
     let below = match &flags.folder {
         Some(folder) => folder.clone(),
         None => std::env::current_dir()?,
@@ -85,6 +88,7 @@ pub async fn run_plan(flags: Flags) -> Result<()> {
         return report::print_table(&measure_tasks(&flags, vec![cluster], &chosen).await?);
     };
     let mut kinds = vec![("kvstore", kvstore)];
+    // Without etcd the figures are still useful, only without a ratio.
     match std::process::Command::new(&flags.etcd)
         .arg("--version")
         .output()
@@ -142,11 +146,11 @@ async fn measure_tasks(
     tasks: &[Task],
 ) -> Result<Vec<Figure>> {
     for cluster in &clusters {
-        load::fill_keys(
+        calls::fill_keys(
             cluster,
-            load::KEYS,
+            calls::KEYS,
             |number| format!("{number:08}"),
-            load::VALUE,
+            calls::VALUE,
         )
         .await?;
     }
@@ -155,8 +159,12 @@ async fn measure_tasks(
     for task in tasks {
         let mut seen: Vec<Measurement> = clusters.iter().map(|_| Measurement::default()).collect();
         for _ in 0..flags.rounds {
+            // Rounds alternate between the servers, so that a change of the machine's speed affects
+            // both.
             for (cluster, seen) in clusters.iter().zip(&mut seen) {
-                load::settle_cluster(cluster).await?;
+                // The round before was on the other server; this one may have work left from its
+                // own last round.
+                calls::settle_cluster(cluster).await?;
                 seen.add_round(task.run_round(cluster, duration).await?);
             }
         }
@@ -170,4 +178,60 @@ async fn measure_tasks(
         }
     }
     Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::Parser;
+
+    fn selected(arguments: &[&str]) -> Vec<&'static str> {
+        let arguments = ["store-bench", "--kvstore", "kvstore"]
+            .iter()
+            .chain(arguments);
+        let flags = Flags::try_parse_from(arguments).unwrap();
+        let tasks = list_tasks(&flags).into_iter();
+        tasks
+            .map(Task::title)
+            .filter(|title| flags.selects_work(title))
+            .collect()
+    }
+
+    #[test]
+    fn every_number_of_clients_is_a_task() {
+        let puts = |arguments: &[&str]| {
+            let titles = selected(arguments);
+            titles.iter().filter(|title| **title == "put").count()
+        };
+        assert_eq!(puts(&[]), 3, "1, 100 and 1000");
+        assert_eq!(puts(&["--clients", "5,6"]), 2);
+    }
+
+    #[test]
+    fn tasks_are_selected_by_prefixes_of_their_names() {
+        assert_eq!(
+            selected(&["--only", "watch"]),
+            ["watch: a put seen by 1,000"]
+        );
+        assert_eq!(
+            selected(&["--only", "lin,ser"]),
+            ["linearizable read", "serializable read"]
+        );
+        assert!(selected(&["--only", "memory"]).is_empty());
+    }
+
+    #[test]
+    fn verification_needs_running_servers() {
+        for (arguments, valid) in [
+            (&["--endpoints", "a:1", "--verify", "10"][..], true),
+            (&["--endpoints", "a:1", "--kvstore", "k"], false),
+            (&["--endpoints", "a:1", "--soak", "9"], false),
+            (&[], false),
+        ] {
+            let arguments = std::iter::once(&"store-bench").chain(arguments);
+            let parsed = Flags::try_parse_from(arguments.clone());
+            assert_eq!(parsed.is_ok(), valid, "{:?}", arguments.collect::<Vec<_>>());
+        }
+    }
 }

@@ -2,9 +2,9 @@
 //! keys.
 
 use crate::figures::Measurement;
-use crate::load::{self, collect_calls};
-use crate::server::Cluster;
-use crate::wire::{Messages, Received, Wire};
+use crate::grpc::wire::{Messages, Received, Wire};
+use crate::host::server::Cluster;
+use crate::workloads::calls::{self, collect_calls};
 use anyhow::{Context, Result, bail};
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::etcdserverpb::watch_request::RequestUnion;
@@ -142,6 +142,8 @@ impl WatchConnection {
                 .context("an answer on no stream")?;
             messages.push(&data);
             while let Some(response) = messages.next::<pb::WatchResponse>()? {
+                // A server may cancel slow watchers. Their deliveries would be missing without a
+                // sign.
                 if response.canceled {
                     bail!("the server ends a watch: {}", response.cancel_reason);
                 }
@@ -161,6 +163,8 @@ impl WatchConnection {
                     let put: Option<u128> = std::str::from_utf8(&kv.value)
                         .ok()
                         .and_then(|value| value.parse().ok());
+                    // The value is the time of the put on the same clock, so no table of puts in
+                    // flight is needed.
                     let latency = now.saturating_sub(put.unwrap_or_default());
                     latencies.push(u32::try_from(latency).unwrap_or(u32::MAX));
                 }
@@ -227,6 +231,8 @@ impl Watchers {
         if beside {
             tasks.spawn(put_large(self.address.clone(), duration));
         }
+        // A slow server may deliver late. One that loses an event must not block the benchmark for
+        // ever.
         let patience = duration * 3 + Duration::from_secs(30);
         let seen = tokio::time::timeout(patience, collect_calls(cluster, tasks)).await;
         seen.context("watchers have not been told of every put")?
@@ -248,7 +254,7 @@ async fn put_timestamps(
     start: Instant,
     count: usize,
 ) -> Result<Vec<u32>> {
-    let mut wire = Wire::connect(&address, load::PUT).await?;
+    let mut wire = Wire::connect(&address, calls::PUT).await?;
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / shape.puts);
     for number in 0..count {
         ticks.tick().await;
@@ -271,7 +277,7 @@ fn large_key(number: u32) -> String {
 }
 
 async fn put_large(address: String, duration: Duration) -> Result<Vec<u32>> {
-    let mut wire = Wire::connect(&address, load::PUT).await?;
+    let mut wire = Wire::connect(&address, calls::PUT).await?;
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / LARGE_PUTS);
     for number in 0..LARGE_PUTS * duration.as_secs() as u32 {
         ticks.tick().await;
@@ -284,4 +290,17 @@ async fn put_large(address: String, duration: Duration) -> Result<Vec<u32>> {
         .await?;
     }
     Ok(Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watchers_of_a_shape_are_spread_evenly_over_its_keys() {
+        for (shape, total) in [(Shape::ONE_KEY, 1_000), (Shape::MANY, 10_000)] {
+            assert_eq!(shape.total_watchers(), total);
+            assert_eq!(shape.watchers_per_connection() % shape.keys, 0);
+        }
+    }
 }

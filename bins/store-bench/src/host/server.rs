@@ -35,6 +35,7 @@ fn free_port() -> Result<u16> {
 
 fn process_cpu(id: &str) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    // The name of the process is in parentheses and may contain spaces.
     let after = stat.rsplit(')').next().unwrap_or_default();
     let ticks = |at: usize| {
         after
@@ -43,6 +44,7 @@ fn process_cpu(id: &str) -> f64 {
             .and_then(|n| n.parse::<f64>().ok())
             .unwrap_or_default()
     };
+    // User and system time, in units of 10 ms on Linux.
     (ticks(12) + ticks(13)) / 100.0
 }
 
@@ -63,6 +65,7 @@ impl Cluster {
         let folder = tempfile::tempdir_in(below)?;
         let mut ports = Vec::new();
         for _ in 0..size {
+            // A port may be taken between here and the start; the start then times out.
             ports.push((free_port()?, free_port()?));
         }
         let peers: Vec<String> = ports
@@ -131,7 +134,12 @@ impl Cluster {
     async fn wait_until_ready(&self) -> Result<()> {
         let begin = Instant::now();
         for member in &self.members {
-            while crate::unary::check_serving(&member.address).await.is_err() {
+            // A linearizable read needs a leader and an applied log, which an open port does not
+            // prove.
+            while crate::grpc::unary::check_serving(&member.address)
+                .await
+                .is_err()
+            {
                 if begin.elapsed() > START {
                     bail!("{} does not answer", self.binary.display());
                 }
@@ -148,6 +156,7 @@ impl Cluster {
             .iter_mut()
             .filter_map(|member| member.child.as_mut())
         {
+            // SIGTERM and not SIGKILL: a regular stop is measured, not a recovery.
             rustix::process::kill_process(
                 rustix::process::Pid::from_child(child),
                 rustix::process::Signal::TERM,
@@ -238,6 +247,7 @@ impl Cluster {
                 }
             }
         }
+        // Blocks and not lengths: preallocated and sparse files differ in both servers.
         blocks as f64 * 512.0 / f64::from(1 << 20)
     }
 

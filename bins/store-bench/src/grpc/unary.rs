@@ -1,6 +1,6 @@
 //! Single requests, each on its own connection.
 
-use crate::wire::Wire;
+use crate::grpc::wire::Wire;
 use anyhow::{Context, Result};
 use prost::Message;
 use proto_etcd::etcdserverpb as pb;

@@ -1,10 +1,10 @@
 //! Workloads of lease keep-alives.
 
 use crate::figures::Measurement;
-use crate::load::collect_calls;
-use crate::server::Cluster;
-use crate::unary;
-use crate::wire::{Messages, Received, Wire};
+use crate::grpc::unary;
+use crate::grpc::wire::{Messages, Received, Wire};
+use crate::host::server::Cluster;
+use crate::workloads::calls::collect_calls;
 use anyhow::{Result, bail};
 use proto_etcd::etcdserverpb as pb;
 use std::ops::Range;
@@ -63,6 +63,7 @@ impl KeepAliveStream {
         }
         while left > 0 {
             while let Some(response) = self.messages.next::<pb::LeaseKeepAliveResponse>()? {
+                // etcd responds with TTL 0 for a lease that does not exist.
                 if response.ttl <= 0 {
                     bail!("a lease that is kept alive is gone");
                 }
@@ -165,10 +166,12 @@ async fn keep_alive_range(
         );
     }
     let mut stream = KeepAliveStream::open(&address).await?;
+    // Like etcd's client, three renewals per TTL. In parts, so that the load is even.
     let mut ticks = interval(Duration::from_secs_f64(TTL as f64 / 3.0 / PARTS as f64));
     let (mut part, mut latencies) = (0, Vec::new());
     while Instant::now() < end {
         ticks.tick().await;
+        // The first renewals overlap with the grants and do not count.
         if Instant::now() < from {
             latencies.clear();
         }

@@ -1,0 +1,4 @@
+//! The gRPC client of the load generator.
+
+pub mod unary;
+pub mod wire;
