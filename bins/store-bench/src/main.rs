@@ -52,7 +52,12 @@ pub(crate) struct Flags {
     scale: Vec<suites::scale::Scale>,
     /// Run this many operations of a load that verifies every response, instead of measuring:
     /// acknowledged writes must remain, reads must not be stale; members may fail in the meantime
-    #[arg(long, requires = "endpoints", value_name = "OPERATIONS")]
+    #[arg(
+        long,
+        requires = "endpoints",
+        conflicts_with = "kvstore",
+        value_name = "OPERATIONS"
+    )]
     verify: Option<u64>,
     /// Maximum number of operations per second for --verify; 0: unlimited
     #[arg(long, default_value_t = 0)]

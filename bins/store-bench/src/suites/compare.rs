@@ -225,6 +225,7 @@ mod tests {
     fn verification_needs_running_servers() {
         for (arguments, valid) in [
             (&["--endpoints", "a:1", "--verify", "10"][..], true),
+            (&["--kvstore", "k", "--verify", "10"], false),
             (&["--endpoints", "a:1", "--kvstore", "k"], false),
             (&["--endpoints", "a:1", "--soak", "9"], false),
             (&[], false),
