@@ -26,6 +26,10 @@ pub const POD_PHASES: &str = include_str!("../cases/pod_phases.json");
 /// QoS classes and scopes of pods: `pod`, `qos` and the `scopes` that match.
 pub const POD_SCOPES: &str = include_str!("../cases/pod_scopes.json");
 
+/// Quantities: `text`, and `error` or the `canonical` form, the `format`, the `value` in whole units
+/// and the canonical form after it is `rounded` up to thousandths.
+pub const QUANTITIES: &str = include_str!("../cases/quantities.json");
+
 /// Requests and limits of pods: `pod`, `options` (fields of [`crate::resources::Options`]),
 /// `requests`, `limits`.
 pub const POD_RESOURCES: &str = include_str!("../cases/pod_resources.json");

@@ -43,19 +43,19 @@ struct Bounds {
     names: &'static [&'static str],
 }
 
-const MINUTES: Bounds = bounds(0, 59, &[]);
-const HOURS: Bounds = bounds(0, 23, &[]);
-const DAYS: Bounds = bounds(1, 31, &[]);
-const MONTHS: Bounds = bounds(
+const MINUTES: Bounds = field_bounds(0, 59, &[]);
+const HOURS: Bounds = field_bounds(0, 23, &[]);
+const DAYS: Bounds = field_bounds(1, 31, &[]);
+const MONTHS: Bounds = field_bounds(
     1,
     12,
     &[
         "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
     ],
 );
-const WEEKDAYS: Bounds = bounds(0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]);
+const WEEKDAYS: Bounds = field_bounds(0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]);
 
-const fn bounds(min: i64, max: i64, names: &'static [&'static str]) -> Bounds {
+const fn field_bounds(min: i64, max: i64, names: &'static [&'static str]) -> Bounds {
     Bounds { min, max, names }
 }
 
@@ -75,6 +75,7 @@ impl Schedule {
     /// Returns the first time after `after`; None if there is none within five years.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.when {
+            // `@every` counts from the last run and knows no clock, so time zones do not matter.
             When::Every(seconds) => {
                 Timestamp::from_second(after.as_second().checked_add(*seconds)?).ok()
             }
@@ -87,6 +88,8 @@ impl Fields {
     /// Goes through months, days, hours and minutes to the first match. A wrap to the start of a
     /// larger unit checks the larger units again.
     fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        // The search starts at the next whole minute: a schedule never returns the time that it was
+        // asked for.
         let minute = after.as_second().div_euclid(60) + 1;
         let start = Timestamp::from_second(minute.checked_mul(60)?).ok()?;
         let mut at = start.to_zoned(zone.clone());
@@ -94,15 +97,20 @@ impl Fields {
         // Smaller units are reset by the first step of a larger one.
         let mut is_reset = false;
         'wrap: loop {
+            // 29 February needs up to eight years around 1900 and 2100. Upstream stops after five,
+            // and so does this search.
             if at.year() > last {
                 return None;
             }
-            while !has(self.month, at.month()) {
+            while !has_bit(self.month, at.month()) {
+                // The first step of the month starts at its beginning; later ones are at the
+                // beginning already.
                 if !std::mem::replace(&mut is_reset, true) {
                     let first = date(at.year(), at.month(), 1).at(0, 0, 0, 0);
                     at = first.to_zoned(zone.clone()).ok()?;
                 }
                 at = at.checked_add(1.month()).ok()?;
+                // A new year: it may be beyond the limit.
                 if at.month() == 1 {
                     continue 'wrap;
                 }
@@ -111,13 +119,16 @@ impl Fields {
                 if !std::mem::replace(&mut is_reset, true) {
                     at = at.start_of_day().ok()?;
                 }
+                // A day has 23 or 25 hours when the clocks change, so a step of 24 hours would miss
+                // midnight.
                 at = next_midnight(&at)?;
                 if at.day() == 1 {
                     continue 'wrap;
                 }
             }
-            while !has(self.hour, at.hour()) {
+            while !has_bit(self.hour, at.hour()) {
                 if !std::mem::replace(&mut is_reset, true) {
+                    // In absolute time: the hour may occur twice on this day.
                     at = at.checked_sub(i64::from(at.minute()).minutes()).ok()?;
                 }
                 at = at.checked_add(1.hour()).ok()?;
@@ -125,7 +136,7 @@ impl Fields {
                     continue 'wrap;
                 }
             }
-            while !has(self.minute, at.minute()) {
+            while !has_bit(self.minute, at.minute()) {
                 is_reset = true;
                 at = at.checked_add(1.minute()).ok()?;
                 if at.minute() == 0 {
@@ -138,8 +149,9 @@ impl Fields {
 
     /// If either day field is a star, both must match, else one is enough.
     fn day_matches(&self, at: &Zoned) -> bool {
-        let day = has(self.day, at.day());
-        let weekday = has(self.weekday, at.weekday().to_sunday_zero_offset());
+        let day = has_bit(self.day, at.day());
+        let weekday = has_bit(self.weekday, at.weekday().to_sunday_zero_offset());
+        // The rule of Vixie cron: two restricted fields are alternatives.
         if self.day & STAR != 0 || self.weekday & STAR != 0 {
             day && weekday
         } else {
@@ -148,7 +160,7 @@ impl Fields {
     }
 }
 
-fn has(set: u64, number: i8) -> bool {
+fn has_bit(set: u64, number: i8) -> bool {
     set & (1 << u32::from(number.unsigned_abs())) != 0
 }
 
@@ -168,7 +180,7 @@ fn parse(text: &str) -> Result<When, String> {
         return Err("empty spec string".to_owned());
     }
     if text.starts_with('@') {
-        return descriptor(text);
+        return parse_descriptor(text);
     }
     let parts: Vec<&str> = text.split_whitespace().collect();
     let [minute, hour, day, month, weekday] = parts.as_slice() else {
@@ -179,15 +191,15 @@ fn parse(text: &str) -> Result<When, String> {
         ));
     };
     Ok(When::Fields(Box::new(Fields {
-        minute: field(minute, &MINUTES)?,
-        hour: field(hour, &HOURS)?,
-        day: field(day, &DAYS)?,
-        month: field(month, &MONTHS)?,
-        weekday: field(weekday, &WEEKDAYS)?,
+        minute: parse_field(minute, &MINUTES)?,
+        hour: parse_field(hour, &HOURS)?,
+        day: parse_field(day, &DAYS)?,
+        month: parse_field(month, &MONTHS)?,
+        weekday: parse_field(weekday, &WEEKDAYS)?,
     })))
 }
 
-fn descriptor(text: &str) -> Result<When, String> {
+fn parse_descriptor(text: &str) -> Result<When, String> {
     let fields = match text {
         "@yearly" | "@annually" => "0 0 1 1 *",
         "@monthly" => "0 0 1 * *",
@@ -207,12 +219,12 @@ fn descriptor(text: &str) -> Result<When, String> {
 }
 
 /// Parses one field into a bit set. Empty parts of the list are ignored.
-fn field(text: &str, bounds: &Bounds) -> Result<u64, String> {
+fn parse_field(text: &str, bounds: &Bounds) -> Result<u64, String> {
     let mut parts = text.split(',').filter(|part| !part.is_empty());
-    parts.try_fold(0, |set, part| Ok(set | range(part, bounds)?))
+    parts.try_fold(0, |set, part| Ok(set | parse_range(part, bounds)?))
 }
 
-fn range(part: &str, bounds: &Bounds) -> Result<u64, String> {
+fn parse_range(part: &str, bounds: &Bounds) -> Result<u64, String> {
     let (range, step) = part
         .split_once('/')
         .map_or((part, None), |(range, step)| (range, Some(step)));
@@ -238,9 +250,10 @@ fn range(part: &str, bounds: &Bounds) -> Result<u64, String> {
             if high.is_none() {
                 end = bounds.max;
             }
-            number(step)?
+            parse_number(step)?
         }
     };
+    // `*/2` restricts the field, although it begins with a star.
     if step > 1 {
         star = 0;
     }
@@ -273,11 +286,11 @@ fn number_or_name(text: &str, bounds: &Bounds) -> Result<i64, String> {
     let mut names = bounds.names.iter().zip(bounds.min..);
     match names.find(|(name, _)| name.eq_ignore_ascii_case(text)) {
         Some((_, index)) => Ok(index),
-        None => number(text),
+        None => parse_number(text),
     }
 }
 
-fn number(text: &str) -> Result<i64, String> {
+fn parse_number(text: &str) -> Result<i64, String> {
     let number: i64 = text.parse().map_err(|_| {
         format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax")
     })?;

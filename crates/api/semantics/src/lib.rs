@@ -14,6 +14,7 @@ pub mod endpoints;
 pub mod owners;
 pub mod pods;
 pub mod qos;
+pub mod quantities;
 pub mod quota;
 pub mod resources;
 pub mod selectors;

@@ -22,19 +22,20 @@ pub fn pod_qos(pod: &Pod) -> &str {
 pub fn compute_pod_qos(pod: &Pod) -> &'static str {
     let mut sums = Sums::default();
     match pod.spec.as_ref().and_then(|spec| spec.resources.as_ref()) {
+        // Resources of the whole pod replace those of its containers (KEP-2837).
         Some(level) => {
             let has_limits = level
                 .limits
                 .as_ref()
                 .is_some_and(|limits| !limits.is_empty());
-            sums.add(Some(level), has_limits);
+            sums.add_resources(Some(level), has_limits);
         }
         None => {
             let containers = pod.spec.iter().flat_map(|spec| {
                 let init = spec.init_containers.iter().flatten();
                 spec.containers.iter().chain(init)
             });
-            containers.for_each(|container| sums.add(container.resources.as_ref(), true));
+            containers.for_each(|container| sums.add_resources(container.resources.as_ref(), true));
         }
     }
     sums.class()
@@ -55,7 +56,7 @@ struct Sums {
 
 impl Sums {
     /// Adds requests and limits. If `needs_limits`, the absence of one excludes Guaranteed.
-    fn add(&mut self, resources: Option<&ResourceRequirements>, needs_limits: bool) {
+    fn add_resources(&mut self, resources: Option<&ResourceRequirements>, needs_limits: bool) {
         let requests = ResourceList::new(resources.and_then(|r| r.requests.as_ref()));
         let limits = ResourceList::new(resources.and_then(|r| r.limits.as_ref()));
         for (at, name) in COMPUTE.into_iter().enumerate() {
@@ -64,14 +65,15 @@ impl Sums {
             };
             let (request, limit) = (amount(&requests), amount(&limits));
             self.is_unlimited |= needs_limits && limit.is_none();
-            add(&mut self.requests[at], request);
-            add(&mut self.limits[at], limit);
+            add_amount(&mut self.requests[at], request);
+            add_amount(&mut self.limits[at], limit);
         }
     }
 
     fn class(&self) -> &'static str {
         if self.requests == [None; 2] && self.limits == [None; 2] {
             "BestEffort"
+        // Requests default to limits, so a pod with limits only is Guaranteed.
         } else if !self.is_unlimited && self.requests == self.limits {
             "Guaranteed"
         } else {
@@ -80,7 +82,7 @@ impl Sums {
     }
 }
 
-fn add(sum: &mut Option<Quantity>, amount: Option<Quantity>) {
+fn add_amount(sum: &mut Option<Quantity>, amount: Option<Quantity>) {
     *sum = match (*sum, amount) {
         (Some(sum), Some(amount)) => Some(sum.plus(amount)),
         (sum, amount) => sum.or(amount),

@@ -26,6 +26,7 @@ pub fn is_pod_charged(pod: &Pod, now: Timestamp) -> bool {
     ) else {
         return true;
     };
+    // A pod on a lost node would otherwise hold its quota until the node returns.
     let end = at.0.checked_add(grace.seconds());
     end.is_err() || end.is_ok_and(|end| now <= end)
 }
@@ -39,6 +40,7 @@ pub fn pod_usage(pod: &Pod) -> BTreeMap<String, Quantity> {
     };
     let mut usage = BTreeMap::from([("pods".to_owned(), Quantity::from_millis(1000))]);
     for (name, amount) in pod_requests(pod, &options).iter() {
+        // Quotas may name a resource alone, which means its requests.
         if COMPUTE.contains(&name) || name.starts_with("hugepages-") {
             usage.insert(name.to_owned(), amount);
         }
@@ -69,6 +71,7 @@ pub fn scopes_match(quota: &ResourceQuotaSpec, pod: &Pod) -> bool {
         .scope_selector
         .iter()
         .flat_map(|selector| selector.match_expressions.iter().flatten());
+    // A plain scope is short for an expression with Exists.
     plain.all(|scope| scope_matches(scope, "Exists", &[], pod))
         && expressions.all(|e| {
             let values = e.values.as_deref().unwrap_or_default();
@@ -116,11 +119,16 @@ fn has_cross_namespace_affinity(pod: &Pod) -> bool {
     });
     near.into_iter().chain(away).any(|(required, preferred)| {
         let preferred = preferred.iter().flatten().map(|w| &w.pod_affinity_term);
-        required.iter().flatten().chain(preferred).any(crosses)
+        required
+            .iter()
+            .flatten()
+            .chain(preferred)
+            .any(crosses_namespaces)
     })
 }
 
-fn crosses(term: &PodAffinityTerm) -> bool {
+// Such terms make the scheduler look at pods of other namespaces, which the quota scope limits.
+fn crosses_namespaces(term: &PodAffinityTerm) -> bool {
     term.namespaces
         .as_ref()
         .is_some_and(|names| !names.is_empty())

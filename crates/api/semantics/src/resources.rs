@@ -47,6 +47,7 @@ pub fn pod_requests<'a>(pod: &'a Pod, options: &Options) -> ResourceList<'a> {
     let Some(spec) = &pod.spec else {
         return ResourceList::default();
     };
+    // Pod level before overhead: what the runtime needs comes on top of both.
     let mut total = add_containers(pod, spec, Kind::Requests, options, |_| {});
     set_pod_level(&mut total, pod, spec, Kind::Requests, options);
     if !options.exclude_overhead && spec.overhead.is_some() {
@@ -65,6 +66,7 @@ pub fn pod_limits<'a>(pod: &'a Pod, options: &Options) -> ResourceList<'a> {
     if !options.exclude_overhead && spec.overhead.is_some() {
         let mut overhead = ResourceList::new(spec.overhead.as_ref());
         for (name, _) in ResourceList::new(spec.overhead.as_ref()).iter() {
+            // Without a limit the pod is unlimited. The overhead alone would become a limit.
             if total.is_zero(name) {
                 overhead.remove(name);
             }
@@ -78,6 +80,7 @@ pub fn pod_limits<'a>(pod: &'a Pod, options: &Options) -> ResourceList<'a> {
 /// alone or with the sidecars beside it, or the pod has one of its own.
 pub fn is_limited(pod: &Pod, name: &str) -> bool {
     let Some(spec) = &pod.spec else { return false };
+    // One limit for the whole pod bounds its containers, whatever they say.
     if !pod_level(spec, Kind::Limits).is_zero(name) && is_pod_level(name) {
         return true;
     }
@@ -145,6 +148,7 @@ fn add_containers<'a>(
         if sidecar {
             total.add(&own);
             sidecars.add(&own);
+            // The sidecars up to this one run while the next init container starts.
             visit(&sidecars);
             peak.raise(&sidecars);
         } else {
@@ -153,6 +157,7 @@ fn add_containers<'a>(
             peak.raise(&own);
         }
     }
+    // Not the sum: init containers have ended before the others start.
     total.raise(&peak);
     total
 }
@@ -164,17 +169,19 @@ fn container_amounts<'a>(
     options: &Options,
     use_status: bool,
 ) -> ResourceList<'a> {
-    let mut amounts = ResourceList::new(part(container.resources.as_ref(), kind));
+    let mut amounts = ResourceList::new(select_part(container.resources.as_ref(), kind));
     if use_status
         && let Some(status) = container_status(pod, &container.name)
+        // Kubelets before 1.27 report no resources; the spec counts then.
         && let Some(actual) = &status.resources
     {
         let state = State {
-            actual: part(Some(actual), kind),
+            actual: select_part(Some(actual), kind),
             allocated: status.allocated_resources.as_ref(),
         };
         state.merge(&mut amounts, pod, kind);
     }
+    // The scheduler scores containers without requests with small defaults.
     if kind == Kind::Requests {
         amounts.fill(options.missing_requests);
     }
@@ -199,7 +206,7 @@ fn set_pod_level<'a>(
         && let Some(actual) = &status.resources
     {
         let state = State {
-            actual: part(Some(actual), kind),
+            actual: select_part(Some(actual), kind),
             allocated: status.allocated_resources.as_ref(),
         };
         state.merge(&mut effective, pod, kind);
@@ -210,7 +217,7 @@ fn set_pod_level<'a>(
 }
 
 fn pod_level(spec: &PodSpec, kind: Kind) -> ResourceList<'_> {
-    ResourceList::new(part(spec.resources.as_ref(), kind))
+    ResourceList::new(select_part(spec.resources.as_ref(), kind))
 }
 
 /// Resources of the status.
@@ -222,17 +229,22 @@ struct State<'a> {
 impl<'a> State<'a> {
     /// Raises the amounts of the spec to those of the status. There are no allocated limits.
     fn merge(&self, amounts: &mut ResourceList<'a>, pod: &Pod, kind: Kind) {
+        // The kubelet has rejected the new amounts for good, so only the old ones are in use.
         if is_resize_infeasible(pod) {
             *amounts = ResourceList::default();
         }
         amounts.raise(&ResourceList::new(self.actual));
+        // The kubelet allocates requests; limits are only set in the cgroup.
         if kind == Kind::Requests {
             amounts.raise(&ResourceList::new(self.allocated));
         }
     }
 }
 
-fn part(resources: Option<&ResourceRequirements>, kind: Kind) -> Option<&BTreeMap<String, Text>> {
+fn select_part(
+    resources: Option<&ResourceRequirements>,
+    kind: Kind,
+) -> Option<&BTreeMap<String, Text>> {
     match kind {
         Kind::Requests => resources?.requests.as_ref(),
         Kind::Limits => resources?.limits.as_ref(),

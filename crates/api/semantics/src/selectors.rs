@@ -24,14 +24,14 @@ pub fn labels_match(selector: Option<&LabelSelector>, labels: Option<&Labels>) -
             let operator = Operator::from_name(&requirement.operator)
                 .filter(|o| !matches!(o, Operator::GreaterThan | Operator::LessThan));
             let values = requirement.values.as_deref().unwrap_or_default();
-            requirement_matches(operator, values, value(labels, &requirement.key))
+            requirement_matches(operator, values, label_value(labels, &requirement.key))
         })
 }
 
 /// Returns whether every pair of a plain selector is among the labels; None selects everything.
 pub fn labels_match_map(selector: Option<&Labels>, labels: Option<&Labels>) -> bool {
     let mut pairs = selector.into_iter().flatten();
-    pairs.all(|(key, expected)| value(labels, key) == Some(expected))
+    pairs.all(|(key, expected)| label_value(labels, key) == Some(expected))
 }
 
 /// Returns whether a node selector matches a node: any of its terms does.
@@ -51,7 +51,7 @@ pub fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
     expressions.iter().all(|requirement| {
         let operator = Operator::from_name(&requirement.operator);
         let values = requirement.values.as_deref().unwrap_or_default();
-        requirement_matches(operator, values, value(labels, &requirement.key))
+        requirement_matches(operator, values, label_value(labels, &requirement.key))
     }) && fields.iter().all(|requirement| {
         let values = requirement.values.as_deref().unwrap_or_default();
         field_matches(node, &requirement.key, &requirement.operator, values)
@@ -72,7 +72,7 @@ pub fn pod_allows_node(spec: &PodSpec, node: &Node) -> bool {
         && required.is_none_or(|selector| node_matches(selector, node))
 }
 
-fn value<'l>(labels: Option<&'l Labels>, key: &str) -> Option<&'l str> {
+fn label_value<'l>(labels: Option<&'l Labels>, key: &str) -> Option<&'l str> {
     labels?.get(key).map(String::as_str)
 }
 

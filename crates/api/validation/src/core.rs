@@ -14,6 +14,7 @@ use crate::pod;
 use crate::rules;
 use api_meta::names;
 use api_meta::tree::{entries, get, has, list, same, text};
+use api_semantics::quantities::parse_quantity;
 use serde_json::Value;
 
 pub const NAMESPACE: Rules = Rules {
@@ -64,6 +65,7 @@ fn validate_node(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     // Upstream reports taints below metadata.
     pod::validate_taints(
+        // Upstream reports taints below `metadata`, although they are in `spec`. Clients match it.
         list(spec, "taints"),
         &Path::ROOT.child("metadata").child("taints"),
         errors,
@@ -99,7 +101,7 @@ fn validate_node(object: &Value, errors: &mut Errors) {
         let status = Path::ROOT.child("status");
         let at = status.child(field);
         for (name, value) in entries(get(object, "status"), field) {
-            if let Some(amount) = rules::parse_quantity(value) {
+            if let Some(amount) = parse_quantity(value) {
                 pod::validate_resource_quantity(name, amount, value, &at.key(name), errors);
             }
         }
@@ -113,12 +115,14 @@ fn validate_node_update(new: &Value, old: &Value, errors: &mut Errors) {
         &Path::ROOT.child("metadata").child("taints"),
         errors,
     );
+    // Pods of the node have addresses of the block, and routes lead to it.
     if !list(o, "podCIDRs").is_empty() && !same(n, o, "podCIDRs") {
         errors.forbidden(
             &path.child("podCIDRs"),
             "node updates may not change podCIDR except from \"\" to valid",
         );
     }
+    // Another identifier means another machine, which registers a node of its own.
     if !text(o, "providerID").is_empty() && !same(n, o, "providerID") {
         errors.forbidden(
             &path.child("providerID"),
@@ -140,6 +144,8 @@ fn validate_endpoints(object: &Value, errors: &mut Errors) {
             for (j, address) in addresses.iter().enumerate() {
                 let at = at.index(j);
                 let ip = text(address, "ip");
+                // Endpoints are written by users. Without the check, a Service leads the API
+                // server's proxy or a node to addresses that only they can reach.
                 validate_reachable_address(ip, &at.child("ip"), errors);
                 if rules::parse_ip(ip).is_none() {
                     errors.invalid(&at.child("ip"), ip, "must be a valid IP address");
@@ -185,6 +191,7 @@ fn validate_endpoint_ports(subset: &Value, path: &Path<'_>, errors: &mut Errors)
 }
 
 fn validate_event(object: &Value, errors: &mut Errors) {
+    // Old recorders omit the time and get the old, lenient rules.
     if has(object, "eventTime") {
         return validate_series_event(object, errors);
     }
@@ -196,6 +203,7 @@ fn validate_event(object: &Value, errors: &mut Errors) {
         .to_string();
     let path = Path::ROOT.child(&at);
     if involved.is_empty() {
+        // Events about objects without a namespace are in one of these two.
         if own != "default" && own != "kube-system" {
             errors.invalid(&path, involved, "does not match event.namespace");
         }

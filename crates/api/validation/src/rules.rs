@@ -3,6 +3,7 @@
 use crate::field::{Errors, Path};
 use api_meta::tree::get;
 use api_meta::{Quantity, names};
+use api_semantics::quantities::parse_quantity;
 use serde_json::Value;
 use std::net::IpAddr;
 
@@ -109,6 +110,7 @@ pub fn port_number_problem(n: i64) -> Option<&'static str> {
 /// Returns the problems of a port's name (IANA service name).
 pub fn port_name_problems(text: &str) -> Vec<String> {
     let mut out = Vec::new();
+    // The limit of IANA service names (RFC 6335).
     if text.len() > 15 {
         out.push("must be no more than 15 bytes".to_owned());
     }
@@ -160,6 +162,7 @@ pub fn config_key_problems(text: &str) -> Vec<String> {
         out.push("a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".to_owned());
     }
     match text {
+        // Keys become names of files in volumes.
         "." | ".." => out.push(format!("must not be '{text}'")),
         t if t.starts_with("..") => out.push("must not start with '..'".to_owned()),
         _ => {}
@@ -214,15 +217,6 @@ pub fn qualified_domain_problems(text: &str, min: usize) -> Vec<String> {
 
 fn count_word(n: usize) -> &'static str {
     if n == 2 { "two" } else { "three" }
-}
-
-/// Parses a quantity.
-pub fn parse_quantity(value: &Value) -> Option<Quantity> {
-    match value {
-        Value::String(s) => s.parse().ok(),
-        Value::Number(n) => n.to_string().parse().ok(),
-        _ => None,
-    }
 }
 
 /// Returns a quantity of a resource list.

@@ -1,21 +1,13 @@
 //! Amounts of resources in JSON trees.
 
 use api_meta::Quantity;
+use api_semantics::quantities::parse_quantity;
 use api_semantics::resources::ResourceList;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Amounts by resource name.
 pub type Amounts = BTreeMap<String, Quantity>;
-
-/// Parses a quantity from a string or number.
-pub fn parse_quantity(value: &Value) -> Option<Quantity> {
-    match value {
-        Value::String(s) => s.parse().ok(),
-        Value::Number(n) => n.to_string().parse().ok(),
-        _ => None,
-    }
-}
 
 /// Parses a resource list.
 pub fn parse_amounts(value: Option<&Value>) -> Amounts {

@@ -1,8 +1,8 @@
 //! Finalizers of storage objects in use, and the expansion of claims where their class allows it.
 
 use crate::context::{Context, forbidden_error, is_for, list_at, push_item, string_at};
-use crate::resources::parse_quantity;
 use api_meta::ApiError;
+use api_semantics::quantities::parse_quantity;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
 

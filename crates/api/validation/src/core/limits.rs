@@ -4,9 +4,10 @@ use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::pod::{STANDARD, validate_resource_quantity, validate_standard_name};
-use crate::rules::{parse_quantity, read_quantity};
+use crate::rules::read_quantity;
 use api_meta::tree::{entries, get, list, same, text, texts};
 use api_meta::{Quantity, names};
+use api_semantics::quantities::parse_quantity;
 use serde_json::Value;
 
 pub const LIMIT_RANGE: Rules = Rules {
@@ -53,6 +54,7 @@ fn validate_limit_range(object: &Value, errors: &mut Errors) {
             errors.duplicate(&at.child("type"), kind);
         }
         seen.push(kind);
+        // Defaults are written into containers. A pod as a whole has no place for them.
         if kind == "Pod" {
             for field in ["default", "defaultRequest"] {
                 if entries(item, field).next().is_some() {
@@ -112,6 +114,8 @@ fn validate_bounds(item: &Value, path: &Path<'_>, errors: &mut Errors) {
                     );
                 }
             };
+        // Upstream reports each pair of bounds that contradict each other, so one wrong value
+        // causes several errors.
         order(min, max, "min", "min", "max");
         order(min, request, "defaultRequest", "min", "default request");
         order(request, max, "defaultRequest", "default request", "max");
@@ -139,6 +143,7 @@ fn validate_ratio(
     let Some(ratio) = ratio else { return };
     let at = path.child("maxLimitRequestRatio");
     let at = at.key(name);
+    // A ratio below 1 would require a request above its limit.
     if ratio.milli_value() < 1000 {
         errors.invalid(
             &at,
@@ -202,6 +207,7 @@ fn validate_quota_scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("scopes");
     let hard: Vec<&String> = entries(spec, "hard").map(|(k, _)| k).collect();
     for scope in &all {
+        // Unknown scopes match no pod, so the quota would limit nothing.
         if !SCOPES.contains(scope) {
             errors.invalid(&at, all.clone(), "unsupported scope");
         }
@@ -272,6 +278,7 @@ fn scope_allows(scope: &str, name: &str) -> bool {
         "limits.ephemeral-storage",
     ];
     match scope {
+        // Best-effort pods request nothing, so only their number can be limited.
         "BestEffort" => name == "pods",
         _ => name == "pods" || COMPUTE.contains(&name),
     }
@@ -280,6 +287,7 @@ fn scope_allows(scope: &str, name: &str) -> bool {
 fn validate_quota_update(new: &Value, old: &Value, errors: &mut Errors) {
     validate_quota(new, errors);
     let (n, o) = (get(new, "spec"), get(old, "spec"));
+    // The usage in the status counts pods of the old scopes.
     if !same(n, o, "scopes") {
         let at = Path::ROOT.child("spec");
         errors.invalid(

@@ -4,6 +4,7 @@ use crate::field::{Errors, Path};
 use crate::rules::{self, NEGATIVE};
 use api_meta::tree::{entries, get, has, list as items, text};
 use api_meta::{Quantity, names};
+use api_semantics::quantities::parse_quantity;
 use serde_json::Value;
 
 const CONTAINER: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
@@ -12,11 +13,15 @@ const CPU_PRECISION: &str = "must be an integer";
 
 /// Returns whether a name is that of an extended resource (`example.com/gpu`).
 pub fn is_extended_resource(name: &str) -> bool {
+    // Names of kubernetes.io are native resources, and `requests.` is the prefix that quotas put
+    // before an extended resource.
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }
 
 fn validate_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_each(path, name, names::qualified_name(name));
+    // Upstream reports an unqualified unknown name twice, by the rule of all resources and by that
+    // of containers.
     let standard = CONTAINER.contains(&name) || name.starts_with(HUGE);
     if !name.contains('/') && !standard {
         errors.invalid(
@@ -101,6 +106,8 @@ pub fn validate_resource_quantity(
         errors.invalid(path, shown.clone(), NEGATIVE);
     }
     let counted = is_extended_resource(name) || OBJECTS.contains(&name);
+    // Device plugins hand out whole devices, and objects are counted. CPU and memory may have
+    // fractions.
     if counted && amount.milli_value() % 1000 != 0 {
         errors.invalid(path, shown.clone(), CPU_PRECISION);
     }
@@ -112,7 +119,7 @@ pub fn validate_resource_list(parent: &Value, field: &str, path: &Path<'_>, erro
     for (name, value) in entries(parent, field) {
         let at = at.key(name);
         validate_resource_name(name, &at, errors);
-        if let Some(amount) = rules::parse_quantity(value) {
+        if let Some(amount) = parse_quantity(value) {
             validate_resource_quantity(name, amount, value, &at, errors);
         }
     }
@@ -140,6 +147,7 @@ pub fn validate_requirements(
     let (limits, requests) = (get(resources, "limits"), get(resources, "requests"));
     let at = path.child("limits");
     let mut huge = false;
+    // Limits are checked first: the rules of requests compare with them.
     for (name, value) in entries(resources, "limits") {
         let at = at.key(name);
         validate_named_amount(name, value, whole_pod, &at, errors);
@@ -149,12 +157,14 @@ pub fn validate_requirements(
     for (name, value) in entries(resources, "requests") {
         let key = at.key(name);
         validate_named_amount(name, value, whole_pod, &key, errors);
-        let Some(request) = rules::parse_quantity(value) else {
+        let Some(request) = parse_quantity(value) else {
             continue;
         };
         huge |= name.starts_with(HUGE);
         match rules::read_quantity(limits, name) {
             Some(limit) => validate_request_within_limit(name, request, limit, value, &at, errors),
+            // A node cannot lend such resources to several containers, so a request without a limit
+            // could not be enforced.
             None if is_extended_resource(name) || name.starts_with(HUGE) => {
                 errors.required(
                     &path.child("limits"),
@@ -166,6 +176,8 @@ pub fn validate_requirements(
     }
     validate_claims(resources, whole_pod, &path.child("claims"), errors);
     let base = |n: &str| limits.get(n).is_some() || requests.get(n).is_some();
+    // Huge pages are taken out of the memory of a pod. A pod that requests nothing else would be
+    // BestEffort, and evicted first, with pages that cannot be swapped.
     if huge && !base("cpu") && !base("memory") {
         errors.forbidden(path, "HugePages require cpu or memory");
     }
@@ -173,6 +185,7 @@ pub fn validate_requirements(
 
 fn validate_claims(resources: &Value, whole_pod: bool, path: &Path<'_>, errors: &mut Errors) {
     let all = items(resources, "claims");
+    // Claims are bound to containers; the sum over a pod has no meaning (KEP-2837).
     if whole_pod && !all.is_empty() {
         errors.forbidden(path, "claims may not be set for Resources at pod-level");
     }
@@ -196,6 +209,7 @@ fn validate_request_within_limit(
     at: &Path<'_>,
     errors: &mut Errors,
 ) {
+    // No overcommitment: what is requested is what is used.
     let exact = is_extended_resource(name) || name.starts_with(HUGE);
     if exact && request != limit {
         errors.invalid(
@@ -222,13 +236,15 @@ fn validate_named_amount(
     if whole_pod {
         let before = errors.len();
         validate_standard_name(name, path, errors);
+        // The pod's cgroup limits exactly these three; the kubelet counts storage and devices
+        // container by container.
         if errors.len() == before && !matches!(name, "cpu" | "memory") && !name.starts_with(HUGE) {
             errors.not_supported(path, name, &["cpu", "memory"]);
         }
         return;
     }
     validate_container_resource_name(name, path, errors);
-    if let Some(amount) = rules::parse_quantity(value) {
+    if let Some(amount) = parse_quantity(value) {
         validate_resource_quantity(name, amount, value, path, errors);
     }
 }
@@ -236,6 +252,8 @@ fn validate_named_amount(
 /// Validates `overhead` of a pod.
 pub fn validate_overhead(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (name, value) in entries(spec, "overhead") {
+        // Upstream validates the overhead with the function for limits, so `limits` is a part of
+        // the path.
         validate_named_amount(name, value, false, &path.child("limits").key(name), errors);
     }
 }
