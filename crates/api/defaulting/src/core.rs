@@ -1,5 +1,6 @@
 //! The core group, except workloads.
 
+use crate::resources::round_up_lists;
 use crate::volumes::{default_claim_spec, default_volume_source};
 use api_meta::tree::{
     at_mut, each_mut, entries, fill, fill_int, fill_text, get, has, int, list, make, remove, set,
@@ -25,10 +26,32 @@ pub fn default_core_kind(kind: &str, object: &mut Value) {
             default_claim_spec(object);
             if let Some(status) = make(object, "status") {
                 fill_text(status, "phase", "Pending");
+                round_up_lists(status, &["capacity", "allocatedResources"]);
+            }
+        }
+        "Node" => {
+            if let Some(status) = at_mut(object, "status") {
+                default_node_status(status);
+            }
+        }
+        "ResourceQuota" => {
+            for (part, fields) in [("spec", &["hard"][..]), ("status", &["hard", "used"])] {
+                if let Some(part) = at_mut(object, part) {
+                    round_up_lists(part, fields);
+                }
             }
         }
         _ => {}
     }
+}
+
+fn default_node_status(status: &mut Value) {
+    // A node that reserves nothing for the system may report its capacity only.
+    if has(status, "capacity") {
+        let capacity = get(status, "capacity").clone();
+        fill(status, "allocatable", capacity);
+    }
+    round_up_lists(status, &["capacity", "allocatable"]);
 }
 
 fn default_namespace(object: &mut Value) {
@@ -53,6 +76,7 @@ fn default_secret(object: &mut Value) {
             )
         })
         .collect();
+    // The field is for writing only and is never stored.
     remove(object, "stringData");
     if plain.is_empty() {
         return;
@@ -68,7 +92,8 @@ fn default_limit_range(object: &mut Value) {
     let Some(spec) = at_mut(object, "spec") else {
         return;
     };
-    for item in each_mut(spec, "limits").filter(|i| text(i, "type") == "Container") {
+    let container = |item: &&mut Value| text(item, "type") == "Container";
+    for item in each_mut(spec, "limits").filter(container) {
         for (to, from) in [
             ("default", "max"),
             ("defaultRequest", "default"),
@@ -87,12 +112,25 @@ fn default_limit_range(object: &mut Value) {
             }
         }
     }
+    for item in each_mut(spec, "limits") {
+        round_up_lists(
+            item,
+            &[
+                "max",
+                "min",
+                "default",
+                "defaultRequest",
+                "maxLimitRequestRatio",
+            ],
+        );
+    }
 }
 
 fn default_persistent_volume(object: &mut Value) {
     if let Some(spec) = make(object, "spec") {
         fill_text(spec, "persistentVolumeReclaimPolicy", "Retain");
         fill(spec, "volumeMode", "Filesystem");
+        round_up_lists(spec, &["capacity"]);
         default_volume_source(spec);
     }
     if let Some(status) = make(object, "status") {
@@ -107,6 +145,7 @@ fn default_service(object: &mut Value) {
     fill_text(spec, "sessionAffinity", "None");
     match text(spec, "sessionAffinity") {
         "None" => {
+            // The configuration of a former affinity would be rejected by validation.
             remove(spec, "sessionAffinityConfig");
         }
         "ClientIP" => {
@@ -127,9 +166,10 @@ fn default_service(object: &mut Value) {
     if external || text(spec, "type") == "ClusterIP" {
         fill(spec, "internalTrafficPolicy", "Cluster");
     }
-    if text(spec, "type") == "LoadBalancer" {
-        fill(spec, "allocateLoadBalancerNodePorts", true);
+    if text(spec, "type") != "LoadBalancer" {
+        return;
     }
+    fill(spec, "allocateLoadBalancerNodePorts", true);
     if let Some(balancer) = at_mut(object, "status").and_then(|s| at_mut(s, "loadBalancer")) {
         for ingress in each_mut(balancer, "ingress").filter(|i| has(i, "ip")) {
             fill(ingress, "ipMode", "VIP");
@@ -140,6 +180,7 @@ fn default_service(object: &mut Value) {
 fn default_service_port(port: &mut Value) {
     fill_text(port, "protocol", "TCP");
     let target = get(port, "targetPort");
+    // Zero and empty are what Go clients send for an absent target.
     if target.is_null() || target == &json!(0) || target == &json!("") {
         let number = int(port, "port").unwrap_or_default();
         set(port, "targetPort", number);

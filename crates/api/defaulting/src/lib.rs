@@ -9,6 +9,7 @@ mod admissionregistration;
 mod core;
 mod dispatch;
 mod pod;
+mod resources;
 mod rest;
 mod volumes;
 mod workloads;

@@ -1,5 +1,6 @@
 //! Pods and pod templates.
 
+use crate::resources::{default_pod_level_resources, round_up_lists, round_up_resources};
 use crate::volumes::{default_claim_spec, default_volume_source};
 use api_meta::tree::{
     at_mut, each_mut, entries, fill, fill_int, fill_text, flag, int, make, set, text,
@@ -14,14 +15,37 @@ pub fn default_pod(object: &mut Value) {
     let Some(spec) = make(object, "spec") else {
         return;
     };
+    // Only in pods: a template shows what its author wrote.
     if flag(spec, "hostNetwork") {
         default_host_ports(spec);
     }
     fill(spec, "enableServiceLinks", true);
     for list in ["containers", "initContainers"] {
+        // Not in templates, as the requests would hide a later change of the limits there.
         each_mut(spec, list).for_each(default_requests);
     }
-    default_pod_spec(spec);
+    default_pod_level_resources(object);
+    if let Some(spec) = make(object, "spec") {
+        default_pod_spec(spec);
+    }
+    if let Some(status) = at_mut(object, "status") {
+        round_up_status(status);
+    }
+}
+
+fn round_up_status(status: &mut Value) {
+    for list in [
+        "initContainerStatuses",
+        "containerStatuses",
+        "ephemeralContainerStatuses",
+    ] {
+        for container in each_mut(status, list) {
+            round_up_lists(container, &["allocatedResources"]);
+            round_up_resources(container);
+        }
+    }
+    round_up_lists(status, &["allocatedResources"]);
+    round_up_resources(status);
 }
 
 /// Sets the defaults in `template` of a PodTemplate.
@@ -76,6 +100,8 @@ fn default_requests(container: &mut Value) {
 }
 
 fn default_pod_spec(spec: &mut Value) {
+    // A new default here changes stored templates and starts rollouts everywhere, so upstream adds
+    // new ones to pods only.
     fill_text(spec, "dnsPolicy", "ClusterFirst");
     fill_text(spec, "restartPolicy", "Always");
     fill_text(spec, "schedulerName", "default-scheduler");
@@ -86,6 +112,8 @@ fn default_pod_spec(spec: &mut Value) {
         each_mut(spec, list).for_each(default_container);
     }
     each_mut(spec, "volumes").for_each(default_volume);
+    round_up_lists(spec, &["overhead"]);
+    round_up_resources(spec);
 }
 
 /// Sets `serviceAccountName` and its former name `serviceAccount` to the same value.
@@ -107,6 +135,7 @@ fn default_container(container: &mut Value) {
     fill_text(container, "terminationMessagePath", "/dev/termination-log");
     fill_text(container, "terminationMessagePolicy", "File");
     make(container, "resources");
+    round_up_resources(container);
     each_mut(container, "ports").for_each(|port| fill_text(port, "protocol", "TCP"));
     for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(one) = at_mut(container, field) {
@@ -138,7 +167,9 @@ fn pull_policy(image: &str) -> &'static str {
         .and_then(|last| last.split_once(':'))
         .map(|(_, tag)| tag);
     match tag {
+        // The tag moves, and a node would run the image that it happens to have.
         Some("latest") => "Always",
+        // Without tag and digest, `latest` is meant.
         None if !digest => "Always",
         _ => "IfNotPresent",
     }
@@ -181,6 +212,7 @@ fn default_volume(volume: &mut Value) {
             .filter(|(k, v)| *k != "name" && !v.is_null())
             .count()
     });
+    // Old clients omit the source and expect an empty directory.
     if sources == 0 {
         set(volume, "emptyDir", json!({}));
     }

@@ -1,5 +1,7 @@
 //! The remaining, smaller groups.
 
+use crate::resources::round_up_lists;
+use crate::volumes::default_volume_source;
 use api_meta::tree::{
     at_mut, each_mut, fill, fill_int, fill_text, flag, get, list, make, remove, set, text,
 };
@@ -29,6 +31,13 @@ pub fn default_other_kind(group: &str, version: &str, kind: &str, object: &mut V
             fill(object, "volumeBindingMode", "Immediate");
         }
         ("storage.k8s.io", "CSIDriver") => default_csi_driver(object),
+        ("storage.k8s.io", "VolumeAttachment") => {
+            let source = at_mut(object, "spec").and_then(|s| at_mut(s, "source"));
+            if let Some(volume) = source.and_then(|s| at_mut(s, "inlineVolumeSpec")) {
+                round_up_lists(volume, &["capacity"]);
+                default_volume_source(volume);
+            }
+        }
         ("scheduling.k8s.io", "PriorityClass") => {
             fill(object, "preemptionPolicy", "PreemptLowerPriority")
         }
@@ -54,6 +63,7 @@ fn default_role_binding(object: &mut Value) {
     if let Some(role) = at_mut(object, "roleRef") {
         fill_text(role, "apiGroup", RBAC);
     }
+    // Service accounts are objects of the core group, users and groups are names of RBAC.
     for subject in each_mut(object, "subjects").filter(|s| text(s, "kind") != "ServiceAccount") {
         if matches!(text(subject, "kind"), "User" | "Group") {
             fill_text(subject, "apiGroup", RBAC);
@@ -66,6 +76,7 @@ fn default_autoscaler(version: &str, object: &mut Value) {
         return;
     };
     fill(spec, "minReplicas", 1);
+    // v1 has the target in a field, unless metrics of v2 are in the annotation.
     if version == "v1" {
         let metrics = get(get(object, "metadata"), "annotations")
             .get("autoscaling.alpha.kubernetes.io/metrics")
@@ -103,6 +114,7 @@ fn default_network_policy(object: &mut Value) {
         return;
     };
     if list(spec, "policyTypes").is_empty() {
+        // Policies that are older than egress rules must not cut off egress.
         let types = if list(spec, "egress").is_empty() {
             json!(["Ingress"])
         } else {

@@ -1,5 +1,6 @@
 //! Claims and volume sources, which pods, volumes and templates share.
 
+use crate::resources::round_up_resources;
 use api_meta::tree::{at_mut, fill, fill_text, make};
 use serde_json::Value;
 
@@ -7,6 +8,7 @@ use serde_json::Value;
 pub fn default_claim_spec(claim: &mut Value) {
     if let Some(spec) = make(claim, "spec") {
         fill(spec, "volumeMode", "Filesystem");
+        round_up_resources(spec);
     }
 }
 
@@ -15,6 +17,7 @@ pub fn default_volume_source(volume: &mut Value) {
     if let Some(path) = at_mut(volume, "hostPath") {
         fill(path, "type", "");
     }
+    // Sources of removed in-tree plugins keep their defaults, because stored volumes have them.
     if let Some(iscsi) = at_mut(volume, "iscsi") {
         fill_text(iscsi, "iscsiInterface", "default");
     }

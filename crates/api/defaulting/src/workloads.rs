@@ -61,6 +61,8 @@ fn default_stateful_set(spec: &mut Value) {
     fill(spec, "replicas", 1);
     fill(spec, "revisionHistoryLimit", 10);
     if let Some(strategy) = make(spec, "updateStrategy") {
+        // A partition is only defaulted together with the type, so that an explicit type without
+        // one remains as it is.
         if text(strategy, "type").is_empty() {
             set(strategy, "type", "RollingUpdate");
             if let Some(rolling) = make(strategy, "rollingUpdate") {
@@ -131,6 +133,8 @@ fn default_job(object: &mut Value) {
     let Some(spec) = make(object, "spec") else {
         return;
     };
+    // With one of them alone the job is a work queue or a fixed count, and the other has its own
+    // default.
     if !has(spec, "completions") && !has(spec, "parallelism") {
         set(spec, "completions", 1);
         set(spec, "parallelism", 1);
@@ -140,11 +144,14 @@ fn default_job(object: &mut Value) {
     fill(
         spec,
         "backoffLimit",
+        // With a limit for each index, the limit of the job is out of the way (KEP-3850).
         if per_index { i64::from(i32::MAX) } else { 6 },
     );
     fill(spec, "completionMode", "NonIndexed");
     fill(spec, "suspend", false);
     fill(spec, "manualSelector", false);
+    // A failure policy needs the final phase of a pod, which a terminating pod does not have yet
+    // (KEP-3939).
     let policy = if has(spec, "podFailurePolicy") {
         "Failed"
     } else {
