@@ -11,14 +11,16 @@ fn too_long(max: usize) -> String {
     format!("must be no more than {max} bytes")
 }
 
-fn lower(b: u8) -> bool {
+fn is_lower_alphanumeric(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit()
 }
 
 fn is_dns_label(s: &str) -> bool {
     let bytes = s.as_bytes();
-    let inside = bytes.iter().all(|&b| lower(b) || b == b'-');
-    inside && bytes.first().is_some_and(|&b| lower(b)) && bytes.last().is_some_and(|&b| lower(b))
+    let inside = bytes.iter().all(|&b| is_lower_alphanumeric(b) || b == b'-');
+    inside
+        && bytes.first().is_some_and(|&b| is_lower_alphanumeric(b))
+        && bytes.last().is_some_and(|&b| is_lower_alphanumeric(b))
 }
 
 fn is_qualified_part(s: &str) -> bool {
@@ -33,23 +35,23 @@ fn is_qualified_part(s: &str) -> bool {
 
 /// Checks a DNS label: at most 63 bytes of `[a-z0-9-]`.
 pub fn dns1123_label(s: &str) -> Vec<String> {
-    check(s, 63, is_dns_label(s), DNS1123_LABEL)
+    check_name(s, 63, is_dns_label(s), DNS1123_LABEL)
 }
 
 /// Checks a DNS subdomain: at most 253 bytes of labels joined by dots.
 pub fn dns1123_subdomain(s: &str) -> Vec<String> {
-    check(s, 253, s.split('.').all(is_dns_label), DNS1123_SUBDOMAIN)
+    check_name(s, 253, s.split('.').all(is_dns_label), DNS1123_SUBDOMAIN)
 }
 
 /// Checks a DNS label that starts with a letter (Service names).
 pub fn dns1035_label(s: &str) -> Vec<String> {
     let good = is_dns_label(s) && s.as_bytes().first().is_some_and(u8::is_ascii_lowercase);
-    check(s, 63, good, DNS1035_LABEL)
+    check_name(s, 63, good, DNS1035_LABEL)
 }
 
 /// Checks a label value: empty, or at most 63 bytes of `[A-Za-z0-9-_.]`.
 pub fn label_value(s: &str) -> Vec<String> {
-    check(s, 63, s.is_empty() || is_qualified_part(s), LABEL_VALUE)
+    check_name(s, 63, s.is_empty() || is_qualified_part(s), LABEL_VALUE)
 }
 
 /// Checks `name` or `prefix/name`, the form of label and annotation keys.
@@ -72,7 +74,7 @@ pub fn qualified_name(s: &str) -> Vec<String> {
         }
         _ => {
             return vec![format!(
-                "a qualified name {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+                "a valid label key {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             )];
         }
     };
@@ -89,6 +91,7 @@ pub fn qualified_name(s: &str) -> Vec<String> {
 
 /// Checks a name that must fit into one path segment (RBAC names and the like).
 pub fn path_segment(s: &str) -> Vec<String> {
+    // The name is a segment of a URL and of an etcd key, where both would be steps.
     if s == "." || s == ".." {
         return vec![format!("may not be '{s}'")];
     }
@@ -99,7 +102,7 @@ pub fn path_segment(s: &str) -> Vec<String> {
         .collect()
 }
 
-fn check(s: &str, max: usize, good: bool, text: &str) -> Vec<String> {
+fn check_name(s: &str, max: usize, good: bool, text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if s.len() > max {
         errors.push(too_long(max));

@@ -11,6 +11,7 @@ pub(crate) fn validate_reachable_address(address: &str, path: &Path<'_>, errors:
     let Some(ip) = rules::parse_ip(address).map(|ip| ip.to_canonical()) else {
         return;
     };
+    // Cloud metadata services, which hand out credentials of the node, are at 169.254.169.254.
     let link_local = match ip {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xffc0 == 0xfe80),

@@ -59,6 +59,8 @@ fn validate_webhook(hook: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     rules::validate_one_of(hook, "failurePolicy", &["Fail", "Ignore"], path, errors);
     rules::validate_one_of(hook, "matchPolicy", &["Equivalent", "Exact"], path, errors);
+    // Webhooks of v1 must say that a dry run has no effects outside, since dry-run requests are
+    // sent to them.
     match text(hook, "sideEffects") {
         "" => errors.required(
             &path.child("sideEffects"),
@@ -67,6 +69,8 @@ fn validate_webhook(hook: &Value, path: &Path<'_>, errors: &mut Errors) {
         "None" | "NoneOnDryRun" => {}
         other => errors.not_supported(&path.child("sideEffects"), other, &["None", "NoneOnDryRun"]),
     }
+    // The client's request waits for the webhook, and the server ends it after 60 seconds by
+    // default.
     if let Some(n) = int(hook, "timeoutSeconds").filter(|n| !(1..=30).contains(n)) {
         errors.invalid(
             &path.child("timeoutSeconds"),
@@ -104,6 +108,7 @@ fn validate_review_versions(hook: &Value, path: &Path<'_>, errors: &mut Errors) 
     let all = texts(hook, "admissionReviewVersions");
     if all.is_empty() {
         errors.required(path, "must specify one of v1, v1beta1");
+    // Unknown versions may stand in the list: the server picks the first that it knows.
     } else if !all.iter().any(|v| ["v1", "v1beta1"].contains(v)) {
         errors.invalid(
             path,
@@ -155,6 +160,7 @@ fn validate_webhook_url(value: &str, path: &Path<'_>, errors: &mut Errors) {
         );
         return;
     };
+    // The request contains the whole object, secrets included.
     if parsed.scheme() != "https" {
         errors.invalid(
             path,
@@ -307,6 +313,7 @@ fn validate_validating_binding(object: &Value, errors: &mut Errors) {
             errors.duplicate(&at.index(i), *action);
         }
     }
+    // The same message would come twice to the client.
     if all.contains(&"Deny") && all.contains(&"Warn") {
         errors.invalid(&at, all, "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)");
     }

@@ -21,6 +21,7 @@ fn validate_new_definition(object: &Value, errors: &mut Errors) {
     let spec = get(object, "spec");
     let (group, plural) = (text(spec, "group"), text(get(spec, "names"), "plural"));
     let name = text(get(object, "metadata"), "name");
+    // The name is the lock on group and plural: two definitions cannot serve the same path.
     if name != format!("{plural}.{group}") {
         errors.invalid(
             &Path::ROOT.child("metadata").child("name"),
@@ -49,6 +50,7 @@ fn validate_definition(object: &Value, errors: &mut Errors) {
     validate_names(get(spec, "names"), &path.child("names"), errors);
     validate_conversion(get(spec, "conversion"), &path.child("conversion"), errors);
     let stored = list(get(object, "status"), "storedVersions");
+    // Without a stored version nothing says how to read the objects that exist.
     if stored.is_empty() {
         let at = Path::ROOT.child("status");
         errors.invalid(
@@ -61,6 +63,7 @@ fn validate_definition(object: &Value, errors: &mut Errors) {
 
 fn validate_versions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = list(spec, "versions");
+    // New objects are written in one version.
     if all.iter().filter(|v| flag(v, "storage")).count() != 1 {
         errors.invalid(
             path,
@@ -119,6 +122,7 @@ fn validate_names(all: &Value, path: &Path<'_>, errors: &mut Errors) {
             );
         }
     }
+    // Decoders find the type by the kind, so a list and its items need different ones.
     if !text(all, "kind").is_empty() && text(all, "kind") == text(all, "listKind") {
         errors.invalid(
             &path.child("listKind"),
@@ -153,6 +157,7 @@ fn validate_definition_update(new: &Value, old: &Value, errors: &mut Errors) {
     let established = list(get(old, "status"), "conditions")
         .iter()
         .any(|c| text(c, "type") == "Established" && text(c, "status") == "True");
+    // Before that, names are only a wish: a conflict may still be solved by another name.
     if established {
         rules::validate_immutable(n, o, "scope", &path, errors);
         rules::validate_immutable(

@@ -84,6 +84,8 @@ fn validate_selector_unchanged(new: &Value, old: &Value, errors: &mut Errors) {
 fn validate_selected_template(spec: &Value, what: &str, path: &Path<'_>, errors: &mut Errors) {
     let labels = get(spec, "selector");
     let at = path.child("selector");
+    // Without a selector the controller would not find its pods again. It is no longer defaulted
+    // from the template since apps/v1.
     if labels.is_null() {
         errors.required(&at, "");
     } else {
@@ -95,6 +97,7 @@ fn validate_selected_template(spec: &Value, what: &str, path: &Path<'_>, errors:
                 format!("empty selector is invalid for {what}"),
             );
         }
+        // For a DaemonSet, upstream does not report that its selector cannot be compiled.
         if what != "daemonset" && selector::compile_selector(labels).is_err() {
             errors.invalid(&at, labels.clone(), "invalid label selector");
         }
@@ -103,6 +106,7 @@ fn validate_selected_template(spec: &Value, what: &str, path: &Path<'_>, errors:
 
 /// Validates the template, unless the selector is invalid: then only that is reported.
 fn validate_template_readable(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // Errors of the template would hide that of the selector.
     if selector::compile_selector(get(spec, "selector")).is_ok() {
         pod::validate_replica_template(
             get(spec, "template"),
@@ -123,6 +127,7 @@ fn validate_deployment(object: &Value, errors: &mut Errors) {
     rules::validate_non_negative(spec, "revisionHistoryLimit", &path, errors);
     if let Some(deadline) = int(spec, "progressDeadlineSeconds") {
         rules::validate_non_negative(spec, "progressDeadlineSeconds", &path, errors);
+        // A new pod cannot be available before the deadline, so every rollout would fail.
         if deadline <= int(spec, "minReadySeconds").unwrap_or(0) {
             errors.invalid(
                 &path.child("progressDeadlineSeconds"),
@@ -137,6 +142,8 @@ fn validate_deployment_strategy(strategy: &Value, path: &Path<'_>, errors: &mut 
     let known = ["Recreate", "RollingUpdate"];
     let rolling = path.child("rollingUpdate");
     match text(strategy, "type") {
+        // kubectl apply that changes the type alone leaves the defaulted rollingUpdate behind.
+        // `$retainKeys` removes it.
         "Recreate" if has(strategy, "rollingUpdate") => {
             errors.forbidden(
                 &rolling,
@@ -160,6 +167,7 @@ fn validate_rolling_update(rolling: &Value, path: &Path<'_>, errors: &mut Errors
     rules::validate_non_negative_or_percent(unavailable, &at, errors);
     rules::validate_non_negative_or_percent(surge, &path.child("maxSurge"), errors);
     let good = |v: &Value| v.is_i64() || v.as_str().is_some_and(|s| s.ends_with('%'));
+    // Neither a pod more nor a pod less: the rollout could never take a step.
     if good(unavailable)
         && good(surge)
         && whole_number(unavailable) == 0
@@ -235,6 +243,7 @@ fn validate_daemon_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Erro
                 errors,
             );
             rules::validate_non_negative_or_percent(surge, &at.child("maxSurge"), errors);
+            // A DaemonSet replaces a pod on its node either after it or beside it (KEP-1591).
             match (whole_number(unavailable), whole_number(surge)) {
                 (u, s) if u != 0 && s != 0 => {
                     errors.invalid(
@@ -284,6 +293,7 @@ fn validate_stateful_set(object: &Value, errors: &mut Errors) {
         &path.child("ordinals"),
         errors,
     );
+    // Pods that need no stable DNS name need no Service.
     let service = text(spec, "serviceName");
     if !service.is_empty() {
         errors.invalid_each(
@@ -372,6 +382,7 @@ fn validate_stateful_set_update(new: &Value, old: &Value, errors: &mut Errors) {
         }
         spec
     };
+    // Claims and identities of existing pods follow from the other fields.
     if !equal(&rest(new), &rest(old)) {
         errors.forbidden(&Path::ROOT.child("spec"), SET_UPDATE);
     }

@@ -44,10 +44,15 @@ fn validate_autoscaler(object: &Value, errors: &mut Errors) {
             "must be greater than or equal to 1",
         );
     }
+    // Absent and zero are the same for Go clients, so upstream reports a missing value.
     if max == 0 {
         errors.required(&path.child("maxReplicas"), "");
     } else if max < 0 {
-        errors.invalid(&path.child("maxReplicas"), max, rules::NOT_POSITIVE);
+        errors.invalid(
+            &path.child("maxReplicas"),
+            max,
+            "must be greater than or equal to 1",
+        );
     }
     if min.is_some_and(|m| max < m) {
         errors.invalid(
@@ -77,6 +82,8 @@ fn validate_autoscaler(object: &Value, errors: &mut Errors) {
     }
 }
 
+// The scale subresource of any kind may be a target, so kind and version are names, not known
+// kinds.
 fn validate_scale_target(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["kind", "name"] {
         let value = text(reference, field);
@@ -112,6 +119,7 @@ fn validate_metrics(spec: &Value, min: Option<i64>, path: &Path<'_>, errors: &mu
             .find(|(k, _)| *k == kind)
             .map(|(_, field)| *field);
         let present: Vec<&str> = IN_ORDER.into_iter().filter(|f| has(metric, f)).collect();
+        // A metric with two sources is rejected below; only one of them needs a look.
         if let Some(first) = present.first() {
             validate_metric_source(get(metric, first), &at.child(first), errors);
         }
@@ -136,6 +144,8 @@ fn validate_metrics(spec: &Value, min: Option<i64>, path: &Path<'_>, errors: &mu
             }
         }
     }
+    // Resource metrics come from pods. With none left, only an outside metric can start the first
+    // one again.
     let waking = all
         .iter()
         .any(|m| matches!(text(m, "type"), "Object" | "External"));
@@ -168,6 +178,7 @@ fn validate_metric_source(source: &Value, path: &Path<'_>, errors: &mut Errors) 
             );
         }
     }
+    // Utilization is relative to requests, which only resources of pods have.
     let resource = path.to_string().to_ascii_lowercase().ends_with("resource");
     if resource {
         if text(source, "name").is_empty() {
@@ -195,6 +206,7 @@ fn validate_behavior(rules_: &Value, path: &Path<'_>, errors: &mut Errors) {
         let at = path.child("stabilizationWindowSeconds");
         if n < 0 {
             errors.invalid(&at, n, "must be greater than or equal to zero");
+        // Upstream's limits bound the history that the controller keeps in memory.
         } else if n > 3600 {
             errors.invalid(&at, n, "must be less than or equal to 3600");
         }

@@ -8,7 +8,9 @@ use crate::metadata::NameRule;
 use crate::pod;
 use crate::rules;
 use crate::selector;
-use api_meta::tree::{equal, flag, get, has, int, list, opt_text, same, text};
+use api_meta::tree::{
+    at_mut, each_mut, equal, flag, get, has, int, list, opt_text, remove, same, text,
+};
 use serde_json::{Value, json};
 
 pub const JOB: Rules = Rules {
@@ -47,6 +49,7 @@ fn validate_job_spec(spec: &Value, errors: &mut Errors) {
     } else {
         errors.required(&path.child("selector"), "");
     }
+    // An invalid selector is reported above. Its match would only repeat that error.
     if let Ok(Some(compiled)) = selector::compile_selector(get(spec, "selector")) {
         let labels = spec.pointer("/template/metadata/labels");
         if !compiled.matches_map(labels.and_then(Value::as_object)) {
@@ -71,8 +74,11 @@ fn validate_generated_labels(object: &Value, errors: &mut Errors) {
     let labels = spec
         .pointer("/selector/matchLabels")
         .and_then(Value::as_object);
+    // The strategy generates the selector. Another one means that the client sent its own without
+    // `manualSelector`, and the job would adopt pods that are not its own.
     let own = labels.is_some_and(|m| {
         m.len() == 1
+            // Jobs created before 1.27 have the label without a prefix.
             && ["batch.kubernetes.io/controller-uid", "controller-uid"]
                 .iter()
                 .any(|k| m.get(*k).is_some_and(|v| v == uid))
@@ -112,6 +118,7 @@ fn validate_job_template(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         .pointer("/template/spec/restartPolicy")
         .and_then(Value::as_str)
         .unwrap_or_default();
+    // A pod that always restarts never completes, and so neither would the job.
     match policy {
         "" | "Always" => {
             errors.required(
@@ -119,6 +126,8 @@ fn validate_job_template(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
                 "valid values: \"OnFailure\", \"Never\"",
             );
         }
+        // With OnFailure the kubelet restarts the container, and the controller never sees the exit
+        // code (KEP-3329).
         "OnFailure" if has(spec, "podFailurePolicy") => {
             errors.invalid(
                 &at.child("restartPolicy"),
@@ -140,6 +149,8 @@ fn validate_completion_mode(spec: &Value, path: &Path<'_>, errors: &mut Errors) 
         path,
         errors,
     );
+    // Each index is completed once, so their number must be known. Without an index, a job without
+    // completions is a work queue.
     if indexed && !has(spec, "completions") {
         errors.required(
             &path.child("completions"),
@@ -148,6 +159,7 @@ fn validate_completion_mode(spec: &Value, path: &Path<'_>, errors: &mut Errors) 
     }
     if matches!(text(spec, "completionMode"), "NonIndexed" | "") {
         for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+            // Both count failures by index (KEP-3850).
             if let Some(n) = int(spec, field) {
                 let detail = "requires indexed completion mode";
                 errors.invalid(&path.child(field), n, detail);
@@ -165,6 +177,7 @@ fn validate_completion_mode(spec: &Value, path: &Path<'_>, errors: &mut Errors) 
 fn validate_failure_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rules_ = list(get(spec, "podFailurePolicy"), "rules");
     let at = path.child("rules");
+    // Every failed pod is compared with every rule.
     if rules_.len() > 20 {
         errors.too_many(&at, rules_.len(), 20);
     }
@@ -176,6 +189,7 @@ fn validate_failure_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
                 &at.child("action"),
                 "valid values: \"Count\", \"FailIndex\", \"FailJob\", \"Ignore\"",
             ),
+            // The action ends the retries of one index, which only exist with a limit for each.
             "FailIndex" if !has(spec, "backoffLimitPerIndex") => {
                 errors.invalid(
                     &at.child("action"),
@@ -259,11 +273,13 @@ fn validate_exit_codes(codes: &Value, spec: &Value, path: &Path<'_>, errors: &mu
     let mut last: Option<i64> = None;
     for (i, value) in values.iter().enumerate() {
         let n = value.as_i64().unwrap_or(0);
+        // Zero is success, which no failure policy is asked about.
         if n == 0 && operator == "In" {
             errors.invalid(&at.index(i), n, "must not be 0 for the In operator");
         }
         match last {
             Some(before) if before == n => errors.duplicate(&at.index(i), n),
+            // Ordered values make the list a set: equal policies are equal objects.
             Some(before) if before > n => {
                 errors.invalid(&at, values.to_vec(), "must be ordered");
                 break;
@@ -335,6 +351,7 @@ fn validate_job_update(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
     validate_job(new, errors);
     // Upstream validates the spec of a changed job twice, so errors occur twice.
+    // Without this second pass a client would see fewer errors than from upstream.
     validate_job_spec(n, errors);
     validate_completions_update(n, o, &path, errors);
     rules::validate_immutable(n, o, "selector", &path, errors);
@@ -351,6 +368,7 @@ fn validate_completions_update(new: &Value, old: &Value, path: &Path<'_>, errors
     }
     let at = path.child("completions");
     let shown = get(new, "completions").clone();
+    // The number of indexes may change with the parallelism: an elastic job (KEP-3715).
     if text(new, "completionMode") != "Indexed" {
         errors.invalid(&at, shown, rules::IMMUTABLE);
     } else if get(new, "completions") != get(new, "parallelism") {
@@ -358,8 +376,8 @@ fn validate_completions_update(new: &Value, old: &Value, path: &Path<'_>, errors
     }
 }
 
-/// Allows scheduling directives in the template to change while the job is suspended and has never
-/// started.
+/// Allows scheduling directives and resources in the template to change while the job is suspended
+/// and has no pods.
 fn validate_template_update(
     new: &Value,
     old: &Value,
@@ -367,42 +385,52 @@ fn validate_template_update(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let mut munged = get(new, "template").clone();
-    let suspended = flag(old, "suspend") && !has(get(old_job, "status"), "startTime");
-    if suspended {
-        let before = get(get(old, "template"), "spec");
-        if let Some(spec) = api_meta::tree::at_mut(&mut munged, "spec") {
-            for field in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
-                if has(before, field) {
-                    api_meta::tree::set(spec, field, get(before, field).clone());
-                } else {
-                    api_meta::tree::remove(spec, field);
-                }
-            }
-        }
-        if let Some(meta) = munged.get_mut("metadata") {
-            for field in ["labels", "annotations"] {
-                let kept = get(get(get(old, "template"), "metadata"), field).clone();
-                api_meta::tree::set(meta, field, kept);
-            }
-        }
-    }
-    let before = get(old, "template");
+    let (after, before) = (get(new, "template"), get(old, "template"));
     let at = path.child("template");
-    if !suspended && !same(&munged, before, "metadata") {
-        let shown = munged.clone();
-        errors.invalid(&at, shown, rules::IMMUTABLE);
+    if !has_mutable_template(old, get(old_job, "status")) {
+        if !equal(after, before) {
+            errors.invalid(&at, after.clone(), rules::IMMUTABLE);
+        }
         return;
     }
-    if !equal(get(&munged, "spec"), get(before, "spec")) {
-        errors.invalid(
-            &at.child("spec"),
-            get(&munged, "spec").clone(),
-            rules::IMMUTABLE,
-        );
+    // Labels and annotations may change with the scheduling directives, so metadata is not compared.
+    let (after, before) = (get(after, "spec"), get(before, "spec"));
+    if !equal(&without_placement(after), &without_placement(before)) {
+        errors.invalid(&at.child("spec"), after.clone(), rules::IMMUTABLE);
     }
 }
 
+/// Returns whether a queue controller may still place the pods of a job. Such a controller, for
+/// instance Kueue, creates jobs suspended and starts them where there is room (KEP-2926).
+fn has_mutable_template(spec: &Value, status: &Value) -> bool {
+    let is_suspended = |condition: &Value| {
+        text(condition, "type") == "Suspended" && text(condition, "status") == "True"
+    };
+    // A job that has run keeps its start time until the controller has suspended it.
+    let is_stopped =
+        !has(status, "startTime") || list(status, "conditions").iter().any(is_suspended);
+    // All pods of a job are equal, so none may be left of the old template.
+    flag(spec, "suspend") && is_stopped && int(status, "active").unwrap_or(0) == 0
+}
+
+/// Returns a pod's spec without node affinity, node selector, tolerations, gates and resources.
+fn without_placement(spec: &Value) -> Value {
+    let mut bare = spec.clone();
+    for field in ["nodeSelector", "tolerations", "schedulingGates"] {
+        remove(&mut bare, field);
+    }
+    // Affinity to other pods depends on the labels, and is not a choice of the queue controller.
+    if let Some(affinity) = at_mut(&mut bare, "affinity") {
+        remove(affinity, "nodeAffinity");
+    }
+    for field in ["containers", "initContainers"] {
+        each_mut(&mut bare, field).for_each(|container| drop(remove(container, "resources")));
+    }
+    bare
+}
+
+// The controller appends a dash and 10 digits (minutes since 1970) to the name, and a job's name
+// has at most 63 bytes.
 const LONGEST_NAME: usize = 52;
 
 fn validate_cron_job(object: &Value, errors: &mut Errors) {

@@ -61,6 +61,7 @@ pub fn validate_each_expression(
     let at = path.child(list_field);
     for (i, item) in list(parent, list_field).iter().enumerate() {
         let expression = text(item, field);
+        // Variables may have any type; conditions, validations and messages may not.
         let verdict = list_field != "variables" && is_numeric(expression);
         let problem = if verdict {
             Some("must evaluate to bool or string".to_owned())
@@ -126,6 +127,8 @@ pub fn find_problem(expression: &str, known: &[&str]) -> Option<String> {
             _ => {}
         }
     }
+    // The parser of cel-go reports the end of the input for both: an open bracket and an operator
+    // without its right side.
     if !open.is_empty()
         || matches!(
             tokens.last(),

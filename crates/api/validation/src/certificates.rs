@@ -65,11 +65,13 @@ fn validate_signing_request(object: &Value, errors: &mut Errors) {
         if !USAGES.contains(usage) {
             errors.not_supported(&at.index(i), *usage, &USAGES);
         }
+        // The signer compares usages as a set with those that it allows.
         if usages.iter().take(i).any(|u| u == usage) {
             errors.duplicate(&at.index(i), *usage);
         }
     }
     validate_signer_name(text(spec, "signerName"), &path.child("signerName"), errors);
+    // A client needs time to renew. The same minimum applies to tokens.
     if let Some(n) = int(spec, "expirationSeconds").filter(|n| *n < 600) {
         errors.invalid(
             &path.child("expirationSeconds"),
@@ -88,6 +90,7 @@ fn validate_subresource(_: &str, new: &Value, old: &Value, errors: &mut Errors) 
     let said =
         |all: &[Value], kind: &str| all.iter().any(|condition| text(condition, "type") == kind);
     for kind in ["Approved", "Denied", "Failed"] {
+        // A signer may have acted on the decision already, so it is final.
         if said(list(get(old, "status"), "conditions"), kind) && !said(conditions, kind) {
             errors.forbidden(
                 &path,
@@ -105,6 +108,7 @@ fn validate_subresource(_: &str, new: &Value, old: &Value, errors: &mut Errors) 
             errors.required(&at.child("status"), "");
         } else if !["False", "True", "Unknown"].contains(&value) {
             errors.not_supported(&at.child("status"), value, &["False", "True", "Unknown"]);
+        // A decision exists or does not exist. `Approved: False` could be read as a denial.
         } else if matches!(kind, "Approved" | "Denied" | "Failed") && value != "True" {
             errors.not_supported(&at.child("status"), value, &["True"]);
         }
@@ -124,6 +128,8 @@ fn validate_subresource(_: &str, new: &Value, old: &Value, errors: &mut Errors) 
         );
     }
     let certificate = text(status, "certificate");
+    // Only a new certificate is parsed: a stored one may have been written by an older release with
+    // weaker rules.
     if !certificate.is_empty()
         && certificate != text(get(old, "status"), "certificate")
         && !is_certificate(certificate)
@@ -143,6 +149,7 @@ fn is_certificate(text: &str) -> bool {
     let mut blocks = x509_parser::pem::Pem::iter_from_buffer(&pem).peekable();
     blocks.peek().is_some()
         && blocks.all(|block| {
+            // Clients take the first block as their certificate and send the rest as the chain.
             block.is_ok_and(|block| block.label == "CERTIFICATE" && block.parse_x509().is_ok())
         })
 }
@@ -183,6 +190,7 @@ fn validate_signer_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if problems.is_empty() && domain.split('.').count() < 2 {
         problems.push("should be a domain with at least two segments separated by dots".into());
     }
+    // RBAC grants signers by name, with `domain/*` for all of a domain, so the rest has no slash.
     for segment in rest.split('.') {
         problems.extend(names::dns1123_label(segment));
     }

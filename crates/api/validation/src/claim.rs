@@ -39,6 +39,7 @@ pub(crate) fn validate_access_modes(spec: &Value, path: &Path<'_>, errors: &mut 
     for mode in modes.iter().filter(|m| !ACCESS_MODES.contains(m)) {
         errors.not_supported(&at, *mode, &ACCESS_MODES);
     }
+    // The mode means exclusive use by one pod (KEP-2485), which any other mode contradicts.
     if modes.contains(&"ReadWriteOncePod") && modes.len() > 1 {
         errors.forbidden(&at, "may not use ReadWriteOncePod with other access modes");
     }
@@ -91,6 +92,8 @@ pub(crate) fn validate_claim_spec(spec: &Value, path: &Path<'_>, errors: &mut Er
                     errors.required(&at.child(part), "");
                 }
             }
+            // The core group has no other object that contains data. Snapshots are in a group of
+            // their own.
             if text(reference, "apiGroup").is_empty()
                 && text(reference, "kind") != "PersistentVolumeClaim"
             {

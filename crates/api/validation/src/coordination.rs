@@ -14,6 +14,7 @@ pub const LEASE: Rules = Rules {
     sub: accept_subresource,
 };
 
+// Durations of zero would make every holder lose the lease at once.
 fn validate_lease(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     rules::validate_positive(spec, "leaseDurationSeconds", &path, errors);

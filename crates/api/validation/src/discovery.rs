@@ -64,6 +64,7 @@ fn validate_slice(object: &Value, errors: &mut Errors) {
     validate_ports(object, &root.child("ports"), errors);
 }
 
+// All endpoints of a slice have one family, so that kube-proxy reads the slice for one family only.
 fn validate_endpoint_addresses(endpoint: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     let all = list(endpoint, "addresses");
     if all.is_empty() {

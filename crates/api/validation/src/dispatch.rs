@@ -90,6 +90,7 @@ fn select_rules(kind: Kind<'_>) -> Rules {
         ("resource.k8s.io", "ResourceClaim") => resource::CLAIM,
         ("resource.k8s.io", "ResourceClaimTemplate") => resource::TEMPLATE,
         ("apiextensions.k8s.io", "CustomResourceDefinition") => apiextensions::DEFINITION,
+        // Kinds without rules of their own are validated by the schema when they are decoded.
         _ => Rules::PLAIN,
     }
 }

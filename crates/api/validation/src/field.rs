@@ -181,6 +181,7 @@ impl fmt::Display for FieldError {
 /// Converts the errors of the object `name` to a 422 Status.
 pub fn to_api_error(kind: api_meta::Kind<'_>, name: &str, errors: Vec<FieldError>) -> ApiError {
     let mut causes: Vec<Cause> = Vec::with_capacity(errors.len());
+    // One cause for each error: kubectl prints them as a list, and programs match reason and field.
     causes.extend(errors.iter().map(FieldError::cause));
     ApiError::invalid(kind.group, kind.kind, name, causes)
 }
@@ -248,6 +249,7 @@ impl Errors {
 
     /// Adds an error for a value that is not in `known`.
     pub fn not_supported(&mut self, path: &Path<'_>, value: impl Into<Value>, known: &[&str]) {
+        // Upstream sorts the values, so that messages do not depend on the order in a map.
         let mut quoted: Vec<String> = known.iter().map(|k| go_quote(k)).collect();
         quoted.sort();
         self.add(

@@ -45,6 +45,8 @@ fn mandatory_spec(kind: &str, name: &str) -> Option<Value> {
 
 fn validate_mandatory_object(kind: &str, object: &Value, errors: &mut Errors) {
     let name = text(get(object, "metadata"), "name");
+    // The mandatory objects keep the server reachable for its own components. Suggested ones may be
+    // changed or deleted.
     if mandatory_spec(kind, name).is_some_and(|fixed| fixed != *get(object, "spec")) {
         let detail = format!("spec of '{name}' must equal the fixed value");
         errors.invalid(
@@ -65,6 +67,7 @@ fn validate_flow_schema(object: &Value, errors: &mut Errors) {
             precedence,
             "must be a positive value",
         );
+    // The mandatory catch-all schema has 10000, and must remain the last.
     } else if precedence > 10_000 {
         errors.invalid(
             &path.child("matchingPrecedence"),
@@ -184,6 +187,7 @@ fn validate_priority_level(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let kind = text(spec, "type");
     let exempt = text(get(object, "metadata"), "name") == "exempt";
+    // A second exempt level would lift every limit for the requests that reach it.
     if exempt != (kind == "Exempt") && ["Exempt", "Limited"].contains(&kind) {
         errors.invalid(
             &path.child("type"),

@@ -30,6 +30,8 @@ impl NameRule {
     /// Returns the problems of `name`. A prefix (`generateName`) may end with a dash.
     pub fn problems(self, name: &str, prefix: bool) -> Vec<String> {
         let masked = match name.strip_suffix('-') {
+            // The server appends five characters to a prefix, so its last dash is not the end of
+            // the name.
             Some(rest) if prefix && !rest.is_empty() => {
                 let mut chars = rest.chars();
                 chars.next_back();
@@ -89,6 +91,7 @@ pub fn validate_metadata(
 
 fn validate_name(name: &str, rule: NameRule, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("name");
+    // `generateName` has been resolved before. Still no name means that neither was set.
     if name.is_empty() {
         errors.required(&at, "name or generateName is required");
     } else {
@@ -132,6 +135,7 @@ pub fn validate_annotations(parent: &Value, path: &Path<'_>, errors: &mut Errors
     let at = path.child("annotations");
     let mut size = 0;
     for (key, value) in entries(parent, "annotations") {
+        // Keys of annotations may have upper-case letters in their prefix. Keys of labels may not.
         errors.invalid_each(&at, key, names::qualified_name(&key.to_ascii_lowercase()));
         size += key.len() + value.as_str().unwrap_or_default().len();
     }
@@ -156,6 +160,7 @@ fn validate_owner_references(owners: &[Value], path: &Path<'_>, errors: &mut Err
                 errors.invalid(&path.child(field), "", "must not be empty");
             }
         }
+        // Events expire, and their end would delete the object.
         if (version, text(owner, "kind")) == ("v1", "Event") {
             errors.invalid(
                 path,
@@ -181,6 +186,7 @@ fn validate_finalizers(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = texts(meta, "finalizers");
     for finalizer in &all {
         errors.invalid_each(path, finalizer, names::qualified_name(finalizer));
+        // A name without a domain has no owner that would ever remove it.
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
             errors.invalid(
                 path,
@@ -189,6 +195,7 @@ fn validate_finalizers(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
             );
         }
     }
+    // The garbage collector would have to keep the dependents and to wait for their deletion.
     if all.contains(&"orphan") && all.contains(&"foregroundDeletion") {
         errors.invalid(
             path,
@@ -222,6 +229,8 @@ pub fn validate_metadata_update(
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
     ] {
+        // Times are set by the server through deletion only. A null counts as a change, because it
+        // would undo the deletion.
         if get(new, field) != get(old, field) {
             errors.invalid(&path.child(field), get(new, field).clone(), IMMUTABLE);
         }
@@ -230,6 +239,8 @@ pub fn validate_metadata_update(
 }
 
 fn validate_no_new_finalizers(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // A finalizer added now could delay the deletion without end. Controllers that act on the
+    // object have removed theirs.
     if !has(old, "deletionTimestamp") {
         return;
     }

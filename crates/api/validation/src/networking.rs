@@ -43,6 +43,7 @@ pub const IP_ADDRESS: Rules = Rules {
 fn validate_ingress(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let rules_ = list(spec, "rules");
+    // Such an Ingress would accept traffic and lead it nowhere.
     if rules_.is_empty() && !has(spec, "defaultBackend") {
         errors.invalid(
             &path,
@@ -128,6 +129,8 @@ fn validate_http_paths(http: &Value, path: &str, errors: &mut Errors) {
         let value = text(one, "path");
         match text(one, "pathType") {
             "" => errors.required(&at.child("pathType"), "pathType must be specified"),
+            // Proxies normalize `..` and `//` in requests, each in its own way. A path with them
+            // would match in one controller and not in another.
             "Exact" | "Prefix" => {
                 if !value.starts_with('/') {
                     errors.invalid(&at.child("path"), value, "must be an absolute path");
@@ -146,6 +149,7 @@ fn validate_http_paths(http: &Value, path: &str, errors: &mut Errors) {
                     errors.invalid(&at.child("path"), value, format!("cannot end with '{bad}'"));
                 }
             }
+            // The controller defines the syntax, for instance a regular expression.
             "ImplementationSpecific" => {
                 if !value.is_empty() && !value.starts_with('/') {
                     errors.invalid(&at.child("path"), value, "must be an absolute path");
@@ -163,6 +167,7 @@ fn validate_http_paths(http: &Value, path: &str, errors: &mut Errors) {
 
 fn validate_backend(backend: &Value, path: &Path<'_>, errors: &mut Errors) {
     match (has(backend, "service"), has(backend, "resource")) {
+        // Resource backends are objects of the controller, such as a bucket (KEP-1453).
         (true, true) => errors.invalid(path, "", "cannot set both resource and service backends"),
         (false, false) => errors.required(path, "must specify either service or resource"),
         (false, true) => {
@@ -296,10 +301,11 @@ fn validate_policy_port(port: &Value, path: &Path<'_>, errors: &mut Errors) {
         if let Some(end) = end {
             match number.as_i64() {
                 None => errors.invalid(&at, end, "may not be specified when `port` is non-numeric"),
-                Some(start) if end < start => {
-                    errors.invalid(&at, end, "must be greater than or equal to `port`")
-                }
-                Some(_) => {
+                Some(start) => {
+                    if end < start {
+                        // Upstream shows the value of `port` at the path of `endPort`.
+                        errors.invalid(&at, start, "must be greater than or equal to `port`");
+                    }
                     if let Some(problem) = rules::port_number_problem(end) {
                         errors.invalid(&at, end, problem);
                     }
@@ -327,8 +333,12 @@ fn validate_policy_peer(peer: &Value, path: &Path<'_>, errors: &mut Errors) {
         found += 1;
         validate_ip_block(get(peer, "ipBlock"), &path.child("ipBlock"), errors);
     }
+    // An absent list of peers allows everyone, an empty peer would be read as nothing or as
+    // everything.
     if found == 0 {
         errors.required(path, "must specify a peer");
+    // Two selectors intersect. A block names addresses outside of the cluster, where no selector
+    // applies.
     } else if found > 1 && has(peer, "ipBlock") {
         errors.forbidden(path, "may not specify both ipBlock and another peer");
     }
@@ -355,6 +365,8 @@ fn validate_ip_block(block: &Value, path: &Path<'_>, errors: &mut Errors) {
         match except.parse::<ipnet::IpNet>() {
             Err(_) => errors.invalid_each(&at, except, rules::cidr_problems(except)),
             Ok(inner) => {
+                // An exception outside of the block excepts nothing, and one of equal size leaves
+                // nothing.
                 if !outer.contains(&inner.addr()) || inner.prefix_len() <= outer.prefix_len() {
                     errors.invalid(&at, except, "must be a strict subset of `cidr`");
                 }
@@ -371,6 +383,7 @@ fn validate_service_cidr(object: &Value, errors: &mut Errors) {
         errors.required(&path, "at least one CIDR required");
         return;
     }
+    // One range for each family. Further ranges are further ServiceCIDR objects (KEP-1880).
     if all.len() > 2 || (all.len() == 2 && all.iter().filter(|c| c.contains(':')).count() != 1) {
         let detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
         errors.invalid(&path, all.clone(), detail);
@@ -378,6 +391,7 @@ fn validate_service_cidr(object: &Value, errors: &mut Errors) {
     for (i, cidr) in all.iter().enumerate() {
         match cidr.parse::<ipnet::IpNet>() {
             Err(_) => errors.invalid_each(&path.index(i), cidr, rules::cidr_problems(cidr)),
+            // Two spellings of one range would be two objects that overlap.
             Ok(net) if net.addr() != net.network() => {
                 errors.invalid(
                     &path.index(i),
@@ -414,6 +428,7 @@ fn validate_service_cidr_update(new: &Value, old: &Value, errors: &mut Errors) {
 fn validate_ip_address(object: &Value, errors: &mut Errors) {
     let name = text(get(object, "metadata"), "name");
     let canonical = rules::parse_ip(name).map(|ip| ip.to_string());
+    // The object's name is the lock on the address: with two spellings it could be allocated twice.
     if canonical.as_deref() != Some(name) {
         let detail = "must be a valid IP address in canonical form";
         errors.invalid(&Path::ROOT.child("metadata").child("name"), name, detail);

@@ -37,6 +37,7 @@ fn validate_runtime_class(object: &Value, errors: &mut Errors) {
     }
 }
 
+// The handler of a running pod cannot change, and pods refer to the class by name.
 fn validate_runtime_class_update(new: &Value, old: &Value, errors: &mut Errors) {
     rules::validate_immutable(new, old, "handler", &Path::ROOT, errors);
 }

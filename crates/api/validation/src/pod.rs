@@ -50,12 +50,14 @@ fn validate_pod(pod: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
     let spec = get(pod, "spec");
     spec::validate_pod_spec(spec, get(pod, "metadata"), &path, errors);
+    // They are for debugging a pod that runs, and do not restart (KEP-277).
     if !list(spec, "ephemeralContainers").is_empty() {
         errors.forbidden(
             &path.child("ephemeralContainers"),
             "cannot be set on create",
         );
     }
+    // Gates hold a pod back from the scheduler. A pod with a node does not pass it.
     if !list(spec, "schedulingGates").is_empty()
         && has(spec, "nodeName")
         && !get(spec, "nodeName").as_str().unwrap_or("").is_empty()

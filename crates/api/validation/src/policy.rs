@@ -15,6 +15,7 @@ pub const BUDGET: Rules = Rules {
     sub: accept_subresource,
 };
 
+// Both bounds together could contradict each other after a change of the replicas.
 fn validate_disruption_budget(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     if has(spec, "minAvailable") && has(spec, "maxUnavailable") {

@@ -82,6 +82,7 @@ fn validate_policy_rule(rule: &Value, namespaced: bool, path: &Path<'_>, errors:
                 "namespaced rules cannot apply to non-resource URLs",
             );
         }
+        // A path and a resource are authorized by different attributes of a request.
         if !groups.is_empty() || !resources.is_empty() || !list(rule, "resourceNames").is_empty() {
             errors.invalid(
                 &at,
@@ -141,6 +142,7 @@ fn validate_subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: 
             if !group.is_empty() {
                 errors.not_supported(&path.child("apiGroup"), group, &[""]);
             }
+            // In a RoleBinding the registry fills in the namespace of the binding.
             if !namespaced && text(subject, "namespace").is_empty() {
                 errors.required(&path.child("namespace"), "");
             }

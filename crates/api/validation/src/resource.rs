@@ -51,10 +51,13 @@ fn validate_device_requests(spec: &Value, path: &Path<'_>, errors: &mut Errors) 
         } else {
             errors.invalid_each(&at.child("name"), name, names::dns1123_label(name));
         }
+        // Constraints, configurations and containers refer to requests by name.
         if seen.contains(&name) {
             errors.duplicate(&at.child("name"), name);
         }
         seen.push(name);
+        // A request names one device class, or alternatives of which the scheduler takes the first
+        // that fits (KEP-4816).
         let choices = usize::from(has(request, "exactly"))
             + usize::from(!list(request, "firstAvailable").is_empty());
         if choices == 0 {
@@ -127,6 +130,7 @@ fn validate_device_class(object: &Value, errors: &mut Errors) {
 }
 
 fn validate_request_name(name: &str, requests: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    // `request/subrequest` names one alternative of a request.
     for part in name.split('/') {
         errors.invalid_each(path, name, names::dns1123_label(part));
     }
@@ -156,6 +160,7 @@ pub fn validate_admin_access(kind: Kind<'_>, object: &Value) -> Vec<FieldError> 
     let at = at.child("requests");
     let mut errors = Errors::default();
     for (i, request) in list(get(spec, "devices"), "requests").iter().enumerate() {
+        // Administrative access reaches devices that other pods have allocated (KEP-5018).
         if get(get(request, "exactly"), "adminAccess") == &Value::Bool(true) {
             let detail = format!(
                 "admin access to devices requires the `{ADMIN_ACCESS_LABEL}: true` label on the containing namespace"
@@ -174,6 +179,7 @@ fn validate_template_metadata(meta: &Value, path: &Path<'_>, errors: &mut Errors
         .flatten()
         .filter(|(_, v)| !v.is_null())
     {
+        // Upstream's path has the name of the Go field.
         let spelled = match field.as_str() {
             "labels" | "annotations" => continue,
             "uid" => "uID",

@@ -45,6 +45,7 @@ fn validate_priority_class(object: &Value, errors: &mut Errors) {
     );
 }
 
+// Pods have a copy of the value, so a change would reach new pods only.
 fn validate_priority_class_update(new: &Value, old: &Value, errors: &mut Errors) {
     if int(new, "value") != int(old, "value") {
         errors.forbidden(

@@ -22,6 +22,8 @@ fn validate_label_requirement(expression: &Value, path: &Path<'_>, errors: &mut 
     let values = list(expression, "values");
     let at = path.child("values");
     match text(expression, "operator") {
+        // An empty list would match nothing (`In`) or everything (`NotIn`), which is always a
+        // mistake.
         "In" | "NotIn" if values.is_empty() => {
             errors.required(&at, "must be specified when `operator` is 'In' or 'NotIn'");
         }

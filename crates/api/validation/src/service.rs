@@ -24,6 +24,8 @@ const DAY: i64 = 86_400;
 fn validate_service(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let (one, all) = (text(spec, "clusterIP"), list(spec, "clusterIPs"));
+    // Clients of releases before dual stack know `clusterIP` only. The registry derives the list
+    // from it, so a difference is a client's mistake.
     if !one.is_empty() && all.first().is_some_and(|first| first != one) {
         errors.invalid(
             &path.child("clusterIPs"),
@@ -34,6 +36,8 @@ fn validate_service(object: &Value, errors: &mut Errors) {
     }
     let kind = text(spec, "type");
     rules::validate_required_one_of(spec, "type", &TYPES, &path, errors);
+    // A headless Service is a list of addresses in DNS, and an external name an alias. Neither
+    // needs ports.
     if list(spec, "ports").is_empty() && text(spec, "clusterIP") != "None" && kind != "ExternalName"
     {
         errors.required(&path.child("ports"), "");
@@ -56,6 +60,8 @@ fn validate_service(object: &Value, errors: &mut Errors) {
 fn validate_fields_by_type(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
     let headless = text(spec, "clusterIP") == "None";
     match kind {
+        // A node port forwards to the endpoints of a cluster IP's rules, which a headless Service
+        // does not have.
         "NodePort" | "LoadBalancer" if headless => {
             let detail = format!("may not be set to 'None' for {kind} services");
             errors.invalid(&path.child("clusterIPs").index(0), "None", detail);
@@ -74,6 +80,7 @@ fn validate_fields_by_type(spec: &Value, kind: &str, path: &Path<'_>, errors: &m
             if name.is_empty() {
                 errors.required(&path.child("externalName"), "");
             } else {
+                // DNS answers with a CNAME record, whose target may be absolute.
                 let name = name.strip_suffix('.').unwrap_or(name);
                 errors.invalid_each(
                     &path.child("externalName"),
@@ -96,6 +103,8 @@ fn validate_ports(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors
         let at = path.index(i);
         validate_port(port, all.len() > 1, headless, &mut seen_names, &at, errors);
         let node_port = int(port, "nodePort").unwrap_or(0);
+        // Old clients send the node port of a former type. The strategy drops it on a change of
+        // type; a new object with one is a mistake.
         if kind == "ClusterIP" && node_port != 0 {
             errors.forbidden(
                 &at.child("nodePort"),
@@ -109,6 +118,7 @@ fn validate_ports(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors
             }
             node_ports.push((node_port, protocol));
         }
+        // kube-proxy looks a connection up by address, protocol and port.
         let key = (int(port, "port").unwrap_or(0), protocol);
         if seen.contains(&key) {
             errors.duplicate(&at, serde_json::json!({"port": key.0, "protocol": key.1}));
@@ -127,6 +137,7 @@ fn validate_port<'a>(
 ) {
     let name = text(port, "name");
     let at = path.child("name");
+    // EndpointSlices match ports by name, so one nameless port is allowed and several are not.
     if named && name.is_empty() {
         errors.required(&at, "");
     } else if !name.is_empty() {
@@ -141,6 +152,7 @@ fn validate_port<'a>(
         errors.invalid(&path.child("port"), number, problem);
     }
     rules::validate_required_one_of(port, "protocol", &PROTOCOLS, path, errors);
+    // Nothing translates the port of a headless Service; its clients connect to the pods.
     if !headless || has(port, "targetPort") {
         rules::validate_port_number_or_name(
             get(port, "targetPort"),
@@ -165,6 +177,7 @@ fn validate_session_affinity(spec: &Value, path: &Path<'_>, errors: &mut Errors)
         "ClientIP" => {
             let at = at.child("clientIP");
             let seconds = int(get(config, "clientIP"), "timeoutSeconds");
+            // The limit exists because proxies keep the affinity of every client in memory.
             if let Some(n) = seconds.filter(|n| !(1..=DAY).contains(n)) {
                 errors.invalid(
                     &at.child("timeoutSeconds"),
@@ -190,6 +203,7 @@ fn validate_source_ranges(spec: &Value, kind: &str, path: &Path<'_>, errors: &mu
     let ranges = list(spec, "loadBalancerSourceRanges");
     // Upstream capitalises this path.
     let at = path.child("LoadBalancerSourceRanges");
+    // Upstream spells the path with a capital letter, unlike the field. Clients match it.
     if !ranges.is_empty() && kind != "LoadBalancer" {
         errors.forbidden(&at, "may only be used when `type` is 'LoadBalancer'");
         return;
@@ -221,6 +235,8 @@ fn validate_traffic_policies(spec: &Value, kind: &str, path: &Path<'_>, errors: 
         _ => {}
     }
     let check = int(spec, "healthCheckNodePort").unwrap_or(0);
+    // The load balancer asks the port which nodes have local endpoints. With policy Cluster every
+    // node has.
     let needs = kind == "LoadBalancer" && policy == "Local";
     if check != 0 && !needs {
         let detail =
@@ -233,6 +249,8 @@ fn validate_traffic_policies(spec: &Value, kind: &str, path: &Path<'_>, errors: 
         errors.not_supported(&at, internal, &["Cluster", "Local"]);
     }
     let class = text(spec, "loadBalancerClass");
+    // A class selects the controller that implements the load balancer, so it belongs to that type
+    // and does not change.
     if kind != "LoadBalancer" {
         if has(spec, "loadBalancerClass") {
             errors.forbidden(
@@ -256,6 +274,7 @@ fn validate_traffic_policies(spec: &Value, kind: &str, path: &Path<'_>, errors: 
 }
 
 fn validate_ip_families(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+    // The other end of the name decides about its addresses.
     if kind == "ExternalName" {
         for field in ["ipFamilies", "ipFamilyPolicy"] {
             if has(spec, field) {
@@ -285,6 +304,7 @@ fn validate_ip_families(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut 
     let addresses = list(spec, "clusterIPs");
     for (i, ip) in addresses.iter().enumerate() {
         let ip = ip.as_str().unwrap_or_default();
+        // Headless, and no second value beside it.
         if ip == "None" {
             if i > 0 || addresses.len() > 1 {
                 errors.invalid(
@@ -308,6 +328,8 @@ fn validate_service_update(new: &Value, old: &Value, errors: &mut Errors) {
     // A service that keeps a cluster IP must not change it.
     let kept =
         |spec: &Value| text(spec, "type") != "ExternalName" && !text(spec, "clusterIP").is_empty();
+    // Pods have the address in their environment and DNS clients in their caches. A change of type
+    // to and from ExternalName may change it.
     if kept(n) && kept(o) && text(n, "clusterIP") != text(o, "clusterIP") {
         let at = path.child("clusterIPs");
         errors.invalid(

@@ -59,6 +59,7 @@ fn validate_volume(object: &Value, errors: &mut Errors) {
         }
     }
     validate_volume_source(spec, &path, errors);
+    // The recycler empties the directory with `rm -rf`.
     if policy == "Recycle" {
         let at = path.child("persistentVolumeReclaimPolicy");
         if text(get(spec, "hostPath"), "path") == "/" {
@@ -107,6 +108,8 @@ fn validate_volume_source(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             if text(source, "path").is_empty() {
                 errors.required(&at.child("path"), "");
             }
+            // A local disk exists on one node. Without an affinity the scheduler would place the
+            // pod anywhere.
             if !has(spec, "nodeAffinity") {
                 errors.required(
                     &path.child("nodeAffinity"),
@@ -152,6 +155,7 @@ fn validate_volume_update(new: &Value, old: &Value, errors: &mut Errors) {
         spec
     };
     let path = Path::ROOT.child("spec");
+    // Pods have the volume mounted from where it was.
     if !equal(&only_source(n), &only_source(o)) {
         errors.forbidden(
             &path.child("persistentvolumesource"),

@@ -14,7 +14,10 @@ pub(super) fn validate_structural_schema(schema: &Value, path: &Path<'_>, errors
     }
 }
 
+// Unlike arbitrary JSON schemas, a structural schema says for every value which type it has, so
+// that pruning and defaulting are possible.
 fn validate_schema_node(schema: &Value, path: &Path<'_>, depth: usize, errors: &mut Errors) {
+    // Both extensions stand for a type that OpenAPI cannot express.
     let open = flag(schema, "x-kubernetes-int-or-string")
         || flag(schema, "x-kubernetes-preserve-unknown-fields");
     let kind = text(schema, "type");
@@ -28,6 +31,7 @@ fn validate_schema_node(schema: &Value, path: &Path<'_>, depth: usize, errors: &
     } else if depth == 0 && !kind.is_empty() && kind != "object" {
         errors.invalid(&path.child("type"), kind, "must be object at the root");
     }
+    // Defaults are written into stored objects, where a wrong type would make them invalid.
     if has(schema, "default")
         && !kind.is_empty()
         && !is_of_type(kind, get(schema, "default"), schema)
@@ -52,6 +56,7 @@ fn validate_schema_node(schema: &Value, path: &Path<'_>, depth: usize, errors: &
 }
 
 fn is_of_type(kind: &str, value: &Value, schema: &Value) -> bool {
+    // Values of an enumeration may have any type.
     if (value.is_null() && flag(schema, "nullable")) || list(schema, "enum").contains(value) {
         return true;
     }

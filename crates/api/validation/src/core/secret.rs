@@ -31,6 +31,7 @@ fn validate_config_map(object: &Value, errors: &mut Errors) {
     let mut size = 0;
     for (key, value) in entries(object, "data") {
         errors.invalid_each(&data.key(key), key, rules::config_key_problems(key));
+        // Both become files of one directory.
         if get(object, "binaryData").get(key).is_some() {
             errors.invalid(
                 &data.key(key),
@@ -45,12 +46,15 @@ fn validate_config_map(object: &Value, errors: &mut Errors) {
         errors.invalid_each(&binary.key(key), key, rules::config_key_problems(key));
         size += decoded_length(value);
     }
+    // etcd's requests have 1.5 MiB by default, and the object has metadata beside the data.
     if size > LIMIT {
         errors.too_long(&Path::ROOT.child(""), LIMIT);
     }
 }
 
 fn decoded_length(value: &Value) -> usize {
+    // Upstream counts decoded bytes. The padding may make the estimate up to 2 bytes too large for
+    // each key.
     value.as_str().map_or(0, |s| s.len() / 4 * 3)
 }
 
@@ -63,6 +67,7 @@ fn validate_frozen_fields(new: &Value, old: &Value, fields: &[&str], errors: &mu
     if !flag(old, "immutable") {
         return;
     }
+    // Kubelets stop watching an immutable object, so they would never see a change (KEP-1412).
     if !flag(new, "immutable") {
         errors.forbidden(&Path::ROOT.child("immutable"), FROZEN);
     }
@@ -100,6 +105,7 @@ fn validate_secret(object: &Value, errors: &mut Errors) {
             .get(ACCOUNT)
             .and_then(Value::as_str)
             .unwrap_or_default();
+        // The token controller deletes token secrets without a service account.
         if name.is_empty() {
             errors.required(
                 &Path::ROOT
@@ -123,6 +129,7 @@ fn validate_secret(object: &Value, errors: &mut Errors) {
                 if serde_json::from_slice::<Value>(&bytes).is_err() {
                     errors.invalid(
                         &at,
+                        // Errors are logged and shown, secrets are not.
                         "<secret contents redacted>",
                         "invalid character in the JSON of the credentials",
                     );

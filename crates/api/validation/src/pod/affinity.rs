@@ -56,6 +56,7 @@ pub fn validate_node_selector(node_selector: &Value, path: &Path<'_>, errors: &m
     }
 }
 
+// An empty term matches no node, unlike an empty label selector.
 fn validate_node_selector_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("matchExpressions");
     for (i, expression) in list(term, "matchExpressions").iter().enumerate() {
@@ -136,6 +137,7 @@ fn validate_pod_affinity(affinity: &Value, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
+// Every term needs a topology key: upstream has none that means the whole cluster.
 fn validate_pod_affinity_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["labelSelector", "namespaceSelector"] {
         selector::validate_label_selector(get(term, field), &path.child(field), errors);

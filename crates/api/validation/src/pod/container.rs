@@ -40,6 +40,7 @@ pub fn validate_containers(
         validate_host_port_conflicts(one, &mut host_ports, &at.index(i), errors);
     }
     let at = path.child("initContainers");
+    // Names are unique over both lists: statuses, logs and metrics are found by name alone.
     for (i, one) in list(spec, "initContainers").iter().enumerate() {
         let at = at.index(i);
         validate_container_name(one, &mut names, &at, errors);
@@ -50,6 +51,8 @@ pub fn validate_containers(
     for (i, one) in list(spec, "ephemeralContainers").iter().enumerate() {
         let at = at.index(i);
         validate_container_name(one, &mut names, &at, errors);
+        // Only fields on a list are allowed, so that a new field of Container is not accepted here
+        // by accident.
         validate_ephemeral_container(one, apps, list(spec, "initContainers"), &at, errors);
         validate_container(one, Role::Ephemeral, volumes, &at, errors);
     }
@@ -85,6 +88,8 @@ fn validate_container(
     if image.is_empty() {
         errors.required(&at, "");
     } else if image.trim() != image {
+        // The reference itself is parsed by the kubelet: its grammar depends on the registry and
+        // changes between releases.
         errors.invalid(&at, image, "must not have leading or trailing whitespace");
     }
     rules::validate_required_one_of(
@@ -110,6 +115,8 @@ fn validate_container(
             errors,
         );
     }
+    // An init container that restarts is a sidecar (KEP-753): it runs beside the others, so it may
+    // have probes and hooks.
     let sidecar = text(container, "restartPolicy") == "Always";
     if role == Role::App || sidecar {
         probe::validate_probes(container, path, errors);
@@ -201,6 +208,8 @@ fn validate_ephemeral_container(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
+    // The target shares its process namespace with the debugger. A name that no container has can
+    // be no target.
     let target = text(container, "targetContainerName");
     if !target.is_empty() && !apps.iter().chain(inits).any(|c| text(c, "name") == target) {
         errors.not_found(&path.child("targetContainerName"), target);
@@ -267,6 +276,7 @@ fn validate_host_port_conflicts(
 ) {
     let at = path.child("ports");
     for (i, port) in list(container, "ports").iter().enumerate() {
+        // Only within the pod: the scheduler keeps two pods with the same host port apart.
         let Some(number) = int(port, "hostPort").filter(|n| *n != 0) else {
             continue;
         };

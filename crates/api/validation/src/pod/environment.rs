@@ -6,7 +6,7 @@ use crate::rules;
 use api_meta::tree::{get, has, list, text};
 use serde_json::Value;
 
-const ENV_FIELDS: [&str; 10] = [
+const ENV_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
     "metadata.uid",
@@ -16,8 +16,9 @@ const ENV_FIELDS: [&str; 10] = [
     "status.hostIPs",
     "status.podIP",
     "status.podIPs",
-    "spec.hostname",
 ];
+/// Fields that v1 knows, but that no reference may use.
+const OTHER_FIELDS: [&str; 3] = ["spec.restartPolicy", "spec.schedulerName", "status.phase"];
 const VOLUME_FIELDS: [&str; 5] = [
     "metadata.name",
     "metadata.namespace",
@@ -45,6 +46,8 @@ pub fn validate_env(
     for (i, variable) in list(container, "env").iter().enumerate() {
         let at = at.index(i);
         let name = text(variable, "name");
+        // Names that a shell could not read (`my.var`, `1A`) are allowed since 1.32 (KEP-4369): the
+        // container may not have a shell.
         if name.is_empty() {
             errors.required(&at.child("name"), "");
         } else {
@@ -85,6 +88,8 @@ fn validate_env_source(
         if !has(from, field) {
             continue;
         }
+        // Each source is validated even if there are several, so that all mistakes are reported at
+        // once.
         sources += 1;
         let (part, at) = (get(from, field), path.child(field));
         match field {
@@ -100,6 +105,7 @@ fn validate_env_source(
             "",
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
         );
+    // Which of both wins would depend on the order in which a client reads the fields.
     } else if !text(variable, "value").is_empty() {
         errors.invalid(path, "", "may not be specified when `value` is not empty");
     } else if sources > 1 {
@@ -120,6 +126,8 @@ fn validate_file_key_ref(
     let volume = text(reference, "volumeName");
     let at = path.child("volumeName");
     errors.invalid_each(&at, volume, api_meta::names::dns1123_label(volume));
+    // The file is written by an init container into an emptyDir of this pod (KEP-3721), so the
+    // volume must be one of its own.
     if !volumes.has(volume) {
         errors.not_found(&at, volume);
     }
@@ -132,7 +140,10 @@ fn validate_object_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_key_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
-    validate_object_name(text(reference, "name"), &path.child("name"), errors);
+    // A name is required here, unlike in references of the pod such as `imagePullSecrets`.
+    let name = text(reference, "name");
+    let at = path.child("name");
+    errors.invalid_each(&at, name, api_meta::names::dns1123_subdomain(name));
     let key = text(reference, "key");
     if key.is_empty() {
         errors.required(&path.child("key"), "");
@@ -143,6 +154,8 @@ fn validate_key_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn validate_env_from(from: &Value, list_path: &Path<'_>, index: usize, errors: &mut Errors) {
     let path = list_path.index(index);
+    // A key that is no valid name after the prefix is skipped by the kubelet with an event, since
+    // keys may change later.
     let prefix = text(from, "prefix");
     if !prefix.is_empty() {
         errors.invalid_each(
@@ -163,6 +176,7 @@ fn validate_env_from(from: &Value, list_path: &Path<'_>, index: usize, errors: &
         validate_object_name(name, &path.child(field).child("name"), errors);
     }
     match sources.len() {
+        // Upstream reports the list here, not the element. Clients match the path.
         0 => errors.invalid(
             list_path,
             "",
@@ -190,9 +204,13 @@ pub fn validate_field_ref(reference: &Value, known: &[&str], path: &Path<'_>, er
         errors.required(&at, "");
         return;
     }
+    // A subscript selects one label or annotation. Other maps of a pod are not offered to its
+    // containers.
     if let Some((base, key)) = field.strip_suffix("']").and_then(|f| f.split_once("['")) {
         let problems = match base {
             "metadata.labels" => api_meta::names::qualified_name(key),
+            // Annotations of old tools have upper-case prefixes, which are accepted in `metadata`,
+            // too.
             "metadata.annotations" => api_meta::names::qualified_name(&key.to_ascii_lowercase()),
             _ => {
                 errors.invalid(&at, field, "does not support subscript");
@@ -202,7 +220,12 @@ pub fn validate_field_ref(reference: &Value, known: &[&str], path: &Path<'_>, er
         errors.invalid_each(&at, field, problems);
         return;
     }
-    if ENV_FIELDS.contains(&field) || VOLUME_FIELDS.contains(&field) {
+    if [&ENV_FIELDS[..], &VOLUME_FIELDS, &OTHER_FIELDS]
+        .concat()
+        .contains(&field)
+    {
+        // Files are refreshed when the pod changes, variables are not. So volumes offer labels and
+        // annotations as a whole, and variables the addresses.
         if !known.contains(&field) {
             errors.not_supported(&at, field, known);
         }
@@ -227,6 +250,8 @@ pub fn validate_resource_field_ref(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
+    // In a variable the container is the one that has the variable. A volume belongs to no
+    // container.
     if for_volume && text(reference, "containerName").is_empty() {
         errors.required(&path.child("containerName"), "");
         return;
@@ -247,6 +272,8 @@ pub fn validate_resource_field_ref(
         Value::String(s) => s.as_str(),
         _ => "0",
     };
+    // The amount is divided and rounded up to a whole number. A divisor such as `3` would hide that
+    // rounding.
     let known: &[&str] = if resource.ends_with(".cpu") {
         &["0", "1", "1m"]
     } else {

@@ -40,6 +40,8 @@ pub fn validate_narrower_node_affinity(
     let at = path.child("nodeAffinity");
     let at = at.child(REQUIRED);
     let at = at.child("nodeSelectorTerms");
+    // Terms are alternatives: one more term widens the choice, one less may remove what an
+    // admission controller relied on.
     if !before.is_empty() && before.len() != after.len() {
         let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
         errors.invalid(&at, after.to_vec(), detail);

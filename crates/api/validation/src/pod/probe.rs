@@ -22,6 +22,8 @@ pub fn validate_probes(container: &Value, path: &Path<'_>, errors: &mut Errors) 
         }
         let (probe, at) = (get(container, field), path.child(field));
         validate_probe(probe, &at, errors);
+        // A failed readiness probe never ends the container, so it has no grace period and may need
+        // several successes.
         if field == "readinessProbe" {
             if has(probe, "terminationGracePeriodSeconds") {
                 let value = get(probe, "terminationGracePeriodSeconds").clone();
@@ -33,6 +35,7 @@ pub fn validate_probes(container: &Value, path: &Path<'_>, errors: &mut Errors) 
             }
             continue;
         }
+        // The kubelet forgets the failures of a liveness or startup probe after one success.
         if let Some(n) = int(probe, "successThreshold").filter(|n| *n != 1) {
             errors.invalid(&at.child("successThreshold"), n, "must be 1");
         }

@@ -33,6 +33,8 @@ pub fn validate_resize(new: &Value, old: &Value, errors: &mut Errors) {
         errors.invalid(
             &path,
             class,
+            // The class decides the cgroup that the pod runs in, and a running process is not moved
+            // to another one (KEP-1287).
             "Pod QOS Class may not change as a result of resizing",
         );
     }

@@ -23,6 +23,8 @@ fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Errors)
     let at = path.child("operator");
     if !key.is_empty() {
         errors.invalid_each(&path.child("key"), key, names::qualified_name(key));
+    // An empty key tolerates every taint. With a value it would be unclear which key the value
+    // belongs to.
     } else if operator != "Exists" {
         errors.invalid(
             &at,
@@ -30,6 +32,7 @@ fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Errors)
             "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
         );
     }
+    // Only NoExecute evicts; the other effects end with scheduling, where nothing lasts.
     if has(toleration, "tolerationSeconds") && effect != "NoExecute" {
         errors.invalid(
             &path.child("effect"),
@@ -41,6 +44,7 @@ fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Errors)
         "Equal" | "" => {
             let problems = names::label_value(value);
             if !problems.is_empty() {
+                // The value of a taint is a label value, so any other value could never match.
                 errors.invalid(&at, value, problems.join(";"));
             }
         }
@@ -70,6 +74,7 @@ pub fn validate_spread_constraints(spec: &Value, path: &Path<'_>, errors: &mut E
             text(constraint, "whenUnsatisfiable"),
         );
         let skew = int(constraint, "maxSkew").unwrap_or(0);
+        // A skew of zero could not be satisfied by a number of pods that the domains do not divide.
         if skew <= 0 {
             errors.invalid(&at.child("maxSkew"), skew, rules::NOT_POSITIVE);
         }
@@ -97,6 +102,8 @@ fn validate_spread_constraint(
     errors: &mut Errors,
 ) {
     if let Some(domains) = int(constraint, "minDomains") {
+        // Without DoNotSchedule the scheduler places the pod anyway, so a minimum of domains could
+        // not be enforced.
         let at = path.child("minDomains");
         if domains <= 0 {
             errors.invalid(&at, domains, rules::NOT_POSITIVE);
@@ -113,6 +120,7 @@ fn validate_spread_constraint(
         rules::validate_one_of(constraint, field, &["Honor", "Ignore"], path, errors);
     }
     let keys = list(constraint, "matchLabelKeys");
+    // The keys are added to the selector. Without one, nothing is counted (KEP-3243).
     if !keys.is_empty() && !has(constraint, "labelSelector") {
         errors.forbidden(
             &path.child("matchLabelKeys"),

@@ -22,6 +22,8 @@ pub fn validate_pod_security_context(spec: &Value, path: &Path<'_>, errors: &mut
         for (i, container) in list(spec, "containers").iter().enumerate() {
             for (j, port) in list(container, "ports").iter().enumerate() {
                 let number = |f: &str| get(port, f).as_i64().unwrap_or(0);
+                // In the host's network the container listens on the host's port itself: there is
+                // nothing that could translate another number.
                 if number("hostPort") != 0 && number("hostPort") != number("containerPort") {
                     let at = ports.index(i);
                     let at = at.child("ports");
@@ -34,6 +36,7 @@ pub fn validate_pod_security_context(spec: &Value, path: &Path<'_>, errors: &mut
             }
         }
     }
+    // A container has one PID namespace: that of the pod's sandbox or that of the host.
     if flag(spec, "shareProcessNamespace") && flag(spec, "hostPID") {
         errors.invalid(
             &at.child("shareProcessNamespace"),
@@ -41,6 +44,8 @@ pub fn validate_pod_security_context(spec: &Value, path: &Path<'_>, errors: &mut
             "ShareProcessNamespace and HostPID cannot both be enabled",
         );
     }
+    // The kernel lets a user namespace use only namespaces that it owns. Host namespaces belong to
+    // the initial one (KEP-127).
     if flag(spec, "hostNetwork") && get(spec, "hostUsers") == &Value::Bool(false) {
         errors.forbidden(&path.child("hostNetwork"), "when `hostUsers` is false");
     }
@@ -49,9 +54,13 @@ pub fn validate_pod_security_context(spec: &Value, path: &Path<'_>, errors: &mut
             errors.forbidden(&path.child(field), "when `hostUsers` is false");
         }
     }
+    // Root of a user namespace has no rights over the host's /proc. Without one, an unmasked /proc
+    // lets the container change the kernel's settings (KEP-4265).
     if get(spec, "hostUsers") != &Value::Bool(false) {
         validate_proc_mount(spec, path, errors);
     }
+    // The kernel's ids have 32 bits, and Linux treats the largest as "no change". Kubernetes keeps
+    // to 31 bits.
     for field in ["runAsUser", "runAsGroup", "fsGroup"] {
         validate_user_or_group_id(context, field, &at, errors);
     }
@@ -124,6 +133,8 @@ fn validate_sysctls(spec: &Value, context: &Value, path: &Path<'_>, errors: &mut
         } else if seen.contains(&name) {
             errors.duplicate(&at, name);
         }
+        // name.starts_with("net/")) { || A sysctl of the network is set in the network namespace of
+        // the pod, which would be that of the host here.
         if flag(spec, "hostNetwork") && (name.starts_with("net.") || name.starts_with("net/")) {
             errors.invalid(&at, name, "may not be specified when 'hostNetwork' is true");
         }
@@ -157,6 +168,8 @@ fn validate_profiles(context: &Value, path: &Path<'_>, errors: &mut Errors) {
         let local = opt_text(profile, "localhostProfile");
         match (text(profile, "type"), local) {
             ("", _) => errors.required(&at.child("type"), "type is required when profile is set"),
+            // `Localhost` names a file below the kubelet's seccomp directory or a profile loaded
+            // into AppArmor.
             ("Localhost", None | Some("")) => {
                 errors.required(
                     &at.child("localhostProfile"),
@@ -166,6 +179,8 @@ fn validate_profiles(context: &Value, path: &Path<'_>, errors: &mut Errors) {
             ("Localhost", Some(file)) => {
                 validate_local_profile(file, &at.child("localhostProfile"), errors)
             }
+            // Silently ignoring the file would run the container with a weaker profile than its
+            // author sees in the object.
             (known, Some(file)) if SECCOMP.contains(&known) => {
                 let detail = format!("can only be set when {what} type is Localhost");
                 errors.invalid(&at.child("localhostProfile"), file, detail);
@@ -183,6 +198,7 @@ fn validate_profiles(context: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_local_profile(file: &str, path: &Path<'_>, errors: &mut Errors) {
+    // The kubelet joins the name to its profile directory and reads the file as root.
     if file.starts_with('/') {
         errors.invalid(path, file, "must be a relative path");
     }
@@ -200,6 +216,8 @@ pub fn validate_container_security_context(context: &Value, path: &Path<'_>, err
     validate_profiles(context, path, errors);
     validate_windows_options(context, path, errors);
     let escalation = get(context, "allowPrivilegeEscalation");
+    // The flag becomes `no_new_privs`. A privileged container, or one with CAP_SYS_ADMIN, has what
+    // the flag should withhold, so the combination is a mistake.
     if escalation == &Value::Bool(false) {
         if flag(context, "privileged") {
             errors.invalid(

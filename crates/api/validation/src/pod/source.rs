@@ -86,6 +86,8 @@ pub fn count_sources(
     errors: &mut Errors,
 ) -> Vec<&'static str> {
     let found: Vec<&'static str> = POD_SOURCES.into_iter().filter(|s| has(volume, s)).collect();
+    // The first source counts, and each further one is an error of its own: clients see which
+    // fields to remove.
     for extra in found.iter().skip(1) {
         // Upstream's paths: two sources are spelled differently, and one is not counted in
         // persistent volumes.
@@ -108,8 +110,11 @@ pub fn validate_pod_volume(volume: &Value, path: &Path<'_>, errors: &mut Errors)
         return;
     };
     let (source, at) = (get(volume, kind), path.child(kind));
+    // Sources of removed in-tree plugins (Glusterfs, Flocker, ...) are still validated: stored
+    // objects have them, and they stay readable.
     validate_required_fields(kind, source, &at, errors);
     match *kind {
+        // A negative limit would read as "over the limit" in every eviction round of the kubelet.
         "emptyDir"
             if rules::read_quantity(source, "sizeLimit").is_some_and(|q| q.is_negative()) =>
         {
@@ -129,6 +134,8 @@ pub fn validate_pod_volume(volume: &Value, path: &Path<'_>, errors: &mut Errors)
         }
         "projected" => validate_projected(source, &at, errors),
         "csi" => validate_driver_name(text(source, "driver"), &at.child("driver"), errors),
+        // The controller creates a claim from the template, under the name `POD-VOLUME`. An invalid
+        // claim is rejected here, where the author of the pod sees it.
         "ephemeral" => validate_ephemeral_volume(source, &at, errors),
         _ => {}
     }
@@ -165,6 +172,7 @@ pub fn validate_required_fields(kind: &str, source: &Value, path: &Path<'_>, err
 
 fn validate_iscsi(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let iqn = text(source, "iqn");
+    // The three forms of iSCSI names (RFC 3720, RFC 3980).
     let good = ["iqn", "eui", "naa"].iter().any(|p| iqn.starts_with(p));
     if !iqn.is_empty() && !good {
         errors.invalid(
@@ -189,6 +197,7 @@ pub fn validate_host_path(source: &Value, path: &Path<'_>, errors: &mut Errors) 
         errors.required(&path.child("path"), "");
         return;
     }
+    // Admission policies compare prefixes of paths, which `/allowed/../etc` would pass.
     validate_no_backsteps(value, &path.child("path"), errors);
     rules::validate_one_of(source, "type", &HOST_PATH_TYPES, path, errors);
 }
@@ -208,6 +217,7 @@ fn validate_key_paths(source: &Value, path: &Path<'_>, errors: &mut Errors) {
         // Upstream's paths differ between sources; this one names the item.
         let at = path.child("items");
         let at = at.index(i);
+        // The key need not exist: the pod waits for it unless the source is optional.
         if text(item, "key").is_empty() {
             errors.required(&at.child("key"), "");
         }
@@ -222,7 +232,10 @@ fn validate_relative_path(item: &Value, path: &Path<'_>, errors: &mut Errors) {
         errors.required(&at, "");
         return;
     }
+    // The kubelet creates the file with this name below the volume's directory, as root.
     validate_descending_path(value, &at, errors);
+    // The atomic writer of the kubelet keeps its own links in names that start with `..` (`..data`,
+    // `..2024_01_01`).
     if value.starts_with("..") && !value.starts_with("../") && value != ".." {
         errors.invalid(&at, value, "must not start with '..'");
     }
@@ -233,6 +246,7 @@ fn validate_downward_api(source: &Value, path: &Path<'_>, errors: &mut Errors) {
         validate_relative_path(item, path, errors);
         validate_file_mode(item, "mode", path, errors);
         match (has(item, "fieldRef"), has(item, "resourceFieldRef")) {
+            // Each file has one content: a field of the pod or an amount of a container.
             (true, true) => {
                 errors.invalid(
                     path,
@@ -266,6 +280,7 @@ fn validate_projected(source: &Value, path: &Path<'_>, errors: &mut Errors) {
         let mut found = 0;
         for (kind, part) in entries_of(one) {
             let at = at.child(kind);
+            // Each element of `sources` is a union; the volume is the union of the elements.
             if found > 0 {
                 errors.forbidden(&at, ONE_ONLY);
                 continue;
@@ -308,6 +323,8 @@ fn entries_of(source: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
 fn validate_token_projection(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let seconds = int(source, "expirationSeconds").unwrap_or(3600);
     let at = path.child("expirationSeconds");
+    // The kubelet renews a token after 80 % of its life. Shorter tokens would load the API server
+    // with every pod that has one.
     if seconds < 600 {
         errors.invalid(
             &at,
@@ -339,6 +356,8 @@ pub fn validate_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_each(
         path,
         name,
+        // A driver name is a domain name, so its case does not matter. The kubelet makes
+        // directories of it.
         names::dns1123_subdomain(&name.to_ascii_lowercase()),
     );
 }

@@ -13,6 +13,8 @@ const DNS: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "N
 
 /// Validates the spec of a pod or template. `_metadata` is reserved for downward references.
 pub fn validate_pod_spec(spec: &Value, _metadata: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // Volumes come first: containers refer to them by name, and a mount of an invalid volume is not
+    // reported a second time.
     let volumes = volume::validate_volumes(spec, &path.child("volumes"), errors);
     container::validate_containers(spec, &volumes, path, errors);
     validate_required_choice(spec, "restartPolicy", &RESTART, path, errors);
@@ -67,6 +69,8 @@ fn validate_required_choice(
 /// Validates names of referenced objects.
 fn validate_names(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in [
+        // These names become parts of paths and of other objects' names. The objects need not exist
+        // yet: the kubelet and the scheduler wait for them.
         "serviceAccountName",
         "nodeName",
         "priorityClassName",
@@ -87,6 +91,8 @@ fn validate_names(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             }
         }
     }
+    // Both become one label of the pod's DNS name (`hostname.subdomain.namespace.svc`), so dots are
+    // not allowed as they are in `hostnameOverride`.
     for field in ["hostname", "subdomain"] {
         let name = text(spec, field);
         if !name.is_empty() {
@@ -109,6 +115,8 @@ fn validate_deadlines(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn validate_pull_secrets(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, secret) in list(spec, "imagePullSecrets").iter().enumerate() {
+        // Only names are checked: a secret that does not exist is reported as an event when an
+        // image is pulled.
         if text(secret, "name").is_empty() {
             errors.required(&path.index(i).child("name"), "");
         }
@@ -145,6 +153,8 @@ fn validate_dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
     }
     let at = path.child("nameservers");
+    // The C library of the containers reads three `nameserver` lines of resolv.conf and ignores the
+    // rest.
     if servers.len() > 3 {
         errors.invalid(
             &at,
@@ -158,6 +168,8 @@ fn validate_dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     let searches = list(config, "searches");
     let at = path.child("searches");
+    // glibc up to 2.25 reads 6 domains and 256 characters. Kubernetes allows more since 1.28
+    // (KEP-2595), because later versions have no limit.
     if searches.len() > 32 {
         errors.invalid(
             &at,
@@ -179,6 +191,8 @@ fn validate_dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     for (i, search) in searches.iter().enumerate() {
         let search = search.as_str().unwrap_or_default();
+        // A trailing dot is the usual form of an absolute name, and `_` occurs in SRV records. A
+        // single dot means no search list.
         let name = search.trim_end_matches('.');
         if !name.is_empty() {
             errors.invalid_each(
@@ -209,6 +223,8 @@ fn validate_resource_claims(spec: &Value, path: &Path<'_>, errors: &mut Errors) 
             errors.invalid_each(&at.child("name"), name, names::dns1123_label(name));
             seen.push(name);
         }
+        // A claim by name is shared between pods. A template makes one claim for each pod, which is
+        // deleted with it.
         let fields = ["resourceClaimName", "resourceClaimTemplateName"];
         let sources = fields.iter().filter(|f| has(claim, f)).count();
         for field in fields.into_iter().filter(|f| has(claim, f)) {
@@ -233,6 +249,8 @@ fn validate_operating_system(spec: &Value, path: &Path<'_>, errors: &mut Errors)
     let security = path.child("securityContext");
     match os {
         "" => errors.required(&path.child("os").child("name"), "cannot be empty"),
+        // The field `os` is what the pod claims about its node. Only fields of the other system are
+        // rejected; a pod without `os` may set all of them (KEP-2802).
         "linux" => {
             if has(get(spec, "securityContext"), "windowsOptions") {
                 errors.forbidden(&security.child("windowsOptions"), WINDOWS_ONLY);
@@ -256,6 +274,7 @@ fn validate_operating_system(spec: &Value, path: &Path<'_>, errors: &mut Errors)
                 }
             }
             for (field, _) in entries(spec, "securityContext") {
+                // Both are the only fields of the context that the kubelet reads on Windows.
                 if !matches!(field.as_str(), "windowsOptions" | "runAsNonRoot") {
                     errors.forbidden(&security.child(field), "cannot be set for a windows pod");
                 }

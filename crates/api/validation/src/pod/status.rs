@@ -9,6 +9,8 @@ use serde_json::Value;
 pub fn validate_status_update(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("status");
     let (n, o) = (get(new, "status"), get(old, "status"));
+    // The class follows from the spec, which cannot change it. Old kubelets omit it; the strategy
+    // then keeps the old value.
     if !text(o, "qosClass").is_empty() {
         rules::validate_immutable(n, o, "qosClass", &path, errors);
     }
@@ -47,6 +49,8 @@ fn validate_pod_addresses(
         text(old, single) == address || before.iter().any(|old| text(old, "ip") == address)
     };
     let mut check = |at: &Path<'_>, address: &str| {
+        // Stored pods may have addresses that a later release rejects, and their kubelets must
+        // still be able to report.
         if !known(address) {
             errors.invalid_each(at, address, rules::ip_problems(address));
         }
@@ -61,6 +65,8 @@ fn validate_pod_addresses(
     let is_v4 =
         |item: &Value| rules::parse_ip(text(item, "ip")).map(|ip| ip.to_canonical().is_ipv4());
     let families: Vec<_> = after.iter().filter_map(is_v4).collect();
+    // matches!(families.as_slice(), [a, b] if a == b) { || Dual stack means one address of each
+    // family (KEP-563). Services pick the address of their family.
     if after.len() > 2 || matches!(families.as_slice(), [a, b] if a == b) {
         errors.invalid(
             &at,

@@ -34,12 +34,14 @@ pub fn validate_replica_template(
     validate_pod_template(template, path, errors);
     let (pod, at) = (get(template, "spec"), path.child("spec"));
     let policy = text(pod, "restartPolicy");
+    // The controllers replace pods, they do not wait for their end. Jobs have a check of their own.
     if policy != "Always" {
         errors.not_supported(&at.child("restartPolicy"), policy, &["Always"]);
     }
     if has(pod, "activeDeadlineSeconds") {
         errors.forbidden(
             &at.child("activeDeadlineSeconds"),
+            // A pod that ends by its deadline would be replaced at once, in an endless loop.
             "activeDeadlineSeconds in ReplicaSet is not Supported",
         );
     }
@@ -53,6 +55,7 @@ pub fn validate_template_labels(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
+    // The caller reports the empty selector; a second error about labels would mislead.
     if labels.is_object() && selector::is_empty_selector(labels) {
         return;
     }

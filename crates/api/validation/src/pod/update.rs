@@ -13,6 +13,8 @@ pub fn validate_pod_update(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o) = (get(new, "spec"), get(old, "spec"));
     spec::validate_pod_spec(n, get(new, "metadata"), &path, errors);
     for field in ["containers", "initContainers"] {
+        // The comparisons below pair the containers by position, so nothing else can be said about
+        // a list of another length.
         if list(n, field).len() != list(o, field).len() {
             errors.forbidden(
                 &path.child(field),
@@ -25,6 +27,8 @@ pub fn validate_pod_update(new: &Value, old: &Value, errors: &mut Errors) {
     validate_tolerations_update(n, o, &path.child("tolerations"), errors);
     validate_scheduling_gates_update(n, o, &path.child("schedulingGates"), errors);
     let gated = !list(o, "schedulingGates").is_empty();
+    // A new field of the API is immutable without a rule of its own: everything must be equal after
+    // the mutable fields are put back.
     let munged = copy_mutable_fields(n, o, gated);
     if !equal(&munged, o) {
         errors.forbidden(
@@ -32,6 +36,8 @@ pub fn validate_pod_update(new: &Value, old: &Value, errors: &mut Errors) {
             format!("{UPDATABLE}\n{}", describe_difference(&munged, o)),
         );
     }
+    // The scheduler has not seen the pod yet, so its placement may still change, but only to fewer
+    // nodes: an admission controller approved the wider choice (KEP-3838).
     if gated {
         gated::validate_narrower_node_selector(n, o, &path.child("nodeSelector"), errors);
         gated::validate_narrower_node_affinity(n, o, &path.child("affinity"), errors);
@@ -52,6 +58,8 @@ fn copy_mutable_fields(new: &Value, old: &Value, gated: bool) -> Value {
     }
     let mut back = vec!["activeDeadlineSeconds", "tolerations", "schedulingGates"];
     let grace = |v: &Value| int(v, "terminationGracePeriodSeconds").unwrap_or(0);
+    // Old releases accepted negative values. Such a pod may be repaired with 1, the value that the
+    // kubelet uses for them.
     if grace(old) < 0 && grace(new) == 1 {
         back.push("terminationGracePeriodSeconds");
     }
@@ -106,6 +114,7 @@ fn validate_deadline_update(new: &Value, old: &Value, path: &Path<'_>, errors: &
         (Some(n), Some(o)) if n > o => {
             errors.invalid(&at, n, "must be less than or equal to previous value")
         }
+        // Removing the deadline would extend it without bound, which a change may not do.
         (None, Some(_)) => errors.invalid(
             &at,
             Value::Null,
@@ -116,6 +125,8 @@ fn validate_deadline_update(new: &Value, old: &Value, path: &Path<'_>, errors: &
 }
 
 fn validate_tolerations_update(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // Taint eviction has perhaps started its timer for a toleration. A longer or shorter time
+    // restarts it; another key or effect would move the pod's ground.
     let bare = |t: &Value| {
         let mut t = t.clone();
         remove(&mut t, "tolerationSeconds");
@@ -143,6 +154,8 @@ fn validate_scheduling_gates_update(
         .iter()
         .map(|g| text(g, "name"))
         .collect();
+    // The scheduler may have taken the pod out of its queue already. A new gate could not bring it
+    // back (KEP-3521).
     for (i, gate) in list(new, "schedulingGates").iter().enumerate() {
         let name = text(gate, "name");
         if !before.contains(&name) {
@@ -171,6 +184,8 @@ fn validate_ephemeral_containers_update(new: &Value, old: &Value, errors: &mut E
     for before in list(get(old, "spec"), "ephemeralContainers") {
         let name = text(before, "name");
         match after.iter().find(|c| text(c, "name") == name) {
+            // The kubelet has perhaps started the container, and nothing restarts or stops an
+            // ephemeral container before the pod ends.
             None => errors.forbidden(
                 &at,
                 format!("existing ephemeral containers {name:?} may not be removed\n"),

@@ -19,6 +19,7 @@ pub fn validate_volumes<'a>(spec: &'a Value, path: &Path<'_>, errors: &mut Error
         let name = text(volume, "name");
         source::validate_pod_volume(volume, &at, errors);
         if name.is_empty() {
+            // A volume without a name is not added to the known ones, since no mount could name it.
             errors.required(&at.child("name"), "");
             continue;
         }
@@ -63,6 +64,7 @@ impl Volumes<'_> {
                 errors.required(&one.child("mountPath"), "");
             }
             if !paths.insert(target) {
+                // The runtime would mount one over the other, in an order that is not defined.
                 errors.invalid(&one.child("mountPath"), target, "must be unique");
             }
             if !target.is_empty() && device_paths.contains(target) {
@@ -110,6 +112,7 @@ impl Volumes<'_> {
                 match self.0.get(name) {
                     None => errors.not_found(&at.child("name"), name),
                     Some(volume)
+                        // Only claims can be in block mode; all other sources are directories.
                         if !has(volume, "persistentVolumeClaim") && !has(volume, "ephemeral") =>
                     {
                         errors.invalid(
@@ -158,6 +161,8 @@ fn validate_sub_paths(
 ) {
     let (sub_path, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
     // Upstream names the list instead of the mount in these two paths.
+    // The kubelet resolves the path in a volume that the container can write to. It checks links
+    // again when it opens the path.
     validate_descending_path(sub_path, &list.child("subPath"), errors);
     if !expression.is_empty() {
         if !sub_path.is_empty() {
@@ -173,6 +178,8 @@ fn validate_sub_paths(
         let at = list.child("mountPropagation");
         let privileged = flag(get(container, "securityContext"), "privileged");
         match propagation {
+            // Mounts of the container become visible on the host and in all pods that share the
+            // volume.
             "Bidirectional" if !privileged => {
                 errors.forbidden(
                     &at,

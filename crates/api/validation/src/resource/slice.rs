@@ -41,9 +41,11 @@ fn validate_resource_slice(object: &Value, errors: &mut Errors) {
     if pool.is_empty() {
         errors.required(&at.child("name"), "");
     }
+    // Drivers put the node's name into the name of the pool, with segments for the rest.
     for part in pool.split('/').filter(|p| !p.is_empty()) {
         errors.invalid_each(&at.child("name"), pool, names::dns1123_subdomain(part));
     }
+    // The scheduler must know for every device on which nodes it can be used.
     match count_set_fields(spec, &WHERE) {
         0 => errors.required(
             &path,
@@ -57,6 +59,7 @@ fn validate_resource_slice(object: &Value, errors: &mut Errors) {
         ),
     }
     let (devices, counters) = (list(spec, "devices"), list(spec, "sharedCounters"));
+    // Counters are shared by all slices of a pool and have one of their own (KEP-4815).
     if !devices.is_empty() && !counters.is_empty() {
         errors.invalid(
             &path,
@@ -127,6 +130,7 @@ fn validate_device(device: &Value, placed: bool, path: &Path<'_>, errors: &mut E
     for (i, set) in list(device, "consumesCounters").iter().enumerate() {
         validate_counter_set(set, "counterSet", &at.index(i), errors);
     }
+    // With a choice of nodes for each device, that of the slice does not apply.
     if placed && count_set_fields(device, &WHERE[..3]) > 1 {
         errors.invalid(
             path,

@@ -49,6 +49,7 @@ fn validate_csi_driver(object: &Value, errors: &mut Errors) {
         &Path::ROOT.child("metadata").child("name"),
         errors,
     );
+    // Defaulting sets all three, so their absence means that an object was not defaulted.
     for field in ["attachRequired", "podInfoOnMount", "storageCapacity"] {
         if !has(spec, field) {
             errors.required(&path.child(field), "");
@@ -61,6 +62,7 @@ fn validate_csi_driver(object: &Value, errors: &mut Errors) {
     {
         errors.not_supported(&path.child("volumeLifecycleModes"), mode, &LIFECYCLES);
     }
+    // Each update is a call of the driver and a write to the API.
     if let Some(n) = get(spec, "nodeAllocatableUpdatePeriodSeconds")
         .as_i64()
         .filter(|n| *n < 10)
@@ -80,6 +82,7 @@ fn validate_csi_driver(object: &Value, errors: &mut Errors) {
             errors.duplicate(&at.child("audience"), audience);
         }
         seen.push(audience);
+        // The same minimum as for tokens that pods mount.
         if let Some(n) = get(request, "expirationSeconds")
             .as_i64()
             .filter(|n| *n < 600)
@@ -96,6 +99,7 @@ fn validate_csi_driver(object: &Value, errors: &mut Errors) {
 fn validate_csi_driver_update(new: &Value, old: &Value, errors: &mut Errors) {
     validate_csi_driver(new, errors);
     let path = Path::ROOT.child("spec");
+    // Volumes that are attached now would never be detached after a change.
     for field in ["attachRequired", "volumeLifecycleModes"] {
         rules::validate_immutable(get(new, "spec"), get(old, "spec"), field, &path, errors);
     }
@@ -134,6 +138,7 @@ fn validate_csi_node_update(new: &Value, old: &Value, errors: &mut Errors) {
     );
     for driver in after {
         let name = text(driver, "name");
+        // A driver is registered again by the kubelet as a new entry, not by a change.
         let old = before.iter().find(|d| text(d, "name") == name);
         if old.is_some_and(|o| !api_meta::tree::equal(o, driver)) {
             errors.invalid(&at.child("drivers"), driver.clone(), rules::IMMUTABLE);
