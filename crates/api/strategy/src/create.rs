@@ -16,11 +16,13 @@ pub fn prepare_create(kind: Kind<'_>, object: &mut Value) {
         GenerationRule::Field(_) | GenerationRule::Fixed | GenerationRule::Any
     );
     if let Some(meta) = make(object, "metadata") {
+        // Generation belongs to the server. Restored backups contain the old one.
         remove(meta, "generation");
         if at_first {
             set(meta, "generation", 1);
         }
     }
+    // A kubelet registers its node with the status in one request.
     if status_rule(kind) != StatusRule::Open && (kind.group, kind.kind) != ("", "Node") {
         set(object, "status", json!({}));
     }
@@ -30,6 +32,7 @@ pub fn prepare_create(kind: Kind<'_>, object: &mut Value) {
 fn set_initial_values(kind: Kind<'_>, object: &mut Value) {
     match (kind.group, kind.kind) {
         ("", "Pod") => {
+            // The class is computed once and never again: the kubelet has built cgroups from it.
             let class = compute_tree_qos(object);
             set(
                 object,
@@ -64,6 +67,7 @@ fn prepare_namespace(object: &mut Value) {
         return;
     };
     let mut finalizers = list(spec, "finalizers").to_vec();
+    // The namespace controller removes it after the content is deleted.
     if !finalizers.iter().any(|f| f == "kubernetes") {
         finalizers.push("kubernetes".into());
     }
@@ -74,6 +78,7 @@ fn prepare_definition(object: &mut Value) {
     let spec = get(object, "spec");
     let storage: Vec<Value> = list(spec, "versions")
         .iter()
+        // Objects may be stored in any version that is listed here, until a migration removes it.
         .filter(|v| flag(v, "storage"))
         .filter_map(|v| v.get("name").cloned())
         .collect();
@@ -82,6 +87,7 @@ fn prepare_definition(object: &mut Value) {
 }
 
 fn report_local_service(object: &mut Value) {
+    // The availability controller probes services. The local groups have none.
     if has(get(object, "spec"), "service") {
         return;
     }

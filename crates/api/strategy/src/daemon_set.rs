@@ -17,6 +17,7 @@ pub(crate) fn set_template_generation(object: &mut Value, generation: i64) {
 /// Increments the counter if the template changes.
 pub(crate) fn count_template_generation(new: &mut Value, old: &Value) {
     let key = "/metadata/annotations/deprecated.daemonset.template.generation";
+    // The field `templateGeneration` of extensions/v1beta1 is kept as an annotation since apps/v1.
     let before = old
         .pointer(key)
         .and_then(Value::as_str)

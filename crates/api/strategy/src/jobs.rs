@@ -9,6 +9,7 @@ const NAME: &str = "batch.kubernetes.io/job-name";
 /// Labels the pods with the job's name and UID, and selects them by UID, unless `manualSelector` is
 /// set.
 pub(crate) fn generate_selector(job: &mut Value) {
+    // The user takes care that no two jobs select the same pods.
     if flag(get(job, "spec"), "manualSelector") {
         return;
     }

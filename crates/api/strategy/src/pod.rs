@@ -6,6 +6,7 @@ use serde_json::Value;
 /// Takes all but the ephemeral containers from the old pod.
 pub(crate) fn change_only_ephemeral_containers(new: &mut Value, old: &Value) {
     let containers = get(get(new, "spec"), "ephemeralContainers").clone();
+    // The request has a whole pod, of which the subresource owns one list.
     *new = old.clone();
     if let Some(spec) = make(new, "spec") {
         set(spec, "ephemeralContainers", containers);
@@ -33,6 +34,8 @@ pub(crate) fn change_only_resources(new: &mut Value, old: &Value) {
             let found = requested
                 .iter()
                 .find(|(name, _, _)| name == text(container, "name"));
+            // By name, since clients may send the containers in another order. Validation rejects
+            // other changes of the list.
             if let Some((_, resources, policy)) = found {
                 set(container, "resources", resources.clone());
                 if !policy.is_null() {

@@ -10,9 +10,12 @@ pub(crate) fn keep_allocated_addresses(new: &mut Value, old: &Value) {
         return;
     };
     let type_ = text(spec, "type").to_owned();
+    // The change of type releases or allocates the address.
     if type_ == "ExternalName" || text(&before, "type") == "ExternalName" {
         return;
     }
+    // `kubectl replace` of a manifest has no address. Old clients send `clusterIP` without
+    // `clusterIPs`.
     if text(spec, "clusterIP").is_empty() {
         for field in ["clusterIP", "clusterIPs"] {
             if has(&before, field) {
@@ -47,9 +50,11 @@ pub(crate) fn keep_allocated_addresses(new: &mut Value, old: &Value) {
 fn keep_node_ports(spec: &mut Value, before: &Value, type_: &str) {
     let both = matches!(type_, "NodePort" | "LoadBalancer")
         && matches!(text(before, "type"), "NodePort" | "LoadBalancer");
+    // From or to another type the node ports are allocated or released.
     if !both {
         return;
     }
+    // By number and protocol, not by position or name: manifests reorder and rename ports.
     for port in each_mut(spec, "ports").filter(|p| int(p, "nodePort").unwrap_or(0) == 0) {
         let (number, protocol) = (int(port, "port"), text(port, "protocol").to_owned());
         let old = list(before, "ports")

@@ -10,6 +10,8 @@ use serde_json::Value;
 pub(crate) fn prepare_status_update(kind: Kind<'_>, new: &mut Value, old: &Value) {
     let written = new.get("status").cloned();
     let metadata = new.get("metadata").cloned();
+    // The old object with the new status, and not the reverse: a field that a release adds to the
+    // spec is protected without a rule.
     let mut result = old.clone();
     match written {
         Some(status) => set(&mut result, "status", status),
@@ -24,8 +26,10 @@ pub(crate) fn prepare_status_update(kind: Kind<'_>, new: &mut Value, old: &Value
     }
     match (kind.group, kind.kind) {
         ("", "PersistentVolume") => set_phase_transition_time(&mut result, old),
+        // As upstream: a status write never changes the labels of a Deployment.
         ("apps", "Deployment") => keep_metadata(&mut result, old, "labels"),
         ("", "Pod") => {
+            // Old kubelets send incomplete owner references, which would break garbage collection.
             keep_metadata(&mut result, old, "ownerReferences");
             let class = get(get(old, "status"), "qosClass").clone();
             if let Some(status) = make(&mut result, "status")
@@ -56,6 +60,7 @@ fn set_phase_transition_time(new: &mut Value, old: &Value) {
     let (after, before) = (get(new, "status"), get(old, "status"));
     let moved = text(after, "phase") != text(before, "phase");
     let said = text(after, "lastPhaseTransitionTime");
+    // The controller's cache holds the time of the former phase; sending it back must not keep it.
     if moved && (said.is_empty() || said == text(before, "lastPhaseTransitionTime")) {
         let now = api_meta::time::now();
         if let Some(status) = make(new, "status") {
@@ -69,6 +74,7 @@ fn is_decision(condition: &Value) -> bool {
 }
 
 /// Resets Approved and Denied, which are only written by `approval`.
+// `approve` is a permission of its own, beyond `update` of the status.
 fn keep_decisions(new: &mut Value, old: &Value) {
     let before = list(get(old, "status"), "conditions")
         .iter()

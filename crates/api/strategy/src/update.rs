@@ -29,14 +29,18 @@ fn prepare_object_update(kind: Kind<'_>, new: &mut Value, old: &Value) {
     }
     match (kind.group, kind.kind) {
         ("", "Namespace") => {
+            // Only `finalize` changes them. Otherwise kubectl replace of an exported namespace
+            // would release it.
             let finalizers = get(get(old, "spec"), "finalizers").clone();
             if let Some(spec) = make(new, "spec") {
                 set(spec, "finalizers", finalizers);
             }
         }
+        // The type is immutable, and clients that send data alone would fail.
         ("", "Secret") if text(new, "type").is_empty() => keep_field(new, old, "type"),
         ("", "Service") => keep_allocated_addresses(new, old),
         ("apps", "DaemonSet") => count_template_generation(new, old),
+        // The approver has decided about the old spec.
         ("certificates.k8s.io", "CertificateSigningRequest") => keep_field(new, old, "spec"),
         _ => {}
     }
@@ -45,6 +49,7 @@ fn prepare_object_update(kind: Kind<'_>, new: &mut Value, old: &Value) {
 fn count_generation(kind: Kind<'_>, subresource: &str, new: &mut Value, old: &Value) {
     let before = int(get(old, "metadata"), "generation").unwrap_or(0);
     let changed = match generation_rule(kind) {
+        // Some kinds of upstream have no generation, and clients compare for absence.
         GenerationRule::None => return,
         GenerationRule::Fixed => false,
         GenerationRule::Field(field) => !same(new, old, field),
@@ -58,6 +63,8 @@ fn count_generation(kind: Kind<'_>, subresource: &str, new: &mut Value, old: &Va
         && subresource.is_empty()
         && !same(get(new, "metadata"), get(old, "metadata"), "annotations");
     let changed = changed || annotated;
+    // The kubelet observes the generation: a graceful deletion changes what it has to do
+    // (KEP-5067).
     let deleting = has(get(new, "metadata"), "deletionTimestamp")
         && !has(get(old, "metadata"), "deletionTimestamp");
     let next = before + i64::from(changed || (deleting && kind.kind == "Pod"));
@@ -72,6 +79,7 @@ fn is_same_but_version(new: &Value, old: &Value) -> bool {
     let stripped = |v: &Value| {
         let mut v = v.clone();
         if let Some(meta) = make(&mut v, "metadata") {
+            // All three change with every write, without a change of the content.
             for field in ["resourceVersion", "generation", "managedFields"] {
                 remove(meta, field);
             }
