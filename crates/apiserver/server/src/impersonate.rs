@@ -170,4 +170,69 @@ mod tests {
             assert_eq!(parse_account(user), None, "{user}");
         }
     }
+
+    fn needed(user: User) -> Vec<String> {
+        let attributes = needed_attributes(&User::default(), &user);
+        let describe = |a: &Attributes| {
+            let resource = match a.subresource.as_str() {
+                "" => a.resource.clone(),
+                subresource => format!("{}/{subresource}", a.resource),
+            };
+            assert_eq!(a.verb, "impersonate");
+            format!("{} {resource} {}/{}", a.group, a.namespace, a.name)
+        };
+        attributes.iter().map(describe).collect()
+    }
+
+    #[test]
+    fn every_part_of_the_identity_needs_its_own_permission() {
+        let extra = [("scopes".to_owned(), vec!["a".to_owned(), "b".to_owned()])];
+        let user = User {
+            name: "jane".into(),
+            uid: "7".into(),
+            groups: vec!["dev".into()],
+            extra: extra.into_iter().collect(),
+        };
+        let expect = [
+            " users /jane",
+            " groups /dev",
+            "authentication.k8s.io userextras/scopes /a",
+            "authentication.k8s.io userextras/scopes /b",
+            "authentication.k8s.io uids /7",
+        ];
+        assert_eq!(needed(user), expect);
+    }
+
+    #[test]
+    fn service_account_is_impersonated_as_an_object_of_its_namespace() {
+        let user = User {
+            name: "system:serviceaccount:ns:name".into(),
+            ..User::default()
+        };
+        assert_eq!(needed(user), [" serviceaccounts ns/name"]);
+    }
+
+    #[test]
+    fn impersonated_user_gets_its_implicit_groups() {
+        let groups = |name: &str, groups: &[&str]| {
+            let mut user = User {
+                name: name.into(),
+                groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+                ..User::default()
+            };
+            add_own_groups(&mut user);
+            user.groups.join(" ")
+        };
+        assert_eq!(groups("jane", &["dev"]), "dev system:authenticated");
+        assert_eq!(groups("system:anonymous", &[]), "system:unauthenticated");
+        assert_eq!(
+            groups("system:serviceaccount:ns:name", &[]),
+            "system:serviceaccounts system:serviceaccounts:ns system:authenticated"
+        );
+        assert_eq!(
+            groups("jane", &["system:unauthenticated"]),
+            "system:unauthenticated",
+            "the requested group decides"
+        );
+    }
 }

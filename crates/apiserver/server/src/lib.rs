@@ -32,6 +32,8 @@ mod reviews;
 mod route;
 mod run;
 mod server;
+#[cfg(test)]
+mod tests;
 mod transform;
 mod upstream_flags;
 

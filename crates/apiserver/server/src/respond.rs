@@ -375,4 +375,40 @@ mod tests {
             "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"x,\\\"{\"\n    }\n  ],\n  \"c\": {}\n}\n";
         assert_eq!(String::from_utf8_lossy(&out), expect);
     }
+
+    #[test]
+    fn warning_is_quoted_and_kept_on_one_line() {
+        let response = with_warnings(
+            text_response(200, ""),
+            &["a \"b\" \\ c\nd".to_owned(), "second".to_owned()],
+        );
+        let warnings: Vec<&[u8]> = response
+            .headers()
+            .get_all("warning")
+            .iter()
+            .map(HeaderValue::as_bytes)
+            .collect();
+        let first: &[u8] = br#"299 - "a \"b\" \\ c d""#;
+        assert_eq!(warnings, [first, br#"299 - "second""#]);
+    }
+
+    #[test]
+    fn error_sets_retry_after_and_forbids_caching() {
+        let error = ApiError::too_many_requests("busy", 7);
+        let response = error_response(MediaType::default(), &error);
+        assert_eq!(response.status(), 429);
+        let header = |name: &str| response.headers().get(name).map(HeaderValue::as_bytes);
+        assert_eq!(header("retry-after"), Some(&b"7"[..]));
+        assert_eq!(header("cache-control"), Some(&b"no-cache, private"[..]));
+    }
+
+    #[test]
+    fn error_for_a_table_request_is_a_status() {
+        let media_type = MediaType {
+            transform: Transform::Table,
+            ..MediaType::default()
+        };
+        let response = error_response(media_type, &ApiError::no_such_path());
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+    }
 }

@@ -84,7 +84,7 @@ async fn close_server(
     closing.cancel();
 }
 
-fn build_server(
+pub(crate) fn build_server(
     options: &ServerOptions,
     port: u16,
     tasks: &Tasks,

@@ -153,3 +153,97 @@ impl Paths {
         matches_item(&self.verbs, &a.verb) && self.urls.iter().any(url)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apiserver_request::User;
+    use serde_json::json;
+
+    fn matches(rule: Value, request: &Attributes) -> bool {
+        let rules = Rule::parse_rules(Some(&json!([rule])));
+        rules.iter().any(|rule| rule.matches_request(request))
+    }
+
+    /// Returns a read of a pod's log by a service account.
+    fn log_request() -> Attributes {
+        Attributes {
+            user: User {
+                name: "system:serviceaccount:kube-system:agent".into(),
+                groups: vec!["system:serviceaccounts".into()],
+                ..User::default()
+            },
+            verb: "get".into(),
+            namespace: "d".into(),
+            resource: "pods".into(),
+            subresource: "log".into(),
+            is_resource: true,
+            ..Attributes::default()
+        }
+    }
+
+    #[test]
+    fn subject_is_a_user_a_group_or_a_service_account() {
+        let account = |namespace: &str, name: &str| {
+            json!({"kind": "ServiceAccount",
+                "serviceAccount": {"namespace": namespace, "name": name}})
+        };
+        for (subject, expect) in [
+            (json!({"kind": "User", "user": {"name": "*"}}), true),
+            (json!({"kind": "User", "user": {"name": "agent"}}), false),
+            (
+                json!({"kind": "Group", "group": {"name": "system:serviceaccounts"}}),
+                true,
+            ),
+            (json!({"kind": "Group", "group": {"name": "nodes"}}), false),
+            (account("kube-system", "agent"), true),
+            (account("kube-system", "*"), true),
+            (account("default", "*"), false),
+            (json!({"kind": "Robot"}), false),
+        ] {
+            let rule = json!({"subjects": [subject], "resourceRules": [{"verbs": ["*"],
+                "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"]}]});
+            assert_eq!(matches(rule, &log_request()), expect, "{subject}");
+        }
+    }
+
+    #[test]
+    fn resource_rule_matches_subresources_and_scopes_explicitly() {
+        let rule = |resource: &str, namespaces: Value, cluster: bool| {
+            json!({"subjects": [{"kind": "User", "user": {"name": "*"}}],
+                "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": [resource],
+                    "namespaces": namespaces, "clusterScope": cluster}]})
+        };
+        let anywhere = || json!(["*"]);
+        assert!(matches(rule("pods/log", anywhere(), false), &log_request()));
+        assert!(!matches(rule("pods", anywhere(), false), &log_request()));
+        assert!(matches(rule("*", json!(["d"]), false), &log_request()));
+        assert!(!matches(rule("*", json!(["e"]), true), &log_request()));
+        let cluster = Attributes {
+            namespace: String::new(),
+            ..log_request()
+        };
+        assert!(!matches(rule("*", anywhere(), false), &cluster));
+        assert!(matches(rule("*", json!([]), true), &cluster));
+    }
+
+    #[test]
+    fn path_rule_is_exact_or_a_prefix() {
+        let request = Attributes {
+            is_resource: false,
+            path: "/healthz/etcd".into(),
+            ..log_request()
+        };
+        for (url, expect) in [
+            ("/healthz/etcd", true),
+            ("/healthz/*", true),
+            ("*", true),
+            ("/healthz", false),
+            ("/livez/*", false),
+        ] {
+            let rule = json!({"subjects": [{"kind": "User", "user": {"name": "*"}}],
+                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": [url]}]});
+            assert_eq!(matches(rule, &request), expect, "{url}");
+        }
+    }
+}

@@ -159,3 +159,52 @@ fn port_name(service: &Value, requested: &str) -> Option<String> {
 fn no_endpoints(name: &str) -> ApiError {
     ApiError::unavailable(format!("no endpoints available for service {name:?}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn name_may_have_a_scheme_and_a_port() {
+        let parse = |text: &str| {
+            let name = parse_name(text).ok()?;
+            Some((name.https, name.name.to_owned(), name.port.to_owned()))
+        };
+        let some = |https, name: &str, port: &str| Some((https, name.into(), port.into()));
+        assert_eq!(parse("web"), some(false, "web", ""));
+        assert_eq!(parse("web:80"), some(false, "web", "80"));
+        assert_eq!(parse("https:web:"), some(true, "web", ""));
+        assert_eq!(parse("http:web:metrics"), some(false, "web", "metrics"));
+        assert_eq!(parse(":web:80"), some(false, "web", "80"));
+        assert_eq!(parse("ftp:web:80"), None);
+        assert_eq!(parse("https:web:80:x"), None);
+    }
+
+    #[test]
+    fn port_is_selected_by_name_or_number() {
+        let two = json!({"spec": {"ports": [{"name": "web", "port": 80},
+            {"name": "metrics", "port": 9090}]}});
+        let one = json!({"spec": {"ports": [{"port": 80}]}});
+        let select = |service: &Value, requested: &str| port_name(service, requested);
+        assert_eq!(select(&two, "metrics").as_deref(), Some("metrics"));
+        assert_eq!(select(&two, "9090").as_deref(), Some("metrics"));
+        assert_eq!(select(&two, "8080"), None);
+        assert_eq!(select(&one, "").as_deref(), Some(""), "the only port");
+        assert_eq!(select(&one, "80").as_deref(), Some(""));
+    }
+
+    #[test]
+    fn endpoints_that_are_not_ready_are_left_out() {
+        let slice = json!({"ports": [{"name": "web", "port": 8080}], "endpoints": [
+            {"addresses": ["10.0.0.1"], "conditions": {"ready": true}},
+            {"addresses": ["10.0.0.2"], "conditions": {"ready": false}},
+            {"addresses": ["10.0.0.3"]}]});
+        let other = json!({"ports": [{"name": "metrics", "port": 9090}],
+            "endpoints": [{"addresses": ["10.0.0.4"]}]});
+        let slices = [slice, other];
+        let found = ready_endpoints(slices.iter(), "web");
+        let expect = [("10.0.0.1".to_owned(), 8080), ("10.0.0.3".to_owned(), 8080)];
+        assert_eq!(found, expect, "an unknown condition counts as ready");
+    }
+}

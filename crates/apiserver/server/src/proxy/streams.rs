@@ -217,3 +217,76 @@ fn choose_container(context: &Context, pod: &Value) -> Result<String, ApiError> 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn context(query: &str) -> Context {
+        let uri = format!("/api/v1/namespaces/d/pods/p/exec?{query}");
+        let request = http::Request::get(uri).body(()).unwrap();
+        Context::new(&request.into_parts().0).unwrap()
+    }
+
+    fn pod(containers: &[&str], annotation: Option<&str>) -> Value {
+        let containers: Vec<Value> = containers
+            .iter()
+            .map(|name| json!({"name": name}))
+            .collect();
+        let mut pod = json!({"metadata": {"name": "p"}, "spec": {"containers": containers,
+            "initContainers": [{"name": "init"}], "ephemeralContainers": [{"name": "debug"}]}});
+        if let Some(name) = annotation {
+            let key = "kubectl.kubernetes.io/default-container";
+            pod["metadata"]["annotations"] = json!({key: name});
+        }
+        pod
+    }
+
+    #[test]
+    fn container_is_the_requested_one_of_any_kind() {
+        for name in ["a", "init", "debug"] {
+            let context = context(&format!("container={name}"));
+            let chosen = choose_container(&context, &pod(&["a", "b"], None));
+            assert_eq!(chosen.unwrap(), name);
+        }
+        let unknown = choose_container(&context("container=x"), &pod(&["a"], None));
+        assert_eq!(unknown.unwrap_err().code(), 400);
+    }
+
+    #[test]
+    fn container_defaults_to_the_only_or_the_annotated_one() {
+        let choose = |pod: Value| choose_container(&context(""), &pod);
+        assert_eq!(choose(pod(&["a"], None)).unwrap(), "a");
+        assert_eq!(choose(pod(&["a", "b"], Some("b"))).unwrap(), "b");
+        let error = choose(pod(&["a", "b"], Some("x"))).unwrap_err();
+        assert!(error.message.contains("choose one of: [a b]"), "{error}");
+    }
+
+    #[test]
+    fn stream_options_get_the_kubelets_names() {
+        let context = context(
+            "stdin=true&stdout=1&stderr=false&tty=true&command=sh&command=-c&command=a%26b",
+        );
+        let path = with_query("/exec/d/p/c", stream_options(&context));
+        let expect = "/exec/d/p/c?input=1&output=1&tty=1&command=sh&command=-c&command=a%26b";
+        assert_eq!(path, expect, "a command can not add parameters");
+    }
+
+    #[test]
+    fn only_known_log_options_are_forwarded() {
+        let context =
+            context("follow=true&tailLines=5&container=c&insecureSkipTLSVerifyBackend=true&x=y");
+        let options = log_options(&context);
+        let names: Vec<&str> = options.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["follow", "tailLines"]);
+    }
+
+    #[test]
+    fn forwarded_ports_are_lists_or_repeated() {
+        let ports = port_parameters(&context("ports=80,443&ports=9090"));
+        let ports: Vec<&str> = ports.iter().map(|(_, port)| port.as_str()).collect();
+        assert_eq!(ports, ["80", "443", "9090"]);
+    }
+}
