@@ -27,6 +27,8 @@ impl Scheduler {
     /// Assumes the pod on the node and binds it in the background.
     pub(crate) fn assume_and_bind(self: &Arc<Self>, attempt: &Attempt, result: ScheduleResult) {
         let (pod, node) = (Arc::clone(&attempt.pod), result.node.to_string());
+        // Before the nomination is removed: in between the pod would count nowhere, and the next
+        // attempt could take its room.
         self.cache.assume_pod(&pod, &node);
         self.release_nomination(&pod, &node);
         let mut binding = Binding {
@@ -35,6 +37,8 @@ impl Scheduler {
             state: result.state,
             wait: None,
         };
+        // Reserve and Permit belong to the scheduling cycle: the next pod must see what they
+        // reserved.
         let permitted = self
             .run_reserve_plugins(&mut binding)
             .and_then(|()| self.run_permit_plugins(&mut binding));
@@ -51,6 +55,8 @@ impl Scheduler {
                 Err(rejection) => Err(rejection),
             };
             match bound {
+                // The queue drops the pod when the informer shows the binding, not here. Until then
+                // the cache counts it as assumed.
                 Ok(took) => {
                     let since =
                         Duration::from_nanos(u64::try_from(now_nanos() - arrived).unwrap_or(0));
@@ -68,6 +74,7 @@ impl Scheduler {
         if self
             .nominations
             .remove_nomination(pod.uid())
+            // On the nominated node itself no room is released: the pod takes it.
             .is_some_and(|nominated| &*nominated != node)
         {
             self.queue
@@ -113,6 +120,8 @@ impl Scheduler {
 
     async fn run_binding_cycle(&self, binding: &mut Binding) -> Result<Duration, Rejection> {
         if let Some(wait) = binding.wait.take() {
+            // Upstream waits in the binding cycle, too: a pod that waits must not stop the
+            // scheduling of others.
             wait.wait_for_end().await?;
             self.queue.done(binding.pod.uid());
         }
@@ -121,6 +130,7 @@ impl Scheduler {
         } = binding;
         let points = &self.profile_for(pod)?.points;
         let failed = |error: BindError| Rejection::error(error.plugin, error.message);
+        // One after the other, in order: volumes must be bound before the pod is.
         for entry in &points.pre_bind {
             entry
                 .plugin
@@ -130,6 +140,7 @@ impl Scheduler {
         }
         let began = Instant::now();
         for entry in &points.bind {
+            // The first plugin that handles the pod ends the search; the others are not asked.
             if entry.plugin.bind(pod, node).await.map_err(failed)? {
                 points
                     .post_bind
@@ -147,17 +158,23 @@ impl Scheduler {
             pod, node, state, ..
         } = binding;
         if let Some(profile) = self.profiles.profile_for(&pod.pod) {
+            // In reverse order, and for all plugins: one of them may have failed halfway. Unreserve
+            // must tolerate that nothing was reserved.
             for entry in profile.points.reserve.iter().rev() {
                 entry.plugin.unreserve(state, pod, node);
             }
         }
         self.cache.forget_pod(pod.uid());
+        // The pod may have been deleted, or the binding may have been written although its response
+        // was lost. In both cases there is nothing to retry.
         let returns = self.queue.pod(pod.uid()).is_some() && !self.cache.has_pod(pod.uid());
         let errored = rejection.code == Code::Error;
         if returns {
             let plugins = if errored {
                 HashSet::new()
             } else {
+                // A rejection waits for an event of its plugin. An error has no event: the pod is
+                // retried after the back-off.
                 [rejection.plugin].into()
             };
             self.queue.requeue_failed(
@@ -186,6 +203,8 @@ impl Scheduler {
 /// Returns reason and message of the condition of a pod that was not bound.
 fn explain_rejection(node: &str, rejection: &Rejection) -> (&'static str, String) {
     if rejection.code == Code::Error {
+        // Errors and rejections have different reasons in the condition: the cluster autoscaler
+        // acts on Unschedulable only.
         return (
             "SchedulerError",
             format!("binding rejected: {}", rejection.reasons.join(", ")),

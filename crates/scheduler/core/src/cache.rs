@@ -37,9 +37,13 @@ impl Inner {
             .by_name
             .get(name)
             .copied()
+            // The index is kept apart from the array; an index out of range must not panic in the
+            // task that all scheduling depends on.
             .filter(|at| *at < self.snapshot.nodes.len());
         match at {
             Some(at) => Arc::make_mut(&mut Arc::make_mut(&mut self.snapshot).nodes[at]),
+            // Informers of pods and nodes are independent: a pod may be shown before its node, or
+            // after its node was deleted.
             None => self
                 .strays
                 .entry(name.to_owned())
@@ -48,6 +52,8 @@ impl Inner {
     }
 
     fn place_pod(&mut self, pod: &Arc<PodInfo>, node: &str, assumed: bool) {
+        // The informer may show the pod on another node than assumed, if another scheduler bound
+        // it. It must not count twice.
         self.take_pod(pod.uid());
         self.node_mut(node).add_pod(Arc::clone(pod));
         self.pods.insert(
@@ -84,6 +90,7 @@ pub struct Cache {
 impl Cache {
     /// Returns a snapshot of the current state.
     pub fn snapshot(&self) -> Arc<Snapshot> {
+        // Copy on write: no attempt waits for another, and an attempt sees one state throughout.
         Arc::clone(&self.inner.lock().snapshot)
     }
 
@@ -93,6 +100,7 @@ impl Cache {
             return;
         };
         let mut inner = self.inner.lock();
+        // Pods that came before their node are already counted in the stray entry.
         if !inner.snapshot.by_name.contains_key(name) {
             let info = inner
                 .strays
@@ -101,6 +109,8 @@ impl Cache {
             inner.snapshot_mut().push_node(Arc::new(info));
         }
         let info = inner.node_mut(name);
+        // The number of nodes with an image is kept up to date by differences. Counting all nodes
+        // again made each node update cost as much as the cluster is large.
         let before = Arc::clone(&info.images);
         info.set_node(Arc::clone(node));
         let after = Arc::clone(&info.images);
@@ -118,6 +128,8 @@ impl Cache {
         let Some(info) = inner.snapshot_mut().remove_node(name) else {
             return;
         };
+        // The pods are not deleted with the node. If it comes back, under the same name, they still
+        // use its resources.
         if !info.pods.is_empty() {
             let mut stray = NodeInfo::new(name);
             info.pods
@@ -145,6 +157,8 @@ impl Cache {
     /// Forgets an assumed pod after its binding failed, unless the informer has shown it bound.
     pub fn forget_pod(&self, uid: &str) {
         let mut inner = self.inner.lock();
+        // A binding whose response was lost fails here, yet is in effect. Once the informer has
+        // shown it, the pod stays.
         if inner.pods.get(uid).is_some_and(|placed| placed.assumed) {
             inner.take_pod(uid);
         }
@@ -219,5 +233,30 @@ mod tests {
         cache.remove_node("a");
         cache.set_node(&node("a"));
         assert_eq!(used(&cache, "a"), Some(1000));
+    }
+
+    #[test]
+    fn pod_that_the_informer_shows_on_another_node_counts_only_there() {
+        let cache = Cache::default();
+        cache.set_node(&node("a"));
+        cache.set_node(&node("b"));
+        cache.assume_pod(&pod("p", ""), "a");
+        cache.set_pod(&pod("p", "b"));
+        assert_eq!(
+            (used(&cache, "a"), used(&cache, "b")),
+            (Some(0), Some(1000))
+        );
+    }
+
+    #[test]
+    fn snapshot_of_an_attempt_does_not_change() {
+        let cache = Cache::default();
+        cache.set_node(&node("a"));
+        let snapshot = cache.snapshot();
+        cache.set_node(&node("b"));
+        cache.remove_node("a");
+        let names: Vec<&str> = snapshot.nodes.iter().map(|node| &*node.name).collect();
+        assert_eq!(names, ["a"]);
+        assert!(cache.snapshot().node("a").is_none());
     }
 }

@@ -67,10 +67,13 @@ impl ClusterView {
             services: by_namespace(client)
                 .transform(|service: &mut Service| {
                     service.status = None;
+                    // Only the selector is read.
                     service.metadata.annotations = None;
                 })
                 .spawn(tasks),
         };
+        // Plugins are built before the client's informers start, so they hold a view that is filled
+        // once.
         self.stores.set(stores).ok()?;
         self.stores.get()
     }
@@ -125,6 +128,8 @@ impl Cluster for ClusterView {
             .iter()
             .filter_map(|service| service.spec.as_ref()?.selector.clone());
         let selects = |selector: &Labels| {
+            // A Service without a selector selects nothing. Its empty selector would match every
+            // pod.
             !selector.is_empty()
                 && selector
                     .iter()

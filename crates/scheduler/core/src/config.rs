@@ -139,6 +139,8 @@ impl Configuration {
 
     fn parse(text: &str) -> anyhow::Result<Self> {
         let mut tree: Value = serde_yaml::from_str(text)?;
+        // Before the typed parse, which knows only the fields that are implemented and would reject
+        // the others without a reason.
         let judged = judge_fields(&mut tree, UPSTREAM_FIELDS, FalseMeans::Unset);
         judged
             .warnings
@@ -164,6 +166,7 @@ impl Configuration {
             config.pod_initial_backoff_seconds,
             config.pod_max_backoff_seconds,
         );
+        // A back-off of 0 would retry a failing pod in a tight loop.
         if first == Some(0) || longest.unwrap_or(10) < first.unwrap_or(1) {
             bail!("podInitialBackoffSeconds must be above 0 and not above podMaxBackoffSeconds");
         }
@@ -201,7 +204,7 @@ mod tests {
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 
     #[test]
-    fn files() {
+    fn configuration_file_is_parsed_and_unknown_fields_are_errors() {
         let text = format!(
             "{HEAD}profiles:\n- schedulerName: a\n  plugins:\n    score:\n      disabled: [{{name: '*'}}]\n\
              podMaxBackoffSeconds: 3\nleaderElection: {{leaderElect: false}}\n"

@@ -54,6 +54,8 @@ pub(crate) fn start_informers(
         nodes: Informer::new(client.api(), ListParams::new())
             .on_event(move |event| handle_node(&on_node, event))
             .spawn(tasks),
+        // Finished pods use no resources. Without the selector they would be the larger part of the
+        // memory in clusters with many Jobs.
         pods: Informer::new(client.api(), ListParams::new().with_fields(LIVE))
             .transform(slim_pod)
             .on_event(move |event| handle_pod(&on_pod, event))
@@ -63,6 +65,8 @@ pub(crate) fn start_informers(
 
 /// Drops fields that no plugin reads.
 fn slim_pod(pod: &mut Pod) {
+    // A pod of a large cluster takes several KiB, mostly environment and probes, which no plugin
+    // reads.
     let keep = |container: &mut Container| {
         let old = std::mem::take(container);
         *container = Container {
@@ -79,6 +83,8 @@ fn slim_pod(pod: &mut Pod) {
         spec.init_containers.iter_mut().flatten().for_each(keep);
         spec.ephemeral_containers = None;
         spec.volumes.iter_mut().for_each(|volumes| {
+            // Only claims decide about nodes. ConfigMaps, Secrets and projected volumes are mounted
+            // anywhere.
             volumes.retain(|volume| {
                 volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
             });
@@ -90,6 +96,7 @@ fn slim_pod(pod: &mut Pod) {
         slim_statuses(&mut status.init_container_statuses, init);
         status.ephemeral_container_statuses = None;
     }
+    // Annotations of some tools contain the whole object a second time.
     pod.metadata.annotations = None;
 }
 
@@ -153,6 +160,8 @@ pub(crate) fn handle_pod(scheduler: &Scheduler, event: Event<Pod>) {
         Event::Applied {
             old: Some(old),
             new,
+            // A pod was deleted and created again under its name while the watch was interrupted. The
+            // relist shows this as an update.
         } if old.uid() != new.uid() => {
             handle_deleted_pod(scheduler, &old);
             handle_applied_pod(scheduler, None, &new);
@@ -165,6 +174,8 @@ pub(crate) fn handle_pod(scheduler: &Scheduler, event: Event<Pod>) {
 fn handle_applied_pod(scheduler: &Scheduler, old: Option<&Arc<Pod>>, new: &Arc<Pod>) {
     let info = || Arc::new(PodInfo::new(Arc::clone(new)));
     if !is_assigned(new) {
+        // Changed conditions do not become an event, but the queue needs the newest ones: the next
+        // status patch is compared with them.
         let changed = old.is_none_or(|old| pods_differ(old, new) || status_reset(old, new));
         if changed && scheduler.is_ours(new) {
             handle_unassigned_pod(scheduler, old, info());
@@ -175,6 +186,7 @@ fn handle_applied_pod(scheduler: &Scheduler, old: Option<&Arc<Pod>>, new: &Arc<P
         None => {
             let info = info();
             scheduler.cache.set_pod(&info);
+            // After the cache counts the pod, so that at any time one of both knows it.
             scheduler.queue.remove_pod(new.uid());
             if scheduler
                 .nominations
@@ -215,6 +227,7 @@ fn status_reset(old: &Pod, new: &Pod) -> bool {
 
 fn handle_unassigned_pod(scheduler: &Scheduler, old: Option<&Arc<Pod>>, info: Arc<PodInfo>) {
     let bound = || scheduler.cache.has_pod(info.uid());
+    // The node before this update: if the status clears or changes it, room becomes free.
     let kept = scheduler.nominations.node_of(info.uid());
     if !bound() {
         scheduler
@@ -253,6 +266,7 @@ fn handle_unassigned_pod(scheduler: &Scheduler, old: Option<&Arc<Pod>>, info: Ar
     let event = old
         .filter(|old| differs_in_spec(old, &info.pod))
         .map(updated);
+    // Before the pod enters the queue, which keeps a gated pod to itself.
     scheduler.note_gated(&info);
     scheduler.queue.set_pod(info, event, now_nanos());
 }
@@ -263,6 +277,7 @@ fn differs_in_spec(old: &Pod, new: &Pod) -> bool {
 }
 
 fn handle_deleted_pod(scheduler: &Scheduler, last: &Arc<Pod>) {
+    // First, so that no attempt for a deleted pod starts while the rest is cleaned up.
     scheduler.queue.remove_pod(last.uid());
     // Ends a Permit wait: there is no pod left to bind.
     scheduler.waiting.reject_pod(
@@ -273,6 +288,7 @@ fn handle_deleted_pod(scheduler: &Scheduler, last: &Arc<Pod>) {
         .nominations
         .remove_nomination(last.uid())
         .is_some();
+    // An assumed pod counts in the cache although its last known state names no node.
     let counted = is_assigned(last) || scheduler.cache.has_pod(last.uid());
     if counted {
         scheduler.cache.remove_pod(last.uid());
@@ -291,6 +307,8 @@ pub(crate) fn handle_node(scheduler: &Scheduler, event: Event<Node>) {
     let bare = |node: Arc<Node>| Arc::new(NodeInfo::without_pods(node));
     match event {
         Event::Applied { old, new } => {
+            // Kubelets report their status every few seconds. Copying a node's entry for each
+            // report would cost more than scheduling.
             if old.as_ref().is_some_and(|old| !node_differs(old, &new)) {
                 return;
             }
@@ -354,6 +372,63 @@ fn handle_namespace(scheduler: &Scheduler, event: &Event<Namespace>) {
             scheduler.cache.set_namespace(new.name(), Some(labels));
             scheduler.queue.move_pods(ClusterEvent::NamespaceChanged);
         }
+        // No event: a namespace goes only after its pods, whose deletions are events.
         Event::Deleted(last) => scheduler.cache.set_namespace(last.name(), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn slimmed(object: Value) -> Value {
+        let mut pod: Pod = serde_json::from_value(object).unwrap();
+        slim_pod(&mut pod);
+        serde_json::to_value(pod).unwrap()
+    }
+
+    #[test]
+    fn cached_pod_keeps_what_plugins_read_and_drops_the_rest() {
+        let slim = slimmed(json!({
+            "metadata": {"name": "p", "labels": {"a": "b"}, "annotations": {"large": "x"}},
+            "spec": {
+                "nodeSelector": {"zone": "a"},
+                "containers": [{"name": "c", "image": "i", "command": ["x"], "env": [{"name": "E", "value": "v"}],
+                    "ports": [{"containerPort": 1, "hostPort": 2}], "resources": {"requests": {"cpu": "1"}}}],
+                "volumes": [{"name": "m", "configMap": {"name": "m"}},
+                    {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}}));
+        let container = &slim["spec"]["containers"][0];
+        assert_eq!(container["resources"]["requests"]["cpu"], "1");
+        assert_eq!(
+            (&container["image"], &container["ports"][0]["hostPort"]),
+            (&json!("i"), &json!(2))
+        );
+        assert!(container.get("env").is_none() && container.get("command").is_none());
+        assert_eq!(slim["spec"]["volumes"].as_array().map(Vec::len), Some(1));
+        assert_eq!(
+            (
+                &slim["metadata"]["labels"]["a"],
+                &slim["spec"]["nodeSelector"]["zone"]
+            ),
+            (&json!("b"), &json!("a"))
+        );
+        assert!(slim["metadata"].get("annotations").is_none());
+    }
+
+    #[test]
+    fn container_status_is_kept_only_while_its_resources_differ_from_the_spec() {
+        for (actual, kept) in [("1", false), ("2", true)] {
+            let slim = slimmed(json!({"spec": {"containers": [
+                {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]},
+                "status": {"containerStatuses": [{"name": "c", "ready": true, "restartCount": 3, "image": "i",
+                    "imageID": "", "resources": {"requests": {"cpu": actual}}}]}}));
+            assert_eq!(
+                slim["status"].get("containerStatuses").is_some(),
+                kept,
+                "{actual}"
+            );
+        }
     }
 }

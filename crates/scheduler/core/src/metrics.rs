@@ -110,3 +110,33 @@ impl SchedulerMetrics {
         self.registry.encode()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_has_upstream_s_names_and_the_numbers_of_the_queue() {
+        let metrics = SchedulerMetrics::new();
+        metrics.observe_attempt("scheduled", "default-scheduler", Duration::from_millis(3));
+        metrics.observe_bound(Duration::from_millis(1), Duration::from_millis(5));
+        metrics.count_victim();
+        let counts = Counts {
+            active: 4,
+            ..Counts::default()
+        };
+        let page = metrics.encode(counts);
+        for line in [
+            "scheduler_schedule_attempts_total{result=\"scheduled\",profile=\"default-scheduler\"} 1",
+            "scheduler_pending_pods{queue=\"active\"} 4",
+            "scheduler_pending_pods{queue=\"gated\"} 0",
+            "scheduler_preemption_victims_total 1",
+            "scheduler_scheduling_algorithm_duration_seconds_bucket{le=\"0.002\"} 0",
+            "scheduler_scheduling_algorithm_duration_seconds_bucket{le=\"0.004\"} 1",
+            "scheduler_pod_scheduling_sli_duration_seconds_bucket{le=\"16.384\"} 1",
+            "scheduler_binding_duration_seconds_count 1",
+        ] {
+            assert!(page.contains(line), "{line} is not in\n{page}");
+        }
+    }
+}

@@ -19,6 +19,7 @@ struct Inner {
 
 impl Inner {
     fn insert_nomination(&mut self, pod: &Arc<PodInfo>, node: Arc<str>) {
+        // A pod is nominated to one node at a time.
         self.remove_nomination(pod.uid());
         self.by_node
             .entry(Arc::clone(&node))
@@ -61,7 +62,11 @@ impl Nominator {
         let known = inner.by_pod.get(new.uid()).cloned();
         match (new.nominated_node(), old.and_then(nominated_node), known) {
             (Some(node), _, _) => inner.insert_nomination(new, node.into()),
+            // The status named a node and does no more: a user or another component has withdrawn
+            // the nomination.
             (None, Some(_), _) => drop(inner.remove_nomination(new.uid())),
+            // The nomination is in memory, and the write of the status is on its way. The state of
+            // the pod is still replaced by the newer one.
             (None, None, Some(node)) => inner.insert_nomination(new, node),
             (None, None, None) => {}
         }

@@ -40,6 +40,8 @@ fn status_patch(
     now: Timestamp,
 ) -> Option<Value> {
     let known = find_condition(pod, SCHEDULED);
+    // An equal condition is not written again: thousands of pending pods would otherwise load the
+    // API server with each retry.
     let same = known.is_some_and(|known| {
         known.status == "False"
             && known.reason.as_deref() == Some(reason)
@@ -56,6 +58,8 @@ fn status_patch(
     }
     let mut status = json!({});
     if !same {
+        // The transition time changes with the status of a condition, not with its reason or
+        // message.
         let kept = known
             .filter(|known| known.status == "False")
             .and_then(|known| known.last_transition_time.clone());
@@ -68,12 +72,16 @@ fn status_patch(
         }]);
     }
     if let Some(name) = nominate {
+        // A strategic merge patch removes a field by null; an empty string would stay in the
+        // object.
         status["nominatedNodeName"] = if name.is_empty() {
             Value::Null
         } else {
             json!(name)
         };
     }
+    // With the UID as a precondition: a pod of the same name that was created since must not get
+    // this status.
     Some(json!({"metadata": {"uid": pod.metadata.uid}, "status": status}))
 }
 
@@ -129,6 +137,7 @@ impl OutcomeWriter {
             .patch_status(name, &Patch::Strategic(patch))
             .await
         {
+            // The pod was deleted: there is nothing left to describe.
             Err(error) if error.is_not_found() => Ok(()),
             other => other.map(drop),
         }
@@ -161,6 +170,8 @@ impl OutcomeWriter {
         if victim.metadata.deletion_timestamp.is_some() {
             return true;
         }
+        // The condition comes before the deletion: Jobs with a pod failure policy decide by it, and
+        // a pod that is deleted first may already be removed.
         let mark = json!({"metadata": {"uid": victim.metadata.uid}, "status": {"conditions": [{
             "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
             "message": format!("{}: preempting to accommodate a higher priority pod", self.name),
@@ -172,6 +183,7 @@ impl OutcomeWriter {
             return false;
         }
         let params = DeleteParams {
+            // Without the precondition a new pod of the same name could be deleted.
             uid: victim.metadata.uid.clone(),
             ..DeleteParams::new()
         };
@@ -204,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_is_written_only_when_it_changes() {
+    fn status_is_written_only_when_it_changes() {
         let now = Timestamp::from_second(100).unwrap();
         let mut pod: Pod =
             serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"}})).unwrap();
@@ -234,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn long_messages_are_cut() {
+    fn long_message_is_truncated_to_the_limit_of_events() {
         assert_eq!(truncate_message("short"), "short");
         assert!(truncate_message(&"ä".repeat(2000)).len() <= MESSAGE_LIMIT);
     }

@@ -33,11 +33,14 @@ impl Scheduler {
         evictions: &[Eviction],
         message: &str,
     ) {
+        // Created first, so that every way out of this function releases the pod.
         let mut hold = Hold {
             scheduler: self,
             uid: pod.uid(),
             failed: true,
         };
+        // The nomination is written before any victim is evicted: after a restart in between, the
+        // room would otherwise go to any pod.
         self.writer
             .write_unschedulable(&pod.pod, "Unschedulable", message, Some(node))
             .await;
@@ -50,6 +53,8 @@ impl Scheduler {
         let mut failed = false;
         for eviction in evictions {
             self.metrics.count_victim();
+            // The others are evicted even if one eviction fails; the preemptor is retried then, and
+            // may need fewer victims.
             failed |= !self.evict_victim(eviction, pod).await;
         }
         hold.failed = failed;

@@ -42,6 +42,8 @@ fn is_listed(set: &PluginSet, name: &str) -> bool {
 fn is_disabled(set: &PluginSet, name: &str) -> bool {
     set.disabled
         .iter()
+        // Disabling all and enabling some is the usual form of a custom profile, so an enabled name
+        // wins over `*`.
         .any(|plugin| plugin.name == name || plugin.name == "*")
         && !is_listed(set, name)
 }
@@ -53,6 +55,7 @@ fn is_enabled(plugins: &Plugins, point: &str, name: &str) -> bool {
         .iter()
         .find(|(known, _)| *known == point)
     {
+        // A specific extension point overrides `multiPoint`, whatever that says.
         Some((_, set)) if is_listed(set, name) => true,
         Some((_, set)) => all && !is_disabled(set, name),
         None => all,
@@ -83,6 +86,8 @@ fn check_names(plugins: &Plugins, known: &HashSet<&str>) -> anyhow::Result<()> {
                 suggest_name(&plugin.name, known)
             );
         }
+        // Upstream's plugins that are missing here may be disabled: configurations of the stock
+        // scheduler stay valid.
         let unknown = |name: &str| {
             name != "*" && !known.contains(name) && missing_plugin_consequence(name).is_none()
         };
@@ -162,6 +167,7 @@ fn build_profile(
         Arc::clone(cluster),
     ));
     points.add_plugin(DefaultBinder::with_client(client.clone()));
+    // Before plugins are removed, since a disabled plugin is no mistake.
     check_points(&config.plugins, &points)?;
     points.retain_plugins(|point, name| is_enabled(&config.plugins, point, name));
     for (name, weight) in &weights {
@@ -172,9 +178,12 @@ fn build_profile(
                 .find(|plugin| plugin.name == *name && plugin.weight > 0);
             plugin.map(|plugin| plugin.weight)
         };
+        // The weight at the extension point wins over that of `multiPoint`; 0 means that none was
+        // given.
         let chosen = given(&config.plugins.score).or_else(|| given(&config.plugins.multi_point));
         points.set_weight(name, chosen.unwrap_or(*weight));
     }
+    // All profiles share one queue, which can have only one order.
     if points.queue_sort.len() != 1 || points.bind.is_empty() {
         bail!("a profile needs one queueSort plugin and a bind plugin");
     }
@@ -237,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_are_switched_and_weighed() {
+    fn profile_enables_disables_and_weighs_plugins() {
         let made = from(
             "profiles: [{plugins: {score: {disabled: [{name: '*'}], enabled: [{name: ImageLocality, weight: 7}]}}}]",
         );
@@ -260,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn error_names_the_faulty_plugin_or_argument() {
         for (text, want) in [
             (
                 "profiles: [{plugins: {score: {enabled: [{name: Nope}]}}}]",

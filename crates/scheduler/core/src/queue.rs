@@ -135,15 +135,22 @@ impl Queue {
         let uid: Uid = pod.uid().into();
         match state.pods.get_mut(&uid) {
             Some(known) => {
+                // The newest state in any case, also in flight: the next attempt must not use a
+                // state that the informer has replaced.
                 known.pod = pod;
                 match known.place {
+                    // A change may remove the last gate, add one, or change the priority.
                     Place::Gated | Place::Active(_) => self.admit_pod(&mut state, &uid),
                     Place::Unschedulable(_) | Place::Held { .. } => {
                         if let Some(event) = event {
                             self.requeue_if_helped(&mut state, &uid, &event);
                         }
                     }
+                    // The attempt runs on the former state. If it fails, the change is evaluated as
+                    // if it came now.
                     Place::InFlight => known.updates.extend(event),
+                    // The pod is tried at the end of its back-off anyway, with the newest state. A
+                    // change does not shorten the back-off, as upstream.
                     Place::Backoff(_) => {}
                 }
             }
@@ -174,6 +181,7 @@ impl Queue {
     /// Removes a pod that was deleted or bound.
     pub fn remove_pod(&self, uid: &str) {
         let mut state = self.state.lock();
+        // Takes the pod out of all lists before its entry goes.
         state.set_place(uid, Place::Gated);
         state.in_flight.forget_attempt(uid);
         state.pods.remove(uid);
@@ -195,6 +203,8 @@ impl Queue {
         for uid in &helped {
             self.requeue_pod(&mut state, uid);
         }
+        // Recorded under the same lock as the requeueing: an attempt that ends in between would
+        // otherwise miss the event.
         state.in_flight.record_event(event);
         drop(state);
         if !helped.is_empty() {
@@ -211,6 +221,8 @@ impl Queue {
     ) -> Vec<Uid> {
         let mut helped = Vec::new();
         for (plugin, uids) in &state.rejected {
+            // Whether a plugin listens is asked once per plugin, not per pod: in large clusters
+            // most events concern none of thousands of waiting pods.
             if uids.is_empty() || *plugin != NO_PLUGIN && !self.plugins.listens_for(plugin, event) {
                 continue;
             }
@@ -248,6 +260,8 @@ impl Queue {
     fn requeue_pod(&self, state: &mut State, uid: &str) {
         let place = match state.pods.get(uid) {
             Some(Waiting {
+                // While the preemption runs, victims disappear one by one. Each would requeue the
+                // pod, and the next attempt could choose further victims.
                 place: Place::Held { .. },
                 ..
             }) => Place::Held { woken: true },
@@ -264,6 +278,8 @@ impl Queue {
         let until = waiting
             .tried
             .map(|tried| tried + self.backoff_duration(waiting.attempts));
+        // The back-off counts from the last attempt, not from the event: a pod that waited longer
+        // than its back-off goes to activeQ at once.
         match until.filter(|until| *until > Instant::now()) {
             Some(until) => Place::Backoff(until),
             None => self.place_after_admission(waiting),
@@ -271,6 +287,7 @@ impl Queue {
     }
 
     fn backoff_duration(&self, attempts: u32) -> Duration {
+        // Bounded, since 1 << 32 overflows. The maximum applies long before.
         let doublings = attempts.saturating_sub(1).min(30);
         self.delays
             .first_backoff
@@ -282,12 +299,16 @@ impl Queue {
     /// closed.
     pub async fn next(&self) -> Option<Attempt> {
         loop {
+            // Registered before the state is read, so that a change between reading and waiting is
+            // not lost.
             let changed = self.changed.notified();
             let wake = {
                 let mut state = self.state.lock();
                 if state.closed {
                     return None;
                 }
+                // Pods that are due come before the choice, since one of them may have the highest
+                // priority.
                 let wake = self.promote_due_pods(&mut state, Instant::now());
                 if let Some(attempt) = self.pop_active(&mut state) {
                     return Some(attempt);
@@ -315,6 +336,8 @@ impl Queue {
         for uid in back.into_iter().chain(stale) {
             self.admit_pod(state, &uid);
         }
+        // As upstream's SchedulerPopFromBackoffQ: an idle scheduler need not wait. Pods that failed
+        // with an error are left out, because the API server is probably overloaded.
         if state.active.is_empty() {
             let early = state
                 .backoff
@@ -335,10 +358,13 @@ impl Queue {
     fn pop_active(&self, state: &mut State) -> Option<Attempt> {
         let uid = state.active.values().next()?.clone();
         state.set_place(&uid, Place::InFlight);
+        // From here on events are recorded for this pod; the snapshot that the attempt uses is
+        // taken later, so that none falls between.
         state.in_flight.start_attempt(&uid);
         let waiting = state.pods.get_mut(&uid)?;
         waiting.attempts = waiting.attempts.saturating_add(1);
         waiting.tried = Some(Instant::now());
+        // The attempt starts with the newest state, which contains these changes.
         waiting.updates.clear();
         Some(Attempt {
             pod: Arc::clone(&waiting.pod),
@@ -360,6 +386,8 @@ impl Queue {
         };
         missed.append(&mut waiting.updates);
         waiting.tried = Some(Instant::now());
+        // Ordering by the time of the last failure lets younger pods of equal priority go first; an
+        // unschedulable pod would otherwise block them.
         waiting.since = now;
         waiting.rejected_by = failure.plugins;
         waiting.errored = failure.errored;
@@ -371,6 +399,7 @@ impl Queue {
             _ => Place::Unschedulable(Instant::now() + self.delays.unschedulable),
         };
         state.set_place(uid, place);
+        // A pod that failed with an error is in back-off already and waits for no event.
         if !failure.errored {
             let _ = missed
                 .iter()
@@ -391,6 +420,8 @@ impl Queue {
         else {
             return;
         };
+        // Otherwise the deletion of the last victim is still to come, and its event requeues the
+        // pod.
         let wake = retry || *woken;
         state.set_place(
             uid,
@@ -445,6 +476,8 @@ impl Queue {
     /// Requeues the pods in flight, for a new term after the Lease was lost.
     pub fn requeue_in_flight(&self) {
         let mut state = self.state.lock();
+        // Results of the former term are void: the Lease was lost, and another instance may have
+        // bound the pods.
         state.in_flight.clear();
         let in_flight = state
             .pods
@@ -459,6 +492,7 @@ impl Queue {
     /// Closes the queue: `next` returns None.
     pub fn close(&self) {
         self.state.lock().closed = true;
+        // Both: a task that waits now, and one that is about to wait.
         self.changed.notify_waiters();
         self.changed.notify_one();
     }

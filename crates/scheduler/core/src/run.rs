@@ -39,6 +39,7 @@ fn merge_election_settings(
 ) -> anyhow::Result<Option<LeaderConfig>> {
     let mut merged = flags.election.clone();
     let file = &config.leader_election;
+    // The file wins over the flags, field by field.
     for (given, duration) in [
         (
             &file.lease_duration,
@@ -121,12 +122,15 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()
     let delays = config.queue_delays(flags.pod_max_in_unschedulable_pods_duration);
     let scheduler = build_scheduler(&config, delays, &client, &view, &tasks)?;
     let woken = Arc::clone(&scheduler);
+    // After the scheduler is built: the handlers of these informers use its queue.
     view.start_informers(&client, &tasks, move || {
         woken.queue.move_pods(ClusterEvent::StorageChanged)
     });
+    // Informers run without leadership, too, so that a standby takes over with warm caches.
     let watched = Arc::new(handlers::start_informers(&scheduler, &client, &tasks));
     let open = flags.access.authorization_always_allow_paths.clone();
     let endpoints = build_endpoints(&scheduler, &watched, access, open);
+    // Served before leadership: probes must reach a standby as well.
     let versions = match flags.disable_http2_serving {
         true => HttpVersions::OnlyHttp1,
         false => HttpVersions::All,
@@ -136,6 +140,7 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()
         .start_server(endpoints, versions, &tasks)
         .await?;
     schedule_while_leading(&client, lease, &scheduler, &watched, &shutdown).await;
+    // Ends the loop that waits for a pod; the bindings that already run get the drain time.
     scheduler.queue.close();
     Ok(tasks.finish(DRAIN).await?)
 }
@@ -171,6 +176,7 @@ async fn schedule_while_leading(
         async move {
             tokio::select! {
                 () = token.cancelled() => return,
+                // Scheduling on a part of the pods would overcommit nodes.
                 () = watched.wait_until_synced() => {}
             }
             tracing::info!("scheduling");

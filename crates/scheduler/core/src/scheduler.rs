@@ -31,6 +31,7 @@ impl Profiles {
             .as_ref()
             .and_then(|spec| spec.scheduler_name.as_deref())
             .unwrap_or_default();
+        // The API server defaults the field. Pods of tests and of static files may lack it.
         let name = if name.is_empty() {
             crate::profiles::DEFAULT_NAME
         } else {
@@ -107,6 +108,8 @@ impl Scheduler {
             .as_ref()
             .and_then(|status| status.conditions.as_deref())
             .unwrap_or_default();
+        // The API server sets the condition on creation. Older servers do not, and a patch of this
+        // scheduler could have removed it.
         let noted = conditions
             .iter()
             .any(|condition| condition.reason.as_deref() == Some("SchedulingGated"));
@@ -125,6 +128,7 @@ impl Scheduler {
 
     /// Schedules until `term` ends.
     pub(crate) async fn run(self: Arc<Self>, term: CancellationToken) {
+        // Attempts of a former term ended without a result when its token was cancelled.
         self.queue.requeue_in_flight();
         let mut start = 0;
         loop {
@@ -146,9 +150,12 @@ impl Scheduler {
             // The pod is being deleted or bound: the informer or the end of the binding removes it.
             return self.queue.done(pod.uid());
         }
+        // Taken after the pod left the queue, so that it contains every event that requeued it.
         let (snapshot, began) = (self.cache.snapshot(), Instant::now());
         match cycle::schedule_pod(profile, &snapshot, &self.nominations, &pod, start) {
             Ok(result) => {
+                // Else the assumption that follows would copy the snapshot, which only one holder
+                // may change in place.
                 drop(snapshot);
                 self.metrics
                     .observe_attempt("scheduled", &profile.name, began.elapsed());
@@ -177,6 +184,8 @@ impl Scheduler {
         let reason = if errored { ERROR } else { UNSCHEDULABLE };
         let nominate = fit_error.post_filter_result.nominate;
         match nominate.as_deref() {
+            // Before the pod is requeued: the next attempt of another pod must not count this one
+            // on its former node.
             Some("") => drop(self.nominations.remove_nomination(pod.uid())),
             Some(node) => self.nominations.nominate_pod(pod, node),
             None => {}
@@ -184,6 +193,8 @@ impl Scheduler {
         tracing::debug!(pod = pod.key(), message, "no node fits");
         let evictions = fit_error.post_filter_result.evict;
         let preempting = !evictions.is_empty();
+        // Requeued before the status is written. The write may take seconds, and events in between
+        // must not be lost.
         self.queue.requeue_failed(
             pod.uid(),
             Failure {

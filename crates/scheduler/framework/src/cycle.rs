@@ -90,6 +90,8 @@ impl<'a> Feasibility<'a> {
             .iter()
             .filter(|entry| active(entry.name))
         {
+            // The first rejection ends the walk: a node is reported with the reason of one plugin,
+            // as upstream does, so the order of the profile decides which reason users see.
             entry.plugin.filter(state, pod, node)?;
         }
         Ok(())
@@ -103,10 +105,14 @@ impl<'a> Feasibility<'a> {
         pod: &PodInfo,
         node: &NodeInfo,
     ) -> Result<(), Rejection> {
+        // Most clusters have no nomination at any time. Without this shortcut every node would take
+        // the lock of the nominator once per attempt.
         let nominated: Vec<Arc<PodInfo>> = if self.nominations.is_empty() {
             Vec::new()
         } else {
             let matter = |other: &Arc<PodInfo>| {
+                // Pods of lower priority do not count: this pod may take the room that was freed
+                // for them, and they are preempted again.
                 other.priority() >= pod.priority() && other.uid() != pod.uid()
             };
             self.nominations
@@ -116,10 +122,13 @@ impl<'a> Feasibility<'a> {
                 .collect()
         };
         if !nominated.is_empty() {
+            // The additions must not leak into the state of the next node, so they work on copies.
             let (mut state, mut node) = (state.clone(), node.clone());
             for other in nominated {
                 self.add_pod(&mut state, pod, &other, &mut node);
             }
+            // Both passes are needed: the nominated pods may never arrive, and with them inter-pod
+            // affinity can be satisfied that is not without them.
             self.run_filters(&state, pod, &node)?;
         }
         self.run_filters(state, pod, node)
@@ -140,6 +149,8 @@ impl<'a> Feasibility<'a> {
             .pre_filter
             .iter()
             .filter(|entry| !state.skip_filters.contains(entry.name))
+            // Collected first, because the plugins get the state whose set of skipped filters the
+            // iterator reads.
             .collect::<Vec<_>>()
         {
             entry.plugin.add_pod(state, pod, added, node);
@@ -204,6 +215,7 @@ pub fn schedule_pod(
         nodes: snapshot.nodes.len(),
         ..Diagnosis::default()
     };
+    // Preemption cannot help without nodes, so PostFilter does not run.
     if snapshot.nodes.is_empty() {
         return Err(Box::new(FitError {
             diagnosis,
@@ -211,6 +223,7 @@ pub fn schedule_pod(
             error: None,
         }));
     }
+    // The set of nodes that PreFilter leaves is decided first: filters run for these nodes only.
     let found = match pre_filter(profile, snapshot, pod, &mut state, &mut diagnosis) {
         Ok(allowed) => find_nodes_that_fit(
             &feasibility,
@@ -221,11 +234,15 @@ pub fn schedule_pod(
             &mut diagnosis,
         ),
         Err(rejection) => {
+            // PostFilter still runs: preemption may resolve what a PreFilter plugin
+            // rejected.
             record_pre_filter_rejection(snapshot, rejection, &mut diagnosis);
             Found::default()
         }
     };
     if found.nodes.is_empty() {
+        // An error counts only here. If any node passed all filters, the pod is scheduled although
+        // a filter failed on another node.
         return Err(Box::new(run_post_filters(
             &feasibility,
             &state,
@@ -257,18 +274,24 @@ fn pre_filter(
     for entry in &profile.points.pre_filter {
         match entry.plugin.pre_filter(state, pod, snapshot) {
             PreFilterResult::All => {}
+            // Skipping is decided once per pod, so that a pod without, say, host ports costs
+            // nothing for each of thousands of nodes.
             PreFilterResult::Skip => drop(state.skip_filters.insert(entry.name)),
+            // The first rejection decides: no later plugin is asked.
             PreFilterResult::Reject(rejection) => return Err(rejection),
             PreFilterResult::Nodes(nodes) => {
                 narrowing.push(entry.name);
                 allowed = Some(match allowed {
                     None => nodes,
+                    // Every plugin may narrow the set; a node must be in all of the sets.
                     Some(known) => known.intersection(&nodes).cloned().collect(),
                 });
             }
         }
     }
     if let Some(allowed) = &allowed {
+        // The excluded nodes never reach a filter. Without this the events of these plugins would
+        // not requeue the pod.
         diagnosis.plugins.extend(narrowing.iter().copied());
         let present = allowed
             .iter()
@@ -325,6 +348,8 @@ fn find_nodes_that_fit(
         return found;
     }
     let candidates: Vec<&Arc<NodeInfo>> = match allowed {
+        // All nodes are visited from where the last attempt ended. A walk from the first node would
+        // give the first nodes of a large cluster all of the pods.
         None => snapshot
             .nodes
             .iter()
@@ -350,6 +375,8 @@ fn find_nodes_that_fit(
             Ok(()) => found.nodes.push(Arc::clone(node)),
             Err(rejection) => {
                 diagnosis.plugins.insert(rejection.plugin);
+                // A failed operation says nothing about the node; the attempt is repeated after the
+                // back-off instead of waiting for an event.
                 if rejection.code == Code::Error {
                     found.error = Some(rejection.reasons.join(", "));
                 }
@@ -362,6 +389,8 @@ fn find_nodes_that_fit(
             break;
         }
     }
+    // With a set from PreFilter this advances by fewer nodes than the cluster has; upstream does
+    // the same.
     *start = (*start + looked_at) % all;
     found
 }
@@ -371,9 +400,12 @@ fn nodes_to_find(percentage: u32, all: usize) -> usize {
         return all;
     }
     let share = match percentage {
+        // Upstream's adaptive share: 50 % of small clusters, falling by 1 % for each 125 nodes, at
+        // least 5 %.
         0 => 50_usize.saturating_sub(all / 125).max(5),
         given => given as usize,
     };
+    // Below 100 nodes scoring is cheap, and a better node is worth more than the time.
     (all * share / 100).max(FEWEST_NODES_TO_FIND)
 }
 
@@ -385,6 +417,7 @@ fn run_post_filters(
     error: Option<String>,
 ) -> FitError {
     let mut post_filter_result = PostFilterResult::default();
+    // After an error no filter result is complete, so victims might be evicted for nothing.
     if error.is_none() {
         for entry in &feasibility.profile.points.post_filter {
             post_filter_result = entry
@@ -393,6 +426,8 @@ fn run_post_filters(
             if post_filter_result
                 .nominate
                 .as_deref()
+                // The first plugin that nominates a node wins. An empty name clears an earlier
+                // nomination and lets the next plugin try.
                 .is_some_and(|name| !name.is_empty())
             {
                 break;
@@ -419,11 +454,14 @@ fn choose_node(
     let [first, rest @ ..] = nodes else {
         return Arc::from("");
     };
+    // One feasible node needs no score. Upstream skips PreScore and Score in this case, too.
     if rest.is_empty() {
         return Arc::clone(&first.name);
     }
     for entry in &profile.points.pre_score {
         if !entry.plugin.pre_score(state, pod, nodes, snapshot) {
+            // A plugin without an opinion on this pod must not shift the totals: its score of 0
+            // would still be weighted after normalization.
             state.skip_scores.insert(entry.name);
         }
     }
@@ -442,6 +480,8 @@ fn choose_node(
             .plugin
             .normalize_scores(state, pod, nodes, &mut scores);
         for (total, score) in totals.iter_mut().zip(scores) {
+            // The range is enforced after normalization, so that a faulty plugin cannot outweigh
+            // all others.
             *total =
                 total.saturating_add(score.clamp(0, MAX_NODE_SCORE).saturating_mul(entry.weight));
         }
@@ -458,6 +498,8 @@ fn select_host(nodes: &[Arc<NodeInfo>], totals: &[i64]) -> Arc<str> {
         .filter(|(_, total)| **total == most)
         .map(|(node, _)| node)
         .collect();
+    // Equal nodes are chosen at random: always taking the first would pile pods onto one node while
+    // the cache still lags behind.
     let lot = rand::rng().random_range(0..winners.len().max(1));
     winners
         .get(lot)
@@ -465,26 +507,4 @@ fn select_host(nodes: &[Arc<NodeInfo>], totals: &[i64]) -> Arc<str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn how_many_nodes_are_enough() {
-        let cases = [
-            (0, 50, 50),
-            (0, 100, 100),
-            (0, 1000, 420),
-            (0, 5000, 500),
-            (0, 20_000, 1000),
-            (10, 2000, 200),
-            (100, 500, 500),
-        ];
-        for (percentage, all, want) in cases {
-            assert_eq!(
-                nodes_to_find(percentage, all),
-                want,
-                "{percentage} of {all}"
-            );
-        }
-    }
-}
+mod tests;

@@ -75,10 +75,13 @@ pub struct Diagnosis {
 impl Diagnosis {
     /// Formats `0/N nodes are available: ...`, as in the event and in the condition.
     pub fn message(&self) -> String {
+        // Users and tests search for these sentences, so they are upstream's to the letter.
         if self.nodes == 0 {
             return "no nodes available to schedule pods".to_owned();
         }
         let mut text = format!("0/{} nodes are available:", self.nodes);
+        // A rejection by PreFilter applies to the pod as a whole; counts of nodes would only repeat
+        // it.
         if self.pre_filter.is_empty() {
             text.push_str(&format!(" {}.", self.reason_histogram()));
         } else {
@@ -106,6 +109,8 @@ impl Diagnosis {
             .iter()
             .map(|(reason, count)| format!("{count} {reason}"))
             .collect();
+        // Sorted as text, not by number: upstream sorts the finished strings. An equal message lets
+        // the event be counted instead of repeated.
         lines.sort();
         lines.join(", ")
     }
@@ -116,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages() {
+    fn message_counts_the_reasons_of_all_nodes() {
         let mut diagnosis = Diagnosis {
             nodes: 3,
             ..Diagnosis::default()

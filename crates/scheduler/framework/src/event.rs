@@ -92,9 +92,13 @@ impl ClusterEvent {
     pub fn is_of_kind(&self, kind: EventKind) -> bool {
         match self {
             Self::NodeAdded(_) => kind == EventKind::NodeAdded,
+            // One update of a node can be of several kinds, and is compared only for the kinds that
+            // a plugin asks for.
             Self::NodeUpdated { old, new } => match kind {
                 EventKind::NodeLabels => old.labels() != new.labels(),
                 EventKind::NodeTaints => {
+                    // Cordoning sets a field of the spec, and soon after a taint. Either change may
+                    // come first.
                     old.taints() != new.taints() || old.is_unschedulable() != new.is_unschedulable()
                 }
                 EventKind::NodeAllocatable => old.allocatable != new.allocatable,
@@ -107,6 +111,67 @@ impl ClusterEvent {
             Self::PodUpdated { .. } => kind == EventKind::PodUpdated,
             Self::NamespaceChanged => kind == EventKind::NamespaceChanged,
             Self::StorageChanged => kind == EventKind::StorageChanged,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn node(labels: Value, spec: Value, allocatable: Value) -> Arc<NodeInfo> {
+        let object = json!({"metadata": {"name": "n", "labels": labels}, "spec": spec,
+            "status": {"allocatable": allocatable}});
+        Arc::new(NodeInfo::without_pods(Arc::new(
+            serde_json::from_value(object).unwrap(),
+        )))
+    }
+
+    #[test]
+    fn node_update_is_of_the_kinds_of_the_fields_that_changed() {
+        let taint = || json!({"taints": [{"key": "k", "effect": "NoSchedule"}]});
+        let plain = || node(json!({}), json!({}), json!({"cpu": "1"}));
+        let cases = [
+            (plain(), vec![]),
+            (
+                node(json!({"a": "b"}), json!({}), json!({"cpu": "1"})),
+                vec![EventKind::NodeLabels],
+            ),
+            (
+                node(json!({}), taint(), json!({"cpu": "1"})),
+                vec![EventKind::NodeTaints],
+            ),
+            (
+                node(
+                    json!({}),
+                    json!({"unschedulable": true}),
+                    json!({"cpu": "1"}),
+                ),
+                vec![EventKind::NodeTaints],
+            ),
+            (
+                node(json!({}), json!({}), json!({"cpu": "2"})),
+                vec![EventKind::NodeAllocatable],
+            ),
+            (
+                node(json!({"a": "b"}), taint(), json!({"cpu": "2"})),
+                vec![
+                    EventKind::NodeLabels,
+                    EventKind::NodeTaints,
+                    EventKind::NodeAllocatable,
+                ],
+            ),
+        ];
+        for (new, want) in cases {
+            let event = ClusterEvent::NodeUpdated { old: plain(), new };
+            let kinds: Vec<_> = EventKind::ALL
+                .iter()
+                .filter(|kind| event.is_of_kind(**kind))
+                .copied()
+                .collect();
+            assert_eq!(kinds, want, "{event:?}");
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct HostPort {
 impl HostPort {
     /// Returns the host ports of a pod. Sidecars count, other init containers do not.
     pub fn from_pod_spec(spec: &PodSpec) -> Vec<Self> {
+        // An init container that restarts always is a sidecar: it holds its port as long as the pod
+        // runs. Other init containers have ended before the ports matter.
         let stays = |policy: &Option<String>| policy.as_deref() == Some("Always");
         let sidecars = spec
             .init_containers
@@ -39,6 +41,8 @@ impl HostPort {
             .iter()
             .chain(sidecars)
             .flat_map(|container| container.ports.iter().flatten())
+            // A port without a host port is inside of the pod's own network and conflicts with
+            // nothing.
             .filter_map(|port| {
                 let number = port.host_port.filter(|number| *number > 0)?;
                 let given = |text: &Option<String>, default: &str| {
@@ -57,6 +61,7 @@ impl HostPort {
     }
 
     fn conflicts_with(&self, other: &Self) -> bool {
+        // The wildcard address conflicts with every address of the node, in both directions.
         self.port == other.port
             && self.protocol == other.protocol
             && (self.address == other.address
@@ -76,6 +81,8 @@ impl PortTable {
 
     fn remove_port(&mut self, port: &HostPort) {
         if let Some(taken) = self.0.get_mut(&port.port) {
+            // Only one entry goes: two pods can hold equal ports for a moment, when one of them was
+            // bound by another scheduler.
             if let Some(at) = taken.iter().position(|known| known == port) {
                 taken.swap_remove(at);
             }
@@ -135,6 +142,8 @@ pub struct NodeInfo {
 /// Returns a unique number.
 fn next_generation() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
+    // Numbers are unique in the process, not per node: a node that was deleted and created again
+    // must not get a number under which counts of its former state are cached.
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
@@ -167,6 +176,7 @@ impl NodeInfo {
         let images = status
             .and_then(|status| status.images.as_deref())
             .unwrap_or_default();
+        // A node lists an image under each of its tags and digests, and a pod may name any of them.
         let by_name = images.iter().flat_map(|image| {
             let state = ImageState {
                 size: image.size_bytes.unwrap_or(0),
@@ -190,8 +200,11 @@ impl NodeInfo {
             .iter()
             .for_each(|port| self.ports.add_port(port));
         for claim in claim_keys(&pod) {
+            // Several pods of a node may share a claim. The entry goes with the last of them.
             *self.claims.entry(claim).or_default() += 1;
         }
+        // Counters, so that InterPodAffinity skips nodes without such pods. Most clusters have few
+        // of them.
         self.with_affinity += usize::from(pod.has_affinity());
         self.with_required_anti_affinity += usize::from(!pod.required_anti_affinity.is_empty());
         self.pods.push(pod);
@@ -201,6 +214,7 @@ impl NodeInfo {
     /// Removes a pod from the node; returns it if it was there.
     pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
         let at = self.pods.iter().position(|pod| pod.uid() == uid)?;
+        // The order of pods on a node means nothing, so the removal need not move the others.
         let pod = self.pods.swap_remove(at);
         self.generation = next_generation();
         self.requested.subtract(&pod.requests);
@@ -263,7 +277,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn ports_clash_by_address_and_protocol() {
+    fn host_ports_conflict_by_address_and_protocol() {
         let port = |address: &str, protocol: &str| HostPort {
             address: address.into(),
             protocol: protocol.into(),
@@ -280,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_return_to_zero() {
+    fn sums_are_zero_after_the_last_pod_is_removed() {
         let pod = serde_json::from_value(json!({
             "metadata": {"name": "p", "uid": "u"},
             "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}},
@@ -295,5 +309,41 @@ mod tests {
         );
         assert!(node.remove_pod("u").is_some());
         assert_eq!((node.requested.milli_cpu, node.non_zero.memory), (0, 0));
+    }
+
+    #[test]
+    fn claim_is_in_use_until_the_last_of_its_pods_is_removed() {
+        let pod = |uid: &str| {
+            let object = json!({"metadata": {"name": uid, "uid": uid, "namespace": "ns"}, "spec": {"containers": [],
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}});
+            Arc::new(PodInfo::new(Arc::new(
+                serde_json::from_value(object).unwrap(),
+            )))
+        };
+        let mut node = NodeInfo::new("n");
+        node.add_pod(pod("a"));
+        node.add_pod(pod("b"));
+        assert_eq!(node.claims.get("ns/data"), Some(&2));
+        node.remove_pod("a");
+        assert_eq!(node.claims.get("ns/data"), Some(&1));
+        node.remove_pod("b");
+        assert!(node.claims.is_empty());
+    }
+
+    #[test]
+    fn each_change_of_a_node_has_a_new_generation() {
+        let mut node = NodeInfo::new("n");
+        let mut seen = vec![node.generation];
+        let object = json!({"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": []}});
+        node.add_pod(Arc::new(PodInfo::new(Arc::new(
+            serde_json::from_value(object).unwrap(),
+        ))));
+        seen.push(node.generation);
+        node.remove_pod("p");
+        seen.push(node.generation);
+        node.set_node(Arc::new(Node::default()));
+        seen.push(node.generation);
+        let distinct: std::collections::HashSet<_> = seen.iter().collect();
+        assert_eq!(distinct.len(), 4, "{seen:?}");
     }
 }

@@ -29,6 +29,8 @@ impl AffinityTerm {
     fn new(term: &PodAffinityTerm, weight: i64, pod: &Pod) -> Self {
         let own = || vec![pod.metadata.namespace.clone().unwrap_or_default()];
         let named = term.namespaces.clone().filter(|names| !names.is_empty());
+        // Absent namespaces mean the pod's own, but only without a namespace selector. An empty
+        // selector selects all namespaces.
         let namespaces = match (named, &term.namespace_selector) {
             (Some(names), _) => names,
             (None, None) => own(),
@@ -46,6 +48,7 @@ impl AffinityTerm {
     /// Returns whether the term matches the pod. `namespaces` holds the labels of namespaces.
     pub fn matches_pod(&self, pod: &Pod, namespaces: &HashMap<String, Labels>) -> bool {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        // The names and the selector are alternatives: a namespace counts if either matches.
         let here = self.namespaces.iter().any(|name| name == namespace)
             || self.namespace_selector.is_some()
                 && labels_match(self.namespace_selector.as_ref(), namespaces.get(namespace));
@@ -56,6 +59,7 @@ impl AffinityTerm {
 /// Adds `matchLabelKeys` and `mismatchLabelKeys` to the selector, unless the API server has already
 /// done so.
 fn with_label_keys(term: &PodAffinityTerm, labels: Option<&Labels>) -> Option<LabelSelector> {
+    // A term without a selector matches no pod, so label keys have nothing to narrow.
     let mut selector = term.label_selector.clone()?;
     let both = [
         ("In", &term.match_label_keys),
@@ -63,6 +67,7 @@ fn with_label_keys(term: &PodAffinityTerm, labels: Option<&Labels>) -> Option<La
     ];
     for (operator, keys) in both {
         for key in keys.iter().flatten() {
+            // A key that the pod lacks is ignored, as the API documents for matchLabelKeys.
             let Some(value) = labels.and_then(|labels| labels.get(key)) else {
                 continue;
             };
@@ -72,6 +77,8 @@ fn with_label_keys(term: &PodAffinityTerm, labels: Option<&Labels>) -> Option<La
                 values: Some(vec![value.clone()]),
             };
             let present = selector.match_expressions.get_or_insert_default();
+            // The API server merges the keys when it admits a pod. Pods of older servers come
+            // without.
             if !present.contains(&requirement) {
                 present.push(requirement);
             }
@@ -104,6 +111,7 @@ pub struct PodInfo {
 impl PodInfo {
     /// Computes the values from the spec.
     pub fn new(pod: Arc<Pod>) -> Self {
+        // A pod without spec cannot come from an API server, but must not stop the scheduler.
         let empty = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&empty);
         let affinity = spec.affinity.as_ref();
@@ -204,5 +212,52 @@ impl PodInfo {
             && self.required_anti_affinity.is_empty()
             && self.preferred_affinity.is_empty()
             && self.preferred_anti_affinity.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod_with_term(labels: Value, term: Value) -> PodInfo {
+        let object = json!({"metadata": {"name": "p", "namespace": "ns", "labels": labels},
+            "spec": {"containers": [], "affinity": {"podAffinity":
+                {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}});
+        PodInfo::new(Arc::new(serde_json::from_value(object).unwrap()))
+    }
+
+    #[test]
+    fn label_keys_become_requirements_with_the_values_of_the_pod() {
+        let term = json!({"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": ["rev", "absent"],
+            "mismatchLabelKeys": ["tenant"]});
+        let pod = pod_with_term(json!({"rev": "1", "tenant": "a"}), term);
+        let selector = pod.required_affinity[0].selector.clone().unwrap();
+        let found: Vec<_> = selector
+            .match_expressions
+            .iter()
+            .flatten()
+            .map(|e| format!("{} {} {:?}", e.key, e.operator, e.values.clone().unwrap()))
+            .collect();
+        assert_eq!(found, ["rev In [\"1\"]", "tenant NotIn [\"a\"]"]);
+    }
+
+    #[test]
+    fn label_key_that_the_api_server_merged_is_not_added_twice() {
+        let merged =
+            json!({"matchExpressions": [{"key": "rev", "operator": "In", "values": ["1"]}]});
+        let term =
+            json!({"topologyKey": "zone", "labelSelector": merged, "matchLabelKeys": ["rev"]});
+        let pod = pod_with_term(json!({"rev": "1"}), term);
+        let selector = pod.required_affinity[0].selector.clone().unwrap();
+        assert_eq!(selector.match_expressions.map(|all| all.len()), Some(1));
+    }
+
+    #[test]
+    fn term_without_a_selector_matches_no_pod() {
+        let term = json!({"topologyKey": "zone", "matchLabelKeys": ["rev"]});
+        let pod = pod_with_term(json!({"rev": "1"}), term);
+        assert!(!pod.required_affinity[0].matches_pod(&pod.pod, &HashMap::new()));
     }
 }

@@ -89,6 +89,8 @@ impl ExtensionPoints {
     /// Adds a plugin at all its extension points.
     pub fn add_plugin<P: Plugin>(&mut self, plugin: P) {
         let plugin = Arc::new(plugin);
+        // The hint must outlive this call and see the plugin's arguments, hence a closure and not a
+        // function pointer.
         let hinting = Arc::clone(&plugin);
         let hint =
             Box::new(move |pod: &PodInfo, event: &ClusterEvent| hinting.queueing_hint(pod, event));
@@ -110,6 +112,8 @@ impl ExtensionPoints {
     /// Returns whether an event may help a pod rejected by the named plugin.
     pub fn queueing_hint(&self, name: &str, pod: &PodInfo, event: &ClusterEvent) -> bool {
         let known = self.hints.iter().find(|known| known.name == name);
+        // A plugin that is not known here has been disabled since it rejected the pod. In doubt the
+        // pod is retried.
         known.is_none_or(|known| (known.hint)(pod, event))
     }
 

@@ -55,6 +55,8 @@ impl Resources {
             "cpu" => self.milli_cpu = amount,
             "memory" => self.memory = amount,
             "ephemeral-storage" => self.ephemeral_storage = amount,
+            // Separate fields for the four resources that every pod and node has: filters compare
+            // them for each node, without a lookup by name.
             "pods" => self.pods = amount,
             _ => drop(self.scalars.insert(name.to_owned(), amount)),
         }
@@ -79,6 +81,7 @@ impl Resources {
         for (name, amount) in &other.scalars {
             match self.scalars.get_mut(name) {
                 Some(own) => *own = with(*own, *amount),
+                // An amount that only the other has: it starts at zero on this side.
                 None => drop(self.scalars.insert(name.clone(), with(0, *amount))),
             }
         }
@@ -109,6 +112,8 @@ impl Resources {
     /// any container requests the resource.
     pub fn non_zero_requested(pod: &Pod) -> Self {
         let given = pod_requests(pod, &SPEC_AND_STATUS);
+        // Requests of the pod itself cover all of its containers, so a container without requests
+        // does not add a default to them.
         let applies = |name: &str| !has_pod_level_requests(pod) || given.get(name).is_none();
         let missing_requests: &'static [_] = match (applies("cpu"), applies("memory")) {
             (true, true) => &[CPU, MEMORY],
@@ -145,7 +150,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn requests_follow_the_table_of_the_rule() {
+    fn requests_of_a_pod_are_those_of_the_shared_table() {
         let cases: Vec<Value> = serde_json::from_str(api_semantics::cases::POD_RESOURCES).unwrap();
         let own = json!({"use_status": true, "use_pod_status": true});
         for case in cases {

@@ -70,6 +70,7 @@ impl Snapshot {
 
     /// Adds a node with a new name.
     pub fn push_node(&mut self, node: Arc<NodeInfo>) {
+        // Copied only while an attempt holds the former snapshot.
         Arc::make_mut(&mut self.by_name).insert(Arc::clone(&node.name), self.nodes.len());
         self.change_images(&Images::default(), &node.images);
         self.nodes.push(node);
@@ -80,6 +81,8 @@ impl Snapshot {
         let at = Arc::make_mut(&mut self.by_name)
             .remove(name)
             .filter(|at| *at < self.nodes.len())?;
+        // A removal that kept the order would move thousands of entries. The walk over nodes needs
+        // no particular order.
         let node = self.nodes.swap_remove(at);
         if let Some(moved) = self.nodes.get(at) {
             Arc::make_mut(&mut self.by_name).insert(Arc::clone(&moved.name), at);
@@ -90,6 +93,7 @@ impl Snapshot {
 
     /// Updates `image_spread` for a node whose images changed.
     pub fn change_images(&mut self, before: &Images, after: &Images) {
+        // Most updates of a node change no image; the map of all images is then not copied.
         if before == after {
             return;
         }

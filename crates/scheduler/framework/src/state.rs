@@ -40,6 +40,8 @@ impl Clone for CycleState {
     fn clone(&self) -> Self {
         Self {
             // Copies the inner value, not the box: a box is a value, too.
+            // The copy must be deep: preemption removes pods from a copy while the original serves
+            // the other nodes.
             values: self
                 .values
                 .iter()
@@ -77,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_independent() {
+    fn change_of_a_copied_state_does_not_change_the_original() {
         let mut state = CycleState::default();
         state.store_value(5_i32);
         let mut copy = state.clone();

@@ -47,6 +47,8 @@ impl WaitingPods {
         let (sender, receiver) = oneshot::channel();
         let now = Instant::now();
         let bounded = |(plugin, limit): (&'static str, Duration)| {
+            // A pod that waits keeps its node's room, so that a plugin cannot wait for any length
+            // of time.
             let limit = limit.min(LONGEST_WAIT);
             (plugin, (now + limit, limit))
         };
@@ -80,6 +82,7 @@ impl WaitingPods {
         let Some(entry) = pods.get_mut(uid) else {
             return false;
         };
+        // All plugins that asked for the wait must agree; one approval is not enough.
         entry.pending.remove(plugin);
         if entry.pending.is_empty() {
             entry.finish_wait(Ok(()));
@@ -99,6 +102,7 @@ impl WaitingPods {
     fn next_limit(&self, uid: &str) -> Option<Instant> {
         let mut pods = self.pods.lock();
         let entry = pods.get_mut(uid)?;
+        // Limits differ, and a plugin that has agreed takes its limit with it, so the earliest is computed again.
         let (plugin, (until, limit)) = entry.pending.iter().min_by_key(|(_, (until, _))| *until)?;
         let (plugin, until, limit) = (*plugin, *until, *limit);
         if until <= Instant::now() {
@@ -127,6 +131,8 @@ impl Wait {
             let limit = self.pods.next_limit(&self.uid);
             // Without a pending plugin the result was already sent.
             let limit = limit.unwrap_or_else(|| Instant::now() + LONGEST_WAIT);
+            // After a timeout the loop looks again: the plugin whose limit passed may have agreed
+            // in the meantime.
             match tokio::time::timeout_at(limit, &mut self.receiver).await {
                 Ok(Ok(end)) => return end,
                 Ok(Err(_)) => {
@@ -143,6 +149,8 @@ impl Wait {
 
 impl Drop for Wait {
     fn drop(&mut self) {
+        // Also when the binding task is cancelled or panics. Otherwise the pod would be listed as
+        // waiting forever.
         self.pods.pods.lock().remove(&self.uid);
     }
 }
@@ -206,5 +214,14 @@ mod tests {
         assert!(pods.reject_pod("p", Rejection::unschedulable("Quota", "no")));
         assert!(!pods.allow_pod("other", "Quota"));
         assert_eq!(wait.wait_for_end().await.unwrap_err().reasons, ["no"]);
+    }
+
+    #[tokio::test]
+    async fn dropped_wait_is_no_longer_listed() {
+        let pods = WaitingPods::default();
+        let wait = pods.add_pod(&pod(), limits());
+        drop(wait);
+        assert!(pods.list_pods().is_empty());
+        assert!(!pods.reject_pod("p", Rejection::unschedulable("Quota", "late")));
     }
 }

@@ -42,6 +42,8 @@ impl Plugin for BalancedAllocation {
 fn standard_deviation(shares: &[f64]) -> f64 {
     match shares {
         [] | [_] => 0.0,
+        // The common case of CPU and memory: the same value as the general formula, without its
+        // rounding.
         [a, b] => (a - b).abs() / 2.0,
         many => {
             let count = many.len() as f64;
@@ -58,7 +60,11 @@ impl BalancedAllocation {
         let share = |name: &String| {
             let all = node.allocatable.get(name);
             let counts = matches!(name.as_str(), "cpu" | "memory") || pod.requests.get(name) > 0;
+            // Real requests, not the defaults for scoring: a balance over guessed amounts would
+            // mean little.
             let used = node.requested.get(name).saturating_add(more(name));
+            // A resource that the pod does not request must not influence the choice. CPU and
+            // memory always count.
             (all > 0 && counts).then(|| (used as f64 / all as f64).min(1.0))
         };
         let shares: Vec<f64> = self.resources.iter().filter_map(share).collect();
@@ -85,6 +91,8 @@ impl Score for BalancedAllocation {
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
         let before = self.balance_score(pod, node, |_| 0);
         let after = self.balance_score(pod, node, |name| pod.requests.get(name));
+        // By the change, not by the state afterwards: a balanced node would otherwise win even if
+        // the pod unbalances it.
         let half = MAX_NODE_SCORE / 2;
         half + (half + after - before) / 2
     }
@@ -118,5 +126,15 @@ mod tests {
             let got = plugin.score(&CycleState::default(), &pod, &node, &Snapshot::default());
             assert_eq!(got, want, "{used:?} {wanted:?}");
         }
+    }
+
+    #[test]
+    fn pod_without_requests_is_not_scored() {
+        let plugin = BalancedAllocation::new(&Value::Null, &empty_cluster()).unwrap();
+        let scores = |pod: &PodInfo| {
+            plugin.pre_score(&mut CycleState::default(), pod, &[], &Snapshot::default())
+        };
+        assert!(scores(&requesting_pod("p", 1, 0)));
+        assert!(!scores(&requesting_pod("p", 0, 0)));
     }
 }

@@ -43,6 +43,8 @@ impl Bind for DefaultBinder {
             metadata: ObjectMeta {
                 name: Some(pod.name().to_owned()),
                 namespace: Some(pod.namespace().to_owned()),
+                // With the UID the API server rejects the binding if the pod was deleted and
+                // created again under its name.
                 uid: Some(pod.uid().to_owned()),
                 ..ObjectMeta::default()
             },

@@ -73,6 +73,7 @@ fn find_ineligibility(
     let policy = pod
         .spec()
         .and_then(|spec| spec.preemption_policy.as_deref());
+    // Such a pod still goes ahead in the queue by its priority; it only does not evict.
     if policy == Some("Never") {
         return Some("not eligible due to preemptionPolicy=Never.");
     }
@@ -84,9 +85,13 @@ fn find_ineligibility(
         .rejections
         .get(&node.name)
         .map(|rejection| rejection.code);
+    // The nominated node cannot take the pod any more, whatever leaves it, so it may look for
+    // another.
     if hopeless == Some(Code::UnschedulableAndUnresolvable) {
         return None;
     }
+    // Victims of an earlier preemption of this pod are still terminating. Evicting more pods
+    // elsewhere would be waste.
     let leaving = |other: &Arc<PodInfo>| other.priority() < pod.priority() && is_preempted(other);
     node.pods
         .iter()
@@ -133,14 +138,20 @@ impl DefaultPreemption {
             .filter(|other| other.priority() < pod.priority())
             .cloned()
             .collect();
+        // Equal priority is never preempted: two such pods would evict each other forever.
         if lower.is_empty() {
             return Err(Rejection::unresolvable(Self::NAME, NO_VICTIMS));
         }
         for other in &lower {
             feasibility.remove_pod(&mut state, pod, other, &mut trial);
         }
+        // If the pod does not fit without all of them, no subset helps. This rules out most nodes
+        // with one run of the filters.
         feasibility.run_filters_with_nominated_pods(&state, pod, &trial)?;
+        // The most important pods are reprieved first, while there is still room.
         lower.sort_by(|a, b| compare_importance(a, b));
+        // Budgets are counted in this order: the most important pods use up the allowed
+        // disruptions, and the rest violates the budget.
         let mut budgets = self.load_budgets(&lower);
         let (violating, free): (Vec<_>, Vec<_>) = lower
             .into_iter()
@@ -159,6 +170,8 @@ impl DefaultPreemption {
             {
                 feasibility.remove_pod(&mut state, pod, &other, &mut trial);
                 candidate.victims.push(other);
+                // A violation is possible, only expensive: preemption respects budgets if it can,
+                // and no further.
                 candidate.violations += usize::from(violates);
             }
         }
@@ -181,6 +194,7 @@ impl PostFilter for DefaultPreemption {
         let nominated = feasibility.nominated_node(pod).is_some() || pod.nominated_node().is_some();
         let clear = nominated.then(String::new);
         let all = feasibility.snapshot.nodes.len();
+        // Nodes that rejected the pod for other reasons than their pods are not tried.
         let helpful = |node: &&Arc<NodeInfo>| {
             diagnosis
                 .rejections
@@ -189,6 +203,8 @@ impl PostFilter for DefaultPreemption {
         };
         let nodes: Vec<&Arc<NodeInfo>> =
             feasibility.snapshot.nodes.iter().filter(helpful).collect();
+        // A good candidate is enough in a large cluster; the dry run for all nodes would take
+        // seconds.
         let wanted = (all * self.least_share / 100).max(self.least_nodes);
         let mut tried = Diagnosis {
             nodes: all,
@@ -207,6 +223,8 @@ impl PostFilter for DefaultPreemption {
             }
         }
         let Some(best) = candidates.into_iter().min_by_key(Candidate::cost) else {
+            // The former nomination is withdrawn: no preemption helps now, and others may use that
+            // room.
             return build_result(tried.message(), clear);
         };
         let evict = |victim: Arc<PodInfo>| Eviction {
@@ -230,14 +248,14 @@ mod tests {
     use scheduler_framework::{Profile, Snapshot};
     use serde_json::json;
 
-    fn profile() -> Profile {
+    fn profile(cluster: &Arc<dyn Cluster>) -> Profile {
         let mut points = ExtensionPoints::default();
         for name in ["NodeResourcesFit", "NodeAffinity", "DefaultPreemption"] {
             let entry = crate::plugin_registry()
                 .into_iter()
                 .find(|entry| entry.name == name)
                 .unwrap();
-            (entry.make)(&Value::Null, &empty_cluster(), &mut points).unwrap();
+            (entry.make)(&Value::Null, cluster, &mut points).unwrap();
         }
         Profile {
             name: "test".into(),
@@ -270,8 +288,16 @@ mod tests {
     }
 
     fn outcome(pod: &PodInfo, nodes: Vec<NodeInfo>) -> (Option<String>, Vec<String>, String) {
+        outcome_in(&empty_cluster(), pod, nodes)
+    }
+
+    fn outcome_in(
+        cluster: &Arc<dyn Cluster>,
+        pod: &PodInfo,
+        nodes: Vec<NodeInfo>,
+    ) -> (Option<String>, Vec<String>, String) {
         let fit_error = schedule_pod(
-            &profile(),
+            &profile(cluster),
             &Snapshot::from_nodes(nodes),
             &NoNominatedPods,
             pod,
@@ -292,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cheapest_node_is_taken_and_the_important_are_spared() {
+    fn node_with_the_least_important_victims_is_chosen() {
         let top = worker("top", "1", 100);
         let nodes = vec![
             full("a", &[("a1", "1", 50), ("a2", "1", 50)]),
@@ -304,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn messages() {
+    fn message_explains_the_failed_preemption() {
         let low = worker("low", "1", 0);
         let text = outcome(&low, vec![full("a", &[("a1", "2", 0)])]).2;
         let want = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: \
@@ -318,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn never_means_never() {
+    fn pod_with_preemption_policy_never_does_not_preempt() {
         let mut object = (*worker("p", "1", 100).pod).clone();
         object.spec.as_mut().unwrap().preemption_policy = Some("Never".into());
         let (nominate, victims, text) = outcome(
@@ -330,5 +356,121 @@ mod tests {
             text.ends_with("preemption: not eligible due to preemptionPolicy=Never."),
             "{text}"
         );
+    }
+
+    /// Returns a pod with the label `app`, and what `change` does to it.
+    fn labelled_worker(
+        name: &str,
+        priority: i32,
+        app: &str,
+        change: impl FnOnce(&mut k8s_openapi::api::core::v1::Pod),
+    ) -> PodInfo {
+        let mut object = (*worker(name, "1", priority).pod).clone();
+        object.metadata.labels = Some([("app".to_owned(), app.to_owned())].into());
+        change(&mut object);
+        PodInfo::new(Arc::new(object))
+    }
+
+    fn node_with(name: &str, pods: Vec<PodInfo>) -> NodeInfo {
+        let mut node = full(name, &[]);
+        pods.into_iter().for_each(|pod| node.add_pod(Arc::new(pod)));
+        node
+    }
+
+    fn cluster_with_budget(app: &str, allowed: i32, disrupted: Value) -> Arc<dyn Cluster> {
+        let budget = json!({"metadata": {"name": "b", "namespace": "ns"},
+            "spec": {"selector": {"matchLabels": {"app": app}}},
+            "status": {"disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1,
+                "expectedPods": 1, "disruptedPods": disrupted}});
+        Arc::new(crate::testing::TestCluster {
+            budgets: vec![budget],
+            ..Default::default()
+        })
+    }
+
+    #[test]
+    fn pods_under_a_budget_are_reprieved_before_more_important_ones() {
+        let top = worker("top", "1", 100);
+        let nodes = || {
+            let guarded = labelled_worker("guarded", 10, "db", |_| {});
+            let plain = labelled_worker("plain", 50, "web", |_| {});
+            vec![node_with("a", vec![guarded, plain])]
+        };
+        let cases = [(0, json!({}), "plain"), (1, json!({}), "guarded")];
+        for (allowed, disrupted, want) in cases {
+            let cluster = cluster_with_budget("db", allowed, disrupted);
+            assert_eq!(
+                outcome_in(&cluster, &top, nodes()).1,
+                [want],
+                "{allowed} allowed"
+            );
+        }
+    }
+
+    #[test]
+    fn pod_whose_eviction_is_counted_already_does_not_violate_its_budget() {
+        let cluster = cluster_with_budget("db", 0, json!({"guarded": "2024-01-01T00:00:00Z"}));
+        let guarded = labelled_worker("guarded", 10, "db", |_| {});
+        let plain = labelled_worker("plain", 50, "web", |_| {});
+        let nodes = vec![node_with("a", vec![guarded, plain])];
+        assert_eq!(
+            outcome_in(&cluster, &worker("top", "1", 100), nodes).1,
+            ["guarded"]
+        );
+    }
+
+    #[test]
+    fn node_without_a_violated_budget_wins_over_lower_priorities() {
+        let pair = |app: &str, priority| {
+            let worker = |at| labelled_worker(&format!("{app}{at}"), priority, app, |_| {});
+            vec![worker(1), worker(2)]
+        };
+        let nodes = || {
+            vec![
+                node_with("a", pair("db", 1)),
+                node_with("b", pair("web", 50)),
+            ]
+        };
+        let top = worker("top", "1", 100);
+        let guarded = cluster_with_budget("db", 0, json!({}));
+        assert_eq!(outcome_in(&guarded, &top, nodes()).0.as_deref(), Some("b"));
+        assert_eq!(outcome(&top, nodes()).0.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn violated_budget_does_not_prevent_a_preemption() {
+        let guarded = |at| labelled_worker(&format!("db{at}"), 1, "db", |_| {});
+        let nodes = vec![node_with("a", vec![guarded(1), guarded(2)])];
+        let cluster = cluster_with_budget("db", 0, json!({}));
+        let (node, victims, _) = outcome_in(&cluster, &worker("top", "1", 100), nodes);
+        assert_eq!((node.as_deref(), victims.len()), (Some("a"), 1));
+    }
+
+    #[test]
+    fn of_equal_victims_those_that_started_last_are_evicted() {
+        let started = |name: &str, at: &str| {
+            labelled_worker(name, 1, "web", |pod| {
+                pod.status = serde_json::from_value(json!({"startTime": at})).unwrap();
+            })
+        };
+        let (old, new) = ("2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z");
+        let top = worker("top", "1", 100);
+        let one = vec![node_with(
+            "a",
+            vec![started("young", new), started("old", old)],
+        )];
+        assert_eq!(outcome(&top, one).1, ["young"]);
+        // Each node must lose one of two: the node whose victim is younger is chosen.
+        let nodes = vec![
+            node_with("a", vec![started("a1", old), started("a2", old)]),
+            node_with("b", vec![started("b1", old), started("b2", new)]),
+        ];
+        assert_eq!(outcome(&top, nodes).0.as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn pods_of_equal_priority_are_not_preempted() {
+        let (node, victims, _) = outcome(&worker("p", "1", 5), vec![full("a", &[("a1", "2", 5)])]);
+        assert!(node.is_none() && victims.is_empty());
     }
 }

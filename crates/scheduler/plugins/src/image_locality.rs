@@ -28,6 +28,8 @@ impl Plugin for ImageLocality {
 
 /// Returns the name as nodes report it: with a tag.
 fn normalized_image_name(image: &str) -> String {
+    // The port of a registry contains a colon as well, so only the last segment is searched for a
+    // tag.
     let last = image.rsplit('/').next().unwrap_or(image);
     if last.contains(':') || last.contains('@') {
         image.to_owned()
@@ -68,6 +70,8 @@ impl Score for ImageLocality {
             .map(|image| scaled_image_size(&normalized_image_name(image), node, snapshot, nodes))
             .sum();
         let count = i64::try_from(containers().count()).unwrap_or(i64::MAX);
+        // Below 23 MiB a pull takes no noticeable time; above 1000 MiB per container more makes no
+        // difference.
         let most = MOST_PER_CONTAINER.saturating_mul(count.max(1));
         MAX_NODE_SCORE * (sum.clamp(LEAST, most) - LEAST) / (most - LEAST)
     }
@@ -81,14 +85,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn names_get_a_tag() {
+    fn image_name_without_a_tag_means_latest() {
         assert_eq!(normalized_image_name("a.b:5000/c"), "a.b:5000/c:latest");
         assert_eq!(normalized_image_name("c:1"), "c:1");
         assert_eq!(normalized_image_name("c@sha256:0"), "c@sha256:0");
     }
 
     #[test]
-    fn large_images_that_are_there_count() {
+    fn present_images_score_by_size() {
         let node = |name: &str, images: Value| {
             let mut info = NodeInfo::new(name);
             let object = json!({"metadata": {"name": name}, "status": {"images": images}});
@@ -124,5 +128,29 @@ mod tests {
             score(json!([{"name": "v", "image": {"reference": "v"}}])),
             48
         );
+    }
+
+    #[test]
+    fn image_scores_between_the_thresholds_by_its_size_and_spread() {
+        let node = |name: &str, size: i64| {
+            let mut info = NodeInfo::new(name);
+            let images = json!([{"names": ["x:1"], "sizeBytes": size * MEBIBYTE}]);
+            let object = json!({"metadata": {"name": name}, "status": {"images": images}});
+            info.set_node(Arc::new(serde_json::from_value(object).unwrap()));
+            info
+        };
+        let pod = build_pod(json!({"containers": [{"name": "c", "image": "x:1"}]}));
+        let score = |size: i64, others: usize| {
+            let mut nodes = vec![node("a", size)];
+            nodes.extend((0..others).map(|at| NodeInfo::new(&format!("other-{at}"))));
+            let snapshot = Snapshot::from_nodes(nodes);
+            ImageLocality.score(&CycleState::default(), &pod, &snapshot.nodes[0], &snapshot)
+        };
+        assert_eq!(
+            (score(23, 0), score(1000, 0), score(5000, 0)),
+            (0, 100, 100)
+        );
+        // An image on one of two nodes counts half.
+        assert_eq!(score(1000, 1), 100 * (500 - 23) / (1000 - 23));
     }
 }

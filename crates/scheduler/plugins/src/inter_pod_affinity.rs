@@ -56,7 +56,10 @@ impl Counts {
 
     /// Adds `by` (1 or -1) to the counts of `other` on `node`.
     fn count_pod(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
+        // A clone of the handle, because the counts are borrowed for writing below.
         let namespaces = Arc::clone(&self.namespaces);
+        // Anti-affinity is symmetric: a pod that is running keeps others away by its own terms,
+        // whatever the incoming pod says. Affinity is not.
         for term in &other.required_anti_affinity {
             if let Some(value) = node.label(&term.topology_key)
                 && term.matches_pod(&pod.pod, &namespaces)
@@ -64,6 +67,8 @@ impl Counts {
                 self.existing.add_count(&term.topology_key, value, by);
             }
         }
+        // Upstream counts a pod for affinity only if it matches all of the terms. For anti-affinity
+        // each term counts on its own.
         if all_match(&pod.required_affinity, &other.pod, &namespaces) {
             for term in &pod.required_affinity {
                 if let Some(value) = node.label(&term.topology_key) {
@@ -81,6 +86,8 @@ impl Counts {
     }
 
     fn has_wanted(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+        // All terms are looked at before the exception for the first pod of a group: a node without
+        // one of the topology labels is never allowed.
         let mut near = true;
         for term in &pod.required_affinity {
             let Some(value) = node.label(&term.topology_key) else {
@@ -89,6 +96,8 @@ impl Counts {
             near &= self.wanted.get(&term.topology_key, value) > 0;
         }
         // If no pod matches yet, a pod that matches its own affinity may be the first of its group.
+        // Without this exception no pod of a Deployment with affinity to its own label could ever
+        // be scheduled.
         near || self.wanted.is_void()
             && all_match(&pod.required_affinity, &pod.pod, &self.namespaces)
     }
@@ -116,6 +125,8 @@ impl Plugin for InterPodAffinity {
             .get("hardPodAffinityWeight")
             .and_then(Value::as_i64)
             .unwrap_or(1);
+        // The range of upstream's validation; 0 turns the symmetric scoring of required affinity
+        // off.
         if !(0..=100).contains(&hard_weight) {
             return Err(format!(
                 "hardPodAffinityWeight: {hard_weight} is not in 0 to 100"
@@ -163,8 +174,12 @@ impl Plugin for InterPodAffinity {
             ClusterEvent::AssignedPodAdded(other) => wanted(other),
             ClusterEvent::AssignedPodUpdated { old, new } => {
                 let shunned = |term: &AffinityTerm| may_match(term, old) && !may_match(term, new);
+                // A pod that was relabelled can satisfy affinity by its new labels, or clear
+                // anti-affinity by losing the old ones.
                 wanted(new) && !wanted(old) || pod.required_anti_affinity.iter().any(shunned)
             }
+            // The deletion of a pod that affinity points to can help, too: if it was the last one,
+            // the first-of-its-group exception applies.
             ClusterEvent::AssignedPodDeleted(other) => {
                 pod.required_anti_affinity
                     .iter()
@@ -192,6 +207,8 @@ impl Plugin for InterPodAffinity {
 /// match.
 fn may_match(term: &AffinityTerm, other: &PodInfo) -> bool {
     let here = term.namespaces.iter().any(|name| name == other.namespace())
+        // Hints have no snapshot and thus no namespace labels. A wrong yes costs one attempt, a
+        // wrong no costs five minutes.
         || term.namespace_selector.is_some();
     here && labels_match(term.selector.as_ref(), other.labels())
 }
@@ -209,6 +226,8 @@ impl PreFilter for InterPodAffinity {
             ..Counts::default()
         };
         for node in &snapshot.nodes {
+            // For a pod without terms of its own only existing anti-affinity matters, which few
+            // nodes have. This keeps PreFilter cheap for most pods.
             if !own && node.with_required_anti_affinity == 0 {
                 continue;
             }
@@ -218,9 +237,12 @@ impl PreFilter for InterPodAffinity {
                 }
             }
         }
+        // Nothing restricts the pod, so its filter need not run for any node.
         if !own && counts.existing.is_empty() {
             return PreFilterResult::Skip;
         }
+        // Preemption copies the state once per node that it tries. Frozen counts are shared by all
+        // copies.
         counts.freeze_counts();
         state.store_value(counts);
         PreFilterResult::All
@@ -250,9 +272,11 @@ impl Filter for InterPodAffinity {
         let Some(counts) = state.get::<Counts>() else {
             return Ok(());
         };
+        // Unresolvable: evicting pods never creates the pods that affinity asks for.
         if !counts.has_wanted(pod, node) {
             return Err(Rejection::unresolvable(Self::NAME, NO_AFFINITY));
         }
+        // Resolvable, as is the next: the pods in the way may be victims.
         if counts.has_shunned(pod, node) {
             return Err(Rejection::unschedulable(Self::NAME, ANTI_AFFINITY));
         }
@@ -289,7 +313,11 @@ impl InterPodAffinity {
         other
             .required_affinity
             .iter()
+            // Required affinity of existing pods counts as a preference of the incoming pod: they
+            // attract it, with a weight of the profile.
             .for_each(|term| add(term, &pod.pod, self.hard_weight));
+        // Reading the terms of all existing pods is the expensive part in large clusters; the
+        // argument exists to save it.
         if !self.ignore_preferred_of_existing {
             other
                 .preferred_affinity
@@ -311,6 +339,7 @@ impl PreScore for InterPodAffinity {
         _: &[Arc<NodeInfo>],
         snapshot: &Snapshot,
     ) -> bool {
+        // Pods without any affinity can be skipped if the incoming pod has no preferences itself.
         let own = !pod.preferred_affinity.is_empty() || !pod.preferred_anti_affinity.is_empty();
         let mut scores = TopologyCounts::default();
         for node in snapshot
@@ -349,6 +378,8 @@ impl Score for InterPodAffinity {
         let least = scores.iter().min().copied().unwrap_or(0);
         let most = scores.iter().max().copied().unwrap_or(0);
         for score in scores {
+            // Scores can be negative, so the range is shifted and scaled; dividing by the maximum
+            // would be wrong here.
             *score = if most > least {
                 MAX_NODE_SCORE * (*score - least) / (most - least)
             } else {
@@ -402,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn required_terms() {
+    fn required_terms_decide_by_topology_domain() {
         let web = || named_pod("w", json!({"app": "web"}), json!({}));
         let plain = named_pod("p", json!({"app": "x"}), json!({}));
         let follower = named_pod("p", json!({"app": "x"}), near("podAffinity", "web"));
@@ -429,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_see_what_a_pod_was_and_what_it_became() {
+    fn pod_update_helps_by_its_old_and_by_its_new_labels() {
         let plugin = InterPodAffinity::new(&Value::Null, &empty_cluster()).unwrap();
         let follower = named_pod("p", json!({"app": "x"}), near("podAffinity", "web"));
         let loner = named_pod("p", json!({"app": "x"}), near("podAntiAffinity", "web"));
@@ -481,6 +512,152 @@ mod tests {
             let mut scores: Vec<i64> = snapshot.nodes.iter().map(score).collect();
             plugin.normalize_scores(&state, &pod, &snapshot.nodes, &mut scores);
             assert_eq!(scores, want, "{kind}");
+        }
+    }
+
+    fn verdict_near(
+        existing: PodInfo,
+        pod: &PodInfo,
+        namespaces: &[(&str, Value)],
+    ) -> &'static str {
+        let mut snapshot = snapshot(Some(existing));
+        let labels = namespaces.iter().map(|(name, labels)| {
+            (
+                (*name).to_owned(),
+                serde_json::from_value(labels.clone()).unwrap(),
+            )
+        });
+        snapshot.namespaces = Arc::new(labels.collect());
+        verdicts(pod, &snapshot)[0]
+    }
+
+    fn in_namespace(namespace: &str, pod: &PodInfo) -> PodInfo {
+        let mut object = (*pod.pod).clone();
+        object.metadata.namespace = Some(namespace.into());
+        PodInfo::new(Arc::new(object))
+    }
+
+    #[test]
+    fn term_selects_its_own_namespace_unless_it_names_or_selects_others() {
+        let web = named_pod("w", json!({"app": "web"}), json!({}));
+        let elsewhere = in_namespace("prod-1", &web);
+        let with_term = |extra: Value| {
+            let mut spec = near("podAntiAffinity", "web");
+            let path = "/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution/0";
+            let term = spec.pointer_mut(path).unwrap();
+            for (key, value) in extra.as_object().unwrap() {
+                term[key] = value.clone();
+            }
+            named_pod("p", json!({}), spec)
+        };
+        let selector = |team: &str| json!({"namespaceSelector": {"matchLabels": {"team": team}}});
+        let cases = [
+            (json!({}), &web, "shuns"),
+            (json!({}), &elsewhere, "ok"),
+            (json!({"namespaces": ["prod-1"]}), &elsewhere, "shuns"),
+            (json!({"namespaces": ["prod-1"]}), &web, "ok"),
+            (selector("a"), &elsewhere, "shuns"),
+            (selector("b"), &elsewhere, "ok"),
+            (selector("a"), &web, "ok"),
+            (json!({"namespaceSelector": {}}), &elsewhere, "shuns"),
+            (
+                json!({"namespaceSelector": {"matchLabels": {"team": "b"}}, "namespaces": ["prod-1"]}),
+                &elsewhere,
+                "shuns",
+            ),
+        ];
+        for (extra, existing, want) in cases {
+            let namespaces = [("prod-1", json!({"team": "a"})), ("ns", json!({}))];
+            let got = verdict_near(existing.clone(), &with_term(extra.clone()), &namespaces);
+            assert_eq!(got, want, "{extra} {:?}", existing.pod.metadata.namespace);
+        }
+    }
+
+    #[test]
+    fn pod_must_match_all_affinity_terms_of_the_incoming_pod() {
+        let term = |app: &str, key: &str| json!({"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key});
+        let spec = |terms: Value| json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}});
+        let web = || Some(named_pod("w", json!({"app": "web"}), json!({})));
+        let both = named_pod(
+            "p",
+            json!({}),
+            spec(json!([term("web", "zone"), term("db", "zone")])),
+        );
+        let one = named_pod("p", json!({}), spec(json!([term("web", "zone")])));
+        let no_label = named_pod(
+            "p",
+            json!({}),
+            spec(json!([term("web", "zone"), term("web", "rack")])),
+        );
+        assert_eq!(verdicts(&one, &snapshot(web()))[0], "ok");
+        assert_eq!(verdicts(&both, &snapshot(web()))[0], "far");
+        assert_eq!(verdicts(&no_label, &snapshot(web()))[0], "far");
+    }
+
+    /// Returns the raw scores of the nodes `a`, `b` and `c` for a pod beside an existing one in `a`.
+    fn raw_scores(args: Value, pod: &PodInfo, existing: PodInfo) -> Vec<i64> {
+        let plugin = InterPodAffinity::new(&args, &empty_cluster()).unwrap();
+        let (snapshot, mut state) = (snapshot(Some(existing)), CycleState::default());
+        if !plugin.pre_score(&mut state, pod, &snapshot.nodes, &snapshot) {
+            return vec![0; snapshot.nodes.len()];
+        }
+        let score = |node: &Arc<NodeInfo>| plugin.score(&state, pod, node, &snapshot);
+        snapshot.nodes.iter().map(score).collect()
+    }
+
+    fn prefers(kind: &str, app: &str, weight: i32) -> Value {
+        json!({"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": weight,
+            "podAffinityTerm": {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "zone"}}]}}})
+    }
+
+    #[test]
+    fn scores_count_preferred_terms_of_both_pods_and_required_terms_of_existing_ones() {
+        let web = |spec: Value| named_pod("w", json!({"app": "web"}), spec);
+        let pod = |spec: Value| named_pod("p", json!({"app": "x"}), spec);
+        let plain = || json!({});
+        let cases = [
+            (pod(prefers("podAffinity", "web", 7)), web(plain()), 7),
+            (pod(prefers("podAntiAffinity", "web", 7)), web(plain()), -7),
+            (pod(plain()), web(prefers("podAffinity", "x", 5)), 5),
+            (pod(plain()), web(prefers("podAntiAffinity", "x", 5)), -5),
+            (pod(plain()), web(near("podAffinity", "x")), 1),
+            (pod(plain()), web(near("podAffinity", "y")), 0),
+        ];
+        for (pod, existing, want) in cases {
+            let got = raw_scores(json!({}), &pod, existing);
+            assert_eq!(got, [want, 0, 0], "{:?}", pod.spec());
+        }
+        let heavy = json!({"hardPodAffinityWeight": 50});
+        let existing = web(near("podAffinity", "x"));
+        assert_eq!(raw_scores(heavy, &pod(plain()), existing)[0], 50);
+        let ignoring = json!({"ignorePreferredTermsOfExistingPods": true});
+        let existing = web(prefers("podAffinity", "x", 5));
+        assert_eq!(raw_scores(ignoring, &pod(plain()), existing)[0], 0);
+    }
+
+    #[test]
+    fn negative_scores_are_shifted_before_they_are_scaled() {
+        let plugin = InterPodAffinity::new(&Value::Null, &empty_cluster()).unwrap();
+        let (state, pod) = (CycleState::default(), named_pod("p", json!({}), json!({})));
+        for (mut scores, want) in [
+            (vec![-10, 0, 10], [0, 50, 100]),
+            (vec![-10, -10, -5], [0, 0, 100]),
+            (vec![3, 3, 3], [0, 0, 0]),
+        ] {
+            plugin.normalize_scores(&state, &pod, &[], &mut scores);
+            assert_eq!(scores, want);
+        }
+    }
+
+    #[test]
+    fn hard_weight_outside_of_its_range_is_an_error() {
+        for (weight, valid) in [(0, true), (100, true), (101, false), (-1, false)] {
+            let args = json!({"hardPodAffinityWeight": weight});
+            assert_eq!(
+                InterPodAffinity::new(&args, &empty_cluster()).is_ok(),
+                valid,
+                "{weight}"
+            );
         }
     }
 }

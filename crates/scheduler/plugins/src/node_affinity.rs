@@ -63,6 +63,8 @@ fn pinned_node_names(term: &NodeSelectorTerm) -> Option<HashSet<String>> {
                 .cloned()
                 .collect::<HashSet<String>>()
         })
+        // Requirements of one term must all hold, so their names are intersected; terms are
+        // alternatives, and the caller unites them.
         .reduce(|all, more| all.intersection(&more).cloned().collect())
 }
 
@@ -97,6 +99,8 @@ impl Plugin for NodeAffinity {
             |node: &NodeInfo| self.matches_added_affinity(node) && matches_node_affinity(pod, node);
         match event {
             ClusterEvent::NodeAdded(node) => matches(node),
+            // A node that matched before did not reject the pod by affinity, so its change does not
+            // help.
             ClusterEvent::NodeUpdated { old, new } => matches(new) && !matches(old),
             ClusterEvent::PodUpdated { .. } => true,
             _ => false,
@@ -124,6 +128,7 @@ impl PreFilter for NodeAffinity {
         if !selects && terms.is_none() && self.added.is_none() {
             return PreFilterResult::Skip;
         }
+        // A nodeSelector or added affinity restricts by label, which only the filter can decide.
         let Some(terms) = terms else {
             return PreFilterResult::All;
         };
@@ -135,6 +140,7 @@ impl PreFilter for NodeAffinity {
             };
             nodes.extend(names);
         }
+        // Terms that name nodes, but no node in common: no node can ever match.
         if nodes.is_empty() {
             let reason = "pod affinity terms conflict";
             return PreFilterResult::Reject(Rejection::unresolvable(Self::NAME, reason));
@@ -145,6 +151,8 @@ impl PreFilter for NodeAffinity {
 
 impl Filter for NodeAffinity {
     fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+        // First, and with a reason of its own: users cannot see the profile's affinity in their
+        // pod.
         if !self.matches_added_affinity(node) {
             return Err(Rejection::unresolvable(Self::NAME, NO_ADDED_MATCH));
         }
@@ -171,6 +179,7 @@ impl PreScore for NodeAffinity {
 
 impl Score for NodeAffinity {
     fn score(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
+        // The node was deleted since the filter ran; its pods keep the entry.
         let Some(object) = &node.node else { return 0 };
         let terms = preferred_terms(pod_node_affinity(pod))
             .iter()
@@ -202,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_and_terms() {
+    fn node_selector_and_required_terms_match_by_operator() {
         let node = labelled_node("n", json!({"zone": "a", "cores": "5"}));
         let expr = |key: &str, operator: &str, values: Value| json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
         let cases = [
@@ -225,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn names_narrow_the_walk() {
+    fn terms_that_name_nodes_restrict_the_candidates() {
         let plugin = NodeAffinity { added: None };
         let name = |names: Value| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": names}]});
         let run = |pod: PodInfo| {
@@ -241,5 +250,107 @@ mod tests {
         let open =
             json!([name(json!(["a"])), {"matchExpressions": [{"key": "k", "operator": "Exists"}]}]);
         assert!(matches!(run(required_of(open)), PreFilterResult::All));
+    }
+
+    #[test]
+    fn terms_are_alternatives_whose_expressions_must_all_match() {
+        let node = labelled_node("n", json!({"zone": "a", "cores": "5"}));
+        let exists = json!({"key": "zone", "operator": "Exists"});
+        let absent = json!({"key": "gpu", "operator": "DoesNotExist"});
+        let few = json!({"key": "cores", "operator": "Lt", "values": ["5"]});
+        let cases = [
+            (json!([{"matchExpressions": [exists, absent]}]), true),
+            (json!([{"matchExpressions": [exists, few]}]), false),
+            (
+                json!([{"matchExpressions": [few]}, {"matchExpressions": [exists]}]),
+                true,
+            ),
+            (json!([{"matchExpressions": [few]}, {}]), false),
+        ];
+        for (terms, want) in cases {
+            let pod = required_of(terms.clone());
+            assert_eq!(matches_node_affinity(&pod, &node), want, "{terms}");
+        }
+    }
+
+    #[test]
+    fn terms_with_contradicting_names_reject_the_pod_before_any_node() {
+        let plugin = NodeAffinity { added: None };
+        let named =
+            |name: &str| json!({"key": "metadata.name", "operator": "In", "values": [name]});
+        let pod = required_of(json!([{"matchFields": [named("a"), named("b")]}]));
+        let result = plugin.pre_filter(&mut CycleState::default(), &pod, &Snapshot::default());
+        let PreFilterResult::Reject(rejection) = result else {
+            panic!("accepted")
+        };
+        assert_eq!(
+            rejection.code,
+            scheduler_framework::Code::UnschedulableAndUnresolvable
+        );
+    }
+
+    #[test]
+    fn added_affinity_of_the_profile_has_its_own_reason() {
+        let args = json!({"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "In", "values": ["x"]}]}]}}});
+        let plugin = NodeAffinity::new(&args, &crate::testing::empty_cluster());
+        let Ok(plugin) = plugin else {
+            panic!("the arguments are rejected")
+        };
+        let reason = |labels: Value, spec: Value| {
+            let (node, state) = (labelled_node("n", labels), CycleState::default());
+            let rejection = plugin.filter(&state, &build_pod(spec), &node).err();
+            rejection.map(|rejection| rejection.reasons.join(""))
+        };
+        assert_eq!(reason(json!({"pool": "x"}), json!({})), None);
+        let other = reason(json!({"pool": "y"}), json!({}));
+        assert_eq!(other.as_deref(), Some(NO_ADDED_MATCH));
+        let own = reason(json!({"pool": "x"}), json!({"nodeSelector": {"a": "b"}}));
+        assert_eq!(own.as_deref(), Some(NO_MATCH));
+        assert!(
+            NodeAffinity::new(
+                &json!({"addedAffinity": 5}),
+                &crate::testing::empty_cluster()
+            )
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn preferred_terms_add_their_weights_and_the_best_node_gets_100() {
+        let term = |weight: i32, value: &str| {
+            json!({"weight": weight, "preference":
+                {"matchExpressions": [{"key": "zone", "operator": "In", "values": [value]}]}})
+        };
+        let pod = build_pod(json!({"affinity": {"nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [term(30, "a"), term(10, "a"), term(20, "b")]}}}));
+        let plugin = NodeAffinity { added: None };
+        let (mut state, snapshot) = (CycleState::default(), Snapshot::default());
+        assert!(plugin.pre_score(&mut state, &pod, &[], &snapshot));
+        assert!(!plugin.pre_score(&mut state, &build_pod(json!({})), &[], &snapshot));
+        let mut scores: Vec<i64> = ["a", "b", "c"]
+            .iter()
+            .map(|zone| {
+                let node = labelled_node("n", json!({"zone": zone}));
+                plugin.score(&state, &pod, &node, &snapshot)
+            })
+            .collect();
+        assert_eq!(scores, [40, 20, 0]);
+        plugin.normalize_scores(&state, &pod, &[], &mut scores);
+        assert_eq!(scores, [100, 50, 0]);
+    }
+
+    #[test]
+    fn node_update_helps_only_if_the_node_did_not_match_before() {
+        let plugin = NodeAffinity { added: None };
+        let pod = build_pod(json!({"nodeSelector": {"zone": "a"}}));
+        let node = |zone: &str| Arc::new(labelled_node("n", json!({"zone": zone})));
+        for (old, new, want) in [("b", "a", true), ("a", "a", false), ("a", "b", false)] {
+            let event = ClusterEvent::NodeUpdated {
+                old: node(old),
+                new: node(new),
+            };
+            assert_eq!(plugin.queueing_hint(&pod, &event), want, "{old} -> {new}");
+        }
     }
 }

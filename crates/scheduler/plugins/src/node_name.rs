@@ -33,12 +33,44 @@ impl Plugin for NodeName {
 impl Filter for NodeName {
     fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
         match pod.node_name() {
+            // Pods with a node name normally never reach the scheduler; a static pod's mirror or a
+            // test may.
             "" => Ok(()),
             name if name == &*node.name => Ok(()),
             _ => Err(Rejection::unresolvable(
                 Self::NAME,
                 "node(s) didn't match the requested node name",
             )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{build_pod, labelled_node};
+    use serde_json::json;
+
+    #[test]
+    fn pod_with_a_node_name_fits_only_on_that_node() {
+        for (spec, want) in [
+            (json!({}), true),
+            (json!({"nodeName": "n"}), true),
+            (json!({"nodeName": "other"}), false),
+        ] {
+            let (pod, node) = (build_pod(spec.clone()), labelled_node("n", json!({})));
+            assert_eq!(
+                NodeName.filter(&CycleState::default(), &pod, &node).is_ok(),
+                want,
+                "{spec}"
+            );
+            let added = ClusterEvent::NodeAdded(Arc::new(node));
+            let named = spec.get("nodeName").is_some();
+            assert_eq!(
+                NodeName.queueing_hint(&pod, &added),
+                want && named,
+                "{spec}"
+            );
         }
     }
 }

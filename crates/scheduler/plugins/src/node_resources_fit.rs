@@ -41,6 +41,7 @@ fn parse_strategy(args: &Value) -> Result<Strategy, String> {
         .and_then(|given| given.get("type"))
         .and_then(Value::as_str)
     {
+        // Upstream's default: new pods go to the emptiest node.
         None | Some("LeastAllocated") => Ok(Strategy::LeastAllocated),
         Some("MostAllocated") => Ok(Strategy::MostAllocated),
         Some("RequestedToCapacityRatio") => {
@@ -59,6 +60,7 @@ fn parse_shape(shape: Option<&Value>) -> Result<Vec<(i64, i64)>, String> {
         .map(|point| (number(point, "utilization"), number(point, "score")))
         .collect();
     if points.is_empty()
+        // Interpolation divides by the distance of two points, which must not be zero.
         || points
             .windows(2)
             .any(|pair| matches!(pair, [a, b] if a.0 >= b.0))
@@ -88,6 +90,7 @@ fn parse_weights(args: &Value) -> BTreeMap<String, i64> {
         let weight = entry
             .get("weight")
             .and_then(Value::as_i64)
+            // A weight of 0 counts as 1, as by upstream's defaulting.
             .filter(|weight| *weight > 0)
             .unwrap_or(1);
         Some((entry.get("name")?.as_str()?.to_owned(), weight))
@@ -104,6 +107,8 @@ fn parse_weights(args: &Value) -> BTreeMap<String, i64> {
 fn usage_with_pod(pod: &PodInfo, node: &NodeInfo, name: &str) -> (i64, i64) {
     let count = |total: &Resources, own: &Resources| total.get(name).saturating_add(own.get(name));
     let used = match name {
+        // Containers without requests count with a default here. With zero, any number of them
+        // would look as good as none.
         "cpu" | "memory" => count(&node.non_zero, &pod.non_zero),
         _ => count(&node.requested, &pod.requests),
     };
@@ -112,6 +117,7 @@ fn usage_with_pod(pod: &PodInfo, node: &NodeInfo, name: &str) -> (i64, i64) {
 
 impl Fit {
     fn ignores_resource(&self, name: &str) -> bool {
+        // Native resources have no group, and ignoring groups must not reach them.
         let group = name.split_once('/').map_or("", |(group, _)| group);
         self.ignored.iter().any(|ignored| ignored == name)
             || self.ignored_groups.iter().any(|ignored| ignored == group)
@@ -119,14 +125,18 @@ impl Fit {
 
     fn score_utilization(&self, used: i64, total: i64) -> i64 {
         let share = |part: i64| {
+            // In 128 bits, because an amount near the maximum times 100 would overflow.
             i64::try_from(i128::from(part) * i128::from(MAX_NODE_SCORE) / i128::from(total))
                 .unwrap_or(0)
         };
         match &self.strategy {
+            // Defaults of containers without requests can exceed the node, although the filter let
+            // the pod pass.
             Strategy::LeastAllocated if used > total => 0,
             Strategy::LeastAllocated => share(total - used),
             Strategy::MostAllocated => share(used.min(total)),
             Strategy::RequestedToCapacityRatio(points) => {
+                // More than the whole counts as the whole: the shape ends at 100.
                 let percent = if used > total { 100 } else { share(used) };
                 interpolate_score(points, percent)
             }
@@ -138,6 +148,7 @@ impl Fit {
 fn interpolate_score(points: &[(i64, i64)], at: i64) -> i64 {
     let mut before: Option<(i64, i64)> = None;
     for point in points {
+        // Outside of the shape the score of its first or last point applies.
         if at <= point.0 {
             return match before {
                 Some(last) => last.1 + (point.1 - last.1) * (at - last.0) / (point.0 - last.0),
@@ -180,6 +191,8 @@ impl Plugin for Fit {
     }
 
     fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        // For a hint the node counts as empty: whether its pods leave enough room is decided by the
+        // filter.
         let fits = |node: &NodeInfo| {
             self.insufficient_resources(pod, &Resources::default(), &node.allocatable, 0)
                 .is_empty()
@@ -192,6 +205,8 @@ impl Plugin for Fit {
             ClusterEvent::NodeAdded(node) => fits(node),
             ClusterEvent::NodeUpdated { old, new } => {
                 let (before, after) = (&old.allocatable, &new.allocatable);
+                // An update that only lowers an amount, or raises one that the pod does not
+                // request, cannot help.
                 (after.pods > before.pods || has_grown(&pod.requests, before, after)) && fits(new)
             }
             _ => false,
@@ -218,12 +233,15 @@ impl Fit {
         count: usize,
     ) -> Vec<(Cow<'static, str>, bool)> {
         let mut short: Vec<(Cow<'static, str>, bool)> = Vec::new();
+        // The number of pods is a limit of its own, and applies to pods without any requests, too.
         let room = i64::try_from(count).unwrap_or(i64::MAX).saturating_add(1) <= all.pods;
         if !room {
             short.push(("Too many pods".into(), false));
         }
         let want = &pod.requests;
         let mut check = |reason: Cow<'static, str>, want: i64, used: i64, all: i64| {
+            // A node may be overcommitted after a change of its allocatable. Pods that request
+            // nothing still fit.
             if want > 0 && want > all.saturating_sub(used) {
                 short.push((reason, want > all));
             }
@@ -272,6 +290,8 @@ impl Filter for Fit {
         }
         // The request exceeds the whole node: removing pods does not help.
         let hopeless = short.iter().any(|(_, hopeless)| *hopeless);
+        // Decides whether preemption tries the node. Without it, a pod larger than any node would
+        // evict others for nothing.
         let code = if hopeless {
             Code::UnschedulableAndUnresolvable
         } else {
@@ -326,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn room() {
+    fn node_is_rejected_with_each_insufficient_resource() {
         let mut node = build_node(
             "n",
             json!({}),
@@ -359,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn scores() {
+    fn strategy_maps_utilization_to_a_score() {
         let node = build_node(
             "n",
             json!({}),
@@ -461,6 +481,89 @@ mod tests {
                 fit(json!({})).queueing_hint(&pod, &event),
                 want,
                 "{cpu} {memory} -> {new_cpu} {new_memory}"
+            );
+        }
+    }
+
+    fn gpu_pod(gpus: &str) -> PodInfo {
+        crate::testing::build_pod(json!({"containers": [{"name": "c",
+            "resources": {"requests": {"example.com/gpu": gpus}}}]}))
+    }
+
+    #[test]
+    fn extended_resource_counts_unless_the_profile_ignores_it_or_its_group() {
+        let allocatable = json!({"cpu": "1", "memory": "1Gi", "pods": "9", "example.com/gpu": "1"});
+        let node = build_node("n", json!({}), json!({}), allocatable);
+        let reasons = |args: Value| {
+            let got = fit(args).filter(&CycleState::default(), &gpu_pod("2"), &node);
+            got.err().map(|rejection| rejection.reasons.join("; "))
+        };
+        assert_eq!(
+            reasons(json!({})).as_deref(),
+            Some("Insufficient example.com/gpu")
+        );
+        assert_eq!(
+            reasons(json!({"ignoredResources": ["example.com/gpu"]})),
+            None
+        );
+        assert_eq!(
+            reasons(json!({"ignoredResourceGroups": ["example.com"]})),
+            None
+        );
+        assert!(reasons(json!({"ignoredResourceGroups": ["example.org"]})).is_some());
+    }
+
+    #[test]
+    fn pod_without_requests_fits_an_overcommitted_node() {
+        let mut node = build_node("n", json!({}), json!({}), json!({"cpu": "1", "pods": "9"}));
+        node.add_pod(Arc::new(requesting_pod("a", 5000, 0)));
+        let fits = |pod: &PodInfo| {
+            fit(json!({}))
+                .filter(&CycleState::default(), pod, &node)
+                .is_ok()
+        };
+        assert!(fits(&requesting_pod("b", 0, 0)));
+        assert!(!fits(&requesting_pod("b", 1, 0)));
+    }
+
+    #[test]
+    fn resources_have_the_weights_of_the_profile() {
+        let allocatable = json!({"cpu": "1", "memory": "1000", "pods": "9"});
+        let node = build_node("n", json!({}), json!({}), allocatable);
+        let pod = requesting_pod("p", 500, 100);
+        let score = |resources: Value| {
+            let args =
+                json!({"scoringStrategy": {"type": "MostAllocated", "resources": resources}});
+            fit(args).score(&CycleState::default(), &pod, &node, &Snapshot::default())
+        };
+        let cpu = |weight: i64| json!({"name": "cpu", "weight": weight});
+        let memory = json!({"name": "memory", "weight": 1});
+        assert_eq!(score(json!([cpu(3), memory])), (3 * 50 + 10) / 4);
+        assert_eq!(score(json!([cpu(1)])), 50);
+        // A resource that the pod does not request has no influence.
+        assert_eq!(
+            score(json!([cpu(1), {"name": "example.com/gpu", "weight": 9}])),
+            50
+        );
+    }
+
+    #[test]
+    fn assigned_pod_update_helps_only_if_it_releases_a_requested_resource() {
+        let pod = requesting_pod("p", 1000, 0);
+        let assigned = |cpu, memory| Arc::new(requesting_pod("a", cpu, memory));
+        for (old, new, want) in [
+            ((2000, 10), (1000, 10), true),
+            ((1000, 10), (2000, 10), false),
+            ((1000, 20), (1000, 10), false),
+        ] {
+            let event = ClusterEvent::AssignedPodUpdated {
+                old: assigned(old.0, old.1),
+                new: assigned(new.0, new.1),
+            };
+            assert_eq!(
+                fit(json!({})).queueing_hint(&pod, &event),
+                want,
+                "{old:?} -> {new:?}"
             );
         }
     }

@@ -47,6 +47,8 @@ impl Filter for NodeUnschedulable {
         if !node.is_unschedulable() {
             return Ok(());
         }
+        // Cordoning sets the field at once and the taint soon after; the field alone must have the
+        // taint's effect. DaemonSet pods tolerate it.
         let taint = Taint {
             key: "node.kubernetes.io/unschedulable".to_owned(),
             effect: "NoSchedule".to_owned(),
@@ -73,7 +75,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn cordons() {
+    fn cordoned_node_rejects_pods_without_its_toleration() {
         let cordoned = build_node("n", json!({}), json!({"unschedulable": true}), json!({}));
         let check = |spec| {
             NodeUnschedulable
@@ -85,5 +87,36 @@ mod tests {
         assert!(check(
             json!({"tolerations": [{"key": key, "operator": "Exists"}]})
         ));
+    }
+
+    #[test]
+    fn node_event_helps_only_if_the_node_is_uncordoned() {
+        let node = |cordoned: bool| {
+            Arc::new(build_node(
+                "n",
+                json!({}),
+                json!({"unschedulable": cordoned}),
+                json!({}),
+            ))
+        };
+        let pod = build_pod(json!({}));
+        let updated = |old, new| ClusterEvent::NodeUpdated {
+            old: node(old),
+            new: node(new),
+        };
+        let cases = [
+            (updated(true, false), true),
+            (updated(false, true), false),
+            (updated(false, false), false),
+            (ClusterEvent::NodeAdded(node(false)), true),
+            (ClusterEvent::NodeAdded(node(true)), false),
+        ];
+        for (event, want) in cases {
+            assert_eq!(
+                NodeUnschedulable.queueing_hint(&pod, &event),
+                want,
+                "{event:?}"
+            );
+        }
     }
 }

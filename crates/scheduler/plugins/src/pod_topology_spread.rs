@@ -38,6 +38,8 @@ impl Spread {
     /// Returns the smallest number of pods in a domain.
     fn least_count(&self) -> i64 {
         let places = i64::try_from(self.counts.len()).unwrap_or(i64::MAX);
+        // With fewer domains than `minDomains` the minimum counts as 0, so that pods wait for
+        // further domains instead of piling up.
         if places < self.constraint.min_domains {
             0
         } else {
@@ -82,6 +84,7 @@ impl Plugin for PodTopologySpread {
             .filter(|value| !value.is_null());
         let listed = args.get("defaultingType").and_then(Value::as_str) == Some("List");
         let defaults = match given {
+            // `List` without constraints turns default spreading off.
             None if listed => Some(Vec::new()),
             None => None,
             Some(list) => {
@@ -125,6 +128,7 @@ impl Plugin for PodTopologySpread {
     }
 
     fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
+        // Only hard constraints reject pods, so only they need events.
         let any = |holds: &dyn Fn(&Constraint) -> bool| {
             self.spread_constraints(pod, Action::Forbid)
                 .0
@@ -139,6 +143,8 @@ impl Plugin for PodTopologySpread {
             }
             ClusterEvent::AssignedPodUpdated { old, new } => {
                 let counted = |constraint: &Constraint| {
+                    // A change of labels, or a requested deletion: both can lower the number in a
+                    // domain.
                     constraint.counts_pod(&old.pod) != constraint.counts_pod(&new.pod)
                 };
                 new.namespace() == pod.namespace() && any(&counted)
@@ -148,6 +154,7 @@ impl Plugin for PodTopologySpread {
                 has_labels(node, &self.spread_constraints(pod, Action::Forbid).0)
             }
             ClusterEvent::NodeUpdated { old, new } => {
+                // Taints matter with `nodeTaintsPolicy: Honor`.
                 old.labels() != new.labels() || old.taints() != new.taints()
             }
             ClusterEvent::PodUpdated { .. } => true,
@@ -163,6 +170,7 @@ impl PodTopologySpread {
             .spec()
             .and_then(|spec| spec.topology_spread_constraints.as_deref())
             .unwrap_or_default();
+        // Constraints of the pod replace the defaults completely.
         if !given.is_empty() {
             let all = given
                 .iter()
@@ -189,6 +197,8 @@ impl PodTopologySpread {
         if defaults.is_empty() {
             return (defaults, false);
         }
+        // Default constraints have no selector of their own. Without an owner or a Service there is
+        // nothing to spread.
         let Some(selector) = constraint::default_selector(pod, &*self.cluster) else {
             return (Vec::new(), false);
         };
@@ -224,6 +234,8 @@ impl PreFilter for PodTopologySpread {
         if constraints.is_empty() {
             return PreFilterResult::Skip;
         }
+        // A node must have the labels of all constraints to count for any of them, as upstream: a
+        // pod there could not be placed by the others.
         let labelled: Vec<bool> = snapshot
             .nodes
             .iter()
@@ -247,6 +259,8 @@ impl PreFilter for PodTopologySpread {
                     count,
                 );
             }
+            // The pod counts itself only if its own labels match; a constraint may speak of other
+            // pods.
             let own = i64::from(constraint.selects_labels(pod.labels()));
             Spread {
                 constraint,
@@ -279,6 +293,7 @@ fn update_counts(state: &mut CycleState, pod: &PodInfo, other: &PodInfo, node: &
     let Some(HardConstraints(spreads)) = state.get_mut::<HardConstraints>() else {
         return;
     };
+    // Nodes that do not count must not change the counts when preemption tries them.
     if spreads
         .iter()
         .any(|spread| node.label(&spread.constraint.key).is_none())
@@ -302,8 +317,10 @@ impl Filter for PodTopologySpread {
         };
         for spread in spreads {
             let Some(value) = node.label(&spread.constraint.key) else {
+                // Evicting pods does not give a node a label.
                 return Err(Rejection::unresolvable(Self::NAME, NO_LABEL));
             };
+            // The skew after placing the pod here, against the emptiest domain.
             if spread.counts.get(value) + spread.own - spread.least_count()
                 > spread.constraint.max_skew
             {
@@ -328,11 +345,14 @@ impl PreScore for PodTopologySpread {
         }
         let scored: Vec<_> = nodes
             .iter()
+            // The default constraints use hostname and zone. Clusters without zones must still be
+            // spread by host.
             .filter(|node| !needs_all || has_labels(node, &constraints))
             .collect();
         let spread = |constraint: Constraint| {
             let mut counts: HashMap<String, i64> = HashMap::new();
             for value in scored.iter().filter_map(|node| node.label(&constraint.key)) {
+                // Domains without pods must exist in the map: they are the best ones.
                 add_to_domain(&mut counts, value, 0);
             }
             let pods = self.memo.count_pods(&constraint, pod, snapshot);
@@ -352,6 +372,8 @@ impl PreScore for PodTopologySpread {
                     *count += pods;
                 }
             }
+            // With more domains each has fewer pods, so that a constraint over hosts would have
+            // less influence than one over zones.
             let weight = (counts.len() as f64 + 2.0).ln();
             (constraint, counts, weight)
         };
@@ -374,6 +396,7 @@ impl Score for PodTopologySpread {
                     .get(node.label(&constraint.key)?)
                     .copied()
                     .unwrap_or(0);
+                // A larger tolerance flattens the differences between domains.
                 Some(count as f64 * weight + (constraint.max_skew - 1) as f64)
             });
         each.sum::<f64>().round() as i64
@@ -401,8 +424,11 @@ impl Score for PodTopologySpread {
         let part: std::collections::HashSet<usize> = taking_part().collect();
         for (at, score) in scores.iter_mut().enumerate() {
             *score = match most {
+                // Nodes without the topology labels come last, not best: their number of matching
+                // pods is unknown.
                 _ if !part.contains(&at) => 0,
                 0 => MAX_NODE_SCORE,
+                // Fewer pods are better, so the order is reversed.
                 most => MAX_NODE_SCORE * (most + least - *score) / most,
             };
         }
@@ -455,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn skew() {
+    fn node_is_rejected_if_the_pod_would_exceed_the_skew() {
         let cases = [
             (json!({}), vec![1, 0], vec![false, true, false]),
             (json!({}), vec![1, 1], vec![true, true, false]),
@@ -488,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_see_deleted_nodes_and_pods_that_stop_counting() {
+    fn deleted_node_and_pod_that_no_longer_counts_help() {
         let waiting = spreading(json!({}));
         let pod = |group: &str| Arc::new(named_pod("o", json!({"g": group}), json!({})));
         let node = |labels: Value| Arc::new(labelled_node("n", labels));
@@ -544,5 +570,129 @@ mod tests {
         let mut scores: Vec<i64> = snapshot.nodes.iter().map(score).collect();
         plugin().normalize_scores(&state, &pod, &snapshot.nodes, &mut scores);
         assert!(scores[0] < scores[1], "{scores:?}");
+    }
+
+    /// Returns for each node of the snapshot whether the pod may be placed there.
+    fn fits(pod: &PodInfo, snapshot: &Snapshot) -> Vec<bool> {
+        let mut state = CycleState::default();
+        let _ = plugin().pre_filter(&mut state, pod, snapshot);
+        let fits = |node: &Arc<NodeInfo>| plugin().filter(&state, pod, node).is_ok();
+        snapshot.nodes.iter().map(fits).collect()
+    }
+
+    fn zone_node(name: &str, zone: &str, spec: Value, pods: Vec<PodInfo>) -> NodeInfo {
+        let mut node = crate::testing::build_node(name, json!({"zone": zone}), spec, json!({}));
+        pods.into_iter().for_each(|pod| node.add_pod(Arc::new(pod)));
+        node
+    }
+
+    fn group(name: &str) -> PodInfo {
+        named_pod(name, json!({"g": "g"}), json!({}))
+    }
+
+    #[test]
+    fn minimum_counts_as_zero_while_there_are_fewer_domains_than_min_domains() {
+        for (min_domains, want) in [(2, true), (3, false)] {
+            let pod = spreading(json!({"minDomains": min_domains}));
+            assert_eq!(fits(&pod, &zones(&[1, 1]))[0], want, "{min_domains}");
+        }
+    }
+
+    #[test]
+    fn match_label_keys_count_only_pods_of_the_same_revision() {
+        let with_revision = |name: &str, revision: &str, spec: Value| {
+            named_pod(name, json!({"g": "g", "pod-template-hash": revision}), spec)
+        };
+        let constraint = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"g": "g"}}, "matchLabelKeys": ["pod-template-hash"]});
+        let spec = json!({"topologySpreadConstraints": [constraint]});
+        let old = |name: &str| with_revision(name, "old", json!({}));
+        let snapshot = Snapshot::from_nodes(vec![
+            zone_node("a", "a", json!({}), vec![old("1"), old("2")]),
+            zone_node("b", "b", json!({}), vec![]),
+        ]);
+        assert_eq!(
+            fits(&with_revision("p", "new", spec.clone()), &snapshot),
+            [true, true]
+        );
+        assert_eq!(
+            fits(&with_revision("p", "old", spec), &snapshot),
+            [false, true]
+        );
+    }
+
+    #[test]
+    fn node_affinity_policy_decides_whether_nodes_that_the_pod_cannot_use_count() {
+        let snapshot = || {
+            let empty = labelled_node("c", json!({"zone": "c", "pool": "other"}));
+            let used = |name: &str| {
+                let mut node = labelled_node(name, json!({"zone": name, "pool": "mine"}));
+                node.add_pod(Arc::new(group(&format!("pod-{name}"))));
+                node
+            };
+            Snapshot::from_nodes(vec![used("a"), used("b"), empty])
+        };
+        for (policy, want) in [("Honor", true), ("Ignore", false)] {
+            let mut pod = (*spreading(json!({"nodeAffinityPolicy": policy})).pod).clone();
+            let selector = serde_json::from_value(json!({"pool": "mine"})).unwrap();
+            pod.spec.as_mut().unwrap().node_selector = Some(selector);
+            assert_eq!(
+                fits(&PodInfo::new(Arc::new(pod)), &snapshot())[0],
+                want,
+                "{policy}"
+            );
+        }
+    }
+
+    #[test]
+    fn node_taints_policy_decides_whether_tainted_nodes_count() {
+        let taint = json!({"taints": [{"key": "k", "effect": "NoSchedule"}]});
+        for (policy, want) in [("Ignore", false), ("Honor", true)] {
+            let snapshot = Snapshot::from_nodes(vec![
+                zone_node("a", "a", json!({}), vec![group("1")]),
+                zone_node("b", "b", json!({}), vec![group("2")]),
+                zone_node("c", "c", taint.clone(), vec![]),
+            ]);
+            let pod = spreading(json!({"nodeTaintsPolicy": policy}));
+            assert_eq!(fits(&pod, &snapshot)[0], want, "{policy}");
+        }
+    }
+
+    #[test]
+    fn pods_that_are_being_deleted_or_in_other_namespaces_do_not_count() {
+        let change = |change: &dyn Fn(&mut k8s_openapi::api::core::v1::Pod)| {
+            let mut pod = (*group("1").pod).clone();
+            change(&mut pod);
+            PodInfo::new(Arc::new(pod))
+        };
+        let now: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time =
+            serde_json::from_value(json!("2024-01-01T00:00:00Z")).unwrap();
+        let deleting = change(&|pod| pod.metadata.deletion_timestamp = Some(now.clone()));
+        let elsewhere = change(&|pod| pod.metadata.namespace = Some("other".into()));
+        for (existing, want) in [(group("1"), false), (deleting, true), (elsewhere, true)] {
+            let metadata = existing.pod.metadata.clone();
+            let snapshot = Snapshot::from_nodes(vec![
+                zone_node("a", "a", json!({}), vec![existing]),
+                zone_node("b", "b", json!({}), vec![]),
+            ]);
+            assert_eq!(
+                fits(&spreading(json!({})), &snapshot)[0],
+                want,
+                "{metadata:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn preemption_sees_the_counts_without_the_victim() {
+        let (pod, snapshot, mut state) =
+            (spreading(json!({})), zones(&[1, 0]), CycleState::default());
+        let _ = plugin().pre_filter(&mut state, &pod, &snapshot);
+        let node = &snapshot.nodes[0];
+        assert!(plugin().filter(&state, &pod, node).is_err());
+        plugin().remove_pod(&mut state, &pod, &group("0-0"), node);
+        assert!(plugin().filter(&state, &pod, node).is_ok());
+        plugin().add_pod(&mut state, &pod, &group("0-0"), node);
+        assert!(plugin().filter(&state, &pod, node).is_err());
     }
 }

@@ -32,7 +32,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn order() {
+    fn higher_priority_is_first_and_then_the_longer_wait() {
         let high = build_pod(json!({"priority": 5}));
         let low = build_pod(json!({}));
         let rank = |pod, since| PrioritySort.rank(pod, since);

@@ -65,13 +65,38 @@ pub fn plugin_registry() -> Vec<Entry> {
 /// Returns the plugins of the default profile with the weights of their scores.
 pub fn default_plugins() -> Vec<(&'static str, i64)> {
     let weight = |name: &str| match name {
+        // Upstream's weights: what users ask for explicitly outweighs what the scheduler prefers by
+        // itself.
         "TaintToleration" => 3,
         "NodeAffinity" | "PodTopologySpread" | "InterPodAffinity" => 2,
         _ => 1,
     };
     let names = plugin_registry().into_iter().map(|entry| entry.name);
     names
+        // Not in the registry, since it needs a client, but part of the profile.
         .chain([crate::DefaultBinder::NAME])
         .map(|name| (name, weight(name)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_profile_has_upstream_s_weights() {
+        let weights: std::collections::HashMap<_, _> = default_plugins().into_iter().collect();
+        for (name, want) in [
+            ("TaintToleration", 3),
+            ("NodeAffinity", 2),
+            ("PodTopologySpread", 2),
+            ("InterPodAffinity", 2),
+            ("NodeResourcesFit", 1),
+            ("NodeResourcesBalancedAllocation", 1),
+            ("ImageLocality", 1),
+        ] {
+            assert_eq!(weights.get(name), Some(&want), "{name}");
+        }
+        assert!(weights.contains_key("DefaultBinder"));
+    }
 }

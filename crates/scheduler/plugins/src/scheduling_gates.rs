@@ -32,6 +32,7 @@ impl Plugin for SchedulingGates {
 impl PreEnqueue for SchedulingGates {
     fn pre_enqueue(&self, pod: &PodInfo) -> Option<Rejection> {
         let gates = pod.spec()?.scheduling_gates.as_deref().unwrap_or_default();
+        // Gates can only be removed after creation, so that a pod passes this point once.
         if gates.is_empty() {
             return None;
         }
@@ -48,7 +49,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn gates_hold_back() {
+    fn pod_with_scheduling_gates_is_rejected_with_their_names() {
         assert!(SchedulingGates.pre_enqueue(&build_pod(json!({}))).is_none());
         let held = SchedulingGates.pre_enqueue(&build_pod(
             json!({"schedulingGates": [{"name": "a"}, {"name": "b"}]}),

@@ -7,6 +7,7 @@ pub(crate) fn default_normalize_scores(scores: &mut [i64], reverse: bool) {
     let most = scores.iter().max().copied().unwrap_or(0);
     for score in scores {
         *score = match most {
+            // No node has a soft taint, for instance: all are equally good.
             0 if reverse => MAX_NODE_SCORE,
             0 => 0,
             most => {

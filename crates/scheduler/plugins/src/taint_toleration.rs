@@ -22,6 +22,8 @@ fn pod_tolerations(pod: &PodInfo) -> &[Toleration] {
 }
 
 fn find_untolerated_taint<'a>(pod: &PodInfo, taints: &'a [Taint]) -> Option<&'a Taint> {
+    // NoExecute also keeps new pods away: the taint manager would evict them at once.
+    // PreferNoSchedule only lowers the score.
     let forbids = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
     taints
         .iter()
@@ -53,6 +55,8 @@ impl Plugin for TaintToleration {
         let tolerated = |node: &NodeInfo| find_untolerated_taint(pod, node.taints()).is_none();
         match event {
             ClusterEvent::NodeAdded(node) => tolerated(node),
+            // Only a change from not tolerated to tolerated helps. Taints come and go with every
+            // pressure condition of a node.
             ClusterEvent::NodeUpdated { old, new } => tolerated(new) && !tolerated(old),
             ClusterEvent::PodUpdated { .. } => true,
             _ => false,
@@ -80,6 +84,8 @@ impl Score for TaintToleration {
             toleration
                 .effect
                 .as_deref()
+                // A toleration of another effect does not count for a soft taint, whereas one
+                // without effect covers all.
                 .is_none_or(|effect| matches!(effect, "" | "PreferNoSchedule"))
         };
         let tolerated = |taint: &Taint| {
@@ -113,7 +119,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn taints() {
+    fn untolerated_taint_rejects_unless_it_is_soft() {
         let tainted = |effect: &str| {
             build_node(
                 "n",
@@ -144,5 +150,95 @@ mod tests {
             )
         };
         assert_eq!((score(json!({})), score(tolerating)), (1, 0));
+    }
+
+    fn node_with_taints(taints: Value) -> NodeInfo {
+        build_node("n", json!({}), json!({"taints": taints}), json!({}))
+    }
+
+    #[test]
+    fn toleration_matches_by_key_operator_value_and_effect() {
+        let cases = [
+            (json!({"operator": "Exists"}), true),
+            (json!({"key": "k", "operator": "Exists"}), true),
+            (
+                json!({"key": "k", "operator": "Exists", "effect": "NoSchedule"}),
+                true,
+            ),
+            (
+                json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}),
+                false,
+            ),
+            (json!({"key": "k", "operator": "Equal", "value": "v"}), true),
+            (
+                json!({"key": "k", "operator": "Equal", "value": "w"}),
+                false,
+            ),
+            (json!({"key": "other", "operator": "Exists"}), false),
+        ];
+        let node = node_with_taints(json!([{"key": "k", "value": "v", "effect": "NoSchedule"}]));
+        for (toleration, want) in cases {
+            let pod = build_pod(json!({"tolerations": [toleration]}));
+            let got = TaintToleration.filter(&CycleState::default(), &pod, &node);
+            assert_eq!(got.is_ok(), want, "{toleration}");
+        }
+    }
+
+    #[test]
+    fn every_hard_taint_needs_a_toleration() {
+        let node = node_with_taints(json!([
+            {"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"}]));
+        let exists = |key: &str| json!({"key": key, "operator": "Exists"});
+        let fits = |tolerations: Value| {
+            let pod = build_pod(json!({"tolerations": tolerations}));
+            TaintToleration
+                .filter(&CycleState::default(), &pod, &node)
+                .is_ok()
+        };
+        assert!(!fits(json!([exists("a")])));
+        assert!(fits(json!([exists("a"), exists("b")])));
+    }
+
+    #[test]
+    fn node_with_the_fewest_untolerated_soft_taints_scores_best() {
+        let soft = |key: &str| json!({"key": key, "effect": "PreferNoSchedule"});
+        let (state, snapshot) = (CycleState::default(), Snapshot::default());
+        // A toleration of another effect does not count for a soft taint.
+        let pod = build_pod(json!({"tolerations": [
+            {"key": "a", "operator": "Exists", "effect": "NoSchedule"},
+            {"key": "b", "operator": "Exists", "effect": "PreferNoSchedule"}]}));
+        let nodes = [
+            json!([]),
+            json!([soft("b")]),
+            json!([soft("a")]),
+            json!([soft("a"), soft("c")]),
+        ];
+        let mut scores: Vec<i64> = nodes
+            .into_iter()
+            .map(|taints| TaintToleration.score(&state, &pod, &node_with_taints(taints), &snapshot))
+            .collect();
+        assert_eq!(scores, [0, 0, 1, 2]);
+        TaintToleration.normalize_scores(&state, &pod, &[], &mut scores);
+        assert_eq!(scores, [100, 100, 50, 0]);
+    }
+
+    #[test]
+    fn node_update_helps_only_if_the_last_untolerated_taint_is_removed() {
+        let pod = build_pod(json!({}));
+        let node = |count: usize| {
+            let taints = vec![json!({"key": "k", "effect": "NoSchedule"}); count];
+            Arc::new(node_with_taints(json!(taints)))
+        };
+        for (old, new, want) in [(1, 0, true), (2, 1, false), (0, 0, false), (0, 1, false)] {
+            let event = ClusterEvent::NodeUpdated {
+                old: node(old),
+                new: node(new),
+            };
+            assert_eq!(
+                TaintToleration.queueing_hint(&pod, &event),
+                want,
+                "{old} -> {new}"
+            );
+        }
     }
 }

@@ -119,6 +119,72 @@ impl Cluster for EmptyCluster {
     }
 }
 
+/// A cluster with claims, volumes, classes, budgets and selectors of Services.
+#[derive(Default)]
+pub(crate) struct TestCluster {
+    pub(crate) claims: Vec<Value>,
+    pub(crate) volumes: Vec<Value>,
+    pub(crate) classes: Vec<Value>,
+    pub(crate) budgets: Vec<Value>,
+    pub(crate) service_selectors: Vec<api_semantics::selectors::Labels>,
+}
+
+fn find_by_name<'a>(objects: &'a [Value], name: &str) -> Option<&'a Value> {
+    objects
+        .iter()
+        .find(|object| object["metadata"]["name"] == name)
+}
+
+impl ClaimView for TestCluster {
+    fn persistent_volume_claim(
+        &self,
+        _namespace: &str,
+        name: &str,
+    ) -> Option<Arc<PersistentVolumeClaim>> {
+        find_by_name(&self.claims, name)
+            .map(|found| Arc::new(serde_json::from_value(found.clone()).unwrap()))
+    }
+
+    fn persistent_volume(&self, name: &str) -> Option<Arc<PersistentVolume>> {
+        find_by_name(&self.volumes, name)
+            .map(|found| Arc::new(serde_json::from_value(found.clone()).unwrap()))
+    }
+
+    fn volumes_of_class(&self, class: &str) -> Vec<Arc<PersistentVolume>> {
+        let of_class = self
+            .volumes
+            .iter()
+            .filter(|volume| volume["spec"]["storageClassName"] == class);
+        of_class
+            .map(|volume| Arc::new(serde_json::from_value(volume.clone()).unwrap()))
+            .collect()
+    }
+
+    fn storage_class(&self, name: &str) -> Option<Arc<StorageClass>> {
+        find_by_name(&self.classes, name)
+            .map(|found| Arc::new(serde_json::from_value(found.clone()).unwrap()))
+    }
+}
+
+impl Cluster for TestCluster {
+    fn disruption_budgets(&self, _namespace: &str) -> Vec<Arc<PodDisruptionBudget>> {
+        let budget = |value: &Value| Arc::new(serde_json::from_value(value.clone()).unwrap());
+        self.budgets.iter().map(budget).collect()
+    }
+
+    fn claim_view(&self) -> &dyn ClaimView {
+        self
+    }
+
+    fn service_selectors(
+        &self,
+        _: &str,
+        _: &api_semantics::selectors::Labels,
+    ) -> Vec<api_semantics::selectors::Labels> {
+        self.service_selectors.clone()
+    }
+}
+
 /// Returns an empty cluster, shared.
 pub(crate) fn empty_cluster() -> Arc<dyn Cluster> {
     Arc::new(EmptyCluster)

@@ -62,6 +62,7 @@ fn claim_names(pod: &PodInfo) -> Vec<String> {
         .and_then(|spec| spec.volumes.as_deref())
         .unwrap_or_default();
     let name = |volume: &k8s_openapi::api::core::v1::Volume| {
+        // Generic ephemeral volumes have a claim of this name, created by a controller.
         if volume.ephemeral.is_some() {
             return Some(format!("{}-{}", pod.name(), volume.name));
         }
@@ -85,6 +86,8 @@ impl VolumeBinding {
         let Some(claim) = claims.persistent_volume_claim(pod.namespace(), name) else {
             return Err(no(format!("persistentvolumeclaim {name:?} not found")));
         };
+        // The claim is kept only by its protection finalizer. A pod that starts using it now would
+        // block the deletion.
         if claim.metadata.deletion_timestamp.is_some() {
             return Err(no(format!(
                 "persistentvolumeclaim {name:?} is being deleted"
@@ -106,6 +109,8 @@ impl VolumeBinding {
             .unwrap_or_default();
         let class = claims
             .storage_class(class)
+            // With immediate binding the volume controller acts on its own, and the pod waits for
+            // it.
             .filter(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"));
         let class = class.ok_or_else(|| no(UNBOUND.to_owned()))?;
         Arc::make_mut(&mut wanted.waiting).push(WaitingClaim::new(claim, class, claims));
@@ -126,6 +131,7 @@ impl PreFilter for VolumeBinding {
             }
         }
         let waiting: &mut Vec<WaitingClaim> = Arc::make_mut(&mut wanted.waiting);
+        // Sorted once per pod, not for each node.
         matching::sort_by_size(waiting);
         state.store_value(wanted);
         PreFilterResult::All
@@ -141,6 +147,7 @@ impl Filter for VolumeBinding {
             return Err(Rejection::unresolvable(Self::NAME, AFFINITY));
         }
         let chosen = choose_volumes(&wanted.waiting, node);
+        // Static volumes come first; a claim without one can still be provisioned.
         let mut served = wanted
             .waiting
             .iter()
@@ -162,7 +169,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn missing_claims_are_named() {
+    fn missing_claim_is_named_in_the_rejection() {
         let plugin = VolumeBinding::new(&Value::Null, &empty_cluster()).unwrap();
         let spec =
             json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]});
@@ -177,5 +184,96 @@ mod tests {
             ["persistentvolumeclaim \"data\" not found"]
         );
         assert!(matches!(run(build_pod(json!({}))), PreFilterResult::Skip));
+    }
+
+    fn claim(name: &str, spec: Value) -> Value {
+        json!({"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": spec})
+    }
+
+    fn pod_with_claim(name: &str) -> PodInfo {
+        build_pod(json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]}))
+    }
+
+    /// Returns the reason for which a node in zone `a` cannot run the pod; None if it can.
+    fn reason(cluster: crate::testing::TestCluster, pod: &PodInfo) -> Option<String> {
+        let cluster: Arc<dyn Cluster> = Arc::new(cluster);
+        let plugin = VolumeBinding::new(&Value::Null, &cluster).unwrap();
+        let mut state = CycleState::default();
+        if let PreFilterResult::Reject(rejection) =
+            plugin.pre_filter(&mut state, pod, &Snapshot::default())
+        {
+            return Some(rejection.reasons.join("; "));
+        }
+        let node = crate::testing::labelled_node("n", json!({"zone": "a"}));
+        let rejection = plugin.filter(&state, pod, &node).err();
+        rejection.map(|rejection| rejection.reasons.join("; "))
+    }
+
+    #[test]
+    fn bound_claim_restricts_the_pod_to_nodes_that_can_access_its_volume() {
+        for (zone, want) in [("a", None), ("b", Some(AFFINITY))] {
+            let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions":
+                [{"key": "zone", "operator": "In", "values": [zone]}]}]}});
+            let cluster = crate::testing::TestCluster {
+                claims: vec![claim("data", json!({"volumeName": "pv"}))],
+                volumes: vec![
+                    json!({"metadata": {"name": "pv"}, "spec": {"nodeAffinity": affinity}}),
+                ],
+                ..Default::default()
+            };
+            assert_eq!(
+                reason(cluster, &pod_with_claim("data")).as_deref(),
+                want,
+                "{zone}"
+            );
+        }
+    }
+
+    #[test]
+    fn unbound_claim_must_wait_for_its_first_consumer() {
+        let class = |mode: &str, provisioner: &str| json!({"metadata": {"name": "c"}, "provisioner": provisioner, "volumeBindingMode": mode});
+        let no_provisioner = "kubernetes.io/no-provisioner";
+        for (class, want) in [
+            (class("Immediate", "example.com/disks"), Some(UNBOUND)),
+            (class("WaitForFirstConsumer", "example.com/disks"), None),
+            (
+                class("WaitForFirstConsumer", no_provisioner),
+                Some(NONE_FREE),
+            ),
+        ] {
+            let cluster = crate::testing::TestCluster {
+                claims: vec![claim("data", json!({"storageClassName": "c"}))],
+                classes: vec![class.clone()],
+                ..Default::default()
+            };
+            assert_eq!(
+                reason(cluster, &pod_with_claim("data")).as_deref(),
+                want,
+                "{class}"
+            );
+        }
+    }
+
+    #[test]
+    fn claim_that_is_being_deleted_rejects_the_pod() {
+        let mut deleting = claim("data", json!({"volumeName": "pv"}));
+        deleting["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
+        let cluster = crate::testing::TestCluster {
+            claims: vec![deleting],
+            ..Default::default()
+        };
+        let want = "persistentvolumeclaim \"data\" is being deleted";
+        assert_eq!(
+            reason(cluster, &pod_with_claim("data")).as_deref(),
+            Some(want)
+        );
+    }
+
+    #[test]
+    fn generic_ephemeral_volume_has_a_claim_named_after_the_pod_and_the_volume() {
+        let pod = build_pod(json!({"volumes": [
+            {"name": "scratch", "ephemeral": {}}, {"name": "logs", "emptyDir": {}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "shared"}}]}));
+        assert_eq!(claim_names(&pod), ["p-scratch", "shared"]);
     }
 }

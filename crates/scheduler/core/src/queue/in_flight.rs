@@ -32,6 +32,7 @@ impl InFlight {
     }
 
     pub(super) fn record_event(&mut self, event: ClusterEvent) {
+        // Without an attempt in flight the event is not needed, and the log stays empty.
         if !self.started.is_empty() {
             self.changes.push_back(event);
         }
@@ -42,6 +43,8 @@ impl InFlight {
         let Some(at) = self.started.get(uid) else {
             return Vec::new();
         };
+        // Numbers count all events since the start of the process, positions only those still in
+        // the log.
         let seen = usize::try_from(at.saturating_sub(self.first)).unwrap_or(usize::MAX);
         let missed = self.changes.iter().skip(seen).cloned().collect();
         self.forget_attempt(uid);
@@ -54,6 +57,8 @@ impl InFlight {
             return;
         };
         self.order.remove(&(at, uid));
+        // Events older than the oldest attempt are dropped. A binding that hangs would let the log
+        // grow, hence `done` ends a pod's entry before the binding cycle.
         let needed = self
             .order
             .first()

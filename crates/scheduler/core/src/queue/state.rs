@@ -61,6 +61,7 @@ impl State {
         let Some((uid, waiting)) = self.pods.get_key_value(uid) else {
             return;
         };
+        // The serial number makes keys unique: two pods can have the same rank or the same time.
         let (uid, serial, before) = (uid.clone(), waiting.serial, waiting.place);
         match before {
             Place::Active(rank) => drop(self.active.remove(&(rank, serial))),
@@ -68,6 +69,8 @@ impl State {
             Place::Unschedulable(until) => drop(self.unschedulable.remove(&(until, serial))),
             Place::Held { .. } | Place::Gated | Place::InFlight => {}
         }
+        // The index is by rejecting plugin, so that an event touches only the pods that it can
+        // help.
         if awaits_event(before) && !awaits_event(place) {
             self.unindex_pod(&uid);
         }

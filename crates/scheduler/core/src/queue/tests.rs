@@ -197,3 +197,98 @@ async fn pod_does_not_wake_itself_by_its_own_change() {
     queue.move_other_pods("p", deleted());
     assert_eq!(queue.count_pending().unschedulable, 1);
 }
+
+#[test]
+fn backoff_doubles_with_each_attempt_up_to_the_maximum() {
+    let queue = Queue::new(Arc::new(Simple), QueueDelays::default());
+    let seconds: Vec<u64> = [1, 2, 3, 4, 5, 100]
+        .into_iter()
+        .map(|attempts| queue.backoff_duration(attempts).as_secs())
+        .collect();
+    assert_eq!(seconds, [1, 2, 4, 8, 10, 10]);
+}
+
+#[tokio::test]
+async fn unschedulable_pod_is_retried_after_the_maximum_time_without_an_event() {
+    let delays = QueueDelays {
+        unschedulable: Duration::from_millis(80),
+        ..QueueDelays::default()
+    };
+    let queue = Queue::new(Arc::new(Simple), delays);
+    queue.set_pod(pod("p", 0, false), None, 1);
+    assert_eq!(next(&queue).await, "p");
+    let before = Instant::now();
+    queue.requeue_failed("p", by("Fit"), 2);
+    assert_eq!(next(&queue).await, "p");
+    assert!(before.elapsed() >= Duration::from_millis(75));
+}
+
+#[tokio::test]
+async fn pod_in_back_off_is_tried_early_if_no_other_pod_is_active() {
+    let delays = QueueDelays {
+        first_backoff: Duration::from_secs(60),
+        longest_backoff: Duration::from_secs(60),
+        ..QueueDelays::default()
+    };
+    let queue = Queue::new(Arc::new(Simple), delays);
+    queue.set_pod(pod("p", 0, false), None, 1);
+    assert_eq!(next(&queue).await, "p");
+    queue.requeue_failed("p", by("Fit"), 2);
+    queue.move_pods(deleted());
+    assert_eq!(queue.count_pending().backoff, 1);
+    assert_eq!(next(&queue).await, "p");
+    // A pod that failed with an error waits for the end of its back-off.
+    let errored = Failure {
+        errored: true,
+        ..Failure::default()
+    };
+    queue.requeue_failed("p", errored, 3);
+    assert!(rests(&queue).await);
+}
+
+#[tokio::test]
+async fn event_does_not_release_a_gated_pod() {
+    let queue = queue();
+    queue.set_pod(pod("p", 0, true), None, 1);
+    queue.move_pods(deleted());
+    queue.activate("p");
+    assert_eq!(queue.count_pending().gated, 1);
+    assert!(rests(&queue).await);
+}
+
+#[tokio::test]
+async fn change_of_the_pod_during_its_attempt_is_considered_at_the_end() {
+    let queue = queue();
+    queue.set_pod(pod("p", 0, false), None, 1);
+    assert_eq!(next(&queue).await, "p");
+    queue.set_pod(pod("p", 7, false), Some(deleted()), 2);
+    queue.requeue_failed("p", by("Fit"), 3);
+    assert_eq!(queue.count_pending().unschedulable, 0);
+    let attempt = timeout(Duration::from_secs(5), queue.next())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!((attempt.pod.priority(), attempt.attempts), (7, 2));
+}
+
+#[tokio::test]
+async fn pods_in_flight_are_tried_again_in_a_new_term() {
+    let queue = queue();
+    queue.set_pod(pod("p", 0, false), None, 1);
+    assert_eq!(next(&queue).await, "p");
+    queue.requeue_in_flight();
+    assert_eq!(next(&queue).await, "p");
+}
+
+#[tokio::test]
+async fn closed_queue_returns_no_pod() {
+    let queue = queue();
+    queue.set_pod(pod("p", 0, false), None, 1);
+    queue.close();
+    assert!(
+        timeout(Duration::from_secs(5), queue.next())
+            .await
+            .unwrap()
+            .is_none()
+    );
+}

@@ -215,3 +215,109 @@ async fn panic_of_a_binding_stops_the_component() {
         Some("binding")
     );
 }
+
+fn unschedulable(test: &Harness) -> usize {
+    test.scheduler.queue.count_pending().unschedulable
+}
+
+fn node_object(cpu: &str, heartbeat: &str) -> Arc<k8s_openapi::api::core::v1::Node> {
+    let node = json!({"metadata": {"name": "n"}, "status": {
+        "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}],
+        "allocatable": {"cpu": cpu, "memory": "1Gi", "pods": "9"}}});
+    Arc::new(serde_json::from_value(node).unwrap())
+}
+
+/// Returns the pod `p`, which requests more than the node has.
+fn large_pod() -> Arc<Pod> {
+    let mut object = serde_json::to_value(&*pod("p", None)).unwrap();
+    object["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("3");
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+#[tokio::test]
+async fn heartbeat_of_a_node_is_no_event_but_more_allocatable_is() {
+    let test = harness(Fate::Hangs, |_| {});
+    let (first, second) = ("2024-01-01T00:00:00Z", "2024-01-01T00:00:10Z");
+    let update = |old, new| {
+        handlers::handle_node(
+            &test.scheduler,
+            Event::Applied {
+                old: Some(old),
+                new,
+            },
+        );
+    };
+    test.try_pod(&large_pod()).await;
+    assert_eq!(unschedulable(&test), 1);
+    update(node_object("2", first), node_object("2", second));
+    assert_eq!(unschedulable(&test), 1);
+    update(node_object("2", second), node_object("4", second));
+    assert_eq!(unschedulable(&test), 0);
+}
+
+#[tokio::test]
+async fn pod_that_another_scheduler_bound_counts_on_its_node() {
+    let test = harness(Fate::Hangs, |_| {});
+    let mut bound = (*pod("other", None)).clone();
+    bound.spec.as_mut().unwrap().node_name = Some("n".into());
+    bound.spec.as_mut().unwrap().scheduler_name = Some("another".into());
+    let bound = Arc::new(bound);
+    let applied = Event::Applied {
+        old: None,
+        new: Arc::clone(&bound),
+    };
+    handlers::handle_pod(&test.scheduler, applied);
+    assert!(test.scheduler.cache.has_pod("other"));
+    handlers::handle_pod(&test.scheduler, Event::Deleted(bound));
+    assert!(!test.scheduler.cache.has_pod("other"));
+}
+
+#[tokio::test]
+async fn pending_pod_of_another_scheduler_does_not_enter_the_queue() {
+    let test = harness(Fate::Hangs, |_| {});
+    let mut other = (*pod("other", None)).clone();
+    other.spec.as_mut().unwrap().scheduler_name = Some("another".into());
+    let applied = Event::Applied {
+        old: None,
+        new: Arc::new(other),
+    };
+    handlers::handle_pod(&test.scheduler, applied);
+    assert_eq!(
+        test.scheduler.queue.count_pending(),
+        crate::queue::Counts::default()
+    );
+}
+
+#[tokio::test]
+async fn pod_created_again_under_its_name_replaces_the_former_one() {
+    let test = harness(Fate::Hangs, |_| {});
+    let old = pod("p", None);
+    test.try_pod(&old).await;
+    assert!(test.scheduler.cache.has_pod("p"));
+    let mut new = (*pod("p", None)).clone();
+    new.metadata.uid = Some("p-2".into());
+    let applied = Event::Applied {
+        old: Some(old),
+        new: Arc::new(new),
+    };
+    handlers::handle_pod(&test.scheduler, applied);
+    assert!(!test.scheduler.cache.has_pod("p"));
+    assert_eq!(test.scheduler.queue.count_pending().active, 1);
+}
+
+#[tokio::test]
+async fn status_of_a_bound_pod_is_no_event() {
+    let test = harness(Fate::Hangs, |_| {});
+    test.try_pod(&large_pod()).await;
+    let bound = |phase: &str| {
+        let mut object = serde_json::to_value(&*pod("other", None)).unwrap();
+        object["spec"]["nodeName"] = json!("n");
+        object["status"] = json!({"phase": phase});
+        let bound: Pod = serde_json::from_value(object).unwrap();
+        Arc::new(bound)
+    };
+    let apply = |old, new| handlers::handle_pod(&test.scheduler, Event::Applied { old, new });
+    apply(None, bound("Pending"));
+    apply(Some(bound("Pending")), bound("Running"));
+    assert_eq!(unschedulable(&test), 1);
+}

@@ -15,6 +15,7 @@ fn start_time(pod: &PodInfo) -> Timestamp {
         .status
         .as_ref()
         .and_then(|status| status.start_time.as_ref());
+    // As upstream: a pod that has not started yet loses least by an eviction.
     start.map_or(Timestamp::MAX, |time| time.0)
 }
 
@@ -22,6 +23,7 @@ fn start_time(pod: &PodInfo) -> Timestamp {
 pub(super) fn compare_importance(a: &PodInfo, b: &PodInfo) -> Ordering {
     b.priority()
         .cmp(&a.priority())
+        // Of equal priority, the pod that runs longest is the more important one.
         .then_with(|| start_time(a).cmp(&start_time(b)))
 }
 
@@ -48,6 +50,8 @@ impl Candidate {
             .victims
             .first()
             .map_or(i32::MIN, |victim| victim.priority());
+        // Priorities can be negative. Without the offset, more victims of negative priority would
+        // lower the cost.
         let offset = i64::from(i32::MAX) + 1;
         let sum = self
             .victims
@@ -58,6 +62,7 @@ impl Candidate {
             .victims
             .iter()
             .filter(|victim| victim.priority() == highest);
+        // Only the most important victims decide: evicting a pod that just started costs least.
         let earliest = top
             .map(|victim| start_time(victim))
             .min()
@@ -110,7 +115,11 @@ impl Budgets {
                 .status
                 .as_ref()
                 .and_then(|status| status.disrupted_pods.as_ref());
+            // The budget's controller has already counted an eviction of this pod; it must not be
+            // counted twice.
             let counted = disrupted.is_some_and(|pods| pods.contains_key(pod.name()));
+            // A pod without labels belongs to no budget, even to one that selects everything, as
+            // upstream.
             if here && pod.labels().is_some() && labels_match(selector, pod.labels()) && !counted {
                 *left -= 1;
                 broken |= *left < 0;

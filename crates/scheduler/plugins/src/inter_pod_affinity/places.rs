@@ -26,6 +26,8 @@ fn look_up(numbers: &Numbers, key: &str, value: &str) -> i64 {
 impl TopologyCounts {
     pub(super) fn add_count(&mut self, key: &str, value: &str, by: i64) {
         let before = self.get(key, value);
+        // Two look-ups instead of `entry`, which would allocate a key for each of the many repeated
+        // topologies.
         let values = match self.changes.get_mut(key) {
             Some(values) => values,
             None => self.changes.entry(key.to_owned()).or_default(),
@@ -34,6 +36,8 @@ impl TopologyCounts {
             Some(count) => *count += by,
             None => drop(values.insert(value.to_owned(), by)),
         }
+        // The filter asks for each node whether any domain has a match; the number is kept up to
+        // date instead of counted.
         match (before > 0, before + by > 0) {
             (false, true) => self.positive += 1,
             (true, false) => self.positive -= 1,
@@ -75,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_independent_after_freezing() {
+    fn change_of_a_copy_after_freezing_does_not_change_the_original() {
         let mut places = TopologyCounts::default();
         places.add_count("zone", "a", 1);
         places.freeze_counts();

@@ -50,6 +50,8 @@ impl Constraint {
                 Action::Forbid
             },
             selector: with_label_keys(given, labels),
+            // Defaults of the API: nodes that the pod cannot use by affinity do not count, tainted
+            // nodes do.
             honor_affinity: honors(&given.node_affinity_policy, true),
             honor_taints: honors(&given.node_taints_policy, false),
         }
@@ -74,6 +76,8 @@ impl Constraint {
 
     /// Returns whether a pod of the right namespace counts.
     pub(super) fn counts_pod(&self, other: &Pod) -> bool {
+        // A pod that is being deleted does not count: its replacement would otherwise be kept out
+        // of the domain that it leaves.
         other.metadata.deletion_timestamp.is_none()
             && self.selects_labels(other.metadata.labels.as_ref())
     }
@@ -87,6 +91,7 @@ impl Constraint {
             .spec()
             .and_then(|spec| spec.tolerations.as_deref())
             .unwrap_or_default();
+        // Soft taints do not keep the pod away, so their nodes take part.
         let mut hard = node
             .taints()
             .iter()
@@ -108,6 +113,8 @@ fn with_label_keys(
     labels: Option<&Labels>,
 ) -> Option<LabelSelector> {
     let mut selector = given.label_selector.clone()?;
+    // The revision hash as a key spreads each revision of a Deployment on its own; otherwise old
+    // pods would distort a rollout.
     for key in given.match_label_keys.iter().flatten() {
         if let Some(value) = labels.and_then(|labels| labels.get(key)) {
             let values = Some(vec![value.clone()]);
@@ -133,6 +140,8 @@ pub(super) fn default_selector(pod: &PodInfo, cluster: &dyn Cluster) -> Option<L
     let replicated = ["ReplicaSet", "StatefulSet", "ReplicationController"];
     let match_labels: Labels =
         if controller.is_some_and(|owner| replicated.contains(&owner.kind.as_str())) {
+            // Labels that single out one pod of a controller would make each pod a group of its
+            // own.
             let shared = labels
                 .iter()
                 .filter(|(key, _)| !OWN_LABELS.contains(&key.as_str()));

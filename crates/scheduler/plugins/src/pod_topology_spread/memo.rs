@@ -49,6 +49,8 @@ impl Memo {
             selector: constraint.selector.clone(),
             counts: Vec::new(),
         });
+        // Nodes may have been added, removed or moved. The generation at each position shows
+        // whether its number still holds.
         entry.counts.resize(snapshot.nodes.len(), (0, 0));
         for (node, (generation, count)) in snapshot.nodes.iter().zip(&mut entry.counts) {
             if *generation != node.generation {
@@ -56,6 +58,7 @@ impl Memo {
             }
         }
         let counts = entry.counts.iter().map(|(_, count)| *count).collect();
+        // Most recently used first; the last one makes room.
         entries.push_front(entry);
         entries.truncate(SELECTORS);
         counts

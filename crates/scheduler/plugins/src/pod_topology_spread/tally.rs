@@ -63,6 +63,8 @@ impl Tally {
     }
 
     fn find_least_count(&self) -> i64 {
+        // Works on the few changed domains: hostname constraints have as many domains as nodes, and
+        // preemption asks for each of them.
         let mut replaced: HashMap<i64, usize> = HashMap::new();
         for count in self
             .changed
@@ -71,6 +73,7 @@ impl Tally {
         {
             *replaced.entry(*count).or_default() += 1;
         }
+        // A count of the base is still valid if at least one of its domains has not been changed.
         let kept =
             |(count, places): &(&i64, &usize)| replaced.get(count).copied().unwrap_or(0) < **places;
         let unchanged = self.base.places.iter().find(kept).map(|(count, _)| count);

@@ -47,7 +47,11 @@ impl VolumeBinder {
     ) -> Result<(), BindError> {
         let patch = Patch::Merge(json!({
             "metadata": {
+                // Optimistic concurrency: another scheduler or the volume controller may reserve
+                // the volume at the same time.
                 "resourceVersion": volume.resource_version(),
+                // Marks a binding that the volume controller may undo. Without it the binding counts as an
+                // administrator's.
                 "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
             },
             "spec": {"claimRef": {
@@ -90,6 +94,7 @@ impl VolumeBinder {
             .namespaced::<PersistentVolumeClaim>(claim.namespace());
         let params = ListParams::new().with_fields(format!("metadata.name={}", claim.name()));
         loop {
+            // List before watch: the binding may have completed before this wait began.
             let list = claims.list(&params).await?;
             if list.items.iter().any(is_bound) {
                 return Ok(());
@@ -146,6 +151,8 @@ impl PreBind for VolumeBinder {
         if waiting.is_empty() {
             return Ok(());
         }
+        // Read again, because the snapshot of the scheduling cycle is no longer held and labels may
+        // have changed.
         let mut info = NodeInfo::new(node);
         info.set_node(Arc::new(
             self.client
@@ -154,6 +161,8 @@ impl PreBind for VolumeBinder {
                 .await
                 .map_err(Self::bind_error)?,
         ));
+        // All claims are written before the first wait, so that volumes are provisioned in
+        // parallel.
         for (waiting, volume) in waiting.iter().zip(choose_volumes(&waiting, &info)) {
             match volume {
                 Some(volume) => self.reserve_volume(&waiting.claim, volume).await?,
@@ -166,6 +175,7 @@ impl PreBind for VolumeBinder {
             }
             Ok::<(), client::Error>(())
         };
+        // Upstream's default of bindTimeoutSeconds. The pod is then unreserved and retried.
         match tokio::time::timeout(LIMIT, all).await {
             Ok(done) => done.map_err(Self::bind_error),
             Err(_) => Err(Self::bind_error(format!(

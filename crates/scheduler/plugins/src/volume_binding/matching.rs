@@ -36,6 +36,8 @@ impl WaitingClaim {
         view: &dyn ClaimView,
     ) -> Self {
         let mut volumes = view.volumes_of_class(class.name());
+        // Everything but the node is decided here, once. A storage class can have thousands of
+        // local volumes.
         volumes.retain(|volume| serves_claim(volume, &claim));
         match volumes
             .iter()
@@ -70,6 +72,7 @@ impl WaitingClaim {
             local.into_iter().flatten().peekable(),
             self.shared.iter().peekable(),
         );
+        // Merges two ascending lists of indexes, which keeps the order by size across both.
         let next = move || match (local.peek(), shared.peek()) {
             (Some(a), Some(b)) if a < b => local.next(),
             (Some(_), None) => local.next(),
@@ -104,6 +107,7 @@ pub(super) fn choose_volumes<'a>(
         let free = |volume: &&Arc<PersistentVolume>| {
             !taken.contains(volume.name()) && reaches_node(volume, node)
         };
+        // The first fit is the smallest, since candidates are sorted by size.
         let volume = waiting.candidate_volumes(node).find(free)?;
         taken.insert(volume.name());
         Some(volume)
@@ -133,6 +137,7 @@ fn only_host(volume: &PersistentVolume) -> Option<&str> {
         .as_ref()?
         .required
         .as_ref()?;
+    // With several terms the volume is accessible from several hosts.
     let [term] = required.node_selector_terms.as_slice() else {
         return None;
     };
@@ -192,6 +197,8 @@ fn serves_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> boo
         && text(&offer.volume_attributes_class_name, "")
             == text(&want.volume_attributes_class_name, "")
         && volume.metadata.deletion_timestamp.is_none();
+    // A reserved volume serves its claim whatever the access modes and class are: an administrator
+    // decided so.
     if offer.claim_ref.is_some() {
         return fits && names_claim(volume, claim);
     }
@@ -309,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_serve_claims() {
+    fn volume_must_match_class_size_mode_and_claim_reference() {
         assert_eq!(
             chosen(&[waiting("a", "1Gi", &[volume("v", "2Gi")])]),
             [Some("v".to_owned())]
