@@ -57,6 +57,8 @@ impl<K> List<K> {
     where
         K: DeserializeOwned,
     {
+        // The common case costs one pass. Only if any object fails, all are decoded one by one from
+        // a tree.
         if let Ok(list) = serde_json::from_slice(bytes) {
             return Ok(list);
         }
@@ -135,6 +137,7 @@ impl<K> std::fmt::Debug for Api<K> {
 }
 
 fn escape_segment(segment: &str) -> String {
+    // Characters that RFC 3986 allows in a segment and that names use; RBAC names contain colons.
     const KEEP: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
         .remove(b'-')
         .remove(b'.')
@@ -237,6 +240,8 @@ impl<K: Object> Api<K> {
             let page = self.page(params, Some(&token)).await?;
             whole.items.extend(page.items);
             whole.undecodable.extend(page.undecodable);
+            // The pages of a list have one version; the last page has no token, which ends the
+            // loop.
             whole.metadata = page.metadata;
         }
         Ok(whole)
@@ -244,6 +249,7 @@ impl<K: Object> Api<K> {
 
     /// Lists the newest state in pages of 500, for relists of unknown size.
     pub(crate) async fn list_paged(&self, params: &ListParams) -> Result<List<K>> {
+        // Upstream's page size.
         let params = ListParams {
             limit: params.limit.or(Some(PAGE)),
             ..params.clone()
@@ -277,6 +283,8 @@ impl<K: Object> Api<K> {
         match (page.continue_token(), page.metadata.remaining_item_count) {
             (None, _) => Ok(here),
             (_, Some(rest)) => Ok(here + usize::try_from(rest).unwrap_or(0)),
+            // The server omits the number with selectors, for instance; then only a complete list
+            // helps.
             (_, None) => self
                 .list(&ListParams::new())
                 .await
@@ -294,12 +302,16 @@ impl<K: Object> Api<K> {
     ) -> Result<Watch<K>> {
         let mut query = Query::default();
         query.push("watch", "true");
+        // Bookmarks keep the version of a quiet watch young enough to resume from.
         query.push("allowWatchBookmarks", "true");
         query.push("timeoutSeconds", &timeout_seconds.to_string());
         params.push_selectors(&mut query);
+        // Always explicit: a watch without version starts with synthetic events for the existing
+        // objects.
         query.push("resourceVersion", resource_version);
         let request = self.build_request(Method::GET, query.append_to(self.collection_path()));
         let head = self.client.send(request);
+        // Only the response head is limited in time; the stream itself lasts for minutes.
         let limit = self.client.config().timeout;
         let response = tokio::time::timeout(limit, head)
             .await
@@ -439,4 +451,62 @@ fn name_of<K: Object>(object: &K) -> Result<&str> {
         .as_deref()
         .filter(|name| !name.is_empty())
         .ok_or_else(|| Error::Config("the object has no name".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::config::Config;
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+
+    fn client() -> Client {
+        Client::new(Config::builder("http://localhost"))
+    }
+
+    #[test]
+    fn names_are_escaped_in_paths() {
+        let maps = client().namespaced::<ConfigMap>("n");
+        assert_eq!(
+            maps.item_path("system:a.b-c_d~"),
+            "/api/v1/namespaces/n/configmaps/system:a.b-c_d~"
+        );
+        assert_eq!(
+            maps.item_path("a/../b?c"),
+            "/api/v1/namespaces/n/configmaps/a%2F..%2Fb%3Fc"
+        );
+        assert_eq!(
+            client().api::<Namespace>().item_path("n"),
+            "/api/v1/namespaces/n"
+        );
+        assert_eq!(
+            client().api::<ConfigMap>().collection_path(),
+            "/api/v1/configmaps"
+        );
+    }
+
+    #[test]
+    fn list_with_null_items_is_empty() {
+        let list = List::<ConfigMap>::decode_page(
+            br#"{"metadata":{"resourceVersion":"3"},"items":null}"#,
+            "ConfigMap",
+        );
+        let list = list.unwrap();
+        assert_eq!((list.items.len(), list.resource_version()), (0, "3"));
+    }
+
+    #[test]
+    fn undecodable_object_of_a_list_is_kept_by_key() {
+        let text = br#"{"metadata":{},"items":[{"metadata":{"namespace":"n","name":"a"},"data":5},
+            {"metadata":{"namespace":"n","name":"b"}}]}"#;
+        let list = List::<ConfigMap>::decode_page(text, "ConfigMap").unwrap();
+        assert_eq!(list.undecodable, ["n/a"]);
+        assert_eq!(list.items.len(), 1);
+        assert!(List::<ConfigMap>::decode_page(b"5", "ConfigMap").is_err());
+    }
+
+    #[test]
+    fn update_of_an_object_without_a_name_is_an_error() {
+        assert!(name_of(&ConfigMap::default()).is_err());
+    }
 }

@@ -154,6 +154,8 @@ impl Client {
             token: Some(token),
             ..self.config().clone()
         });
+        // One connection serves all identities: the token is a header of each request. Certificates
+        // belong to the connection.
         let transport = Arc::clone(&self.inner.transport);
         Self {
             inner: Arc::new(Inner {
@@ -271,8 +273,11 @@ impl Client {
             match self.inner.transport.send_request(built, &what).await {
                 Ok(response) if response.status().is_success() => return Ok(response),
                 Ok(response) => {
+                    // Obeyed for every method, as in client-go: the server has not executed the request.
                     let wait = retry_after(&response).filter(|_| attempt <= RETRIES);
                     if response.status() == StatusCode::UNAUTHORIZED {
+                        // The token may have been rotated less than a minute ago. The next request
+                        // reads the file.
                         *self.inner.token.lock() = None;
                     }
                     let error = read_failure(response, &what).await;
@@ -283,6 +288,8 @@ impl Client {
                 Err(failed) => {
                     let connecting =
                         matches!(failed.error, Error::Connect { .. } | Error::Config(_));
+                    // A request that may have reached the server is not repeated: a create would be
+                    // executed twice. A server that cannot be reached is the caller's decision.
                     if !failed.unsent || connecting || attempt > 3 {
                         return Err(failed.error);
                     }
@@ -321,6 +328,8 @@ impl Client {
         };
         let mut cached = self.inner.token.lock();
         if let Some((read, value)) = cached.as_ref()
+            // Kubelets renew projected tokens in their file; client-go reads it again after a
+            // minute, too.
             && (matches!(source, Source::Inline(_)) || read.elapsed() < TOKEN_AGE)
         {
             return Ok(Some(value.clone()));
@@ -329,6 +338,7 @@ impl Client {
         let token = token.trim_ascii();
         let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat())
             .map_err(|_| Error::Config("the token holds characters that no token has".into()))?;
+        // Keeps the token out of debug output and out of HTTP/2's compression table.
         value.set_sensitive(true);
         *cached = Some((Instant::now(), value.clone()));
         Ok(Some(value))
@@ -352,6 +362,7 @@ async fn collect_body(body: Incoming, what: &str) -> Result<Bytes> {
 
 fn retry_after(response: &http::Response<Incoming>) -> Option<Duration> {
     let code = response.status();
+    // client-go retries on 429 and 5xx, and only with the header.
     if code != StatusCode::TOO_MANY_REQUESTS && !code.is_server_error() {
         return None;
     }
@@ -371,6 +382,7 @@ async fn read_failure(response: http::Response<Incoming>, what: &str) -> Error {
         Ok(bytes) => bytes,
         Err(error) => return error,
     };
+    // Proxies in front of an API server send HTML. Their text is better than no message.
     let mut status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| Status {
         message: Some(format!(
             "{what}: {}",

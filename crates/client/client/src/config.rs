@@ -96,6 +96,7 @@ impl Config {
 
     /// Loads the given kubeconfig, or else the pod's service account.
     pub fn from_kubeconfig_or_in_cluster(path: Option<&Path>) -> Result<Self> {
+        // Components in pods are started without the flag.
         path.map_or_else(Self::in_cluster, Self::from_kubeconfig)
     }
 

@@ -147,6 +147,7 @@ impl LenientDeserializer {
 /// Deserializes a JSON value by its own type; nested values remain lenient.
 fn visit_value<'de, V: Visitor<'de>>(tree: Value, visitor: V) -> Result<V::Value, Error> {
     match tree {
+        // Nested values are wrapped again, so that leniency applies at every depth.
         Value::Array(items) => visitor.visit_seq(SeqDeserializer::new(
             items.into_iter().map(LenientDeserializer),
         )),
@@ -209,6 +210,7 @@ impl<'de> Deserializer<'de> for LenientDeserializer {
         visitor: V,
     ) -> Result<V::Value, Error> {
         let zero = || match name {
+            // Wrapper types of k8s-openapi, whose inner decoder does not accept an empty string.
             "Time" | "MicroTime" => ZERO_TIME.into(),
             "Quantity" => "0".into(),
             _ => Value::Null,
@@ -227,6 +229,8 @@ impl<'de> Deserializer<'de> for LenientDeserializer {
         let mut tree = self.or_zero(|| Value::Object(Map::new()));
         if let Value::Object(present) = &mut tree {
             for field in fields {
+                // Kind and version of a typed struct are constants; null would be compared with
+                // them and fail. List items lack both.
                 if !present.contains_key(*field) && !matches!(*field, "apiVersion" | "kind") {
                     present.insert((*field).to_owned(), Value::Null);
                 }
@@ -314,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_errors() {
+    fn value_of_a_wrong_type_is_an_error() {
         assert!(from_slice::<Pod>(br#"{"spec":{"containers":5}}"#).is_err());
         assert!(from_slice::<Pod>(b"no JSON").is_err());
     }

@@ -69,12 +69,15 @@ fn decide_step(
 ) -> ElectionStep {
     let holder = found.holder_identity.as_deref().unwrap_or_default();
     let seconds = u64::try_from(found.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
+    // The holder's duration counts, not the own: candidates may be configured differently. 0 is a
+    // record without a duration.
     let lasts = if seconds == 0 {
         config.lease_duration
     } else {
         Duration::from_secs(seconds)
     };
     let ours = holder == config.identity;
+    // A record without a holder was released and may be taken at once.
     if !ours && !holder.is_empty() && unchanged < lasts {
         return ElectionStep::Wait;
     }
@@ -82,6 +85,8 @@ fn decide_step(
     ElectionStep::Write(LeaseSpec {
         holder_identity: Some(config.identity.clone()),
         lease_duration_seconds: i32::try_from(config.lease_duration.as_secs()).ok(),
+        // A renewal keeps the acquire time and the number of transitions: they describe the term,
+        // not the write.
         acquire_time: if ours {
             found.acquire_time.clone()
         } else {
@@ -108,6 +113,7 @@ struct Elector<'a> {
 impl Elector<'_> {
     /// Tries to acquire or renew the lease. Returns whether this process holds it.
     async fn try_acquire_or_renew(&mut self) -> Result<bool> {
+        // Taken out: whatever fails below, the next attempt must read the record first.
         if let Some(held) = self.held.take() {
             // The common case of a leader: one write, based on the version that it wrote last.
             let spec = held.spec.clone().unwrap_or_default();
@@ -123,7 +129,11 @@ impl Elector<'_> {
                     .await
                 {
                     Ok(lease) => return Ok(self.keep_written(lease)),
+                    // Another process has written or deleted the record. It is read below, and
+                    // decides.
                     Err(error) if error.is_conflict() || error.is_not_found() => {}
+                    // The write may have succeeded, so the version is unknown. The next attempt
+                    // reads.
                     Err(error) => return Err(error),
                 }
             }
@@ -154,6 +164,7 @@ impl Elector<'_> {
 
     async fn create_lease(&mut self) -> Result<bool> {
         let empty = LeaseSpec {
+            // A new record starts with 0 transitions, and acquiring adds one.
             lease_transitions: Some(-1),
             ..LeaseSpec::default()
         };
@@ -179,6 +190,8 @@ impl Elector<'_> {
 
     fn keep_written(&mut self, lease: Lease) -> bool {
         if let Some(spec) = &lease.spec {
+            // Counts as a change of the record, so that a leader that loses the lease waits the
+            // full duration from its last renewal.
             self.observe_record(&spec.clone());
         }
         self.held = Some(lease);
@@ -187,6 +200,8 @@ impl Elector<'_> {
 
     fn observe_record(&mut self, spec: &LeaseSpec) {
         if self.seen.as_ref().is_none_or(|(known, _)| known != spec) {
+            // Any change counts as a sign of life of the holder, also one that this process does
+            // not understand.
             self.seen = Some((spec.clone(), Instant::now()));
         }
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
@@ -210,6 +225,8 @@ impl Elector<'_> {
                     tracing::debug!(lease = %self.config.name, %error, "cannot take the lease");
                 }
             }
+            // client-go's jitter: candidates that start together must not write at the same moment
+            // forever.
             let jitter = rand::rng().random_range(1.0..2.2);
             tokio::select! {
                 () = tokio::time::sleep(self.config.retry_period.mul_f64(jitter)) => {}
@@ -223,16 +240,21 @@ impl Elector<'_> {
     async fn renew_lease(&mut self) {
         let mut renewed = Instant::now();
         loop {
+            // Without jitter, as client-go: a leader has no competitors for its own renewal.
             tokio::time::sleep(self.config.retry_period).await;
             let deadline = renewed + self.config.renew_deadline;
+            // A request that hangs must end with the deadline. Otherwise two leaders would work at
+            // once.
             match tokio::time::timeout_at(deadline, self.try_acquire_or_renew()).await {
                 Ok(Ok(true)) => renewed = Instant::now(),
+                // Another process holds the lease. There is nothing to wait for.
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => {
                     tracing::debug!(lease = %self.config.name, %error, "cannot renew the lease");
                 }
                 Err(_) => {}
             }
+            // The second condition: a successful renewal has moved the deadline.
             if Instant::now() >= deadline && renewed + self.config.renew_deadline == deadline {
                 return;
             }
@@ -246,6 +268,8 @@ impl Elector<'_> {
         };
         let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
         lease.spec = Some(LeaseSpec {
+            // client-go's form of a release. The duration of 1 s is for
+            // candidates that look at the time only.
             holder_identity: Some(String::new()),
             lease_duration_seconds: Some(1),
             lease_transitions: transitions,
@@ -253,6 +277,8 @@ impl Elector<'_> {
             acquire_time: Some(MicroTime(Timestamp::now())),
             ..LeaseSpec::default()
         });
+        // Shutdown must not wait for an API server that is stopping as well. The lease then
+        // expires.
         let limit = Duration::from_secs(2);
         if let Ok(Err(error)) = tokio::time::timeout(limit, self.api.update(&lease)).await {
             tracing::debug!(lease = %self.config.name, %error, "cannot release the lease");
@@ -310,6 +336,7 @@ pub async fn run_leader_election<F, Fut>(
         tracing::info!(lease = %config.name, identity = %config.identity, "leading");
         let term = stop.child_token();
         // One task, which ends at the latest with the campaign.
+        // Dropping the set aborts the task, so that cancelling the campaign also ends the work.
         let mut work = JoinSet::new();
         work.spawn(lead(term.clone()));
         let end = tokio::select! {
@@ -320,10 +347,14 @@ pub async fn run_leader_election<F, Fut>(
                 Term::Worked
             }
         };
+        // Before the wait: the work must stop writing as soon as the lease may belong to another
+        // process.
         term.cancel();
         if end != Term::Worked {
             propagate_panic(work.join_next().await);
         }
+        // Released only after the work has ended, else the next leader would start beside it. A
+        // lost lease is not released: it may already be another's.
         if end != Term::Lost {
             elector.release_lease().await;
             if stop.is_cancelled() {
@@ -342,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decisions() {
+    fn lease_is_written_when_it_is_own_released_or_expired() {
         let config = LeaderConfig::new("l", "me");
         let now = Timestamp::UNIX_EPOCH;
         let record = |holder: &str, seconds: i32| LeaseSpec {
@@ -365,5 +396,71 @@ mod tests {
             };
             assert_eq!(got, want, "{found:?} for {unchanged}");
         }
+    }
+
+    fn record(holder: &str) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: Some(holder.into()),
+            lease_duration_seconds: Some(15),
+            acquire_time: Some(MicroTime(Timestamp::UNIX_EPOCH)),
+            renew_time: Some(MicroTime(Timestamp::UNIX_EPOCH)),
+            lease_transitions: Some(3),
+            ..LeaseSpec::default()
+        }
+    }
+
+    fn written(found: &LeaseSpec, unchanged: u64) -> Option<LeaseSpec> {
+        let (config, now) = (LeaderConfig::new("l", "me"), Timestamp::MAX);
+        match decide_step(&config, found, Duration::from_secs(unchanged), now) {
+            ElectionStep::Wait => None,
+            ElectionStep::Write(spec) => Some(spec),
+        }
+    }
+
+    #[test]
+    fn renewal_keeps_the_acquire_time_and_a_takeover_sets_it() {
+        let renewed = written(&record("me"), 0).unwrap();
+        assert_eq!(renewed.acquire_time, record("me").acquire_time);
+        assert_eq!(renewed.renew_time, Some(MicroTime(Timestamp::MAX)));
+        let taken = written(&record("other"), 15).unwrap();
+        assert_eq!(taken.acquire_time, Some(MicroTime(Timestamp::MAX)));
+        assert_eq!(taken.holder_identity.as_deref(), Some("me"));
+    }
+
+    #[test]
+    fn times_in_the_record_are_not_compared_with_the_own_clock() {
+        // The renew time is ages ago by this clock, and the holder's clock may still be right.
+        assert_eq!(written(&record("other"), 0), None);
+        let future = LeaseSpec {
+            renew_time: Some(MicroTime(Timestamp::MAX)),
+            ..record("other")
+        };
+        assert!(written(&future, 15).is_some());
+    }
+
+    #[test]
+    fn record_without_a_duration_lasts_for_the_own_one() {
+        for seconds in [None, Some(0), Some(-5)] {
+            let found = LeaseSpec {
+                lease_duration_seconds: seconds,
+                ..record("other")
+            };
+            assert!(
+                written(&found, 14).is_none() && written(&found, 15).is_some(),
+                "{seconds:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn number_of_transitions_does_not_overflow() {
+        let found = LeaseSpec {
+            lease_transitions: Some(i32::MAX),
+            ..record("")
+        };
+        assert_eq!(
+            written(&found, 0).unwrap().lease_transitions,
+            Some(i32::MAX)
+        );
     }
 }

@@ -92,6 +92,8 @@ impl Error {
 
     fn has_reason(&self, reason: &str, code: i32) -> bool {
         match self.reason() {
+            // Proxies and old servers send a code without a reason. If there is a reason, it is the
+            // more precise one.
             "" => self.code() == Some(code),
             found => found == reason,
         }
@@ -114,6 +116,8 @@ impl Error {
 
     /// Returns whether the requested resource version is too old (410); the caller must list again.
     pub fn is_expired(&self) -> bool {
+        // Two reasons for one code: a list or watch of an old version is Expired, and older servers
+        // said Gone.
         matches!(self.reason(), "Expired" | "Gone") || self.code() == Some(410)
     }
 
@@ -141,6 +145,8 @@ impl Error {
     pub fn is_unavailable(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Connection { .. } | Self::Timeout { .. } => true,
+            // Statuses of a server that is starting, overloaded, or behind a proxy without a
+            // backend.
             Self::Api(status) => matches!(status.code, Some(429 | 500 | 502 | 503 | 504)),
             _ => false,
         }
@@ -156,5 +162,79 @@ impl Error {
                     .iter()
                     .any(|cause| cause.reason.as_deref() == Some("NamespaceTerminating"))
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(reason: &str, code: i32) -> Error {
+        Error::Api(Box::new(Status {
+            reason: Some(reason.to_owned()).filter(|reason| !reason.is_empty()),
+            code: Some(code),
+            ..Status::default()
+        }))
+    }
+
+    #[test]
+    fn reason_decides_and_the_code_only_without_one() {
+        let conflicts = [
+            (status("Conflict", 409), true),
+            (status("", 409), true),
+            (status("AlreadyExists", 409), false),
+        ];
+        for (error, want) in conflicts {
+            assert_eq!(error.is_conflict(), want, "{error:?}");
+        }
+        assert!(status("AlreadyExists", 409).is_already_exists());
+        assert!(!status("", 409).is_already_exists());
+    }
+
+    #[test]
+    fn expired_version_is_known_by_reason_or_code() {
+        for (error, want) in [
+            (status("Expired", 410), true),
+            (status("Gone", 410), true),
+            (status("", 410), true),
+            (status("NotFound", 404), false),
+            (status("InternalError", 500), false),
+        ] {
+            assert_eq!(error.is_expired(), want, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn only_failures_that_may_pass_are_unavailability() {
+        let what = || "GET /".to_owned();
+        let lost = Error::Connection {
+            what: what(),
+            source: "reset".into(),
+        };
+        let late = Error::Timeout {
+            what: what(),
+            after: Duration::from_secs(1),
+        };
+        for (error, want) in [
+            (lost, true),
+            (late, true),
+            (status("", 503), true),
+            (status("TooManyRequests", 429), true),
+            (status("Forbidden", 403), false),
+            (status("Invalid", 422), false),
+            (Error::Config("no server".into()), false),
+        ] {
+            assert_eq!(error.is_unavailable(), want, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn message_of_the_server_is_shown_unchanged() {
+        let error = Error::Api(Box::new(Status {
+            message: Some("pods \"a\" not found".into()),
+            ..Status::default()
+        }));
+        assert_eq!(error.to_string(), "pods \"a\" not found");
+        assert_eq!(status("NotFound", 404).to_string(), "NotFound");
     }
 }

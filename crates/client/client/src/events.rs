@@ -79,6 +79,7 @@ impl Recorder {
                 host,
                 correlator: Correlator::default(),
             };
+            // Events are a courtesy: a fault in writing them must not stop the component.
             tasks.spawn_isolated("event-writer", writer.write_events(queue));
             notes
         });
@@ -116,6 +117,8 @@ impl Recorder {
         else {
             return;
         };
+        // Dropping is better than waiting: a component that blocks on its events stops working when
+        // the API server is slow.
         if queue.try_send(record).is_err() {
             let total = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             // Logged at 1, 2, 4, ... dropped events, which bounds the number of log lines.
@@ -168,6 +171,7 @@ impl Writer {
                 name,
                 count,
             } => match self.increment_count(&record, &name, count).await {
+                // Events expire after an hour. The series starts again with a new object.
                 Err(error) if error.is_not_found() => self.create_event(key, &record).await,
                 other => other,
             },
@@ -201,6 +205,7 @@ impl Writer {
     }
 
     async fn increment_count(&self, record: &EventRecord, name: &str, count: u32) -> Result<()> {
+        // A patch, not an update: it needs no read and cannot conflict.
         let patch = Patch::Merge(json!({
             "count": count,
             "lastTimestamp": Time(whole_seconds(record.at)),
@@ -220,16 +225,19 @@ fn event_namespace(regarding: &ObjectReference) -> &str {
         .namespace
         .as_deref()
         .filter(|namespace| !namespace.is_empty())
+        // Events on cluster-scoped objects live in `default`, by convention.
         .unwrap_or("default")
 }
 
 fn whole_seconds(at: Timestamp) -> Timestamp {
+    // `metav1.Time` is written without a fraction.
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 /// Returns the Event object. Its name consists of the object's name and the time, like upstream.
 fn event_object(record: &EventRecord, component: &str, host: &str) -> Event {
     let object = record.regarding.name.as_deref().unwrap_or_default();
+    // Unique enough without a random part, and events of one object sort by time.
     let nanoseconds = i64::try_from(record.at.as_nanosecond()).unwrap_or_default();
     let time = Some(Time(whole_seconds(record.at)));
     Event {
@@ -252,5 +260,55 @@ fn event_object(record: &EventRecord, component: &str, host: &str) -> Event {
         reporting_component: Some(component.to_owned()),
         reporting_instance: Some(host.to_owned()),
         ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(object: ObjectReference) -> EventRecord {
+        EventRecord {
+            regarding: object,
+            event_type: EventType::Warning,
+            reason: "Failed".into(),
+            message: "m".into(),
+            at: Timestamp::UNIX_EPOCH + std::time::Duration::from_nanos(1_500_000_000),
+        }
+    }
+
+    #[test]
+    fn event_is_named_after_its_object_and_the_time() {
+        let object = ObjectReference {
+            name: Some("p".into()),
+            namespace: Some("n".into()),
+            ..ObjectReference::default()
+        };
+        let event = event_object(&record(object), "kubelet", "node-1");
+        assert_eq!(event.metadata.name.as_deref(), Some("p.59682f00"));
+        assert_eq!(event.metadata.namespace.as_deref(), Some("n"));
+        assert_eq!(
+            (event.type_.as_deref(), event.count),
+            (Some("Warning"), Some(1))
+        );
+        let source = event.source.unwrap_or_default();
+        assert_eq!(
+            (source.component.as_deref(), source.host.as_deref()),
+            (Some("kubelet"), Some("node-1"))
+        );
+        // Whole seconds, as of `metav1.Time`.
+        let seconds = event.last_timestamp.map(|time| time.0.as_nanosecond());
+        assert_eq!(seconds, Some(1_000_000_000));
+    }
+
+    #[test]
+    fn event_of_a_cluster_scoped_object_is_in_the_default_namespace() {
+        let node = ObjectReference {
+            name: Some("n1".into()),
+            ..ObjectReference::default()
+        };
+        let event = event_object(&record(node), "scheduler", "");
+        assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
+        assert_eq!(event.source.unwrap_or_default().host, None);
     }
 }

@@ -73,6 +73,8 @@ impl<K: Object> Informer<K> {
     /// Creates an informer for the objects that `params` select. `managedFields` are dropped.
     pub fn new(api: Api<K>, params: ListParams) -> Self {
         let strip: Transform<K> =
+            // Field ownership is often larger than the rest of the object, and no component reads
+            // it from a cache.
             Box::new(|object: &mut K| object.meta_mut().managed_fields = None);
         Self {
             api,
@@ -113,6 +115,8 @@ impl<K: Object> Informer<K> {
     /// Starts the informer. It ends with the group's shutdown.
     pub fn spawn(self, tasks: &Tasks) -> Store<K> {
         let (store, run) = self.start(tasks.shutdown().clone());
+        // Without one of its informers a component decides on stale data, so it is restarted
+        // instead.
         tasks.spawn_critical("informer", run);
         store
     }

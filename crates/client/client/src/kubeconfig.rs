@@ -125,6 +125,7 @@ fn build_config(
     if cluster.server.is_empty() {
         return Err(format!("cluster {:?} has no server", context.cluster));
     }
+    // A trailing slash would double in every path.
     let mut config = Config::builder(cluster.server.trim_end_matches('/'));
     config.ca = data_or_file(
         cluster.certificate_authority_data.as_deref(),
@@ -163,6 +164,7 @@ fn set_credentials(config: &mut Config, user: &User, folder: &Path) -> Result<()
         (None, Some(_)) => return Err("the user has a client key without a certificate".into()),
     };
     config.token = match (&user.token_file, &user.token) {
+        // The file wins over an inline token, since it can be rotated.
         (Some(path), _) => Some(Source::File(folder.join(path))),
         (None, Some(token)) if !token.is_empty() => {
             Some(Source::Inline(token.clone().into_bytes()))
@@ -170,6 +172,8 @@ fn set_credentials(config: &mut Config, user: &User, folder: &Path) -> Result<()
         _ => None,
     };
     config.impersonate.clone_from(&user.impersonate);
+    // A plugin beside static credentials is tolerated: clientcmd would call it, but the static ones
+    // suffice.
     let nothing = config.identity.is_none() && config.token.is_none();
     if nothing && (user.exec.is_some() || user.auth_provider.is_some()) {
         return Err(
@@ -188,6 +192,7 @@ fn data_or_file(
     field: &str,
 ) -> Result<Option<Source>, String> {
     match (data.filter(|data| !data.is_empty()), file) {
+        // Inline data win over the file, as in clientcmd.
         (Some(data), _) => base64::engine::general_purpose::STANDARD
             .decode(data.trim())
             .map(|bytes| Some(Source::Inline(bytes)))
@@ -209,6 +214,7 @@ pub(crate) fn in_cluster() -> Result<Config> {
     };
     let host = variable("KUBERNETES_SERVICE_HOST")?;
     let port = variable("KUBERNETES_SERVICE_PORT")?;
+    // IPv6 addresses need brackets in a URL, and the variable has none.
     let host = if host.contains(':') {
         format!("[{host}]")
     } else {
@@ -251,7 +257,7 @@ contexts:
 ";
 
     #[test]
-    fn contexts() {
+    fn context_selects_cluster_user_and_namespace() {
         let config = parse_kubeconfig(TEXT, Path::new("/d"), None).unwrap();
         assert_eq!(config.server, "https://127.0.0.1:6443");
         assert_eq!(config.ca, Some(Source::File("/d/ca.crt".into())));
@@ -265,13 +271,64 @@ contexts:
     }
 
     #[test]
-    fn problems_are_named() {
+    fn missing_cluster_and_context_are_named() {
         let cases = [
             (Some("e"), "no cluster \"none\""),
             (Some("x"), "no context \"x\""),
         ];
         for (context, want) in cases {
             let problem = parse_kubeconfig(TEXT, Path::new("/d"), context).unwrap_err();
+            assert!(problem.contains(want), "{problem}");
+        }
+    }
+
+    /// Parses a kubeconfig with one cluster, one user and one context.
+    fn parse(cluster: &str, user: &str) -> Result<Config, String> {
+        let text = format!(
+            "current-context: c\nclusters: [{{name: k, cluster: {cluster}}}]\n\
+             users: [{{name: u, user: {user}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n"
+        );
+        parse_kubeconfig(&text, Path::new("/d"), None)
+    }
+
+    #[test]
+    fn inline_certificate_wins_over_a_file_and_a_token_file_over_a_token() {
+        let cluster = "{server: 'https://h', certificate-authority: ca.crt, certificate-authority-data: YWJj}";
+        let config = parse(cluster, "{token: inline, tokenFile: tok}").unwrap();
+        assert_eq!(config.ca, Some(Source::Inline(b"abc".to_vec())));
+        assert_eq!(config.token, Some(Source::File("/d/tok".into())));
+    }
+
+    #[test]
+    fn plugin_is_rejected_unless_the_user_has_static_credentials() {
+        let cluster = "{server: 'https://h'}";
+        let plugin = "exec: {command: x, apiVersion: v1}";
+        let problem = parse(cluster, &format!("{{{plugin}}}")).unwrap_err();
+        assert!(problem.contains("exec"), "{problem}");
+        assert!(parse(cluster, &format!("{{{plugin}, token: t}}")).is_ok());
+    }
+
+    #[test]
+    fn half_a_client_certificate_and_broken_data_are_named() {
+        for (cluster, user, want) in [
+            (
+                "{server: 'https://h'}",
+                "{client-certificate: a.crt}",
+                "without a key",
+            ),
+            (
+                "{server: 'https://h'}",
+                "{client-key: a.key}",
+                "without a certificate",
+            ),
+            (
+                "{server: 'https://h', certificate-authority-data: '%'}",
+                "{}",
+                "certificate-authority-data",
+            ),
+            ("{}", "{}", "has no server"),
+        ] {
+            let problem = parse(cluster, user).unwrap_err();
             assert!(problem.contains(want), "{problem}");
         }
     }

@@ -126,6 +126,7 @@ pub(crate) fn key_of(tree: &Value) -> String {
             .unwrap_or_default()
     };
     match text("/metadata/namespace") {
+        // The same form as `ObjectExt::key`, for objects that have no type.
         "" => text("/metadata/name").to_owned(),
         namespace => format!("{namespace}/{}", text("/metadata/name")),
     }
@@ -154,6 +155,7 @@ impl ApiResource {
             version: K::VERSION.to_owned(),
             kind: K::KIND.to_owned(),
             plural: K::URL_PATH_SEGMENT.to_owned(),
+            // k8s-openapi expresses the scope as a type only, without a constant to read.
             namespaced: std::any::type_name::<K::Scope>().contains("Namespace"),
         }
     }
@@ -275,8 +277,49 @@ mod tests {
     }
 
     #[test]
-    fn scopes() {
+    fn scope_of_a_typed_kind_is_known() {
         assert!(ApiResource::of_kind::<Pod>().namespaced);
         assert!(!ApiResource::of_kind::<Namespace>().namespaced);
+    }
+
+    #[test]
+    fn paths_of_the_core_group_and_of_others_differ() {
+        let pods = ApiResource::of_kind::<Pod>();
+        assert_eq!(
+            (pods.root_path().as_str(), pods.api_version().as_str()),
+            ("/api/v1", "v1")
+        );
+        let sets = ApiResource::of_kind::<k8s_openapi::api::apps::v1::ReplicaSet>();
+        assert_eq!(sets.root_path(), "/apis/apps/v1");
+        assert_eq!(sets.api_version(), "apps/v1");
+    }
+
+    #[test]
+    fn controller_is_the_owner_that_is_marked_as_such() {
+        let owner = |name: &str, controller: Value| json!({"apiVersion": "v1", "kind": "K", "name": name, "uid": name, "controller": controller});
+        let owners = json!([
+            owner("a", Value::Null),
+            owner("b", json!(true)),
+            owner("c", json!(false))
+        ]);
+        let pod: Pod =
+            serde_json::from_value(json!({"metadata": {"ownerReferences": owners}})).unwrap();
+        assert_eq!(pod.controller().map(|owner| owner.name.as_str()), Some("b"));
+        assert_eq!(pod.owners().len(), 3);
+        assert!(Pod::default().controller().is_none());
+    }
+
+    #[test]
+    fn key_has_a_namespace_only_if_the_object_has_one() {
+        for (metadata, want) in [
+            (json!({"name": "a", "namespace": "n"}), "n/a"),
+            (json!({"name": "a"}), "a"),
+            (json!({}), ""),
+        ] {
+            let tree = json!({"metadata": metadata});
+            assert_eq!(key_of(&tree), want);
+            let object: DynamicObject = serde_json::from_value(tree).unwrap();
+            assert_eq!(object.key(), want);
+        }
     }
 }

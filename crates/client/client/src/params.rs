@@ -66,6 +66,7 @@ impl ListParams {
         if let Some(limit) = self.limit {
             query.push("limit", &limit.to_string());
         }
+        // The token contains the version; servers reject a request with both.
         if let Some(token) = continue_ {
             query.push("continue", token);
             return;
@@ -159,6 +160,7 @@ impl DeleteParams {
             body["gracePeriodSeconds"] = json!(seconds);
         }
         if let Some(propagation) = self.propagation {
+            // The variants are named as the API names the policies.
             body["propagationPolicy"] = json!(format!("{propagation:?}"));
         }
         if let Some(uid) = &self.uid {
@@ -230,6 +232,7 @@ impl Query {
         self.0.push('=');
         self.0.extend(percent_encoding::utf8_percent_encode(
             value,
+            // Selectors contain `=`, `,` and `!`. Encoding too much is always valid.
             percent_encoding::NON_ALPHANUMERIC,
         ));
     }
@@ -252,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn list_queries() {
+    fn list_query_has_selectors_limit_and_version_or_token() {
         let cases = [
             (ListParams::new(), None, "p"),
             (
@@ -279,10 +282,67 @@ mod tests {
     }
 
     #[test]
-    fn delete_bodies() {
+    fn delete_options_have_policy_grace_period_and_preconditions() {
         let body = DeleteParams::background().grace_period(0).uid("u").body();
         assert_eq!(body["propagationPolicy"], "Background");
         assert_eq!(body["gracePeriodSeconds"], 0);
         assert_eq!(body["preconditions"]["uid"], "u");
+    }
+
+    fn patch_query(patch: &Patch) -> String {
+        let mut query = Query::default();
+        patch.push_query(&mut query);
+        query.append_to("p".into())
+    }
+
+    #[test]
+    fn patch_has_the_media_type_of_its_form_and_apply_names_its_manager() {
+        let apply = Patch::Apply {
+            manager: "me".into(),
+            force: true,
+            object: json!({}),
+        };
+        for (patch, media_type, path) in [
+            (Patch::Json(json!([])), "application/json-patch+json", "p"),
+            (Patch::Merge(json!({})), "application/merge-patch+json", "p"),
+            (
+                Patch::Strategic(json!({})),
+                "application/strategic-merge-patch+json",
+                "p",
+            ),
+            (
+                apply,
+                "application/apply-patch+yaml",
+                "p?fieldManager=me&force=true",
+            ),
+        ] {
+            assert_eq!(
+                (patch.content_type(), patch_query(&patch).as_str()),
+                (media_type, path)
+            );
+        }
+    }
+
+    #[test]
+    fn version_match_and_dry_run_are_written_in_the_form_of_the_api() {
+        let params = ListParams {
+            version_match: Some(VersionMatch::NotOlderThan),
+            ..ListParams::new().resource_version("5")
+        };
+        let mut query = Query::default();
+        params.list_query(&mut query, None);
+        let path = query.append_to("p".into());
+        assert_eq!(
+            path,
+            "p?resourceVersion=5&resourceVersionMatch=NotOlderThan"
+        );
+        let body = DeleteParams {
+            dry_run: true,
+            ..DeleteParams::orphan().resource_version("7")
+        }
+        .body();
+        assert_eq!(body["dryRun"], json!(["All"]));
+        assert_eq!(body["propagationPolicy"], "Orphan");
+        assert_eq!(body["preconditions"]["resourceVersion"], "7");
     }
 }

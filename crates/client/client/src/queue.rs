@@ -43,6 +43,7 @@ impl Default for RateLimit {
 
 impl RateLimit {
     fn delay_after(&self, failures: u32) -> Duration {
+        // In floating point, as in client-go: a shift would overflow after some 60 failures.
         let factor = 2f64.powi(failures.min(60) as i32);
         Duration::try_from_secs_f64(self.base.as_secs_f64() * factor)
             .unwrap_or(self.max)
@@ -59,6 +60,8 @@ struct Bucket {
 impl Bucket {
     fn reserve_token(&mut self, limit: &RateLimit, now: Instant) -> Duration {
         let earned = now.duration_since(self.at).as_secs_f64() * limit.rate;
+        // Tokens may become negative: each further key reserves a later slot, instead of all
+        // waiting for the same one.
         self.tokens = (self.tokens + earned).min(limit.burst) - 1.0;
         self.at = now;
         Duration::try_from_secs_f64(-self.tokens.min(0.0) / limit.rate).unwrap_or_default()
@@ -80,6 +83,7 @@ struct State<T> {
 
 impl<T: Clone + Eq + Hash> State<T> {
     fn add_ready(&mut self, item: T) -> bool {
+        // A key in `dirty` is queued already, or is processed again when its worker calls `done`.
         if self.closed || !self.dirty.insert(item.clone()) || self.working.contains(&item) {
             return false;
         }
@@ -91,11 +95,15 @@ impl<T: Clone + Eq + Hash> State<T> {
         if self
             .due
             .get(&item)
+            // The earliest time wins, as in client-go's delaying queue: a later one must not
+            // postpone a key.
             .is_some_and(|(earlier, _)| *earlier <= when)
         {
             return;
         }
         self.serial += 1;
+        // The heap cannot remove entries from its middle. The old entry stays and is skipped when
+        // it comes up.
         if let Some((_, old)) = self.due.insert(item.clone(), (when, self.serial)) {
             self.waiting.remove(&old);
         }
@@ -106,6 +114,7 @@ impl<T: Clone + Eq + Hash> State<T> {
     /// Moves due keys to the ready ones. Returns the time of the next delayed key.
     fn promote_due(&mut self, now: Instant) -> Option<Instant> {
         while let Some(Reverse((when, serial))) = self.delayed.peek().copied() {
+            // Replaced by an earlier time.
             if !self.waiting.contains_key(&serial) {
                 self.delayed.pop();
                 continue;
@@ -124,6 +133,8 @@ impl<T: Clone + Eq + Hash> State<T> {
 
     fn take_ready(&mut self) -> Option<T> {
         let item = self.ready.pop_front()?;
+        // Removed at the start of the work, not at its end: a change that arrives meanwhile must
+        // cause another run.
         self.dirty.remove(&item);
         self.working.insert(item.clone());
         Some(item)
@@ -208,6 +219,8 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         let now = Instant::now();
         let mut state = self.inner.state.lock();
         let failures = state.failures.entry(item.clone()).or_insert(0);
+        // Both limits of client-go's default: the back-off of this key, and the bucket over all
+        // keys. The longer delay counts.
         let own = self.inner.limit.delay_after(*failures);
         *failures = failures.saturating_add(1);
         let all = state.bucket.reserve_token(&self.inner.limit, now);
@@ -246,6 +259,8 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
     /// queue is closed, even if keys are ready.
     pub async fn next(&self) -> Option<T> {
         loop {
+            // Registered before the state is read, so that a key added in between wakes this
+            // worker.
             let changed = self.inner.changed.notified();
             let wake = {
                 let mut state = self.inner.state.lock();
@@ -256,6 +271,8 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
                 }
                 let wake = state.promote_due(Instant::now());
                 if let Some(item) = state.take_ready() {
+                    // One notification may stand for several keys, so each worker wakes the next
+                    // one.
                     let more = !state.ready.is_empty() || wake.is_some();
                     drop(state);
                     if more {
@@ -278,6 +295,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
     pub fn done(&self, item: &T) {
         let mut state = self.inner.state.lock();
         state.working.remove(item);
+        // Added again while it was processed.
         if state.dirty.contains(item) {
             state.ready.push_back(item.clone());
             drop(state);
@@ -291,6 +309,7 @@ impl<T: Clone + Eq + Hash> WorkQueue<T> {
         let mut state = self.inner.state.lock();
         state.closed = true;
         drop(state);
+        // Both: workers that wait now, and one that is about to wait.
         self.inner.changed.notify_waiters();
         self.inner.changed.notify_one();
     }
@@ -302,7 +321,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn keys_are_worked_once_and_never_twice_at_a_time() {
+    async fn key_is_processed_once_and_never_concurrently() {
         let queue = WorkQueue::new();
         queue.add("a");
         queue.add("a");
@@ -320,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn closed_queue_hands_out_no_ready_key() {
+    async fn closed_queue_returns_no_ready_key() {
         let queue = WorkQueue::new();
         queue.add("a");
         queue.add("b");
@@ -333,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn delays_and_backoff() {
+    async fn delayed_and_failed_keys_become_ready_in_time() {
         let queue = WorkQueue::new();
         let start = Instant::now();
         queue.add_after("late", Duration::from_secs(60));
@@ -360,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_waiting_worker_hears_of_an_earlier_delay() {
+    async fn waiting_worker_is_woken_by_an_earlier_delay() {
         let queue = WorkQueue::new();
         queue.add_after(1, Duration::from_secs(100));
         let other = queue.clone();
@@ -370,5 +389,55 @@ mod tests {
         let before = Instant::now();
         assert_eq!(worker.await.unwrap(), Some(2));
         assert!(before.elapsed() < Duration::from_secs(50));
+    }
+
+    #[test]
+    fn back_off_of_a_key_doubles_up_to_the_maximum() {
+        let limit = RateLimit::default();
+        let delays = [0, 1, 10, 17, 18, 60, u32::MAX].map(|failures| limit.delay_after(failures));
+        let want =
+            [5, 10, 5_120, 655_360, 1_000_000, 1_000_000, 1_000_000].map(Duration::from_millis);
+        assert_eq!(delays, want);
+    }
+
+    #[test]
+    fn bucket_over_all_keys_delays_retries_after_the_burst() {
+        let limit = RateLimit {
+            rate: 10.0,
+            burst: 2.0,
+            ..RateLimit::default()
+        };
+        let start = Instant::now();
+        let mut bucket = Bucket {
+            tokens: limit.burst,
+            at: start,
+        };
+        let delays: Vec<u128> = (0..4)
+            .map(|_| bucket.reserve_token(&limit, start).as_millis())
+            .collect();
+        assert_eq!(delays, [0, 0, 100, 200]);
+        let later = start + Duration::from_secs(60);
+        assert!(bucket.reserve_token(&limit, later).is_zero());
+    }
+
+    #[tokio::test]
+    async fn key_that_is_added_while_it_is_delayed_is_processed_at_once_and_later() {
+        let queue = WorkQueue::new();
+        queue.add_after("a", Duration::from_millis(60));
+        queue.add("a");
+        assert_eq!(queue.next().await, Some("a"));
+        queue.done(&"a");
+        let before = Instant::now();
+        assert_eq!(queue.next().await, Some("a"));
+        assert!(before.elapsed() >= Duration::from_millis(30));
+    }
+
+    #[tokio::test]
+    async fn later_delay_does_not_postpone_a_key() {
+        let queue = WorkQueue::new();
+        queue.add_after("a", Duration::from_millis(40));
+        queue.add_after("a", Duration::from_secs(600));
+        let next = tokio::time::timeout(Duration::from_secs(30), queue.next());
+        assert_eq!(next.await, Ok(Some("a")));
     }
 }

@@ -20,6 +20,7 @@ pub(crate) fn client_config(config: &Config) -> Result<Arc<ClientConfig>> {
                 identity.certificate.read_bytes()?,
                 identity.key.read_bytes()?,
             );
+            // Parsed here once more only for an error that names the file.
             base_tls::parse_certificates(&chain, &source_path(&identity.certificate))
                 .map_err(|error| unusable_error("client certificate", &error))?;
             base_tls::parse_private_key(&key, &source_path(&identity.key))
@@ -47,6 +48,8 @@ fn read_roots(config: &Config) -> Result<Vec<u8>> {
     let (pem, place) = (source.read_bytes()?, source_path(source));
     let roots = base_tls::parse_roots(&pem, &place)
         .map_err(|error| unusable_error("certificate authority", &error))?;
+    // An empty store would reject every server, with a message about its certificate instead of
+    // this file.
     if roots.is_empty() {
         return Err(Error::Config(format!(
             "{} holds no certificate authority",

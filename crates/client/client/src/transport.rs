@@ -88,6 +88,8 @@ impl Transport {
         })?;
         match connection {
             Connection::Http2(mut sender) => {
+                // The `try_` form returns the request if it was not sent; only then a retry is safe
+                // for every method.
                 let sent = sender.try_send_request(request).await;
                 sent.map_err(|mut error| SendFailure {
                     unsent: error.take_message().is_some(),
@@ -105,19 +107,26 @@ impl Transport {
     }
 
     async fn ready_connection(&self) -> Result<Connection> {
+        // Before the lock: a failure that happens while waiting for it applies to this caller as
+        // well.
         let asked = Instant::now();
         let mut shared = self.shared.lock().await;
         if let Some(sender) = shared.sender.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(Connection::Http2(sender.clone()));
         }
+        // Dozens of informers wait here. Without this each would run into the connect timeout, one
+        // after the other.
         if shared.failed.is_some_and(|failed| failed > asked) {
             return Err(self.unreachable_error("the attempt to connect failed".into()));
         }
         shared.sender = None;
+        // Under the lock, so that concurrent requests open one connection and not one each.
         let made = self.connect_in_time().await;
         shared.failed = made.is_err().then(Instant::now);
         if let Ok(Connection::Http2(sender)) = &made {
             shared.sender = Some(sender.clone());
+            // HTTP/1.1 connections are not counted: each request opens one, so they are no sign of
+            // a recovered server.
             self.connections.send_modify(|count| *count += 1);
         }
         made
@@ -151,6 +160,8 @@ fn origin_form(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
         .path_and_query()
         .map_or("/", |path| path.as_str())
         .parse::<Uri>();
+    // hyper's HTTP/1 connection writes the URI as it is. Servers expect a path, and the host in a
+    // header.
     if let (Some(host), Ok(path)) = (host, path) {
         request.headers_mut().insert(http::header::HOST, host);
         *request.uri_mut() = path;
@@ -190,6 +201,7 @@ async fn open_connection(config: &Config, drivers: &Tasks) -> Result<Connection>
         .await
         .map_err(|error| unreachable_server(config, error.into()))?;
     stream
+        // Small requests must not wait for the acknowledgement of the previous one.
         .set_nodelay(true)
         .map_err(|error| unreachable_server(config, error.into()))?;
     if !secure {
@@ -202,6 +214,7 @@ async fn open_connection(config: &Config, drivers: &Tasks) -> Result<Connection>
         .connect(name, stream)
         .await
         .map_err(|error| unreachable_server(config, error.into()))?;
+    // Proxies may offer HTTP/1.1 only; the choice is the server's.
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         handshake_http2(config, drivers, stream).await
     } else {
@@ -222,8 +235,12 @@ where
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
+        // HTTP/2's default of 64 KiB per connection would let one list of a large cluster stall all
+        // watches.
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
+        // Detects a server that vanished without closing, like client-go's HTTP/2 health check. TCP
+        // alone would take 15 minutes.
         .keep_alive_interval(PING_AFTER)
         .keep_alive_timeout(PING_TIMEOUT)
         .keep_alive_while_idle(false);

@@ -89,6 +89,8 @@ fn decode_object<'de, K: DeserializeOwned, D: Deserializer<'de>>(
         Kind::Deleted => WatchEvent::Deleted(K::deserialize(from)?),
         Kind::Error => WatchEvent::Error(Box::new(Status::deserialize(from)?)),
         Kind::Bookmark => {
+            // Bookmarks carry an object of the kind with its metadata only, which the typed decoder
+            // would reject for missing fields.
             let meta = BookmarkMetadata::deserialize(from)?.metadata;
             let end = |marks: &std::collections::BTreeMap<String, String>| {
                 marks
@@ -133,7 +135,8 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for WatchEvent<K> {
                         (Field::Object, Some(kind)) => {
                             event = Some(map.next_value_seed(Seed(kind, PhantomData))?);
                         }
-                        // The type follows: `decode_leniently` reads such an event.
+                        // Other servers may write the fields in alphabetical order, with the
+                        // object first. `decode_leniently` reads such events.
                         (Field::Object, None) => return Err(A::Error::missing_field("type")),
                         (Field::Other, _) => drop(map.next_value::<IgnoredAny>()?),
                     }
@@ -169,10 +172,14 @@ impl<K: Decode> Watch<K> {
     /// Decodes the next complete line in the buffer.
     fn next_line(&mut self) -> Option<Result<WatchEvent<K>>> {
         loop {
+            // Continues where the last search ended. An object of a MiB arrives in many frames, and
+            // each would search from the start.
             let rest = self.buffer.get(self.scanned..)?;
             let Some(at) = rest.iter().position(|byte| *byte == b'\n') else {
                 self.scanned = self.buffer.len();
                 if self.buffer.is_empty() {
+                    // Idle watches are the rule, and hundreds of them would keep a buffer of their
+                    // largest event.
                     self.buffer = BytesMut::new();
                 }
                 return None;
@@ -199,6 +206,7 @@ impl<K: Decode> Watch<K> {
 /// # Errors
 /// The line is not a watch event.
 pub(crate) fn decode_line<K: DeserializeOwned>(line: &[u8]) -> serde_json::Result<WatchEvent<K>> {
+    // The strict decoder is fast and nearly always right, so the tree is built for failures only.
     serde_json::from_slice(line).or_else(|_| decode_leniently(line))
 }
 
@@ -228,6 +236,8 @@ fn decode_leniently<K: DeserializeOwned>(line: &[u8]) -> serde_json::Result<Watc
         .and_then(Value::as_str)
         .map(str::to_owned);
     event(tree).or_else(|error: serde_json::Error| match (kind, resource_version) {
+        // Without a version the watch could not be resumed after this event, so the caller must
+        // relist.
         (Kind::Bookmark | Kind::Error, _) | (_, None) => Err(error),
         (_, Some(resource_version)) => Ok(WatchEvent::Undecodable(Box::new(Undecodable {
             key,
@@ -258,6 +268,8 @@ impl<K: Decode> Stream for Watch<K> {
                         source: error.into(),
                     })));
                 }
+                // A partial line at the end is dropped: the watch resumes from the last complete
+                // event, and the server sends it again.
                 None => return Poll::Ready(None),
             }
         }
@@ -271,8 +283,8 @@ mod tests {
     use crate::object::{DynamicObject, ObjectExt};
 
     #[test]
-    fn events() {
-        let decode = |text: &str| serde_json::from_str::<WatchEvent<DynamicObject>>(text);
+    fn events_are_decoded_in_either_order_of_fields() {
+        let decode = |text: &str| decode_line::<DynamicObject>(text.as_bytes());
         for text in [
             r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}}"#,
             r#"{"object":{"metadata":{"name":"a"}},"x":1,"type":"ADDED"}"#,
@@ -295,5 +307,45 @@ mod tests {
         };
         assert_eq!(status.code, Some(410));
         assert!(decode(r#"{"type":"ADDED"}"#).is_err());
+    }
+
+    fn decode_pod(line: &str) -> serde_json::Result<WatchEvent<k8s_openapi::api::core::v1::Pod>> {
+        decode_leniently(line.as_bytes())
+    }
+
+    #[test]
+    fn undecodable_object_is_reported_by_key_with_its_version() {
+        for (kind, deleted) in [("ADDED", false), ("MODIFIED", false), ("DELETED", true)] {
+            let line = format!(
+                r#"{{"type":"{kind}","object":{{"metadata":{{"namespace":"n","name":"p","resourceVersion":"7"}},"spec":5}}}}"#
+            );
+            let WatchEvent::Undecodable(found) = decode_pod(&line).unwrap() else {
+                panic!("{kind}")
+            };
+            let known = (
+                found.key.as_str(),
+                found.resource_version.as_str(),
+                found.deleted,
+            );
+            assert_eq!(known, ("n/p", "7", deleted), "{kind}");
+            assert!(!found.error.is_empty());
+        }
+    }
+
+    #[test]
+    fn undecodable_object_without_a_version_is_an_error() {
+        let line = r#"{"type":"MODIFIED","object":{"metadata":{"name":"p"},"spec":5}}"#;
+        assert!(decode_pod(line).is_err());
+    }
+
+    #[test]
+    fn line_that_is_no_watch_event_is_an_error() {
+        for line in [
+            r#"{"type":"CHANGED","object":{"metadata":{"resourceVersion":"7"}}}"#,
+            r#"{"kind":"Status","code":500}"#,
+            "<html>",
+        ] {
+            assert!(decode_pod(line).is_err(), "{line}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The client against a scripted server: what is asked, and what is made of the answers.
+//! The client against a scripted server: its requests, and its results for the responses.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,12 +17,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-type Asked = Arc<Mutex<Vec<String>>>;
+type RequestLog = Arc<Mutex<Vec<String>>>;
 
 /// Serves connections one after the other with the given bytes. A response without a length stays
 /// open.
-async fn serve(answers: Vec<String>) -> (Client, Asked) {
-    serve_and_log(answers, |head| {
+async fn serve(responses: Vec<String>) -> (Client, RequestLog) {
+    serve_and_log(responses, |head| {
         head.lines()
             .next()
             .unwrap_or_default()
@@ -32,25 +32,25 @@ async fn serve(answers: Vec<String>) -> (Client, Asked) {
 }
 
 /// Like [`serve`], but logs the complete head of each request.
-async fn serve_heads(answers: Vec<String>) -> (Client, Asked) {
-    serve_and_log(answers, str::to_owned).await
+async fn serve_heads(responses: Vec<String>) -> (Client, RequestLog) {
+    serve_and_log(responses, str::to_owned).await
 }
 
-async fn serve_and_log(answers: Vec<String>, entry: fn(&str) -> String) -> (Client, Asked) {
+async fn serve_and_log(responses: Vec<String>, entry: fn(&str) -> String) -> (Client, RequestLog) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let asked = Asked::default();
-    let log = Arc::clone(&asked);
+    let requests = RequestLog::default();
+    let log = Arc::clone(&requests);
     tokio::spawn(async move {
         let mut open = Vec::new();
-        for answer in answers {
+        for response in responses {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut head = vec![0; 4096];
             let n = stream.read(&mut head).await.unwrap();
             let head = String::from_utf8_lossy(&head[..n]).into_owned();
             log.lock().push(entry(&head));
-            stream.write_all(answer.as_bytes()).await.unwrap();
-            if answer.contains("x-stay: open") {
+            stream.write_all(response.as_bytes()).await.unwrap();
+            if response.contains("x-stay: open") {
                 open.push(stream);
             }
         }
@@ -58,7 +58,7 @@ async fn serve_and_log(answers: Vec<String>, entry: fn(&str) -> String) -> (Clie
     });
     (
         Client::new(Config::builder(format!("http://{address}"))),
-        asked,
+        requests,
     )
 }
 
@@ -79,10 +79,10 @@ fn list(version: u32, items: &[String]) -> String {
 }
 
 #[tokio::test]
-async fn informers_resume_and_list_again() {
+async fn informer_resumes_its_watch_and_relists_after_410() {
     let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#;
     let added = format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", map("b", 6));
-    let (client, asked) = serve(vec![
+    let (client, requests) = serve(vec![
         list(5, &[map("a", 4)]),
         reply("200 OK", "", &added),
         reply("200 OK", "", &format!("{expired}\n")),
@@ -90,8 +90,8 @@ async fn informers_resume_and_list_again() {
         reply("200 OK", "x-stay: open\r\n", ""),
     ])
     .await;
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&heard);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&received);
     let stop = CancellationToken::new();
     let informer =
         Informer::new(client.api::<ConfigMap>(), ListParams::new()).on_event(move |event| {
@@ -105,33 +105,41 @@ async fn informers_resume_and_list_again() {
     let (store, run) = informer.start(stop.clone());
     let task = tokio::spawn(run);
     let settled = async {
-        while asked.lock().len() < 5 {
+        while requests.lock().len() < 5 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(10), settled)
         .await
         .unwrap();
-    assert_eq!(*heard.lock(), ["+a", "+b", "-a", "+c"]);
+    assert_eq!(*received.lock(), ["+a", "+b", "-a", "+c"]);
     assert_eq!(store.len(), 2);
-    let asked = asked.lock().clone();
-    assert_eq!(asked[0], "GET /api/v1/configmaps?resourceVersion=0");
+    let requests = requests.lock().clone();
+    assert_eq!(requests[0], "GET /api/v1/configmaps?resourceVersion=0");
     assert!(
-        asked[1].contains("watch=true") && asked[1].ends_with("resourceVersion=5"),
+        requests[1].contains("watch=true") && requests[1].ends_with("resourceVersion=5"),
         "{}",
-        asked[1]
+        requests[1]
     );
-    assert!(asked[2].ends_with("resourceVersion=6"), "{}", asked[2]);
-    assert_eq!(asked[3], "GET /api/v1/configmaps?limit=500");
-    assert!(asked[4].ends_with("resourceVersion=9"), "{}", asked[4]);
+    assert!(
+        requests[2].ends_with("resourceVersion=6"),
+        "{}",
+        requests[2]
+    );
+    assert_eq!(requests[3], "GET /api/v1/configmaps?limit=500");
+    assert!(
+        requests[4].ends_with("resourceVersion=9"),
+        "{}",
+        requests[4]
+    );
     stop.cancel();
     task.await.unwrap();
 }
 
 #[tokio::test]
-async fn failures_are_decoded_and_busy_servers_asked_again() {
+async fn failure_status_is_decoded_and_retry_after_is_obeyed() {
     let status = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"NotFound","code":404}"#;
-    let (client, asked) = serve(vec![
+    let (client, requests) = serve(vec![
         reply("429 Too Many Requests", "retry-after: 0\r\n", ""),
         reply("200 OK", "", &map("a", 1)),
         reply("404 Not Found", "", status),
@@ -145,8 +153,8 @@ async fn failures_are_decoded_and_busy_servers_asked_again() {
     let error = api.get("b").await.unwrap_err();
     assert_eq!(error.code(), Some(500));
     assert!(error.to_string().contains("oops"), "{error}");
-    assert_eq!(asked.lock()[0], "GET /api/v1/namespaces/n/configmaps/a");
-    assert_eq!(asked.lock().len(), 4);
+    assert_eq!(requests.lock()[0], "GET /api/v1/namespaces/n/configmaps/a");
+    assert_eq!(requests.lock().len(), 4);
 }
 
 fn broken(name: &str, version: u32) -> String {
@@ -200,7 +208,7 @@ fn service(version: u32) -> String {
 #[tokio::test]
 async fn service_with_a_null_transition_time_stays_in_the_store() {
     let changed = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", service(6));
-    let (client, asked) = serve(vec![
+    let (client, requests) = serve(vec![
         list(5, &[service(4)]),
         reply("200 OK", "x-stay: open\r\n", &changed),
     ])
@@ -213,7 +221,7 @@ async fn service_with_a_null_transition_time_stays_in_the_store() {
         service.status.clone().unwrap().conditions.unwrap()[0].type_,
         "X"
     );
-    assert_eq!(asked.lock().len(), 2, "nothing is listed again");
+    assert_eq!(requests.lock().len(), 2, "nothing is listed again");
     stop.cancel();
 }
 
@@ -227,7 +235,7 @@ async fn undecodable_change_keeps_the_last_state_and_the_watch_goes_on() {
         broken("c", 8),
         map("d", 9),
     );
-    let (client, asked) = serve(vec![
+    let (client, requests) = serve(vec![
         list(5, &[map("a", 1), map("c", 2)]),
         reply("200 OK", "x-stay: open\r\n", &events),
     ])
@@ -246,7 +254,7 @@ async fn undecodable_change_keeps_the_last_state_and_the_watch_goes_on() {
             .as_deref(),
         Some("1")
     );
-    assert_eq!(asked.lock().len(), 2, "nothing is listed again");
+    assert_eq!(requests.lock().len(), 2, "nothing is listed again");
     stop.cancel();
 }
 
@@ -284,20 +292,20 @@ async fn metadata_is_requested_as_a_list_for_lists_and_as_objects_for_watches() 
         .delete_collection(&client::DeleteParams::new(), &ListParams::new())
         .await
         .unwrap();
-    let wanted = [
+    let expected = [
         "accept: application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
         "accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
         "accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
         "accept: application/json",
     ];
-    for (head, accept) in heads.lock().iter().zip(wanted) {
+    for (head, accept) in heads.lock().iter().zip(expected) {
         let found = head
             .lines()
             .find(|line| line.starts_with("accept:"))
             .unwrap();
         assert_eq!(found, accept, "{head}");
     }
-    assert_eq!(heads.lock().len(), wanted.len());
+    assert_eq!(heads.lock().len(), expected.len());
 }
 
 /// Serves connections and counts received events, each after `pause`.
@@ -372,8 +380,8 @@ async fn dropped_campaign_ends_the_work_of_its_term() {
             drop(own);
         }
     };
-    let until = async |wanted: usize| {
-        while count() != wanted {
+    let until = async |expected: usize| {
+        while count() != expected {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -389,4 +397,226 @@ async fn dropped_campaign_ends_the_work_of_its_term() {
     });
     assert!(led.await.unwrap());
     tokio::time::timeout(limit, until(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn watch_that_is_rejected_with_410_is_followed_by_a_consistent_list() {
+    let gone = r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#;
+    let (client, requests) = serve(vec![
+        list(5, &[map("a", 4)]),
+        reply("410 Gone", "", gone),
+        list(9, &[map("a", 4)]),
+        reply("200 OK", "x-stay: open\r\n", ""),
+    ])
+    .await;
+    let (store, stop) = informer::<ConfigMap>(&client);
+    wait_for_version(&store, 9).await;
+    assert_eq!(requests.lock()[2], "GET /api/v1/configmaps?limit=500");
+    assert_eq!(store.len(), 1);
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn watch_resumes_from_the_version_of_a_bookmark() {
+    let bookmark =
+        r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"42"}}}"#;
+    let (client, requests) = serve(vec![
+        list(5, &[map("a", 4)]),
+        reply("200 OK", "", &format!("{bookmark}\n")),
+        reply("200 OK", "x-stay: open\r\n", ""),
+    ])
+    .await;
+    let (store, stop) = informer::<ConfigMap>(&client);
+    wait_for_version(&store, 42).await;
+    let resumed = async {
+        while requests.lock().len() < 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), resumed)
+        .await
+        .unwrap();
+    assert!(requests.lock()[2].ends_with("resourceVersion=42"));
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn event_that_is_cut_off_at_the_end_of_a_watch_is_received_again() {
+    let event = format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", map("b", 6));
+    let (client, requests) = serve(vec![
+        list(5, &[]),
+        reply("200 OK", "", &event[..event.len() / 2]),
+        reply("200 OK", "x-stay: open\r\n", &event),
+    ])
+    .await;
+    let (store, stop) = informer::<ConfigMap>(&client);
+    wait_for_version(&store, 6).await;
+    assert!(store.get("n/b").is_some());
+    assert!(requests.lock()[2].ends_with("resourceVersion=5"));
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn stream_that_is_no_watch_is_followed_by_a_list() {
+    let (client, requests) = serve(vec![
+        list(5, &[]),
+        reply("200 OK", "", "<html>\n"),
+        list(9, &[map("a", 8)]),
+        reply("200 OK", "x-stay: open\r\n", ""),
+    ])
+    .await;
+    let (store, stop) = informer::<ConfigMap>(&client);
+    wait_for_version(&store, 9).await;
+    assert_eq!(requests.lock()[2], "GET /api/v1/configmaps?limit=500");
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn all_pages_of_a_list_are_read_with_the_continue_token() {
+    let first = format!(
+        r#"{{"metadata":{{"resourceVersion":"5","continue":"token"}},"items":[{}]}}"#,
+        map("a", 1)
+    );
+    let (client, requests) =
+        serve(vec![reply("200 OK", "", &first), list(5, &[map("b", 2)])]).await;
+    let params = ListParams::new().with_limit(1);
+    let all = client.api::<ConfigMap>().list(&params).await.unwrap();
+    assert_eq!(all.items.len(), 2);
+    assert_eq!(
+        requests.lock()[1],
+        "GET /api/v1/configmaps?limit=1&continue=token"
+    );
+}
+
+#[tokio::test]
+async fn objects_are_counted_from_one_page_if_the_server_returns_the_rest() {
+    let page = |rest: &str| {
+        let metadata = format!(r#"{{"resourceVersion":"5","continue":"t"{rest}}}"#);
+        let body = format!(r#"{{"metadata":{metadata},"items":[{}]}}"#, map("a", 1));
+        reply("200 OK", "", &body)
+    };
+    let (client, requests) = serve(vec![
+        page(r#","remainingItemCount":41"#),
+        page(""),
+        list(5, &[map("a", 1), map("b", 2)]),
+    ])
+    .await;
+    let maps = client.api::<ConfigMap>();
+    assert_eq!(maps.count().await.unwrap(), 42);
+    assert_eq!(maps.count().await.unwrap(), 2);
+    assert_eq!(requests.lock().len(), 3);
+}
+
+#[tokio::test]
+async fn rejected_token_is_read_again_from_its_file() {
+    let file = std::env::temp_dir().join(format!("client-token-{}", std::process::id()));
+    std::fs::write(&file, "first\n").unwrap();
+    let unauthorized = r#"{"kind":"Status","code":401,"reason":"Unauthorized"}"#;
+    let (client, heads) = serve_heads(vec![
+        reply("401 Unauthorized", "", unauthorized),
+        reply("200 OK", "", &map("a", 1)),
+        reply("200 OK", "", &map("a", 1)),
+    ])
+    .await;
+    let client = client.with_token(client::Source::File(file.clone()));
+    let maps = client.namespaced::<ConfigMap>("n");
+    assert!(maps.get("a").await.unwrap_err().is_unauthorized());
+    std::fs::write(&file, "second\n").unwrap();
+    maps.get("a").await.unwrap();
+    // Cached for a minute after a success.
+    std::fs::write(&file, "third\n").unwrap();
+    maps.get("a").await.unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let tokens: Vec<String> = heads
+        .lock()
+        .iter()
+        .filter_map(|head| {
+            head.lines()
+                .find_map(|line| line.strip_prefix("authorization: Bearer "))
+                .map(str::to_owned)
+        })
+        .collect();
+    assert_eq!(tokens, ["first", "second", "second"]);
+}
+
+#[tokio::test]
+async fn released_lease_has_no_holder_and_is_released_after_the_work() {
+    let missing = r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404}"#;
+    let held = r#"{"metadata":{"namespace":"kube-system","name":"l","resourceVersion":"3"},"spec":{"holderIdentity":"me"}}"#;
+    let (client, requests) = serve(vec![
+        reply("404 Not Found", "", missing),
+        reply("201 Created", "", held),
+        reply("200 OK", "", held),
+    ])
+    .await;
+    let stop = CancellationToken::new();
+    let ended = Arc::new(Mutex::new(0));
+    let (log, sent) = (Arc::clone(&ended), Arc::clone(&requests));
+    let lead = move |term: CancellationToken| {
+        let (log, sent) = (Arc::clone(&log), Arc::clone(&sent));
+        async move {
+            term.cancelled().await;
+            *log.lock() = sent.lock().len();
+        }
+    };
+    let campaign =
+        election::run_leader_election(&client, LeaderConfig::new("l", "me"), stop.clone(), lead);
+    let stopping = async {
+        while requests.lock().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        stop.cancel();
+    };
+    let both = async { tokio::join!(campaign, stopping) };
+    tokio::time::timeout(Duration::from_secs(10), both)
+        .await
+        .unwrap();
+    assert_eq!(*ended.lock(), 2, "the work ended before the release");
+    let last = "PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l";
+    assert_eq!(requests.lock().last().map(String::as_str), Some(last));
+}
+
+#[tokio::test]
+async fn leader_that_loses_its_lease_ends_its_work_and_campaigns_again() {
+    let held = |holder: &str| {
+        format!(
+            r#"{{"metadata":{{"namespace":"kube-system","name":"l","resourceVersion":"3"}},"spec":{{"holderIdentity":"{holder}","leaseDurationSeconds":15}}}}"#
+        )
+    };
+    let conflict = r#"{"kind":"Status","reason":"Conflict","code":409}"#;
+    let (client, requests) = serve(vec![
+        reply("200 OK", "", &held("")),
+        reply("200 OK", "", &held("me")),
+        reply("409 Conflict", "", conflict),
+        reply("200 OK", "", &held("other")),
+        reply("200 OK", "", &held("other")),
+    ])
+    .await;
+    let config = LeaderConfig {
+        retry_period: Duration::from_millis(20),
+        ..LeaderConfig::new("l", "me")
+    };
+    let terms = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&terms);
+    let lead = move |term: CancellationToken| {
+        let log = Arc::clone(&log);
+        async move {
+            log.lock().push("led");
+            term.cancelled().await;
+            log.lock().push("ended");
+        }
+    };
+    let campaign = election::run_leader_election(&client, config, CancellationToken::new(), lead);
+    let again = async {
+        while requests.lock().len() < 5 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(10), async {
+        tokio::select! { () = campaign => false, () = again => true }
+    });
+    assert!(ended.await.unwrap());
+    assert_eq!(*terms.lock(), ["led", "ended"]);
+    assert!(requests.lock()[4].starts_with("GET "));
 }

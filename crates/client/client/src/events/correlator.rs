@@ -73,6 +73,7 @@ fn evict_oldest<V>(map: &mut HashMap<u64, V>, at: impl Fn(&V) -> Instant) {
     let mut times: Vec<Instant> = map.values().map(&at).collect();
     times.sort_unstable();
     if let Some(middle) = times.get(times.len() / 2).copied() {
+        // Half at once: the cost of sorting is spread over the next 512 entries.
         map.retain(|_, value| at(value) > middle);
     }
 }
@@ -85,9 +86,13 @@ impl Correlator {
     ) -> CorrelationResult {
         let object = object_key(&record);
         let similar = hash_parts(&[&object, record.event_type.as_str(), &record.reason]);
+        // Aggregation comes before the rate limit, as in client-go: an aggregated event uses a
+        // token, too.
         if self.is_flood(similar, &record.message, now) {
             record.message.insert_str(0, FOLDED);
         }
+        // Aggregated events have one key whatever their text is, so that they count up in one
+        // object.
         let text = if record.message.starts_with(FOLDED) {
             FOLDED
         } else {
@@ -98,6 +103,7 @@ impl Correlator {
             return CorrelationResult::Drop;
         }
         match self.written.get_mut(&key) {
+            // Without a name the creation failed, or is about to be retried.
             Some(known) if !known.name.is_empty() => {
                 known.count = known.count.saturating_add(1);
                 known.at = now;
@@ -137,12 +143,14 @@ impl Correlator {
             messages: HashSet::new(),
             at: now,
         });
+        // client-go starts a new interval after ten minutes without a similar event.
         if now.duration_since(group.at) > WINDOW {
             group.messages.clear();
         }
         group.at = now;
         let message = hash_parts(&[message]);
         if group.messages.len() >= SIMILAR {
+            // Messages from before the flood keep their own events.
             return !group.messages.contains(&message);
         }
         group.messages.insert(message);
@@ -210,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_count_up_then_are_dropped() {
+    fn repeated_event_counts_up_until_the_rate_limit_drops_it() {
         let mut correlator = Correlator::default();
         let now = Instant::now();
         let CorrelationResult::Create { key, .. } = correlator.correlate_event(record("m"), now)
@@ -238,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn similar_ones_are_folded() {
+    fn similar_events_are_aggregated_from_the_tenth_on() {
         let mut correlator = Correlator::default();
         let now = Instant::now();
         for i in 0..9 {
@@ -264,5 +272,49 @@ mod tests {
             correlator.correlate_event(record("m0"), now),
             CorrelationResult::Create { record, .. } if !record.message.starts_with('(')
         ));
+    }
+
+    #[test]
+    fn rate_limit_is_per_object() {
+        let mut correlator = Correlator::default();
+        let now = Instant::now();
+        for _ in 0..26 {
+            correlator.correlate_event(record("m"), now);
+        }
+        assert_eq!(
+            correlator.correlate_event(record("m"), now),
+            CorrelationResult::Drop
+        );
+        let mut other = record("m");
+        other.regarding.name = Some("q".into());
+        let result = correlator.correlate_event(other, now);
+        assert!(
+            matches!(result, CorrelationResult::Create { .. }),
+            "{result:?}"
+        );
+    }
+
+    #[test]
+    fn similar_events_are_separate_again_after_ten_quiet_minutes() {
+        let mut correlator = Correlator::default();
+        let now = Instant::now();
+        for i in 0..12 {
+            correlator.correlate_event(record(&format!("m{i}")), now);
+        }
+        let later = now + WINDOW + Duration::from_secs(1);
+        let result = correlator.correlate_event(record("new"), later);
+        let CorrelationResult::Create { record, .. } = result else {
+            panic!("{result:?}")
+        };
+        assert_eq!(record.message, "new");
+    }
+
+    #[test]
+    fn all_events_of_an_object_have_one_writer() {
+        let shards: HashSet<_> = (0..20)
+            .map(|i| shard_for(&record(&format!("m{i}")), 8))
+            .collect();
+        assert_eq!(shards.len(), 1);
+        assert_eq!(shard_for(&record("m"), 0), None);
     }
 }

@@ -30,7 +30,7 @@ enum Position {
 }
 
 impl Position {
-    fn version(&self) -> Option<&str> {
+    fn last_version(&self) -> Option<&str> {
         match self {
             Self::At(version) => Some(version),
             Self::Start | Self::Expired => None,
@@ -66,19 +66,31 @@ impl<K: Object> Reflector<K> {
         let mut connections = self.api.client().subscribe_connections();
         loop {
             let began = Instant::now();
+            // Marked before the attempt: a connection that another task opens during it must count
+            // as news afterwards.
             connections.mark_unchanged();
-            let before = position.version().map(str::to_owned);
+            // Progress is measured by the version, not by events: a bookmark on a quiet resource is
+            // progress, too.
+            let before = position.last_version().map(str::to_owned);
             let step = self.list_and_watch(&mut position).await;
             match &step {
                 Ok(()) => {}
+                // 410: the server has compacted the version away. client-go relists in this case as
+                // well.
                 Err(error) if error.is_expired() => position = Position::Expired,
                 Err(error) => self.log_failure(error, &mut position),
             }
-            if began.elapsed() >= GOOD_WATCH || before.as_deref() != position.version() {
+            // A server that accepts watches and closes them at once must not be asked again without
+            // a delay; one that served for a while is healthy.
+            if began.elapsed() >= GOOD_WATCH || before.as_deref() != position.last_version() {
                 delay = FIRST_DELAY;
             }
+            // Only for lost servers: a rejected request is not repaired by a new connection of
+            // another task.
             let lost = step.is_err_and(|error| error.is_unavailable());
             tokio::select! {
+                // With jitter, since all informers of all nodes lose their watches at the same
+                // moment when an API server restarts.
                 () = tokio::time::sleep(add_jitter(delay)) => {}
                 // The server is reachable again: retry at once.
                 _ = connections.changed(), if lost => {}
@@ -90,11 +102,15 @@ impl<K: Object> Reflector<K> {
     fn log_failure(&self, error: &Error, position: &mut Position) {
         let resource = &self.api.resource().plural;
         match error {
+            // Restarts of the API server and load balancers that cut idle streams are normal, so
+            // this is no warning.
             Error::Connect { .. } | Error::Connection { .. } | Error::Timeout { .. } => {
                 tracing::debug!(%resource, %error, "watch interrupted");
             }
             Error::Decode { .. } => {
                 tracing::error!(%resource, %error, "the watch sent no event; listing again");
+                // The stream is out of step, so nothing after this line can be trusted; the
+                // versions of the store can.
                 *position = Position::Expired;
             }
             other => tracing::warn!(%resource, error = %other, "cannot list or watch"),
@@ -105,7 +121,11 @@ impl<K: Object> Reflector<K> {
     async fn list_and_watch(&self, position: &mut Position) -> Result<()> {
         let version = match position {
             Position::At(version) => version.clone(),
+            // Any state will do for the first list, so that the API server answers from its watch
+            // cache. The watch that follows brings it up to date.
             Position::Start => self.list_into_store("0", position).await?,
+            // Not from the cache: that may be as old as the version that has just expired, and the
+            // watch would expire again.
             Position::Expired => self.list_into_store("", position).await?,
         };
         self.watch_from(version, position).await
@@ -113,16 +133,21 @@ impl<K: Object> Reflector<K> {
 
     async fn list_into_store(&self, version: &str, position: &mut Position) -> Result<String> {
         let mut params = self.params.clone();
+        // With `resourceVersion=0` the server ignores a limit and sends one page from its cache. A
+        // consistent list comes in pages, to bound the memory of both sides.
         let mut list = if version.is_empty() {
             self.api.list_paged(&params).await?
         } else {
             params.resource_version = Some(version.to_owned());
             self.api.list(&params).await?
         };
+        // The version of the list, not the highest of its items: deletions leave no item behind.
         let version = list.resource_version().to_owned();
         list.items
             .iter_mut()
             .for_each(|item| self.transform_object(item));
+        // The decoder grows the vector by doubling; its spare capacity would stay until the next
+        // relist.
         list.items.shrink_to_fit();
         self.shared
             .replace_all(list.items, &list.undecodable, &version);
@@ -131,12 +156,16 @@ impl<K: Object> Reflector<K> {
     }
 
     async fn watch_from(&self, version: String, position: &mut Position) -> Result<()> {
+        // The server ends the watch after this time. At random times, so that the watches of a
+        // cluster are not all renewed at once; client-go takes 5 to 10 minutes, too.
         let seconds = rand::rng().random_range(300..600);
         let resource = &self.api.resource().plural;
         tracing::debug!(%resource, version, "starting a watch");
         let mut events = self.api.watch(&self.params, &version, seconds).await?;
         tracing::debug!(%resource, version, "watching");
         while let Some(event) = events.next().await {
+            // The store changes first and the version afterwards: a caller that waits for a version
+            // must find its objects.
             let version = self.apply_event(event?)?;
             self.shared.advance_version(&version);
             *position = Position::At(version);
@@ -148,6 +177,7 @@ impl<K: Object> Reflector<K> {
     fn apply_event(&self, event: WatchEvent<K>) -> Result<String> {
         Ok(match event {
             WatchEvent::Added(mut object) | WatchEvent::Modified(mut object) => {
+                // Before the transforms, which may clear metadata.
                 let version = object.resource_version().to_owned();
                 self.transform_object(&mut object);
                 self.shared.apply_object(object);
@@ -159,10 +189,13 @@ impl<K: Object> Reflector<K> {
                 self.shared.delete_object(object);
                 version
             }
+            // One object that this version of the types cannot represent must not stop the informer
+            // for all others.
             WatchEvent::Undecodable(object) => self.handle_undecodable(*object),
             WatchEvent::Bookmark {
                 resource_version, ..
             } => resource_version,
+            // Mostly 410. The HTTP status of the watch was 200 long ago, so errors come as events.
             WatchEvent::Error(status) => return Err(Error::Api(status)),
         })
     }
@@ -171,6 +204,7 @@ impl<K: Object> Reflector<K> {
     fn handle_undecodable(&self, object: Undecodable) -> String {
         let kind = &self.api.resource().kind;
         tracing::error!(%kind, object = object.key, error = object.error, "object can't be decoded; the store keeps its last known state");
+        // The deletion itself is known for certain, whatever the object contains.
         if object.deleted {
             self.shared.delete_key(&object.key);
         }

@@ -34,6 +34,7 @@ impl<K> Index<K> {
         for value in (self.keys)(object) {
             if let Some(keys) = self.entries.get_mut(&value) {
                 keys.remove(key);
+                // Values come and go, for instance names of nodes; empty sets would accumulate.
                 if keys.is_empty() {
                     self.entries.remove(&value);
                 }
@@ -52,6 +53,8 @@ impl<K: Object> Objects<K> {
         let key: Arc<str> = object.key().into();
         let old = self.by_key.insert(Arc::clone(&key), Arc::clone(&object));
         for index in &mut self.indexes {
+            // Keys of an index are computed from the object, so the old ones must be removed by the
+            // old state.
             if let Some(old) = &old {
                 index.remove_key(&key, old);
             }
@@ -107,6 +110,7 @@ impl<K: Object> Shared<K> {
 
     fn put_object(&self, object: K) {
         let new = Arc::new(object);
+        // The lock ends with this line: handlers may read the store.
         let old = self.objects.write().put_object(Arc::clone(&new));
         self.notify_handlers(&Event::Applied { old, new });
     }
@@ -119,7 +123,11 @@ impl<K: Object> Shared<K> {
     /// Removes an object. Handlers receive the last state from the server.
     pub(crate) fn delete_object(&self, object: K) {
         let _writing = self.writing.lock();
+        // A deletion of an object that was never seen is no change: its creation and deletion fell
+        // between two lists.
         if self.objects.write().take_object(&object.key()).is_some() {
+            // With the final state: it has the deletion timestamp and the last status, which the
+            // stored one lacks.
             self.notify_handlers(&Event::Deleted(Arc::new(object)));
         }
     }
@@ -137,6 +145,7 @@ impl<K: Object> Shared<K> {
     pub(crate) fn advance_version(&self, version: &str) {
         // Resource versions are the etcd store's revisions, which only increase.
         self.version
+            // A relist from a cache that is behind must not move the version backwards.
             .fetch_max(version.parse().unwrap_or(0), Ordering::AcqRel);
     }
 
@@ -144,7 +153,11 @@ impl<K: Object> Shared<K> {
     /// objects with the keys `kept` exist but can't be decoded; their last known states remain.
     pub(crate) fn replace_all(&self, items: Vec<K>, kept: &[String], version: &str) {
         let _writing = self.writing.lock();
+        // Objects that are missing in the list were deleted while no watch ran. Their deletion must
+        // reach the handlers although no event comes.
         let mut listed: HashSet<String> = items.iter().map(ObjectExt::key).collect();
+        // Undecodable is not deleted: a controller that believed so would, for instance, start
+        // replacements.
         listed.extend(kept.iter().cloned());
         let gone: Vec<Arc<str>> = {
             let objects = self.objects.read();
@@ -156,17 +169,22 @@ impl<K: Object> Shared<K> {
                 .collect()
         };
         for key in gone {
+            // Deletions come first: an object may have been created again with a new name and the
+            // same resources.
             let last = self.objects.write().take_object(&key);
             if let Some(last) = last {
                 self.notify_handlers(&Event::Deleted(last));
             }
         }
         for item in items {
+            // Most objects are unchanged after a relist. Handlers would otherwise reconcile
+            // everything once more.
             if !self.has_version(&item) {
                 self.put_object(item);
             }
         }
         self.advance_version(version);
+        // Last: readers that wait for it must find the complete list.
         self.synced.send_replace(true);
     }
 
@@ -176,6 +194,7 @@ impl<K: Object> Shared<K> {
             .by_key
             .get(item.key().as_str())
             .is_some_and(|known| {
+                // The UID as well: after a restore from a backup, versions can repeat.
                 known.resource_version() == item.resource_version() && known.uid() == item.uid()
             })
     }
@@ -254,6 +273,8 @@ impl<K: Object> Store<K> {
             .and_then(|index| index.entries.get(value))
             .into_iter()
             .flatten()
+            // Under one read lock with the index, which therefore never names an object that is
+            // missing.
             .filter_map(|key| objects.by_key.get(key).cloned())
             .collect()
     }
@@ -266,6 +287,8 @@ impl<K: Object> Store<K> {
     {
         let _writing = self.shared.writing.lock();
         for new in self.list() {
+            // Under the lock, so that no change is delivered twice or lost between the existing
+            // objects and the registration.
             handler(Event::Applied { old: None, new });
         }
         self.shared.handlers.write().push(Arc::new(handler));
@@ -311,9 +334,9 @@ mod tests {
     }
 
     #[test]
-    fn replace_tells_the_difference() {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&heard);
+    fn replaced_content_reaches_handlers_as_differences() {
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&received);
         let handler: Handler<Pod> = Arc::new(move |event| {
             let word = match &event {
                 Event::Applied { old: None, .. } => "added",
@@ -325,13 +348,86 @@ mod tests {
         });
         let shared = Shared::new(vec![("node", Box::new(on_node))], vec![handler]);
         shared.replace_all(vec![pod("a", "1", "x"), pod("b", "1", "x")], &[], "1");
-        heard.lock().clear();
+        received.lock().clear();
         shared.replace_all(vec![pod("b", "1", "x"), pod("c", "2", "y")], &[], "2");
         shared.apply_object(pod("c", "3", "x"));
-        assert_eq!(*heard.lock(), ["deleted a", "added c", "changed c"]);
+        assert_eq!(*received.lock(), ["deleted a", "added c", "changed c"]);
         let store = Store::new(Arc::new(shared));
         assert_eq!(store.by_index("node", "x").len(), 2);
         assert!(store.by_index("node", "y").is_empty());
         assert!(store.has_synced());
+    }
+
+    #[test]
+    fn version_never_decreases() {
+        let shared = Shared::new(Vec::new(), Vec::new());
+        shared.replace_all(vec![pod("a", "9", "x")], &[], "9");
+        shared.replace_all(vec![pod("a", "7", "x")], &[], "7");
+        shared.advance_version("not a number");
+        assert_eq!(Store::new(Arc::new(shared)).version(), 9);
+    }
+
+    #[test]
+    fn deletion_of_an_unknown_object_is_no_event() {
+        let received = Arc::new(Mutex::new(0));
+        let sink = Arc::clone(&received);
+        let handler: Handler<Pod> = Arc::new(move |_| *sink.lock() += 1);
+        let shared = Shared::new(Vec::new(), vec![handler]);
+        shared.delete_object(pod("a", "1", "x"));
+        shared.delete_key("b");
+        assert_eq!(*received.lock(), 0);
+    }
+
+    #[test]
+    fn deletion_has_the_final_state_of_the_object() {
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&received);
+        let handler: Handler<Pod> = Arc::new(move |event| {
+            sink.lock()
+                .push(event.object().resource_version().to_owned())
+        });
+        let shared = Shared::new(Vec::new(), vec![handler]);
+        shared.apply_object(pod("a", "1", "x"));
+        shared.delete_object(pod("a", "5", "x"));
+        assert_eq!(*received.lock(), ["1", "5"]);
+    }
+
+    #[test]
+    fn later_handler_receives_the_existing_objects_first() {
+        let store = Store::from_objects(vec![pod("a", "1", "x"), pod("b", "1", "x")], Vec::new());
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&received);
+        store.add_handler(move |event| {
+            let change = match &event {
+                Event::Applied { old: None, .. } => "added",
+                Event::Applied { .. } => "changed",
+                Event::Deleted(_) => "deleted",
+            };
+            sink.lock()
+                .push(format!("{change} {}", event.object().name()));
+        });
+        store.shared.apply_object(pod("a", "2", "x"));
+        let mut received = received.lock().clone();
+        assert_eq!(received.pop().as_deref(), Some("changed a"));
+        received.sort();
+        assert_eq!(received, ["added a", "added b"]);
+    }
+
+    #[test]
+    fn unknown_index_and_unknown_value_have_no_objects() {
+        let store = Store::from_objects(vec![pod("a", "1", "x")], Vec::new());
+        assert!(store.by_index("node", "x").is_empty() && store.get("b").is_none());
+        assert_eq!(store.len(), 1);
+    }
+
+    #[test]
+    fn listed_but_undecodable_objects_keep_their_last_state() {
+        let shared = Shared::new(Vec::new(), Vec::new());
+        shared.replace_all(vec![pod("a", "1", "x"), pod("b", "1", "x")], &[], "1");
+        let key = pod("a", "1", "x").key();
+        shared.replace_all(Vec::new(), &[key.clone()], "2");
+        let store = Store::new(Arc::new(shared));
+        assert!(store.get(&key).is_some());
+        assert_eq!(store.len(), 1);
     }
 }
