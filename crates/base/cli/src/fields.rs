@@ -31,6 +31,7 @@ pub fn judge_fields(
     false_means: FalseMeans,
 ) -> JudgedFields {
     let mut judged = JudgedFields::default();
+    // In the order of the table, so that messages do not depend on the order of the file.
     for row in rows {
         let path: Vec<&str> = row.name.split('.').collect();
         let mut values = Vec::new();
@@ -46,6 +47,7 @@ pub fn judge_fields(
             }
         }
     }
+    // A field in every entry of a list gives one warning, not one for each entry.
     judged.warnings.dedup();
     judged
 }
@@ -57,6 +59,7 @@ fn take_values(value: &mut Value, path: &[&str], found: &mut Vec<Value>) {
     };
     let name = step.strip_suffix("[]").unwrap_or(step);
     if rest.is_empty() {
+        // Taken out of the tree, because the typed parse that follows rejects unknown fields.
         found.extend(object.remove(name));
         return;
     }
@@ -67,6 +70,7 @@ fn take_values(value: &mut Value, path: &[&str], found: &mut Vec<Value>) {
         Some(inner) => take_values(inner, rest, found),
         None => {}
     }
+    // A section of which nothing is left would be an unknown field itself.
     if object.get(name).is_some_and(is_empty_section) {
         object.remove(name);
     }
@@ -79,8 +83,11 @@ fn is_empty_section(value: &Value) -> bool {
 fn is_unset(value: &Value, false_means: FalseMeans) -> bool {
     match value {
         Value::Null => true,
+        // Tools such as kubeadm write every field of a plain boolean, so that false says nothing
+        // about intent.
         Value::Bool(yes) => !yes && false_means == FalseMeans::Unset,
         Value::Number(number) => number.as_f64() == Some(0.0),
+        // Durations of Go are written as "0s" when they were not set.
         Value::String(text) => matches!(text.as_str(), "" | "0" | "0s"),
         Value::Array(entries) => entries.is_empty(),
         Value::Object(fields) => fields.values().all(|value| is_unset(value, false_means)),

@@ -34,6 +34,8 @@ pub fn accept_upstream_flags(
         });
         let known = flag
             .and_then(|(name, value)| Some((unsupported.iter().find(|u| u.name == name)?, value)));
+        // Everything else is left to the parser, typing errors included, so that its messages name
+        // them.
         let Some((setting, value)) = known else {
             accepted.arguments.push(argument);
             continue;
@@ -41,12 +43,16 @@ pub fn accept_upstream_flags(
         let value = match value {
             Some(value) => value.to_owned(),
             None => arguments
+                // Go's boolean flags take no separate value, others do. A following word with a
+                // dash is the next flag in either case.
                 .next_if(|next| !next.to_string_lossy().starts_with('-'))
                 .map_or_else(
                     || "true".to_owned(),
                     |next| next.to_string_lossy().into_owned(),
                 ),
         };
+        // Go's flag packages let the last occurrence win, and an earlier one may be an installer's
+        // default.
         given.retain(|(other, _)| other.name != setting.name);
         given.push((setting, value));
     }

@@ -37,11 +37,14 @@ pub(crate) fn describe_command<A: CommandFactory>(name: &str) -> Command {
 }
 
 fn requested_pages<'a>(command: &Command, arguments: &'a [OsString]) -> Option<Pages<'a>> {
+    // Exactly two words: a component with flags never has this form, so that no command line of the
+    // stock component changes its meaning.
     let [_, word, value] = arguments else {
         return None;
     };
     if command
         .get_subcommands()
+        // A program with such a subcommand of its own keeps it.
         .any(|known| word == known.get_name())
     {
         return None;

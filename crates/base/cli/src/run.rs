@@ -26,6 +26,7 @@ where
     Fut: Future<Output = anyhow::Result<()>>,
 {
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    // Before the flags are parsed, since required flags are missing here.
     if let Some(code) = pages::serve_pages::<A>(name, &arguments) {
         return code;
     }
@@ -33,6 +34,7 @@ where
     let args = match parse_command(pages::describe_command::<A>(name), &accepted.arguments) {
         Ok(args) => args,
         Err(e) => {
+            // clap treats help and version as errors, too.
             if e.use_stderr() {
                 eprintln!("{name}: {}", sentence::format_usage_error(&e, name));
                 return ExitCode::from(2);
@@ -42,11 +44,13 @@ where
             return ExitCode::SUCCESS;
         }
     };
+    // Before the warnings, which are log lines, and after parsing, which decides the format.
     base_telemetry::init_logging(&logs(&args));
     for warning in accepted.warnings {
         tracing::warn!("{warning}");
     }
     if !accepted.refusals.is_empty() {
+        // Not a log line: the component does not run, and a person or an installer reads this.
         eprintln!("{name}: {}", accepted.refusals.join("; "));
         return ExitCode::from(2);
     }
@@ -69,6 +73,7 @@ pub fn parse_arguments<A: Parser>(arguments: &[OsString]) -> Result<A, clap::Err
 }
 
 fn parse_command<A: Parser>(command: Command, arguments: &[OsString]) -> Result<A, clap::Error> {
+    // Go's flag packages accept a repeated flag; clap rejects it by default.
     let mut command = command.args_override_self(true);
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     A::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))

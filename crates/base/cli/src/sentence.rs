@@ -9,6 +9,8 @@ pub(crate) fn format_error(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
     for cause in error.chain() {
         let text = one_line(&cause.to_string());
+        // Some libraries repeat the cause in the outer text, others extend the outer text in the
+        // cause.
         if text.starts_with(&sentence) {
             sentence = text;
         } else if !sentence.contains(&text) {
@@ -29,6 +31,7 @@ pub(crate) fn format_usage_error(error: &clap::Error, program: &str) -> String {
     let lines = text
         .lines()
         .map(str::trim)
+        // clap's usage line lists all flags, which for a kubelet fills the screen.
         .take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more"));
     let sentence = lines
         .filter(|line| !line.is_empty())
@@ -47,6 +50,7 @@ pub(crate) fn format_usage_error(error: &clap::Error, program: &str) -> String {
 pub fn nearest_word<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
+        // Case does not count: `clusterCidr` for `clusterCIDR` is the most frequent mistake.
         .min_by_key(|candidate| edit_distance(&word.to_lowercase(), &candidate.to_lowercase()))
 }
 
@@ -83,6 +87,7 @@ fn shorten_name_list(text: &str) -> String {
     let Some((head, rest)) = text.split_once(LIST) else {
         return text.to_owned();
     };
+    // serde ends the list with a backquote; a position in the file may follow.
     let Some((list, tail)) = rest.rsplit_once('`') else {
         return text.to_owned();
     };
@@ -116,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_is_one_sentence() {
+    fn usage_error_is_one_sentence() {
         let cases: [(&[&str], &str); 3] = [
             (
                 &["x", "--listen-url=1"],
@@ -140,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_told_once() {
+    fn each_cause_appears_once_in_the_sentence() {
         let error = anyhow::anyhow!("no such file")
             .context("can't read a: no such file")
             .context("the start failed");
@@ -153,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_names_is_shortened() {
+    fn list_of_known_names_is_replaced_by_the_nearest() {
         let error = anyhow::anyhow!(
             "unknown field `clusterCidr`, expected one of `kind`, `clusterCIDR`, `mode` at line 3"
         );

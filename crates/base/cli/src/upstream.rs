@@ -67,8 +67,12 @@ impl Unsupported {
     pub fn evaluate_value(&self, shown: &str, value: &str) -> Verdict {
         match self.treatment {
             Treatment::NoEffect => Verdict::Warn(format!("{shown} has no effect: {}", self.reason)),
+            // Installers set flags to their defaults explicitly. That asks for nothing that is
+            // missing.
             Treatment::Refused { except } if except.contains(&value) => Verdict::Pass,
             Treatment::Refused { except } => {
+                // The message must contain the way out: a component that does not start is usually
+                // met in the middle of an installation.
                 let remedy = match except.iter().find(|value| !value.is_empty()) {
                     Some(value) => format!("leave it out or set it to {value:?}"),
                     None => "leave it out".to_owned(),

@@ -46,16 +46,19 @@ pub fn parse_duration(text: &str) -> Result<i64, ParseError> {
     let invalid = || ParseError::Invalid(text.to_owned());
     let is_negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    // The only number without a unit, with a sign as well.
     if rest == "0" {
         return Ok(0);
     }
     if rest.is_empty() {
         return Err(invalid());
     }
+    // Unsigned, as in Go: the magnitude of the smallest value does not fit a signed number.
     let mut total: u64 = 0;
     while !rest.is_empty() {
         let (number, tail) = rest.split_at(find_or_end(rest, |c| !is_number(c)));
         // A second point ends the number, and is then no unit.
+        // Go reads one number with at most one point, and takes what follows as the unit.
         let second = number.match_indices('.').nth(1).map(|(at, _)| at);
         let (number, tail) = match second {
             Some(at) => rest.split_at(at),
@@ -75,11 +78,14 @@ pub fn parse_duration(text: &str) -> Result<i64, ParseError> {
             });
         };
         let amount = multiply_number(number, *factor).ok_or_else(invalid)?;
+        // One more than the largest positive value is valid for negative durations, so that the
+        // smallest one can be written.
         let sum = total.checked_add(amount).filter(|sum| *sum <= MAX);
         total = sum.ok_or_else(invalid)?;
         rest = tail;
     }
     match (is_negative, i64::try_from(total)) {
+        // Wraps only for the magnitude of the smallest value, whose negation is itself.
         (true, _) => Ok(0_i64.wrapping_sub_unsigned(total)),
         (false, Ok(total)) => Ok(total),
         (false, Err(_)) => Err(invalid()),
@@ -142,6 +148,8 @@ fn multiply_number(number: &str, factor: u64) -> Option<u64> {
         value = next;
         divisor *= 10.0;
     }
+    // Exactly Go's expression. Integer arithmetic would differ in the last nanosecond for some
+    // inputs.
     let more = (value as f64 * (factor as f64 / divisor)) as u64;
     total.checked_add(more).filter(|total| *total <= MAX)
 }
@@ -151,6 +159,7 @@ fn format_decimal(n: u64, unit: u64) -> String {
     if rest == 0 {
         return (n / unit).to_string();
     }
+    // Units are powers of ten, so the fraction has as many digits as the unit has zeros.
     let width = unit.to_string().len() - 1;
     let fraction = format!("{rest:0width$}");
     format!("{}.{}", n / unit, fraction.trim_end_matches('0'))
@@ -162,6 +171,7 @@ fn quote_text(text: &str) -> String {
     for byte in text.bytes() {
         match byte {
             b'"' | b'\\' => quoted.extend(['\\', char::from(byte)]),
+            // Go's time package escapes bytes below the blank and outside of ASCII, so DEL stays.
             b' '..=b'~' | 0x7f => quoted.push(char::from(byte)),
             _ => quoted.push_str(&format!("\\x{byte:02x}")),
         }

@@ -144,6 +144,8 @@ async fn accept_connections(
         };
         match accepted {
             Ok((stream, addr)) => {
+                // Without waiting: a full server must keep accepting, or the kernel's queue fills
+                // and clients see timeouts instead of a closed connection.
                 let place = room.clone().try_acquire_owned();
                 if place.is_err() && !full {
                     tracing::warn!(
@@ -151,6 +153,7 @@ async fn accept_connections(
                         "too many connections; new ones are closed"
                     );
                 }
+                // One warning for each period of overload, not one for each connection.
                 full = place.is_err();
                 let Ok(place) = place else { continue };
                 let connection = handle_connection(
@@ -174,6 +177,8 @@ async fn accept_connections(
             }
         }
     }
+    // Before the drain: new connections are refused at once, so that clients turn to another
+    // server.
     drop(listener);
     if tokio::time::timeout(options.drain, graceful.shutdown())
         .await
@@ -187,14 +192,18 @@ fn http_builder(options: &Options) -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
+        // Against clients that send headers byte by byte to occupy connections.
         .header_read_timeout(options.deadline)
         .max_buf_size(options.max_header_bytes.max(16 * 1024));
     http.http2()
         .timer(TokioTimer::new())
+        // Bounds the memory that one client can occupy, together with the windows below.
         .max_concurrent_streams(options.max_streams)
         .max_header_list_size(u32::try_from(options.max_header_bytes).unwrap_or(u32::MAX))
         .initial_stream_window_size(256 * 1024)
         .initial_connection_window_size(1024 * 1024)
+        // Finds clients that vanished without closing. Their watches would be served until the
+        // kernel gives up.
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .keep_alive_timeout(Duration::from_secs(15));
     http
@@ -221,6 +230,8 @@ async fn handle_connection(
     let handshake = TlsAcceptor::from(tls.clone()).accept(stream);
     match tokio::time::timeout(options.deadline, handshake).await {
         Ok(Ok(stream)) => {
+            // Verified later by the server, if at all; the handshake proved only the possession of
+            // the key.
             let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let certificates = shown.iter().map(|c| c.to_vec()).collect();
             let stream = Transport::Tls(Box::new(stream));
@@ -243,9 +254,11 @@ async fn serve_connection(
     let addr = peer.addr;
     let io = FirstBytes::new(stream, deadline);
     let with_peer = service_fn(move |mut request: Request<Incoming>| {
+        // Handlers need the address and certificates, and hyper passes only the request.
         request.extensions_mut().insert(peer.clone());
         service(request)
     });
+    // Upgrades are needed for exec, attach and port-forward.
     let connection = http.serve_connection_with_upgrades(TokioIo::new(io), with_peer);
     if let Err(e) = watcher.watch(connection.into_owned()).await {
         tracing::debug!(peer = %addr, error = %e, "connection ended with an error");

@@ -36,6 +36,8 @@ impl<T> FirstBytes<T> {
     fn note_bytes(&mut self, bytes: &[u8]) {
         let rest = PREFACE.get(self.seen..).unwrap_or_default();
         self.seen += bytes.len();
+        // The preface is complete, or these bytes are not part of it: the protocol is known, and
+        // hyper's own timers take over.
         if bytes.len() >= rest.len() || !rest.starts_with(bytes) {
             self.deadline = None;
         }
@@ -51,6 +53,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for FirstBytes<T> {
         let Some(deadline) = &mut self.deadline else {
             return Pin::new(&mut self.inner).poll_read(cx, buf);
         };
+        // Polled before the read, so that a peer that sends one byte now and then cannot extend the
+        // deadline.
         if deadline.as_mut().poll(cx).is_ready() {
             let silent = io::Error::new(
                 io::ErrorKind::TimedOut,
@@ -121,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_does_not_say_what_it_speaks_is_cut_off() {
+    async fn connection_without_a_known_protocol_fails_at_the_deadline() {
         assert!(!unbounded(b"").await);
         assert!(!unbounded(b"PRI * HTTP/2.0\r\n").await);
         assert!(unbounded(PREFACE).await);

@@ -44,10 +44,12 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
         piece: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let length = piece.iter().map(|part| part.len()).sum();
+        // Sent first, to keep the order.
         if self.waiting.len() + length > MOST {
             ready!(self.poll_waiting(cx))?;
         }
         self.unflushed = true;
+        // Large writes go directly to the stream: copying them would cost more than the call.
         if length > MOST {
             return Pin::new(&mut self.inner).poll_write_vectored(cx, piece);
         }
@@ -77,11 +79,13 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
     fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.waiting.is_empty() {
             let sent = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.waiting))?;
+            // A stream that accepts nothing without an error would make this loop spin.
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.waiting.advance(sent);
         }
+        // Thousands of idle connections must not keep the buffers of their busiest moment.
         if self.waiting.capacity() > KEPT {
             self.waiting = BytesMut::new();
         }
@@ -97,7 +101,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, duplex};
 
     #[tokio::test]
-    async fn everything_goes_through_in_order() {
+    async fn writes_of_all_sizes_are_sent_in_order() {
         for room in [7, 1 << 20] {
             let (inner, mut peer) = duplex(room);
             let reads = tokio::spawn(async move {

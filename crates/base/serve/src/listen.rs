@@ -26,6 +26,8 @@ pub enum ListenError {
 /// # Errors
 /// See `ListenError`.
 pub async fn bind_listener(addr: SocketAddr) -> Result<TcpListener, ListenError> {
+    // tokio sets SO_REUSEADDR: a restarted component can bind its port while old connections are in
+    // TIME_WAIT.
     TcpListener::bind(addr)
         .await
         .map_err(|source| match source.kind() {

@@ -30,6 +30,8 @@ pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
         work()
     };
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        // `block_in_place` panics on a current-thread runtime, which tests use. There the work just
+        // runs.
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(marked),
         _ => marked(),
     }

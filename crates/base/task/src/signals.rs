@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
     reason = "the root of all groups of tasks: it lives as long as the process"
 )]
 pub fn shutdown_on_signals() -> std::io::Result<CancellationToken> {
+    // Installed before the task starts, so that a signal during the start is not lost.
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let token = CancellationToken::new();
@@ -22,6 +23,7 @@ pub fn shutdown_on_signals() -> std::io::Result<CancellationToken> {
         tracing::info!("stopping; a second signal ends the process at once");
         cancelled.cancel();
         tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+        // Without draining: the second signal means that the operator will not wait.
         std::process::exit(1);
     });
     Ok(token)

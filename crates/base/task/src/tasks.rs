@@ -70,6 +70,8 @@ impl Tasks {
     {
         let tasks = self.clone();
         self.tracker.spawn(async move {
+            // The panic itself is caught, because tokio would keep it in a handle that is never
+            // awaited.
             if AssertUnwindSafe(future).catch_unwind().await.is_err() {
                 tasks.record_failure(name, TaskEnd::Panicked);
             }
@@ -86,6 +88,8 @@ impl Tasks {
         self.tracker.spawn(async move {
             match AssertUnwindSafe(future).catch_unwind().await {
                 Err(_) => tasks.record_failure(name, TaskEnd::Panicked),
+                // An end after shutdown is the normal one, an end before is a fault even without a
+                // panic.
                 Ok(()) if !tasks.shutdown.is_cancelled() => {
                     tasks.record_failure(name, TaskEnd::Returned)
                 }
@@ -125,6 +129,7 @@ impl Tasks {
 
     /// Waits for all tasks, at most for `limit`. Returns whether all have ended.
     pub async fn wait(&self, limit: Duration) -> bool {
+        // A tracker that is open never becomes empty. Tasks can still be spawned afterwards.
         self.tracker.close();
         tokio::time::timeout(limit, self.tracker.wait())
             .await
@@ -138,6 +143,7 @@ impl Tasks {
     pub async fn finish(&self, limit: Duration) -> Result<(), TaskFailed> {
         self.shutdown.cancel();
         self.wait(limit).await;
+        // Also if not all tasks ended in time: the failure is what the operator must see.
         self.failure().map_or(Ok(()), Err)
     }
 }

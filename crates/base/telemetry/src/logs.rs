@@ -61,9 +61,11 @@ pub fn init_logging(options: &LogOptions) {
     let level = options
         .levels
         .unwrap_or_else(|| levels_of_verbosity(options.verbosity));
+    // An invalid RUST_LOG must not stop a component, so that it counts as absent.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // Standard output is for results: `ironclad` and the completions are used in pipes.
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
     // Fails if a subscriber is installed already, as expected in tests.
@@ -71,4 +73,29 @@ pub fn init_logging(options: &LogOptions) {
         LogFormat::Text => lines.try_init(),
         LogFormat::Json => lines.json().try_init(),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbosity_selects_the_levels_of_upstream_s_ranges() {
+        for (verbosity, want) in [
+            (0, "info"),
+            (2, "info"),
+            (3, "debug"),
+            (5, "debug"),
+            (6, "trace"),
+            (255, "trace"),
+        ] {
+            let levels = levels_of_verbosity(verbosity);
+            assert_eq!(levels.split(',').next(), Some(want), "{verbosity}");
+            // Libraries that see credentials never log below info.
+            assert!(
+                levels.contains("hyper=") && levels.contains("rustls="),
+                "{levels}"
+            );
+        }
+    }
 }

@@ -19,6 +19,8 @@ impl FileDescriptors {
     /// Reads both numbers; 0 if the kernel does not show them.
     pub fn read() -> Self {
         Self {
+            // One too many, since reading the directory opens a descriptor; the client libraries of
+            // Prometheus count it, too.
             open: std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as f64,
             max: number_after(&read_file("/proc/self/limits"), "Max open files"),
         }

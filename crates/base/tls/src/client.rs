@@ -33,10 +33,13 @@ pub fn client_config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
     let builder = if tls.insecure {
         builder
             .dangerous()
+            // HTTPS probes do not verify certificates in Kubernetes; the signature of the handshake
+            // is still verified.
             .with_custom_certificate_verifier(Arc::new(AcceptAny(crate::crypto_provider())))
     } else {
         let roots = match &tls.ca {
             Some(ca) => pem::parse_roots(ca, inline)?,
+            // Without roots no server is trusted: a forgotten CA must not mean the public ones.
             None => RootCertStore::empty(),
         };
         builder.with_root_certificates(roots)

@@ -32,6 +32,7 @@ impl<T> Followed<T> {
         paths: Vec<PathBuf>,
         make: impl Fn(&[PathBuf]) -> Result<T, TlsError> + Send + Sync + 'static,
     ) -> Result<Self, TlsError> {
+        // Before the files are read, for the same reason as at each check.
         let seen = Mutex::new((Instant::now(), modification_times(&paths)));
         let value = ArcSwap::from_pointee(make(&paths)?);
         Ok(Followed {
@@ -44,14 +45,20 @@ impl<T> Followed<T> {
 
     /// Returns the value of the files, at most ten seconds old.
     pub fn current(&self) -> Arc<T> {
+        // A handshake never waits for another one that reads the files; it uses the value that is
+        // there.
         if let Some(mut seen) = self.seen.try_lock()
             && seen.0.elapsed() >= CHECK_EVERY
         {
+            // Taken before the files are read: a change during the read has a newer time and is
+            // noticed at the next check.
             let now = modification_times(&self.paths);
             if now != seen.1 {
                 match (self.make)(&self.paths) {
                     Ok(value) => {
                         self.value.store(Arc::new(value));
+                        // Only after success. Certificate and key are two files, and between their
+                        // writes they do not match; the next check tries again.
                         seen.1 = now;
                     }
                     Err(e) => {
@@ -59,6 +66,8 @@ impl<T> Followed<T> {
                     }
                 }
             }
+            // After a failure as well, so that broken files are read and logged every ten seconds
+            // and not for every handshake.
             seen.0 = Instant::now();
         }
         self.value.load_full()
@@ -81,4 +90,85 @@ fn modification_times(paths: &[PathBuf]) -> Vec<Option<SystemTime>> {
         .iter()
         .map(|p| std::fs::metadata(p).and_then(|m| m.modified()).ok())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Follows a file whose text is the value; the text `broken` cannot be used.
+    fn follow(path: &std::path::Path, reads: &Arc<AtomicUsize>) -> Followed<String> {
+        let reads = Arc::clone(reads);
+        Followed::load(vec![path.to_owned()], move |paths| {
+            reads.fetch_add(1, Ordering::SeqCst);
+            let text = std::fs::read_to_string(&paths[0]).unwrap_or_default();
+            match text.as_str() {
+                "broken" => Err(TlsError::Refused("broken".to_owned())),
+                _ => Ok(text),
+            }
+        })
+        .unwrap()
+    }
+
+    /// Writes the file with a time of its own, and lets the interval between checks pass.
+    fn write_later(
+        followed: Option<&Followed<String>>,
+        path: &std::path::Path,
+        text: &str,
+        at: u64,
+    ) {
+        std::fs::write(path, text).unwrap();
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(at))
+            .unwrap();
+        if let Some(followed) = followed {
+            followed.seen.lock().0 = Instant::now().checked_sub(CHECK_EVERY).unwrap();
+        }
+    }
+
+    #[test]
+    fn changed_file_is_used_after_the_interval_and_not_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, reads) = (folder.path().join("f"), Arc::default());
+        write_later(None, &path, "one", 100);
+        let followed = follow(&path, &reads);
+        write_later(None, &path, "two", 200);
+        assert_eq!(*followed.current(), "one");
+        write_later(Some(&followed), &path, "two", 200);
+        assert_eq!(*followed.current(), "two");
+    }
+
+    #[test]
+    fn unchanged_file_is_not_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, reads) = (folder.path().join("f"), Arc::default());
+        write_later(None, &path, "one", 100);
+        let followed = follow(&path, &reads);
+        write_later(Some(&followed), &path, "one", 100);
+        assert_eq!(*followed.current(), "one");
+        assert_eq!(reads.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn file_that_cannot_be_used_keeps_the_former_value_until_it_is_repaired() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, reads) = (folder.path().join("f"), Arc::default());
+        write_later(None, &path, "one", 100);
+        let followed = follow(&path, &reads);
+        for (text, at, want) in [
+            ("broken", 200, "one"),
+            ("broken", 200, "one"),
+            ("two", 300, "two"),
+        ] {
+            write_later(Some(&followed), &path, text, at);
+            assert_eq!(*followed.current(), want, "{text}");
+        }
+        assert_eq!(
+            reads.load(Ordering::SeqCst),
+            4,
+            "a broken file is tried at each check"
+        );
+    }
 }

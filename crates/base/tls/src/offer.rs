@@ -65,11 +65,15 @@ impl Offer {
         // An empty value of a flag is a list with one empty name.
         let suites: Vec<&String> = suites.iter().filter(|name| !name.is_empty()).collect();
         if !suites.is_empty() {
+            // Before filtering, so that a misspelled name is an error and not a server that offers
+            // less.
             let unknown = suites.iter().find(|name| !is_known(&offer, name));
             if let Some(name) = unknown {
                 return Err(TlsError::Refused(format!("{name:?} is not a cipher suite")));
             }
             offer.suites.retain(|suite| {
+                // Go does not let TLS 1.3 suites be chosen; lists written for Go name only those of
+                // TLS 1.2.
                 suite.tls13().is_some() || suites.iter().any(|name| is_named(*suite, name))
             });
         }
@@ -132,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_version_alone_can_be_asked_for() {
+    fn minimum_version_1_3_is_offered_alone_and_unknown_names_are_errors() {
         assert_eq!(
             Offer::from_names("VersionTLS13", &[]).unwrap().versions,
             [&version::TLS13]

@@ -47,6 +47,8 @@ pub fn parse_certificates(
     path: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        // Bundles contain other blocks, such as parameters of curves. What matters is that a
+        // certificate is among them.
         .filter_map(Result::ok)
         .collect();
     if found.is_empty() {
@@ -70,6 +72,43 @@ pub fn parse_private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'stati
 /// Returns a store of the trusted roots in `pem`. Certificates that can't be roots are ignored.
 pub fn parse_roots(pem: &[u8], path: &Path) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
+    // A bundle of a system may have a root that rustls cannot parse; the others must work.
     store.add_parsable_certificates(parse_certificates(pem, path)?);
     Ok(store)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn error_names_the_file_and_the_missing_block() {
+        let path = Path::new("/etc/x.pem");
+        let problem = parse_certificates(b"no PEM", path).unwrap_err().to_string();
+        assert_eq!(problem, "/etc/x.pem holds no certificate in PEM form");
+        let problem = parse_private_key(b"", path).unwrap_err().to_string();
+        assert_eq!(problem, "/etc/x.pem holds no private key in PEM form");
+        let problem = read_file(Path::new("/no/such/file"))
+            .unwrap_err()
+            .to_string();
+        assert_eq!(problem, "can't read /no/such/file");
+    }
+
+    #[test]
+    fn all_certificates_of_a_bundle_are_read() {
+        let pem = |name: &str| {
+            rcgen::generate_simple_self_signed([name.to_owned()])
+                .unwrap()
+                .cert
+                .pem()
+        };
+        let bundle = format!("# a comment\n{}\n{}", pem("a"), pem("b"));
+        assert_eq!(
+            parse_certificates(bundle.as_bytes(), Path::new("x"))
+                .unwrap()
+                .len(),
+            2
+        );
+    }
 }

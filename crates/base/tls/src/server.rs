@@ -115,6 +115,8 @@ fn build_server_config(
     let builder = start_builder(versions, provider)?;
     let builder = match &tls.client_auth {
         ClientAuth::None => builder.with_no_client_auth(),
+        // An API server accepts tokens, too, so that a certificate of another CA must not end the
+        // handshake. Authentication decides later.
         ClientAuth::Request => {
             builder.with_client_cert_verifier(Arc::new(Possession(crate::crypto_provider())))
         }
@@ -138,6 +140,7 @@ fn certified_key(paths: &[PathBuf]) -> Result<CertifiedKey, TlsError> {
     CertifiedKey::from_der(chain, key, &crate::crypto_provider()).map_err(|e| {
         let (certificate, key) = (certificate.display(), key_file.display());
         TlsError::Refused(match e {
+            // The most frequent mistake, for which rustls' own text names no file.
             Error::InconsistentKeys(_) => {
                 format!("{key} is not the key of the certificate in {certificate}; give both of one pair")
             }
@@ -174,6 +177,8 @@ impl ClientCa {
                 return Err(TlsError::Refused("one file expected".into()));
             };
             let roots = Arc::new(pem::parse_roots(&pem::read_file(path)?, path)?);
+            // Built again with each change of the file: a CA can be rotated by putting both
+            // certificates into it.
             let verifier =
                 WebPkiClientVerifier::builder_with_provider(roots, crate::crypto_provider())
                     .build();
@@ -241,6 +246,8 @@ macro_rules! signatures {
                 .supported_schemes()
         }
 
+        // No hints: Go clients send their certificate only if its issuer is among the hints, and
+        // the CA file may change later.
         fn root_hint_subjects(&self) -> &[DistinguishedName] {
             &[]
         }
@@ -278,4 +285,67 @@ impl ClientCertVerifier for Required {
     }
 
     signatures!(|_: &Required| crate::crypto_provider());
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Writes a self-signed pair and returns its certificate and key file.
+    fn write_pair(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+        let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+        let (certificate, key) = (
+            folder.join(format!("{name}.crt")),
+            folder.join(format!("{name}.key")),
+        );
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        (certificate, key)
+    }
+
+    fn config(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
+        server_config(&ServerTls {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            client_auth: ClientAuth::None,
+            alpn: vec![b"h2".to_vec()],
+        })
+    }
+
+    #[test]
+    fn key_of_another_certificate_is_an_error_that_names_both_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let (a, b) = (
+            write_pair(folder.path(), "a"),
+            write_pair(folder.path(), "b"),
+        );
+        assert_eq!(config(&a.0, &a.1).unwrap().alpn_protocols, [b"h2"]);
+        let problem = config(&a.0, &b.1).unwrap_err().to_string();
+        assert!(
+            problem.contains("b.key") && problem.contains("a.crt"),
+            "{problem}"
+        );
+    }
+
+    #[test]
+    fn certificate_of_another_authority_does_not_verify() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let ca_key = rcgen::KeyPair::generate().unwrap();
+        let ca_certificate = authority.clone().self_signed(&ca_key).unwrap();
+        let issuer = rcgen::Issuer::new(authority, ca_key);
+        let file = folder.path().join("ca.crt");
+        std::fs::write(&file, ca_certificate.pem()).unwrap();
+        let ca = ClientCa::load(&file).unwrap();
+        let leaf_key = rcgen::KeyPair::generate().unwrap();
+        let mut leaf = rcgen::CertificateParams::new(["client".to_owned()]).unwrap();
+        leaf.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let own = leaf.clone().signed_by(&leaf_key, &issuer).unwrap();
+        let foreign = leaf.self_signed(&leaf_key).unwrap();
+        assert!(ca.verify(&[own.der().to_vec()]));
+        assert!(!ca.verify(&[foreign.der().to_vec()]));
+        assert!(!ca.verify(&[]) && !ca.verify(&[b"no certificate".to_vec()]));
+    }
 }

@@ -44,6 +44,7 @@ impl AccessFlags {
     /// # Errors
     /// A kubeconfig can't be used.
     pub fn build_access(&self, own: &Client, user_agent: &str) -> client::Result<DelegatedAccess> {
+        // Installers give a kubeconfig of its own for reviews, usually the same file.
         let connect = |kubeconfig: &Option<PathBuf>| match kubeconfig {
             Some(path) => {
                 let config = Config::from_kubeconfig_or_in_cluster(Some(path))?;

@@ -91,6 +91,8 @@ impl DelegatedAccess {
         let value = headers
             .get(header::AUTHORIZATION)
             .and_then(|value| value.to_str().ok());
+        // Other schemes are not supported, and a certificate is not requested from callers of
+        // metrics.
         let Some(token) = value.and_then(|value| value.strip_prefix("Bearer ")) else {
             return StatusCode::UNAUTHORIZED;
         };
@@ -109,6 +111,8 @@ impl DelegatedAccess {
             Ok(true) => StatusCode::OK,
             Ok(false) => StatusCode::FORBIDDEN,
             Err(error) => {
+                // Closed on failure: an API server that cannot be reached must not open the metrics
+                // of all components.
                 tracing::warn!(%error, reason = ?error.source(), "a permission can't be reviewed");
                 StatusCode::FORBIDDEN
             }
@@ -118,6 +122,8 @@ impl DelegatedAccess {
     /// Returns the user of a bearer token, as the subject of a review of permissions. Returns
     /// `None` if the token has no user or can't be reviewed.
     pub async fn authenticate(&self, token: &str) -> Option<SubjectAccessReviewSpec> {
+        // The key is an HMAC with a secret of this process: a dump of memory shows neither tokens
+        // nor hashes that could be searched for.
         let key = self.cache_key(token.as_bytes());
         if let Some(user) = self.users.lock().get(&key, Instant::now()) {
             return user;
@@ -141,6 +147,8 @@ impl DelegatedAccess {
             .status?;
         let user = status
             .user
+            // The answer that a token has no user is cached, too. Otherwise a misconfigured scraper
+            // costs one review per request.
             .filter(|_| status.authenticated == Some(true))
             .map(|user| SubjectAccessReviewSpec {
                 user: user.username,
@@ -174,8 +182,12 @@ impl DelegatedAccess {
             .api::<SubjectAccessReview>()
             .review(&review)
             .await;
+        // Failures are not cached: the next request may succeed, and a decision that does not exist
+        // must not last.
         let status = answer.map_err(ReviewError::Request)?.status;
         let allowed = status.ok_or(ReviewError::NoStatus)?.allowed;
+        // Denials have a lifetime of their own: a new RoleBinding should not take long to be
+        // effective.
         let lifetime = if allowed {
             self.lifetimes.authorized
         } else {
@@ -221,9 +233,11 @@ impl<V: Clone> ExpiringCache<V> {
     }
 
     fn insert(&mut self, key: Key, value: V, expiry: Instant) {
+        // A renewed entry keeps its place in the order, so that the order has each key once.
         if self.entries.insert(key, (expiry, value)).is_none() {
             self.order.push_back(key);
         }
+        // Callers choose the tokens, so that the number of entries must be bounded.
         if self.order.len() > MAX_ENTRIES
             && let Some(first) = self.order.pop_front()
         {
@@ -243,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn values_expire() {
+    fn cached_answer_expires() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let mut cache = ExpiringCache::default();
         cache.insert(key(1), true, now + second);

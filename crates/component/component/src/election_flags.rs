@@ -47,6 +47,8 @@ impl LeaderElectionFlags {
         if !self.leader_elect {
             return Ok(None);
         }
+        // A leader must step down before others may take its lease, and must try to renew at least
+        // once before that.
         if self.leader_elect_lease_duration <= self.leader_elect_renew_deadline
             || self.leader_elect_renew_deadline <= self.leader_elect_retry_period
         {
@@ -55,6 +57,8 @@ impl LeaderElectionFlags {
         Ok(Some(LeaderConfig {
             namespace: self.leader_elect_resource_namespace.clone(),
             name: self.leader_elect_resource_name.clone(),
+            // The host name alone is not unique: two instances of a component may run on one host,
+            // and a restarted one must not take its former self for the holder.
             identity: format!("{}_{}", host_name(), uuid::Uuid::new_v4()),
             lease_duration: self.leader_elect_lease_duration,
             renew_deadline: self.leader_elect_renew_deadline,

@@ -127,6 +127,8 @@ impl Endpoints {
                 Ok::<_, Infallible>(endpoints.respond_to(path, headers).await)
             }
         });
+        // Critical: a component whose health cannot be checked is restarted by its supervisor
+        // anyway.
         let shutdown = tasks.shutdown().clone();
         tasks.spawn_critical(
             name,
@@ -146,6 +148,8 @@ impl Endpoints {
                 other => return text_page(other, "Forbidden"),
             }
         }
+        // Protection comes first, so that a caller without permission cannot find out which pages
+        // exist.
         match self.pages.get(path).or(self.missing.as_ref()) {
             Some(render) => render(),
             None => text_page(StatusCode::NOT_FOUND, "404 page not found"),
@@ -189,6 +193,7 @@ fn is_open(open: &[String], path: &str) -> bool {
 fn report_checks(checks: &[Check]) -> Page {
     let failed: Vec<String> = checks
         .iter()
+        // Only failed checks are listed, without their reasons: the page needs no authorization.
         .filter(|check| !(check.passes)())
         .map(|check| format!("[-]{} failed: {}", check.name, check.failure))
         .collect();

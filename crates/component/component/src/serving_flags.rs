@@ -83,6 +83,7 @@ impl ServingFlags {
     ) -> Result<(), ServeError> {
         let address = SocketAddr::new(self.bind_address, self.secure_port);
         let listener = base_serve::bind_listener(address).await?;
+        // Port 0 picks a free one, so the file is written after the port is bound.
         let port = listener.local_addr().map_err(ServeError::Address)?.port();
         if let Some(path) = &self.port_file {
             base_serve::write_port_file(path, port).map_err(|source| ServeError::PortFile {
@@ -101,6 +102,7 @@ impl ServingFlags {
 
     fn tls_config(&self, versions: HttpVersions) -> Result<Arc<ServerConfig>, TlsError> {
         let offer = Offer::from_names(&self.tls_min_version, &self.tls_cipher_suites)?;
+        // Order is preference; HTTP/1.1 is always offered, for scrapers without HTTP/2.
         let http2 = (versions == HttpVersions::All).then(|| b"h2".to_vec());
         let alpn = http2.into_iter().chain([b"http/1.1".to_vec()]).collect();
         let Some((certificate, key)) = self
@@ -108,6 +110,7 @@ impl ServingFlags {
             .clone()
             .zip(self.tls_private_key_file.clone())
         else {
+            // In memory only, and newly made for each start: no client verifies it.
             let names = ["localhost", "127.0.0.1"].map(str::to_owned);
             let names = names.into_iter().chain([self.bind_address.to_string()]);
             return base_tls::self_signed_config(names.collect(), alpn, &offer);

@@ -55,7 +55,7 @@ async fn reviews_are_cached_for_their_lifetimes_and_failures_are_not() {
     };
     let unknown = created(r#"{"spec":{},"status":{"authenticated":false}}"#);
     let broken = reply("500 Internal Server Error", "", "oops");
-    let answers = vec![
+    let responses = vec![
         known.clone(),
         decision(true),
         decision(false),
@@ -68,7 +68,7 @@ async fn reviews_are_cached_for_their_lifetimes_and_failures_are_not() {
         known,
         decision(true),
     ];
-    let (client, asked) = serve(answers).await;
+    let (client, requests) = serve(responses).await;
     let access = DelegatedAccess::new(client.clone(), client.clone(), AnswerLifetimes::default());
     let check = async |access: &DelegatedAccess, token: &str, path: &str| {
         let mut headers = http::HeaderMap::new();
@@ -88,7 +88,7 @@ async fn reviews_are_cached_for_their_lifetimes_and_failures_are_not() {
             "{token} {path}"
         );
     }
-    assert_eq!(*asked.lock(), [TOKENS, ACCESS, ACCESS, TOKENS]);
+    assert_eq!(*requests.lock(), [TOKENS, ACCESS, ACCESS, TOKENS]);
     for _ in 0..2 {
         assert_eq!(
             check(&access, "c", "/metrics").await,
@@ -96,7 +96,7 @@ async fn reviews_are_cached_for_their_lifetimes_and_failures_are_not() {
             "no user has the token"
         );
     }
-    assert_eq!(asked.lock().len(), 6);
+    assert_eq!(requests.lock().len(), 6);
     let none = AnswerLifetimes {
         tokens: Duration::ZERO,
         authorized: Duration::ZERO,
@@ -106,7 +106,7 @@ async fn reviews_are_cached_for_their_lifetimes_and_failures_are_not() {
     for _ in 0..2 {
         assert_eq!(check(&uncached, "a", "/metrics").await, 200);
     }
-    assert_eq!(asked.lock().len(), 10);
+    assert_eq!(requests.lock().len(), 10);
     assert_eq!(
         access.check_path(&http::HeaderMap::new(), "/metrics").await,
         401
