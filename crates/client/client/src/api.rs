@@ -174,7 +174,7 @@ impl<K> Api<K> {
     }
 
     /// Returns the same kind in another namespace.
-    pub fn within(&self, namespace: &str) -> Self {
+    pub fn in_namespace(&self, namespace: &str) -> Self {
         Self {
             namespace: Some(namespace.to_owned()),
             ..self.clone()

@@ -125,7 +125,7 @@ impl Config {
     }
 
     /// Sets the timeout of a request other than a watch or a log stream.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }

@@ -287,8 +287,8 @@ async fn metadata_is_requested_as_a_list_for_lists_and_as_objects_for_watches() 
     let api = client.metadata(&resource, None);
     api.list(&ListParams::new()).await.unwrap();
     let _watch = api.watch(&ListParams::new(), "5", 60).await.unwrap();
-    api.within("n").get("a").await.unwrap();
-    api.within("n")
+    api.in_namespace("n").get("a").await.unwrap();
+    api.in_namespace("n")
         .delete_collection(&client::DeleteParams::new(), &ListParams::new())
         .await
         .unwrap();

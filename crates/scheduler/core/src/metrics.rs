@@ -17,13 +17,13 @@ const DURATIONS: [f64; 15] = [
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Attempt {
+struct AttemptLabels {
     result: &'static str,
     profile: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Place {
+struct QueueLabels {
     queue: &'static str,
 }
 
@@ -31,11 +31,11 @@ struct Place {
 #[derive(Clone)]
 pub(crate) struct SchedulerMetrics {
     registry: Metrics,
-    attempts: Family<Attempt, Counter>,
+    attempts: Family<AttemptLabels, Counter>,
     durations: Histogram,
     binding: Histogram,
     waiting: Histogram,
-    pending: Family<Place, Gauge>,
+    pending: Family<QueueLabels, Gauge>,
     preempted: Counter,
 }
 
@@ -75,7 +75,7 @@ impl SchedulerMetrics {
 
     pub(crate) fn observe_attempt(&self, result: &'static str, profile: &str, took: Duration) {
         self.attempts
-            .get_or_create(&Attempt {
+            .get_or_create(&AttemptLabels {
                 result,
                 profile: profile.to_owned(),
             })
@@ -104,7 +104,7 @@ impl SchedulerMetrics {
         // could drift.
         for (queue, count) in places {
             self.pending
-                .get_or_create(&Place { queue })
+                .get_or_create(&QueueLabels { queue })
                 .set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         self.registry.encode()

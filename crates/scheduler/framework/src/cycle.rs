@@ -242,7 +242,7 @@ pub fn schedule_pod(
     };
     if found.nodes.is_empty() {
         // An error counts only here. If any node passed all filters, the pod is scheduled although
-        // a filter failed on another node.
+        // a filter failed on another node; upstream fails the attempt.
         return Err(Box::new(run_post_filters(
             &feasibility,
             &state,

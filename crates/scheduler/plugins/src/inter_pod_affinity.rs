@@ -4,7 +4,7 @@
 //! whose anti-affinity matches the pod, pods that match the pod's affinity, and pods that match its
 //! anti-affinity. The filter only looks counts up.
 
-mod places;
+mod topology_counts;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ const NO_AFFINITY: &str = "node(s) didn't match pod affinity rules";
 const ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
 const EXISTING: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 
-use places::TopologyCounts;
+use topology_counts::TopologyCounts;
 
 type Namespaces = Arc<HashMap<String, Labels>>;
 
 #[derive(Clone, Default)]
 struct Counts {
-    existing: TopologyCounts,
-    wanted: TopologyCounts,
-    shunned: TopologyCounts,
+    existing_anti_affinity: TopologyCounts,
+    affinity: TopologyCounts,
+    anti_affinity: TopologyCounts,
     namespaces: Namespaces,
 }
 
@@ -49,9 +49,13 @@ fn all_match(terms: &[AffinityTerm], pod: &Pod, namespaces: &HashMap<String, Lab
 impl Counts {
     /// Makes copies cheap.
     fn freeze_counts(&mut self) {
-        [&mut self.existing, &mut self.wanted, &mut self.shunned]
-            .into_iter()
-            .for_each(TopologyCounts::freeze_counts);
+        [
+            &mut self.existing_anti_affinity,
+            &mut self.affinity,
+            &mut self.anti_affinity,
+        ]
+        .into_iter()
+        .for_each(TopologyCounts::freeze_counts);
     }
 
     /// Adds `by` (1 or -1) to the counts of `other` on `node`.
@@ -64,7 +68,8 @@ impl Counts {
             if let Some(value) = node.label(&term.topology_key)
                 && term.matches_pod(&pod.pod, &namespaces)
             {
-                self.existing.add_count(&term.topology_key, value, by);
+                self.existing_anti_affinity
+                    .add_count(&term.topology_key, value, by);
             }
         }
         // Upstream counts a pod for affinity only if it matches all of the terms. For anti-affinity
@@ -72,7 +77,7 @@ impl Counts {
         if all_match(&pod.required_affinity, &other.pod, &namespaces) {
             for term in &pod.required_affinity {
                 if let Some(value) = node.label(&term.topology_key) {
-                    self.wanted.add_count(&term.topology_key, value, by);
+                    self.affinity.add_count(&term.topology_key, value, by);
                 }
             }
         }
@@ -80,12 +85,12 @@ impl Counts {
             if let Some(value) = node.label(&term.topology_key)
                 && term.matches_pod(&other.pod, &namespaces)
             {
-                self.shunned.add_count(&term.topology_key, value, by);
+                self.anti_affinity.add_count(&term.topology_key, value, by);
             }
         }
     }
 
-    fn has_wanted(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+    fn satisfies_affinity(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
         // All terms are looked at before the exception for the first pod of a group: a node without
         // one of the topology labels is never allowed.
         let mut near = true;
@@ -93,26 +98,26 @@ impl Counts {
             let Some(value) = node.label(&term.topology_key) else {
                 return false;
             };
-            near &= self.wanted.get(&term.topology_key, value) > 0;
+            near &= self.affinity.get(&term.topology_key, value) > 0;
         }
         // If no pod matches yet, a pod that matches its own affinity may be the first of its group.
         // Without this exception no pod of a Deployment with affinity to its own label could ever
         // be scheduled.
-        near || self.wanted.is_void()
+        near || self.affinity.is_void()
             && all_match(&pod.required_affinity, &pod.pod, &self.namespaces)
     }
 
-    fn has_shunned(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+    fn violates_anti_affinity(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
         pod.required_anti_affinity.iter().any(|term| {
             node.label(&term.topology_key)
-                .is_some_and(|value| self.shunned.get(&term.topology_key, value) > 0)
+                .is_some_and(|value| self.anti_affinity.get(&term.topology_key, value) > 0)
         })
     }
 
-    fn is_shunned(&self, node: &NodeInfo) -> bool {
-        self.existing.topology_keys().any(|key| {
+    fn violates_existing_anti_affinity(&self, node: &NodeInfo) -> bool {
+        self.existing_anti_affinity.topology_keys().any(|key| {
             node.label(key)
-                .is_some_and(|value| self.existing.get(key, value) > 0)
+                .is_some_and(|value| self.existing_anti_affinity.get(key, value) > 0)
         })
     }
 }
@@ -163,7 +168,7 @@ impl Plugin for InterPodAffinity {
     }
 
     fn queueing_hint(&self, pod: &PodInfo, event: &ClusterEvent) -> bool {
-        let wanted = |other: &PodInfo| {
+        let satisfies = |other: &PodInfo| {
             !pod.required_affinity.is_empty()
                 && pod
                     .required_affinity
@@ -171,12 +176,14 @@ impl Plugin for InterPodAffinity {
                     .all(|term| may_match(term, other))
         };
         match event {
-            ClusterEvent::AssignedPodAdded(other) => wanted(other),
+            ClusterEvent::AssignedPodAdded(other) => satisfies(other),
             ClusterEvent::AssignedPodUpdated { old, new } => {
-                let shunned = |term: &AffinityTerm| may_match(term, old) && !may_match(term, new);
+                let stops_matching =
+                    |term: &AffinityTerm| may_match(term, old) && !may_match(term, new);
                 // A pod that was relabelled can satisfy affinity by its new labels, or clear
                 // anti-affinity by losing the old ones.
-                wanted(new) && !wanted(old) || pod.required_anti_affinity.iter().any(shunned)
+                satisfies(new) && !satisfies(old)
+                    || pod.required_anti_affinity.iter().any(stops_matching)
             }
             // The deletion of a pod that affinity points to can help, too: if it was the last one,
             // the first-of-its-group exception applies.
@@ -238,7 +245,7 @@ impl PreFilter for InterPodAffinity {
             }
         }
         // Nothing restricts the pod, so its filter need not run for any node.
-        if !own && counts.existing.is_empty() {
+        if !own && counts.existing_anti_affinity.is_empty() {
             return PreFilterResult::Skip;
         }
         // Preemption copies the state once per node that it tries. Frozen counts are shared by all
@@ -273,14 +280,14 @@ impl Filter for InterPodAffinity {
             return Ok(());
         };
         // Unresolvable: evicting pods never creates the pods that affinity asks for.
-        if !counts.has_wanted(pod, node) {
+        if !counts.satisfies_affinity(pod, node) {
             return Err(Rejection::unresolvable(Self::NAME, NO_AFFINITY));
         }
         // Resolvable, as is the next: the pods in the way may be victims.
-        if counts.has_shunned(pod, node) {
+        if counts.violates_anti_affinity(pod, node) {
             return Err(Rejection::unschedulable(Self::NAME, ANTI_AFFINITY));
         }
-        if counts.is_shunned(node) {
+        if counts.violates_existing_anti_affinity(node) {
             return Err(Rejection::unschedulable(Self::NAME, EXISTING));
         }
         Ok(())
@@ -359,12 +366,12 @@ impl PreScore for InterPodAffinity {
 
 impl Score for InterPodAffinity {
     fn score(&self, state: &CycleState, _: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
-        let Some(Scores(places)) = state.get::<Scores>() else {
+        let Some(Scores(topology_counts)) = state.get::<Scores>() else {
             return 0;
         };
-        places
+        topology_counts
             .topology_keys()
-            .filter_map(|key| Some(places.get(key, node.label(key)?)))
+            .filter_map(|key| Some(topology_counts.get(key, node.label(key)?)))
             .sum()
     }
 

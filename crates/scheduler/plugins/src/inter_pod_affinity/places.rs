@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-type Numbers = HashMap<String, HashMap<String, i64>>;
+type CountsByKey = HashMap<String, HashMap<String, i64>>;
 
 /// Counts by topology domain. Changes after [`TopologyCounts::freeze_counts`] go into an overlay, which stays
 /// small.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TopologyCounts {
-    base: Arc<Numbers>,
-    changes: Numbers,
+    base: Arc<CountsByKey>,
+    changes: CountsByKey,
     /// Number of domains with a positive count.
     positive: usize,
 }
 
-fn look_up(numbers: &Numbers, key: &str, value: &str) -> i64 {
+fn look_up(numbers: &CountsByKey, key: &str, value: &str) -> i64 {
     numbers
         .get(key)
         .and_then(|values| values.get(value))
