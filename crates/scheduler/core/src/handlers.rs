@@ -83,10 +83,12 @@ fn slim_pod(pod: &mut Pod) {
         spec.init_containers.iter_mut().flatten().for_each(keep);
         spec.ephemeral_containers = None;
         spec.volumes.iter_mut().for_each(|volumes| {
-            // Only claims decide about nodes. ConfigMaps, Secrets and projected volumes are mounted
-            // anywhere.
+            // Claims decide about nodes, and image volumes count for their scores. All others can
+            // be mounted anywhere.
             volumes.retain(|volume| {
-                volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
+                volume.persistent_volume_claim.is_some()
+                    || volume.ephemeral.is_some()
+                    || volume.image.is_some()
             });
         });
     }
@@ -398,6 +400,7 @@ mod tests {
                 "containers": [{"name": "c", "image": "i", "command": ["x"], "env": [{"name": "E", "value": "v"}],
                     "ports": [{"containerPort": 1, "hostPort": 2}], "resources": {"requests": {"cpu": "1"}}}],
                 "volumes": [{"name": "m", "configMap": {"name": "m"}},
+                    {"name": "i", "image": {"reference": "model:1"}},
                     {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}}));
         let container = &slim["spec"]["containers"][0];
         assert_eq!(container["resources"]["requests"]["cpu"], "1");
@@ -406,7 +409,7 @@ mod tests {
             (&json!("i"), &json!(2))
         );
         assert!(container.get("env").is_none() && container.get("command").is_none());
-        assert_eq!(slim["spec"]["volumes"].as_array().map(Vec::len), Some(1));
+        assert_eq!(slim["spec"]["volumes"].as_array().map(Vec::len), Some(2));
         assert_eq!(
             (
                 &slim["metadata"]["labels"]["a"],
