@@ -51,6 +51,8 @@ fn main() -> ExitCode {
 
 async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
     let mut upstreams = cli.upstream;
+    // The pod's own resolv.conf is the node's with dnsPolicy Default, which DNS pods use. Any other
+    // would forward to this server itself.
     if upstreams.is_empty() {
         let path = cli.resolv_conf.display();
         let text = base_task::blocking(|| std::fs::read_to_string(&cli.resolv_conf))
@@ -69,7 +71,28 @@ async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
     };
     let tasks = Tasks::new(shutdown);
     let ran = net_dns::run(&Client::new(config), settings, tasks.clone()).await;
+    // The tasks are awaited even if the server failed, and the server's error is reported first.
     let finished = tasks.finish(std::time::Duration::from_secs(5)).await;
     ran?;
     Ok(finished?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_a_pod_and_lists_may_be_repeated() {
+        let parse = |options: &[&str]| Cli::try_parse_from([&["x"], options].concat());
+        let defaults = parse(&[]).map(|cli| (cli.listen.port(), cli.domain, cli.upstream.len()));
+        assert_eq!(defaults.ok(), Some((53, "cluster.local".to_owned(), 0)));
+        let repeated = parse(&[
+            "--upstream=1.1.1.1:53",
+            "--upstream=8.8.8.8:53",
+            "--allow=10.0.0.0/8",
+        ]);
+        let counts = repeated.map(|cli| (cli.upstream.len(), cli.allow.len()));
+        assert_eq!(counts.ok(), Some((2, 1)));
+        assert!(parse(&["--allow=10.0.0.0/33"]).is_err());
+    }
 }

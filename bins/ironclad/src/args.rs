@@ -24,6 +24,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a cluster, or repair an existing one; ends when its node is Ready
+    // Boxed, since this variant is several times as large as the others.
     Up(Box<Up>),
     /// Stop the cluster; the data remain unless --purge is given
     Down(Down),
@@ -135,6 +136,8 @@ pub enum Output {
 
 fn parse_endpoint(text: &str) -> Result<String, String> {
     match text.strip_prefix("unix://") {
+        // Relative paths would depend on the directory in which the supervisor restarts the
+        // kubelet.
         Some(path) if path.starts_with('/') => Ok(text.to_owned()),
         _ => {
             Err("a runtime endpoint is unix:// and an absolute path, such as unix:///run/containerd/containerd.sock"
@@ -149,7 +152,38 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn definition_of_the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn runtime_endpoint_is_a_unix_socket_with_an_absolute_path() {
+        for (text, valid) in [
+            ("unix:///run/containerd/containerd.sock", true),
+            ("unix://run/containerd.sock", false),
+            ("/run/containerd/containerd.sock", false),
+            ("tcp://127.0.0.1:1", false),
+        ] {
+            assert_eq!(parse_endpoint(text).is_ok(), valid, "{text}");
+        }
+    }
+
+    #[test]
+    fn options_that_contradict_or_are_not_supported_are_rejected() {
+        for (options, valid) in [
+            (&["up"][..], true),
+            (&["up", "--simulated"], true),
+            (
+                &["up", "--simulated", "--runtime-endpoint=unix:///x"],
+                false,
+            ),
+            (&["up", "--nodes=2"], false),
+            (&["status", "--output=json"], true),
+            (&["status", "--output=yaml"], false),
+            (&["completion"], false),
+        ] {
+            let words = ["ironclad"].iter().chain(options);
+            assert_eq!(Cli::try_parse_from(words).is_ok(), valid, "{options:?}");
+        }
     }
 }

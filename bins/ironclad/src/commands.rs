@@ -13,6 +13,8 @@ use crate::args::{Cli, Command, Down, Output, Status, Up};
 /// Executes the command.
 pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
     match cli.command {
+        // Not through `run_until_interrupted`: the supervisor handles the token itself, because it
+        // must stop its components before it ends.
         Command::Supervise(folder) => {
             Ok(operator_cluster::run_supervisor(&folder.data_dir, shutdown).await?)
         }
@@ -38,17 +40,19 @@ async fn run_until_interrupted(
 ) -> anyhow::Result<()> {
     tokio::select! {
         done = work => done,
+        // Every command can be repeated, so an interruption needs no cleaning up.
         () = shutdown.cancelled() => bail!("interrupted; run the same command again to go on"),
     }
 }
 
 /// Prints progress to standard error, so that the final output can be piped.
 fn print_progress(text: &str) {
+    // A closed standard error must not stop the start of a cluster.
     let _ = writeln!(std::io::stderr(), "ironclad: {text}");
 }
 
 async fn run_up(options: Up) -> anyhow::Result<()> {
-    let wanted = operator_cluster::UpOptions {
+    let library_options = operator_cluster::UpOptions {
         data_dir: options.folder.data_dir,
         bin_dir: options.bin_dir,
         runtime_endpoint: options.runtime_endpoint,
@@ -65,7 +69,7 @@ async fn run_up(options: Up) -> anyhow::Result<()> {
         dns_port: options.dns_port,
         verbosity: options.component_verbosity,
     };
-    let settings = operator_cluster::start_cluster(&wanted, &print_progress).await?;
+    let settings = operator_cluster::start_cluster(&library_options, &print_progress).await?;
     let kubeconfig = Layout::for_settings(&settings).admin_kubeconfig();
     writeln!(
         std::io::stdout(),
@@ -76,11 +80,12 @@ async fn run_up(options: Up) -> anyhow::Result<()> {
 }
 
 async fn run_down(options: Down) -> anyhow::Result<()> {
-    let wanted = operator_cluster::DownOptions {
+    let library_options = operator_cluster::DownOptions {
+        // The supervisor may have been started from another directory.
         data_dir: std::path::absolute(options.folder.data_dir)?,
         purge: options.purge,
     };
-    if !operator_cluster::stop_cluster(&wanted, &print_progress).await? {
+    if !operator_cluster::stop_cluster(&library_options, &print_progress).await? {
         return Ok(());
     }
     print_progress(if options.purge {
@@ -99,6 +104,7 @@ async fn run_status(options: Status) -> anyhow::Result<()> {
         Output::Text => format_table(&report),
     };
     writeln!(std::io::stdout(), "{}", text.trim_end())?;
+    // The report is printed in any case; the exit code lets scripts wait for a healthy cluster.
     if !report.is_healthy() {
         bail!(
             "not everything runs; `ironclad up --data-dir={}` repairs it",
@@ -140,4 +146,44 @@ fn write_manual(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
     clap_mangen::generate_to(Cli::command(), folder)
         .with_context(|| format!("can't write to {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use operator_cluster::Component;
+
+    #[test]
+    fn status_table_has_a_row_for_each_component_and_its_state() {
+        let component = |name: &str, running, ready, pid| Component {
+            name: name.to_owned(),
+            running,
+            ready,
+            pid,
+            restarts: 2,
+            log: format!("/l/{name}.log"),
+        };
+        let report = Report {
+            data_dir: "/d".to_owned(),
+            run_dir: "/r".to_owned(),
+            server: "https://h:6443".to_owned(),
+            kubeconfig: "/d/k".to_owned(),
+            supervised: false,
+            supervisor: None,
+            components: vec![
+                component("kubelet", true, true, Some(7)),
+                component("kube-proxy", true, false, Some(8)),
+                component("kvstore", false, false, None),
+            ],
+        };
+        let table = format_table(&report);
+        let rows: Vec<Vec<&str>> = table
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(rows[1], ["kubelet", "ready", "7", "2", "/l/kubelet.log"]);
+        assert_eq!(rows[2][1..3], ["starting", "8"]);
+        assert_eq!(rows[3][1..3], ["down", "-"]);
+        assert!(table.contains("supervisor not running"), "{table}");
+    }
 }

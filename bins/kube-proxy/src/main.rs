@@ -36,6 +36,7 @@ async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
     }
     let mut config =
         Config::from_kubeconfig_or_in_cluster(kubeconfig.as_deref())?.user_agent("kube-proxy");
+    // `--master` wins over the kubeconfig, as in upstream; an empty value counts as absent.
     config.server = master
         .filter(|url| !url.is_empty())
         .unwrap_or(config.server);

@@ -10,6 +10,8 @@ fn main() -> ExitCode {
         |flags: &Flags| flags.logs.clone(),
         |flags, shutdown| async move {
             let settings = node_kubelet::read_settings(&flags)?;
+            // The simulated runtime listens on a socket like a real one, so that the kubelet's code
+            // has no second path.
             if !settings.simulated() {
                 let endpoint = settings.runtime_endpoint.clone();
                 return node_kubelet::run(settings, &endpoint, shutdown).await;
