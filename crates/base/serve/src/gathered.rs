@@ -44,7 +44,6 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
         piece: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let length = piece.iter().map(|part| part.len()).sum();
-        // Sent first, to keep the order.
         if self.waiting.len() + length > MOST {
             ready!(self.poll_waiting(cx))?;
         }

@@ -249,7 +249,6 @@ impl<K: Object> Api<K> {
 
     /// Lists the newest state in pages of 500, for relists of unknown size.
     pub(crate) async fn list_paged(&self, params: &ListParams) -> Result<List<K>> {
-        // Upstream's page size.
         let params = ListParams {
             limit: params.limit.or(Some(PAGE)),
             ..params.clone()

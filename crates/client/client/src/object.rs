@@ -126,7 +126,6 @@ pub(crate) fn key_of(tree: &Value) -> String {
             .unwrap_or_default()
     };
     match text("/metadata/namespace") {
-        // The same form as `ObjectExt::key`, for objects that have no type.
         "" => text("/metadata/name").to_owned(),
         namespace => format!("{namespace}/{}", text("/metadata/name")),
     }

@@ -114,7 +114,6 @@ impl<T: Clone + Eq + Hash> State<T> {
     /// Moves due keys to the ready ones. Returns the time of the next delayed key.
     fn promote_due(&mut self, now: Instant) -> Option<Instant> {
         while let Some(Reverse((when, serial))) = self.delayed.peek().copied() {
-            // Replaced by an earlier time.
             if !self.waiting.contains_key(&serial) {
                 self.delayed.pop();
                 continue;

@@ -140,7 +140,6 @@ impl Scheduler {
         }
         let began = Instant::now();
         for entry in &points.bind {
-            // The first plugin that handles the pod ends the search; the others are not asked.
             if entry.plugin.bind(pod, node).await.map_err(failed)? {
                 points
                     .post_bind

@@ -268,7 +268,6 @@ fn handle_unassigned_pod(scheduler: &Scheduler, old: Option<&Arc<Pod>>, info: Ar
     let event = old
         .filter(|old| differs_in_spec(old, &info.pod))
         .map(updated);
-    // Before the pod enters the queue, which keeps a gated pod to itself.
     scheduler.note_gated(&info);
     scheduler.queue.set_pod(info, event, now_nanos());
 }

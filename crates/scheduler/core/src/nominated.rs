@@ -19,7 +19,6 @@ struct Inner {
 
 impl Inner {
     fn insert_nomination(&mut self, pod: &Arc<PodInfo>, node: Arc<str>) {
-        // A pod is nominated to one node at a time.
         self.remove_nomination(pod.uid());
         self.by_node
             .entry(Arc::clone(&node))

@@ -181,7 +181,6 @@ impl Queue {
     /// Removes a pod that was deleted or bound.
     pub fn remove_pod(&self, uid: &str) {
         let mut state = self.state.lock();
-        // Takes the pod out of all lists before its entry goes.
         state.set_place(uid, Place::Gated);
         state.in_flight.forget_attempt(uid);
         state.pods.remove(uid);

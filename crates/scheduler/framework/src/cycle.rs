@@ -223,7 +223,6 @@ pub fn schedule_pod(
             error: None,
         }));
     }
-    // The set of nodes that PreFilter leaves is decided first: filters run for these nodes only.
     let found = match pre_filter(profile, snapshot, pod, &mut state, &mut diagnosis) {
         Ok(allowed) => find_nodes_that_fit(
             &feasibility,
@@ -277,13 +276,11 @@ fn pre_filter(
             // Skipping is decided once per pod, so that a pod without, say, host ports costs
             // nothing for each of thousands of nodes.
             PreFilterResult::Skip => drop(state.skip_filters.insert(entry.name)),
-            // The first rejection decides: no later plugin is asked.
             PreFilterResult::Reject(rejection) => return Err(rejection),
             PreFilterResult::Nodes(nodes) => {
                 narrowing.push(entry.name);
                 allowed = Some(match allowed {
                     None => nodes,
-                    // Every plugin may narrow the set; a node must be in all of the sets.
                     Some(known) => known.intersection(&nodes).cloned().collect(),
                 });
             }

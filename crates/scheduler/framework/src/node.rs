@@ -200,7 +200,6 @@ impl NodeInfo {
             .iter()
             .for_each(|port| self.ports.add_port(port));
         for claim in claim_keys(&pod) {
-            // Several pods of a node may share a claim. The entry goes with the last of them.
             *self.claims.entry(claim).or_default() += 1;
         }
         // Counters, so that InterPodAffinity skips nodes without such pods. Most clusters have few

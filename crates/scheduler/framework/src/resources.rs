@@ -81,7 +81,6 @@ impl Resources {
         for (name, amount) in &other.scalars {
             match self.scalars.get_mut(name) {
                 Some(own) => *own = with(*own, *amount),
-                // An amount that only the other has: it starts at zero on this side.
                 None => drop(self.scalars.insert(name.clone(), with(0, *amount))),
             }
         }

@@ -60,7 +60,6 @@ impl Counts {
 
     /// Adds `by` (1 or -1) to the counts of `other` on `node`.
     fn count_pod(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
-        // A clone of the handle, because the counts are borrowed for writing below.
         let namespaces = Arc::clone(&self.namespaces);
         // Anti-affinity is symmetric: a pod that is running keeps others away by its own terms,
         // whatever the incoming pod says. Affinity is not.

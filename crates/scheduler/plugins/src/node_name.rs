@@ -33,8 +33,6 @@ impl Plugin for NodeName {
 impl Filter for NodeName {
     fn filter(&self, _: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
         match pod.node_name() {
-            // Pods with a node name normally never reach the scheduler; a static pod's mirror or a
-            // test may.
             "" => Ok(()),
             name if name == &*node.name => Ok(()),
             _ => Err(Rejection::unresolvable(

@@ -28,7 +28,6 @@ impl Plugin for NodePorts {
 
     fn queueing_hint(&self, _pod: &PodInfo, event: &ClusterEvent) -> bool {
         match event {
-            // A pod without host ports releases none.
             ClusterEvent::AssignedPodDeleted(gone) => !gone.host_ports.is_empty(),
             ClusterEvent::NodeAdded(_) => true,
             _ => false,

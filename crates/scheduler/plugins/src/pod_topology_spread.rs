@@ -170,7 +170,6 @@ impl PodTopologySpread {
             .spec()
             .and_then(|spec| spec.topology_spread_constraints.as_deref())
             .unwrap_or_default();
-        // Constraints of the pod replace the defaults completely.
         if !given.is_empty() {
             let all = given
                 .iter()

@@ -58,7 +58,6 @@ impl Memo {
             }
         }
         let counts = entry.counts.iter().map(|(_, count)| *count).collect();
-        // Most recently used first; the last one makes room.
         entries.push_front(entry);
         entries.truncate(SELECTORS);
         counts

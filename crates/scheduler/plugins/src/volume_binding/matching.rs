@@ -107,7 +107,6 @@ pub(super) fn choose_volumes<'a>(
         let free = |volume: &&Arc<PersistentVolume>| {
             !taken.contains(volume.name()) && reaches_node(volume, node)
         };
-        // The first fit is the smallest, since candidates are sorted by size.
         let volume = waiting.candidate_volumes(node).find(free)?;
         taken.insert(volume.name());
         Some(volume)
