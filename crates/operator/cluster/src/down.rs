@@ -46,15 +46,19 @@ pub async fn stop_cluster(options: &DownOptions, say: &dyn Fn(&str)) -> Result<b
         .map(|process| process.name.clone())
         .collect();
     say("stopping the components");
+    // First: it would start every process again that ends.
     systemd::stop_supervisor(&settings, &layout, &names).await?;
     if settings.runs_pods() {
         say("removing the containers");
         remove_containers(&settings, &layout, &processes).await;
+        // The shims of another containerd belong to its own cluster.
         if settings.runtime == Runtime::Own {
             end_shims(&layout.containerd_socket());
         }
+        // After the shims: a mount that a process uses can only be detached lazily.
         unmount_below(layout.run());
         unmount_below(&settings.data_dir);
+        // After the containers: CNI needs the bridge to release their addresses.
         network::remove_network(&settings)?;
         remove_cgroups();
         files::remove_dir(&layout.cni_state())?;
@@ -62,6 +66,8 @@ pub async fn stop_cluster(options: &DownOptions, say: &dyn Fn(&str)) -> Result<b
     files::remove_dir(layout.run())?;
     if options.purge {
         say(&format!("removing {}", settings.data_dir.display()));
+        // The kubelet may have been killed before it unmounted the volumes of its pods.
+        check_unmounted(&settings.data_dir)?;
         files::remove_dir(&settings.data_dir)?;
     }
     Ok(true)
@@ -81,6 +87,8 @@ async fn remove_containers(settings: &Settings, layout: &Layout, processes: &[Pr
         _ => None,
     };
     if let Some(process) = own {
+        // The socket appears before containerd has recovered its containers; the removal below
+        // retries.
         let up = async {
             while !is_ready(&process.ready).await {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -114,6 +122,7 @@ fn end_shims(socket: &Path) {
         };
         let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
         let mut words = line.split(|byte| *byte == 0);
+        // The program first, so that an editor with the socket in its arguments is not killed.
         let shim = words
             .next()
             .is_some_and(|program| program.ends_with(b"/containerd-shim-runc-v2"));
@@ -134,24 +143,49 @@ fn end_tree(pid: i32) {
         .chain(children)
         .filter_map(rustix::process::Pid::from_raw)
     {
+        // The process may have ended since the list was read.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }
 
 /// Unmounts everything below a directory, innermost first.
 fn unmount_below(folder: &Path) {
-    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let mut points: Vec<&Path> = table
-        .lines()
-        .filter_map(|line| line.split(' ').nth(1))
-        .map(Path::new)
-        .filter(|p| p.starts_with(folder))
-        .collect();
-    points.reverse();
-    for point in points {
+    for point in read_mount_points(folder) {
         if run_command("umount", &[&point.to_string_lossy()]).is_err() {
             let _ = run_command("umount", &["--lazy", &point.to_string_lossy()]);
         }
+    }
+}
+
+fn read_mount_points(folder: &Path) -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    list_mount_points(&table, folder)
+}
+
+/// Returns the mount points of a mount table below `folder`, innermost first. The kernel escapes
+/// blanks and backslashes of paths as octal.
+fn list_mount_points(table: &str, folder: &Path) -> Vec<PathBuf> {
+    let unescape = |text: &str| {
+        let plain = text.replace("\\040", " ").replace("\\011", "\t");
+        PathBuf::from(plain.replace("\\012", "\n").replace("\\134", "\\"))
+    };
+    let points = table.lines().filter_map(|line| line.split(' ').nth(1));
+    let points = points.map(unescape).filter(|p| p.starts_with(folder));
+    let mut points: Vec<PathBuf> = points.collect();
+    // A later mount may cover an earlier one.
+    points.reverse();
+    points
+}
+
+/// Rejects the removal of a directory in which something is still mounted: a sub-path of a pod's
+/// volume is a mount of another directory, whose files would be removed.
+fn check_unmounted(folder: &Path) -> Result<()> {
+    match read_mount_points(folder).first() {
+        None => Ok(()),
+        Some(point) => Err(Error::Refused(format!(
+            "{} is still mounted; unmount it and run the command again",
+            point.display()
+        ))),
     }
 }
 
@@ -180,4 +214,39 @@ fn remove_tree(folder: &Path) {
         }
     }
     let _ = fs::remove_dir(folder);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A mount that is not found here stays, and its files would be removed with the directory.
+    #[test]
+    fn mount_points_below_a_directory_with_blanks_are_found() {
+        let table = "tmpfs /run tmpfs rw 0 0\n\
+                     /dev/sda1 /srv/my\\040data/pods/u/volume\\134x ext4 rw 0 0\n\
+                     tmpfs /srv/my\\040data/pods/u/volume\\134x/inner tmpfs rw 0 0\n\
+                     tmpfs /srv/my\\040database tmpfs rw 0 0\n";
+        let found = list_mount_points(table, Path::new("/srv/my data"));
+        let expected = [
+            "/srv/my data/pods/u/volume\\x/inner",
+            "/srv/my data/pods/u/volume\\x",
+        ];
+        assert_eq!(found, expected.map(PathBuf::from));
+    }
+
+    #[tokio::test]
+    async fn directory_without_a_cluster_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = DownOptions {
+            data_dir: dir.path().into(),
+            purge: true,
+        };
+        assert!(!stop_cluster(&options, &|_| {}).await.unwrap());
+        fs::write(dir.path().join("photos"), "").unwrap();
+        let error = stop_cluster(&options, &|_| {}).await.unwrap_err();
+        assert!(error.to_string().contains("nothing was touched"), "{error}");
+        assert!(dir.path().join("photos").exists());
+    }
 }
