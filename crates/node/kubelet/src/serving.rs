@@ -28,6 +28,7 @@ impl Serving {
             .kubelet
             .workers
             .find_by_name(&target.namespace, &target.pod);
+        // A client that names the uid means that pod, and not a later one of the same name.
         let found = found.filter(|s| target.uid.is_none() || s.pod.metadata.uid == target.uid);
         found.ok_or_else(|| Failure::not_found(format!("pod {:?} not found", target.pod)))
     }
@@ -56,6 +57,8 @@ impl Backend for Serving {
             status: Some((*snapshot.status).clone()),
             ..(*snapshot.pod).clone()
         };
+        // With the status that the kubelet computed: the API server may not have it yet, or be
+        // unreachable.
         let items: Vec<Pod> = self.kubelet.workers.all().into_iter().map(pod).collect();
         json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
     }
@@ -64,19 +67,21 @@ impl Backend for Serving {
         let snapshot = self.find_pod(target)?;
         let name = &target.container;
         if spec::find_container(&snapshot.pod, name).is_none() {
-            return Err(Failure::bad_request(format!(
-                "container {name:?} is not valid for pod {:?}",
+            return Err(Failure::not_found(format!(
+                "container {name:?} not found in pod {:?}",
                 target.pod
             )));
         }
         let latest = snapshot.observed.latest(name);
-        let wanted = if query.previous {
+        let container = if query.previous {
             let missing = || {
                 Failure::bad_request(format!(
                     "previous terminated container {name:?} in pod {:?} not found",
                     target.pod
                 ))
             };
+            // A container that waits for its restart is the latest one, and its log is what
+            // `kubectl logs --previous` asks for.
             let waits =
                 latest.filter(|i| i.state == CriState::Exited && is_restarting(&snapshot, name));
             waits
@@ -85,12 +90,14 @@ impl Backend for Serving {
         } else {
             latest.ok_or_else(|| waiting_failure(&snapshot, target))?
         };
-        let path = crate::worker::locate_log(&self.kubelet, &snapshot.pod, wanted);
+        let path = crate::worker::locate_log(&self.kubelet, &snapshot.pod, container);
         let (kubelet, uid, id) = (
             self.kubelet.clone(),
             snapshot.pod.metadata.uid.clone().unwrap_or_default(),
-            wanted.id.clone(),
+            container.id.clone(),
         );
+        // Only the identity of the container is captured: a snapshot would keep the state of now
+        // and the follower would never end.
         let alive = move || {
             kubelet.workers.snapshot(&uid).is_some_and(|s| {
                 s.observed
@@ -186,8 +193,8 @@ impl Backend for Serving {
             .await
             .map_err(runtime_failure)?;
         if done.code != 0 {
-            let said = String::from_utf8_lossy(&done.output).into_owned();
-            let message = format!("command terminated with exit code {}: {said}", done.code);
+            let output = String::from_utf8_lossy(&done.output).into_owned();
+            let message = format!("command terminated with exit code {}: {output}", done.code);
             return Err(Failure::new(
                 http::StatusCode::INTERNAL_SERVER_ERROR,
                 message,
@@ -240,6 +247,7 @@ fn waiting_failure(snapshot: &PodSnapshot, target: &StreamTarget) -> Failure {
     let reason = status
         .and_then(|s| s.state.as_ref()?.waiting.as_ref()?.reason.clone())
         .unwrap_or_default();
+    // kubectl shows this text; it is upstream's.
     let what = match reason.as_str() {
         "" | "ContainerCreating" | "PodInitializing" => format!("waiting to start: {reason}"),
         "ErrImagePull" | "ImagePullBackOff" => {
@@ -251,4 +259,80 @@ fn waiting_failure(snapshot: &PodSnapshot, target: &StreamTarget) -> Failure {
         "container {:?} in pod {:?} is {what}",
         target.container, target.pod
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing;
+    use crate::worker::PodWorker;
+
+    fn target(uid: Option<&str>, pod: &str, container: &str) -> StreamTarget {
+        StreamTarget {
+            namespace: "ns".into(),
+            pod: pod.into(),
+            uid: uid.map(str::to_owned),
+            container: container.into(),
+        }
+    }
+
+    /// A node with the pod `ns/a`, whose container `c` has not started.
+    fn serving(dir: &tempfile::TempDir) -> (Serving, PodWorker) {
+        let kubelet = testing::context(testing::settings(dir.path()));
+        let pod = testing::pod(json!({"containers": [{"name": "c"}]}));
+        let worker = PodWorker::new(&kubelet, pod, false);
+        (Serving::new(kubelet), worker)
+    }
+
+    #[tokio::test]
+    async fn log_of_an_unknown_pod_or_container_is_not_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let (serving, _worker) = serving(&dir);
+        for (uid, pod, container, status) in [
+            (None, "b", "c", 404),
+            (Some("other"), "a", "c", 404),
+            (None, "a", "x", 404),
+            (Some("u"), "a", "c", 400),
+        ] {
+            let log = serving.open_log(&target(uid, pod, container), &LogQuery::default());
+            let found = log.err().map(|failure| failure.status.as_u16());
+            assert_eq!(found, Some(status), "{uid:?} {pod} {container}");
+        }
+    }
+
+    #[tokio::test]
+    async fn log_of_a_container_that_waits_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let (serving, _worker) = serving(&dir);
+        let target = target(None, "a", "c");
+        let message = |query| serving.open_log(&target, &query).err().unwrap().message;
+        let waiting = message(LogQuery::default());
+        assert!(
+            waiting.starts_with(r#"container "c" in pod "a" is waiting to start"#),
+            "{waiting}"
+        );
+        let previous = message(LogQuery {
+            previous: true,
+            ..LogQuery::default()
+        });
+        assert_eq!(
+            previous,
+            r#"previous terminated container "c" in pod "a" not found"#
+        );
+    }
+
+    #[tokio::test]
+    async fn command_needs_a_running_container() {
+        let dir = tempfile::tempdir().unwrap();
+        let (serving, _worker) = serving(&dir);
+        let options = StreamOptions::default();
+        let failure = serving
+            .exec(&target(None, "a", "c"), options)
+            .await
+            .unwrap_err();
+        assert_eq!(failure.status.as_u16(), 404);
+        let ports = serving.port_forward(&target(None, "a", ""), vec![80]).await;
+        assert_eq!(ports.unwrap_err().status.as_u16(), 404);
+    }
 }
