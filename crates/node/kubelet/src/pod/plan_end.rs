@@ -7,8 +7,8 @@ use super::spec::{self, Role};
 use super::view::CriContainer;
 use super::{Nanos, SECOND};
 
-/// Minimum grace for each step even after the deadline, unless the grace period is 0.
-const LEAST: Nanos = 2 * SECOND;
+/// Minimum grace of each step after the deadline; without a grace period the executor adds it.
+const MINIMUM_GRACE: Nanos = 2 * SECOND;
 
 pub(crate) fn plan_termination(
     facts: Facts<'_>,
@@ -24,6 +24,7 @@ pub(crate) fn plan_termination(
         .iter_containers()
         .filter(|i| i.is_running())
         .collect();
+    // KEP-753: sidecars outlive the containers that use them, such as a proxy or a log shipper.
     let (last, first): (Vec<&CriContainer>, Vec<&CriContainer>) = running
         .into_iter()
         .partition(|i| sidecars.contains(&i.name.as_str()));
@@ -63,7 +64,7 @@ fn push_kill(
     let grace = if termination.deadline == 0 {
         0
     } else {
-        (left.max(LEAST) + SECOND - 1) / SECOND
+        (left.max(MINIMUM_GRACE) + SECOND - 1) / SECOND
     };
     actions.push(PodAction::Kill {
         name: container.name.clone(),

@@ -4,7 +4,7 @@
 
 use super::messages::{JobResult, Message};
 use super::start::Start;
-use super::stop::StopContainer;
+use super::stop::{StopContainer, remaining_grace};
 use crate::context::{KubeletContext, now};
 use crate::cri_config::fields::Addresses;
 use crate::cri_config::sandbox;
@@ -101,6 +101,8 @@ impl Executor {
         job: impl Future<Output = JobResult> + Send + 'static,
     ) {
         state.memory.busy.insert(work.clone());
+        // The id finds the work again if the job panics; otherwise the work would count as running
+        // for ever.
         let id = self.jobs.spawn(job).id();
         self.running_work.insert(id, work);
     }
@@ -175,6 +177,7 @@ impl Executor {
         backoff.begin_start(attempt, time);
         let remaining_pull_seconds = backoff.remaining_pull_seconds(time);
         let target = spec::ephemeral_containers(&state.pod).find(|c| c.name == name);
+        // An exited target has no process namespace that the ephemeral container could join.
         let target = target
             .and_then(|c| c.target_container_name.as_deref())
             .and_then(|t| state.observed.latest(t));
@@ -213,6 +216,8 @@ impl Executor {
         );
         self.begin_work(state, Work::Container(stop.name.clone()), async move {
             JobResult::ContainerStop {
+                // The runtime call itself waits up to the grace period, so this is a job of its
+                // own.
                 stopped: stop.run(&kubelet, &pod, ips.first()).await,
                 name: stop.name,
             }
@@ -223,6 +228,7 @@ impl Executor {
     /// `grace` seconds.
     pub(crate) fn shorten_stops(&mut self, state: &PodState, grace: i64) {
         let grace = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
+        let grace = remaining_grace(grace, Duration::ZERO);
         for container in state.observed.iter_containers().filter(|c| c.is_running()) {
             let (kubelet, id) = (self.kubelet.clone(), container.id.clone());
             self.jobs.spawn(async move {
@@ -239,6 +245,7 @@ impl Executor {
         let kubelet = self.kubelet.clone();
         let log = super::observe::locate_log(&self.kubelet, pod, &old);
         self.jobs.spawn(async move {
+            // The log belongs to the container as long as the runtime has it.
             if kubelet.runtime.remove_container(&old.id).await.is_ok() {
                 base_task::blocking(|| crate::housekeeping::remove_logs(&log));
             }
@@ -280,6 +287,7 @@ impl Executor {
 }
 
 async fn run_sandbox(kubelet: &KubeletContext, pod: &Pod, attempt: u32) -> Result<Sandbox, String> {
+    // The cgroup comes first: runc would create a missing parent without limits.
     let config = base_task::blocking(|| {
         let resolv = std::fs::read_to_string(&kubelet.settings.resolv_conf).unwrap_or_default();
         kubelet
@@ -294,9 +302,11 @@ async fn run_sandbox(kubelet: &KubeletContext, pod: &Pod, attempt: u32) -> Resul
         Ok::<_, String>(config)
     })?;
     let handler = read_runtime_handler(kubelet, pod).await?;
+    // After the files are written: only calls that occupy the processors take a turn.
     let _turn = kubelet.starts.acquire().await;
     let created = kubelet.runtime.run_sandbox(config, handler).await;
     let id = created.map_err(|e| e.to_string())?;
+    // CNI assigns the addresses during the creation, and RunPodSandbox does not return them.
     let status = kubelet.runtime.sandbox_status(&id).await;
     status.map(Sandbox::from_status).map_err(|e| e.to_string())
 }
@@ -307,6 +317,7 @@ pub(super) async fn read_runtime_handler(
     pod: &Pod,
 ) -> Result<String, String> {
     use k8s_openapi::api::node::v1::RuntimeClass;
+    // Read for each start and not cached: the RuntimeClass may be created after the pod.
     let Some(name) = spec::read_spec(pod)
         .runtime_class_name
         .as_deref()

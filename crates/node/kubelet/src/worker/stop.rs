@@ -10,9 +10,15 @@ use node_probes::{CheckResult, resolve_hook_handler};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time left for the container if preStop used up the grace period (as upstream's
+/// Time that a container has after its stop signal in every case (upstream's
 /// minimumGracePeriodInSeconds).
-const LEAST: Duration = Duration::from_secs(2);
+const MINIMUM_GRACE: Duration = Duration::from_secs(2);
+
+/// Returns the time between stop signal and kill signal. A grace period of 0, or one that preStop
+/// used up, still leaves the minimum: an unnecessary SIGKILL loses data.
+pub(crate) fn remaining_grace(grace: Duration, elapsed: Duration) -> Duration {
+    grace.saturating_sub(elapsed).max(MINIMUM_GRACE)
+}
 
 /// The stop of one CRI container.
 #[derive(Debug)]
@@ -42,16 +48,14 @@ impl StopContainer {
         kubelet.recorder.normal(&about, "Killing", message);
         let begun = Instant::now();
         let grace = Duration::from_secs(u64::try_from(self.grace).unwrap_or_default());
+        // A forced deletion (grace period 0) skips the hook, as upstream does.
         if !grace.is_zero() {
             self.run_pre_stop(kubelet, pod, ip, &about).await;
         }
-        let left = if grace.is_zero() {
-            grace
-        } else {
-            grace.saturating_sub(begun.elapsed()).max(LEAST.min(grace))
-        };
+        let left = remaining_grace(grace, begun.elapsed());
         if let Err(e) = kubelet.runtime.stop_container(&self.id, left).await {
             tracing::warn!(container = self.name, id = self.id, error = %e, "container can't be stopped; trying again");
+            // The plan orders the stop again at once, so the delay is here.
             tokio::time::sleep(Duration::from_secs(1)).await;
             return false;
         }
@@ -81,6 +85,7 @@ impl StopContainer {
             kubelet: kubelet.clone(),
             id: self.id.clone(),
         };
+        // An exec hook has no timeout of its own: the grace period is its limit.
         let limit = hook_timeout(&handler);
         let limit = if limit.is_zero() { grace } else { limit };
         match tokio::time::timeout(grace, node_probes::run_check(&handler, limit, &commands)).await
@@ -92,6 +97,26 @@ impl StopContainer {
                     .recorder
                     .warning(about, "FailedPreStopHook", message);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn container_has_at_least_two_seconds_to_stop() {
+        for (grace, elapsed, expected) in [
+            (30, 0, 30),
+            (30, 10, 20),
+            (30, 29, 2),
+            (30, 60, 2),
+            (1, 0, 2),
+            (0, 0, 2),
+        ] {
+            let found = remaining_grace(Duration::from_secs(grace), Duration::from_secs(elapsed));
+            assert_eq!(found, Duration::from_secs(expected), "{grace} s, {elapsed} s passed");
         }
     }
 }
