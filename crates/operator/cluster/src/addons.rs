@@ -54,6 +54,7 @@ async fn ensure_object<K: Object>(api: client::Api<K>, desired: &Value) -> Resul
         what: format!("{} {name}", api.resource().kind),
         cause,
     };
+    // A merge keeps fields that the API server or a user has set.
     match api
         .patch(name, &client::Patch::Merge(desired.clone()))
         .await
@@ -133,6 +134,7 @@ fn endpoint_slice(settings: &Settings) -> Value {
             "namespace": NAMESPACE,
             "labels": {
                 "kubernetes.io/service-name": "kube-dns",
+                // The EndpointSlice controller leaves slices of other managers alone.
                 "endpointslice.kubernetes.io/managed-by": "ironclad",
             },
         },
@@ -147,4 +149,44 @@ fn endpoint_slice(settings: &Settings) -> Value {
             { "name": "dns-tcp", "port": settings.ports.dns, "protocol": "TCP" },
         ],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn dns_service_leads_to_the_server_on_the_node() {
+        let settings = Settings::example();
+        let service = dns_service(&settings);
+        assert_eq!(service["spec"]["clusterIP"], "10.96.0.10");
+        let slice = endpoint_slice(&settings);
+        assert_eq!(
+            slice["metadata"]["labels"]["kubernetes.io/service-name"],
+            "kube-dns"
+        );
+        assert_eq!(slice["endpoints"][0]["addresses"], json!(["10.244.0.1"]));
+        let ports = slice["ports"].as_array().unwrap();
+        assert!(ports.iter().all(|port| port["port"] == 10053), "{ports:?}");
+        // kube-proxy matches ports of a slice by name and protocol.
+        let key = |port: &Value| (port["name"].clone(), port["protocol"].clone());
+        let of_service: Vec<_> = service["spec"]["ports"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(key)
+            .collect();
+        assert_eq!(ports.iter().map(key).collect::<Vec<_>>(), of_service);
+    }
+
+    #[test]
+    fn dns_server_may_only_read() {
+        let role = cluster_role();
+        for rule in role["rules"].as_array().unwrap() {
+            assert_eq!(rule["verbs"], json!(["list", "watch"]), "{rule}");
+            let resources = rule["resources"].as_array().unwrap();
+            assert!(!resources.contains(&json!("secrets")), "{rule}");
+        }
+    }
 }

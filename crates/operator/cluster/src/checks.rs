@@ -90,6 +90,7 @@ pub(crate) fn find_foreign_file(path: &Path) -> Result<Option<String>> {
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
+    // A data directory: whatever else is in it was put there by the cluster or on purpose.
     if names.iter().any(|name| name == "settings.json") {
         return Ok(None);
     }
@@ -139,6 +140,7 @@ fn check_programs(settings: &Settings) -> Result<()> {
 
 fn check_kernel() -> Result<()> {
     let file_systems = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    // The module may be loadable and not loaded yet.
     if !file_systems.contains("overlay")
         && crate::command::run_command("modprobe", &["overlay"]).is_err()
     {
@@ -194,6 +196,7 @@ fn check_ranges(settings: &Settings) -> Result<()> {
             "the ranges of pods ({pods}) and Services ({services}) overlap; choose others"
         ));
     }
+    // The tenth address is that of the DNS Service.
     if services.prefix_len() > 28 {
         return reject(format!(
             "the range of Services {services} is too small; give one of /28 or larger"
@@ -212,6 +215,7 @@ fn check_ranges(settings: &Settings) -> Result<()> {
 /// Checks that the ports are free, unless this cluster is already running. A live supervisor counts
 /// as running, because it may be starting a component whose record can't be read yet.
 fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
+    // A repeated `up` must find its own components on the ports, and not complain about them.
     let components = [
         "kvstore",
         "kube-apiserver",
@@ -259,6 +263,7 @@ fn wait_until_port_free(port: u16) -> bool {
 /// Returns whether a port is free.
 #[must_use]
 pub fn is_port_free(port: u16) -> bool {
+    // Components listen on loopback or on all addresses; the port must be free for both.
     [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED]
         .iter()
         .all(|address| TcpListener::bind(SocketAddr::from((*address, port))).is_ok())
@@ -266,7 +271,8 @@ pub fn is_port_free(port: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::other_bridge;
+    #![allow(clippy::unwrap_used)]
+    use super::*;
 
     #[test]
     fn another_cluster_is_known_by_its_bridge() {
@@ -279,5 +285,77 @@ mod tests {
             Some("ic-c7eb7fcd")
         );
         assert_eq!(other_bridge("", "ironclad0"), None);
+    }
+
+    /// `down --purge` removes the whole directory.
+    #[test]
+    fn directory_with_foreign_files_is_no_data_directory() {
+        for (files, foreign) in [
+            (&[][..], None),
+            (&["pki", "manifests", "lost+found"][..], None),
+            (&["photos"][..], Some("photos")),
+            (&["settings.json", "photos"][..], None),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            for name in files {
+                std::fs::write(dir.path().join(name), "").unwrap();
+            }
+            let found = find_foreign_file(dir.path()).unwrap();
+            assert_eq!(found.as_deref(), foreign, "{files:?}");
+            assert_eq!(
+                check_folder(dir.path()).is_err(),
+                foreign.is_some(),
+                "{files:?}"
+            );
+        }
+        assert_eq!(
+            find_foreign_file(Path::new("/no/such/folder")).unwrap(),
+            None
+        );
+    }
+
+    #[test]
+    fn ranges_of_pods_services_and_node_must_be_apart() {
+        for (pods, services, node, fits) in [
+            ("10.244.0.0/16", "10.96.0.0/16", "192.0.2.2", true),
+            ("10.0.0.0/8", "10.96.0.0/16", "192.0.2.2", false),
+            ("10.96.0.0/24", "10.96.0.0/16", "192.0.2.2", false),
+            ("10.244.0.0/16", "10.96.0.0/28", "192.0.2.2", true),
+            ("10.244.0.0/16", "10.96.0.0/29", "192.0.2.2", false),
+            ("10.244.0.0/16", "10.96.0.0/16", "10.244.1.1", false),
+            ("10.244.0.0/16", "10.96.0.0/16", "10.96.1.1", false),
+        ] {
+            let settings = Settings {
+                pod_cidr: pods.parse().unwrap(),
+                service_cidr: services.parse().unwrap(),
+                node_address: node.parse().unwrap(),
+                ..Settings::example()
+            };
+            assert_eq!(
+                check_ranges(&settings).is_ok(),
+                fits,
+                "{pods} {services} {node}"
+            );
+        }
+    }
+
+    #[test]
+    fn missing_binary_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in BINARIES {
+            let error = check_binaries(dir.path()).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{name} is not in ")), "{error}");
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        check_binaries(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn port_that_is_listened_on_is_not_free() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(!is_port_free(port));
+        drop(listener);
+        assert!(wait_until_port_free(port));
     }
 }

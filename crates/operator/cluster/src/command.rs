@@ -35,11 +35,11 @@ pub fn run_with_input(program: &str, args: &[&str], input: &str) -> Result<Strin
     let output = command_output(program, args, input)
         .map_err(|error| command_failed(program, args, error.to_string()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let reason = if said.is_empty() {
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let reason = if stderr.is_empty() {
             output.status.to_string()
         } else {
-            said
+            stderr
         };
         return Err(command_failed(program, args, reason));
     }
@@ -47,6 +47,7 @@ pub fn run_with_input(program: &str, args: &[&str], input: &str) -> Result<Strin
 }
 
 fn command_output(program: &str, args: &[&str], input: &str) -> std::io::Result<Output> {
+    // An absent program is run by its name all the same, so that the error names it.
     let path = find_program(program).unwrap_or_else(|| PathBuf::from(program));
     let mut child = Command::new(path)
         .args(args)
@@ -54,6 +55,7 @@ fn command_output(program: &str, args: &[&str], input: &str) -> std::io::Result<
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
+    // Closed at the end of the block: programs such as nft read until the end of the input.
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(input.as_bytes())?;
     }
@@ -64,5 +66,25 @@ fn command_failed(program: &str, args: &[&str], reason: String) -> Error {
     Error::Command {
         command: format!("{program} {}", args.join(" ")).trim().to_owned(),
         reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn failed_program_is_reported_with_its_error_output() {
+        let error = run_command("sh", &["-c", "echo reason >&2; exit 3"]).unwrap_err();
+        assert!(error.to_string().ends_with("failed: reason"), "{error}");
+        let silent = run_command("sh", &["-c", "exit 3"]).unwrap_err();
+        assert!(silent.to_string().contains("exit status: 3"), "{silent}");
+        assert!(run_command("no-such-program-here", &[]).is_err());
+    }
+
+    #[test]
+    fn input_is_given_and_output_returned() {
+        assert_eq!(run_with_input("cat", &[], "text").unwrap(), "text");
     }
 }

@@ -105,6 +105,8 @@ pub fn cni_config(settings: &Settings, layout: &Layout) -> String {
 /// checks.
 #[must_use]
 pub fn authentication_config() -> String {
+    // Load balancers and this tool check the health without credentials; everything else needs
+    // some.
     let paths = ["/livez", "/readyz", "/healthz"].map(|path| serde_json::json!({ "path": path }));
     let tree = serde_json::json!({
         "apiVersion": "apiserver.config.k8s.io/v1",
@@ -134,10 +136,12 @@ pub fn kubelet_config(settings: &Settings, layout: &Layout) -> String {
             "x509": { "clientCAFile": pki.join("ca.crt") },
         },
         "authorization": { "mode": "Webhook" },
+        // Containers that name no profile get the runtime's default one instead of none.
         "seccompDefault": true,
         "cgroupDriver": "cgroupfs",
         "clusterDomain": settings.domain,
         "clusterDNS": [settings.dns_service_address()],
+        // Machines of users often have swap, and the cluster must start on them.
         "failSwapOn": false,
         "resolvConf": resolv_conf(),
         "staticPodPath": layout.data().join("manifests"),
@@ -189,5 +193,60 @@ mod tests {
             .filter_map(|condition| condition["path"].as_str())
             .collect();
         assert_eq!(paths, ["/livez", "/readyz", "/healthz"]);
+    }
+
+    fn parse(text: &str) -> serde_json::Value {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn kubelet_authenticates_and_authorizes_its_clients() {
+        let layout = Layout::new(Path::new("/data"), false);
+        let config = parse(&kubelet_config(&Settings::example(), &layout));
+        assert_eq!(config["authentication"]["anonymous"]["enabled"], false);
+        assert_eq!(
+            config["authentication"]["x509"]["clientCAFile"],
+            "/data/pki/ca.crt"
+        );
+        assert_eq!(config["authorization"]["mode"], "Webhook");
+        assert_eq!(config["address"], "0.0.0.0");
+        assert_eq!(config["clusterDNS"], serde_json::json!(["10.96.0.10"]));
+        let simulated = Settings {
+            runtime: crate::settings::Runtime::Simulated,
+            ..Settings::example()
+        };
+        assert_eq!(
+            parse(&kubelet_config(&simulated, &layout))["address"],
+            "127.0.0.1"
+        );
+    }
+
+    /// The plugin's own masquerading would hide the addresses of pods from one another.
+    #[test]
+    fn pod_network_keeps_the_addresses_of_pods() {
+        let layout = Layout::new(Path::new("/data"), false);
+        let config = parse(&cni_config(&Settings::example(), &layout));
+        let bridge = &config["plugins"][0];
+        assert_eq!(bridge["ipMasq"], false);
+        assert_eq!(bridge["bridge"], Settings::example().bridge());
+        assert_eq!(bridge["ipam"]["ranges"][0][0]["subnet"], "10.244.0.0/24");
+        assert_eq!(config["plugins"][1]["type"], "portmap");
+    }
+
+    #[test]
+    fn containerd_shares_nothing_with_another_one() {
+        let config = containerd_config(&Layout::new(Path::new("/data"), false));
+        for line in [
+            "root = \"/data/containerd\"",
+            "state = \"/data/run/containerd\"",
+            "  address = \"/data/run/containerd.sock\"",
+            "  stream_server_port = \"0\"",
+            "  SystemdCgroup = false",
+        ] {
+            assert!(
+                config.lines().any(|found| found == line),
+                "{line} is not in {config}"
+            );
+        }
     }
 }

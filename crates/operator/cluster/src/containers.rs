@@ -40,6 +40,7 @@ pub fn import_images(images: &[Archive], socket: &Path, layout: &Layout) -> Resu
             &[&["--address", &address, "--namespace", NAMESPACE], args].concat(),
         )
     };
+    // An import of a present image takes seconds, and `up` is run often.
     let present = ctr(&["images", "list", "--quiet"])?;
     for image in images {
         let name = image
@@ -51,6 +52,7 @@ pub fn import_images(images: &[Archive], socket: &Path, layout: &Layout) -> Resu
         let file = layout.images().join(format!("{name}.tar"));
         let changed = crate::files::write_if_changed(&file, &image.data)?;
         if changed || !present.lines().any(|line| line == image.reference) {
+            // Releases of ctr without the option unpack at once.
             ctr(&["images", "import", "--no-unpack", &file.to_string_lossy()])
                 .or_else(|_| ctr(&["images", "import", &file.to_string_lossy()]))?;
         }
@@ -108,6 +110,7 @@ async fn remove_once(socket: &Path) -> Result<usize> {
             command: "ListPodSandbox".to_owned(),
             reason: status.message().to_owned(),
         })?;
+    // In parallel: a container that ignores its signal takes its whole grace period.
     let mut tasks = tokio::task::JoinSet::new();
     for sandbox in list.into_inner().items {
         let mut runtime = runtime.clone();

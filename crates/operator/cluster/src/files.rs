@@ -23,6 +23,7 @@ pub fn write_file(path: &Path, data: &[u8]) -> Result<()> {
         create_dir(folder, 0o755)?;
     }
     let mut fresh = path.as_os_str().to_owned();
+    // In the same directory: a rename is atomic within one file system only.
     fresh.push(".new");
     fs::write(&fresh, data).map_err(Error::io(path))?;
     fs::rename(&fresh, path).map_err(Error::io(path))
@@ -76,5 +77,26 @@ mod tests {
             fs::metadata(&logs).unwrap().permissions().mode() & 0o777,
             0o750
         );
+    }
+
+    #[test]
+    fn file_is_replaced_only_if_its_content_differs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sub/file");
+        assert!(write_if_changed(&path, b"1").unwrap());
+        assert!(!write_if_changed(&path, b"1").unwrap());
+        assert!(write_if_changed(&path, b"2").unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"2");
+        let names = fs::read_dir(dir.path().join("sub")).unwrap();
+        assert_eq!(names.count(), 1, "no temporary file is left");
+    }
+
+    #[test]
+    fn removal_of_a_missing_directory_succeeds() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sub");
+        create_dir(&path, 0o700).unwrap();
+        remove_dir(&path).unwrap();
+        remove_dir(&path).unwrap();
     }
 }

@@ -91,6 +91,7 @@ pub fn busybox_image() -> Result<Archive> {
     ] {
         layer.add_directory(folder, 0o755);
     }
+    // Containers that run as another user than root write here.
     layer.add_directory("tmp", 0o1777);
     layer.add_directory("var/tmp", 0o1777);
     layer.add_file(

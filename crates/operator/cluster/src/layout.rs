@@ -104,3 +104,21 @@ impl Layout {
         self.data.join("images")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn run_directory_is_volatile_for_root_and_distinct_for_each_cluster() {
+        let run = |data: &str, root| Layout::new(Path::new(data), root).run().to_owned();
+        assert_eq!(run("/var/lib/ironclad", true), Path::new("/run/ironclad"));
+        assert_eq!(
+            run("/var/lib/ironclad", false),
+            Path::new("/var/lib/ironclad/run")
+        );
+        let (a, b) = (run("/a", true), run("/b", true));
+        assert!(a.starts_with("/run") && b.starts_with("/run") && a != b);
+    }
+}

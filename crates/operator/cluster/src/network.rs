@@ -24,6 +24,7 @@ pub fn prepare_network(settings: &Settings) -> Result<()> {
         // the next steps fail.
         let _ = run_command("modprobe", &["-q", module]);
     }
+    // br_netfilter must be loaded first: its sysctl does not exist before.
     for (name, value) in SYSCTLS {
         set_sysctl(name, value)?;
     }
@@ -34,6 +35,7 @@ pub fn prepare_network(settings: &Settings) -> Result<()> {
 
 fn set_sysctl(name: &str, value: &str) -> Result<()> {
     let path = Path::new("/proc/sys").join(name);
+    // In a container /proc/sys is often read-only and already right.
     if fs::read_to_string(&path).is_ok_and(|present| present.trim() == value) {
         return Ok(());
     }
@@ -45,11 +47,13 @@ fn create_bridge(settings: &Settings) -> Result<()> {
     if !device_exists(&name) {
         run_command("ip", &["link", "add", &name, "type", "bridge"])?;
     }
+    // The gateway of the pods: host-local gives them the other addresses of the range.
     let address = format!(
         "{}/{}",
         settings.bridge_address(),
         settings.node_pods().prefix_len()
     );
+    // replace is idempotent; add would fail in the second run.
     run_command("ip", &["address", "replace", &address, "dev", &name])?;
     run_command("ip", &["link", "set", &name, "up"]).map(drop)
 }
@@ -125,6 +129,7 @@ pub fn remove_network(settings: &Settings) -> Result<()> {
     if device_exists(&bridge) {
         run_command("ip", &["link", "delete", &bridge])?;
     }
+    // The table of the pod network has the name of the cluster, and is always its own.
     let mut tables = vec![("ip", settings.table())];
     // kube-proxy's tables have the same name in every cluster: if another cluster runs here, they
     // belong to it.
@@ -155,6 +160,8 @@ fn remove_port_mappings() {
         if rules.contains("CNI-HOSTPORT") {
             remove_plugin_chains(program);
         }
+        // The table is shared with Docker and others: it is removed only if nothing but empty base
+        // chains is left.
         if run_command("nft", &["list", "table", family, "nat"])
             .is_ok_and(|rules| !has_rules(&rules))
         {
@@ -240,5 +247,16 @@ mod tests {
         assert!(has_rules(
             &empty.replace("accept;\n", "accept;\n\t\tjump DOCKER\n")
         ));
+    }
+
+    #[test]
+    fn only_connections_to_the_outside_are_masqueraded() {
+        let rules = nat_table(&Settings::example());
+        let rule = rules.lines().find(|line| line.ends_with("masquerade"));
+        let expected = format!(
+            "\t\tip saddr 10.244.0.0/16 ip daddr != {{ 10.244.0.0/16, 10.96.0.0/16, 224.0.0.0/4 }} oifname != \"{}\" masquerade",
+            Settings::example().bridge()
+        );
+        assert_eq!(rule, Some(expected.as_str()));
     }
 }

@@ -53,6 +53,7 @@ pub struct Plan {
 #[must_use]
 pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
     let build = Builder { settings, layout };
+    // In starting order; `after` has the dependencies, and a test compares the two.
     let mut processes = vec![build.store(), build.api_server()];
     if settings.runtime == Runtime::Own {
         processes.push(build.containerd());
@@ -183,6 +184,8 @@ impl Builder<'_> {
                 "--service-account-issuer=https://kubernetes.default.svc.{}",
                 self.settings.domain
             ),
+            // Node limits each kubelet to the objects of its own pods; RBAC alone would give them
+            // all.
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs".to_owned(),
             format!("--authentication-config={}", path_text(&authentication)),
@@ -227,8 +230,10 @@ impl Builder<'_> {
             Ready::Unix(self.layout.containerd_socket()),
             &[],
         );
+        // containerd is the distribution's and not beside the other programs.
         process.argv[0] = crate::command::find_program("containerd")
             .map_or("containerd".to_owned(), |p| path_text(&p));
+        // containerd has no flag for the verbosity of our components.
         process.argv.truncate(3);
         process
     }
@@ -265,6 +270,7 @@ impl Builder<'_> {
                 path_text(&self.pki_path("ca.key"))
             ),
         ];
+        // A component that reads its files once must be restarted when they change.
         let inputs = [kubeconfig, self.pki_path("sa.key"), self.pki_path("ca.crt")];
         let ready = Ready::Tcp(loopback_address(ports.controller_manager));
         self.process(
@@ -350,6 +356,8 @@ impl Builder<'_> {
             format!("--listen={listen}"),
             format!("--domain={}", self.settings.domain),
             format!("--health-address={}", loopback_address(ports.dns_health)),
+            // Pods and this machine only: a resolver that answers everyone can be abused for
+            // amplification attacks.
             format!("--allow={}", self.settings.pod_cidr),
             "--allow=127.0.0.0/8".to_owned(),
             format!("--allow={}/32", self.settings.node_address),
@@ -379,12 +387,15 @@ impl Plan {
 }
 
 fn process_stamp(process: &Process) -> String {
+    // No argument can contain the separator, so different lists have different stamps.
     let mut all = process.argv.join("\0");
     if let Some(meta) = process
         .argv
         .first()
         .and_then(|program| std::fs::metadata(program).ok())
     {
+        // Size and time instead of the content: the programs are large, and a build always changes
+        // the time.
         let modified = meta
             .modified()
             .ok()

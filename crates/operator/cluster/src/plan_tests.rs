@@ -153,3 +153,68 @@ fn kubelet_gives_containers_the_seccomp_profile_of_the_runtime() {
         assert_eq!(file["seccompDefault"], true);
     }
 }
+
+#[test]
+fn stamp_changes_with_arguments_program_and_inputs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, input) = (dir.path().join("program"), dir.path().join("input"));
+    let stamp = |arguments: &[&str]| {
+        let mut plan = Plan {
+            processes: vec![Process {
+                name: "p".into(),
+                argv: std::iter::once(path_text(&program))
+                    .chain(arguments.iter().map(|&a| a.to_owned()))
+                    .collect(),
+                after: Vec::new(),
+                ready: Ready::Started,
+                inputs: vec![input.clone()],
+                stamp: String::new(),
+            }],
+        };
+        plan.set_stamps();
+        plan.processes.remove(0).stamp
+    };
+    std::fs::write(&program, "1").unwrap();
+    std::fs::write(&input, "a").unwrap();
+    let first = stamp(&["x"]);
+    assert_eq!(stamp(&["x"]), first);
+    assert_ne!(stamp(&["y"]), first);
+    assert_ne!(stamp(&["x", ""]), stamp(&["x"]));
+    std::fs::write(&input, "b").unwrap();
+    let with_input = stamp(&["x"]);
+    assert_ne!(with_input, first);
+    std::fs::write(&program, "12").unwrap();
+    assert_ne!(stamp(&["x"]), with_input);
+}
+
+#[test]
+fn verbosity_is_given_to_every_component_but_containerd() {
+    let verbose = Settings {
+        verbosity: 3,
+        ..settings(Runtime::Own)
+    };
+    let plan = make_plan(&verbose, &Layout::new(Path::new("/data"), false));
+    for process in &plan.processes {
+        let given = process.argv.iter().any(|argument| argument == "-v=3");
+        assert_eq!(given, process.name != "containerd", "{}", process.name);
+    }
+}
+
+#[test]
+fn control_plane_listens_on_loopback_if_no_pod_runs() {
+    let bind = |runtime| {
+        let plan = make_plan(&settings(runtime), &Layout::new(Path::new("/data"), false));
+        let api = plan
+            .processes
+            .into_iter()
+            .find(|p| p.name == "kube-apiserver")
+            .unwrap();
+        let address = api
+            .argv
+            .iter()
+            .find_map(|a| a.strip_prefix("--bind-address="));
+        address.unwrap().to_owned()
+    };
+    assert_eq!(bind(Runtime::Own), "0.0.0.0");
+    assert_eq!(bind(Runtime::Simulated), "127.0.0.1");
+}

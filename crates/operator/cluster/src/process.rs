@@ -68,6 +68,7 @@ pub fn read_start_time(pid: i32) -> Option<u64> {
     if matches!(state, "Z" | "X") {
         return None;
     }
+    // Field 22 of proc(5), starttime: the first one after the name is the state, field 3.
     fields.nth(18)?.parse().ok()
 }
 
@@ -100,10 +101,12 @@ impl Running {
             .ok_or_else(|| Error::Refused("an empty command".into()))?;
         let child = Command::new(program)
             .args(args)
+            // The directory of the caller could otherwise not be unmounted or removed.
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(file)
             .stderr(errors)
+            // A Ctrl-C at the terminal of `ironclad up` must not end the components.
             .process_group(0)
             .spawn()
             .map_err(|error| Error::Command {
@@ -118,6 +121,8 @@ impl Running {
             stamp: process.stamp.clone(),
             restarts,
         };
+        // The child cannot have been reaped yet: this process is its parent and has not waited for
+        // it.
         let mut running = Self::open(record)?;
         running.child = Some(child);
         running.record.save(&layout.record(&process.name))?;
@@ -157,6 +162,8 @@ impl Running {
     /// Waits for the exit.
     pub async fn wait_for_exit(&mut self) -> Exit {
         let _ = self.descriptor.readable().await;
+        // Only a child has an exit status; the end of an adopted process is seen through its pidfd
+        // alone.
         let status = self.child.as_mut().and_then(|child| child.wait().ok());
         Exit(status.map_or_else(|| "it ended".to_owned(), |status| status.to_string()))
     }
@@ -176,5 +183,102 @@ impl Running {
     fn signal(&self, signal: Signal) {
         // Fails if the process has already exited, which is fine.
         let _ = pidfd_send_signal(self.descriptor.get_ref().as_fd(), signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::plan::Ready;
+
+    fn process(script: &str) -> Process {
+        Process {
+            name: "test".into(),
+            argv: ["sh", "-c", script].map(str::to_owned).into(),
+            after: Vec::new(),
+            ready: Ready::Started,
+            inputs: Vec::new(),
+            stamp: "s1".into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn running_process_is_adopted_by_its_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let mut running = Running::start(&process("exec sleep 60"), &layout, 3).unwrap();
+        let record = running.record.clone();
+        let adopted = Running::adopt("test", &layout).unwrap();
+        assert_eq!(adopted.record, record);
+        assert_eq!((record.restarts, record.stamp.as_str()), (3, "s1"));
+        running.stop(Duration::from_secs(10)).await;
+        assert!(Running::adopt("test", &layout).is_none());
+    }
+
+    /// The id of a process that ended may belong to another program by now.
+    #[tokio::test]
+    async fn process_with_a_recycled_id_is_not_adopted() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let own = i32::try_from(std::process::id()).unwrap();
+        let record = Record {
+            pid: own,
+            start: read_start_time(own).unwrap(),
+            boot: read_boot_id(),
+            stamp: String::new(),
+            restarts: 0,
+        };
+        assert!(record.is_alive());
+        for stale in [
+            Record {
+                start: record.start + 1,
+                ..record.clone()
+            },
+            Record {
+                boot: "another".into(),
+                ..record.clone()
+            },
+        ] {
+            stale.save(&layout.record("test")).unwrap();
+            assert!(Running::adopt("test", &layout).is_none(), "{stale:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn process_that_ignores_the_signal_is_killed_after_its_grace_period() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let script = "trap '' TERM; echo ready; while :; do sleep 1; done";
+        let mut running = Running::start(&process(script), &layout, 0).unwrap();
+        while fs::read(layout.log("test")).unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        running.stop(Duration::from_millis(100)).await;
+        assert!(!running.record.is_alive());
+    }
+
+    #[tokio::test]
+    async fn output_and_errors_are_appended_to_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        for _ in 0..2 {
+            let mut running =
+                Running::start(&process("echo out; echo err >&2"), &layout, 0).unwrap();
+            running.wait_for_exit().await;
+        }
+        let log = fs::read_to_string(layout.log("test")).unwrap();
+        assert_eq!(log, "out\nerr\nout\nerr\n");
+    }
+
+    #[test]
+    fn program_that_does_not_exist_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut missing = process("");
+        missing.argv = vec!["/no/such/program".into()];
+        let error = Running::start(&missing, &Layout::new(dir.path(), false), 0)
+            .err()
+            .unwrap();
+        assert!(error.to_string().contains("/no/such/program"), "{error}");
     }
 }

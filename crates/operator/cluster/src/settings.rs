@@ -133,6 +133,7 @@ impl Settings {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(cause) => return Err(Error::Io { path, cause }),
         };
+        // The version is read from the tree: settings of a newer release may not fit this type.
         let tree: serde_json::Value =
             serde_json::from_str(&text).map_err(|cause| Error::Settings {
                 path: path.clone(),
@@ -203,6 +204,7 @@ impl Settings {
     /// one).
     #[must_use]
     pub fn node_pods(&self) -> Ipv4Net {
+        // The controller manager allocates the same range to the first node.
         let length = self.pod_cidr.prefix_len().max(24);
         Ipv4Net::new(self.pod_cidr.network(), length).unwrap_or(self.pod_cidr)
     }
@@ -284,4 +286,95 @@ pub fn instance_name(data_dir: &Path) -> String {
 
 fn nth_address(range: Ipv4Net, n: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(range.network()).wrapping_add(n))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn settings_in(dir: &Path) -> Settings {
+        Settings {
+            data_dir: dir.into(),
+            ..Settings::example()
+        }
+    }
+
+    #[test]
+    fn saved_settings_are_loaded_again() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Settings::load(dir.path()).unwrap(), None);
+        for runtime in [
+            Runtime::Own,
+            Runtime::Simulated,
+            Runtime::Endpoint("unix:///c.sock".into()),
+        ] {
+            let settings = Settings {
+                runtime,
+                ..settings_in(dir.path())
+            };
+            settings.save().unwrap();
+            assert_eq!(Settings::load(dir.path()).unwrap(), Some(settings));
+        }
+    }
+
+    #[test]
+    fn settings_of_a_newer_release_or_of_a_damaged_file_are_rejected() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("settings.json");
+        for (text, message) in [
+            (
+                r#"{"layout": 2}"#,
+                "newer release (layout 2, this one knows 1)",
+            ),
+            (r#"{"layout": 1}"#, "is damaged"),
+            ("{", "is damaged"),
+        ] {
+            fs::write(&path, text).unwrap();
+            let error = Settings::load(dir.path()).unwrap_err().to_string();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+
+    /// The kernel allows 15 bytes for the name of a device.
+    #[test]
+    fn clusters_of_one_machine_have_names_of_their_own() {
+        let default = settings_in(&default_data_dir());
+        assert_eq!(
+            (default.bridge().as_str(), default.table().as_str()),
+            ("ironclad0", "ironclad")
+        );
+        let (a, b) = (settings_in(Path::new("/a")), settings_in(Path::new("/b")));
+        assert_ne!(a.bridge(), b.bridge());
+        assert_ne!(a.table(), b.table());
+        for settings in [&default, &a, &b] {
+            assert!(settings.bridge().len() <= 15 && Settings::is_bridge(&settings.bridge()));
+        }
+        for other in ["docker0", "ic-", "ic-123456789", "ironclad"] {
+            assert!(!Settings::is_bridge(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn pods_of_the_node_are_the_first_24_bits_of_the_range() {
+        for (range, node, bridge) in [
+            ("10.244.0.0/16", "10.244.0.0/24", "10.244.0.1"),
+            ("10.1.2.0/24", "10.1.2.0/24", "10.1.2.1"),
+            ("10.1.2.64/26", "10.1.2.64/26", "10.1.2.65"),
+        ] {
+            let settings = Settings {
+                pod_cidr: range.parse().unwrap(),
+                ..Settings::example()
+            };
+            assert_eq!(settings.node_pods().to_string(), node);
+            assert_eq!(settings.bridge_address().to_string(), bridge);
+        }
+    }
+
+    #[test]
+    fn default_ports_are_distinct() {
+        let mut ports = Ports::default().all().map(|(_, port, _)| port);
+        ports.sort_unstable();
+        assert!(ports.windows(2).all(|pair| pair[0] != pair[1]), "{ports:?}");
+    }
 }

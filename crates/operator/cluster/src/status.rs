@@ -72,6 +72,7 @@ pub async fn cluster_status(data_dir: &Path) -> Result<Report> {
         let record = Record::load(&layout.record(&process.name));
         let running = record.as_ref().is_some_and(Record::is_alive);
         components.push(Component {
+            // A port may be served by another program while the component is down.
             ready: running && supervisor::is_ready(&process.ready).await,
             running,
             pid: record.as_ref().filter(|_| running).map(|record| record.pid),

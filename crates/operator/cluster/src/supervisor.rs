@@ -29,7 +29,7 @@ pub(crate) use process_loop::GRACE;
 pub(crate) use process_loop::is_ready;
 
 /// Interval between two checks of certificates.
-const RENEWAL: Duration = Duration::from_secs(12 * 3600);
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(12 * 3600);
 
 /// Name of the supervisor's own record.
 pub(crate) const NAME: &str = "supervisor";
@@ -55,19 +55,23 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
     // Install the handler before the record is visible to others: without it the signal would end
     // this process.
     let mut hangup = signal(SignalKind::hangup()).map_err(Error::io(layout.run()))?;
+    // Held until the process exits. Two supervisors would restart each other's processes.
     let _lock = lock_supervisor(&layout)?;
     if settings.runs_pods() {
         network::prepare_network(&settings)?;
     }
     let mut kept = HashMap::new();
     adjust_processes(&mut kept, load_plan(&layout)?, &layout).await;
+    // By size, so a check each minute bounds a log to what is written in a minute above the limit.
     let mut rotation = tokio::time::interval(Duration::from_secs(60));
-    let mut renewal = tokio::time::interval_at(Instant::now() + RENEWAL, RENEWAL);
+    let mut renewal = tokio::time::interval_at(Instant::now() + RENEWAL_INTERVAL, RENEWAL_INTERVAL);
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
             _ = hangup.recv() => match load_plan(&layout) {
                 Ok(plan) => adjust_processes(&mut kept, plan, &layout).await,
+                // A plan that is half written or of another release must not stop a running
+                // cluster.
                 Err(error) => tracing::error!(%error, "the new plan can't be read; the old one stays"),
             },
             _ = rotation.tick() => rotate::rotate_logs(&layout.logs()),
@@ -78,6 +82,7 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
             },
         }
     }
+    // Reached by SIGTERM only: a supervisor that is killed leaves its processes to the next one.
     stop_all(&mut kept, &layout).await;
     let _ = tokio::fs::remove_file(layout.record(NAME)).await;
     Ok(())
@@ -105,6 +110,8 @@ fn load_plan(layout: &Layout) -> Result<Plan> {
 /// exits.
 fn lock_supervisor(layout: &Layout) -> Result<std::fs::File> {
     crate::files::create_dir(layout.run(), 0o711)?;
+    // A file of its own: the record is replaced by rename, and a lock belongs to the file and not
+    // to its name.
     let path = layout.run().join("supervisor.lock");
     let file = std::fs::File::create(&path).map_err(Error::io(&path))?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
@@ -129,12 +136,13 @@ async fn adjust_processes(
     plan: Plan,
     layout: &Layout,
 ) {
-    let gone: Vec<String> = kept
+    let outdated: Vec<String> = kept
         .values()
         .filter(|old| !plan.processes.contains(&old.process))
         .map(|old| old.process.name.clone())
         .collect();
-    for name in gone {
+    for name in outdated {
+        // Waits for the end: the new process needs the ports of the old one.
         if let Some(mut old) = kept.remove(&name) {
             old.stop.cancel();
             old.process_loop.join_next().await;
@@ -146,6 +154,8 @@ async fn adjust_processes(
             continue;
         }
         let stop = CancellationToken::new();
+        // Readiness checks and not names: the dependency may be replaced while this process waits
+        // for it.
         let after = all
             .iter()
             .filter(|other| process.after.contains(&other.name))
@@ -196,6 +206,8 @@ where
 async fn stop_all(kept: &mut HashMap<String, SupervisedProcess>, layout: &Layout) {
     let mut left: Vec<SupervisedProcess> = kept.drain().map(|(_, kept)| kept).collect();
     while !left.is_empty() {
+        // Processes on which no remaining one depends stop together, layer by layer: the store is
+        // the last.
         let needed: Vec<String> = left
             .iter()
             .flat_map(|kept| kept.process.after.clone())
@@ -209,6 +221,8 @@ async fn stop_all(kept: &mut HashMap<String, SupervisedProcess>, layout: &Layout
         }
         for kept in &mut go {
             kept.process_loop.join_next().await;
+            // The record of a stopped process would look like that of a crash to the next
+            // supervisor.
             let _ = tokio::fs::remove_file(layout.record(&kept.process.name)).await;
         }
     }
@@ -261,5 +275,60 @@ mod tests {
         };
         restart_after_panic("kubelet", Duration::from_millis(1), task).await;
         assert_eq!(runs.load(Ordering::Relaxed), 3);
+    }
+
+    fn sleeping(name: &str, after: &[&str], stamp: &str) -> Process {
+        Process {
+            name: name.into(),
+            argv: ["sleep", "60"].map(str::to_owned).into(),
+            after: after.iter().map(|&name| name.to_owned()).collect(),
+            ready: Ready::Started,
+            inputs: Vec::new(),
+            stamp: stamp.into(),
+        }
+    }
+
+    async fn pid_of(layout: &Layout, name: &str) -> i32 {
+        loop {
+            let record = Record::load(&layout.record(name));
+            if let Some(record) = record.filter(Record::is_alive) {
+                return record.pid;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn new_plan_restarts_only_the_changed_processes() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let mut kept = HashMap::new();
+        let plan = |stamp| Plan {
+            processes: vec![sleeping("a", &[], "s"), sleeping("b", &["a"], stamp)],
+        };
+        adjust_processes(&mut kept, plan("old"), &layout).await;
+        let before = (pid_of(&layout, "a").await, pid_of(&layout, "b").await);
+        adjust_processes(&mut kept, plan("new"), &layout).await;
+        let after = (pid_of(&layout, "a").await, pid_of(&layout, "b").await);
+        assert_eq!(after.0, before.0);
+        assert_ne!(after.1, before.1);
+        let less = Plan {
+            processes: vec![sleeping("a", &[], "s")],
+        };
+        adjust_processes(&mut kept, less, &layout).await;
+        assert!(!Record::load(&layout.record("b")).is_some_and(|record| record.is_alive()));
+        stop_all(&mut kept, &layout).await;
+        assert!(Record::load(&layout.record("a")).is_none());
+    }
+
+    #[test]
+    fn second_supervisor_of_a_cluster_is_rejected() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let first = lock_supervisor(&layout).unwrap();
+        let error = lock_supervisor(&layout).unwrap_err().to_string();
+        assert!(error.contains("another supervisor holds"), "{error}");
+        drop(first);
+        lock_supervisor(&layout).unwrap();
     }
 }

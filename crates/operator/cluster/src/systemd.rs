@@ -41,6 +41,7 @@ pub fn running_supervisor(layout: &Layout) -> Option<Record> {
 /// Makes the supervisor read the plan: signals the running one, or starts one.
 pub fn start_supervisor(settings: &Settings, layout: &Layout, program: &Path) -> Result<()> {
     if is_systemd_running() {
+        // Also for a running supervisor: the unit must name the new program after an upgrade.
         install_unit(settings, program)?;
     }
     if let Some(record) = running_supervisor(layout) {
@@ -54,6 +55,7 @@ pub fn start_supervisor(settings: &Settings, layout: &Layout, program: &Path) ->
 
 fn hang_up(record: &Record) -> Result<()> {
     let pid = rustix::process::Pid::from_raw(record.pid);
+    // SIGHUP makes the supervisor read the plan; it starts, stops and restarts what differs.
     let sent = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::HUP));
     match sent {
         Some(Ok(())) => Ok(()),
@@ -162,8 +164,10 @@ pub async fn stop_supervisor(settings: &Settings, layout: &Layout, names: &[Stri
         let _ = run_command("systemctl", &["daemon-reload"]);
     }
     if let Some(mut running) = Running::adopt(NAME, layout) {
+        // The supervisor itself waits for each of its processes, one layer after the other.
         running.stop(Duration::from_secs(90)).await;
     }
+    // Left by a supervisor that was killed; dependents stop before what they depend on.
     for name in names.iter().rev() {
         if let Some(mut running) = Running::adopt(name, layout) {
             running.stop(crate::supervisor::GRACE).await;
@@ -188,5 +192,12 @@ mod tests {
         let line = unit.lines().find(|line| line.starts_with("ExecStart="));
         let expect = r#"ExecStart=:"/opt/iron clad/$bin/ironclad" supervise "--data-dir=/srv/my \"data\" 100%%\\\x0ax""#;
         assert_eq!(line, Some(expect));
+    }
+
+    #[test]
+    fn text_of_a_path_is_not_taken_for_a_placeholder() {
+        let values = [("@A@", "@B@".to_owned()), ("@B@", "b".to_owned())];
+        assert_eq!(fill_line("@A@ @B@\n", &values), "@B@ b\n");
+        assert_eq!(fill_line("plain\n", &values), "plain\n");
     }
 }

@@ -58,11 +58,13 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
     let began = Instant::now();
     let (settings, remark) = choose::choose_settings(options)?;
     let layout = Layout::for_settings(&settings);
+    // Before the first file is written: a rejected start leaves nothing behind.
     checks::check_host(&settings, &layout)?;
     if let Some(remark) = remark {
         say(&remark);
     }
     files::create_dir(&settings.data_dir, 0o711)?;
+    // First of all files: `down` finds the cluster by it, also if the rest of the start fails.
     settings.save()?;
     say("certificates and configuration");
     write_files(&settings, &layout)?;
@@ -74,17 +76,21 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
     if let Some(socket) = containers::runtime_socket(&settings, &layout) {
         say("importing images");
         wait::wait_for_socket(&socket, &layout).await?;
+        // Before the API server is waited for: the kubelet creates sandboxes as soon as it runs,
+        // and they need the pause image.
         let images = [pause_image()?, busybox_image()?];
         containers::import_images(&images, &socket, &layout)?;
     }
     let client = connect_client(&layout)?;
     say("waiting for the API server");
     wait::wait_for_api_server(&client, &layout).await?;
+    // The API server creates the namespace after it is ready, and the addons are objects in it.
     wait::wait_for_system(&client, &settings, &layout).await?;
     addons::apply_addons(&client, &settings).await?;
     say("waiting for the node");
     wait::wait_for_node(&client, &settings, &layout).await?;
     say("waiting for cluster DNS");
+    // Last: a user's first pod looks up names, and a failed lookup may be cached.
     wait::wait_for_dns(&settings, &layout).await?;
     say(&format!(
         "ready after {:.1} s",
@@ -109,6 +115,7 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
         name: settings.node_name.clone(),
         addresses: vec![settings.node_address],
     };
+    // All addresses of one node: a client on this machine and a pod see the same certificate.
     let names = Names {
         domain: settings.domain.clone(),
         service_address: settings.api_service_address().into(),
@@ -169,6 +176,7 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
 /// Writes the plan with the current stamps of programs and files.
 pub(crate) fn write_plan(settings: &Settings, layout: &Layout) -> Result<()> {
     let mut plan = make_plan(settings, layout);
+    // After all files are written: the stamp decides which processes are restarted.
     plan.set_stamps();
     let text = serde_json::to_string_pretty(&plan).unwrap_or_default();
     files::write_if_changed(&layout.plan(), text.as_bytes()).map(drop)

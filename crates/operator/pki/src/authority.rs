@@ -28,7 +28,8 @@ impl Authority {
         let key = folder.join(format!("{name}.key"));
         match (read_optional(&crt)?, read_optional(&key)?) {
             (Some(certificate), Some(key_pem)) => Self::from_pem(&crt, certificate, &key_pem),
-            (None, None) => Self::create(&crt, &key, common_name),
+            (None, None) => Self::create_pair(&crt, &key, common_name),
+            // A new key would make every certificate of the CA invalid without a word.
             (Some(_), None) => Err(Error::Half(key)),
             (None, Some(_)) => Err(Error::Half(crt)),
         }
@@ -48,7 +49,7 @@ impl Authority {
         })
     }
 
-    fn create(crt: &Path, key: &Path, common_name: &str) -> Result<Self, Error> {
+    fn create_pair(crt: &Path, key: &Path, common_name: &str) -> Result<Self, Error> {
         let bad = |cause| Error::Certificate {
             path: crt.to_owned(),
             cause,
@@ -66,9 +67,12 @@ impl Authority {
             KeyUsagePurpose::CrlSign,
         ];
         let now = OffsetDateTime::now_utc();
+        // The clocks of other machines may be behind.
         params.not_before = now - Duration::minutes(5);
         params.not_after = now + LIFETIME;
         let certificate = params.self_signed(&pair).map_err(bad)?.pem();
+        // The key first: a crash in between leaves a half, which the next run names, and no
+        // certificate without its key.
         write_private(key, pair.serialize_pem().as_bytes())?;
         write_public(crt, certificate.as_bytes())?;
         Self::from_pem(crt, certificate, &pair.serialize_pem())

@@ -119,6 +119,7 @@ fn issue_certificate(
     params
         .distinguished_name
         .push(DnType::CommonName, &subject.common_name);
+    // Enough for ECDSA; key encipherment is for RSA.
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = match subject.usage {
         Usage::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
@@ -128,11 +129,14 @@ fn issue_certificate(
             ExtendedKeyUsagePurpose::ClientAuth,
         ],
     };
+    // Tells later which CA signed it: after a change of the CA all certificates are issued again.
     params.use_authority_key_identifier_extension = true;
     let now = OffsetDateTime::now_utc();
     params.not_before = now - Duration::minutes(5);
     params.not_after = now + LIFETIME;
     let certificate = params.signed_by(&pair, authority.issuer()).map_err(bad)?;
+    // Key and certificate do not match until both are written. A process that reads them in between
+    // fails its start and is restarted.
     write_private(key, pair.serialize_pem().as_bytes())?;
     write_public(crt, certificate.pem().as_bytes())
 }
@@ -150,6 +154,7 @@ fn is_valid_for(present: &str, authority: &Authority, subject: &Subject) -> bool
     let Ok((_, signer)) = X509Certificate::from_der(&authority_der) else {
         return false;
     };
+    // An expired certificate has a negative rest and is renewed like one that is about to expire.
     let left =
         certificate.validity().not_after.timestamp() - OffsetDateTime::now_utc().unix_timestamp();
     left > RENEW_BEFORE.whole_seconds()

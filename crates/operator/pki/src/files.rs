@@ -27,9 +27,11 @@ fn write_file(path: &Path, data: &[u8], mode: u32) -> Result<(), Error> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let fresh = Path::new(&name);
+    // Left by a crash. create_new below would fail, and reuse would keep the mode of that file.
     let _ = fs::remove_file(fresh);
     let mut file = OpenOptions::new()
         .write(true)
+        // A link that another user put there is not followed.
         .create_new(true)
         .mode(mode)
         .open(fresh)
@@ -37,6 +39,7 @@ fn write_file(path: &Path, data: &[u8], mode: u32) -> Result<(), Error> {
     file.write_all(data)
         .and_then(|()| file.sync_all())
         .map_err(io)?;
+    // After the sync: a crash leaves the old file or the whole new one.
     fs::rename(fresh, path).map_err(io)
 }
 

@@ -28,7 +28,7 @@ pub struct Kubeconfig<'a> {
 impl Kubeconfig<'_> {
     /// Writes the file with mode 0600 if its content differs; returns true if it was written.
     pub fn write(&self, path: &Path) -> Result<bool, Error> {
-        let text = self.render()?;
+        let text = self.render_yaml()?;
         if read_optional(path)?.as_deref() == Some(text.as_str()) {
             return Ok(false);
         }
@@ -36,13 +36,14 @@ impl Kubeconfig<'_> {
         Ok(true)
     }
 
-    fn render(&self) -> Result<String, Error> {
+    fn render_yaml(&self) -> Result<String, Error> {
         let Self {
             cluster,
             user,
             server,
             ..
         } = self;
+        // Embedded and not by path: users copy this file to other machines.
         let ca = STANDARD.encode(self.authority);
         let certificate = encode_file(self.certificate)?;
         let key = encode_file(self.key)?;

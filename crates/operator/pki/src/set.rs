@@ -51,7 +51,11 @@ pub fn ensure_pki(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Er
     let pki = Pki {
         folder: folder.to_owned(),
         cluster: Authority::ensure(folder, "ca", "ironclad-ca")?,
+        // A CA of its own: its clients may claim to be any user, which no certificate of the
+        // cluster's CA must allow.
         front_proxy: Authority::ensure(folder, "front-proxy-ca", "ironclad-front-proxy-ca")?,
+        // A CA of its own: a client of the store may read and write everything, past the API
+        // server.
         store: Authority::ensure(&folder.join("etcd"), "ca", "ironclad-store-ca")?,
     };
     let mut written = Vec::new();
@@ -118,6 +122,7 @@ fn desired_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<(&'a Authority, 
     .map(|(authority, name, subject)| (authority, name.to_owned(), subject))
     .collect::<Vec<_>>();
     for node in &names.nodes {
+        // The Node authorizer recognizes kubelets by this user and the group below.
         let user = format!("system:node:{}", node.name);
         all.push((
             &pki.cluster,
@@ -156,6 +161,7 @@ fn api_server_subject(names: &Names) -> Subject {
         format!("kubernetes.default.svc.{}", names.domain),
     ];
     dns.extend(names.extra_dns.iter().cloned());
+    // Pods reach the API server at the address of the Service `kubernetes`.
     let mut addresses = vec![names.service_address];
     addresses.extend(loopback_addresses());
     addresses.extend(names.addresses.iter().copied());
@@ -181,6 +187,7 @@ pub fn ensure_service_account_key(folder: &Path) -> Result<bool, Error> {
         cause,
     };
     if let Some(pem) = read_optional(&private)? {
+        // The private key is never replaced: all tokens that it signed would become invalid.
         if read_optional(&public)?.is_none() {
             let pair = KeyPair::from_pem(&pem).map_err(bad)?;
             write_public(&public, pair.public_key_pem().as_bytes())?;

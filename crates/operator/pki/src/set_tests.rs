@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 use std::os::unix::fs::PermissionsExt;
 
+use x509_parser::prelude::GeneralName;
+
 use super::*;
 
 fn names() -> Names {
@@ -81,4 +83,118 @@ fn kubelet_client_certificate_is_in_no_group() {
         .filter_map(|name| name.as_str().ok())
         .collect();
     assert_eq!(names, [KUBELET_CLIENT]);
+}
+
+fn parse<T>(
+    path: &Path,
+    read: impl FnOnce(&x509_parser::certificate::X509Certificate<'_>) -> T,
+) -> T {
+    let pem = std::fs::read(path).unwrap();
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).unwrap();
+    read(&pem.parse_x509().unwrap())
+}
+
+/// A CA that replaces a lost one must replace all certificates of the old one.
+#[test]
+fn certificate_of_another_ca_is_issued_again() {
+    let dir = tempfile::tempdir().unwrap();
+    ensure_pki(dir.path(), &names()).unwrap();
+    for file in ["front-proxy-ca.crt", "front-proxy-ca.key"] {
+        std::fs::remove_file(dir.path().join(file)).unwrap();
+    }
+    let (_, written) = ensure_pki(dir.path(), &names()).unwrap();
+    assert_eq!(written, ["front-proxy-client"]);
+}
+
+#[test]
+fn damaged_certificate_is_issued_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pki, _) = ensure_pki(dir.path(), &names()).unwrap();
+    std::fs::write(pki.crt("scheduler"), "no certificate").unwrap();
+    std::fs::remove_file(pki.key("admin")).unwrap();
+    let (_, written) = ensure_pki(dir.path(), &names()).unwrap();
+    assert_eq!(written, ["admin", "scheduler"]);
+}
+
+#[test]
+fn api_server_certificate_has_every_name_of_the_api_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pki, _) = ensure_pki(dir.path(), &names()).unwrap();
+    let found = parse(&pki.crt("apiserver"), |certificate| {
+        let names = certificate.subject_alternative_name().unwrap().unwrap();
+        let text = |name: &GeneralName<'_>| match name {
+            GeneralName::DNSName(name) => (*name).to_owned(),
+            GeneralName::IPAddress(bytes) => {
+                let numbers: Vec<_> = bytes.iter().map(ToString::to_string).collect();
+                numbers.join(".")
+            }
+            other => other.to_string(),
+        };
+        names
+            .value
+            .general_names
+            .iter()
+            .map(text)
+            .collect::<Vec<_>>()
+    });
+    for name in [
+        "kubernetes",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "localhost",
+        "10.96.0.1",
+        "127.0.0.1",
+        "192.0.2.2",
+    ] {
+        assert!(
+            found.iter().any(|n| n == name),
+            "{name} is not in {found:?}"
+        );
+    }
+}
+
+/// Members of the store connect to each other, so their certificate is for both sides.
+#[test]
+fn key_usage_of_a_certificate_is_that_of_its_role() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pki, _) = ensure_pki(dir.path(), &names()).unwrap();
+    for (name, server, client) in [
+        ("apiserver", true, false),
+        ("admin", false, true),
+        ("etcd/server", true, true),
+        ("etcd/peer", true, true),
+        ("kubelet-serving-node-1", true, false),
+        ("kubelet-node-1", false, true),
+    ] {
+        let found = parse(&pki.crt(name), |certificate| {
+            let usage = certificate.extended_key_usage().unwrap().unwrap().value;
+            (usage.server_auth, usage.client_auth)
+        });
+        assert_eq!(found, (server, client), "{name}");
+    }
+}
+
+/// The Node authorizer knows a kubelet by this user and group.
+#[test]
+fn kubelet_certificate_is_that_of_its_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pki, _) = ensure_pki(dir.path(), &names()).unwrap();
+    let subject = parse(&pki.crt("kubelet-node-1"), |c| c.subject().to_string());
+    assert_eq!(subject, "O=system:nodes, CN=system:node:node-1");
+}
+
+#[test]
+fn public_key_of_service_accounts_is_restored_from_the_private_one() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(ensure_service_account_key(dir.path()).unwrap());
+    let public = dir.path().join("sa.pub");
+    let before = std::fs::read(&public).unwrap();
+    std::fs::remove_file(&public).unwrap();
+    assert!(!ensure_service_account_key(dir.path()).unwrap());
+    assert_eq!(std::fs::read(&public).unwrap(), before);
+    let mode = |name: &str| {
+        let file = std::fs::metadata(dir.path().join(name)).unwrap();
+        file.permissions().mode() & 0o777
+    };
+    assert_eq!((mode("sa.key"), mode("sa.pub")), (0o600, 0o644));
 }

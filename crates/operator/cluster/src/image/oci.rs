@@ -45,6 +45,7 @@ pub fn image_archive(reference: &str, layer: &[u8], config: &Config) -> Vec<u8> 
     let tag = reference.rsplit(':').next().unwrap_or_default();
     entry["platform"] = json!({ "architecture": oci_architecture(), "os": "linux" });
     entry["annotations"] =
+        // ctr names an imported image by the first annotation; other tools use the second.
         json!({ "io.containerd.image.name": reference, "org.opencontainers.image.ref.name": tag });
     let index = json!({ "schemaVersion": 2, "manifests": [entry] }).to_string();
 

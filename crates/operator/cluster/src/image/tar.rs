@@ -48,6 +48,7 @@ impl Tar {
         put_field(&mut block, 116, 8, b"0000000");
         put_field(&mut block, 124, 12, format!("{size:011o}").as_bytes());
         put_field(&mut block, 136, 12, b"00000000000");
+        // The checksum counts its own field as blanks.
         put_field(&mut block, 148, 8, b"        ");
         put_field(&mut block, 156, 1, &[kind]);
         put_field(&mut block, 157, 100, target.as_bytes());

@@ -11,8 +11,8 @@ use crate::process::Running;
 
 /// Grace period of a component.
 pub(crate) const GRACE: Duration = Duration::from_secs(15);
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(20);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
+const MAX_BACKOFF: Duration = Duration::from_secs(20);
 /// Running time after which the back-off is reset.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// Maximum wait for dependencies: after that the process is started anyway, because components wait
@@ -26,8 +26,9 @@ pub(crate) async fn run_process(
     layout: Layout,
     stop: CancellationToken,
 ) {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = INITIAL_BACKOFF;
     let mut restarts = 0;
+    // Before the dependencies are waited for: a process that runs has them.
     let mut adopted = adopt_process(&process, &layout).await;
     loop {
         let began = Instant::now();
@@ -36,6 +37,8 @@ pub(crate) async fn run_process(
             None => {
                 tokio::select! {
                     () = stop.cancelled() => return,
+                    // A dependency that does not become ready is a fault to be seen in its own log;
+                    // this process retries by itself.
                     _ = tokio::time::timeout(DEPENDENCY_TIMEOUT, wait_until_ready(&after)) => {}
                 }
                 Running::start(&process, &layout, restarts)
@@ -43,6 +46,7 @@ pub(crate) async fn run_process(
         };
         match started {
             Ok(mut running) => {
+                // An adopted process brings the count of the earlier supervisor.
                 restarts = running.record.restarts;
                 tracing::info!(name = process.name, pid = running.record.pid, "running");
                 tokio::select! {
@@ -59,13 +63,13 @@ pub(crate) async fn run_process(
         // Only a process that ran for a while resets the back-off, so that a crash loop does not
         // restart quickly.
         if began.elapsed() > STABLE_AFTER {
-            pause = FIRST_PAUSE;
+            pause = INITIAL_BACKOFF;
         }
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_BACKOFF);
         restarts += 1;
     }
 }
@@ -105,4 +109,94 @@ pub(crate) async fn is_ready(what: &Ready) -> bool {
     tokio::time::timeout(Duration::from_secs(1), attempt)
         .await
         .unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::process::Record;
+
+    fn process(script: &str, stamp: &str) -> Process {
+        Process {
+            name: "test".into(),
+            argv: ["sh", "-c", script].map(str::to_owned).into(),
+            after: Vec::new(),
+            ready: Ready::Started,
+            inputs: Vec::new(),
+            stamp: stamp.into(),
+        }
+    }
+
+    /// Runs the loop until `holds` is true of the process's record, and stops it.
+    async fn run_until(
+        process: Process,
+        layout: &Layout,
+        holds: impl Fn(&Record) -> bool,
+    ) -> Record {
+        let stop = CancellationToken::new();
+        let watch = async {
+            loop {
+                let record = Record::load(&layout.record("test")).filter(|record| holds(record));
+                if let Some(record) = record {
+                    stop.cancel();
+                    return record;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let run = run_process(process, Vec::new(), layout.clone(), stop.clone());
+        let both = async { tokio::join!(run, watch).1 };
+        tokio::time::timeout(Duration::from_secs(20), both)
+            .await
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn process_that_exits_is_started_again_and_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let record = run_until(process("exit 3", "s"), &layout, |r| r.restarts == 2).await;
+        assert_eq!(record.restarts, 2);
+    }
+
+    /// A restart of the supervisor does not restart the components, unless they changed.
+    #[tokio::test]
+    async fn process_of_an_earlier_supervisor_is_adopted_unless_its_stamp_differs() {
+        for (stamp, adopted) in [("s", true), ("other", false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let layout = Layout::new(dir.path(), false);
+            let earlier = Running::start(&process("exec sleep 60", "s"), &layout, 5).unwrap();
+            let before = earlier.record.pid;
+            // Reaps the child, as the init process does for the one of a supervisor that ended.
+            let reaper = async move {
+                let mut earlier = earlier;
+                earlier.wait_for_exit().await;
+            };
+            let run = run_until(process("exec sleep 60", stamp), &layout, |record| {
+                record.stamp == stamp && record.is_alive()
+            });
+            let (record, ()) = tokio::join!(run, reaper);
+            assert_eq!(record.pid == before, adopted, "{stamp}");
+            assert!(!record.is_alive(), "the loop stops the process");
+        }
+    }
+
+    #[tokio::test]
+    async fn readiness_is_a_connection() {
+        let dir = tempfile::tempdir().unwrap();
+        // Bound and not listening: no other program can take the port.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let tcp = Ready::Tcp(socket.local_addr().unwrap());
+        let path = dir.path().join("s.sock");
+        let unix = Ready::Unix(path.clone());
+        assert!(!is_ready(&tcp).await && !is_ready(&unix).await);
+        let _listeners = (
+            socket.listen(1).unwrap(),
+            tokio::net::UnixListener::bind(&path).unwrap(),
+        );
+        assert!(is_ready(&tcp).await && is_ready(&unix).await);
+        assert!(is_ready(&Ready::Started).await);
+    }
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-const LARGEST: u64 = 20 << 20;
-const KEPT: u32 = 3;
+const MAX_LOG_BYTES: u64 = 20 << 20;
+const ROTATED_LOGS: u32 = 3;
 /// A multiple of file systems' block sizes: the unit in which the start of a file can be removed.
 const BLOCK: u64 = 64 << 10;
 
@@ -21,7 +21,7 @@ pub(crate) fn rotate_logs(folder: &Path) {
         let path = entry.path();
         let large = entry
             .metadata()
-            .is_ok_and(|meta| meta.is_file() && meta.len() > LARGEST);
+            .is_ok_and(|meta| meta.is_file() && meta.len() > MAX_LOG_BYTES);
         if large
             && path.extension().is_some_and(|extension| extension == "log")
             && let Err(error) = rotate_file(&path)
@@ -33,11 +33,13 @@ pub(crate) fn rotate_logs(folder: &Path) {
 
 fn rotate_file(path: &Path) -> io::Result<()> {
     let numbered = |n: u32| path.with_extension(format!("log.{n}"));
-    for n in (1..KEPT).rev() {
+    // From the oldest: each name is free when it is needed.
+    for n in (1..ROTATED_LOGS).rev() {
         let _ = fs::rename(numbered(n), numbered(n + 1));
     }
     let mut log = fs::OpenOptions::new().read(true).write(true).open(path)?;
     let mut old = fs::File::create(numbered(1))?;
+    // COLLAPSE_RANGE removes whole blocks of the file system only.
     let whole = log.metadata()?.len() / BLOCK * BLOCK;
     io::copy(&mut (&mut log).take(whole), &mut old)?;
     cut_log(&mut log, &mut old, whole)
@@ -69,7 +71,7 @@ mod tests {
         let (large, small) = (dir.path().join("a.log"), dir.path().join("b.log"));
         fs::File::create(&large)
             .unwrap()
-            .set_len(LARGEST + 1)
+            .set_len(MAX_LOG_BYTES + 1)
             .unwrap();
         fs::write(&small, "x").unwrap();
         rotate_logs(dir.path());
@@ -78,7 +80,7 @@ mod tests {
             fs::metadata(dir.path().join("a.log.1")).unwrap().len(),
         );
         assert!(left < BLOCK, "{left}");
-        assert_eq!(left + old, LARGEST + 1);
+        assert_eq!(left + old, MAX_LOG_BYTES + 1);
         assert_eq!(fs::read_to_string(&small).unwrap(), "x");
     }
 

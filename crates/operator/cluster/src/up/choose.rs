@@ -13,6 +13,7 @@ use crate::settings::{LAYOUT, Ports, Runtime, Settings};
 /// Returns the settings, and a remark for the user if something may be unexpected.
 pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)> {
     let data_dir = absolute_path(&options.data_dir)?;
+    // Stored values win over defaults, because objects in the store depend on them.
     let before = Settings::load(&data_dir)?;
     let (runtime, remark) = choose_runtime(options, before.as_ref());
     let settings = Settings {
@@ -43,6 +44,7 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
             [10, 96, 0, 0],
             16,
         )?,
+        // Not an option: certificates, DNS and the issuer of tokens would have to change together.
         domain: "cluster.local".to_owned(),
         ports: choose_ports(options, before.as_ref().map(|b| b.ports))?,
         verbosity: options
@@ -93,6 +95,8 @@ fn check_fixed(
 
 fn choose_runtime(options: &UpOptions, before: Option<&Settings>) -> (Runtime, Option<String>) {
     let why = why_simulated();
+    // A simulated cluster does not become a real one by a later `up` without options: its objects
+    // would start to run.
     if options.simulated
         || (before.is_some_and(|b| !b.runs_pods()) && options.runtime_endpoint.is_none())
     {
@@ -125,6 +129,8 @@ fn choose_bin_dir(options: &UpOptions, before: Option<&Settings>) -> Result<Path
     if let Some(given) = &options.bin_dir {
         return absolute_path(given);
     }
+    // The components of the same build are beside this program; those of the stored directory may
+    // be of an older one.
     let own = std::env::current_exe().map_err(Error::io("/proc/self/exe"))?;
     let beside = own.parent().map(Path::to_owned).unwrap_or_default();
     if beside.join("kube-apiserver").is_file() {
@@ -156,6 +162,8 @@ fn valid_name(name: &str) -> bool {
 
 /// Returns the address of the default route (sends no packet), or of any interface, or loopback.
 fn choose_address() -> IpAddr {
+    // Connecting a UDP socket only looks up the route. 192.0.2.1 is an address for documentation
+    // (RFC 5737).
     let routed = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
         .and_then(|socket| {
             socket
@@ -173,6 +181,8 @@ fn choose_address() -> IpAddr {
 fn any_address() -> Option<IpAddr> {
     let addresses = nix::ifaddrs::getifaddrs().ok()?;
     addresses
+        // The bridge of an earlier cluster may still be there, and its address is one of the pods'
+        // range.
         .filter(|entry| !Settings::is_bridge(&entry.interface_name))
         .filter_map(|entry| entry.address?.as_sockaddr_in().map(|socket| socket.ip()))
         .find(|ip| !ip.is_loopback() && !ip.is_link_local())
@@ -182,6 +192,7 @@ fn any_address() -> Option<IpAddr> {
 fn choose_ports(options: &UpOptions, before: Option<Ports>) -> Result<Ports> {
     let mut ports = match before {
         Some(before) => before,
+        // Only for a new cluster: kubeconfigs that users copied name the port.
         None if options.pick_ports => pick_ports()?,
         None => Ports::default(),
     };
@@ -193,6 +204,7 @@ fn choose_ports(options: &UpOptions, before: Option<Ports>) -> Result<Ports> {
         (&mut ports.dns, options.dns_port),
     ] {
         match given {
+            // 0 asks the kernel, as with every listener.
             Some(0) => *port = pick_port()?,
             Some(given) => *port = given,
             None => {}
@@ -281,5 +293,38 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 11);
+    }
+
+    #[test]
+    fn ports_are_those_given_then_the_stored_then_the_default_ones() {
+        let stored = Ports {
+            api: 7000,
+            store: 7001,
+            ..Ports::default()
+        };
+        let options = UpOptions {
+            api_port: Some(8000),
+            ..UpOptions::default()
+        };
+        let ports = choose_ports(&options, Some(stored)).unwrap();
+        assert_eq!((ports.api, ports.store, ports.dns), (8000, 7001, 10053));
+        let picked = UpOptions {
+            api_port: Some(0),
+            ..UpOptions::default()
+        };
+        let ports = choose_ports(&picked, Some(stored)).unwrap();
+        assert!(ports.api != 0 && ports.api != 7000);
+    }
+
+    /// Objects of the simulated node would be wrong for real pods, and the reverse.
+    #[test]
+    fn simulated_cluster_stays_simulated() {
+        let stored = Settings {
+            runtime: Runtime::Simulated,
+            ..Settings::example()
+        };
+        let (runtime, remark) = choose_runtime(&UpOptions::default(), Some(&stored));
+        assert_eq!(runtime, Runtime::Simulated);
+        assert!(remark.unwrap().starts_with("simulated. "));
     }
 }

@@ -58,6 +58,7 @@ pub async fn wait_for_api_server(client: &Client, layout: &Layout) -> Result<()>
         &layout.log("kube-apiserver"),
         || async {
             let mut request = Request::get("/readyz");
+            // A server that accepts and does not answer must not use up the whole wait.
             request.timeout = Some(Duration::from_secs(5));
             client.bytes(request).await.is_ok()
         },
@@ -100,6 +101,7 @@ async fn watch_node(client: &Client, name: &str) -> client::Result<()> {
     let api = client.api::<Node>();
     let which = ListParams::new().with_fields(format!("metadata.name={name}"));
     let list = api.list(&which).await?;
+    // A watch shows changes only, and the node may be ready already.
     if list.items.iter().any(is_node_ready) {
         return Ok(());
     }
@@ -145,6 +147,7 @@ async fn http_ok(port: u16, path: &str) -> bool {
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.ok()?;
+        // "HTTP/1.1 200": the rest of the response is not needed.
         let mut head = [0u8; 12];
         stream.read_exact(&mut head).await.ok()?;
         Some(head.ends_with(b" 200"))
