@@ -54,6 +54,7 @@ impl Clients {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let own = connections.get(&client).copied().unwrap_or_default();
+        // One pod must not take the connections of all others.
         if own >= MAX_CONNECTIONS_PER_CLIENT
             || connections.values().sum::<usize>() >= MAX_CONNECTIONS
         {

@@ -37,6 +37,7 @@ pub fn parse_name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
                 .ok()
         })
         .map(|ip| SocketAddr::new(ip, 53))
+        // The limit of the C library's resolver.
         .take(3)
         .collect()
 }
@@ -57,11 +58,15 @@ impl Upstreams {
 
     /// Forwards a request and returns the response; None if no resolver responded.
     pub async fn forward_request(&self, request: &[u8], udp: bool) -> Option<Vec<u8>> {
+        // Not queued: the client gives up after a few seconds, and its retry would wait behind its
+        // own request.
         let _permit = self.permits.try_acquire().ok()?;
         for server in self
             .servers
             .iter()
             .cycle()
+            // All servers first, and then once more: a lost packet is more likely than a resolver
+            // that is down.
             .take(self.servers.len() * ROUNDS)
         {
             let exchange = async {
@@ -72,6 +77,8 @@ impl Upstreams {
                 }
             };
             match timeout(SERVER_TIMEOUT, exchange).await {
+                // Responses over UDP were compared when they arrived; over TCP this is the only
+                // check of the id.
                 Ok(Ok(response)) if response.get(..2) == request.get(..2) => return Some(response),
                 Ok(Err(error)) => tracing::debug!(%server, %error, "upstream failed"),
                 _ => tracing::debug!(%server, "upstream did not answer in time"),
@@ -90,6 +97,8 @@ async fn over_udp(server: SocketAddr, request: &[u8]) -> std::io::Result<Vec<u8>
         Ipv6Addr::UNSPECIFIED.into()
     };
     let socket = UdpSocket::bind((any, 0)).await?;
+    // A connected socket also gets ICMP errors: a resolver that is down fails at once instead of
+    // after the timeout.
     socket.connect(server).await?;
     socket.send(request).await?;
     let mut buffer = vec![0; 4096];

@@ -28,12 +28,14 @@ pub fn build_reply(view: &dyn View, domain: &Name, request: &Message, synced: bo
     if request.metadata.op_code != OpCode::Query {
         return Reply::Ready(Box::new(empty_response(request, ResponseCode::NotImp)));
     }
+    // Servers answer one question only; RFC 9619 makes that the standard.
     let [query] = request.queries.as_slice() else {
         return Reply::Ready(Box::new(empty_response(request, ResponseCode::FormErr)));
     };
     if query.query_class() != DNSClass::IN {
         return Reply::Ready(Box::new(empty_response(request, ResponseCode::Refused)));
     }
+    // Reverse names are not in the zone; until the sync they are forwarded.
     let ours = domain.zone_of(query.name());
     if ours && !synced {
         // Before the informers have synced, NXDOMAIN could be wrong and be cached; SERVFAIL makes
@@ -91,6 +93,8 @@ pub fn encode_message(request: &Message, mut message: Message, udp: bool) -> Opt
     if !udp || bytes.len() <= limit {
         return Some(bytes);
     }
+    // Additional records only save a second request; omitting them is no truncation (RFC 2181,
+    // section 9).
     if !message.additionals.is_empty() {
         message.additionals.clear();
         let bytes = message.to_vec().ok()?;
@@ -101,6 +105,8 @@ pub fn encode_message(request: &Message, mut message: Message, udp: bool) -> Opt
     let mut answers: Vec<Record> = std::mem::take(&mut message.answers);
     message.metadata.truncation = true;
     while !answers.is_empty() {
+        // Halving needs few encodings; how many records remain does not matter, because the client
+        // retries over TCP.
         answers.truncate(answers.len() / 2);
         let mut shorter = message.clone();
         shorter.add_answers(answers.iter().cloned());
@@ -125,9 +131,9 @@ mod tests {
         request.queries = (0..4000)
             .map(|n| Query::query(name(n), RecordType::A))
             .collect();
-        let answer = empty_response(&request, ResponseCode::FormErr);
-        assert_eq!(answer.queries, [Query::query(name(0), RecordType::A)]);
-        assert!(encode_message(&request, answer, false).unwrap().len() < 100);
+        let response = empty_response(&request, ResponseCode::FormErr);
+        assert_eq!(response.queries, [Query::query(name(0), RecordType::A)]);
+        assert!(encode_message(&request, response, false).unwrap().len() < 100);
     }
 
     fn query(name: &str, kind: RecordType) -> Message {

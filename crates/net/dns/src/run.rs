@@ -37,11 +37,14 @@ pub struct Settings {
 pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::Result<()> {
     let domain = Name::from_ascii(format!("{}.", settings.domain.trim_matches('.')))
         .with_context(|| format!("{:?} is not a domain name", settings.domain))?;
+    // Before the privileges are dropped: port 53 needs them.
     let sockets = bind_sockets(settings.listen).await?;
+    // Started at once: syncing takes longer than everything else.
     let view = InformerView::start(client, &tasks);
     if let Some(address) = settings.health {
         crate::health::serve_health(address, view.clone(), &tasks).await?;
     }
+    // After all sockets are bound, and before the first packet of a pod is parsed.
     if let Some(user) = settings.user {
         drop_privileges(user).with_context(|| format!("can't become user {user}"))?;
     }
@@ -54,6 +57,7 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
         clients,
     });
     tracing::info!(listen = %settings.listen, "serving names");
+    // Serves before the informers have synced: names outside of the zone can be forwarded.
     serve_dns(&server, sockets, &tasks);
     tokio::select! {
         () = view.wait_until_synced() => tracing::info!("informers synced"),
@@ -72,6 +76,7 @@ pub fn drop_privileges(user: u32) -> nix::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
     }
+    // The order matters: without root neither the groups nor the group id can be changed.
     setgroups(&[])?;
     setgid(Gid::from_raw(user))?;
     setuid(Uid::from_raw(user))

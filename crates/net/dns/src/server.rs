@@ -93,6 +93,7 @@ impl Server {
     /// correct.
     async fn follow_alias(&self, message: &mut Message, target: Name, kind: RecordType) {
         let mut question = Message::new(rand::random(), MessageType::Query, OpCode::Query);
+        // A new request: the client's own one asks for the alias and not for its target.
         question.metadata.recursion_desired = true;
         question.add_query(Query::query(target, kind));
         let Ok(bytes) = question.to_vec() else { return };
@@ -116,6 +117,7 @@ pub struct Sockets {
 /// Binds both sockets; port 0 picks one free port for both.
 pub async fn bind_sockets(listen: SocketAddr) -> anyhow::Result<Sockets> {
     let tcp = base_serve::bind_listener(listen).await?;
+    // With port 0 the kernel has chosen one for TCP; UDP must have the same.
     let listen = tcp.local_addr()?;
     let udp = UdpSocket::bind(listen)
         .await
@@ -135,6 +137,7 @@ pub fn serve_dns(server: &Arc<Server>, sockets: Sockets, tasks: &Tasks) {
 
 async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks) {
     let shutdown = tasks.shutdown().clone();
+    // Requests are small; a longer one is cut off, does not parse and gets no response.
     let mut buffer = vec![0; 4096];
     loop {
         let received = tokio::select! {
@@ -151,6 +154,8 @@ async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks) {
         else {
             continue;
         };
+        // Names of the cluster are answered in this task: a task for each would cost more than the
+        // lookup.
         match server.respond_locally(bytes, true) {
             Ok(Some(response)) => drop(socket.send_to(&response, peer).await),
             Ok(None) => {}
@@ -176,12 +181,15 @@ async fn tcp_loop(server: Arc<Server>, listener: TcpListener, tasks: Tasks) {
             accepted = listener.accept() => accepted,
         };
         let Ok((stream, peer)) = accepted else {
+            // Without file descriptors accept fails at once and would spin.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
         if !server.clients.allows(peer.ip()) {
             continue;
         }
+        // Closed without a response: the client retries, and the other clients keep their
+        // connections.
         let Some(slot) = server.clients.admit(peer.ip()) else {
             continue;
         };
@@ -198,6 +206,7 @@ async fn tcp_loop(server: Arc<Server>, listener: TcpListener, tasks: Tasks) {
 
 async fn serve_connection(server: &Server, mut stream: TcpStream) -> Option<()> {
     loop {
+        // RFC 7766: clients may send several requests over one connection.
         let length = timeout(IDLE_TIMEOUT, stream.read_u16()).await.ok()?.ok()?;
         let mut bytes = vec![0; usize::from(length)];
         timeout(IDLE_TIMEOUT, stream.read_exact(&mut bytes))

@@ -23,6 +23,8 @@ impl InformerView {
     #[must_use]
     pub fn start(client: &Client, tasks: &Tasks) -> Self {
         let services = Informer::new(client.api::<Service>(), ListParams::new())
+            // Annotations such as the last applied configuration are larger than the rest, and DNS
+            // reads none.
             .transform(|service: &mut Service| service.metadata.annotations = None)
             .index("address", cluster_addresses)
             .spawn(tasks);

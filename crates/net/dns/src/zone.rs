@@ -61,6 +61,7 @@ pub enum Answer {
 
 /// Resolves `name`.
 pub fn resolve_name(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) -> Answer {
+    // Reverse names first: they are outside of the cluster's domain.
     if let Ok(net) = name.parse_arpa_name() {
         return answer_reverse(view, domain, name, net.addr(), kind);
     }
@@ -71,6 +72,7 @@ pub fn resolve_name(view: &dyn View, domain: &Name, name: &Name, kind: RecordTyp
     let lookup = Lookup { view, domain };
     match labels.as_slice() {
         [] => answer_apex(domain, name, kind),
+        // Empty non-terminals exist: NXDOMAIN would deny all names below them (RFC 8020).
         ["svc" | "pod"] => Answer::NoData,
         ["dns-version"] => answer_version(name, kind),
         [namespace, "svc" | "pod"] => answer_existence(view.has_namespace(namespace)),
@@ -151,6 +153,7 @@ fn answer_alias(
 ) -> Answer {
     use hickory_proto::rr::rdata::CNAME;
     let record = Record::from_rdata(name.clone(), TTL, RData::CNAME(CNAME(target.clone())));
+    // An alias of itself would be resolved without an end.
     if kind == RecordType::CNAME || target == name {
         return records_answer(vec![record]);
     }
@@ -197,6 +200,7 @@ fn answer_reverse(
 ) -> Answer {
     let lookup = Lookup { view, domain };
     let found = lookup.names_of(address);
+    // The address may be one of another network whose reverse zone the upstream knows.
     if found.is_empty() {
         return Answer::Elsewhere;
     }

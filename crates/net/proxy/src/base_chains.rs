@@ -58,6 +58,7 @@ pub fn build_base_chains(family: Family, options: &BaseChainOptions) -> String {
     } else {
         ""
     };
+    // The bit is masked, so that a wrong option can not make the shift panic.
     let mark = format!("{:#x}", 1u32 << (options.masquerade_bit & 31));
     let node_ips: Vec<String> = options
         .node_port_addresses
@@ -65,6 +66,7 @@ pub fn build_base_chains(family: Family, options: &BaseChainOptions) -> String {
         .filter(|ip| Family::of(**ip) == family)
         .map(ToString::to_string)
         .collect();
+    // nft rejects a set with an empty list of elements.
     let elements = if node_ips.is_empty() {
         String::new()
     } else {

@@ -34,8 +34,10 @@ impl DesiredRules {
     /// Sets the rules of a Service (empty if it was deleted); returns the commands for
     /// the difference.
     pub fn set_rules(&mut self, service: &str, rules: ServiceRules) -> Commands {
+        // Stored again below unless it is empty, so that deleted Services leave no entry.
         let old = self.rules_by_service.remove(service).unwrap_or_default();
         let mut out = Diff::default();
+        // A change of one family leaves the table of the other untouched.
         for family in [Family::V4, Family::V6] {
             let (before, now) = (old.parts.get(&family), rules.parts.get(&family));
             let empty = Part::default();
@@ -96,10 +98,10 @@ impl DesiredRules {
             .rules_by_service
             .values()
             .flat_map(|rules| &rules.parts);
-        let wanted = parts
+        let sets = parts
             .flat_map(|(family, part)| part.sets.keys().map(|set| (*family, set.as_str())))
             .collect();
-        crate::affinity::restore_affinity(listing, &wanted)
+        crate::affinity::restore_affinity(listing, &sets)
     }
 
     fn update_owners(
@@ -110,6 +112,7 @@ impl DesiredRules {
         now: &Part,
         out: &mut Diff,
     ) {
+        // Elements before and after, so that removals release addresses for other Services.
         let touched: BTreeSet<_> = before.elements.keys().chain(now.elements.keys()).collect();
         for (set, key) in touched {
             let id = (*set, key.clone());
@@ -117,6 +120,8 @@ impl DesiredRules {
                 .owners_by_element
                 .entry((family, set, key.clone()))
                 .or_default();
+            // The owner is the first Service by name. Any fixed rule does; a stable one keeps
+            // connections on their Service.
             let had = owners.values().next().cloned();
             match now.elements.get(&id) {
                 Some(value) => owners.insert(service.to_owned(), value.clone()),
@@ -126,9 +131,13 @@ impl DesiredRules {
             if owners.is_empty() {
                 self.owners_by_element.remove(&(family, *set, key.clone()));
             }
+            // Another Service still has the element with the same verdict: the kernel needs no
+            // change.
             if had == has {
                 continue;
             }
+            // nft has no replacement of an element: a changed verdict is a deletion and an addition
+            // in one transaction.
             if let Some(value) = had {
                 out.write_element("delete", family, set, key, &value);
             }
@@ -233,9 +242,12 @@ impl Diff {
             flush,
             remove,
         } = self;
+        // Chains are declared before rules refer to them, and elements come last, so that no
+        // verdict leads to an empty chain.
         let change = [declare, rules, delete_elements, add_elements].concat();
         Commands {
             change,
+            // Flushed first: a chain that another one still jumps to cannot be deleted.
             removal: flush + &remove,
         }
     }

@@ -36,6 +36,7 @@ pub fn ready_endpoints(
 ) -> Vec<Endpoint> {
     let mut found = Vec::new();
     for slice in slices.iter().map(AsRef::as_ref) {
+        // Slices of type FQDN are for other consumers.
         if slice.address_type != if family == Family::V4 { "IPv4" } else { "IPv6" } {
             continue;
         }
@@ -85,6 +86,7 @@ fn read_endpoint(
     port: u16,
     node: &str,
 ) -> Option<Endpoint> {
+    // The addresses of one endpoint are interchangeable, and clients may use the first only.
     let ip: IpAddr = endpoint.addresses.first()?.parse().ok()?;
     let conditions = endpoint.conditions.as_ref();
     let hints = endpoint.hints.as_ref();
@@ -111,6 +113,7 @@ fn usable_endpoints<'a>(all: impl Iterator<Item = &'a Endpoint> + Clone) -> Vec<
     if !ready.is_empty() {
         return ready;
     }
+    // KEP-1669: during a rollout all endpoints of a node may terminate, and they still serve.
     all.filter(|endpoint| endpoint.serving && endpoint.terminating)
         .collect()
 }
@@ -123,6 +126,7 @@ pub fn choose_endpoints<'a>(
     node: &str,
     zone: Option<&str>,
 ) -> Vec<&'a Endpoint> {
+    // Hints do not apply: the policy already chose the nearest endpoints.
     if local_only {
         return usable_endpoints(all.iter().filter(|endpoint| endpoint.local));
     }
@@ -133,6 +137,8 @@ pub fn choose_endpoints<'a>(
 /// Filters by hints; None unless every endpoint has hints and one of them matches this node.
 fn by_hints<'a>(all: &[&'a Endpoint], node: &str, zone: Option<&str>) -> Option<Vec<&'a Endpoint>> {
     let pick = |hints: fn(&Endpoint) -> &Vec<String>, here: &str| {
+        // One endpoint without a hint turns them off: the controller is changing the hints, and
+        // some zones may have none yet.
         let complete = all
             .iter()
             .all(|endpoint| endpoint.ready && !hints(endpoint).is_empty());

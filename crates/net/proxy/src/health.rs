@@ -45,6 +45,8 @@ impl Health {
     /// ignores the node's state.
     fn build_page(&self, for_balancers: bool) -> Page {
         let eligible = !self.removed.load(Ordering::Relaxed);
+        // A restart does not help a node that is being removed, so only the load balancers see
+        // that.
         let healthy = self.is_healthy() && (eligible || !for_balancers);
         let time = |seconds| {
             jiff::Timestamp::from_second(seconds)

@@ -46,13 +46,15 @@ impl Checks {
     /// Sets the port and the number of local endpoints of a Service; `None` closes its port.
     pub async fn set(&mut self, service: &str, health: Option<(u16, usize)>) {
         self.waiting.remove(service);
-        let other = |port: &u16| health.is_none_or(|(wanted, _)| wanted != *port);
+        let other = |port: &u16| health.is_none_or(|(desired, _)| desired != *port);
         let closed: Vec<u16> = self
             .open
             .iter()
             .filter(|(port, c)| c.service == service && other(port))
             .map(|(port, _)| *port)
             .collect();
+        // Closed before the new one is opened: a Service may get the port that another Service just
+        // released.
         for port in closed {
             if let Some(checked) = self.open.remove(&port) {
                 checked.stop.cancel();
@@ -79,6 +81,8 @@ impl Checks {
             Ok(listener) => listener,
             Err(error) => {
                 tracing::error!(service, %error, "health checks of the Service can't be served yet");
+                // The rules of the Service work without the check; a later sync tries the port
+                // again.
                 self.waiting.insert(service.to_owned(), (port, count));
                 return;
             }
@@ -90,14 +94,14 @@ impl Checks {
             Arc::clone(&local),
             Arc::clone(&self.health),
         );
-        let answer = service_fn(move |_: Request<Incoming>| {
-            let answer = local_health(&name, shared.load(Ordering::Relaxed), health.is_healthy());
-            std::future::ready(Ok::<_, Infallible>(answer))
+        let response = service_fn(move |_: Request<Incoming>| {
+            let response = local_health(&name, shared.load(Ordering::Relaxed), health.is_healthy());
+            std::future::ready(Ok::<_, Infallible>(response))
         });
         let options = base_serve::Options::default();
         self.tasks.spawn(
             "service health check",
-            base_serve::serve_http(listener, options, answer, stop.clone()),
+            base_serve::serve_http(listener, options, response, stop.clone()),
         );
         self.open.insert(
             port,
@@ -127,7 +131,7 @@ fn local_health(service: &str, local: usize, healthy: bool) -> Page {
         "localEndpoints": local,
         "serviceProxyHealthy": healthy,
     });
-    let mut answer = json_page(
+    let mut response = json_page(
         if local > 0 && healthy {
             StatusCode::OK
         } else {
@@ -135,10 +139,10 @@ fn local_health(service: &str, local: usize, healthy: bool) -> Page {
         },
         &body,
     );
-    answer
+    response
         .headers_mut()
         .insert("x-load-balancing-endpoint-weight", HeaderValue::from(local));
-    answer
+    response
 }
 
 #[cfg(test)]
@@ -149,10 +153,10 @@ mod tests {
     #[test]
     fn health_check_needs_local_endpoints_and_a_healthy_proxy() {
         for (local, healthy, expect) in [(2, true, 200), (0, true, 503), (2, false, 503)] {
-            let answer = local_health("ns/web", local, healthy);
-            assert_eq!(answer.status(), expect, "{local} {healthy}");
+            let response = local_health("ns/web", local, healthy);
+            assert_eq!(response.status(), expect, "{local} {healthy}");
             assert_eq!(
-                answer.headers()["x-load-balancing-endpoint-weight"],
+                response.headers()["x-load-balancing-endpoint-weight"],
                 local.to_string()
             );
         }

@@ -56,6 +56,7 @@ pub fn node_port_addresses(ranges: &[String], node_addresses: &[IpAddr]) -> Vec<
         );
     }
     found.retain(|ip| !ip.is_loopback());
+    // A fixed order keeps the rules equal when interfaces are listed in another one.
     found.sort();
     found.dedup();
     found

@@ -132,6 +132,7 @@ pub fn service_ports(service: &Service) -> Vec<ServicePort> {
         spec.cluster_ips.as_deref().unwrap_or_default(),
         spec.cluster_ip.as_deref(),
     );
+    // An ExternalName is an alias in DNS; there is no connection to translate.
     if kind == "ExternalName" || cluster_ips.is_empty() {
         return Vec::new();
     }
@@ -217,6 +218,8 @@ fn read_load_balancer_ips(service: &Service) -> Vec<IpAddr> {
         .unwrap_or_default();
     ingress
         .iter()
+        // KEP-1860: such a load balancer must see the connection, so the node must not short-
+        // circuit it.
         .filter(|one| one.ip_mode.as_deref() != Some("Proxy"))
         .filter_map(|one| one.ip.as_deref()?.parse().ok())
         .collect()

@@ -4,11 +4,12 @@
 use sha2::{Digest, Sha256};
 
 /// Maximum length of a name in bytes: nft allows 128, and a margin is left for prefixes.
-const LONGEST: usize = 110;
+const MAX_NAME_BYTES: usize = 110;
 const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
 /// Builds `KIND-DIGEST-READABLE`.
 pub fn chain_name(kind: &str, readable: &str) -> String {
+    // Of the whole name: two long names may differ only in the part that is cut off.
     let digest = Sha256::digest(readable.as_bytes());
     let short: String = digest
         .iter()
@@ -19,7 +20,7 @@ pub fn chain_name(kind: &str, readable: &str) -> String {
     let end = name
         .char_indices()
         .map(|(start, c)| start + c.len_utf8())
-        .take_while(|end| *end <= LONGEST)
+        .take_while(|end| *end <= MAX_NAME_BYTES)
         .last();
     name.truncate(end.unwrap_or_default());
     name
@@ -36,7 +37,10 @@ mod tests {
                 "service",
                 &format!("{}{}", "a".repeat(length), "\u{00fc}".repeat(80)),
             );
-            assert!(name.len() <= LONGEST && name.len() > LONGEST - 2, "{name}");
+            assert!(
+                name.len() <= MAX_NAME_BYTES && name.len() > MAX_NAME_BYTES - 2,
+                "{name}"
+            );
         }
     }
 }

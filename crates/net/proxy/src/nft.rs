@@ -19,12 +19,12 @@ pub enum Error {
     #[error("nft refused a transaction: {0}")]
     Refused(String),
     /// `nft` exceeded the deadline and was killed.
-    #[error("nft did not end within {} s", DEADLINE.as_secs())]
+    #[error("nft did not end within {} s", NFT_TIMEOUT.as_secs())]
     Late,
 }
 
 /// Timeout of one call of `nft`. A transaction of 10 000 Services takes a few seconds.
-const DEADLINE: Duration = Duration::from_secs(60);
+const NFT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Checks that `nft` is installed and this process may use it.
 pub async fn check_nft() -> Result<(), Error> {
@@ -52,6 +52,8 @@ pub async fn apply_commands(commands: &str) -> Result<(), Error> {
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
+    // Written while the output is read: a large transaction fills the pipe, and errors of nft fill
+    // the other one.
     let mut stdin = child.stdin.take();
     let feed = async {
         if let Some(stdin) = stdin.as_mut() {
@@ -61,7 +63,7 @@ pub async fn apply_commands(commands: &str) -> Result<(), Error> {
         drop(stdin);
     };
     let ended = async { tokio::join!(child.wait_with_output(), feed).0 };
-    let output = tokio::time::timeout(DEADLINE, ended)
+    let output = tokio::time::timeout(NFT_TIMEOUT, ended)
         .await
         .map_err(|_| Error::Late)??;
     if output.status.success() {
@@ -79,7 +81,9 @@ pub async fn are_installed(families: &[Family]) -> bool {
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
-        if let Ok(Ok(output)) = tokio::time::timeout(DEADLINE, listing).await
+        // Only a listing that worked and lacks the jump means that the rules were removed: each
+        // wrong result installs everything again.
+        if let Ok(Ok(output)) = tokio::time::timeout(NFT_TIMEOUT, listing).await
             && !(output.status.success()
                 && String::from_utf8_lossy(&output.stdout).contains("jump services"))
         {
@@ -124,6 +128,8 @@ fn first_lines(output: &[u8]) -> String {
 pub async fn delete_tables() -> Result<(), Error> {
     for family in [Family::V4, Family::V6] {
         let word = family.nft_name();
+        // `add` first: the deletion of a missing table is an error, the creation of an existing one
+        // is not.
         apply_commands(&format!(
             "add table {word} {TABLE}\ndelete table {word} {TABLE}\n"
         ))

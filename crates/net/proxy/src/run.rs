@@ -117,6 +117,8 @@ impl ProxyMetrics {
 
 /// Runs until shutdown. The rules stay.
 pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Result<()> {
+    // Fails at the start and not at the first Service, with a message that names the missing
+    // program.
     nft::check_nft().await.context("rules can't be installed")?;
     apply_conntrack_settings(&settings).await?;
     let health = Arc::new(Health::default());
@@ -132,6 +134,8 @@ pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Re
     let (services, slices, nodes) = start_informers(&client, &settings, &dirty, &tasks);
     let shutdown = tasks.shutdown().clone();
     let work = async {
+        // All three, because a Service without its slices would look like one without endpoints and
+        // be rejected.
         services.wait_until_synced().await;
         slices.wait_until_synced().await;
         nodes.wait_until_synced().await;
@@ -178,6 +182,7 @@ fn start_informers(
     )
     .index("service", |slice| service_of(slice).into_iter().collect())
     .on_event(move |event: Event<EndpointSlice>| {
+        // A slice may change its label; then both Services change.
         if let Event::Applied { old: Some(old), .. } = &event {
             service_of(old)
                 .into_iter()
@@ -189,6 +194,7 @@ fn start_informers(
     })
     .spawn(tasks);
     let dirty_services = Arc::clone(dirty);
+    // Only the own Node: watching all would send every heartbeat of the cluster to every proxy.
     let own = ListParams::new().with_fields(format!("metadata.name={}", settings.node_name));
     let nodes = Informer::new(client.api::<NodeObject>(), own)
         .on_event(move |_: Event<NodeObject>| dirty_services.mark_node())

@@ -64,6 +64,8 @@ pub fn build_service_rules(
                     .iter()
                     .filter(|e| e.ready)
                     .count();
+                // All ports of a Service share one check port. Several may differ in their
+                // endpoints; one that has some is enough.
                 let before = out.health.map_or(0, |(_, count)| count);
                 out.health = Some((port.health_check_node_port, before.max(local)));
             }

@@ -21,11 +21,11 @@ use crate::run::{DirtyServices, ProxyMetrics, Settings, object_key};
 use crate::service_rules::{ServiceRules, build_service_rules};
 
 /// Changes within this time are applied together.
-const GATHER: Duration = Duration::from_millis(10);
-const RETRY: Duration = Duration::from_secs(1);
+const BATCH_DELAY: Duration = Duration::from_millis(10);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Interval at which the installed rules are checked while nothing changes: upstream's default sync
 /// period.
-const REVIEW: Duration = Duration::from_secs(30);
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The state of the loop.
 pub(crate) struct Proxy {
@@ -43,6 +43,8 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Applies changes until the future is dropped.
     pub(crate) async fn follow_changes(&mut self, dirty: &DirtyServices) {
+        // The first sync installs everything: the tables may be those of an earlier proxy with
+        // other options.
         let mut whole = true;
         let mut removal = String::new();
         loop {
@@ -50,9 +52,13 @@ impl Proxy {
                 whole = self.wait_for_work(dirty).await;
             }
             let began = Instant::now();
+            // Taken before the rules are computed, so that a change during the sync causes another
+            // one.
             let node_changed = std::mem::take(&mut *dirty.node.lock());
             if whole || node_changed {
                 let node = self.read_node();
+                // The kubelet writes the Node every few minutes; only a property that the rules
+                // depend on matters.
                 whole |= node != self.node;
                 self.node = node;
             }
@@ -75,7 +81,7 @@ impl Proxy {
                     removal.clear();
                     self.figures.failures.inc();
                     self.health.record_failure();
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
             }
         }
@@ -84,9 +90,11 @@ impl Proxy {
     /// Waits for changes; returns true if everything must be installed again.
     async fn wait_for_work(&mut self, dirty: &DirtyServices) -> bool {
         loop {
-            match tokio::time::timeout(REVIEW, dirty.wake.notified()).await {
+            // The kernel sends no event when another program flushes the rules, so they are looked
+            // at.
+            match tokio::time::timeout(CHECK_INTERVAL, dirty.wake.notified()).await {
                 Ok(()) => {
-                    tokio::time::sleep(GATHER).await;
+                    tokio::time::sleep(BATCH_DELAY).await;
                     return false;
                 }
                 Err(_) => self.checks.retry().await,
@@ -144,6 +152,8 @@ impl Proxy {
     /// affinity is kept.
     async fn install_all(&mut self) -> Result<(), nft::Error> {
         let mut desired = DesiredRules::default();
+        // Connections that an earlier proxy translated may lead to endpoints that were removed
+        // since.
         let mut fronts = BTreeMap::new();
         for service in self.services.list() {
             let key = object_key(&service.metadata);
@@ -162,6 +172,8 @@ impl Proxy {
             .map(|family| build_base_chains(*family, &options))
             .collect();
         commands += &desired.install_commands();
+        // Listing all sets takes long on a node with many clients, and most clusters have no
+        // affinity.
         if desired.has_affinity() {
             commands += &desired.keep_affinity(&nft::list_sets().await);
         }
@@ -219,6 +231,8 @@ impl Proxy {
             change += &commands.change;
             unused += &commands.removal;
         }
+        // Before the health checks: a load balancer must not see endpoints that the rules do not
+        // reach yet.
         nft::apply_commands(&change).await?;
         if !change.is_empty() {
             tracing::debug!(
@@ -230,7 +244,11 @@ impl Proxy {
         for (key, health) in checks {
             self.checks.set(key, health).await;
         }
+        // After the rules: a client that sends at once would otherwise get an entry for the old
+        // endpoint again.
         conntrack::delete_connections(stale).await;
+        // A failure here leaves only unused chains; they are removed with the next change or full
+        // install.
         if !unused.is_empty() || !removal.is_empty() {
             removal.push_str(&unused);
             nft::apply_commands(removal).await?;
@@ -243,6 +261,8 @@ impl Proxy {
 /// Returns whether load balancers may send connections to the node: false if it is about to be
 /// removed.
 fn is_eligible(node: &NodeObject) -> bool {
+    // Upstream's agreement with the cluster autoscaler: connections drain before the machine is
+    // deleted.
     const REMOVAL: &str = "ToBeDeletedByClusterAutoscaler";
     let taints = node
         .spec
@@ -254,6 +274,7 @@ fn is_eligible(node: &NodeObject) -> bool {
 
 /// Returns the address families of the kernel.
 fn supported_families() -> Vec<Family> {
+    // nft would reject every transaction with a table of a family that the kernel lacks.
     let v6 = std::path::Path::new("/proc/net/if_inet6").exists();
     if v6 {
         vec![Family::V4, Family::V6]

@@ -45,6 +45,8 @@ impl Cgroups {
             for class in ["", "burstable", "besteffort"] {
                 let path = cgroups.parent_path(class);
                 cgroups.create(&path)?;
+                // All pods of this class together get the least share of the processors, so that
+                // their number does not matter.
                 if class == "besteffort" {
                     cgroups.set_cpu(&path, resources::compute_cpu_shares(0), 0);
                 }
@@ -94,6 +96,7 @@ impl Cgroups {
     /// error.
     fn limit_pids(&self, path: &str) -> io::Result<()> {
         let Some(pids) = self.pids else { return Ok(()) };
+        // A limit that is configured and not enforced would leave the node open to a fork bomb.
         let missing = || io::Error::other("podPidsLimit is set, but there is no pids controller");
         let place = self.controller_path("pids", path).ok_or_else(missing)?;
         fs::write(place.join("pids.max"), pids.to_string())
@@ -101,6 +104,7 @@ impl Cgroups {
 
     /// Removes the pod's cgroup, whatever its QoS class was.
     pub(crate) fn remove_pod_cgroup(&self, uid: &str) {
+        // With an empty uid the path would be that of no pod but a prefix of all.
         if self.root.is_none() || uid.is_empty() {
             return;
         }
@@ -137,6 +141,7 @@ impl Cgroups {
 
     fn create(&self, path: &str) -> io::Result<()> {
         for place in self.hierarchy_paths(path) {
+            // The usual case: the cgroups of a recovered pod.
             if place.is_dir() {
                 continue;
             }
@@ -200,6 +205,7 @@ impl Cgroups {
             }
             return;
         }
+        // Upstream's conversion of 2 to 262,144 shares to the weights 1 to 10,000 of version 2.
         let weight = 1 + (shares - 2) * 9999 / 262_142;
         write_setting(&place.join("cpu.weight"), &weight.to_string());
         if quota > 0 {
@@ -265,6 +271,7 @@ fn detect_version(mountinfo: &str) -> Version {
         }
     }
     match unified {
+        // With both mounted, version 2 has no controllers: each controller belongs to one version.
         Some(root) if hierarchies.is_empty() => Version::Two(root),
         _ => Version::One(hierarchies),
     }
@@ -273,6 +280,7 @@ fn detect_version(mountinfo: &str) -> Version {
 fn enable_controllers(root: &Path, path: &str) {
     let mut at = root.to_owned();
     for part in Path::new(path.trim_start_matches('/')).components() {
+        // One write for each: a single write fails as a whole if the kernel lacks one of them.
         for controller in ["cpu", "memory", "pids", "cpuset", "io"] {
             let _ = fs::write(at.join("cgroup.subtree_control"), format!("+{controller}"));
         }

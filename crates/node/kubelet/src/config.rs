@@ -142,11 +142,13 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         &file.container_runtime_endpoint,
     );
     let endpoint = endpoint.unwrap_or_else(|| "unix:///run/containerd/containerd.sock".into());
+    // A simulated node has no processes to limit, and usually no rights to write cgroups.
     let cgroups = flags
         .cgroups_per_qos
         .or(file.cgroups_per_qos)
         .unwrap_or(true)
         && !simulated;
+    // Before anything is created on the node.
     check_kernel(flags, &file, simulated)?;
     check_cgroup_driver(prefer_flag(&flags.cgroup_driver, &file.cgroup_driver).as_deref())?;
     let cgroup_root = flags
@@ -177,6 +179,7 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         taints: choose_taints(flags, &file)?,
         labels: flags::parse_pairs(flags.node_labels.as_deref().unwrap_or_default()),
         address: SocketAddr::new(listen, flags.port.or(file.port).unwrap_or(10250)),
+        // Port 0 disables the endpoint, as upstream; it does not mean any port.
         healthz: (healthz_port > 0).then(|| SocketAddr::new(healthz_address, healthz_port)),
         port_file: flags.port_file.clone(),
         tls: prefer_flag(&flags.tls_cert_file, &file.tls_cert_file).zip(prefer_flag(
@@ -229,6 +232,7 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
             .or(file.pod_pids_limit)
             .and_then(|n| u64::try_from(n).ok())
             .filter(|n| *n > 0),
+        // A Lease of 0 s would have expired before its first renewal.
         lease_seconds: file
             .node_lease_duration_seconds
             .filter(|s| *s > 0)
@@ -257,6 +261,7 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
             .container_log_max_files
             .or(file.container_log_max_files)
             .unwrap_or(5)
+            // With one file a rotation would remove the log that is being written.
             .max(2),
         reserved: sum_reserved(flags, &file)?,
         unsafe_sysctls: flags
@@ -373,6 +378,7 @@ fn sum_reserved(flags: &Flags, file: &Configuration) -> anyhow::Result<BTreeMap<
             if amount.milli_value() < 0 {
                 anyhow::bail!("{field}.{name}: {text:?} is negative");
             }
+            // Both reservations are kept from pods; upstream adds them as well.
             let sum = all
                 .remove(&name)
                 .map_or(amount, |before| before.plus(amount));
@@ -385,6 +391,7 @@ fn sum_reserved(flags: &Flags, file: &Configuration) -> anyhow::Result<BTreeMap<
 fn choose_node_name(flags: &Flags) -> String {
     let name = flags.hostname_override.clone();
     let name = name.unwrap_or_else(component::host_name);
+    // The name becomes a label and a DNS name; upstream converts it in the same way.
     name.trim().to_ascii_lowercase()
 }
 
@@ -403,6 +410,7 @@ fn choose_node_ips(flags: &Flags) -> anyhow::Result<Vec<IpAddr>> {
 }
 
 fn choose_taints(flags: &Flags, file: &Configuration) -> anyhow::Result<Vec<Taint>> {
+    // The flag replaces the list of the file as a whole.
     let Some(given) = &flags.register_with_taints else {
         return Ok(file.register_with_taints.clone().unwrap_or_default());
     };

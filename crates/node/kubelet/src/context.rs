@@ -104,6 +104,7 @@ impl KubeletContext {
         let Some(store) = &self.services else {
             return Vec::new();
         };
+        // The informer can sync only when the API server runs, and that may be this very pod.
         if !is_static {
             store.wait_until_synced().await;
         }

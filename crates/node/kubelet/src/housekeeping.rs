@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-const EVERY: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between two collections of orphaned pods.
-const ORPHANS: Duration = Duration::from_secs(60);
+const ORPHAN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Removes orphaned pods until shutdown. Start it only after all pod sources have synced: an
 /// unknown pod counts as orphaned.
@@ -26,7 +26,7 @@ pub(crate) async fn run_orphan_collection(kubelet: Arc<KubeletContext>) {
         collect_orphans(&kubelet).await;
         tokio::select! {
             () = kubelet.tasks.shutdown().cancelled() => return,
-            () = tokio::time::sleep(ORPHANS) => {}
+            () = tokio::time::sleep(ORPHAN_INTERVAL) => {}
         }
     }
 }
@@ -46,7 +46,7 @@ pub(crate) async fn run_housekeeping(kubelet: Arc<KubeletContext>) {
         enforce_storage_limits(&kubelet, active).await;
         tokio::select! {
             () = kubelet.tasks.shutdown().cancelled() => return,
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(INTERVAL) => {}
         }
     }
 }
@@ -56,9 +56,10 @@ async fn collect_orphans(kubelet: &KubeletContext) {
     let Ok(sandboxes) = kubelet.runtime.list_sandboxes(None).await else {
         return;
     };
-    let mut gone = BTreeSet::new();
+    let mut removed = BTreeSet::new();
     for sandbox in sandboxes {
         let uid = labels::read_label(&sandbox.labels, labels::POD_UID);
+        // A sandbox without the label belongs to another client of the runtime.
         if uid.is_empty() || kubelet.workers.contains(uid) {
             continue;
         }
@@ -78,26 +79,29 @@ async fn collect_orphans(kubelet: &KubeletContext) {
                 .stop_container(&container.id, Duration::from_secs(2))
                 .await;
         }
+        // Stopped first: StopPodSandbox releases the network of the pod.
         let stopped = kubelet.runtime.stop_sandbox(&sandbox.id).await;
         if let Err(e) = stopped.and(kubelet.runtime.remove_sandbox(&sandbox.id).await) {
             tracing::warn!(sandbox = sandbox.id, error = %e, "sandbox can't be removed");
         }
-        gone.insert(uid.to_owned());
+        removed.insert(uid.to_owned());
     }
-    remove_orphans(kubelet, gone.into_iter());
+    remove_orphans(kubelet, removed.into_iter());
 }
 
 /// Removes files and cgroups of the pods `gone` and of those that left files, unless a worker has
 /// them.
-pub(crate) fn remove_orphans(kubelet: &KubeletContext, gone: impl Iterator<Item = String>) {
+pub(crate) fn remove_orphans(kubelet: &KubeletContext, removed: impl Iterator<Item = String>) {
     base_task::blocking(|| {
+        // A pod whose sandbox was removed before the kubelet stopped has left files only.
         let folders = std::fs::read_dir(kubelet.settings.root_dir.join("pods"))
             .into_iter()
             .flatten()
             .flatten();
         let folders = folders.map(|e| e.file_name().to_string_lossy().into_owned());
-        let left: BTreeSet<String> = gone
+        let left: BTreeSet<String> = removed
             .chain(folders)
+            // Asked again here: a worker may have started since the list was read.
             .filter(|uid| !kubelet.workers.contains(uid))
             .collect();
         left.iter()
@@ -137,6 +141,7 @@ fn find_large_logs(snapshot: &PodSnapshot, limit: u64) -> Vec<&CriContainer> {
 fn remove_oldest_logs(path: &Path, keep: usize) {
     let mut old = list_rotated_logs(path);
     old.sort();
+    // The open file is one of them.
     let excess = (old.len() + 1).saturating_sub(keep);
     old.iter()
         .take(excess)
@@ -229,6 +234,7 @@ fn find_exceeded_limit(
             .as_ref()
             .and_then(|q| spec::parse_quantity(&q.0))
             .and_then(|q| u64::try_from(q.value()).ok());
+        // Nothing would use the result of the walk.
         if limit.is_none() && !has_storage_limit(snapshot) {
             continue;
         }
@@ -292,6 +298,7 @@ fn check_ephemeral_storage(
             ));
         }
     }
+    // A container without a limit may use the whole node, so the sum exists only if all have one.
     let sum = spec::app_containers(&snapshot.pod).try_fold(0, |sum, c| limit(c).map(|l| sum + l));
     let limit = sum.filter(|limit| total > *limit)?;
     Some(format!(

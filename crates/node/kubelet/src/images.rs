@@ -32,6 +32,7 @@ fn image_error(reason: &str, message: String, pulled: bool) -> ImageError {
 /// Adds the default registry and tag to an image reference, as runtimes require.
 pub(crate) fn normalize_reference(image: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "./:@_-[]".contains(c);
+    // The digest may contain a colon, so it is cut off before the tag is looked for.
     let (name, rest) = image.split_at(image.find('@').unwrap_or(image.len()));
     let (path, tag) = match name.rsplit_once(':') {
         Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
@@ -54,6 +55,7 @@ pub(crate) fn normalize_reference(image: &str) -> Option<String> {
         return None;
     }
     let first = path.split('/').next().unwrap_or_default();
+    // Docker's rule: the first part is a host if it has a dot or a port, or is localhost.
     let registry = path.contains('/') && (first.contains(['.', ':']) || first == "localhost");
     let full = match (registry, path.contains('/')) {
         (true, _) => path.to_owned(),
@@ -95,6 +97,7 @@ pub(crate) async fn ensure_image(
         .unwrap_or("IfNotPresent");
     // Events and reasons are upstream's, in upstream's order: present image, policy Never,
     // back-off, pull.
+    // An error counts as absent: the pull that follows reports the reason better.
     let present = kubelet
         .runtime
         .image_status(&image)
@@ -108,6 +111,7 @@ pub(crate) async fn ensure_image(
         );
         return Ok(found.clone());
     }
+    // Before the back-off: this failure does not end by waiting.
     if policy == "Never" {
         kubelet.recorder.warning(
             about,
@@ -145,6 +149,7 @@ async fn pull_image(
         .into_iter()
         .map(Some)
         .collect::<Vec<_>>();
+    // Without credentials only if there are none: upstream does not fall back either.
     if auths.is_empty() {
         auths.push(None);
     }
@@ -153,6 +158,7 @@ async fn pull_image(
         match kubelet.runtime.pull_image(image, auth, None).await {
             Ok(reference) => {
                 let took = begun.elapsed().as_millis();
+                // The pull returns a reference; id, size and user of the image are needed, too.
                 let found = kubelet
                     .runtime
                     .image_status(&reference)
@@ -192,6 +198,7 @@ async fn read_credentials(kubelet: &KubeletContext, pod: &Pod, image: &str) -> V
     for reference in spec::read_spec(pod).image_pull_secrets.iter().flatten() {
         let secret: Result<Option<Arc<Secret>>, String> =
             kubelet.objects.get(namespace, &reference.name, true).await;
+        // A missing Secret is no error for upstream either: the image may be public.
         let Ok(Some(secret)) = secret else { continue };
         for (key, value) in secret.data.iter().flatten() {
             let Ok(json) = serde_json::from_slice::<Value>(&value.0) else {
@@ -200,6 +207,7 @@ async fn read_credentials(kubelet: &KubeletContext, pod: &Pod, image: &str) -> V
             let auths = if key == ".dockerconfigjson" {
                 json.get("auths").cloned()
             } else {
+                // The old format .dockercfg has no outer object.
                 Some(json)
             };
             all.extend(find_matching_auths(auths.as_ref(), registry));
@@ -213,6 +221,7 @@ fn find_matching_auths(auths: Option<&Value>, registry: &str) -> Vec<AuthConfig>
         let name = name
             .trim_start_matches("https://")
             .trim_start_matches("http://");
+        // Keys of Docker's files are URLs with a path, such as https://index.docker.io/v1/.
         let name = name.split('/').next().unwrap_or_default();
         if name == "index.docker.io" {
             "docker.io".to_owned()
@@ -278,8 +287,8 @@ pub(crate) async fn preload_archives(folder: &Path, socket: &Path) {
                 tracing::info!(archive = %path.display(), "image archive imported")
             }
             Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                tracing::error!(archive = %path.display(), said, "image archive can't be imported");
+                let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                tracing::error!(archive = %path.display(), said = stderr, "image archive can't be imported");
             }
             Err(e) => tracing::error!(archive = %path.display(), error = %e, "ctr can't be run"),
         }

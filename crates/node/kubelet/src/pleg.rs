@@ -11,13 +11,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Delay between two tries to open the event stream: a stream may end right after it was opened.
-const REOPEN: Duration = Duration::from_secs(1);
+const REOPEN_DELAY: Duration = Duration::from_secs(1);
 /// Relist interval without events: an exit is detected within this time.
-const BLIND: Duration = Duration::from_secs(1);
+const WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 /// Relist interval without events and without active pods.
-const IDLE: Duration = Duration::from_secs(10);
+const WITHOUT_PODS: Duration = Duration::from_secs(10);
 /// Relist interval with events.
-const SAFETY: Duration = Duration::from_secs(60);
+const WITH_EVENTS: Duration = Duration::from_secs(60);
 
 /// Follows the runtime until shutdown.
 pub(crate) async fn follow_runtime(kubelet: Arc<KubeletContext>) {
@@ -28,6 +28,7 @@ pub(crate) async fn follow_runtime(kubelet: Arc<KubeletContext>) {
     let mut feed = Feed::new(Instant::now());
     let mut listed = Instant::now();
     loop {
+        // A list after each opening finds what happened while no stream was open.
         if feed
             .open(Instant::now(), || kubelet.runtime.open_events())
             .await
@@ -56,9 +57,9 @@ pub(crate) async fn follow_runtime(kubelet: Arc<KubeletContext>) {
 /// Returns the interval to the next relist.
 fn relist_interval(events: bool, active: impl FnOnce() -> bool) -> Duration {
     match events {
-        true => SAFETY,
-        false if active() => BLIND,
-        false => IDLE,
+        true => WITH_EVENTS,
+        false if active() => WITHOUT_EVENTS,
+        false => WITHOUT_PODS,
     }
 }
 
@@ -99,7 +100,8 @@ impl Feed {
             }
             Err(e) => tracing::debug!(error = %e, "the runtime's events can't be had"),
         }
-        self.not_before = now + REOPEN;
+        // Also after a success: a stream that ends at once would be opened without a pause.
+        self.not_before = now + REOPEN_DELAY;
         true
     }
 
@@ -118,6 +120,7 @@ impl Feed {
 
 fn notify_worker(kubelet: &KubeletContext, change: Change) {
     match change.pod_uid {
+        // containerd knows no pods; the registry finds the worker by the container's id.
         None if change.out_of_memory => kubelet.workers.notify_out_of_memory(&change.id),
         Some(uid) => drop(
             kubelet
@@ -158,9 +161,12 @@ impl Lister {
                 .into_iter()
                 .map(|c| (c.id, (c.state, uid(&c.labels)))),
         );
+        // Compared with the last list, so that a pod without a change costs its worker nothing.
         let changed = now
             .iter()
             .filter(|(id, state)| self.seen.get(*id) != Some(state));
+        // A container that is no longer listed is a change: another client of the runtime removed
+        // it.
         let lost = self.seen.iter().filter(|(id, _)| !now.contains_key(*id));
         let pods: BTreeSet<&String> = changed.chain(lost).map(|(_, (_, uid))| uid).collect();
         for uid in pods {
@@ -201,10 +207,10 @@ mod tests {
     #[test]
     fn relists_are_rare_with_events_and_frequent_without() {
         for (events, active, expected) in [
-            (true, true, SAFETY),
-            (true, false, SAFETY),
-            (false, true, BLIND),
-            (false, false, IDLE),
+            (true, true, WITH_EVENTS),
+            (true, false, WITH_EVENTS),
+            (false, true, WITHOUT_EVENTS),
+            (false, false, WITHOUT_PODS),
         ] {
             assert_eq!(
                 relist_interval(events, || active),

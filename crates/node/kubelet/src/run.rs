@@ -49,6 +49,8 @@ pub async fn run(
         }
         None => None,
     };
+    // Bound before anything is started: a second kubelet on this node fails here and touches
+    // neither containers nor cgroups.
     let listener = base_serve::bind_listener(settings.address).await?;
     let port = listener.local_addr()?.port();
     if let Some(path) = &settings.port_file {
@@ -59,6 +61,7 @@ pub async fn run(
         Some(address) => Some(base_serve::bind_listener(address).await?),
         None => None,
     };
+    // Before the first pod is started: with pull policy Never it would fail without its image.
     if let Some(folder) = &settings.image_archives {
         images::preload_archives(folder, runtime.socket()).await;
     }
@@ -82,6 +85,8 @@ pub async fn run(
         "kubelet is ready to serve"
     );
     start_tasks(&kubelet, client, machine, port);
+    // Containers are not stopped. A restarted kubelet recovers them, and an upgrade of the kubelet
+    // must not interrupt pods.
     shutdown.cancelled().await;
     tracing::info!("stopping; containers keep running");
     tasks.finish(Duration::from_secs(5)).await?;
@@ -97,6 +102,7 @@ fn make_root(settings: &Settings) -> anyhow::Result<()> {
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("can't create {}", folder.display()))?;
     }
+    // Volumes hold Secrets and users' data; other users of the node must not list them.
     let private = std::fs::Permissions::from_mode(0o750);
     std::fs::set_permissions(settings.root_dir.join("pods"), private)
         .context("can't set the mode of the pods' folder")
@@ -119,6 +125,8 @@ async fn runtime_version(
             }
             Err(e) => last = e.to_string(),
         }
+        // Silent for the first two seconds: runtime and kubelet are usually started at the same
+        // moment.
         if turn == 10 {
             tracing::warn!(socket = %runtime.socket().display(), "waiting for the container runtime");
         }
@@ -142,6 +150,7 @@ pub(crate) fn new_context(
     tasks: &Tasks,
 ) -> anyhow::Result<Arc<KubeletContext>> {
     let workers: Arc<Workers> = Arc::default();
+    // A changed ConfigMap or Secret wakes only the workers of the pods that use it.
     let changed = {
         let workers = workers.clone();
         Arc::new(move |uid: &str| {
@@ -203,6 +212,7 @@ fn start_servers(
         .context("server certificate")?;
     let options = base_serve::Options {
         tls: Some(tls),
+        // Streams of exec and logs never end by themselves, so the shutdown does not wait for them.
         drain: Duration::from_secs(1),
         ..base_serve::Options::default()
     };
@@ -259,6 +269,8 @@ fn start_tasks(kubelet: &Arc<KubeletContext>, client: Option<Client>, machine: M
                 if let Some(pods) = &pods {
                     pods.wait_until_synced().await;
                 }
+                // Static pods have no list that could sync: their workers register within this
+                // time.
                 tokio::time::sleep(Duration::from_secs(2)).await;
             } => {}
         }
@@ -272,10 +284,12 @@ fn server_tls(settings: &Settings) -> anyhow::Result<ServerTls> {
         Some(pair) => pair.clone(),
         None => ensure_own_certificate(settings)?,
     };
+    // kubectl upgrades HTTP/1.1 connections to SPDY and WebSocket; HTTP/2 has no such upgrade.
     let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(ServerTls {
         certificate,
         key,
+        // Not required: clients with a bearer token have no certificate.
         client_auth: ClientAuth::Request,
         alpn,
     })

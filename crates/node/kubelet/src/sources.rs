@@ -19,6 +19,7 @@ pub(crate) const SEEN: &str = "kubernetes.io/config.seen";
 /// Starts or updates the worker of a pod.
 pub(crate) fn apply_pod(kubelet: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
+    // No worker: the pod is new, or its worker ended because the earlier object was deleted.
     if !kubelet.workers.send(&uid, Message::Pod(pod.clone())) {
         worker::spawn_worker(kubelet, pod, is_static);
     }

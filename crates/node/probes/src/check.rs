@@ -51,6 +51,7 @@ pub async fn run_check(
             port,
             service,
         } => crate::grpc::check_grpc(host, *port, service, timeout).await,
+        // A hook that sleeps cannot fail; the caller of preStop bounds it by the grace period.
         Handler::Sleep(time) => {
             tokio::time::sleep(*time).await;
             CheckResult::success("")
@@ -67,6 +68,8 @@ async fn check_exec(
     match runner.run_command(command, timeout).await {
         Ok((0, output)) => CheckResult::success(truncate_output(&output)),
         Ok((_, output)) => CheckResult::failure(truncate_output(&output)),
+        // A timeout is the container's failure; every other error is one of the runtime and must
+        // not restart the container.
         Err((_, true)) => CheckResult::failure(format!(
             "command timed out: {:?} timed out after {}s",
             command.join(" "),
@@ -83,6 +86,7 @@ fn truncate_output(output: &[u8]) -> String {
 }
 
 async fn check_http(url: &str, headers: &[(String, String)], timeout: Duration) -> CheckResult {
+    // Redirects that were not followed count as success, like every status below 400.
     match crate::http::http_get(url, headers, timeout).await {
         Ok(health) if (200..400).contains(&health.status) => CheckResult::success(health.body),
         Ok(health) => CheckResult::failure(format!(
@@ -95,6 +99,8 @@ async fn check_http(url: &str, headers: &[(String, String)], timeout: Duration) 
 
 async fn check_tcp(host: &str, port: u16, timeout: Duration) -> CheckResult {
     match tokio::time::timeout(timeout, TcpStream::connect((host, port))).await {
+        // Closed at once: a server may log it, but an accepted connection is all that the probe
+        // asks for.
         Ok(Ok(_)) => CheckResult::success(""),
         Ok(Err(e)) => CheckResult::failure(format!("dial tcp {host}:{port}: connect: {e}")),
         Err(_) => CheckResult::failure(format!("dial tcp {host}:{port}: i/o timeout")),

@@ -50,6 +50,8 @@ async fn call_health(host: &str, port: u16, service: &str) -> Result<i32, String
     let endpoint = endpoint
         .user_agent("kube-probe/1.36")
         .map_err(|e| e.to_string())?;
+    // A new connection for each check: one that is kept open could stay with a process that no
+    // longer serves.
     let channel = endpoint
         .connect()
         .await
@@ -61,6 +63,8 @@ async fn call_health(host: &str, port: u16, service: &str) -> Result<i32, String
     let request = tonic::Request::new(Request {
         service: service.to_owned(),
     });
+    // The one method is called without generated code, which would need the protocol file of the
+    // health service.
     let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
     let codec: ProstCodec<Request, Response> = ProstCodec::default();
     match grpc.unary(request, path, codec).await {

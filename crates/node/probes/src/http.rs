@@ -12,8 +12,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use url::Url;
 
-const REDIRECTS: usize = 10;
-const BODY: usize = 10 * 1024;
+const MAX_REDIRECTS: usize = 10;
+const MAX_BODY_BYTES: usize = 10 * 1024;
 
 /// The response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,7 @@ pub async fn http_get(
     headers: &[(String, String)],
     timeout: Duration,
 ) -> Result<HttpResponse, String> {
+    // One timeout for all redirects together, as in Go's http.Client.
     let all = follow_redirects(url, headers);
     tokio::time::timeout(timeout, all)
         .await
@@ -43,7 +44,7 @@ pub async fn http_get(
 
 async fn follow_redirects(url: &str, headers: &[(String, String)]) -> Result<HttpResponse, String> {
     let mut url = Url::parse(url).map_err(|e| e.to_string())?;
-    for _ in 0..REDIRECTS {
+    for _ in 0..MAX_REDIRECTS {
         let (response, location) = get_once(&url, headers).await?;
         let next = location
             .filter(|_| (300..400).contains(&response.status))
@@ -71,6 +72,7 @@ async fn get_once(
         return send_request_over(stream, url, headers).await;
     }
     let tls = ClientTls {
+        // A pod has a certificate for its Service, if any, and never for its address.
         insecure: true,
         ..ClientTls::default()
     };
@@ -128,7 +130,8 @@ async fn read_response(
         .get(LOCATION)
         .and_then(|l| l.to_str().ok())
         .map(str::to_owned);
-    let body = Limited::new(response.into_body(), BODY)
+    // A body that is too long, or breaks off, does not change the result: the status has arrived.
+    let body = Limited::new(response.into_body(), MAX_BODY_BYTES)
         .collect()
         .await
         .map(|b| b.to_bytes())
@@ -216,7 +219,7 @@ mod tests {
 
     #[tokio::test]
     async fn redirects_end_after_ten() {
-        let (address, _) = serve_once(vec![redirect("/"); REDIRECTS]).await;
+        let (address, _) = serve_once(vec![redirect("/"); MAX_REDIRECTS]).await;
         let response = http_get(&format!("http://{address}/"), &[], TIMEOUT).await;
         assert_eq!(response.unwrap_err(), "stopped after 10 redirects");
     }

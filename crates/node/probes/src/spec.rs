@@ -113,6 +113,7 @@ impl ProbeSpec {
 }
 
 fn resolve_probe_handler(probe: &Probe, container: &Container, pod_ip: &str) -> Handler {
+    // Validation allows exactly one handler.
     if let Some(exec) = &probe.exec {
         return Handler::Exec(exec.command.clone().unwrap_or_default());
     }
@@ -175,6 +176,7 @@ fn http_handler(get: &HTTPGetAction, container: &Container, pod_ip: &str) -> Han
         host.to_owned()
     };
     let path = get.path.as_deref().unwrap_or("/");
+    // Upstream accepts a path without a leading slash.
     let slash = if path.starts_with('/') { "" } else { "/" };
     let headers = get
         .http_headers
@@ -216,6 +218,7 @@ fn resolve_port(port: &IntOrString, container: &Container) -> Result<u16, String
                 .find(|p| p.name.as_deref() == Some(name));
             match named
                 .map(|p| p.container_port)
+                // A string of digits is a number for upstream, too.
                 .or_else(|| name.parse().ok())
             {
                 Some(number) => number,

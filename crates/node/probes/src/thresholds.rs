@@ -31,6 +31,7 @@ impl Thresholds {
 
     /// Records a result; returns the state if its threshold is reached.
     pub fn observe(&mut self, health: Health) -> Option<Health> {
+        // Any other result starts the count again: thresholds are about consecutive results.
         self.run = if self.last == Some(health) {
             self.run.saturating_add(1)
         } else {

@@ -23,10 +23,14 @@ pub async fn run_probe<F>(spec: ProbeSpec, age: Duration, runner: &dyn CommandRu
 where
     F: FnMut(ProbeReport) + Send,
 {
+    // Counted from the start of the container: a restarted kubelet does not delay the probes once
+    // more.
     tokio::time::sleep(spec.initial_delay.saturating_sub(age)).await;
     let mut counts = Thresholds::new(spec.success_threshold, spec.failure_threshold);
     let mut verdict = None;
     let mut ticks = interval(spec.period);
+    // After a check that took longer than the period, the next one waits a whole period: a slow
+    // container must not be checked without a pause.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -47,6 +51,8 @@ where
             verdict = Some(new);
             report(ProbeReport::HealthChanged(new, text));
         }
+        // A container has one startup; liveness ends with the restart, which gets a probe of its
+        // own.
         let last = match spec.kind {
             ProbeKind::Startup => true,
             ProbeKind::Liveness => new == Health::Unhealthy,

@@ -11,11 +11,12 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
-const SHORT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout of calls that wait for CNI: upstream's limit for creating a sandbox is twice the usual
 /// one.
-const LONG: Duration = Duration::from_secs(240);
-const MESSAGE: usize = 16 * 1024 * 1024;
+const NETWORK_TIMEOUT: Duration = Duration::from_secs(240);
+// tonic's default limit of 4 MiB is too small for the list of a node with hundreds of pods.
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// A client of the runtime; cheap to clone.
 #[derive(Clone, Debug)]
@@ -50,6 +51,8 @@ impl Runtime {
             ));
         }
         let socket = PathBuf::from(path);
+        // Lazy: the kubelet is started beside its runtime, and a restarted containerd listens again
+        // at the same path.
         let connector = {
             let socket = socket.clone();
             tower::service_fn(move |_| {
@@ -70,11 +73,11 @@ impl Runtime {
     }
 
     pub(crate) fn runtime_service(&self) -> RuntimeServiceClient<Channel> {
-        RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
+        RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     pub(crate) fn image_service(&self) -> ImageServiceClient<Channel> {
-        ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE)
+        ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     /// Returns name and version of the runtime.
@@ -102,7 +105,7 @@ impl Runtime {
         };
         Ok(self
             .runtime_service()
-            .run_pod_sandbox(with_timeout(request, LONG))
+            .run_pod_sandbox(with_timeout(request, NETWORK_TIMEOUT))
             .await?
             .into_inner()
             .pod_sandbox_id)
@@ -115,7 +118,7 @@ impl Runtime {
         };
         ignore_not_found(
             self.runtime_service()
-                .stop_pod_sandbox(with_timeout(request, LONG))
+                .stop_pod_sandbox(with_timeout(request, NETWORK_TIMEOUT))
                 .await,
         )
     }
@@ -127,7 +130,7 @@ impl Runtime {
         };
         ignore_not_found(
             self.runtime_service()
-                .remove_pod_sandbox(with_timeout(request, SHORT))
+                .remove_pod_sandbox(with_timeout(request, TIMEOUT))
                 .await,
         )
     }
@@ -142,7 +145,7 @@ impl Runtime {
             ListPodSandboxRequest {
                 filter: Some(filter),
             },
-            SHORT,
+            TIMEOUT,
         );
         Ok(self
             .runtime_service()
@@ -158,12 +161,12 @@ impl Runtime {
             pod_sandbox_id: id.to_owned(),
             verbose: false,
         };
-        let answer = self
+        let response = self
             .runtime_service()
-            .pod_sandbox_status(with_timeout(request, SHORT))
+            .pod_sandbox_status(with_timeout(request, TIMEOUT))
             .await?
             .into_inner();
-        Ok(answer.status.unwrap_or_default())
+        Ok(response.status.unwrap_or_default())
     }
 
     /// Creates a container; returns its id.
@@ -180,7 +183,7 @@ impl Runtime {
         };
         Ok(self
             .runtime_service()
-            .create_container(with_timeout(request, SHORT))
+            .create_container(with_timeout(request, TIMEOUT))
             .await?
             .into_inner()
             .container_id)
@@ -192,7 +195,7 @@ impl Runtime {
             container_id: id.to_owned(),
         };
         self.runtime_service()
-            .start_container(with_timeout(request, SHORT))
+            .start_container(with_timeout(request, TIMEOUT))
             .await?;
         Ok(())
     }
@@ -200,6 +203,7 @@ impl Runtime {
     /// Sends the stop signal, and after `grace` the kill signal; returns when the container has
     /// exited.
     pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
+        // Rounded up: CRI knows whole seconds, and 0 would kill at once.
         let timeout = i64::try_from(grace.as_secs_f64().ceil() as u64).unwrap_or(i64::MAX);
         let request = StopContainerRequest {
             container_id: id.to_owned(),
@@ -207,7 +211,7 @@ impl Runtime {
         };
         ignore_not_found(
             self.runtime_service()
-                .stop_container(with_timeout(request, grace + SHORT))
+                .stop_container(with_timeout(request, grace + TIMEOUT))
                 .await,
         )
     }
@@ -219,7 +223,7 @@ impl Runtime {
         };
         ignore_not_found(
             self.runtime_service()
-                .remove_container(with_timeout(request, SHORT))
+                .remove_container(with_timeout(request, TIMEOUT))
                 .await,
         )
     }
@@ -234,7 +238,7 @@ impl Runtime {
             ListContainersRequest {
                 filter: Some(filter),
             },
-            SHORT,
+            TIMEOUT,
         );
         Ok(self
             .runtime_service()
@@ -250,12 +254,12 @@ impl Runtime {
             container_id: id.to_owned(),
             verbose: false,
         };
-        let answer = self
+        let response = self
             .runtime_service()
-            .container_status(with_timeout(request, SHORT))
+            .container_status(with_timeout(request, TIMEOUT))
             .await?
             .into_inner();
-        Ok(answer.status.unwrap_or_default())
+        Ok(response.status.unwrap_or_default())
     }
 
     /// Changes a running container's cgroup settings.
@@ -266,7 +270,7 @@ impl Runtime {
             ..Default::default()
         };
         self.runtime_service()
-            .update_container_resources(with_timeout(request, SHORT))
+            .update_container_resources(with_timeout(request, TIMEOUT))
             .await?;
         Ok(())
     }
@@ -277,7 +281,7 @@ impl Runtime {
             container_id: id.to_owned(),
         };
         self.runtime_service()
-            .reopen_container_log(with_timeout(request, SHORT))
+            .reopen_container_log(with_timeout(request, TIMEOUT))
             .await?;
         Ok(())
     }
@@ -289,6 +293,7 @@ impl Runtime {
         command: &[String],
         timeout: Duration,
     ) -> Result<ExecOutput> {
+        // 0 seconds mean no limit in CRI. Probes have at least one second.
         let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
         let request = ExecSyncRequest {
             container_id: id.to_owned(),
@@ -300,15 +305,16 @@ impl Runtime {
             // The runtime enforces `timeout`; this longer deadline covers a runtime that hangs.
             request.set_timeout(timeout + Duration::from_secs(15));
         }
-        let answer = self
+        let response = self
             .runtime_service()
             .exec_sync(request)
             .await?
             .into_inner();
-        let mut output = answer.stdout;
-        output.extend(answer.stderr);
+        // Upstream joins both streams in this order for the message of an event.
+        let mut output = response.stdout;
+        output.extend(response.stderr);
         Ok(ExecOutput {
-            code: answer.exit_code,
+            code: response.exit_code,
             output,
         })
     }
@@ -317,7 +323,7 @@ impl Runtime {
     pub async fn exec(&self, request: ExecRequest) -> Result<String> {
         Ok(self
             .runtime_service()
-            .exec(with_timeout(request, SHORT))
+            .exec(with_timeout(request, TIMEOUT))
             .await?
             .into_inner()
             .url)
@@ -327,7 +333,7 @@ impl Runtime {
     pub async fn attach(&self, request: AttachRequest) -> Result<String> {
         Ok(self
             .runtime_service()
-            .attach(with_timeout(request, SHORT))
+            .attach(with_timeout(request, TIMEOUT))
             .await?
             .into_inner()
             .url)
@@ -341,7 +347,7 @@ impl Runtime {
         };
         Ok(self
             .runtime_service()
-            .port_forward(with_timeout(request, SHORT))
+            .port_forward(with_timeout(request, TIMEOUT))
             .await?
             .into_inner()
             .url)
@@ -349,7 +355,7 @@ impl Runtime {
 
     /// Returns the current resource usage of every container.
     pub async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
-        let request = with_timeout(ListContainerStatsRequest { filter: None }, SHORT);
+        let request = with_timeout(ListContainerStatsRequest { filter: None }, TIMEOUT);
         Ok(self
             .runtime_service()
             .list_container_stats(request)
@@ -372,8 +378,8 @@ fn pod_selector(pod_uid: Option<&str>) -> std::collections::HashMap<String, Stri
         .collect()
 }
 
-fn ignore_not_found<T>(answer: std::result::Result<T, tonic::Status>) -> Result<()> {
-    match answer.map_err(RuntimeError::from) {
+fn ignore_not_found<T>(response: std::result::Result<T, tonic::Status>) -> Result<()> {
+    match response.map_err(RuntimeError::from) {
         Err(e) if !e.is_not_found() => Err(e),
         _ => Ok(()),
     }

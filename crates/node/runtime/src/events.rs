@@ -40,6 +40,8 @@ impl Runtime {
     /// # Errors
     /// The runtime can't be reached.
     pub async fn open_events(&self) -> Result<Option<EventSource>> {
+        // Unimplemented is the one error that leads to the next source: others are a runtime that
+        // is starting.
         match self.cri_events().await {
             Err(e) if e.is_unimplemented() => {}
             other => return other.map(Some),
@@ -60,6 +62,8 @@ impl Runtime {
     }
 
     async fn containerd_events(&self) -> Result<EventSource> {
+        // Only the events that the kubelet acts on: a busy node has many snapshot and content
+        // events.
         let topics = ["/tasks/exit", OUT_OF_MEMORY];
         let filters = topics
             .iter()
@@ -87,10 +91,11 @@ where
     F: Future<Output = StreamResult<T>> + Send + 'static,
 {
     let mut call = Box::pin(call);
+    // Waited for only briefly, and kept: dropping the call would close the stream.
     let early = tokio::time::timeout(std::time::Duration::from_millis(300), &mut call).await;
     let later = async move {
         match early {
-            Ok(answer) => answer,
+            Ok(response) => response,
             Err(_) => call.await,
         }
     };
@@ -98,8 +103,8 @@ where
     // Ready means headers or an error. A Go server reports an unimplemented call with its first
     // message, hence the peek.
     let stream = match futures::poll!(&mut later) {
-        std::task::Poll::Ready(answer) => {
-            let mut stream = answer?.into_inner().peekable();
+        std::task::Poll::Ready(response) => {
+            let mut stream = response?.into_inner().peekable();
             let first = tokio::time::timeout(
                 std::time::Duration::from_millis(300),
                 Pin::new(&mut stream).peek(),
@@ -111,12 +116,14 @@ where
             stream.boxed()
         }
         std::task::Poll::Pending => futures::stream::once(later)
-            .filter_map(|answer| async { answer.ok().map(tonic::Response::into_inner) })
+            .filter_map(|response| async { response.ok().map(tonic::Response::into_inner) })
             .flatten()
             .boxed(),
     };
     Ok(Box::pin(
         stream
+            // An error ends the stream; the caller opens it again and relists, so that no exit is
+            // missed.
             .take_while(|event| futures::future::ready(event.is_ok()))
             .filter_map(move |event| async move { event.ok().and_then(change) }),
     ))
@@ -159,7 +166,7 @@ fn convert_containerd_event(envelope: Envelope) -> Option<Change> {
 mod tests {
     use super::*;
 
-    fn told(topic: &str, container: &str, process: &str) -> Option<Change> {
+    fn convert(topic: &str, container: &str, process: &str) -> Option<Change> {
         let event = TaskEvent {
             container_id: container.into(),
             id: process.into(),
@@ -200,9 +207,9 @@ mod tests {
                 out_of_memory,
             })
         };
-        assert_eq!(told("/tasks/exit", "c", "c"), change(false));
-        assert_eq!(told("/tasks/oom", "c", ""), change(true));
-        assert_eq!(told("/tasks/exit", "c", "a command run inside"), None);
+        assert_eq!(convert("/tasks/exit", "c", "c"), change(false));
+        assert_eq!(convert("/tasks/oom", "c", ""), change(true));
+        assert_eq!(convert("/tasks/exit", "c", "a command run inside"), None);
     }
 
     #[test]

@@ -17,6 +17,7 @@ impl FolderWatch {
     /// The directory does not exist, or the kernel's limit of watches is reached.
     pub fn new(folder: &Path) -> io::Result<Self> {
         let fd = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        // CLOSE_WRITE too: an editor may write a file in several steps, and the last one counts.
         let changes = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::CLOSE_WRITE;
         let names = WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM | WatchFlags::DELETE;
         add_watch(&fd, folder, changes | names)?;
@@ -30,6 +31,8 @@ impl FolderWatch {
         if self.0.readable().await.is_err() {
             return std::future::pending().await;
         }
+        // The events are only a signal. The caller reads the directory again, so an overflow of the
+        // queue does no harm.
         let mut buffer = [0u8; 4096];
         while self.0.try_read(&mut buffer).is_ok_and(|n| n > 0) {}
     }

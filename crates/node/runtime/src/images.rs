@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::v1::*;
 use std::time::Duration;
 
-const SHORT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn image_spec(image: &str) -> ImageSpec {
     ImageSpec {
@@ -17,7 +17,7 @@ fn image_spec(image: &str) -> ImageSpec {
 impl Runtime {
     /// Lists all images.
     pub async fn list_images(&self) -> Result<Vec<Image>> {
-        let request = with_timeout(ListImagesRequest { filter: None }, SHORT);
+        let request = with_timeout(ListImagesRequest { filter: None }, TIMEOUT);
         Ok(self
             .image_service()
             .list_images(request)
@@ -34,7 +34,7 @@ impl Runtime {
         };
         Ok(self
             .image_service()
-            .image_status(with_timeout(request, SHORT))
+            .image_status(with_timeout(request, TIMEOUT))
             .await?
             .into_inner()
             .image)
@@ -48,6 +48,7 @@ impl Runtime {
         auth: Option<AuthConfig>,
         sandbox: Option<PodSandboxConfig>,
     ) -> Result<String> {
+        // The sandbox config lets a runtime with several handlers choose the snapshotter.
         let request = PullImageRequest {
             image: Some(image_spec(image)),
             auth,
@@ -67,14 +68,14 @@ impl Runtime {
             image: Some(image_spec(image)),
         };
         self.image_service()
-            .remove_image(with_timeout(request, SHORT))
+            .remove_image(with_timeout(request, TIMEOUT))
             .await?;
         Ok(())
     }
 
     /// Returns usage of the file systems that hold images.
     pub async fn image_filesystems(&self) -> Result<Vec<FilesystemUsage>> {
-        let request = with_timeout(ImageFsInfoRequest {}, SHORT);
+        let request = with_timeout(ImageFsInfoRequest {}, TIMEOUT);
         Ok(self
             .image_service()
             .image_fs_info(request)

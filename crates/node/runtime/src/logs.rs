@@ -20,6 +20,7 @@ pub struct Record<'a> {
 /// Parses one line of a log file (with or without its line end).
 pub fn parse_record(line: &[u8]) -> Option<Record<'_>> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
+    // The text may have blanks; only the first three separate fields.
     let mut parts = line.splitn(4, |b| *b == b' ');
     let time = std::str::from_utf8(parts.next()?).ok()?;
     let stderr = match parts.next()? {
@@ -28,6 +29,7 @@ pub fn parse_record(line: &[u8]) -> Option<Record<'_>> {
         _ => return None,
     };
     let tags = parts.next()?;
+    // CRI reserves more tags after a colon; the first one is F or P.
     let partial = tags.split(|b| *b == b':').next() == Some(b"P");
     Some(Record {
         time,
@@ -51,6 +53,7 @@ pub fn read_tail(path: &Path, lines: usize, bytes: usize) -> io::Result<Vec<u8>>
     let mut raw = Vec::new();
     file.read_to_end(&mut raw)?;
     let mut records: Vec<&[u8]> = raw.split_inclusive(|b| *b == b'\n').collect();
+    // The window starts in the middle of a record, which has no time and no tag.
     if size > window && !records.is_empty() {
         records.remove(0);
     }
@@ -62,6 +65,7 @@ pub fn read_tail(path: &Path, lines: usize, bytes: usize) -> io::Result<Vec<u8>>
             text.push(b'\n');
         }
     }
+    // The end of the text is kept: the error is usually there.
     let cut = text.len().saturating_sub(bytes);
     Ok(text.split_off(cut))
 }
@@ -100,6 +104,7 @@ pub fn find_tail_offset(file: &mut std::fs::File, lines: u64) -> io::Result<(u64
                 .and_then(|b| b.iter().rposition(|b| *b == b'\n'))
                 .map_or(first, |i| first + i + 1);
             let record = block.get(start..stop).unwrap_or_default();
+            // Counted at the end of a line, because the parts of a long line come before its end.
             if parse_record(record).is_some_and(|r| !r.partial) {
                 if found == lines {
                     return Ok((later_start, found));

@@ -72,6 +72,8 @@ impl Access {
             return Ok(());
         }
         let Permission { verb, subresource } = segments.required_permission(&parts.method);
+        // The fine-grained permission first (KEP-2862); `nodes/proxy` covers everything for roles
+        // of older clusters.
         if self.is_allowed(&user, verb, subresource).await?
             || self.is_allowed(&user, verb, "proxy").await?
         {
@@ -88,6 +90,7 @@ impl Access {
     async fn authenticate(&self, parts: &Parts) -> Option<SubjectAccessReviewSpec> {
         let peer = parts.extensions.get::<base_serve::Peer>();
         if let (Some(ca), Some(peer)) = (&self.ca, peer.filter(|p| !p.certificates.is_empty()))
+            // A certificate of another CA is no error: the client may have a token as well.
             && ca.verify(&peer.certificates)
         {
             return peer
@@ -100,6 +103,7 @@ impl Access {
             .get(http::header::AUTHORIZATION)
             .and_then(|h| h.to_str().ok());
         if let Some(token) = header.and_then(|h| h.strip_prefix("Bearer ")) {
+            // A token that is not accepted does not become an anonymous request.
             return self.authenticate_token(token.trim()).await;
         }
         self.options.anonymous.then(|| SubjectAccessReviewSpec {
@@ -144,6 +148,7 @@ impl Access {
             ..user.clone()
         };
         reviews.authorize(spec).await.map_err(|error| {
+            // The cause stays in the log: it may name addresses that clients need not know.
             tracing::warn!(%error, reason = ?error.source(), "access can't be reviewed");
             unavailable("the API server can't be asked")
         })
@@ -159,6 +164,8 @@ fn read_certificate_user(leaf: &[u8]) -> Option<SubjectAccessReviewSpec> {
         .filter_map(|o| o.as_str().ok())
         .map(str::to_owned)
         .collect();
+    // The API server adds this group to its own clients; a certificate that is verified here has it
+    // only from this line.
     groups.push("system:authenticated".into());
     Some(SubjectAccessReviewSpec {
         user: Some(name),

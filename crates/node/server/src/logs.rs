@@ -26,7 +26,7 @@ use std::time::Duration;
 
 const CHUNK: usize = 64 * 1024;
 /// Interval at which an idle follower checks that its container still runs.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Responds with the log.
 pub(crate) fn serve_log(
@@ -35,6 +35,8 @@ pub(crate) fn serve_log(
     tasks: &Tasks,
 ) -> Result<Reply, Failure> {
     let files = base_task::blocking(|| open_files(&source.path, query.tail))?;
+    // A small buffer: a client that reads slowly stops the reading of the file instead of filling
+    // the memory.
     let (sender, receiver) = mpsc::channel::<Bytes>(4);
     let shutdown = tasks.shutdown().clone();
     tasks.spawn_isolated("log", async move {
@@ -77,17 +79,18 @@ fn open_files(path: &Path, tail: Option<u64>) -> Result<VecDeque<File>, Failure>
         newest => Some(newest?),
     };
     let mut files = VecDeque::new();
-    let mut wanted = tail;
+    // From the newest file backwards, until enough lines are found.
+    let mut lines_left = tail;
     for mut file in newest.into_iter().chain(older.into_iter().rev()) {
-        if let Some(lines) = wanted {
+        if let Some(lines) = lines_left {
             let (start, found) =
                 find_tail_offset(&mut file, lines).map_err(|e| internal_error(&e))?;
             file.seek(SeekFrom::Start(start))
                 .map_err(|e| internal_error(&e))?;
-            wanted = Some(lines - found);
+            lines_left = Some(lines - found);
         }
         files.push_front(file);
-        if wanted == Some(0) {
+        if lines_left == Some(0) {
             break;
         }
     }
@@ -148,6 +151,7 @@ async fn send_log(
     let Some(mut file) = files.pop_front() else {
         return;
     };
+    // Opened before the first read: a record written in between wakes the follower.
     let mut watch = source
         .path
         .parent()
@@ -165,6 +169,7 @@ async fn send_log(
                 break;
             }
             let text = reader.consume(buffer.get(..count).unwrap_or_default());
+            // An error means that the client has closed the connection.
             if !text.is_empty() && sender.send(text.into()).await.is_err() {
                 return;
             }
@@ -183,8 +188,9 @@ async fn send_log(
             return;
         }
         match &mut watch {
-            Some(watch) => drop(tokio::time::timeout(LOOK, watch.changed()).await),
-            None => tokio::time::sleep(LOOK).await,
+            // The timeout covers a container that exits without a last record.
+            Some(watch) => drop(tokio::time::timeout(CHECK_INTERVAL, watch.changed()).await),
+            None => tokio::time::sleep(CHECK_INTERVAL).await,
         }
     }
 }
@@ -209,6 +215,7 @@ impl Reader {
         let mut raw = std::mem::take(&mut self.pending);
         raw.extend_from_slice(data);
         let mut text = Vec::new();
+        // The writer may be in the middle of a record; the rest waits for the next read.
         let whole = raw.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
         for line in raw
             .get(..whole)
@@ -245,6 +252,7 @@ impl Reader {
         {
             return;
         }
+        // One time for each line, also if its parts are several records.
         if self.query.timestamps && begins {
             text.extend_from_slice(record.time.as_bytes());
             text.push(b' ');

@@ -64,6 +64,7 @@ impl Segments {
     pub(crate) fn required_permission(&self, method: &Method) -> Permission {
         let words = self.as_strs();
         let first = words.first().copied().unwrap_or_default();
+        // Upstream derives the verb from the method; HEAD is a read.
         let verb = match method.as_str() {
             // Commands need `create` whatever the method: a WebSocket always begins with GET.
             _ if matches!(first, "exec" | "attach" | "portForward" | "run" | "cri") => "create",
@@ -93,6 +94,8 @@ impl Segments {
         let route = self
             .find_route()
             .ok_or_else(|| Failure::not_found("404 page not found"))?;
+        // 405 before anything is done: a command must never run by a method that is not meant for
+        // it.
         let methods: &[Method] = match route {
             Route::Stream(Stream::Run, _) => &[Method::POST],
             Route::Stream(..) => &[Method::GET, Method::POST],

@@ -60,11 +60,13 @@ impl Server {
 
     async fn handle_request(&self, request: Request<Incoming>) -> Reply {
         let (parts, body) = request.into_parts();
+        // Decoded once; authorization and routing below see the same words.
         let segments = Segments::decode(parts.uri.path());
         if let Err(e) = self.access.check_access(&parts, &segments).await {
             return e.into();
         }
         match segments.route(&parts.method) {
+            // After authorization, so that clients without permissions do not learn the setting.
             Ok(route) if route.is_debugging() && !self.debugging => Failure::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "Debug endpoints are disabled.",
@@ -95,6 +97,7 @@ impl Server {
                 PLAIN_METRICS,
                 self.backend.format_resource_metrics(cadvisor).await,
             ),
+            // Upstream has this endpoint; without metrics of probes its page is empty.
             Route::ProbeMetrics => build_reply(StatusCode::OK, PLAIN_METRICS, ""),
             Route::Stats => json_reply(&self.backend.read_summary().await),
             Route::Configz => {
@@ -118,6 +121,7 @@ impl Server {
         query: &Query,
         request: Request<Incoming>,
     ) -> Result<Reply, Failure> {
+        // `/run` has no stream: the command ends, and its output is the response.
         if kind == Stream::Run {
             let command = query
                 .values("cmd")
@@ -131,6 +135,8 @@ impl Server {
                 .await?;
             return Ok(text_reply(output));
         }
+        // Before the runtime is asked: the runtime keeps a stream URL that is never used for a
+        // minute.
         stream::reject_unknown_protocols(&request)?;
         let url = match kind {
             Stream::PortForward => {
@@ -192,6 +198,7 @@ fn parse_log_query(query: &Query) -> Result<LogQuery, Failure> {
         ),
         None => None,
     };
+    // Both may be given; validation of the API server rejects that, and here the exact time wins.
     let seconds = number("sinceSeconds")?.and_then(|s| i64::try_from(s).ok());
     let since = seconds.and_then(|s| {
         Timestamp::now()

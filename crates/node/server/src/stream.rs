@@ -18,7 +18,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use url::Url;
 
-const KNOWN: [&str; 8] = [
+// v5, with which a client can close its input, is known to newer runtimes only.
+const SUPPORTED_PROTOCOLS: [&str; 8] = [
     "v4.channel.k8s.io",
     "v4.base64.channel.k8s.io",
     "v3.channel.k8s.io",
@@ -49,7 +50,7 @@ pub(crate) fn reject_unknown_protocols<B>(request: &Request<B>) -> Result<(), Fa
     if offered
         .split(',')
         .map(str::trim)
-        .any(|p| KNOWN.contains(&p))
+        .any(|p| SUPPORTED_PROTOCOLS.contains(&p))
     {
         return Ok(());
     }
@@ -71,6 +72,7 @@ pub(crate) async fn forward_stream(
     let stream = TcpStream::connect((host.as_str(), port))
         .await
         .map_err(|e| bad_gateway(e.to_string()))?;
+    // Keystrokes of a terminal are single bytes; Nagle's algorithm would delay each.
     let _ = stream.set_nodelay(true);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
@@ -93,7 +95,9 @@ pub(crate) async fn forward_stream(
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return relay_rejection(response).await;
     }
+    // The headers choose the subprotocol, so the client must get those of the runtime.
     let headers = response.headers().clone();
+    // Completes only after the response below was sent; hence the task.
     let client = hyper::upgrade::on(&mut request);
     let runtime = hyper::upgrade::on(response);
     let shutdown = tasks.shutdown().clone();
@@ -168,6 +172,7 @@ async fn relay_rejection(response: Response<Incoming>) -> Result<Reply, Failure>
         .await
         .map(|b| b.to_bytes())
         .unwrap_or_default();
+    // A redirect would lead the client to the runtime's port on the node's loopback.
     if parts.status.is_success() || parts.status.is_redirection() {
         return Err(bad_gateway(format!(
             "the runtime answered {}",

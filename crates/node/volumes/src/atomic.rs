@@ -35,22 +35,26 @@ pub type Payload = BTreeMap<String, PayloadFile>;
 /// # Errors
 /// A path outside the volume, or a failed file operation.
 pub fn write_payload(dir: &Path, payload: &Payload, gid: Option<u32>) -> Result<bool> {
+    // All paths before the first write: an error must leave the old content.
     payload.keys().try_for_each(|path| check_path(path))?;
     if up_to_date(dir, payload) {
         return Ok(false);
     }
     let version = version_name();
     let fresh = dir.join(&version);
+    // Not create_dir_all: the name is new, and an existing directory would mean two writers.
     fs::create_dir(&fresh).at("create", &fresh)?;
     set_mode(&fresh, 0o755)?;
     for (path, file) in payload {
         write_file(&fresh, path, file, gid)?;
     }
     let old = fs::read_link(dir.join(DATA)).ok();
+    // Rename replaces a link atomically, while creating one does not; hence the second name.
     let next = dir.join("..data_tmp");
     let _ = fs::remove_file(&next);
     symlink(&version, &next).at("create", &next)?;
     fs::rename(&next, dir.join(DATA)).at("replace", &dir.join(DATA))?;
+    // After the swap: a new entry must not lead to a file that does not exist yet.
     link_entries(dir, payload)?;
     if let Some(old) = old.filter(|old| old.components().count() == 1) {
         // Best effort: old files are no longer visible.
@@ -64,6 +68,7 @@ fn version_name() -> String {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
+    // The clock may stand still between two writes, or be set back.
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     format!("..{}.{:09}_{serial}", now.as_secs(), now.subsec_nanos())
 }
@@ -117,8 +122,8 @@ fn list_entries(payload: &Payload) -> BTreeSet<PathBuf> {
 }
 
 fn link_entries(dir: &Path, payload: &Payload) -> Result<()> {
-    let wanted = list_entries(payload);
-    for name in &wanted {
+    let visible = list_entries(payload);
+    for name in &visible {
         let link = dir.join(name);
         if fs::symlink_metadata(&link).is_err() {
             symlink(Path::new(DATA).join(name), &link).at("create", &link)?;
@@ -127,7 +132,7 @@ fn link_entries(dir: &Path, payload: &Payload) -> Result<()> {
     for entry in fs::read_dir(dir).at("read", dir)?.flatten() {
         let name = PathBuf::from(entry.file_name());
         let hidden = entry.file_name().to_string_lossy().starts_with("..");
-        if !hidden && !wanted.contains(&name) {
+        if !hidden && !visible.contains(&name) {
             let _ = fs::remove_file(entry.path());
         }
     }

@@ -15,11 +15,12 @@ pub fn check_host_path(path: &Path, kind: &str) -> Result<()> {
         "" => return Ok(()),
         "DirectoryOrCreate" if exists.is_err() => return make_directory(path),
         "FileOrCreate" if exists.is_err() => return make_file(path),
+        // An existing path is only checked: its mode belongs to the administrator of the node.
         _ => {}
     }
     let found = exists.as_ref().ok().map(fs::Metadata::file_type);
     let is = |test: fn(&fs::FileType) -> bool| found.as_ref().is_some_and(test);
-    let (fits, wanted) = match kind {
+    let (fits, expected) = match kind {
         "Directory" | "DirectoryOrCreate" => (is(fs::FileType::is_dir), "directory"),
         "File" | "FileOrCreate" => (is(fs::FileType::is_file), "file"),
         "Socket" => (is(FileTypeExt::is_socket), "socket file"),
@@ -35,7 +36,7 @@ pub fn check_host_path(path: &Path, kind: &str) -> Result<()> {
         return Ok(());
     }
     Err(VolumeError::Refused(format!(
-        "hostPath type check failed: {} is not a {wanted}",
+        "hostPath type check failed: {} is not a {expected}",
         path.display()
     )))
 }

@@ -23,6 +23,7 @@ impl Mounter {
     /// The mount fails.
     pub fn mount_tmpfs(self, path: &Path, size: Option<u64>) -> Result<bool> {
         fs::create_dir_all(path).at("create", path)?;
+        // A second tmpfs would hide the files of the first.
         if self == Mounter::Plain || is_mount_point(path) {
             return Ok(false);
         }
@@ -68,6 +69,7 @@ impl Mounter {
             .into_iter()
             .filter(|p| p.starts_with(root))
             .collect();
+        // A path sorts before the paths within it, so the reverse order is innermost first.
         points.sort();
         for point in points.iter().rev() {
             if umount2(point, MntFlags::UMOUNT_NOFOLLOW).is_err() {

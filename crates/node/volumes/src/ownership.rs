@@ -27,8 +27,8 @@ pub fn set_group(path: &Path, gid: u32, read_only: bool, on_root_mismatch: bool)
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let root = open(path, flags | OFlags::DIRECTORY, Mode::empty()).at("open", path)?;
     let stat = fstat(&root).at("look at", path)?;
-    let wanted = group_bits(read_only, true);
-    if on_root_mismatch && stat.st_gid == gid && stat.st_mode & wanted == wanted {
+    let required = group_bits(read_only, true);
+    if on_root_mismatch && stat.st_gid == gid && stat.st_mode & required == required {
         return Ok(());
     }
     // Relative paths of the directories still to do. Only one descriptor is open at a time, so that
@@ -46,6 +46,7 @@ pub fn set_group(path: &Path, gid: u32, read_only: bool, on_root_mismatch: bool)
         set_directory(&directory, gid, read_only).at("set group of", &path.join(&relative))?;
         let found =
             set_entries(&directory, gid, read_only).at("set group in", &path.join(&relative))?;
+        // Names and not descriptors are kept; openat2 resolves them beneath the root again.
         left.extend(found.into_iter().map(|name| relative.join(name)));
     }
     Ok(())

@@ -41,10 +41,12 @@ pub fn prepare_subpath(
     if mounter == Mounter::Plain {
         return Ok(root.join(relative));
     }
+    // Of an earlier attempt of this container: the volume may have changed since.
     if is_mount_point(target) {
         mounter.unmount_beneath(target)?;
     }
     make_target(&opened, target)?;
+    // The kernel resolves this link to the opened file itself, whatever its path names by now.
     let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
     mounter.bind_mount(&by_descriptor, target)?;
     Ok(target.to_owned())

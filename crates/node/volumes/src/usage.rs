@@ -18,6 +18,7 @@ fn sum_blocks(path: &Path, device: u64, seen: &mut HashSet<u64>) -> u64 {
     let Ok(meta) = std::fs::symlink_metadata(path) else {
         return 0;
     };
+    // Another file system is another volume, with a limit of its own.
     if meta.dev() != device || (meta.nlink() > 1 && !meta.is_dir() && !seen.insert(meta.ino())) {
         return 0;
     }

@@ -54,9 +54,9 @@ impl<'a> NamePart<'a> {
     fn selects_port(&self, name: &str, protocol: &str) -> bool {
         match self {
             Self::Port {
-                name: wanted,
+                name: requested,
                 protocol: over,
-            } => *wanted == name && protocol.eq_ignore_ascii_case(over),
+            } => *requested == name && protocol.eq_ignore_ascii_case(over),
             _ => true,
         }
     }
@@ -84,6 +84,7 @@ impl Lookup<'_> {
             };
         }
         let headless = spec.cluster_ip.as_deref() == Some("None");
+        // A host name below a Service with a cluster IP names an endpoint as well.
         let by_endpoint = headless || matches!(part, NamePart::Host(_));
         let targets = if by_endpoint {
             self.endpoint_targets(&part, name, namespace)
@@ -146,7 +147,7 @@ impl Lookup<'_> {
             }
             for (endpoint, address) in ready_endpoints(&slice) {
                 let host = endpoint_host(endpoint, address);
-                if matches!(part, NamePart::Host(wanted) if *wanted != host) {
+                if matches!(part, NamePart::Host(requested) if *requested != host) {
                     continue;
                 }
                 if let Some(full) = name_under(self.domain, &[&host, name, namespace, "svc"]) {
@@ -158,6 +159,7 @@ impl Lookup<'_> {
                 }
             }
         }
+        // A slice that is being split has an endpoint twice for a moment.
         targets.dedup();
         targets
     }
@@ -168,6 +170,7 @@ impl Lookup<'_> {
             RecordType::A | RecordType::AAAA => {
                 let mut addresses: Vec<IpAddr> =
                     targets.iter().map(|target| target.address).collect();
+                // Several ports of one endpoint are several targets, but its address is one record.
                 addresses.sort();
                 addresses.dedup();
                 addresses
@@ -298,6 +301,7 @@ fn any_address_record(name: &Name, address: IpAddr) -> Option<Record> {
 }
 
 fn srv_records(name: &Name, targets: &[Target]) -> Vec<Record> {
+    // The specification leaves the weight open; CoreDNS divides 100 as well.
     let weight = u16::try_from(100 / targets.len().max(1))
         .unwrap_or(1)
         .max(1);

@@ -33,6 +33,7 @@ pub fn dashed_address(address: IpAddr) -> String {
 
 /// Parses the result of `dashed_address`.
 pub fn parse_dashed(text: &str) -> Option<IpAddr> {
+    // IPv4 first: no IPv6 address has the form of four numbers.
     let v4 = text.replace('-', ".").parse::<Ipv4Addr>().map(IpAddr::V4);
     v4.or_else(|_| text.replace('-', ":").parse::<Ipv6Addr>().map(IpAddr::V6))
         .ok()

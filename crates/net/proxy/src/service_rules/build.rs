@@ -57,6 +57,7 @@ impl<'a> Build<'a> {
                 local: chain("local"),
                 external: chain("external"),
             },
+            // The zone counts for the policy Cluster only.
             everywhere: choose_endpoints(all, false, &node.name, node.zone.as_deref()),
             here: choose_endpoints(all, true, &node.name, None),
             part: Part::default(),
@@ -82,6 +83,7 @@ impl<'a> Build<'a> {
         if self.port.node_port > 0 {
             self.lead_node_port();
         }
+        // Without an external chain no element leads from outside to the endpoints.
         let external = !outside.is_empty() || self.port.node_port > 0;
         self.add_policy_chains(external, &cluster_ips);
         if external && !self.everywhere.is_empty() {
@@ -118,6 +120,8 @@ impl<'a> Build<'a> {
     /// Returns the verdict for a connection without an endpoint: reject if there is none at all,
     /// drop if only the policy excludes them.
     fn without_endpoints(&self) -> String {
+        // A reject tells clients of a Service without endpoints at once. With a Local policy other
+        // nodes serve, so the packet is dropped, as upstream does.
         if self.everywhere.is_empty() {
             format!("goto {REJECT}")
         } else {

@@ -16,11 +16,13 @@ impl Build<'_> {
         let uses_all = !self.port.internal_local || external;
         let uses_local = self.port.internal_local || (self.port.external_local && external);
         let mut used = BTreeSet::new();
-        for (local_only, wanted) in [(false, uses_all), (true, uses_local)] {
+        for (local_only, needed) in [(false, uses_all), (true, uses_local)] {
             let targets = self.policy_endpoints(local_only).to_vec();
-            if !wanted || targets.is_empty() {
+            if !needed || targets.is_empty() {
                 continue;
             }
+            // The cluster IP leads to this chain, so its connections are masqueraded here; those
+            // from outside come through the external chain.
             let internal = local_only == self.port.internal_local;
             let mut rules = if internal {
                 self.masquerade_foreign_sources(cluster_ips)
@@ -45,6 +47,7 @@ impl Build<'_> {
         let mut rules = Vec::new();
         for ip in cluster_ips {
             let to = format!("{word} daddr {ip} {protocol} dport {port}");
+            // Without a range of pods it is unknown who is foreign, and nothing is masqueraded.
             if self.node.masquerade_all {
                 rules.push(format!("{to} jump {MARK}"));
             } else if let Some(pods) = self.node.pod_range(self.family) {
@@ -69,6 +72,8 @@ impl Build<'_> {
                 rules.push(format!("goto {}", self.chains.local));
             }
         } else {
+            // The reply must come back through this node, because another node may have the
+            // endpoint.
             rules.push(format!("jump {MARK}"));
             rules.push(format!("goto {service}"));
         }
@@ -88,6 +93,8 @@ impl Build<'_> {
                 ));
             }
         }
+        // numgen picks at random for each connection; the conntrack entry keeps the choice for its
+        // packets.
         let picks: Vec<String> = targets
             .iter()
             .enumerate()
@@ -130,6 +137,7 @@ impl Build<'_> {
         )];
         if let Some(seconds) = self.port.affinity {
             let set = self.affinity_set(endpoint, seconds);
+            // update and not add: each connection starts the timeout of its client again.
             rules.push(format!("update @{set} {{ {word} saddr }}"));
             let kind = self.family.address_type();
             self.part.sets.insert(
@@ -158,6 +166,7 @@ impl Build<'_> {
         }
         let name = names::chain_name("firewall", &self.port.readable());
         let word = self.family.nft_name();
+        // Ranges of the other family alone allow no source of this one.
         let rule = match ranges.as_slice() {
             [] => "drop".to_owned(),
             some => format!("{word} saddr != {{ {} }} drop", some.join(", ")),

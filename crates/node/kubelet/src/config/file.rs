@@ -183,9 +183,11 @@ fn list_drop_ins(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut paths: Vec<PathBuf> = entries
         .map(|e| e.map(|e| e.path()))
         .collect::<std::io::Result<_>>()?;
+    // Drop-ins override one another in the order of their names, as systemd's do.
     paths.sort();
     let mut found = Vec::new();
     for path in paths {
+        // Upstream walks the whole tree.
         if path.is_dir() {
             found.extend(list_drop_ins(&path)?);
         } else if path.extension().is_some_and(|e| e == "conf") {
@@ -218,6 +220,8 @@ fn check_document(value: &Value) -> anyhow::Result<()> {
             "apiVersion and kind are {kind:?}, not kubelet.config.k8s.io/v1beta1 KubeletConfiguration"
         );
     }
+    // Known settings without an effect are taken out first, so that what remains is either honoured
+    // or unknown.
     let mut rest = value.clone();
     let judged = judge_fields(&mut rest, UPSTREAM_FIELDS, FalseMeans::Set);
     for warning in judged.warnings {

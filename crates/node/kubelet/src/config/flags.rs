@@ -174,6 +174,7 @@ pub(crate) fn parse_taint(text: &str) -> anyhow::Result<Taint> {
         anyhow::anyhow!("--register-with-taints: {text:?} is no taint such as key=value:NoSchedule")
     };
     let (key, effect) = text.rsplit_once(':').ok_or_else(bad)?;
+    // The API server would reject the whole Node, and the kubelet would retry for ever.
     if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
         return Err(bad());
     }

@@ -24,6 +24,7 @@ pub(crate) fn check_sysctls(proc: &Path) -> anyhow::Result<()> {
             .parse::<i64>()
             .ok()
     };
+    // All wrong settings at once, so that an administrator needs one attempt only.
     let wrong = SYSCTLS
         .iter()
         .filter(|(name, want)| read(name) != Some(*want));

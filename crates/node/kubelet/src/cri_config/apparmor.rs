@@ -32,6 +32,8 @@ pub(crate) fn choose_profile(pod: &Pod, container: &Container) -> Option<Profile
         .security_context
         .as_ref()
         .and_then(|s| s.app_armor_profile.as_ref());
+    // A field has precedence over the annotation of the same container: the API server copies
+    // annotations of old manifests to the field.
     own.map(parse_field)
         .or_else(|| annotation.and_then(|a| parse_annotation(a)))
         .or_else(|| of_pod.map(parse_field))

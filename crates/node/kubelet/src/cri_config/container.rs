@@ -42,6 +42,7 @@ pub(crate) fn build_container_config(
     container: &Container,
     parts: Parts<'_>,
 ) -> Result<ContainerConfig, String> {
+    // First: the container must not even be created.
     security::check_non_root(pod, container, &parts.image_user)?;
     let expand = |words: &Option<Vec<String>>| -> Vec<String> {
         words
@@ -74,6 +75,7 @@ pub(crate) fn build_container_config(
             attempt: parts.attempt,
         }),
         image: Some(ImageSpec {
+            // The id that was pulled or found, not the tag: the tag may name another image by now.
             image: parts.image_ref,
             user_specified_image: container.image.clone().unwrap_or_default(),
             ..ImageSpec::default()
@@ -98,6 +100,7 @@ pub(crate) fn build_container_config(
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
         linux: Some(linux),
+        // 0 leaves the choice to the image's STOPSIGNAL.
         stop_signal: parse_stop_signal(container),
         ..ContainerConfig::default()
     })
@@ -169,6 +172,7 @@ pub(crate) fn message_path(container: &Container) -> &str {
 pub(crate) fn hash_container(container: &Container) -> String {
     let mut hasher = fnv::FnvHasher::default();
     hasher.write(container.name.as_bytes());
+    // Separates the fields: name "ab" with image "c" is not "a" with "bc".
     hasher.write(&[0]);
     hasher.write(container.image.as_deref().unwrap_or_default().as_bytes());
     format!("{:016x}", hasher.finish())

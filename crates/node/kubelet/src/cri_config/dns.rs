@@ -14,6 +14,7 @@ pub(crate) fn build_dns_config(pod: &Pod, settings: &Settings, node: &str) -> Dn
         .dns_policy
         .as_deref()
         .unwrap_or("ClusterFirst");
+    // Without a configured server upstream falls back to the node's resolver, too.
     let cluster = !settings.cluster_dns.is_empty()
         && (policy == "ClusterFirstWithHostNet"
             || policy == "ClusterFirst" && !spec::host_network(pod));
@@ -28,6 +29,7 @@ pub(crate) fn build_dns_config(pod: &Pod, settings: &Settings, node: &str) -> Dn
         for option in config.options.iter().flatten() {
             let Some(name) = &option.name else { continue };
             dns.options
+                // An option of the pod replaces the one of the policy, such as ndots.
                 .retain(|o| o != name && !o.starts_with(&format!("{name}:")));
             dns.options.push(match &option.value {
                 Some(value) => format!("{name}:{value}"),
@@ -35,6 +37,7 @@ pub(crate) fn build_dns_config(pod: &Pod, settings: &Settings, node: &str) -> Dn
             });
         }
     }
+    // The C library reads three; upstream also drops the rest.
     dns.servers.truncate(MAX_SERVERS);
     dns
 }

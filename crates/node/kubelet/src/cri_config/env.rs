@@ -65,6 +65,8 @@ pub(crate) async fn build_environment(
     for from in container.env_from.iter().flatten() {
         add_env_from(namespace, from, sources, &mut all).await?;
     }
+    // Separate from the rest: a variable may refer to one of `env` that is defined above it, and to
+    // all others.
     let mut own = Environment::default();
     for var in container.env.iter().flatten() {
         let value = match &var.value_from {
@@ -88,6 +90,8 @@ pub(crate) async fn build_environment(
     own.into_pairs()
         .into_iter()
         .for_each(|(name, value)| all.put(&name, value));
+    // Last and only if absent: a variable of the container must win over a Service of the same
+    // name.
     for (name, value) in services {
         if all.get(&name).is_none() {
             all.put(&name, value);

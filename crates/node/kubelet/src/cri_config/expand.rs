@@ -11,6 +11,7 @@ pub(crate) fn expand_references<'a>(
     while let Some(at) = rest.find('$') {
         out.push_str(&rest[..at]);
         rest = &rest[at + 1..];
+        // A doubled dollar sign is not a reference, whatever follows.
         if let Some(after) = rest.strip_prefix('$') {
             out.push('$');
             rest = after;
@@ -27,6 +28,7 @@ pub(crate) fn expand_references<'a>(
                 }
                 rest = after;
             }
+            // A dollar sign without a closed parenthesis is plain text.
             None => out.push('$'),
         }
     }

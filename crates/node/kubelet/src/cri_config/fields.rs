@@ -95,6 +95,8 @@ pub(crate) fn read_resource(
             )
             .and_then(|q| spec::parse_quantity(&q.0))
     };
+    // As upstream: without a limit a container may use the node, so that is what a program sees as
+    // its limit.
     let amount = match which {
         "limits" => of(&resources.limits)
             .filter(|q| !q.is_zero())
@@ -110,6 +112,7 @@ pub(crate) fn read_resource(
         .as_ref()
         .and_then(|d| spec::parse_quantity(&d.0))
         .filter(|d| !d.is_zero());
+    // Rounded up: a program that sizes itself by the value must not get less than it was given.
     let ceil = |a: i64, b: i64| if b == 0 { a } else { (a + b - 1) / b };
     Ok(match (name, divisor) {
         ("cpu", d) => ceil(amount.milli_value(), d.map_or(1000, |d| d.milli_value())).to_string(),

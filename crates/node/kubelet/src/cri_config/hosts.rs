@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use std::fmt::Write;
 
 /// Maximum length of a host name on Linux.
-const LONGEST: usize = 63;
+const MAX_HOST_NAME: usize = 63;
 
 /// The host names of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,7 @@ pub(crate) fn choose_names(pod: &Pod, cluster_domain: &str, node: &str) -> Names
             short: node.to_owned(),
         };
     }
+    // KEP-4762: the override replaces name, subdomain and FQDN.
     if let Some(own) = s.hostname_override.as_deref().filter(|h| !h.is_empty()) {
         return Names {
             hostname: own.to_owned(),
@@ -40,9 +41,10 @@ pub(crate) fn choose_names(pod: &Pod, cluster_domain: &str, node: &str) -> Names
         .as_deref()
         .filter(|h| !h.is_empty())
         .unwrap_or(name);
+    // Names of pods have up to 253 characters.
     let short: String = short
         .chars()
-        .take(LONGEST)
+        .take(MAX_HOST_NAME)
         .collect::<String>()
         .trim_end_matches(['-', '.'])
         .to_owned();
@@ -67,6 +69,7 @@ pub(crate) fn format_hosts_file(
     ips: &[String],
     node_file: &str,
 ) -> String {
+    // A copy of the node's file: aliases of the pod must not be added to the node's own.
     let mut text = if spec::host_network(pod) {
         format!("# Kubernetes-managed hosts file (host network).\n{node_file}")
     } else {

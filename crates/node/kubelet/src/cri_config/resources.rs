@@ -76,6 +76,8 @@ pub(crate) fn build_container_resources(
         cpu_quota: compute_cpu_quota(read_cpu_limit(container)),
         cpu_shares: compute_cpu_shares(read_cpu_request(container)),
         memory_limit_in_bytes: read_memory_limit(container),
+        // A kubelet without CAP_SYS_RESOURCE cannot lower the score below its own, and runc would
+        // fail.
         oom_score_adj: compute_oom_score(pod, container, capacity).max(least_score),
         ..LinuxContainerResources::default()
     }
@@ -124,6 +126,7 @@ pub(crate) fn compute_pod_resources(pod: &Pod) -> PodResources {
     }
     let requests = pod_requests(pod, &Options::default());
     let limits = pod_limits(pod, &Options::default());
+    // A limit of the pod exists only if every container has one, or the pod itself.
     let limit = |name: &str| {
         if is_limited(pod, name) {
             limits.count(name)

@@ -40,6 +40,8 @@ pub(crate) fn build_pod_labels(pod: &Pod) -> HashMap<String, String> {
         (labels::POD_NAMESPACE, text_or_empty(&meta.namespace)),
         (labels::POD_UID, text_or_empty(&meta.uid)),
     ];
+    // The kubelet's labels come last and replace those of the pod: they decide to which pod a
+    // container belongs.
     own.chain(ours.map(|(k, v)| (k.to_owned(), v))).collect()
 }
 
@@ -69,6 +71,7 @@ pub(crate) fn build_sandbox_config(
             uid: text_or_empty(&meta.uid),
             attempt,
         }),
+        // The UTS namespace is the node's then.
         hostname: if spec::host_network(pod) {
             String::new()
         } else {
@@ -106,6 +109,7 @@ fn build_linux_config(
         .sysctls
         .iter()
         .flatten()
+        // sysctl(8) accepts both separators; runtimes take dots.
         .map(|s| (s.name.replace('/', "."), s.value.clone()))
         .collect();
     Ok(LinuxPodSandboxConfig {

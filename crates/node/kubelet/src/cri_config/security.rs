@@ -54,6 +54,7 @@ pub(crate) fn forbidden_sysctl(pod: &Pod, allowed: &[String]) -> Option<String> 
         .security_context
         .iter()
         .flat_map(|c| c.sysctls.iter().flatten());
+    // Only namespaced sysctls are safe: the others change the node.
     let fine = |name: &str| {
         let listed = |pattern: &String| match pattern.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix),
@@ -87,6 +88,7 @@ pub(crate) fn build_namespaces(pod: &Pod, target: Option<String>) -> NamespaceOp
         network: mode(s.host_network, NamespaceMode::Pod),
         ipc: mode(s.host_ipc, NamespaceMode::Pod),
         pid: match &target {
+            // With a shared namespace the target's processes are visible anyway.
             Some(_) if s.host_pid != Some(true) && !shared => NamespaceMode::Target as i32,
             _ => mode(s.host_pid, own),
         },
@@ -131,6 +133,7 @@ fn choose_seccomp_profile(
         },
         "Localhost" => {
             let name = profile.localhost_profile.as_deref().unwrap_or_default();
+            // The path reaches the runtime, which reads the file as root.
             let inside = !name.is_empty()
                 && Path::new(name)
                     .components()
@@ -189,6 +192,8 @@ pub(crate) fn check_non_root(
             "container's runAsUser breaks non-root policy {which}"
         )),
         Some(_) => Ok(()),
+        // The name is resolved in the image's passwd file, which the kubelet does not read: it may
+        // be an alias of root.
         None if !image.name.is_empty() => Err(format!(
             "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {which}",
             image.name
@@ -221,6 +226,7 @@ pub(crate) fn build_security_context(
     let privileged = own.privileged == Some(true);
     // `procMount` is ignored: without a user namespace, an unmasked /proc gives a container root on
     // the node.
+    // A privileged container may change the kernel anyway.
     let paths = |list: &[&str]| {
         if privileged {
             Vec::new()
@@ -239,6 +245,8 @@ pub(crate) fn build_security_context(
         capabilities: convert_capabilities(&own),
         privileged,
         namespace_options: Some(build_namespaces(pod, target)),
+        // The user that runAsNonRoot was checked against, so that the runtime does not choose
+        // another.
         run_as_user: to_int64(user.or(image.uid)),
         run_as_username: if user.is_none() && image.uid.is_none() {
             image.name.clone()

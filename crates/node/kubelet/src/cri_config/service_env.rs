@@ -33,6 +33,7 @@ fn add_service(service: &Service, all: &mut BTreeMap<String, String>) {
     let Some(spec) = &service.spec else { return };
     let ip = spec.cluster_ip.as_deref().unwrap_or_default();
     let ports = spec.ports.as_deref().unwrap_or_default();
+    // Headless Services and ExternalName have no address that a variable could show.
     let (false, Some(first)) = (ip.is_empty() || ip == "None", ports.first()) else {
         return;
     };

@@ -32,6 +32,7 @@ impl Machine {
     pub(crate) fn observe(node_name: &str, runtime: &str) -> Self {
         let boot_id = read_file("/proc/sys/kernel/random/boot_id");
         let machine_id = read_first(&[
+            // Must survive a restart: other agents identify the machine by it.
             read_file("/etc/machine-id"),
             read_file("/var/lib/dbus/machine-id"),
             derive_identity(node_name),
@@ -113,6 +114,8 @@ pub(crate) fn measure_capacity(settings: &Settings) -> BTreeMap<String, Quantity
             .and_then(from_kibibytes)
             .map(|q| ("ephemeral-storage".to_owned(), q)),
     );
+    // Reported as zero: upstream lists the sizes of the machine, and no huge pages can be requested
+    // here.
     for size in ["1Gi", "2Mi"] {
         let folder = format!(
             "/sys/kernel/mm/hugepages/hugepages-{}kB",
@@ -136,6 +139,8 @@ pub(crate) fn compute_allocatable(
     reserved: &BTreeMap<String, Quantity>,
 ) -> BTreeMap<String, Quantity> {
     let left = |(name, amount): (&String, &Quantity)| {
+        // Reservations are subtracted only from what the node has; one for another resource has no
+        // effect.
         let left = reserved
             .get(name)
             .map_or(*amount, |kept| amount.minus(*kept));

@@ -22,12 +22,15 @@ pub(crate) async fn renew_lease(
 ) {
     let api = client.namespaced::<Lease>(NAMESPACE);
     let seconds = kubelet.settings.lease_seconds;
+    // Four renewals within the duration, as upstream: three may fail before the Lease expires.
     let every = Duration::from_secs(u64::try_from(seconds).unwrap_or(40)) / 4;
     let mut held: Option<Lease> = None;
     let mut failures: u32 = 0;
     loop {
         let uid = uid.borrow().clone();
         let next = desired_lease(&kubelet.settings, &uid, held.as_ref());
+        // With the held object no read is needed; a conflict ends that, and the next round reads
+        // again.
         let result = match &held {
             Some(_) => api.update(&next).await,
             None => match api.get(&kubelet.settings.node_name).await {
@@ -46,6 +49,8 @@ pub(crate) async fn renew_lease(
                 every
             }
             Err(e) => {
+                // Another writer may have changed the object; an update of the stale copy would
+                // fail for ever.
                 held = None;
                 failures += 1;
                 tracing::warn!(error = %e, "the node's lease can't be renewed");

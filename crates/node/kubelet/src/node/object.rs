@@ -15,7 +15,7 @@ use node_runtime::v1::{Image, RuntimeStatus};
 use std::collections::BTreeMap;
 
 /// Maximum number of images in the status.
-const IMAGES: usize = 50;
+const MAX_IMAGES: usize = 50;
 
 /// State that changes between two status updates.
 pub(crate) struct NodeObservation<'a> {
@@ -39,6 +39,7 @@ pub(crate) fn build_labels(settings: &Settings, machine: &Machine) -> BTreeMap<S
     ]
     .map(|(k, v)| (k.to_owned(), v))
     .into();
+    // Last, so that an administrator can override the detected ones.
     all.extend(settings.labels.clone());
     all
 }
@@ -81,6 +82,7 @@ pub(crate) fn build_status(
         addresses: Some(list_addresses(context)),
         allocatable: Some(to_api_quantities(&context.allocatable)),
         capacity: Some(to_api_quantities(&context.capacity)),
+        // The node lifecycle controller reads the heartbeat of these conditions besides the Lease.
         conditions: Some(build_conditions(observation, before)),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint {
@@ -107,6 +109,7 @@ fn list_addresses(context: &KubeletContext) -> Vec<NodeAddress> {
 
 fn list_images(all: &[Image]) -> Vec<ContainerImage> {
     let mut all: Vec<&Image> = all.iter().collect();
+    // The scheduler prefers nodes that have a pod's image, and large images matter most.
     all.sort_by_key(|i| (std::cmp::Reverse(i.size), i.id.clone()));
     let names = |i: &Image| {
         i.repo_digests
@@ -122,7 +125,7 @@ fn list_images(all: &[Image]) -> Vec<ContainerImage> {
             size_bytes: i64::try_from(i.size).ok(),
         })
         .filter(|i| i.names.as_ref().is_some_and(|n| !n.is_empty()))
-        .take(IMAGES)
+        .take(MAX_IMAGES)
         .collect()
 }
 
@@ -330,7 +333,7 @@ mod tests {
         let reported = status(None, &images, &NodeStatus::default())
             .images
             .unwrap();
-        assert_eq!(reported.len(), IMAGES);
+        assert_eq!(reported.len(), MAX_IMAGES);
         let sizes = reported.iter().take(2).map(|i| i.size_bytes.unwrap());
         assert_eq!(sizes.collect::<Vec<_>>(), [999, 59]);
         assert_eq!(reported[0].names.as_ref().unwrap().len(), 5);

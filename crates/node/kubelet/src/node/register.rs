@@ -40,6 +40,7 @@ pub(crate) async fn keep_registered(
         () = shutdown.cancelled() => return,
         uid = registration.register() => uid,
     };
+    // The Lease is owned by this uid, so the heartbeat starts only now.
     registration.uid.send_replace(uid);
     kubelet.tasks.spawn_critical(
         "node lease",
@@ -119,6 +120,7 @@ impl NodeRegistration {
         let api = self.client.api::<Node>();
         let name = self.kubelet.settings.node_name.clone();
         match api.get_opt(&name).await? {
+            // A node that was drained, tainted or labelled by its administrator stays as it is.
             Some(found) => self.adopt_node(found).await,
             None => {
                 self.poll_runtime().await;
@@ -131,8 +133,8 @@ impl NodeRegistration {
     /// Updates an existing Node's labels; labels and taints of other owners stay.
     async fn adopt_node(&self, found: Node) -> client::Result<Node> {
         let has = found.metadata.labels.clone().unwrap_or_default();
-        let wanted = object::build_labels(&self.kubelet.settings, &self.machine);
-        let missing: BTreeMap<&String, &String> = wanted
+        let desired = object::build_labels(&self.kubelet.settings, &self.machine);
+        let missing: BTreeMap<&String, &String> = desired
             .iter()
             .filter(|(k, v)| has.get(*k) != Some(v))
             .collect();
@@ -182,6 +184,7 @@ impl NodeRegistration {
             .iter()
             .flatten()
             .any(|c| c.type_ == "Ready" && c.status == "True");
+        // Every write of a Node wakes all watchers of nodes; the Lease is the cheap heartbeat.
         let due = self.at.elapsed() >= self.kubelet.settings.report_every
             || object::is_different(&status, &self.last_status);
         if !due {
@@ -199,6 +202,8 @@ impl NodeRegistration {
                 self.at = Instant::now();
                 ready
             }
+            // The Node was deleted while the kubelet runs; without one, the pod garbage collector
+            // deletes the pods of this node.
             Err(e) if e.is_not_found() => {
                 tracing::warn!("the node object was deleted; registering again");
                 let uid = self.register().await;
@@ -232,10 +237,10 @@ mod tests {
 
     #[test]
     fn runtime_that_is_away_for_a_moment_counts_as_up() {
-        let (start, mut answer) = (Instant::now(), LastRuntimeStatus::default());
-        assert!(answer.fresh_at(start).0.is_none(), "it has never answered");
-        answer.put(RuntimeStatus::default(), vec![Image::default()], start);
-        let later = |seconds| answer.fresh_at(start + Duration::from_secs(seconds));
+        let (start, mut last) = (Instant::now(), LastRuntimeStatus::default());
+        assert!(last.fresh_at(start).0.is_none(), "it has never answered");
+        last.put(RuntimeStatus::default(), vec![Image::default()], start);
+        let later = |seconds| last.fresh_at(start + Duration::from_secs(seconds));
         assert!(later(29).0.is_some() && later(29).1.len() == 1);
         assert!(later(30).0.is_none() && later(30).1.is_empty());
     }

@@ -5,8 +5,8 @@
 
 use super::{Nanos, SECOND};
 
-const FIRST: Nanos = 10 * SECOND;
-const MOST: Nanos = 300 * SECOND;
+const INITIAL_DELAY: Nanos = 10 * SECOND;
+const MAX_DELAY: Nanos = 300 * SECOND;
 /// Delay after a job that panicked: an immediate retry would most likely panic again.
 const PANIC_DELAY: Nanos = 10 * SECOND;
 /// Delay after a start that failed before the runtime created the container.
@@ -53,15 +53,16 @@ impl Backoff {
     /// Records a try.
     fn advance(&mut self, now: Nanos) {
         self.delay = if self.expired(now) {
-            FIRST
+            INITIAL_DELAY
         } else {
-            (self.delay * 2).min(MOST)
+            (self.delay * 2).min(MAX_DELAY)
         };
         self.last = now;
     }
 
     fn expired(&self, event: Nanos) -> bool {
-        self.delay == 0 || event.saturating_sub(self.last) > 2 * MOST
+        // Twice the longest delay without a restart: the container is considered stable.
+        self.delay == 0 || event.saturating_sub(self.last) > 2 * MAX_DELAY
     }
 }
 
@@ -84,6 +85,7 @@ pub(crate) struct Retry {
 impl Retry {
     /// Records a failure; returns the earliest time of the next try.
     pub(crate) fn record_failure(&mut self, policy: RetryPolicy, now: Nanos) -> Nanos {
+        // The shift is limited by the policy, so it cannot overflow.
         self.not_before = now + (policy.first << self.failures.min(policy.doublings));
         self.failures = self.failures.saturating_add(1);
         self.not_before
@@ -138,6 +140,7 @@ impl StartBackoff {
     /// Records the begin of a start. Any but the first counts for the restart back-off.
     pub(crate) fn begin_start(&mut self, attempt: u32, now: Nanos) {
         self.not_before = 0;
+        // The first start is no restart and must not delay the second one.
         if attempt > 0 {
             self.restart.advance(now);
         }

@@ -88,6 +88,7 @@ impl PodLifecycle {
         now: Nanos,
     ) -> Transition {
         let deletion = cause.deletion();
+        // 0 stands for no grace period; it is smaller than every time, so it can only shorten.
         let deadline = if grace <= 0 { 0 } else { now + grace * SECOND };
         match self {
             PodLifecycle::Running => {

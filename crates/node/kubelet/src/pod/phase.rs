@@ -32,6 +32,8 @@ pub(crate) fn compute_phase(facts: Facts<'_>) -> &'static str {
             "Failed"
         };
     }
+    // Containers that were removed have no exit code, and a pod that may not have completed must
+    // not count as succeeded.
     if terminated {
         return "Failed";
     }
@@ -55,6 +57,8 @@ pub(crate) fn is_initialized(facts: Facts<'_>) -> bool {
 /// Returns the names of init containers that have not completed.
 pub(crate) fn find_incomplete_init_containers(facts: Facts<'_>) -> Vec<String> {
     let begun = spec::app_containers(facts.pod).any(|c| facts.observed.latest(&c.name).is_some());
+    // In the first sandbox an app container proves that all init containers have completed, also if
+    // the runtime has removed them.
     if begun && facts.observed.sandbox().is_some_and(|s| s.attempt == 0) {
         return Vec::new();
     }

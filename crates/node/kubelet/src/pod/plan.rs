@@ -69,11 +69,13 @@ pub(crate) enum InitProgress {
 }
 
 fn plan_running(facts: Facts<'_>, actions: &mut Vec<PodAction>) {
+    // Before completion is checked: a container that is stopped for its probe still runs.
     push_kills(facts, actions);
     if is_complete(facts) {
         actions.push(PodAction::Terminate);
         return;
     }
+    // Beside the sandbox: neither needs the other, and both take long.
     if !facts.memory.volumes_ready && !facts.memory.busy.contains(&Work::Volumes) {
         push_at(
             facts,
@@ -82,6 +84,7 @@ fn plan_running(facts: Facts<'_>, actions: &mut Vec<PodAction>) {
             actions,
         );
     }
+    // Every container needs the namespaces of the sandbox.
     let Some(sandbox) = facts.observed.sandbox() else {
         return push_sandbox(facts, actions);
     };
@@ -99,6 +102,7 @@ fn plan_running(facts: Facts<'_>, actions: &mut Vec<PodAction>) {
         }
     }
     for container in spec::ephemeral_containers(facts.pod) {
+        // Ephemeral containers start even while init containers run: they are there to debug those.
         if facts.observed.latest(&container.name).is_none() {
             push_start(facts, &container.name, actions);
         }
@@ -141,6 +145,8 @@ fn push_sandbox(facts: Facts<'_>, actions: &mut Vec<PodAction>) {
             actions,
         );
     };
+    // Containers of a lost sandbox have no network; they are stopped before a new one takes over
+    // their volumes.
     let running = facts.observed.any_running();
     if running {
         return actions.push(PodAction::StopSandbox { id: old.id.clone() });
@@ -207,12 +213,14 @@ fn plan_init_containers(
 ) -> InitProgress {
     let past = is_past_init(facts, sandbox);
     for (role, container) in spec::init_containers(facts.pod) {
+        // A pod that was initialized does not run its init containers again in the same sandbox.
         if past {
             if role == Role::Sidecar {
                 ensure_running(facts, sandbox, role, container, actions);
             }
             continue;
         }
+        // A sidecar is done when it has started: it keeps running beside the next containers.
         let done = match (role, current_container(facts, sandbox, &container.name)) {
             (Role::Init, Some(latest)) => latest.state == CriState::Exited && latest.exit_code == 0,
             (Role::Sidecar, Some(latest)) => {
@@ -334,6 +342,7 @@ pub(crate) fn restart_time(memory: &Memory, ended: &CriContainer) -> Nanos {
     let Some(m) = memory.get(&ended.name) else {
         return 0;
     };
+    // A container that never started has no end; its creation stands for it.
     let since = if ended.finished_at > 0 {
         ended.finished_at
     } else {
@@ -344,6 +353,7 @@ pub(crate) fn restart_time(memory: &Memory, ended: &CriContainer) -> Nanos {
 
 /// Returns whether the pod has completed.
 fn is_complete(facts: Facts<'_>) -> bool {
+    // A start or stop that is under way may change the result.
     if !facts.memory.busy.iter().all(|w| matches!(w, Work::Volumes)) {
         return false;
     }

@@ -56,6 +56,7 @@ impl PendingRelists {
         let may_change = |c: &CriContainer| {
             c.is_running() || (candidates.contains(&c.id) && c.reason != OUT_OF_MEMORY)
         };
+        // A limit, because the runtime may never show the exit of a container that it has lost.
         self.counts.retain(|id, count| {
             *count += 1;
             *count <= MAX_RELISTS && observed.by_id(id).is_some_and(may_change)

@@ -102,6 +102,7 @@ pub(crate) fn restart_policy(pod: &Pod) -> &str {
 /// Returns whether a container that exited with `code` is restarted: by its rules, its policy, or
 /// the pod's policy.
 pub(crate) fn should_restart(pod: &Pod, role: Role, container: &Container, code: i32) -> bool {
+    // KEP-277: ephemeral containers are never restarted.
     if role == Role::Ephemeral {
         return false;
     }
@@ -109,6 +110,7 @@ pub(crate) fn should_restart(pod: &Pod, role: Role, container: &Container, code:
         let Some(codes) = &rule.exit_codes else {
             continue;
         };
+        // A rule that does not match says nothing; the next one is tried, and then the policies.
         let named = codes.values.iter().flatten().any(|v| *v == code);
         if named == (codes.operator == "In") && rule.action.starts_with("Restart") {
             return true;

@@ -58,6 +58,7 @@ impl PodState {
             return None;
         }
         let limit = spec::read_spec(&self.pod).active_deadline_seconds?;
+        // The reported start survives a restart of the kubelet; the deadline must not begin again.
         let begun = last_status
             .start_time
             .as_ref()
@@ -88,6 +89,7 @@ impl PodState {
             let Some(latest) = self.observed.latest(&name) else {
                 continue;
             };
+            // A start that is under way reports its own container when it ends.
             if self.memory.busy_with(&name) || self.memory.of_container(&name, &latest.id).is_some()
             {
                 continue;
@@ -106,6 +108,8 @@ impl PodState {
             let verdicts = before.filter(|_| running).map(|s| (s.started, s.ready));
             let memory = self.memory.entry(&name);
             memory.container_id = id;
+            // The hook ran, or failed and stopped the container; running it twice would be wrong in
+            // any case.
             memory.hooked = true;
             memory.started = verdicts.and_then(|v| v.0);
             memory.ready = verdicts.map(|v| v.1);

@@ -82,6 +82,8 @@ pub(crate) fn compute_status(facts: Facts<'_>, context: StatusContext<'_>) -> Po
         pod_ip: pod_ips.first().cloned(),
         pod_ips: (!pod_ips.is_empty())
             .then(|| pod_ips.into_iter().map(|ip| PodIP { ip }).collect()),
+        // The class never changes during the life of a pod, although a resize may change the
+        // computed one.
         qos_class: Some(
             context
                 .before
@@ -127,6 +129,8 @@ fn compute_container_status(
     let state = compute_container_state(facts, context, role, container);
     let waits = state.waiting.is_some();
     let last = match latest {
+        // While it waits for its restart, the exited container is the last one and not the current
+        // one.
         Some(i) if waits && i.state == CriState::Exited => Some(i),
         Some(_) => facts
             .observed
@@ -138,6 +142,7 @@ fn compute_container_status(
     let memory = latest.and_then(|i| facts.memory.of_container(name, &i.id));
     let is_started = running && is_started(memory, container);
     let ready = match role {
+        // Ready means completed for an init container.
         Role::Init => latest.is_some_and(|i| i.state == CriState::Exited && i.exit_code == 0),
         Role::Ephemeral => false,
         _ => {
@@ -234,6 +239,8 @@ fn compute_container_state(
             ..ContainerState::default()
         };
     }
+    // A container that will not be started again shows its exit and not the reason why a start
+    // failed.
     let terminating = !facts.memory.lifecycle.is_running();
     if let Some(waiting) = memory
         .and_then(|m| m.waiting.as_ref())
@@ -269,6 +276,7 @@ fn crash_loop_message(
     container: &Container,
     ended: &CriContainer,
 ) -> Option<String> {
+    // A start that is under way is no crash loop.
     let restarts = spec::should_restart(facts.pod, role, container, ended.exit_code);
     if !facts.memory.lifecycle.is_running() || !restarts || facts.memory.busy_with(&container.name)
     {

@@ -65,6 +65,7 @@ pub(crate) fn compute_conditions(
         }
     };
     let mut network = ConditionValue::new("PodReadyToStartContainers", network);
+    // Upstream's condition has no reason.
     network.reason = None;
     let mut all = vec![network, initialized, ready, containers];
     // Normally written by the scheduler; for static pods without a scheduler the kubelet adds it.
@@ -128,6 +129,7 @@ fn compute_ready(facts: Facts<'_>, phase: &str, containers: &ConditionValue) -> 
         let reason = containers.reason.unwrap_or("ContainersNotReady");
         return ConditionValue::new(kind, Some((reason, containers.message.clone())));
     }
+    // Conditions of the API object, not of the computed status: other controllers write the gates.
     let held = |gate: &str| {
         let conditions = facts
             .pod

@@ -94,6 +94,7 @@ impl CriContainer {
         let restarts = labels::read_label(&status.annotations, labels::RESTART_COUNT).parse();
         CriContainer {
             name: metadata.name,
+            // The annotation is upstream's restart count, also for containers of a stock kubelet.
             attempt: restarts.unwrap_or(metadata.attempt),
             state,
             created_at: status.created_at,
@@ -103,6 +104,8 @@ impl CriContainer {
             reason: status.reason,
             message: status.message,
             image: status.image.map(|i| i.image).unwrap_or_default(),
+            // A reference with a digest, where the runtime has one: it identifies the image in a
+            // registry, too.
             image_id: if status.image_ref.is_empty() {
                 status.image_id
             } else {

@@ -29,6 +29,7 @@ async fn measure_usage(kubelet: &KubeletContext) -> Vec<ContainerUsage> {
             .map(|a| a.id.clone())
             .unwrap_or_default()
     };
+    // One list for all containers: a call for each would take seconds on a full node.
     let by_id: HashMap<String, ContainerStats> = all.into_iter().map(|s| (id(&s), s)).collect();
     let pods = kubelet.workers.all();
     pods.iter()
@@ -50,6 +51,7 @@ fn pod_usage(
         .filter_map(|i| {
             let stats = by_id.get(&i.id)?;
             let cpu = stats.cpu.as_ref();
+            // The time of the measurement: clients compute a rate from two of them.
             let nanos = cpu.map_or(0, |c| c.timestamp);
             Some(ContainerUsage {
                 namespace: text(&meta.namespace),
@@ -75,6 +77,7 @@ fn pod_usage(
 
 /// Returns the usage of the machine: nanoseconds of cpu, bytes of memory.
 fn read_machine(kubelet: &KubeletContext) -> (u64, u64) {
+    // In a container the cgroup of the kubelet is not the node; /proc is.
     let from_kernel = || {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let first: Vec<u64> = stat

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 /// Follows the directory until shutdown.
 pub(crate) async fn follow_manifests(kubelet: Arc<KubeletContext>, folder: PathBuf) {
+    // The uid is a hash of the content, so a changed file is a removed and an added pod.
     let mut known: BTreeMap<String, Arc<Pod>> = BTreeMap::new();
     let mut watch = base_task::blocking(|| watch_folder(&folder));
     loop {
@@ -62,6 +63,7 @@ fn reconcile_folder(
         }
     }
     for (uid, pod) in found {
+        // Two pods of one name would use the same host ports and host paths at the same time.
         if !known.contains_key(&uid) && kubelet.workers.has_namesake(&pod) {
             tracing::info!(
                 pod = crate::pod::spec::full_name(&pod),
@@ -89,6 +91,7 @@ fn read_folder(kubelet: &KubeletContext, folder: &Path) -> BTreeMap<String, Arc<
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
+        // Editors write to hidden files first and rename them.
         if name.starts_with('.') || !path.is_file() {
             continue;
         }

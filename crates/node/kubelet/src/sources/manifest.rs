@@ -43,6 +43,7 @@ pub(crate) enum ManifestError {
 /// has one.
 pub(crate) fn read_manifest(path: &Path, node: &str) -> Result<Pod, ManifestError> {
     let text = std::fs::read_to_string(path)?;
+    // The node's name too: the same manifest on two nodes makes two mirror pods.
     let digest = sha2::Sha256::digest(format!("{node}\n{}\n{text}", path.display()));
     let hash: String = digest.iter().take(16).map(|b| format!("{b:02x}")).collect();
     parse_manifest(&text, node, &hash)
@@ -57,6 +58,7 @@ fn parse_manifest(text: &str, node: &str, hash: &str) -> Result<Pod, ManifestErr
         return Err(ManifestError::Reference(what));
     }
     default_object(POD, &mut object);
+    // The API server, which validates other pods, never sees this one.
     let errors = validate_create(POD, &object);
     if !errors.is_empty() {
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -106,12 +108,14 @@ fn complete_object(object: &mut Value, node: &str, hash: &str) -> Result<(), Man
     }
     if let Some(spec) = object.pointer_mut("/spec").and_then(Value::as_object_mut) {
         spec.insert("nodeName".into(), json!(node));
+        // The taint manager must not evict a pod that only its manifest can remove.
         let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
         if let Some(list) = tolerations.as_array_mut() {
             list.push(json!({"operator": "Exists", "effect": "NoExecute"}));
         }
     }
     if let Some(object) = object.as_object_mut() {
+        // A status in the manifest could claim that the pod has already finished.
         object.remove("status");
     }
     Ok(())

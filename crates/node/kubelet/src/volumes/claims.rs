@@ -24,6 +24,7 @@ pub(crate) fn bound_volume<'a>(
             "claim {name:?} was not created for this pod, which is not its owner"
         ));
     }
+    // Protected by its finalizer only as long as pods use it; a new pod must not prolong that.
     if claim.metadata.deletion_timestamp.is_some() {
         return Err(format!("claim {name:?} is being deleted"));
     }

@@ -17,15 +17,15 @@ use crate::pod::spec;
 /// A kind that pods take content from.
 pub(crate) trait Found: Object + k8s_openapi::Resource {
     /// The kind's name in messages.
-    const WORD: &'static str;
+    const KIND_NAME: &'static str;
 }
 
 impl Found for ConfigMap {
-    const WORD: &'static str = "configmap";
+    const KIND_NAME: &'static str = "configmap";
 }
 
 impl Found for Secret {
-    const WORD: &'static str = "secret";
+    const KIND_NAME: &'static str = "secret";
 }
 
 type Key = (&'static str, String, String);
@@ -65,22 +65,32 @@ impl Objects {
         name: &str,
         optional: bool,
     ) -> Result<Option<Arc<K>>, String> {
-        let unavailable = || format!("{} {name:?} can't be read without an API server", K::WORD);
+        let unavailable = || {
+            format!(
+                "{} {name:?} can't be read without an API server",
+                K::KIND_NAME
+            )
+        };
         let client = self.client.as_ref().ok_or_else(unavailable)?;
+        // A cached object that is absent may exist: the watch can be behind the write that a user
+        // waits for.
         if let Some(found) = self.find_cached::<K>(namespace, name) {
             return Ok(Some(found));
         }
         match client.namespaced::<K>(namespace).get_opt(name).await {
             Ok(Some(found)) => Ok(Some(Arc::new(found))),
             Ok(None) if optional => Ok(None),
-            Ok(None) => Err(format!("{} {name:?} not found", K::WORD)),
-            Err(e) => Err(format!("failed to get {} {namespace}/{name}: {e}", K::WORD)),
+            Ok(None) => Err(format!("{} {name:?} not found", K::KIND_NAME)),
+            Err(e) => Err(format!(
+                "failed to get {} {namespace}/{name}: {e}",
+                K::KIND_NAME
+            )),
         }
     }
 
     fn find_cached<K: Found>(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         let followed = self.followed.lock();
-        let entry = followed.get(&(K::WORD, namespace.to_owned(), name.to_owned()))?;
+        let entry = followed.get(&(K::KIND_NAME, namespace.to_owned(), name.to_owned()))?;
         let store = entry.store.downcast_ref::<Store<K>>()?;
         store
             .has_synced()
@@ -102,7 +112,9 @@ impl Objects {
 
     fn follow_object<K: Found>(&self, namespace: &str, name: &str, uid: &str) {
         let Some(client) = &self.client else { return };
-        let key = (K::WORD, namespace.to_owned(), name.to_owned());
+        let key = (K::KIND_NAME, namespace.to_owned(), name.to_owned());
+        // Held over the check and the insertion, or two pods that start together would open two
+        // watches.
         let mut followed = self.followed.lock();
         if let Some(entry) = followed.get(&key) {
             entry.users.lock().insert(uid.to_owned());
@@ -133,6 +145,7 @@ impl Objects {
         self.followed.lock().retain(|_, entry| {
             let mut users = entry.users.lock();
             users.remove(uid);
+            // A deleted pod must not keep a watch that the Node authorizer no longer allows.
             if users.is_empty() {
                 entry.stop.cancel();
             }

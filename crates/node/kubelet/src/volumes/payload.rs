@@ -129,7 +129,7 @@ async fn read_config_map(
         items,
         mode,
         optional,
-        ConfigMap::WORD,
+        ConfigMap::KIND_NAME,
     )
 }
 
@@ -157,7 +157,7 @@ async fn read_secret(
         .flatten()
         .map(|(k, v)| (k.clone(), v.0.clone()))
         .collect();
-    choose_keys(data, items, mode, optional, Secret::WORD)
+    choose_keys(data, items, mode, optional, Secret::KIND_NAME)
 }
 
 fn choose_keys(
@@ -183,6 +183,7 @@ fn choose_keys(
                     payload_file(data.clone(), item.mode.unwrap_or(mode)),
                 );
             }
+            // An optional key that is missing leaves out its file; the others are written.
             None if optional => {}
             None => return Err(format!("references non-existent {word} key: {}", item.key)),
         }
@@ -257,6 +258,7 @@ fn token_file(pod: &Pod, token: String, mode: i32) -> PayloadFile {
         .security_context
         .clone()
         .unwrap_or_default();
+    // The group of the volume reads it; the owner is root.
     if context.fs_group.is_some() {
         return payload_file(token.into_bytes(), 0o640);
     }
@@ -271,6 +273,7 @@ fn token_file(pod: &Pod, token: String, mode: i32) -> PayloadFile {
         .chain(spec::app_containers(pod).map(own))
         .collect();
     match users.first() {
+        // With several users no single owner fits, and the mode of the volume stays.
         Some(Some(user)) if users.iter().all(|u| u == &Some(*user)) => PayloadFile {
             data: token.into_bytes(),
             mode: 0o600,

@@ -58,12 +58,14 @@ pub(crate) async fn prepare_volumes(
         addresses,
         allocatable: &kubelet.allocatable,
     };
-    let wanted = spec::read_spec(pod).volumes.as_deref().unwrap_or_default();
-    let each = wanted
+    let volumes = spec::read_spec(pod).volumes.as_deref().unwrap_or_default();
+    let each = volumes
         .iter()
         .map(|volume| set_up_volume(kubelet, pod, volume, &sources));
     let mut all = Volumes::default();
-    for (volume, result) in wanted.iter().zip(futures::future::join_all(each).await) {
+    // All at once, because each may wait for the API server; the first error in the order of the
+    // spec is reported.
+    for (volume, result) in volumes.iter().zip(futures::future::join_all(each).await) {
         let (prepared, again) = result.map_err(|why| {
             format!(
                 "MountVolume.SetUp failed for volume {:?} : {why}",
@@ -181,6 +183,7 @@ fn write_volume(
         ("downward-api", true)
     };
     let path = volume_dir(kubelet, pod, plugin, &volume.name);
+    // A tmpfs does not survive a reboot, so a Secret never outlives its pod on the disk.
     let made = if in_memory {
         kubelet
             .settings
@@ -238,6 +241,7 @@ fn set_up_empty_dir(
                 .mounter
                 .mount_tmpfs(&path, limit.filter(|l| *l > 0))
         }
+        // The files of a pod that runs already: its containers may have changed owner and mode.
         _ if path.is_dir() => Ok(false),
         _ => make_dir(&path, 0o777).map(|()| true),
     };
@@ -281,6 +285,7 @@ async fn resolve_claim(
         .namespaced::<PersistentVolumeClaim>(namespace)
         .get(name)
         .await;
+    // Read for each pod and not cached: the binding may have changed since the last pod.
     let claim = claim.map_err(|e| format!("failed to get claim {name:?}: {e}"))?;
     let bound = claims::bound_volume(&claim, of_pod)?;
     let found = client.api::<PersistentVolume>().get(bound).await;
@@ -327,12 +332,13 @@ fn setup_marker(kubelet: &KubeletContext, pod: &Pod, volume: &str) -> PathBuf {
 }
 
 /// Sets owner and mode of a pod's volume on its first mount, and not again while containers use it.
-/// `fresh` is a mount that was made anew and has lost them, as after a reboot.
+/// `fresh` is a new mount, which has lost them, as after a reboot.
 fn set_up_once(
     mark: &Path,
     fresh: bool,
     set: impl FnOnce() -> Result<(), String>,
 ) -> Result<(), String> {
+    // Changing owners while containers use the files would undo what they changed.
     if mark.exists() && !fresh {
         return Ok(());
     }

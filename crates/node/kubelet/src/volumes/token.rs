@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 
 /// A token is refreshed after this share of its lifetime, or after a day.
-const USED: f64 = 0.8;
+const REFRESH_SHARE: f64 = 0.8;
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 #[derive(Clone)]
@@ -34,6 +34,8 @@ impl Tokens {
         let life = source.expiration_seconds.unwrap_or(3600);
         let key = (audience.clone(), life);
         let now = Timestamp::now();
+        // Each refresh of the volumes asks for the token; a new one every time would load the API
+        // server and change the file.
         if let Some(kept) = self.0.lock().get(&key).filter(|k| k.refresh_at > now) {
             return Ok((kept.token.clone(), kept.refresh_at));
         }
@@ -60,7 +62,9 @@ impl Tokens {
         let expires = status
             .expiration_timestamp
             .map_or_else(|| now + life_over, |t| t.0);
-        let share = expires.duration_since(now).mul_f64(USED);
+        let share = expires.duration_since(now).mul_f64(REFRESH_SHARE);
+        // Upstream's rule. The minimum keeps a clock that is wrong from requesting tokens without a
+        // pause.
         let refresh_at = now + share.min(DAY).max(SignedDuration::from_secs(10));
         self.0.lock().insert(
             key,

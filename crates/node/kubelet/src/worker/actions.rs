@@ -39,6 +39,7 @@ impl PodWorker {
             }
             PodAction::Terminate => {
                 let grace = spec::grace_seconds(&state.pod);
+                // Sidecars still run, and get the grace period of the pod.
                 self.terminate(TerminationCause::Finished, grace);
                 return true;
             }
@@ -57,6 +58,7 @@ impl PodWorker {
     /// environment.
     pub(super) fn refresh_volumes(&mut self) {
         // The job computes the next refresh time when it is done.
+        // Cleared at once, or the expired time would wake the worker again until the job ends.
         self.executor.volumes.refresh_at = None;
         self.state.retry_changed_inputs();
         let memory = &self.state.memory;
@@ -73,6 +75,8 @@ impl PodWorker {
             return;
         }
         for (role, name) in spec::list_containers(&self.state.pod) {
+            // The API allows a change of the image for these only; an init container that has
+            // completed must not run again.
             if !matches!(role, spec::Role::App | spec::Role::Sidecar) {
                 continue;
             }

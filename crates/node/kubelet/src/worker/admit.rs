@@ -21,6 +21,7 @@ pub(crate) struct Rejection {
 
 /// Returns why the pod can't run here; None if it is admitted.
 pub(crate) fn admit_pod(kubelet: &KubeletContext, pod: &Pod) -> Option<Rejection> {
+    // Only the first reason is reported, so the order of the checks is part of the behaviour.
     if let Some(name) = security::forbidden_sysctl(pod, &kubelet.settings.unsafe_sysctls) {
         let message = format!("forbidden sysctl: {name:?} not allowlisted");
         return Some(Rejection {
@@ -56,6 +57,7 @@ fn check_fit(
 ) -> Option<Rejection> {
     let pods = allocatable.get("pods").map_or(i64::MAX, |q| q.value());
     let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
+    // The pod itself is not among the others yet.
     if count >= pods {
         return Some(reject_out_of("pods", 1, count, pods));
     }
@@ -80,15 +82,18 @@ fn check_fit(
         .iter()
         .filter(|(name, _)| is_counted(allocatable, name))
         .collect();
+    // In a fixed order, so that the message of a pod that lacks several resources is always the
+    // same.
     requests.sort_unstable_by_key(|(name, _)| *name);
-    requests.into_iter().find_map(|(name, asked)| {
-        let asked = resources::count(name, asked);
+    requests.into_iter().find_map(|(name, requested)| {
+        let requested = resources::count(name, requested);
         let capacity = allocatable
             .get(name)
             .map_or(0, |q| resources::count(name, *q));
         let used: i64 = others.iter().map(|other| other.count(name)).sum();
-        (asked > 0 && asked.saturating_add(used) > capacity)
-            .then(|| reject_out_of(name, asked, used, capacity))
+        // A pod that requests nothing of a resource fits even on a node that is over-committed.
+        (requested > 0 && requested.saturating_add(used) > capacity)
+            .then(|| reject_out_of(name, requested, used, capacity))
     })
 }
 
@@ -99,9 +104,9 @@ fn is_counted(allocatable: &BTreeMap<String, Quantity>, name: &str) -> bool {
     native || allocatable.contains_key(name)
 }
 
-fn reject_out_of(name: &str, asked: i64, used: i64, capacity: i64) -> Rejection {
+fn reject_out_of(name: &str, requested: i64, used: i64, capacity: i64) -> Rejection {
     let message = format!(
-        "Pod was rejected: Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {capacity}"
+        "Pod was rejected: Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
     );
     Rejection {
         reason: format!("OutOf{name}"),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum wait for the last status write.
-const FLUSH: Duration = Duration::from_secs(10);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl PodWorker {
     /// Removes the pod: writes its last status, removes everything it had, then deletes the object
@@ -22,12 +22,17 @@ impl PodWorker {
     pub(super) async fn clean_up(mut self) {
         self.sync_status();
         if !self.state.memory.lifecycle.is_removed() {
-            self.status.flush(FLUSH).await;
+            // Before the object is deleted: controllers read the exit codes of the last status.
+            self.status.flush(FLUSH_TIMEOUT).await;
         }
+        // Before the object is deleted: then a successor of the same name may start here and use
+        // the same host paths and devices.
         base_task::blocking(|| release_resources(&self.kubelet, &self.state.uid));
         if !self.state.memory.lifecycle.is_removed() && !self.state.is_static {
             delete_object(&self.kubelet, &self.state.pod).await;
         }
+        // After the object, because it is the slowest step. If the kubelet stops here, the
+        // collection of orphans removes them.
         for sandbox in &self.state.observed.sandboxes {
             if let Err(e) = self.kubelet.runtime.remove_sandbox(&sandbox.id).await {
                 tracing::warn!(pod = spec::full_name(&self.state.pod), error = %e, "sandbox can't be removed");
@@ -57,6 +62,7 @@ fn remove_files(mounter: Mounter, dir: &Path) -> Result<(), VolumeError> {
     if !dir.exists() {
         return Ok(());
     }
+    // An error keeps the directory: removing it would remove the files of what is still mounted.
     mounter.unmount_beneath(dir)?;
     std::fs::remove_dir_all(dir).map_err(|source| VolumeError::Io {
         action: "remove",
@@ -74,6 +80,8 @@ async fn delete_object(kubelet: &Arc<KubeletContext>, pod: &Pod) {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let params = DeleteParams::new()
         .grace_period(0)
+        // A precondition: the name may belong to another pod that was force-deleted and created
+        // again.
         .uid(pod.metadata.uid.as_deref().unwrap_or_default());
     let api = client.namespaced::<Pod>(namespace);
     let mut wait = Duration::from_millis(200);

@@ -17,6 +17,7 @@ impl PodWorker {
             let Some(running) = self.state.observed.latest(&name).filter(|i| i.is_running()) else {
                 continue;
             };
+            // Without memory the start has not ended: probes begin after the postStart hook.
             let Some(memory) = self.state.memory.of_container(&name, &running.id) else {
                 continue;
             };
@@ -37,6 +38,8 @@ impl PodWorker {
                     &container.liveness_probe,
                     started && !terminating,
                 ),
+                // Readiness continues while the pod terminates: endpoints show whether it still
+                // serves.
                 (ProbeKind::Readiness, &container.readiness_probe, started),
             ] {
                 let (Some(probe), true) = (probe, runs) else {
@@ -87,6 +90,7 @@ impl PodWorker {
                 ProbeKind::Liveness => c.liveness_probe?.termination_grace_period_seconds,
                 ProbeKind::Readiness => None,
             });
+        // The report may be of the container before a restart.
         let Some(memory) = self.state.memory_of(name, id) else {
             return;
         };

@@ -61,6 +61,7 @@ impl PodWorker {
                     .memory
                     .busy
                     .remove(&Work::Container(name.clone()));
+                // Otherwise the request stays, and the plan stops the container again.
                 if stopped {
                     self.state.memory.entry(&name).kill = None;
                 }
@@ -74,6 +75,7 @@ impl PodWorker {
 
     fn apply_volumes(&mut self, result: Option<Result<crate::volumes::Volumes, String>>) {
         self.state.memory.busy.remove(&Work::Volumes);
+        // Taken even if the job failed or was aborted: the flag is about inputs of that job.
         let outdated = self.executor.take_volumes_outdated();
         let Some(result) = result else { return };
         match result {
@@ -138,6 +140,7 @@ impl PodWorker {
         let exited = container.state != CriState::Running;
         let memory = self.state.memory.entry(&name);
         memory.container_id.clone_from(&container.id);
+        // A new CRI container: results of the probes of its predecessor do not count.
         (memory.hooked, memory.started, memory.ready) = (true, None, None);
         (memory.waiting, memory.kill, memory.replaced) = (None, None, None);
         memory.backoff.record_success();
@@ -155,6 +158,7 @@ impl PodWorker {
         let created = e.step == FailedStep::Created;
         let memory = self.state.memory.entry(name);
         memory.backoff.record_failure(e.step, now());
+        // A container that was created reports the failure in its own exit status.
         memory.waiting = if created { None } else { Some(e.waiting) };
         created
     }

@@ -41,12 +41,13 @@ pub(crate) fn build_mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, Str
         ..
     } = sources;
     let mut all = Vec::new();
-    for (index, wanted) in container.volume_mounts.iter().flatten().enumerate() {
-        all.push(build_volume_mount(sources, index, wanted)?);
+    for (index, volume_mount) in container.volume_mounts.iter().flatten().enumerate() {
+        all.push(build_volume_mount(sources, index, volume_mount)?);
     }
     // A mount within another must come after it.
     all.sort_by_key(|m| m.container_path.trim_end_matches('/').matches('/').count());
     let selinux_relabel = selinux_is_enabled();
+    // A mount of the pod at /etc/hosts replaces the kubelet's file.
     if !all
         .iter()
         .any(|m| m.container_path.trim_end_matches('/') == HOSTS)
@@ -73,7 +74,7 @@ pub(crate) fn build_mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, Str
 fn build_volume_mount(
     sources: &MountSources<'_>,
     index: usize,
-    wanted: &VolumeMount,
+    volume_mount: &VolumeMount,
 ) -> Result<Mount, String> {
     let MountSources {
         kubelet,
@@ -82,26 +83,26 @@ fn build_volume_mount(
         environment,
         ..
     } = sources;
-    let volume = sources.volumes.by_name.get(&wanted.name);
+    let volume = sources.volumes.by_name.get(&volume_mount.name);
     let volume = volume.ok_or_else(|| {
         format!(
             "cannot find volume {:?} to mount into container {:?}",
-            wanted.name, container.name
+            volume_mount.name, container.name
         )
     })?;
-    let sub = match (&wanted.sub_path, &wanted.sub_path_expr) {
+    let sub = match (&volume_mount.sub_path, &volume_mount.sub_path_expr) {
         (_, Some(expression)) if !expression.is_empty() => {
             expand_sub_path(environment, expression)?
         }
         (Some(path), _) => path.clone(),
         _ => String::new(),
     };
-    let inside = if wanted.mount_path.starts_with('/') {
-        wanted.mount_path.clone()
+    let inside = if volume_mount.mount_path.starts_with('/') {
+        volume_mount.mount_path.clone()
     } else {
-        format!("/{}", wanted.mount_path)
+        format!("/{}", volume_mount.mount_path)
     };
-    if let Some(image) = sources.images.get(&wanted.name) {
+    if let Some(image) = sources.images.get(&volume_mount.name) {
         return Ok(build_image_mount(ImageMount {
             image: image.clone(),
             sub_path: sub,
@@ -114,26 +115,27 @@ fn build_volume_mount(
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let target = pod_dir(kubelet, uid)
             .join("volume-subpaths")
-            .join(&wanted.name)
+            .join(&volume_mount.name)
             .join(&container.name)
             .join(index.to_string());
         prepare_subpath(kubelet.settings.mounter, &volume.path, &sub, &target).map_err(|e| {
             format!(
                 "failed to prepare subPath for volumeMount {:?} of container {:?}: {e}",
-                wanted.name, container.name
+                volume_mount.name, container.name
             )
         })?
     };
-    let read_only = volume.read_only || wanted.read_only == Some(true);
+    // A read-only volume stays so: a mount can restrict but not extend.
+    let read_only = volume.read_only || volume_mount.read_only == Some(true);
     Ok(Mount {
-        recursive_read_only: check_recursive_read_only(wanted, sources.recursive)?,
+        recursive_read_only: check_recursive_read_only(volume_mount, sources.recursive)?,
         // Only directories that the kubelet created belong to the pod alone and may be relabelled.
         selinux_relabel: volume.own && selinux_is_enabled(),
         ..build_mount(
             &path,
             &inside,
             read_only,
-            wanted.mount_propagation.as_deref(),
+            volume_mount.mount_propagation.as_deref(),
         )
     })
 }
@@ -173,21 +175,21 @@ pub(crate) fn needs_recursive_read_only(container: &Container) -> bool {
     })
 }
 
-fn check_recursive_read_only(wanted: &VolumeMount, supported: bool) -> Result<bool, String> {
+fn check_recursive_read_only(volume_mount: &VolumeMount, supported: bool) -> Result<bool, String> {
     let reject = |why: &str| {
         Err(format!(
             "volume {:?} requested recursive read-only mode, but {why}",
-            wanted.name
+            volume_mount.name
         ))
     };
-    let mode = match wanted.recursive_read_only.as_deref() {
+    let mode = match volume_mount.recursive_read_only.as_deref() {
         None | Some("Disabled") => return Ok(false),
         Some(mode) => mode,
     };
-    if wanted.read_only != Some(true) {
+    if volume_mount.read_only != Some(true) {
         return reject("it is not read-only");
     }
-    if wanted
+    if volume_mount
         .mount_propagation
         .as_deref()
         .is_some_and(|p| p != "None")
@@ -262,6 +264,8 @@ fn write_file(path: &std::path::Path, data: &[u8], mode: u32) -> Result<(), Stri
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
         }
+        // An unchanged file is not written: the container may read it at this moment, and a
+        // truncated hosts file breaks its lookups.
         if !data.is_empty() && has_content(path, data) {
             return Ok(());
         }

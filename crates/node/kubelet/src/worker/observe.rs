@@ -11,7 +11,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a termination message in bytes.
-const MESSAGE: u64 = 4096;
+const MAX_MESSAGE_BYTES: u64 = 4096;
 const LOG_BYTES: usize = 2048;
 const LOG_LINES: usize = 80;
 
@@ -24,6 +24,8 @@ pub(crate) async fn observe_pod(
     doubted: &BTreeSet<String>,
 ) -> Result<Observed> {
     let uid = pod.metadata.uid.as_deref();
+    // Two lists and then one status for each that may have changed: the list of CRI has neither
+    // addresses nor exit codes.
     let (sandboxes, containers) = tokio::try_join!(
         kubelet.runtime.list_sandboxes(uid),
         kubelet.runtime.list_containers(uid)
@@ -44,6 +46,8 @@ pub(crate) async fn observe_pod(
     for container in containers {
         let ended = known
             .by_id(&container.id)
+            // An exit is final, and reading it again would read its termination message and log
+            // again.
             .filter(|i| i.state == CriState::Exited && !doubted.contains(&i.id));
         statuses.extend(match ended {
             Some(ended) => Some(ended.clone()),
@@ -78,8 +82,9 @@ pub(crate) async fn read_container(
     Ok(Some(container))
 }
 
-fn none_if_not_found<T>(answer: Result<T>) -> Result<Option<T>> {
-    match answer {
+fn none_if_not_found<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        // Removed between the list and this call.
         Err(e @ RuntimeError::Call { .. }) if e.is_not_found() => Ok(None),
         other => other.map(Some),
     }
@@ -107,7 +112,7 @@ fn read_termination_message(container: &CriContainer, log: &Path) -> String {
         .and_then(|p| open_plain_file(Path::new(p)))
     {
         // An unreadable file counts as an empty message.
-        let _ = file.take(MESSAGE).read_to_end(&mut text);
+        let _ = file.take(MAX_MESSAGE_BYTES).read_to_end(&mut text);
     }
     let fall_back = container.message_policy == "FallbackToLogsOnError" && container.exit_code != 0;
     if text.is_empty() && fall_back {
@@ -120,6 +125,7 @@ fn read_termination_message(container: &CriContainer, log: &Path) -> String {
 /// device.
 fn open_plain_file(path: &Path) -> Option<std::fs::File> {
     use rustix::fs::{Mode, OFlags, open};
+    // NONBLOCK: opening a pipe that the container put there would wait for a writer.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = std::fs::File::from(open(path, flags, Mode::empty()).ok()?);
     file.metadata().is_ok_and(|m| m.is_file()).then_some(file)

@@ -56,6 +56,8 @@ pub(crate) fn spawn_worker(kubelet: &Arc<KubeletContext>, pod: Arc<Pod>, is_stat
 impl PodWorker {
     /// Registers a pod with a worker that does not run yet.
     pub(crate) fn new(kubelet: &Arc<KubeletContext>, pod: Arc<Pod>, is_static: bool) -> Self {
+        // Unbounded, because senders hold locks and must not wait; messages are small and a worker
+        // drains its inbox at once.
         let (sender, inbox) = unbounded_channel();
         let status = StatusSync::spawn(kubelet, &pod, is_static);
         let state = PodState::new(pod, is_static, now());
@@ -93,6 +95,8 @@ impl PodWorker {
         loop {
             self.sync_pod();
             let lifecycle = &self.state.memory.lifecycle;
+            // A pod that only finished keeps its worker: its status and logs are served until it is
+            // deleted.
             let deleted = lifecycle.is_terminated() && lifecycle.is_deletion_requested();
             if deleted && self.executor.is_idle() {
                 break;
@@ -100,6 +104,8 @@ impl PodWorker {
             let sleep = self.time_to_deadline();
             let mut relist = tokio::select! {
                 () = shutdown.cancelled() => {
+                    // Aborting a job between two calls of the runtime would lose the id of what was
+                    // just created.
                     self.executor.detach_jobs();
                     return;
                 }
@@ -107,6 +113,7 @@ impl PodWorker {
                 Some(end) = self.executor.next_end() => self.handle_job_end(end),
                 () = tokio::time::sleep(sleep) => self.handle_deadlines(),
             };
+            // Several events of one pod arrive together; one relist and one plan serve them all.
             while let Ok(message) = self.inbox.try_recv() {
                 relist |= self.handle_message(message);
             }
@@ -127,8 +134,12 @@ impl PodWorker {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
+        // A pod that already has a sandbox, or a reported status, was admitted by an earlier
+        // kubelet. Rejecting it now would kill it because of a pod that came later.
         let is_new = self.state.observed.sandboxes.is_empty() && !self.status.is_reported();
         if self.status.is_finished() {
+            // Its containers may still exist: the kubelet may have stopped between the last status
+            // and the clean-up.
             self.terminate(TerminationCause::AlreadyFinished, 0);
         } else if is_new && let Some(Rejection { reason, message }) = self.admit() {
             self.fail_pod(reason, message);
@@ -142,6 +153,8 @@ impl PodWorker {
 
     /// Runs the node's admission; from then on an admitted pod counts for the node's resources.
     fn admit(&self) -> Option<Rejection> {
+        // Held until the pod counts as active: two pods admitted at once would both get the last
+        // free resources.
         let _turn = self.kubelet.workers.lock_admission();
         let rejection = super::admit_pod(&self.kubelet, &self.state.pod);
         self.status.set_active(rejection.is_none());
@@ -158,6 +171,8 @@ impl PodWorker {
         ];
         let due = due.into_iter().flatten().min();
         let wait = due.map_or(3_600 * SECOND, |due| due - now());
+        // At least 1 ms: the clock of the plan has finer steps than the timer, and a deadline that
+        // is almost due would spin.
         Duration::from_nanos(u64::try_from(wait).unwrap_or_default()).max(Duration::from_millis(1))
     }
 
@@ -189,6 +204,7 @@ impl PodWorker {
     /// Computes the next actions, starts them and updates the status.
     fn sync_pod(&mut self) {
         self.wake_at = self.relists.next_at(now());
+        // Before the plan, so that a changed image stops the old container in this round.
         self.replace_changed();
         loop {
             let mut again = false;
@@ -199,6 +215,8 @@ impl PodWorker {
                 break;
             }
         }
+        // After the actions: probes of a container that is being stopped must not report any more.
+        // The status comes last and shows the result of both.
         self.sync_probes();
         self.sync_status();
     }
@@ -227,6 +245,8 @@ impl PodWorker {
             Ok(observed) => state.observed = observed,
             Err(e) => {
                 tracing::warn!(pod = spec::full_name(&state.pod), error = %e, "the runtime can't be asked");
+                // The observed state stays as it is: an unreachable runtime is not an empty one,
+                // and starting everything again would duplicate containers.
                 self.wake_at = Some(now() + RUNTIME_DELAY);
                 return false;
             }
@@ -238,6 +258,7 @@ impl PodWorker {
 
     /// Begins the pod's termination, or shortens the remaining grace period; `grace` in seconds.
     pub(super) fn terminate(&mut self, cause: TerminationCause, grace: i64) {
+        // First: a pull of many minutes would otherwise delay the end of the pod.
         self.executor.abort_starts();
         let lifecycle = &mut self.state.memory.lifecycle;
         if lifecycle.terminate(cause, grace, now()) == Transition::Shortened {
@@ -268,6 +289,8 @@ impl PodWorker {
         match message {
             Message::Pod(pod) => self.update_pod(pod),
             Message::Removed(pod) => {
+                // A grace period of 0 means "do not wait" and would kill at once; a removed pod
+                // still gets its stop signal.
                 let grace = self.state.deletion_grace(&pod).max(1);
                 self.terminate(TerminationCause::Removed, grace);
             }
@@ -284,6 +307,8 @@ impl PodWorker {
             Message::Refresh => self.refresh_volumes(),
             Message::MirrorCreated => self.status.rewrite(),
             Message::MirrorUpdated(mirror) => self.status.compare(mirror),
+            // Before the postStart hook ends: the hook may take long, and the container runs
+            // meanwhile.
             Message::Started(container) => self.state.observed.record(container),
             Message::Probe {
                 name,
@@ -297,6 +322,7 @@ impl PodWorker {
     }
 
     fn update_pod(&mut self, pod: Arc<Pod>) {
+        // Labels and annotations are the only metadata that a downward API volume can show.
         let metadata = |p: &Pod| (p.metadata.labels.clone(), p.metadata.annotations.clone());
         let changed = metadata(&pod) != metadata(&self.state.pod);
         let spec_changed = pod.spec != self.state.pod.spec;

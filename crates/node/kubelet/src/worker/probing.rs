@@ -51,12 +51,16 @@ impl Probes {
         spec: ProbeSpec,
     ) {
         let kind = spec.kind;
+        // Keyed by the CRI container: after a restart the successor gets probes of its own with new
+        // counters.
         self.0.entry((id.to_owned(), kind)).or_insert_with(|| {
             let commands = ContainerCommands {
                 kubelet: kubelet.clone(),
                 id: id.to_owned(),
             };
             let (inbox, name, id) = (inbox.clone(), name.to_owned(), id.to_owned());
+            // Dropping the guard cancels the task, so that a probe ends with its container in every
+            // case.
             let stop = kubelet.tasks.shutdown().child_token();
             let stopped = stop.clone();
             kubelet.tasks.spawn("probe", async move {
@@ -80,7 +84,7 @@ impl Probes {
     }
 
     /// Stops the probes for which `wanted` returns false.
-    pub(crate) fn retain(&mut self, wanted: impl Fn(&str, ProbeKind) -> bool) {
-        self.0.retain(|(id, kind), _| wanted(id, *kind));
+    pub(crate) fn retain(&mut self, should_run: impl Fn(&str, ProbeKind) -> bool) {
+        self.0.retain(|(id, kind), _| should_run(id, *kind));
     }
 }

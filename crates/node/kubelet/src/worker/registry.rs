@@ -29,7 +29,7 @@ struct Handle {
 }
 
 /// Limit of recorded exits of unknown containers; the next relist finds the others.
-const EARLY: usize = 1000;
+const MAX_EARLY_EXITS: usize = 1000;
 
 /// All pod workers by the pod's uid.
 #[derive(Default)]
@@ -95,6 +95,8 @@ impl Workers {
                 && s.pod.metadata.name.as_deref() == Some(name)
         };
         let mut all: Vec<PodSnapshot> = self.all().into_iter().filter(fits).collect();
+        // A StatefulSet creates the successor under the same name while its predecessor is being
+        // cleaned up.
         all.sort_by_key(|s| s.pod.metadata.deletion_timestamp.is_some());
         all.into_iter().next()
     }
@@ -106,7 +108,9 @@ impl Workers {
         // that one of the two always sees the exit.
         {
             let mut early = self.early.lock();
-            if early.len() >= EARLY {
+            // Most of these containers belong to another client of the runtime and are never asked
+            // for. Forgetting all is safe: a relist finds the exits.
+            if early.len() >= MAX_EARLY_EXITS {
                 early.clear();
             }
             early.insert(id.to_owned());
@@ -211,10 +215,10 @@ mod tests {
         let _inbox = add(&workers, "u1", json!({}));
         assert!(workers.take_early_exit("u1-c"));
         assert!(!workers.take_early_exit("u1-c"), "once");
-        for n in 0..=EARLY {
+        for n in 0..=MAX_EARLY_EXITS {
             workers.notify_changed(&format!("unknown-{n}"));
         }
-        assert!(workers.early.lock().len() <= EARLY);
+        assert!(workers.early.lock().len() <= MAX_EARLY_EXITS);
     }
 
     #[test]

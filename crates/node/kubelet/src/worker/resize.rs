@@ -49,12 +49,14 @@ impl PodWorker {
             else {
                 continue;
             };
-            let wanted = container.resources.clone().unwrap_or_default();
+            let desired = container.resources.clone().unwrap_or_default();
             let applied = self.resizes.applied.get(&name);
-            if applied == Some(&wanted) || self.resizes.busy.contains(&name) {
+            if applied == Some(&desired) || self.resizes.busy.contains(&name) {
                 continue;
             }
-            if applied.is_some_and(|before| needs_restart(&container, before, &wanted)) {
+            // Without a known earlier value nothing changed: the kubelet restarted, not the
+            // resources.
+            if applied.is_some_and(|before| needs_restart(&container, before, &desired)) {
                 self.state.memory.request_replacement(
                     &name,
                     running.id,
@@ -68,16 +70,18 @@ impl PodWorker {
                 self.kubelet.memory_capacity(),
                 self.kubelet.least_oom_score,
             );
+            // After a restart of the kubelet only the runtime knows what was applied.
             if applied.is_none() && has_settings(&running, &settings) {
-                self.resizes.record(name, wanted);
+                self.resizes.record(name, desired);
                 continue;
             }
+            // One call for each container at a time: two updates could arrive in the other order.
             self.resizes.busy.insert(name.clone());
             let resize = ResizeContainer {
                 name,
                 id: running.id,
                 settings,
-                resources: wanted,
+                resources: desired,
             };
             let pod = self.state.pod.clone();
             self.executor.resize_container(pod, resize);
@@ -99,12 +103,12 @@ impl PodWorker {
     /// Returns why the node can't ever satisfy the request, even without other pods.
     fn find_infeasible(&self) -> Option<String> {
         let requests = pod_requests(&self.state.pod, &Options::default());
-        requests.iter().find_map(|(name, asked)| {
-            let asked = count(name, asked);
-            let has = count(name, *self.kubelet.allocatable.get(name)?);
-            (asked > has).then(|| {
+        requests.iter().find_map(|(name, requested)| {
+            let requested = count(name, requested);
+            let available = count(name, *self.kubelet.allocatable.get(name)?);
+            (requested > available).then(|| {
                 format!(
-                    "Node didn't have enough capacity: {name}, requested: {asked}, capacity: {has}"
+                    "Node didn't have enough capacity: {name}, requested: {requested}, capacity: {available}"
                 )
             })
         })
@@ -128,7 +132,7 @@ fn has_settings(running: &CriContainer, settings: &LinuxContainerResources) -> b
 fn needs_restart(
     container: &Container,
     before: &ResourceRequirements,
-    wanted: &ResourceRequirements,
+    desired: &ResourceRequirements,
 ) -> bool {
     let mut restarting = container
         .resize_policy
@@ -139,7 +143,7 @@ fn needs_restart(
         let of = |m: &Option<BTreeMap<String, _>>| m.as_ref().and_then(|m| m.get(name)).cloned();
         (of(&r.requests), of(&r.limits))
     };
-    restarting.any(|p| amounts(before, &p.resource_name) != amounts(wanted, &p.resource_name))
+    restarting.any(|p| amounts(before, &p.resource_name) != amounts(desired, &p.resource_name))
 }
 
 #[cfg(test)]
@@ -163,7 +167,7 @@ mod tests {
 
     #[test]
     fn container_of_an_earlier_kubelet_is_resized_unless_the_runtime_reports_the_settings() {
-        let wanted = LinuxContainerResources {
+        let desired = LinuxContainerResources {
             cpu_quota: 5,
             cpu_shares: 6,
             ..LinuxContainerResources::default()
@@ -175,12 +179,12 @@ mod tests {
             }),
             ..CriContainer::default()
         };
-        assert!(has_settings(&shown(Some(wanted.clone())), &wanted));
+        assert!(has_settings(&shown(Some(desired.clone())), &desired));
         assert!(!has_settings(
             &shown(Some(LinuxContainerResources::default())),
-            &wanted
+            &desired
         ));
-        assert!(!has_settings(&shown(None), &wanted));
-        assert!(!has_settings(&CriContainer::default(), &wanted));
+        assert!(!has_settings(&shown(None), &desired));
+        assert!(!has_settings(&CriContainer::default(), &desired));
     }
 }

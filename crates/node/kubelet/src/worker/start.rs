@@ -69,6 +69,8 @@ impl Start {
             &self.pod,
             Some((list_name(&self.pod, &self.name), &self.name)),
         );
+        // The order is upstream's, and clients see it in the events: pull, create, start, postStart
+        // hook.
         let image = self.ensure_image(&container, &about).await?;
         let volume_images = self.ensure_volume_images(&container, &about).await?;
         let id = match self
@@ -103,6 +105,7 @@ impl Start {
             "Started",
             format!("Container started: {}", self.name),
         );
+        // A container that exits at once is returned as exited and counts for the restart back-off.
         let running = self.read_started(&id).await?;
         self.run_post_start(&container, &about, &running).await?;
         Ok(running)
@@ -115,6 +118,8 @@ impl Start {
         about: &ObjectReference,
     ) -> Result<Image, StartError> {
         let image = tokio::select! {
+            // The reason of a container that was never tried: the pod terminates and no failure is
+            // to be shown.
             () = self.abort.cancelled() => return Err(start_error("ContainerCreating", "")),
             image = images::ensure_image(&self.kubelet, &self.pod, container, about, self.back_off) => image,
         };
@@ -156,14 +161,14 @@ impl Start {
             {
                 continue;
             }
-            let wanted = Container {
+            let image_source = Container {
                 image: source.reference.clone(),
                 image_pull_policy: source.pull_policy.clone(),
                 ..Container::default()
             };
             found.insert(
                 volume.name.clone(),
-                self.ensure_image(&wanted, about).await?.id,
+                self.ensure_image(&image_source, about).await?.id,
             );
         }
         Ok(found)
@@ -178,6 +183,8 @@ impl Start {
         let config_error = |why: String| start_error("CreateContainerConfigError", why);
         let sources = Sources {
             objects: &self.kubelet.objects,
+            // Read at the start of each container, so that a restart sees Services that were
+            // created later.
             services: self.kubelet.list_services(self.is_static).await,
             addresses: self.addresses.clone(),
             allocatable: &self.kubelet.allocatable,
@@ -185,6 +192,7 @@ impl Start {
         let environment = env::build_environment(&self.pod, spec, &sources)
             .await
             .map_err(config_error)?;
+        // The mounts need the environment for subPathExpr.
         let sources = MountSources {
             kubelet: &self.kubelet,
             pod: &self.pod,
@@ -199,6 +207,8 @@ impl Start {
                 .await
                 .map_err(config_error)?,
         };
+        // Sub-paths are bind-mounted here and not with the volumes, because subPathExpr needs the
+        // environment.
         let mounts = base_task::blocking(|| build_mounts(&sources)).map_err(config_error)?;
         let profiles = self.kubelet.seccomp_profiles();
         let parts = Parts {
@@ -310,6 +320,8 @@ impl Start {
             id: running.id.clone(),
         };
         let outcome = tokio::select! {
+            // The container runs and is stopped like the others; a hook of a pod that ends is not a
+            // failure.
             () = self.abort.cancelled() => return Ok(()),
             outcome = node_probes::run_check(&handler, hook_timeout(&handler), &commands) => outcome,
         };
@@ -326,6 +338,7 @@ impl Start {
         self.kubelet
             .recorder
             .normal(about, "Killing", "FailedPostStartHook");
+        // Upstream kills a container whose hook failed and lets the restart policy decide.
         let grace =
             Duration::from_secs(u64::try_from(spec::grace_seconds(&self.pod)).unwrap_or_default());
         if let Err(e) = self

@@ -75,6 +75,8 @@ impl StatusSync {
                 first_seen: state.first_seen,
             };
             let new = compute_status(state.facts(now()), context);
+            // Compared with the last computed status and not with the written one: the writer
+            // merges what it has not written yet.
             if new != self.last {
                 self.writer.queue(new.clone());
                 self.last = new;

@@ -46,6 +46,7 @@ impl StatusWriter {
                 client,
                 namespace: pod.metadata.namespace.clone().unwrap_or_default(),
                 name: pod.metadata.name.clone().unwrap_or_default(),
+                // A mirror pod has a uid of its own, which is not that of the manifest.
                 uid: pod.metadata.uid.clone().filter(|_| !is_static),
                 full_name: spec::full_name(pod),
                 before: pod.status.clone().unwrap_or_default(),
@@ -114,6 +115,7 @@ impl StatusPatcher {
         let mut repaired: Option<Instant> = None;
         while input.changed().await.is_ok() {
             let now = input.borrow_and_update().clone();
+            // No new status: the wake-up came from the API server.
             if now.number == number {
                 if !now.api_pod.is_some_and(|pod| self.is_overwritten(&pod)) {
                     continue;
@@ -163,6 +165,7 @@ impl StatusPatcher {
                     (self.before, self.version) = (status, version);
                     return Some(number);
                 }
+                // The mirror pod may be created again, and then gets the status from here.
                 WriteResult::Removed if self.is_static => return Some(number),
                 WriteResult::Removed => return None,
                 WriteResult::Retry => {
@@ -179,6 +182,7 @@ impl StatusPatcher {
     /// Returns whether the API server shows another status than was written last. What it showed
     /// before that write says nothing, so only a later resourceVersion counts.
     fn is_overwritten(&self, shown: &Pod) -> bool {
+        // The watch may lag behind: it shows the status before the last write as well.
         let later = self
             .version
             .zip(resource_version(shown))
@@ -194,7 +198,11 @@ impl StatusPatcher {
         let body = build_patch(&self.before, status, self.uid.as_deref());
         let api = self.client.namespaced::<Pod>(&self.namespace);
         match api.patch_status(&self.name, &Patch::Strategic(body)).await {
+            // The returned version decides later whether a pod that the watch shows is older than
+            // this write.
             Ok(pod) => WriteResult::Written(resource_version(&pod)),
+            // Conflict: the uid in the patch is a precondition, so the name belongs to another pod
+            // now.
             Err(e) if e.is_not_found() || e.is_conflict() => WriteResult::Removed,
             // The API server rejects a patch with another uid than the object's as invalid.
             Err(e) if e.is_invalid() && self.is_name_reused(&api).await => WriteResult::Removed,
@@ -224,7 +232,7 @@ fn resource_version(pod: &Pod) -> Option<u64> {
     pod.metadata.resource_version.as_deref()?.parse().ok()
 }
 
-/// Returns whether `shown` is_overwritten from `written` in a field or condition that the kubelet writes.
+/// Returns whether `shown` differs from `written` in a field or condition that the kubelet writes.
 fn is_changed(written: &PodStatus, shown: &PodStatus) -> bool {
     let fields = |status: &PodStatus| {
         let mut status = status.clone();
@@ -254,6 +262,7 @@ fn build_patch(before: &PodStatus, status: &PodStatus, uid: Option<&str>) -> Val
     // Serializing our own typed status can't fail.
     let mut body = serde_json::to_value(status).unwrap_or_default();
     if let Some(map) = body.as_object_mut() {
+        // Null removes the field; an absent key would keep the reason of an earlier phase.
         for key in CLEARED {
             map.entry(key).or_insert(Value::Null);
         }
@@ -269,10 +278,13 @@ fn build_patch(before: &PodStatus, status: &PodStatus, uid: Option<&str>) -> Val
                 .flatten()
                 .any(|c| c.type_ == RESIZE_PENDING)
         };
+        // A strategic merge patch merges conditions by type, so one that is absent would stay.
         if pending(before) && !pending(status) {
             conditions.push(json!({"type": RESIZE_PENDING, "$patch": "delete"}));
         }
         map.insert("conditions".into(), Value::Array(conditions));
+        // podIPs are merged by address: without the directive the addresses of the old sandbox
+        // would stay in the list.
         let moved = before.pod_ips != status.pod_ips && before.pod_ips.is_some();
         if let (true, Some(ips)) = (moved, map.get_mut("podIPs").and_then(Value::as_array_mut)) {
             ips.push(json!({"$patch": "replace"}));

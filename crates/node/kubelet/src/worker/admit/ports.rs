@@ -10,7 +10,7 @@ pub(crate) const MESSAGE: &str = "Pod was rejected: Predicate NodePorts failed: 
 /// Returns whether another pod uses one of the pod's host ports.
 pub(crate) fn has_conflict(pod: &Pod, others: &[Arc<Pod>]) -> bool {
     let taken: Vec<&ContainerPort> = others.iter().flat_map(|other| host_ports(other)).collect();
-    host_ports(pod).any(|wanted| taken.iter().any(|port| ports_overlap(wanted, port)))
+    host_ports(pod).any(|own_port| taken.iter().any(|port| ports_overlap(own_port, port)))
 }
 
 fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
@@ -64,12 +64,16 @@ mod tests {
             (json!({"hostPort": 81}), false),
             (json!({}), false),
         ] {
-            let mut wanted = json!({"containerPort": 80});
-            wanted
+            let mut own_port = json!({"containerPort": 80});
+            own_port
                 .as_object_mut()
                 .unwrap()
                 .extend(port.as_object().unwrap().clone());
-            assert_eq!(has_conflict(&pod(json!([wanted])), &taken), want, "{port}");
+            assert_eq!(
+                has_conflict(&pod(json!([own_port])), &taken),
+                want,
+                "{port}"
+            );
         }
     }
 }
