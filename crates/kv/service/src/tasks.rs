@@ -13,10 +13,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// Time that a removed member waits for the others to commit its removal.
 const LEAVING: Duration = Duration::from_secs(10);
+/// Time from its removal on for which a member serves, so that the client gets the response: the
+/// same as etcd's.
+const RESPONDING: Duration = Duration::from_secs(1);
+/// Time for the other member of two to learn that the exclusion of this one is committed.
+const COMMITTING: Duration = Duration::from_millis(500);
 
 macro_rules! task {
     ($core:expr, $tasks:expr, $name:literal, $future:expr) => {
@@ -247,20 +252,23 @@ async fn follow_members(core: Arc<ServerContext>) {
 /// Stops a removed member, after the response to its removal was sent and after the membership
 /// change was committed: of two members, the other one needs this vote.
 async fn leave_cluster(core: &Arc<ServerContext>) {
-    let deadline = Instant::now() + LEAVING;
-    sleep(Duration::from_secs(1)).await;
+    let removed = Instant::now();
     while core
         .node
         .status()
         .coming_voters
         .contains(&core.identity.member)
-        && Instant::now() < deadline
+        && removed.elapsed() < LEAVING
     {
-        sleep(Duration::from_millis(100)).await;
+        sleep(Duration::from_millis(50)).await;
     }
-    // Time for the other member to learn of the commit.
-    sleep(Duration::from_millis(500)).await;
+    sleep_until(stop_time(removed, Instant::now())).await;
     core.on_removed();
+}
+
+/// Returns when a member stops that was removed and later excluded from Raft's voters.
+fn stop_time(removed: Instant, excluded: Instant) -> Instant {
+    (removed + RESPONDING).max(excluded + COMMITTING)
 }
 
 /// Executes one step towards the committed members. Returns whether nothing is left to do.
@@ -407,5 +415,23 @@ async fn compact_by_count(core: Arc<ServerContext>, count: i64) {
     loop {
         sleep(Duration::from_secs(300)).await;
         compact_to(&core, core.store().current_revision() - count).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_member_stops_a_second_later_unless_its_vote_is_still_needed() {
+        let removed = Instant::now();
+        for (excluded_ms, stop_ms) in [(0, 1_000), (400, 1_000), (700, 1_200), (10_000, 10_500)] {
+            let at = |ms| removed + Duration::from_millis(ms);
+            assert_eq!(
+                stop_time(removed, at(excluded_ms)),
+                at(stop_ms),
+                "{excluded_ms} ms"
+            );
+        }
     }
 }
